@@ -1,0 +1,69 @@
+//! Responses out: completions, and data for the host.
+
+use ashlar_nvme::Completion;
+use ashlar_nvme::pdu::{C2hData, DataDigest, encode};
+
+use super::Connection;
+use crate::io::Transfer;
+use crate::slot::Stage;
+
+impl Connection {
+    /// Answers a command that is done, as soon as there is room.
+    pub(super) fn respond(&mut self, index: u16) {
+        if self.output.is_full() {
+            self.slots.get_mut(index).stage = Stage::Responding;
+            self.ready.push_back(index);
+            return;
+        }
+        let slot = self.slots.get_mut(index);
+        let is_read = matches!(slot.transfer, Transfer::ToHost(_)) && slot.status.is_success();
+        match slot.buffer.take().filter(|_| is_read) {
+            Some(buffer) => {
+                let bytes = buffer.len();
+                self.data_header(index, bytes);
+                let digest = self.framing.digests.data.then(|| DataDigest::of(&buffer));
+                let place = self.output.keep(buffer);
+                self.output.payload(place, 0..bytes);
+                if let Some(digest) = digest {
+                    self.output.head(|out| out.extend(digest));
+                }
+            }
+            None => self.completion(index),
+        }
+        self.release(index);
+    }
+
+    /// Answers an admin command with data, which goes out with the headers: it is small and rare.
+    pub(super) fn respond_with(&mut self, index: u16, data: &[u8]) {
+        self.data_header(index, data.len());
+        let digested = self.framing.digests.data;
+        self.output.head(|out| {
+            out.extend_from_slice(data);
+            if digested {
+                out.extend(DataDigest::of(data));
+            }
+        });
+        self.release(index);
+    }
+
+    /// The header of a command's only C2HData PDU, which is its completion too: real initiators
+    /// take SUCCESS whether or not they have switched flow control off.
+    fn data_header(&mut self, index: u16, bytes: usize) {
+        let cid = self.slots.get_mut(index).command.cid.get();
+        let framing = self.framing;
+        let data = C2hData { cid, offset: 0, length: bytes as u32, last: true, success: true };
+        self.output.head(|out| encode::c2h_data(out, framing, &data));
+    }
+
+    fn completion(&mut self, index: u16) {
+        let framing = self.framing;
+        let slot = self.slots.get_mut(index);
+        let mut completion =
+            Completion::new(slot.command.cid.get(), slot.status).with_result(slot.result);
+        if let Some(queue) = &self.queue {
+            completion = completion.with_sqhd(queue.head);
+            completion.sqid.set(queue.id);
+        }
+        self.output.head(|out| encode::capsule_resp(out, framing, &completion));
+    }
+}

@@ -1,0 +1,158 @@
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ashlar_block::Moment;
+use ashlar_nvme::event::AsyncEvent;
+use ashlar_nvme::fabrics::property::{Cc, Csts, Shutdown};
+
+use crate::subsystem::{Host, Subsystem};
+
+/// Most I/O queues a controller offers.
+pub(crate) const MAX_IO_QUEUES: u16 = 128;
+/// Events kept for a host that has no request outstanding.
+const MAX_PENDING_EVENTS: usize = 16;
+
+/// Which subsystem a controller belongs to.
+#[derive(Clone)]
+pub(crate) enum Role {
+    /// The discovery subsystem.
+    Discovery,
+    /// A subsystem with namespaces.
+    Io(Arc<Subsystem>),
+}
+
+/// An association between a host and a subsystem. Its queues live on several cores and share this.
+pub(crate) struct Controller {
+    pub(crate) id: u16,
+    pub(crate) host: Arc<Host>,
+    pub(crate) role: Role,
+    alive: AtomicBool,
+    ready: AtomicBool,
+    /// The host wants writes acknowledged from the volatile cache (feature 06h).
+    write_cache: AtomicBool,
+    keep_alive_ms: AtomicU32,
+    last_seen: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) cc: Cc,
+    pub(crate) csts: Csts,
+    queues: BTreeSet<u16>,
+    /// I/O queues granted by Set Features 07h.
+    pub(crate) granted_queues: Option<u16>,
+    /// Which asynchronous events the host wants (feature 0Bh).
+    pub(crate) event_mask: u32,
+    pub(crate) arbitration: u32,
+    pub(crate) temperature: u32,
+    pub(crate) error_recovery: u32,
+    events: VecDeque<AsyncEvent>,
+}
+
+impl Controller {
+    pub(crate) fn new(id: u16, host: Arc<Host>, role: Role, keep_alive_ms: u32, now: Moment) -> Self {
+        Self {
+            id,
+            host,
+            role,
+            alive: AtomicBool::new(true),
+            ready: AtomicBool::new(false),
+            write_cache: AtomicBool::new(true),
+            keep_alive_ms: AtomicU32::new(keep_alive_ms),
+            last_seen: AtomicU64::new(now.as_nanos()),
+            state: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the association still exists.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    /// Ends the association; true for the first caller.
+    pub(crate) fn end(&self) -> bool {
+        self.alive.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether the host has enabled the controller.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn write_cache(&self) -> bool {
+        self.write_cache.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_write_cache(&self, on: bool) {
+        self.write_cache.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn keep_alive_ms(&self) -> u32 {
+        self.keep_alive_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_keep_alive_ms(&self, ms: u32) {
+        self.keep_alive_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// Notes a sign of life.
+    pub(crate) fn touch(&self, now: Moment) {
+        self.last_seen.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When the keep-alive timer runs out; `None` if the host wants none.
+    pub(crate) fn expires(&self) -> Option<Moment> {
+        let ms = self.keep_alive_ms();
+        let last_seen = Moment::from_nanos(self.last_seen.load(Ordering::Relaxed));
+        (ms > 0).then(|| last_seen + Duration::from_millis(u64::from(ms)))
+    }
+
+    /// Applies a write of CC. True when the I/O queues must go: the host disabled or shut down the
+    /// controller.
+    pub(crate) fn configure(&self, cc: Cc) -> bool {
+        let mut state = self.state();
+        let was_enabled = state.cc.enabled();
+        state.cc = cc;
+        state.csts = Csts::new().with_ready(cc.enabled());
+        let shut_down = cc.shutdown() != Shutdown::None;
+        if shut_down {
+            state.csts = state.csts.with_shutdown_complete();
+        }
+        self.ready.store(cc.enabled() && !shut_down, Ordering::Release);
+        if was_enabled && !cc.enabled() {
+            state.granted_queues = None;
+            state.event_mask = 0;
+            state.events.clear();
+        }
+        (was_enabled && !cc.enabled()) || shut_down
+    }
+
+    /// Claims I/O queue `qid`; false if it is connected already.
+    pub(crate) fn claim_queue(&self, qid: u16) -> bool {
+        self.state().queues.insert(qid)
+    }
+
+    pub(crate) fn release_queue(&self, qid: u16) {
+        self.state().queues.remove(&qid);
+    }
+
+    /// Keeps an event until a request takes it; the same event is kept once.
+    pub(crate) fn raise(&self, event: AsyncEvent) {
+        let mut state = self.state();
+        if !state.events.contains(&event) && state.events.len() < MAX_PENDING_EVENTS {
+            state.events.push_back(event);
+        }
+    }
+
+    /// The oldest event that the host has not been told.
+    pub(crate) fn take_event(&self) -> Option<AsyncEvent> {
+        self.state().events.pop_front()
+    }
+}
