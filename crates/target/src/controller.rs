@@ -1,4 +1,4 @@
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,6 +23,19 @@ pub(crate) enum Role {
     Io(Arc<Subsystem>),
 }
 
+/// What became of a claim on an I/O queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// It is the caller's.
+    Granted,
+    /// Its last connection has ended, but commands are still being executed.
+    Draining,
+    /// A connection has it.
+    Taken,
+    /// The host has not been granted as many queues.
+    BeyondGrant,
+}
+
 /// An association between a host and a subsystem. Its queues live on several cores and share this.
 pub(crate) struct Controller {
     pub(crate) id: u16,
@@ -41,7 +54,8 @@ pub(crate) struct Controller {
 pub(crate) struct State {
     pub(crate) cc: Cc,
     pub(crate) csts: Csts,
-    queues: BTreeSet<u16>,
+    /// Connected I/O queues; true while one only drains.
+    queues: BTreeMap<u16, bool>,
     /// I/O queues granted by Set Features 07h.
     pub(crate) granted_queues: Option<u16>,
     /// Which asynchronous events the host wants (feature 0Bh).
@@ -120,11 +134,10 @@ impl Controller {
         let mut state = self.state();
         let was_enabled = state.cc.enabled();
         state.cc = cc;
-        state.csts = Csts::new().with_ready(cc.enabled());
         let shut_down = cc.shutdown() != Shutdown::None;
-        if shut_down {
-            state.csts = state.csts.with_shutdown_complete();
-        }
+        let ready = if cc.enabled() { Csts::READY } else { 0 };
+        let shutdown = if shut_down { Csts::SHUTDOWN_COMPLETE } else { 0 };
+        state.csts = Csts(ready | shutdown);
         self.ready.store(cc.enabled() && !shut_down, Ordering::Release);
         if was_enabled && !cc.enabled() {
             state.granted_queues = None;
@@ -134,11 +147,28 @@ impl Controller {
         (was_enabled && !cc.enabled()) || shut_down
     }
 
-    /// Claims I/O queue `qid`; false if it is connected already.
-    pub(crate) fn claim_queue(&self, qid: u16) -> bool {
-        self.state().queues.insert(qid)
+    /// Claims I/O queue `qid` for a connection.
+    pub(crate) fn claim_queue(&self, qid: u16) -> Claim {
+        let mut state = self.state();
+        if qid > state.granted_queues.unwrap_or(MAX_IO_QUEUES) {
+            return Claim::BeyondGrant;
+        }
+        match state.queues.get(&qid) {
+            Some(true) => Claim::Draining,
+            Some(false) => Claim::Taken,
+            None => {
+                state.queues.insert(qid, false);
+                Claim::Granted
+            }
+        }
     }
 
+    /// The connection of I/O queue `qid` has ended; its commands may not have.
+    pub(crate) fn drain_queue(&self, qid: u16) {
+        self.state().queues.insert(qid, true);
+    }
+
+    /// The last command of a drained queue is done.
     pub(crate) fn release_queue(&self, qid: u16) {
         self.state().queues.remove(&qid);
     }

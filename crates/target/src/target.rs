@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use ashlar_nvme::fabrics::{self, DISCOVERY_NQN};
+use ashlar_nvme::fabrics::{DISCOVERY_NQN, Nqn};
 
 use crate::config::{SubsystemConfig, Timeouts};
 use crate::subsystem::{Host, Subsystem};
@@ -37,7 +37,7 @@ impl Target {
         let mut devices = 0;
         for config in subsystems {
             let invalid = |why: String| ConfigError(format!("subsystem {:?}: {why}", config.nqn));
-            fabrics::check_nqn(&config.nqn).map_err(|error| invalid(error.to_string()))?;
+            Nqn::new(&config.nqn).map_err(|error| invalid(error.to_string()))?;
             if config.nqn == DISCOVERY_NQN {
                 return Err(invalid("this NQN is reserved for discovery".into()));
             }

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ashlar_block::{BufferPool, Completion, Gather, IoBuffer, Moment};
-use ashlar_nvme::Status;
+use ashlar_nvme::{Command, Status};
 use ashlar_nvme::pdu::{Fatal, Framing, Role, encode};
 use ashlar_nvme::stream::{Limits, Receiver};
 
@@ -100,6 +100,10 @@ pub(crate) struct Connection {
     held: usize,
     /// Device requests outstanding.
     requests: usize,
+    /// The host has disabled or shut down the controller.
+    pub(crate) queues_must_go: bool,
+    /// The core will look at this connection before it sleeps.
+    pub(crate) noted: bool,
     born: Moment,
     progress: Moment,
     life: Life,
@@ -127,6 +131,8 @@ impl Connection {
             event_requests: VecDeque::new(),
             held: 0,
             requests: 0,
+            queues_must_go: false,
+            noted: false,
             born: now,
             progress: now,
             life: Life::Open,
@@ -144,6 +150,23 @@ impl Connection {
             });
         }
         self.queue = Some(queue);
+    }
+
+    /// The connection is moving to another core's list.
+    pub(crate) fn renumber(&mut self, id: u32) {
+        self.id = id;
+    }
+
+    /// The command in slot `index`.
+    pub(crate) fn command_of(&mut self, index: u16) -> Command {
+        self.slots.get_mut(index).command
+    }
+
+    /// A waiting Connect: its slot, command and data.
+    pub(crate) fn pending_connect(&mut self) -> Option<(u16, Command, &[u8])> {
+        let index = self.connect?;
+        let slot = self.slots.get_mut(index);
+        Some((index, slot.command, slot.buffer.as_deref().unwrap_or_default()))
     }
 
     fn tag(&self, slot: u16) -> u64 {
