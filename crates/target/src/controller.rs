@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 use ashlar_nvme::event::AsyncEvent;
-use ashlar_nvme::fabrics::property::{Cc, Csts, Shutdown};
+use ashlar_nvme::fabrics::{Cc, Csts, Shutdown};
+use ashlar_nvme::log::ErrorInformation;
 
 use crate::subsystem::{Host, Subsystem};
 
@@ -13,6 +14,8 @@ use crate::subsystem::{Host, Subsystem};
 pub(crate) const MAX_IO_QUEUES: u16 = 128;
 /// Events kept for a host that has no request outstanding.
 const MAX_PENDING_EVENTS: usize = 16;
+/// Entries of the error log (ELPE plus one).
+const ERROR_ENTRIES: usize = 64;
 
 /// Which subsystem a controller belongs to.
 #[derive(Clone)]
@@ -60,10 +63,12 @@ pub(crate) struct State {
     pub(crate) granted_queues: Option<u16>,
     /// Which asynchronous events the host wants (feature 0Bh).
     pub(crate) event_mask: u32,
-    pub(crate) arbitration: u32,
-    pub(crate) temperature: u32,
-    pub(crate) error_recovery: u32,
+    /// Features that are remembered and change nothing.
+    pub(crate) plain: BTreeMap<u8, u32>,
     events: VecDeque<AsyncEvent>,
+    errors: VecDeque<ErrorInformation>,
+    error_count: u64,
+    media_errors: u64,
 }
 
 impl Controller {
@@ -171,6 +176,31 @@ impl Controller {
     /// The last command of a drained queue is done.
     pub(crate) fn release_queue(&self, qid: u16) {
         self.state().queues.remove(&qid);
+    }
+
+    /// Notes a failed command for the error log.
+    pub(crate) fn record_error(&self, mut error: ErrorInformation) {
+        const MEDIA: u8 = 2;
+        let mut state = self.state();
+        state.error_count += 1;
+        state.media_errors += u64::from(error.status().sct() == MEDIA);
+        error.error_count.set(state.error_count);
+        state.errors.push_front(error);
+        state.errors.truncate(ERROR_ENTRIES);
+    }
+
+    /// The error log, newest first.
+    pub(crate) fn error_page(&self) -> Vec<u8> {
+        let mut page: Vec<u8> =
+            self.state().errors.iter().flat_map(|error| error.as_wire().to_vec()).collect();
+        page.resize(ERROR_ENTRIES * ErrorInformation::BYTES, 0);
+        page
+    }
+
+    /// Failed commands, and how many of them the medium failed.
+    pub(crate) fn error_counts(&self) -> (u64, u64) {
+        let state = self.state();
+        (state.error_count, state.media_errors)
     }
 
     /// Keeps an event until a request takes it; the same event is kept once.

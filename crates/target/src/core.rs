@@ -164,6 +164,9 @@ impl Core {
         if std::mem::take(&mut connection.queues_must_go) {
             self.actions.push_back(Action::Notify(Notice::Reap));
         }
+        if std::mem::take(&mut connection.news) {
+            self.actions.push_back(Action::Notify(Notice::Events));
+        }
         if connection.is_starved() && !self.starving.contains(&id) {
             self.starving.push(id);
         }
@@ -275,7 +278,7 @@ impl Core {
         if connection.completed(completion) {
             self.remove_if_gone(id);
         } else {
-            self.note(id);
+            self.after(id);
         }
     }
 

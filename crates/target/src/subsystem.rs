@@ -1,8 +1,10 @@
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ashlar_block::{BlockSize, Geometry};
 use ashlar_nvme::Status;
+use ashlar_nvme::event::AsyncEvent;
 use uuid::Uuid;
 
 use crate::config::SubsystemConfig;
@@ -63,6 +65,7 @@ pub(crate) struct Subsystem {
     pub(crate) config: SubsystemConfig,
     pub(crate) namespaces: Vec<Namespace>,
     controllers: Mutex<Controllers>,
+    degraded: AtomicBool,
 }
 
 #[derive(Default)]
@@ -80,7 +83,7 @@ impl Subsystem {
             device: first_device + index,
         };
         let namespaces = config.namespaces.iter().enumerate().map(namespace).collect();
-        Self { config, namespaces, controllers: Mutex::default() }
+        Self { config, namespaces, controllers: Mutex::default(), degraded: AtomicBool::new(false) }
     }
 
     /// The namespace `nsid`, if it exists.
@@ -105,6 +108,22 @@ impl Subsystem {
         let least = self.namespaces.iter().map(bytes).min().unwrap_or(u64::MAX);
         let pages = (least.min(u64::from(MAX_TRANSFER_BYTES)) / 4096).max(1) as u32;
         4096 << pages.ilog2()
+    }
+
+    /// Whether a device has failed a write.
+    pub(crate) fn is_degraded(&self) -> bool {
+        self.degraded.load(Ordering::Relaxed)
+    }
+
+    /// A device has failed a write: tells the hosts, the first time. True if there is news.
+    pub(crate) fn degrade(&self) -> bool {
+        let first = !self.degraded.swap(true, Ordering::Relaxed);
+        if first {
+            let controllers = self.lock();
+            let event = AsyncEvent::SubsystemReliability;
+            controllers.by_id.values().for_each(|controller| controller.raise(event));
+        }
+        first
     }
 
     fn lock(&self) -> MutexGuard<'_, Controllers> {
@@ -134,9 +153,5 @@ impl Subsystem {
 
     pub(crate) fn remove_controller(&self, id: u16) {
         self.lock().by_id.remove(&id);
-    }
-
-    pub(crate) fn each_controller(&self, mut visit: impl FnMut(&Controller)) {
-        self.lock().by_id.values().for_each(|controller| visit(controller));
     }
 }

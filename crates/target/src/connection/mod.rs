@@ -102,6 +102,8 @@ pub(crate) struct Connection {
     requests: usize,
     /// The host has disabled or shut down the controller.
     pub(crate) queues_must_go: bool,
+    /// Hosts have something new to be told.
+    pub(crate) news: bool,
     /// The core will look at this connection before it sleeps.
     pub(crate) noted: bool,
     born: Moment,
@@ -132,6 +134,7 @@ impl Connection {
             held: 0,
             requests: 0,
             queues_must_go: false,
+            news: false,
             noted: false,
             born: now,
             progress: now,
@@ -160,6 +163,11 @@ impl Connection {
     /// The command in slot `index`.
     pub(crate) fn command_of(&mut self, index: u16) -> Command {
         self.slots.get_mut(index).command
+    }
+
+    /// Where the command in slot `index` is.
+    pub(crate) fn stage_of(&mut self, index: u16) -> Stage {
+        self.slots.get_mut(index).stage
     }
 
     /// A waiting Connect: its slot, command and data.

@@ -1,9 +1,11 @@
 //! Responses out: completions, and data for the host.
 
-use ashlar_nvme::Completion;
+use ashlar_nvme::log::ErrorInformation;
+use ashlar_nvme::{Completion, Status};
 use ashlar_nvme::pdu::{C2hData, DataDigest, encode};
 
 use super::Connection;
+use crate::controller::Role;
 use crate::io::Transfer;
 use crate::slot::Stage;
 
@@ -57,6 +59,9 @@ impl Connection {
 
     fn completion(&mut self, index: u16) {
         let framing = self.framing;
+        if !self.slots.get_mut(index).status.is_success() {
+            self.note_failure(index);
+        }
         let slot = self.slots.get_mut(index);
         let mut completion =
             Completion::new(slot.command.cid.get(), slot.status).with_result(slot.result);
@@ -65,5 +70,25 @@ impl Connection {
             completion.sqid.set(queue.id);
         }
         self.output.head(|out| encode::capsule_resp(out, framing, &completion));
+    }
+
+    /// Leaves a trace of a failed command, and an alarm when a device has failed a write.
+    #[cold]
+    fn note_failure(&mut self, index: u16) {
+        let Some(queue) = &self.queue else { return };
+        let slot = self.slots.get_mut(index);
+        let mut error = ErrorInformation::default();
+        error.sqid.set(queue.id);
+        error.cid = slot.command.cid;
+        error.status_field.set(slot.status.to_wire());
+        error.nsid = slot.command.nsid;
+        error.opcode = slot.command.opcode;
+        if queue.id > 0 {
+            error.lba.set(slot.command.slba());
+        }
+        queue.controller.record_error(error);
+        if let Role::Io(subsystem) = &queue.controller.role {
+            self.news |= slot.status.is(Status::WRITE_FAULT) && subsystem.degrade();
+        }
     }
 }
