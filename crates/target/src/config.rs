@@ -58,6 +58,9 @@ pub struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { handshake: Duration::from_secs(10), stall: Duration::from_secs(30) }
+        Self {
+            handshake: Duration::from_secs(10),
+            stall: Duration::from_secs(30),
+        }
     }
 }

@@ -72,7 +72,13 @@ pub(crate) struct State {
 }
 
 impl Controller {
-    pub(crate) fn new(id: u16, host: Arc<Host>, role: Role, keep_alive_ms: u32, now: Moment) -> Self {
+    pub(crate) fn new(
+        id: u16,
+        host: Arc<Host>,
+        role: Role,
+        keep_alive_ms: u32,
+        now: Moment,
+    ) -> Self {
         Self {
             id,
             host,
@@ -141,9 +147,14 @@ impl Controller {
         state.cc = cc;
         let shut_down = cc.shutdown() != Shutdown::None;
         let ready = if cc.enabled() { Csts::READY } else { 0 };
-        let shutdown = if shut_down { Csts::SHUTDOWN_COMPLETE } else { 0 };
+        let shutdown = if shut_down {
+            Csts::SHUTDOWN_COMPLETE
+        } else {
+            0
+        };
         state.csts = Csts(ready | shutdown);
-        self.ready.store(cc.enabled() && !shut_down, Ordering::Release);
+        self.ready
+            .store(cc.enabled() && !shut_down, Ordering::Release);
         if was_enabled && !cc.enabled() {
             state.granted_queues = None;
             state.event_mask = 0;
@@ -191,8 +202,12 @@ impl Controller {
 
     /// The error log, newest first.
     pub(crate) fn error_page(&self) -> Vec<u8> {
-        let mut page: Vec<u8> =
-            self.state().errors.iter().flat_map(|error| error.as_wire().to_vec()).collect();
+        let mut page: Vec<u8> = self
+            .state()
+            .errors
+            .iter()
+            .flat_map(|error| error.as_wire().to_vec())
+            .collect();
         page.resize(ERROR_ENTRIES * ErrorInformation::BYTES, 0);
         page
     }

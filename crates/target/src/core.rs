@@ -67,7 +67,11 @@ pub struct Core {
 
 impl Core {
     /// A core of `target` with its own opened `devices`, in the order of the namespaces.
-    pub fn new(target: Arc<Target>, devices: Vec<Box<dyn BlockDevice>>, buffers: BufferPool) -> Self {
+    pub fn new(
+        target: Arc<Target>,
+        devices: Vec<Box<dyn BlockDevice>>,
+        buffers: BufferPool,
+    ) -> Self {
         let capacity = buffers.max_regions() * ashlar_block::REGION_BYTES;
         Self {
             target,
@@ -121,8 +125,12 @@ impl Core {
     }
 
     fn try_connect(&mut self, now: Moment, id: ConnectionId) -> bool {
-        let Some((connection, ctx)) = self.split(id, now) else { return true };
-        let Some((index, command, data)) = connection.pending_connect() else { return true };
+        let Some((connection, ctx)) = self.split(id, now) else {
+            return true;
+        };
+        let Some((index, command, data)) = connection.pending_connect() else {
+            return true;
+        };
         match fabrics::connect(&ctx, &command, data) {
             Verdict::Wait => return false,
             Verdict::Connected(queue) => {
@@ -141,12 +149,16 @@ impl Core {
 
     /// Whether more bytes of the connection may be received now.
     pub fn accepts_input(&self, id: ConnectionId) -> bool {
-        self.connections.get(id as usize).is_some_and(|connection| connection.accepts_input())
+        self.connections
+            .get(id as usize)
+            .is_some_and(|connection| connection.accepts_input())
     }
 
     /// Gives received bytes to a connection, which takes from `input` what it can.
     pub fn receive(&mut self, now: Moment, id: ConnectionId, input: &mut &[u8]) {
-        let Some((connection, mut ctx)) = self.split(id, now) else { return };
+        let Some((connection, mut ctx)) = self.split(id, now) else {
+            return;
+        };
         if let Err(fatal) = connection.receive(&mut ctx, input) {
             connection.terminate(fatal);
         }
@@ -160,7 +172,9 @@ impl Core {
 
     /// Looks at what a connection's state machine has left to do for the core.
     fn after(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id as usize) else { return };
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            return;
+        };
         if std::mem::take(&mut connection.queues_must_go) {
             self.actions.push_back(Action::Notify(Notice::Reap));
         }
@@ -177,7 +191,9 @@ impl Core {
 
     /// Asks the driver to look at the connection, once.
     fn note(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id as usize) else { return };
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            return;
+        };
         if !std::mem::replace(&mut connection.noted, true) {
             self.actions.push_back(Action::Attend(id));
         }
@@ -198,14 +214,24 @@ impl Core {
     /// Swaps the connection's output against the empty `batch`; false if there is nothing to send
     /// or a batch is in flight.
     pub fn take_output(&mut self, id: ConnectionId, batch: &mut Gather) -> bool {
-        let Some(connection) = self.connections.get_mut(id as usize) else { return false };
-        connection.noted = false;
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            return false;
+        };
         connection.take_output(batch)
+    }
+
+    /// The driver is looking at the connection: later changes ask for attention again.
+    pub fn attended(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(id as usize) {
+            connection.noted = false;
+        }
     }
 
     /// The batch was sent.
     pub fn sent(&mut self, now: Moment, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id as usize) else { return };
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            return;
+        };
         connection.sent(now);
         if connection.is_finished() {
             self.actions.push_back(Action::Close(id));
@@ -216,12 +242,16 @@ impl Core {
 
     /// Whether the connection has said its last words.
     pub fn is_finished(&self, id: ConnectionId) -> bool {
-        self.connections.get(id as usize).is_some_and(|connection| connection.is_finished())
+        self.connections
+            .get(id as usize)
+            .is_some_and(|connection| connection.is_finished())
     }
 
     /// The socket is closed.
     pub fn closed(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id as usize) else { return };
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            return;
+        };
         connection.close();
         if let Some(queue) = &connection.queue {
             let controller = &queue.controller;
@@ -238,7 +268,11 @@ impl Core {
     }
 
     fn remove_if_gone(&mut self, id: ConnectionId) {
-        if !self.connections.get(id as usize).is_some_and(|connection| connection.is_gone()) {
+        if !self
+            .connections
+            .get(id as usize)
+            .is_some_and(|connection| connection.is_gone())
+        {
             return;
         }
         let connection = self.connections.remove(id as usize);
@@ -274,7 +308,9 @@ impl Core {
 
     fn completed(&mut self, completion: Completion) {
         let id = (completion.tag >> 32) as ConnectionId;
-        let Some(connection) = self.connections.get_mut(id as usize) else { return };
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            return;
+        };
         if connection.completed(completion) {
             self.remove_if_gone(id);
         } else {
@@ -284,7 +320,9 @@ impl Core {
 
     fn feed(&mut self, now: Moment) {
         for id in std::mem::take(&mut self.starving) {
-            let Some((connection, mut ctx)) = self.split(id, now) else { continue };
+            let Some((connection, mut ctx)) = self.split(id, now) else {
+                continue;
+            };
             if !connection.feed(&mut ctx) {
                 self.starving.push(id);
             }
@@ -324,12 +362,17 @@ impl Core {
     pub fn notice(&mut self, notice: Notice) {
         let ids: Vec<ConnectionId> = self.connections.iter().map(|(id, _)| id as u32).collect();
         for id in ids {
-            let Some(connection) = self.connections.get_mut(id as usize) else { continue };
-            let Some(queue) = &connection.queue else { continue };
+            let Some(connection) = self.connections.get_mut(id as usize) else {
+                continue;
+            };
+            let Some(queue) = &connection.queue else {
+                continue;
+            };
             match notice {
                 Notice::Reap => {
                     let controller = &queue.controller;
-                    let must_go = !controller.is_alive() || (queue.id > 0 && !controller.is_ready());
+                    let must_go =
+                        !controller.is_alive() || (queue.id > 0 && !controller.is_ready());
                     if must_go && connection.is_open() {
                         self.actions.push_back(Action::Close(id));
                     }
@@ -351,7 +394,10 @@ impl Core {
     pub fn next_deadline(&self, now: Moment) -> Option<Moment> {
         let tick = (!self.connections.is_empty()).then_some(self.next_tick);
         let retry = (!self.waiting.is_empty()).then_some(now + CONNECT_RETRY);
-        [self.devices.next_deadline(), tick, retry].into_iter().flatten().min()
+        [self.devices.next_deadline(), tick, retry]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn split(&mut self, id: ConnectionId, now: Moment) -> Option<(&mut Connection, Context<'_>)> {

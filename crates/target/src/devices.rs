@@ -8,7 +8,10 @@ pub(crate) struct Devices {
 
 impl Devices {
     pub(crate) fn new(devices: Vec<Box<dyn BlockDevice>>) -> Self {
-        Self { list: devices.into_iter().map(Checked::new).collect(), unpolled: false }
+        Self {
+            list: devices.into_iter().map(Checked::new).collect(),
+            unpolled: false,
+        }
     }
 
     pub(crate) fn submit(&mut self, device: usize, request: Request) {
@@ -29,6 +32,9 @@ impl Devices {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
-        self.list.iter().filter_map(BlockDevice::next_deadline).min()
+        self.list
+            .iter()
+            .filter_map(BlockDevice::next_deadline)
+            .min()
     }
 }

@@ -13,14 +13,19 @@ const GENERATION: u64 = 1;
 
 /// The whole page for `host`, which has connected to `local`.
 pub(crate) fn page(target: &Target, host: &Host, local: SocketAddr) -> Vec<u8> {
-    let allowed = target.subsystems.iter().filter(|s| s.config.access.allows(&host.nqn));
+    let allowed = target
+        .subsystems
+        .iter()
+        .filter(|s| s.config.access.allows(&host.nqn));
     let entries: Vec<DiscoveryEntry> = allowed
         .map(|subsystem| {
             let address = subsystem.config.advertise.unwrap_or(local);
             entry(&subsystem.config.nqn, address)
         })
         .collect();
-    let mut page = DiscoveryHeader::new(GENERATION, entries.len() as u64).as_wire().to_vec();
+    let mut page = DiscoveryHeader::new(GENERATION, entries.len() as u64)
+        .as_wire()
+        .to_vec();
     for entry in &entries {
         page.extend_from_slice(entry.as_wire());
     }
@@ -30,7 +35,11 @@ pub(crate) fn page(target: &Target, host: &Host, local: SocketAddr) -> Vec<u8> {
 fn entry(nqn: &str, address: SocketAddr) -> DiscoveryEntry {
     // A dual-stack listener sees IPv4 hosts under mapped addresses, which no host can connect to.
     let ip = address.ip().to_canonical();
-    let family = if ip.is_ipv4() { AddressFamily::Ipv4 } else { AddressFamily::Ipv6 };
+    let family = if ip.is_ipv4() {
+        AddressFamily::Ipv4
+    } else {
+        AddressFamily::Ipv6
+    };
     let port = address.port();
     DiscoveryEntry::tcp(SubsystemType::Nvm, family, &ip.to_string(), port, nqn)
 }

@@ -59,9 +59,7 @@ pub(crate) fn execute(connection: &mut Connection, controller: &Controller, inde
 fn get_property(controller: &Controller, command: &Command) -> Result<u64, Status> {
     let state = controller.state();
     match (command.property_offset(), command.property_bytes()) {
-        (property::CAP, Some(8)) => {
-            Ok(Cap::new(u32::from(MAX_QUEUE_ENTRIES), READY_TIMEOUT).0)
-        }
+        (property::CAP, Some(8)) => Ok(Cap::new(u32::from(MAX_QUEUE_ENTRIES), READY_TIMEOUT).0),
         (property::VS, Some(4)) => Ok(u64::from(VERSION)),
         (property::CC, Some(4)) => Ok(u64::from(state.cc.0)),
         (property::CSTS, Some(4)) => Ok(u64::from(state.csts.0)),
@@ -141,9 +139,8 @@ fn connect_admin(
         return Err(InvalidParameter::HOSTNQN.into());
     }
     let host = ctx.target.host(&hostnqn, data.hostid);
-    let make = |id, role| {
-        Controller::new(id, host.clone(), role, parameters.keep_alive_ms, ctx.now)
-    };
+    let make =
+        |id, role| Controller::new(id, host.clone(), role, parameters.keep_alive_ms, ctx.now);
     let controller = if subnqn == DISCOVERY_NQN {
         Arc::new(make(ctx.target.discovery_id(), Role::Discovery))
     } else {
@@ -158,11 +155,17 @@ fn connect_admin(
         subsystem.add_controller(|id| make(id, role))?
     };
     host.remember(&controller);
-    Ok(Verdict::Connected(Queue::new(controller, 0, parameters.sqsize + 1)))
+    Ok(Verdict::Connected(Queue::new(
+        controller,
+        0,
+        parameters.sqsize + 1,
+    )))
 }
 
 fn find_subsystem<'a>(ctx: &Context<'a>, nqn: &str) -> Result<&'a Arc<Subsystem>, Verdict> {
-    ctx.target.subsystem(nqn).ok_or(InvalidParameter::SUBNQN.into())
+    ctx.target
+        .subsystem(nqn)
+        .ok_or(InvalidParameter::SUBNQN.into())
 }
 
 fn connect_io(

@@ -75,12 +75,18 @@ pub(crate) fn check_data_pointer(command: &Command, transfer: Transfer) -> Resul
 }
 
 fn namespace<'a>(subsystem: &'a Subsystem, command: &Command) -> Result<&'a Namespace, Status> {
-    subsystem.namespace(command.nsid.get()).ok_or(Status::INVALID_NAMESPACE.with_dnr())
+    subsystem
+        .namespace(command.nsid.get())
+        .ok_or(Status::INVALID_NAMESPACE.with_dnr())
 }
 
 /// Our namespaces are formatted without protection information.
 fn check_protection(command: &Command) -> Result<(), Status> {
-    if command.prinfo() & 0b1000 != 0 { Err(Status::INVALID_FIELD.with_dnr()) } else { Ok(()) }
+    if command.prinfo() & 0b1000 != 0 {
+        Err(Status::INVALID_FIELD.with_dnr())
+    } else {
+        Ok(())
+    }
 }
 
 fn range(namespace: &Namespace, command: &Command) -> Result<BlockRange, Status> {
@@ -137,7 +143,14 @@ impl Executor<'_> {
             }
             opcode::io::WRITE_ZEROES => {
                 let deallocate = command.deac();
-                self.on_range(slot, Operation::WriteZeroes { durability, deallocate }, None);
+                self.on_range(
+                    slot,
+                    Operation::WriteZeroes {
+                        durability,
+                        deallocate,
+                    },
+                    None,
+                );
             }
             opcode::io::DATASET_MANAGEMENT => self.manage(slot),
             _ => self.on_range(slot, Operation::Read, working),
@@ -148,7 +161,12 @@ impl Executor<'_> {
         let range = BlockRange::new(slot.command.slba(), slot.command.blocks());
         match self.subsystem.namespace(slot.command.nsid.get()) {
             Some(namespace) => {
-                let request = Request { tag: self.tag, op, range, buffer };
+                let request = Request {
+                    tag: self.tag,
+                    op,
+                    range,
+                    buffer,
+                };
                 self.submit(slot, namespace, request);
             }
             None => slot.fail(Status::INVALID_NAMESPACE.with_dnr()),
@@ -172,21 +190,39 @@ impl Executor<'_> {
     /// Dataset Management. Every range is checked before any has an effect; hints are ignored.
     fn manage(&mut self, slot: &mut Slot) {
         let data = slot.buffer.take();
-        let ranges = data.as_deref().and_then(|d| DsmRange::list(d, slot.command.dsm_ranges()));
+        let ranges = data
+            .as_deref()
+            .and_then(|d| DsmRange::list(d, slot.command.dsm_ranges()));
         let namespace = self.subsystem.namespace(slot.command.nsid.get());
         let (Some(ranges), Some(namespace)) = (ranges, namespace) else {
             return slot.fail(Status::INVALID_FIELD.with_dnr());
         };
         let block_range = |r: &DsmRange| BlockRange::new(r.slba.get(), r.blocks.get());
-        if ranges.iter().any(|r| namespace.geometry.check(block_range(r)).is_err()) {
+        if ranges
+            .iter()
+            .any(|r| namespace.geometry.check(block_range(r)).is_err())
+        {
             return slot.fail(Status::LBA_OUT_OF_RANGE.with_dnr());
         }
         if !slot.command.dsm_deallocate() {
             return;
         }
-        for range in ranges.iter().map(block_range).filter(|range| range.count > 0) {
+        for range in ranges
+            .iter()
+            .map(block_range)
+            .filter(|range| range.count > 0)
+        {
             let op = Operation::Deallocate;
-            self.submit(slot, namespace, Request { tag: self.tag, op, range, buffer: None });
+            self.submit(
+                slot,
+                namespace,
+                Request {
+                    tag: self.tag,
+                    op,
+                    range,
+                    buffer: None,
+                },
+            );
         }
     }
 
@@ -205,7 +241,10 @@ pub(crate) fn absorb(slot: &mut Slot, completion: Completion) {
     slot.requests -= 1;
     let opcode = slot.command.opcode;
     if let Err(error) = &completion.result {
-        let is_write = !matches!(opcode, opcode::io::READ | opcode::io::COMPARE | opcode::io::VERIFY);
+        let is_write = !matches!(
+            opcode,
+            opcode::io::READ | opcode::io::COMPARE | opcode::io::VERIFY
+        );
         return slot.fail(from_error(error.kind(), is_write));
     }
     match opcode {

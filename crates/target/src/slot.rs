@@ -107,11 +107,17 @@ impl Slots {
 
     /// A slot that a peer named: may be out of range or free.
     pub(crate) fn find(&mut self, index: u16) -> Option<&mut Slot> {
-        self.slots.get_mut(index as usize).filter(|slot| slot.stage != Stage::Free)
+        self.slots
+            .get_mut(index as usize)
+            .filter(|slot| slot.stage != Stage::Free)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, &Slot)> {
         let used = |(_, slot): &(u16, &Slot)| slot.stage != Stage::Free;
-        self.slots.iter().enumerate().map(|(i, slot)| (i as u16, slot)).filter(used)
+        self.slots
+            .iter()
+            .enumerate()
+            .map(|(i, slot)| (i as u16, slot))
+            .filter(used)
     }
 }

@@ -24,11 +24,17 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new(nqn: String, id: [u8; 16]) -> Self {
-        Self { nqn, id, associations: Mutex::default() }
+        Self {
+            nqn,
+            id,
+            associations: Mutex::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<Controller>>> {
-        self.associations.lock().unwrap_or_else(PoisonError::into_inner)
+        self.associations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers an association for as long as any of its connections exists.
@@ -41,7 +47,10 @@ impl Host {
     /// Whether commands of an ended association may still be executing: a connection keeps its
     /// controller until the last of its device requests has completed.
     pub(crate) fn has_lingering(&self) -> bool {
-        self.lock().iter().filter_map(Weak::upgrade).any(|controller| !controller.is_alive())
+        self.lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .any(|controller| !controller.is_alive())
     }
 }
 
@@ -82,8 +91,18 @@ impl Subsystem {
             uuid: namespace.uuid,
             device: first_device + index,
         };
-        let namespaces = config.namespaces.iter().enumerate().map(namespace).collect();
-        Self { config, namespaces, controllers: Mutex::default(), degraded: AtomicBool::new(false) }
+        let namespaces = config
+            .namespaces
+            .iter()
+            .enumerate()
+            .map(namespace)
+            .collect();
+        Self {
+            config,
+            namespaces,
+            controllers: Mutex::default(),
+            degraded: AtomicBool::new(false),
+        }
     }
 
     /// The namespace `nsid`, if it exists.
@@ -99,7 +118,9 @@ impl Subsystem {
 
     /// Whether any namespace loses completed writes when the power goes.
     pub(crate) fn volatile_cache(&self) -> bool {
-        self.namespaces.iter().any(|namespace| namespace.geometry.volatile_cache)
+        self.namespaces
+            .iter()
+            .any(|namespace| namespace.geometry.volatile_cache)
     }
 
     /// Largest transfer that every namespace takes, in bytes: a power of two of 4 KiB pages.
@@ -121,13 +142,18 @@ impl Subsystem {
         if first {
             let controllers = self.lock();
             let event = AsyncEvent::SubsystemReliability;
-            controllers.by_id.values().for_each(|controller| controller.raise(event));
+            controllers
+                .by_id
+                .values()
+                .for_each(|controller| controller.raise(event));
         }
         first
     }
 
     fn lock(&self) -> MutexGuard<'_, Controllers> {
-        self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.controllers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a controller made by `make` under a free id, not one used lately.

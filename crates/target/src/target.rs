@@ -61,7 +61,9 @@ impl Target {
     }
 
     pub(crate) fn subsystem(&self, nqn: &str) -> Option<&Arc<Subsystem>> {
-        self.subsystems.iter().find(|subsystem| subsystem.config.nqn == nqn)
+        self.subsystems
+            .iter()
+            .find(|subsystem| subsystem.config.nqn == nqn)
     }
 
     /// The host of this identity, the same object for all its associations.

@@ -49,7 +49,11 @@ pub(super) fn get(controller: &Controller, command: &Command) -> Outcome {
         FeatureSelect::Default | FeatureSelect::Saved => default(controller, feature),
         FeatureSelect::SupportedCapabilities => {
             let fixed = matches!(feature, fid::HOST_ID | fid::POWER_MANAGEMENT);
-            Outcome::Result(if fixed { 0 } else { u64::from(capability::CHANGEABLE) })
+            Outcome::Result(if fixed {
+                0
+            } else {
+                u64::from(capability::CHANGEABLE)
+            })
         }
         FeatureSelect::Reserved => invalid(),
     }
@@ -75,9 +79,9 @@ fn default(controller: &Controller, feature: u8) -> Outcome {
     match feature {
         fid::HOST_ID => Outcome::Data(controller.host.id.to_vec()),
         fid::VOLATILE_WRITE_CACHE => Outcome::Result(u64::from(WRITE_CACHE_ENABLE)),
-        fid::NUMBER_OF_QUEUES => {
-            Outcome::Result(u64::from(NumberOfQueues::pairs(u32::from(MAX_IO_QUEUES)).dword()))
-        }
+        fid::NUMBER_OF_QUEUES => Outcome::Result(u64::from(
+            NumberOfQueues::pairs(u32::from(MAX_IO_QUEUES)).dword(),
+        )),
         _ => Outcome::Result(0),
     }
 }
@@ -107,7 +111,9 @@ pub(super) fn set(controller: &Controller, command: &Command) -> Outcome {
 
 /// The host asks once, before it connects I/O queues.
 fn set_queues(controller: &Controller, value: u32) -> Outcome {
-    let Some(wanted) = NumberOfQueues::parse(value) else { return invalid() };
+    let Some(wanted) = NumberOfQueues::parse(value) else {
+        return invalid();
+    };
     let granted = wanted.usable_pairs().min(u32::from(MAX_IO_QUEUES)) as u16;
     controller.state().granted_queues = Some(granted);
     Outcome::Result(u64::from(NumberOfQueues::pairs(u32::from(granted)).dword()))

@@ -32,7 +32,11 @@ pub(super) fn page(controller: &Controller, command: &Command) -> Result<Vec<u8>
         Role::Io(subsystem) => subsystem,
     };
     let nsid = command.nsid.get();
-    let namespace = || subsystem.namespace(nsid).ok_or(Status::INVALID_NAMESPACE.with_dnr());
+    let namespace = || {
+        subsystem
+            .namespace(nsid)
+            .ok_or(Status::INVALID_NAMESPACE.with_dnr())
+    };
     let nvm = parameters.csi == CSI_NVM;
     match parameters.cns {
         cns::NAMESPACE => Ok(identify_namespace(namespace()?)),
@@ -53,7 +57,10 @@ fn active(subsystem: &Subsystem, after: u32) -> Result<Vec<u8>, Status> {
     if after >= NSID_BROADCAST - 1 {
         return Err(Status::INVALID_NAMESPACE.with_dnr());
     }
-    Ok(namespace_list(subsystem.namespaces.iter().map(|namespace| namespace.nsid), after))
+    Ok(namespace_list(
+        subsystem.namespaces.iter().map(|namespace| namespace.nsid),
+        after,
+    ))
 }
 
 fn common(controller: &Controller) -> IdentifyController {
@@ -69,7 +76,8 @@ fn common(controller: &Controller) -> IdentifyController {
     id.sqes = 0x66;
     id.cqes = 0x44;
     id.maxcmd.set(MAX_QUEUE_ENTRIES);
-    id.sgls.set(sgls::SUPPORTED | sgls::OFFSET | sgls::TRANSPORT);
+    id.sgls
+        .set(sgls::SUPPORTED | sgls::OFFSET | sgls::TRANSPORT);
     id.set_in_capsule_bytes(IN_CAPSULE_BYTES);
     id.iorcsz.set(1);
     id.msdbd = 1;
@@ -98,7 +106,8 @@ fn io_controller(controller: &Controller, subsystem: &Subsystem) -> Vec<u8> {
     let namespaces = subsystem.namespaces.len() as u32;
     id.nn.set(namespaces);
     id.mnan.set(namespaces);
-    id.oncs.set(oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::VERIFY);
+    id.oncs
+        .set(oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::VERIFY);
     // Bits 2:1: a flush may address all namespaces.
     id.vwc = 0b110 | u8::from(subsystem.volatile_cache());
     id.as_wire().to_vec()
@@ -106,8 +115,7 @@ fn io_controller(controller: &Controller, subsystem: &Subsystem) -> Vec<u8> {
 
 fn identify_namespace(namespace: &Namespace) -> Vec<u8> {
     let geometry = &namespace.geometry;
-    let mut id =
-        IdentifyNamespace::of_blocks(geometry.blocks, geometry.block_size.shift() as u8);
+    let mut id = IdentifyNamespace::of_blocks(geometry.blocks, geometry.block_size.shift() as u8);
     // Linux takes atomicity from NAWUPF, and only with this bit and NABO 0.
     id.nsfeat = nsfeat::NAMESPACE_ATOMIC | nsfeat::OPTIMAL_PERFORMANCE;
     let less_one = |blocks: u32| (blocks.clamp(1, 1 << 16) - 1) as u16;

@@ -19,8 +19,12 @@ const IO_PAGES: &[u8] = &[
     lid::CHANGED_NAMESPACES,
     lid::COMMANDS_SUPPORTED,
 ];
-const DISCOVERY_PAGES: &[u8] =
-    &[lid::SUPPORTED_LOG_PAGES, lid::ERROR_INFORMATION, lid::SMART_HEALTH, lid::DISCOVERY];
+const DISCOVERY_PAGES: &[u8] = &[
+    lid::SUPPORTED_LOG_PAGES,
+    lid::ERROR_INFORMATION,
+    lid::SMART_HEALTH,
+    lid::DISCOVERY,
+];
 
 /// The part of a log page that the command asks for; what lies beyond the page is for the caller to
 /// fill up.
@@ -31,7 +35,11 @@ pub(super) fn page(
     command: &Command,
 ) -> Result<Vec<u8>, Status> {
     let parameters = command.log_page_parameters();
-    let pages = if is_discovery(controller) { DISCOVERY_PAGES } else { IO_PAGES };
+    let pages = if is_discovery(controller) {
+        DISCOVERY_PAGES
+    } else {
+        IO_PAGES
+    };
     if !pages.contains(&parameters.lid) {
         return Err(Status::INVALID_LOG_PAGE.with_dnr());
     }
@@ -39,9 +47,9 @@ pub(super) fn page(
         lid::SUPPORTED_LOG_PAGES => SupportedLogPages::of(pages).as_wire().to_vec(),
         lid::ERROR_INFORMATION => controller.error_page(),
         lid::SMART_HEALTH => health(controller),
-        lid::FIRMWARE_SLOT => {
-            FirmwareSlots::single(env!("CARGO_PKG_VERSION")).as_wire().to_vec()
-        }
+        lid::FIRMWARE_SLOT => FirmwareSlots::single(env!("CARGO_PKG_VERSION"))
+            .as_wire()
+            .to_vec(),
         lid::CHANGED_NAMESPACES => changed_namespaces(&[]),
         lid::COMMANDS_SUPPORTED => commands(),
         _ => discovery::page(ctx.target, &controller.host, connection.local),
@@ -63,7 +71,11 @@ fn health(controller: &Controller) -> Vec<u8> {
     page.temperature.set(300);
     if let Role::Io(subsystem) = &controller.role {
         const RELIABILITY_DEGRADED: u8 = 1 << 2;
-        page.critical_warning = if subsystem.is_degraded() { RELIABILITY_DEGRADED } else { 0 };
+        page.critical_warning = if subsystem.is_degraded() {
+            RELIABILITY_DEGRADED
+        } else {
+            0
+        };
     }
     let (errors, media) = controller.error_counts();
     page.error_entries = u128::from(errors).to_le_bytes();
@@ -85,10 +97,19 @@ fn commands() -> Vec<u8> {
     for opcode in admin {
         page.admin[usize::from(opcode)].set(effects::SUPPORTED);
     }
-    for opcode in [opcode::io::FLUSH, opcode::io::READ, opcode::io::COMPARE, opcode::io::VERIFY] {
+    for opcode in [
+        opcode::io::FLUSH,
+        opcode::io::READ,
+        opcode::io::COMPARE,
+        opcode::io::VERIFY,
+    ] {
         page.io[usize::from(opcode)].set(effects::SUPPORTED);
     }
-    for opcode in [opcode::io::WRITE, opcode::io::WRITE_ZEROES, opcode::io::DATASET_MANAGEMENT] {
+    for opcode in [
+        opcode::io::WRITE,
+        opcode::io::WRITE_ZEROES,
+        opcode::io::DATASET_MANAGEMENT,
+    ] {
         page.io[usize::from(opcode)].set(effects::SUPPORTED | effects::CHANGES_BLOCKS);
     }
     page.as_wire().to_vec()

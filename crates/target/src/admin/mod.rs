@@ -93,12 +93,15 @@ fn abort(connection: &mut Connection, command: &Command) -> Outcome {
     const NOT_ABORTED: u64 = 1;
     let (sqid, cid) = command.abort_target();
     let waiting = |connection: &mut Connection, slot: u16| {
-        connection.stage_of(slot) == Stage::Parked
-            && connection.command_of(slot).cid.get() == cid
+        connection.stage_of(slot) == Stage::Parked && connection.command_of(slot).cid.get() == cid
     };
     let requests: Vec<u16> = connection.event_requests.iter().copied().collect();
-    let found = requests.into_iter().find(|&slot| sqid == 0 && waiting(connection, slot));
-    let Some(slot) = found else { return Outcome::Result(NOT_ABORTED) };
+    let found = requests
+        .into_iter()
+        .find(|&slot| sqid == 0 && waiting(connection, slot));
+    let Some(slot) = found else {
+        return Outcome::Result(NOT_ABORTED);
+    };
     connection.event_requests.retain(|&other| other != slot);
     connection.complete(slot, Status::ABORT_REQUESTED, 0);
     Outcome::Result(0)

@@ -1,7 +1,7 @@
 //! A command's way from its capsule to its execution.
 
 use ashlar_nvme::command::DataPointer;
-use ashlar_nvme::pdu::{Fatal, FatalStatus, R2t, encode};
+use ashlar_nvme::pdu::{self, Fatal, FatalStatus, R2t};
 use ashlar_nvme::{Command, Status};
 
 use super::{Connection, Context, Sink};
@@ -50,7 +50,9 @@ impl Connection {
 
     /// What the command moves, or why it is refused.
     fn plan(&self, command: &Command) -> Result<Transfer, Status> {
-        let Some(queue) = &self.queue else { return fabrics::plan_unconnected(command) };
+        let Some(queue) = &self.queue else {
+            return fabrics::plan_unconnected(command);
+        };
         if command.is_fabrics() {
             return fabrics::plan(command);
         }
@@ -84,15 +86,22 @@ impl Connection {
 
     /// Asks the host for a command's data. False without a buffer.
     fn solicit(&mut self, ctx: &Context<'_>, index: u16, bytes: usize) -> bool {
-        let Some(buffer) = self.reserve(ctx, index, bytes) else { return false };
+        let Some(buffer) = self.reserve(ctx, index, bytes) else {
+            return false;
+        };
         let framing = self.framing;
         let slot = self.slots.get_mut(index);
         slot.buffer = Some(buffer);
         slot.stage = Stage::Receiving;
         slot.solicited = true;
         let cid = slot.command.cid.get();
-        let request = R2t { cid, ttag: index, offset: 0, length: bytes as u32 };
-        self.output.head(|out| encode::r2t(out, framing, &request));
+        let request = R2t {
+            cid,
+            ttag: index,
+            offset: 0,
+            length: bytes as u32,
+        };
+        self.output.head(|out| pdu::r2t(out, framing, &request));
         true
     }
 
@@ -119,9 +128,13 @@ impl Connection {
 
     /// Hands an I/O command to the devices. False without a buffer.
     fn execute(&mut self, ctx: &mut Context<'_>, index: u16) -> bool {
-        let Some(Queue { controller, .. }) = &self.queue else { return true };
+        let Some(Queue { controller, .. }) = &self.queue else {
+            return true;
+        };
         let controller = controller.clone();
-        let Role::Io(subsystem) = &controller.role else { return true };
+        let Role::Io(subsystem) = &controller.role else {
+            return true;
+        };
         let bytes = io::working_bytes(subsystem, &self.slots.get_mut(index).command);
         let mut working = None;
         if bytes > 0 {
@@ -134,7 +147,12 @@ impl Connection {
         let slot = self.slots.get_mut(index);
         slot.stage = Stage::Executing;
         let devices = &mut *ctx.devices;
-        let mut executor = Executor { devices, controller: &controller, subsystem, tag };
+        let mut executor = Executor {
+            devices,
+            controller: &controller,
+            subsystem,
+            tag,
+        };
         executor.start(slot, working);
         let requests = usize::from(slot.requests);
         self.requests += requests;
@@ -145,7 +163,9 @@ impl Connection {
     }
 
     fn administer(&mut self, ctx: &mut Context<'_>, index: u16) {
-        let Some(Queue { controller, .. }) = &self.queue else { return };
+        let Some(Queue { controller, .. }) = &self.queue else {
+            return;
+        };
         let controller = controller.clone();
         match admin::execute(ctx, &controller, self, index) {
             Outcome::Done(status) => self.complete(index, status, 0),
@@ -161,10 +181,14 @@ impl Connection {
 
     /// Answers event requests for which there is an event.
     pub(crate) fn deliver_events(&mut self) {
-        let Some(Queue { controller, .. }) = &self.queue else { return };
+        let Some(Queue { controller, .. }) = &self.queue else {
+            return;
+        };
         let controller = controller.clone();
         while !self.event_requests.is_empty() {
-            let Some(event) = controller.take_event() else { return };
+            let Some(event) = controller.take_event() else {
+                return;
+            };
             if let Some(index) = self.event_requests.pop_front() {
                 self.complete(index, Status::SUCCESS, u64::from(event.dw0()));
             }
@@ -174,8 +198,12 @@ impl Connection {
     /// Tries again what lacked buffers. True if nothing is waiting any more.
     pub(crate) fn feed(&mut self, ctx: &mut Context<'_>) -> bool {
         if let Some(index) = self.blocked {
-            let Transfer::FromHost(bytes) = self.slots.get_mut(index).transfer else { return true };
-            let Some(buffer) = self.reserve(ctx, index, bytes) else { return false };
+            let Transfer::FromHost(bytes) = self.slots.get_mut(index).transfer else {
+                return true;
+            };
+            let Some(buffer) = self.reserve(ctx, index, bytes) else {
+                return false;
+            };
             self.slots.get_mut(index).buffer = Some(buffer);
             self.blocked = None;
         }

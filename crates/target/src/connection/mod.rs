@@ -10,9 +10,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ashlar_block::{BufferPool, Completion, Gather, IoBuffer, Moment};
-use ashlar_nvme::{Command, Status};
-use ashlar_nvme::pdu::{Fatal, Framing, Role, encode};
+use ashlar_nvme::pdu::{self, Fatal, Framing, Role};
 use ashlar_nvme::stream::{Limits, Receiver};
+use ashlar_nvme::{Command, Status};
 
 use crate::controller::Controller;
 use crate::devices::Devices;
@@ -47,7 +47,12 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn new(controller: Arc<Controller>, id: u16, size: u16) -> Self {
-        Self { controller, id, size, head: 0 }
+        Self {
+            controller,
+            id,
+            size,
+            head: 0,
+        }
     }
 
     fn advance(&mut self) {
@@ -115,7 +120,11 @@ impl Connection {
     pub(crate) fn new(id: u32, local: SocketAddr, now: Moment) -> Self {
         let mut slots = Slots::default();
         slots.set_limit(1);
-        let limits = Limits { in_capsule: 8192, data: MAXH2CDATA, pda: 0 };
+        let limits = Limits {
+            in_capsule: 8192,
+            data: MAXH2CDATA,
+            pda: 0,
+        };
         Self {
             id,
             queue: None,
@@ -174,7 +183,11 @@ impl Connection {
     pub(crate) fn pending_connect(&mut self) -> Option<(u16, Command, &[u8])> {
         let index = self.connect?;
         let slot = self.slots.get_mut(index);
-        Some((index, slot.command, slot.buffer.as_deref().unwrap_or_default()))
+        Some((
+            index,
+            slot.command,
+            slot.buffer.as_deref().unwrap_or_default(),
+        ))
     }
 
     fn tag(&self, slot: u16) -> u64 {
@@ -216,7 +229,12 @@ impl Connection {
     pub(crate) fn close(&mut self) {
         self.life = Life::Closed;
         self.output.clear();
-        let idle: Vec<u16> = self.slots.iter().filter(|(_, s)| s.requests == 0).map(|(i, _)| i).collect();
+        let idle: Vec<u16> = self
+            .slots
+            .iter()
+            .filter(|(_, s)| s.requests == 0)
+            .map(|(i, _)| i)
+            .collect();
         for index in idle {
             self.release(index);
         }
@@ -225,7 +243,8 @@ impl Connection {
     /// Says why the connection ends, and ends it when that is sent.
     pub(crate) fn terminate(&mut self, fatal: Fatal) {
         let offending = self.receiver.offending_header();
-        self.output.head(|out| encode::term_req(out, Role::Controller, fatal, offending));
+        self.output
+            .head(|out| pdu::term_req(out, Role::Controller, fatal, offending));
         self.life = Life::LastWords;
     }
 
@@ -261,7 +280,9 @@ impl Connection {
         self.sending = 0;
         self.progress = now;
         while !self.output.is_full() {
-            let Some(index) = self.ready.pop_front() else { break };
+            let Some(index) = self.ready.pop_front() else {
+                break;
+            };
             self.respond(index);
         }
     }

@@ -14,7 +14,11 @@ use crate::slot::Stage;
 impl Connection {
     /// Takes bytes off `input` until it is empty or the connection cannot go on
     /// ([`accepts_input`](Self::accepts_input)). An error ends the connection.
-    pub(crate) fn receive(&mut self, ctx: &mut Context<'_>, input: &mut &[u8]) -> Result<(), Fatal> {
+    pub(crate) fn receive(
+        &mut self,
+        ctx: &mut Context<'_>,
+        input: &mut &[u8],
+    ) -> Result<(), Fatal> {
         self.progress = ctx.now;
         while self.accepts_input() {
             match self.receiver.next(input)? {
@@ -31,7 +35,9 @@ impl Connection {
     /// comes back with [`direct_done`](Self::direct_done).
     pub(crate) fn direct(&mut self) -> Option<(IoBuffer, Range<usize>)> {
         let missing = self.receiver.payload_remaining();
-        let Sink::Slot(index) = self.sink else { return None };
+        let Sink::Slot(index) = self.sink else {
+            return None;
+        };
         if missing < DIRECT_BYTES {
             return None;
         }
@@ -70,10 +76,17 @@ impl Connection {
 
     fn initialize(&mut self, request: IcReq) {
         let digests = request.digests.and(Digests::BOTH);
-        let response = IcResp { cpda: 0, digests, maxh2cdata: MAXH2CDATA };
+        let response = IcResp {
+            cpda: 0,
+            digests,
+            maxh2cdata: MAXH2CDATA,
+        };
         self.output.head(|out| response.encode(out));
         self.receiver.open(digests);
-        self.framing = Framing { digests, pda: request.hpda };
+        self.framing = Framing {
+            digests,
+            pda: request.hpda,
+        };
     }
 
     fn h2c_data(&mut self, data: H2cData) -> Result<(), Fatal> {
@@ -83,7 +96,9 @@ impl Connection {
         if slot.command.cid.get() != data.cid {
             return Err(Fatal::at(FatalStatus::InvalidHeaderField, 8));
         }
-        let Transfer::FromHost(wanted) = slot.transfer else { return Err(out_of_range) };
+        let Transfer::FromHost(wanted) = slot.transfer else {
+            return Err(out_of_range);
+        };
         let end = slot.received + data.length as usize;
         if data.offset as usize != slot.received || end > wanted || data.length == 0 {
             return Err(out_of_range);
@@ -100,7 +115,11 @@ impl Connection {
         let slot = self.slots.get_mut(index);
         let end = slot.received + bytes.len();
         // A connection that may not receive yet does not get here: the buffer is there.
-        if let Some(place) = slot.buffer.as_mut().and_then(|b| b.get_mut(slot.received..end)) {
+        if let Some(place) = slot
+            .buffer
+            .as_mut()
+            .and_then(|b| b.get_mut(slot.received..end))
+        {
             place.copy_from_slice(bytes);
         }
         slot.received = end;
@@ -122,7 +141,9 @@ impl Connection {
         if !ok {
             slot.fail(Status::TRANSIENT_TRANSPORT_ERROR);
         }
-        let Transfer::FromHost(wanted) = slot.transfer else { return Ok(()) };
+        let Transfer::FromHost(wanted) = slot.transfer else {
+            return Ok(());
+        };
         if slot.received < wanted {
             return Ok(());
         }

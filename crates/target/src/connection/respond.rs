@@ -1,8 +1,8 @@
 //! Responses out: completions, and data for the host.
 
 use ashlar_nvme::log::ErrorInformation;
+use ashlar_nvme::pdu::{self, C2hData, DataDigest};
 use ashlar_nvme::{Completion, Status};
-use ashlar_nvme::pdu::{C2hData, DataDigest, encode};
 
 use super::Connection;
 use crate::controller::Role;
@@ -53,8 +53,14 @@ impl Connection {
     fn data_header(&mut self, index: u16, bytes: usize) {
         let cid = self.slots.get_mut(index).command.cid.get();
         let framing = self.framing;
-        let data = C2hData { cid, offset: 0, length: bytes as u32, last: true, success: true };
-        self.output.head(|out| encode::c2h_data(out, framing, &data));
+        let data = C2hData {
+            cid,
+            offset: 0,
+            length: bytes as u32,
+            last: true,
+            success: true,
+        };
+        self.output.head(|out| pdu::c2h_data(out, framing, &data));
     }
 
     fn completion(&mut self, index: u16) {
@@ -69,7 +75,8 @@ impl Connection {
             completion = completion.with_sqhd(queue.head);
             completion.sqid.set(queue.id);
         }
-        self.output.head(|out| encode::capsule_resp(out, framing, &completion));
+        self.output
+            .head(|out| pdu::capsule_resp(out, framing, &completion));
     }
 
     /// Leaves a trace of a failed command, and an alarm when a device has failed a write.
