@@ -276,10 +276,8 @@ impl Core {
             return;
         }
         let connection = self.connections.remove(id as usize);
-        if let Some(queue) = &connection.queue {
-            if queue.id > 0 {
-                queue.controller.release_queue(queue.id);
-            }
+        if let Some(queue) = connection.queue.as_ref().filter(|queue| queue.id > 0) {
+            queue.controller.release_queue(queue.id);
         }
         self.starving.retain(|&other| other != id);
         self.waiting.retain(|&other| other != id);

@@ -249,10 +249,8 @@ pub(crate) fn absorb(slot: &mut Slot, completion: Completion) {
     }
     match opcode {
         opcode::io::READ => slot.buffer = completion.buffer,
-        opcode::io::COMPARE => {
-            if slot.buffer.take().as_deref() != completion.buffer.as_deref() {
-                slot.fail(Status::COMPARE_FAILURE);
-            }
+        opcode::io::COMPARE if slot.buffer.take().as_deref() != completion.buffer.as_deref() => {
+            slot.fail(Status::COMPARE_FAILURE);
         }
         _ => {}
     }

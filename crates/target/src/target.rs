@@ -20,11 +20,14 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// A host's NQN and identifier.
+type HostKey = (String, [u8; 16]);
+
 /// What all cores share: subsystems, their controllers, and the hosts.
 pub struct Target {
     pub(crate) subsystems: Vec<Arc<Subsystem>>,
     pub(crate) timeouts: Timeouts,
-    hosts: Mutex<HashMap<(String, [u8; 16]), Weak<Host>>>,
+    hosts: Mutex<HashMap<HostKey, Weak<Host>>>,
     next_discovery_id: AtomicU16,
     served: AtomicU64,
 }
