@@ -96,7 +96,9 @@ proptest! {
         // Terminate requests carry no digest.
         let sent: Vec<Sent> =
             sent.into_iter().filter(|pdu| !matches!(pdu, Sent::TermReq(..))).collect();
-        prop_assume!(!sent.is_empty());
+        if sent.is_empty() {
+            return Ok(());
+        }
         let framing = Framing { digests: Digests::BOTH, pda };
         let mut stream = bytes_of(&sent, framing);
         let at = at.index(stream.len());
