@@ -126,7 +126,8 @@ impl Receiver {
         }
     }
 
-    /// The header that caused a [`Fatal`], as a terminate request returns it: up to 128 bytes.
+    /// The header that caused a [`Fatal`], as a terminate request returns it: up to 128 bytes, and no
+    /// more of it than had been received.
     pub fn offending_header(&self) -> &[u8] {
         match self.at {
             At::Dead(_) => &self.head[..self.collected],
