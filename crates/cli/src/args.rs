@@ -45,7 +45,11 @@ pub(crate) struct ServeArguments {
     pub(crate) cores: Vec<usize>,
 
     /// A host that may connect, by NQN; may be given several times
-    #[arg(long = "allow-host", value_name = "NQN", conflicts_with = "allow_any_host")]
+    #[arg(
+        long = "allow-host",
+        value_name = "NQN",
+        conflicts_with = "allow_any_host"
+    )]
     pub(crate) allow_hosts: Vec<String>,
 
     /// Let every host connect

@@ -19,7 +19,11 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version are answers, not errors. Printing fails only without anyone to read.
             let _ = error.print();
-            return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
+            return if error.use_stderr() {
+                exit::USAGE.into()
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
     match run(arguments.command) {

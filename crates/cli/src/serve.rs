@@ -31,8 +31,11 @@ fn failure(error: ServeError) -> Failure {
 
 fn config(arguments: &ServeArguments) -> Result<ServerConfig, Failure> {
     let block = stack::block_size(arguments.block)?;
-    let devices: Result<Vec<_>, Failure> =
-        arguments.devices.iter().map(|spec| stack::open(spec, block)).collect();
+    let devices: Result<Vec<_>, Failure> = arguments
+        .devices
+        .iter()
+        .map(|spec| stack::open(spec, block))
+        .collect();
     let devices = devices?;
     for (index, device) in devices.iter().enumerate() {
         eprintln!("nsid {}: {}", index + 1, device.describe());
@@ -91,8 +94,12 @@ fn stop_on_signals(stop: impl Fn() + Send + 'static) -> Result<(), Failure> {
             stop();
         }
     };
-    let thread = std::thread::Builder::new().name("signals".into()).spawn(wait);
-    thread.map(|_| ()).map_err(|e| Failure::environment(format!("cannot start a thread: {e}")))
+    let thread = std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(wait);
+    thread
+        .map(|_| ())
+        .map_err(|e| Failure::environment(format!("cannot start a thread: {e}")))
 }
 
 fn announce(server: &Server, nqn: &str) -> Result<(), Failure> {
