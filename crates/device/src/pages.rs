@@ -5,7 +5,8 @@
 //! forbids. A table of reader-writer locks, picked by address, rules both out: bytes are only
 //! touched under the lock of their shard. A shard is a multiple of any block, and at most one lock
 //! is held at a time, so there is no order to keep and a large transfer may interleave with another
-//! block by block. An uncontended lock and unlock costs about 1 % of a 4 KiB request.
+//! block by block. Uncontended locks cost 20 to 50 ns, 1 to 3 % of serving a
+//! 4 KiB request.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;

@@ -1,8 +1,9 @@
-use ashlar_block::{BlockRange, BlockSize, Durability, Operation, Request};
+use ashlar_block::{BlockRange, BlockSize, Durability, ErrorKind, Operation, Request};
 use proptest::prelude::*;
 
 use super::*;
 use crate::Memory;
+use crate::faults::{Action, Affects, FaultControl, Faulty, Rule, Trigger};
 use crate::testing::Bench;
 
 fn memories(sizes: &[u64], block_size: BlockSize) -> Vec<Arc<dyn Opener>> {
@@ -131,4 +132,33 @@ fn the_shape_is_what_all_can_promise() {
         .expect("refused")
         .to_string();
     assert!(error.contains("blocks of 512 and of 4096 bytes"), "{error}");
+}
+
+#[test]
+fn one_failed_piece_fails_the_request_and_a_failed_flush_latches_all_queues() {
+    let control = FaultControl::new(1);
+    let mut children = memories(&[1 << 20; 2], BlockSize::B4096);
+    children[1] = Faulty::new(children[1].clone(), control.clone());
+    let stripe = Stripe::new(children, 4096).expect("stripe");
+    let (mut a, mut b) = (Bench::open(&*stripe), Bench::open(&*stripe));
+    let error = Action::Error(ErrorKind::Media);
+    control.add(Rule::always(Affects::Writes, error).when(Trigger::Nth(2)));
+    let buffer = a.buffer(8 * 4096);
+    let range = BlockRange::new(0, 8);
+    let done = a.run(Request::write(5, range, buffer, Durability::Cached));
+    assert_eq!(
+        done.result.expect_err("one of eight").kind(),
+        ErrorKind::Media
+    );
+    assert_eq!(done.buffer.expect("whole again").len(), 8 * 4096);
+    b.write(range, 1, Durability::Cached)
+        .expect("an ordinary error does not latch");
+    control.add(Rule::always(Affects::Flushes, error).when(Trigger::Nth(1)));
+    assert_eq!(a.flush().expect_err("fails").kind(), ErrorKind::Media);
+    control.clear();
+    assert_eq!(b.flush().expect_err("latched").kind(), ErrorKind::Latched);
+    let error = b
+        .write(BlockRange::new(0, 1), 1, Durability::Cached)
+        .expect_err("latched");
+    assert_eq!(error.kind(), ErrorKind::Latched);
 }
