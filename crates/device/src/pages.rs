@@ -186,6 +186,17 @@ mod tests {
     }
 
     #[test]
+    fn zeroing_part_of_a_page_leaves_the_rest() {
+        let pages = Pages::new(2 * SHARD_BYTES).expect("memory");
+        pages.write(0, &[7; 2 * SHARD_BYTES]);
+        pages.zero(0, SHARD_BYTES - 512);
+        pages.zero(SHARD_BYTES + 512, SHARD_BYTES - 512);
+        let mut middle = [0; 1536];
+        pages.read(SHARD_BYTES - 1024, &mut middle);
+        assert!(middle[..512].iter().all(|&b| b == 0) && middle[512..].iter().all(|&b| b == 7));
+    }
+
+    #[test]
     #[should_panic]
     fn an_access_beyond_the_end_is_refused() {
         let pages = Pages::new(SHARD_BYTES).expect("memory");
