@@ -13,6 +13,7 @@ LIMIT=90
 
 pass() { echo "GUEST-PASS $1"; }
 fail() { name=$1; shift; echo "GUEST-FAIL $name $*"; }
+seconds() { cut -d. -f1 /proc/uptime; }
 note() { echo "# $(cut -d' ' -f1 /proc/uptime) $*"; }
 
 # check NAME COMMAND…: passes when the command (or function) ends with 0 within LIMIT seconds. It
@@ -33,16 +34,18 @@ check() {
     return $check_status
 }
 
+# A check without which the rest of the script makes no sense.
+require() { check "$@" || { note "the rest needs $1"; exit 1; }; }
+
 last_words() { grep -v '^ *$' /tmp/check.out | tail -n 1 | cut -c 1-200; }
 
 # The exit status of a child of this shell, or 124 when it has not ended after so many seconds.
 await_process() {
-    awaited=0
+    await_until=$(($(seconds) + $2))
     while kill -0 "$1" 2>/dev/null; do
         # A child that ended stays as a zombie until `wait`.
         grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null && break
-        [ $awaited -lt $(($2 * 10)) ] || { kill -9 "$1" 2>/dev/null; return 124; }
-        awaited=$((awaited + 1))
+        [ "$(seconds)" -lt $await_until ] || { kill -9 "$1" 2>/dev/null; return 124; }
         sleep 0.1
     done
     wait "$1"
@@ -62,13 +65,13 @@ says() {
 
 # True when a command comes true within so many seconds: within SECONDS COMMAND…
 within() {
-    tries=$(($1 * 10))
+    deadline=$(($(seconds) + $1))
     shift
-    while [ $tries -gt 0 ]; do
-        "$@" > /tmp/within.out 2>&1 && return 0
-        tries=$((tries - 1))
+    until "$@" > /tmp/within.out 2>&1; do
+        [ "$(seconds)" -lt $deadline ] || break
         sleep 0.1
     done
+    "$@" > /tmp/within.out 2>&1 && return 0
     cat /tmp/within.out
     echo "not in time: $*"
     return 1
@@ -168,6 +171,9 @@ fio_on() {
 
 # Only the check of what fio_on wrote with the same arguments.
 fio_again() { fio_on "$@" --verify_only; }
+
+# Busybox prefers its own applet, which cannot write zeroes.
+blkdiscard() { /usr/sbin/blkdiscard "$@"; }
 
 # mounted TYPE DEVICE COMMAND…: runs a command with the file system at /mnt/fs.
 mounted() {

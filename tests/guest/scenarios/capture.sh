@@ -5,8 +5,8 @@
 conversation() {
     name=$1
     shift
-    check "connect-$name" connect "$NQN" --nr-io-queues=1 "$@"
-    check "namespace-$name" wait_disk "$NQN" 1
+    require "connect-$name" connect "$NQN" --nr-io-queues=1 "$@"
+    require "namespace-$name" wait_disk "$NQN" 1
     controller=/dev/$(controller_of "$NQN")
     disk=$(disk_of "$NQN" 1)
     check "identify-$name" nvme id-ctrl "$controller"

@@ -21,8 +21,8 @@ resets() {
 }
 rescans() { for i in 1 2 3 4 5; do nvme ns-rescan "$controller" || return 1; done; }
 
-check connect connect "$NQN" --nr-io-queues=2
-check namespace wait_disk "$NQN" 1
+require connect connect "$NQN" --nr-io-queues=2
+require namespace wait_disk "$NQN" 1
 controller=/dev/$(controller_of "$NQN")
 disk=$(disk_of "$NQN" 1)
 LIMIT=200
@@ -58,7 +58,7 @@ churn() {
     done
 }
 check connect-ten-times churn
-check connect-afterwards connect "$NQN" --hdr-digest
-check namespace-afterwards wait_disk "$NQN" 1
+require connect-afterwards connect "$NQN" --hdr-digest
+require namespace-afterwards wait_disk "$NQN" 1
 check fio-afterwards fio_on "$(disk_of "$NQN" 1)" 8k 8M
 check disconnect-afterwards disconnect "$NQN"

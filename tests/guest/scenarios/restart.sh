@@ -31,8 +31,8 @@ round() {
     suffix=$1
     shift
     mark "write$suffix"
-    check "connect$suffix" connect "$NQN" --nr-io-queues=2 "$@"
-    check "namespace$suffix" wait_disk "$NQN" 1
+    require "connect$suffix" connect "$NQN" --nr-io-queues=2 "$@"
+    require "namespace$suffix" wait_disk "$NQN" 1
     disk=$(disk_of "$NQN" 1)
     LIMIT=200
     check "killed-while-writing$suffix" killed_during fio_on "$disk" 8k $size --end_fsync=1
@@ -52,7 +52,7 @@ round ""
 round -digests --hdr-digest --data-digest
 
 # Through a fresh connection, the last round's data once more.
-check connect-afresh connect "$NQN"
-check namespace-afresh wait_disk "$NQN" 1
+require connect-afresh connect "$NQN"
+require namespace-afresh wait_disk "$NQN" 1
 check nothing-lost-afresh fio_again "$(disk_of "$NQN" 1)" 8k $size
 check disconnect-afresh disconnect "$NQN"
