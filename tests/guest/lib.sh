@@ -165,7 +165,8 @@ fio_on() {
         --verify=crc32c --do_verify=1 --verify_fatal=1 --verify_dump=0 --verify_state_save=0 \
         --randrepeat=1 "$@"
     fio_status=$?
-    grep -E 'err=|BW=' /tmp/fio.out
+    grep BW= /tmp/fio.out
+    grep err= /tmp/fio.out
     return $fio_status
 }
 

@@ -4,8 +4,8 @@
 # Target `file` (PORT, NQN): one file-backed namespace. The host's hook serves `restart file`.
 . /guest/lib.sh
 
-size=48M
-written_before_kill=$((8 * 2048))    # sectors: 8 MiB of 48
+size=24M
+written_before_kill=$((4 * 2048))    # sectors: 4 MiB of 24
 
 # Kills the target while a command runs in the background and has got somewhere.
 # killed_during COMMAND…: ends with the command's status.
@@ -24,7 +24,7 @@ sectors_done() { awk '{ print $3 + $7 }' "/sys/block/$(basename "$1")/stat"; }
 got_past() { [ "$(sectors_done "$disk")" -gt "$1" ]; }
 
 reconnects_since() { kernel_says "$1" 'Successfully reconnected'; }
-no_io_error_since() { ! kernel_says "$1" 'I/O error|critical .* error|Removing after'; }
+no_io_error_since() { ! kernel_says "$1" 'I/O error|critical .* error|failing I/O|identifiers changed|Removing after'; }
 
 # One round: all checks carry the given suffix.
 round() {
