@@ -14,7 +14,7 @@ conversation() {
     check "bad-log-$name" fails nvme get-log "$controller" --log-id=0xc5 --log-len=512
     check "features-$name" nvme get-feature "$controller" -f 0x07
     check "small-io-$name" fio_on "$disk" 4k 64k
-    check "large-io-$name" fio_on "$disk" 256k 1M --offset=1M --iodepth=2
+    check "large-io-$name" fio_on "$disk" 128k 256k --offset=1M --iodepth=2
     check "discard-$name" blkdiscard -o 4M -l 1M "$disk"
     check "zeroes-$name" blkdiscard -z -o 6M -l 1M "$disk"
     check "flush-$name" nvme flush "$disk"

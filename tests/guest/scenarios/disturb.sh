@@ -3,12 +3,14 @@
 # Target `memory` (PORT, NQN): one namespace in memory. The host's hook serves `pause memory N`.
 . /guest/lib.sh
 
-# during COMMAND…: fio in the background, the command meanwhile; fails when either fails.
+# during COMMAND…: fio in the background, the command meanwhile; fails when either fails, or when the
+# I/O was over first. The rate makes the writing last ten seconds however fast the machine is.
 during() {
-    fio_on "$disk" 8k 32M &
+    fio_on "$disk" 8k 32M --rate_iops=,400 &
     job=$!
     sleep 2
     "$@" || return 1
+    kill -0 $job || { echo "the I/O was over too early"; return 1; }
     await_process $job 100
 }
 
