@@ -66,7 +66,7 @@ started=$(date +%s%N)
 qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none -monitor none \
     -M q35 -accel "$accel" -cpu max -smp "${GUEST_CPUS:-1}" -m "${GUEST_MEMORY:-512}" \
     -kernel "$images/vmlinuz" -initrd "$work/initrd.img" \
-    -append "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable nvme_core.multipath=Y" \
+    -append "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check nvme_core.multipath=Y" \
     -drive "if=none,id=tools,file=$images/tools.img,format=raw,readonly=on" \
     -device virtio-blk-pci,drive=tools,romfile= \
     -netdev user,id=n0 -device virtio-net-pci,netdev=n0,romfile= \

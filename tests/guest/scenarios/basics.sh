@@ -108,7 +108,7 @@ fill() {
         dd if=/dev/urandom of=/mnt/fs/file$i bs=64k count=$((i * 2)) 2> /dev/null || return 1
     done
     # A file that is synced again and again is a database log in small.
-    fio --name=log --filename=/mnt/fs/log --rw=write --bs=4k --size=1M --fsync=4 --ioengine=psync \
+    fio --name=log --filename=/mnt/fs/log --rw=write --bs=4k --size=512k --fsync=4 --ioengine=psync \
         --thread --output=/tmp/fio.out || return 1
     (cd /mnt/fs && md5sum file* log > sums) && sync
 }
