@@ -1,0 +1,36 @@
+# Everything a fresh machine needs is installed by scripts/setup.sh; `make demo` and `make test` call it.
+CARGO ?= cargo
+BIN := target/release/ashlar
+
+.PHONY: help build demo test lint unit sim guest process fuzz bench soak setup setup-test clean
+
+help:
+	@echo "make demo   set up, build, and measure remote against local: demo/report.html, demo/result.json"
+	@echo "make test   set up and pass all tests"
+	@echo "make bench  ratios: against the bare socket, remote against local, idle CPU, a peer if given"
+	@echo "make soak   the long rounds"
+
+setup:
+	scripts/setup.sh build
+
+setup-test:
+	scripts/setup.sh build test
+
+build: setup
+	$(CARGO) build --release --locked -p ashlar
+
+demo: build
+	scripts/demo.sh $(BIN)
+
+test: setup-test
+	scripts/test.sh
+
+bench: build
+	scripts/bench.sh $(BIN)
+
+soak: setup-test build
+	scripts/soak.sh $(BIN)
+
+clean:
+	$(CARGO) clean
+	rm -rf demo .cache bench-out soak-out

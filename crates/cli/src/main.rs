@@ -1,0 +1,3 @@
+//! The `ashlar` binary.
+
+fn main() {}
