@@ -4,14 +4,14 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
+use ashlar_nvme::fabrics::Nqn;
+
 use crate::config::{Config, Host, Replay};
 
 /// The scheme, with its separator.
 pub const SCHEME: &str = "nvme-tcp://";
 /// The port that IANA gave to NVMe/TCP.
 pub const DEFAULT_PORT: u16 = 4420;
-/// Longest NQN in bytes (Base 2.1, 4.7).
-pub const NQN_MAX: usize = 223;
 /// Most commands outstanding on one queue pair: what a command identifier's slot bits can tell.
 pub const DEPTH_MAX: u16 = 1024;
 const QUEUES_MAX: u16 = 64;
@@ -107,21 +107,11 @@ fn check_name(host: &str, text: &str) -> Result<(), UrlError> {
     Ok(())
 }
 
-/// Checks the form of an NQN; `what` names it in the error.
-///
-/// # Errors
-/// The NQN does not start with `nqn.`, is too long, or holds a character that none has.
-pub fn check_nqn(what: &str, nqn: &str) -> Result<(), UrlError> {
-    if !nqn.starts_with("nqn.") {
-        return wrong(format!("{what} '{nqn}' does not start with 'nqn.'"));
+fn check_nqn(what: &str, nqn: &str) -> Result<(), UrlError> {
+    match Nqn::new(nqn) {
+        Ok(_) => Ok(()),
+        Err(error) => wrong(format!("{what} '{}': {error}", nqn.escape_debug())),
     }
-    if nqn.len() > NQN_MAX {
-        return wrong(format!("{what} is {} bytes long; {NQN_MAX} is the most", nqn.len()));
-    }
-    if nqn.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return wrong(format!("{what} '{}' has white space in it", nqn.escape_debug()));
-    }
-    Ok(())
 }
 
 fn set(config: &mut Config, name: &str, value: &str) -> Result<(), UrlError> {
@@ -241,12 +231,12 @@ mod tests {
         let cases = [
             ("tcp://x", "nvme-tcp://"),
             ("nvme-tcp://127.0.0.1:4420", "no subsystem"),
-            ("nvme-tcp://127.0.0.1:99999/nqn.x", "99999"),
-            ("nvme-tcp://127.0.0.1:0/nqn.x", "port '0'"),
-            ("nvme-tcp://127.0.0.256:1/nqn.x", "127.0.0.256"),
-            ("nvme-tcp://::1/nqn.x", "brackets"),
-            ("nvme-tcp://[::g]:1/nqn.x", "[::g]"),
-            ("nvme-tcp://:1/nqn.x", "no valid address"),
+            ("nvme-tcp://127.0.0.1:99999/nqn.2026-01.x", "99999"),
+            ("nvme-tcp://127.0.0.1:0/nqn.2026-01.x", "port '0'"),
+            ("nvme-tcp://127.0.0.256:1/nqn.2026-01.x", "127.0.0.256"),
+            ("nvme-tcp://::1/nqn.2026-01.x", "brackets"),
+            ("nvme-tcp://[::g]:1/nqn.2026-01.x", "[::g]"),
+            ("nvme-tcp://:1/nqn.2026-01.x", "no valid address"),
             ("nvme-tcp://127.0.0.1:1/iqn.x", "iqn.x"),
             (&format!("{base}?ns=0"), "ns=0"),
             (&format!("{base}?ns"), "'ns'"),
@@ -271,7 +261,7 @@ mod tests {
         fn no_text_makes_it_panic(text in ".{0,80}") {
             let _ = parse(&text, &host());
             let _ = parse(&format!("nvme-tcp://{text}"), &host());
-            let _ = parse(&format!("nvme-tcp://h:1/nqn.x?{text}"), &host());
+            let _ = parse(&format!("nvme-tcp://h:1/nqn.2026-01.x?{text}"), &host());
         }
     }
 }

@@ -180,8 +180,12 @@ impl QueuePair {
             return Err(submission);
         }
         let index = self.slots.fill(now, submission)?;
-        let limit = self.in_capsule_limit(self.slots.get(index).command.opcode);
+        let limits = (self.settings.admin, self.settings.in_capsule);
         let slot = self.slots.get(index);
+        let limit = match (slot.command.opcode, limits) {
+            (opcode::FABRICS, _) | (_, (true, _)) => ADMIN_IN_CAPSULE,
+            (_, (false, in_capsule)) => in_capsule,
+        };
         if slot.flow == Flow::OnRequest && slot.len <= limit {
             slot.flow = Flow::InCapsule;
         }
@@ -194,14 +198,6 @@ impl QueuePair {
             self.deadline = Some(now + self.settings.timeout);
         }
         Ok(())
-    }
-
-    fn in_capsule_limit(&self, code: u8) -> u32 {
-        if self.settings.admin || code == opcode::FABRICS {
-            ADMIN_IN_CAPSULE
-        } else {
-            self.settings.in_capsule
-        }
     }
 
     /// The next command that has ended.
