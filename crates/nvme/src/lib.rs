@@ -31,6 +31,11 @@
 mod layout;
 
 pub mod command;
+pub mod event;
+pub mod fabrics;
+pub mod feature;
+pub mod identify;
+pub mod log;
 pub mod pdu;
 pub mod status;
 pub mod stream;
