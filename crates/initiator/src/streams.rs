@@ -52,7 +52,4 @@ pub trait Streams {
 
     /// A batch was sent, or never will be.
     fn sent(&mut self, stream: usize, batch: &mut Gather);
-
-    /// Whether an answer is due on the stream: worth looking for data before sleeping.
-    fn expects_data(&self, stream: usize) -> bool;
 }

@@ -9,7 +9,7 @@ use ashlar_nvme::event::{AsyncEvent, notices};
 use ashlar_nvme::feature::fid;
 use ashlar_nvme::identify::cns;
 
-use super::{ADMIN, Association, ControllerFacts, Purpose, facts};
+use super::{ADMIN, Association, ControllerFacts, facts};
 use crate::failure::Failure;
 use crate::queue_pair::{Data, Finished, Outcome, Submission};
 
@@ -128,20 +128,14 @@ impl Association {
 
     pub(super) fn event_configuration(&self) -> Command {
         let offered = self.controller.as_deref().map_or(0, |facts| facts.events);
-        let wanted = match self.purpose {
-            Purpose::Namespace => offered & WANTED,
-            Purpose::Admin => 0,
-        };
-        Command::set_features(0, fid::ASYNC_EVENT_CONFIGURATION, wanted)
+        Command::set_features(0, fid::ASYNC_EVENT_CONFIGURATION, offered & WANTED)
     }
 
     /// Asks to be told of the next event.
     pub(super) fn request_event(&mut self, now: Moment) {
-        if self.purpose == Purpose::Namespace {
-            // Without room there is no event; the namespace is checked again at every reconnect.
-            let command = Command::async_event_request();
-            let _ = self.submit_admin(now, EVENT_REQUEST, command, Data::None);
-        }
+        // Without room there is no event; the namespace is checked again at every reconnect.
+        let command = Command::async_event_request();
+        let _ = self.submit_admin(now, EVENT_REQUEST, command, Data::None);
     }
 
     /// Reads the event's log page, which arms the event again.

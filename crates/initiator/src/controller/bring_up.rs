@@ -180,7 +180,7 @@ impl Association {
                 self.start_keep_alive(now, &facts);
                 self.controller = Some(Box::new(facts));
                 match (self.purpose, self.nsid) {
-                    (Purpose::Admin, _) => Step::EventConfiguration,
+                    (Purpose::Admin, _) => Step::Ready,
                     (Purpose::Namespace, 0) => Step::FindNamespace,
                     (Purpose::Namespace, _) => Step::IdentifyNamespace,
                 }
@@ -248,9 +248,6 @@ impl Association {
     }
 
     fn open_queues(&mut self, now: Moment) -> Step {
-        if self.streams.len() == 1 {
-            return Step::Ready;
-        }
         for stream in &mut self.streams[1..] {
             *stream = Stream::Opening;
         }

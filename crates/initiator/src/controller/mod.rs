@@ -11,6 +11,7 @@
 
 mod admin;
 mod bring_up;
+pub mod discovery;
 mod facts;
 #[cfg(test)]
 pub(crate) mod scripted;
@@ -379,13 +380,6 @@ impl Streams for Association {
         match self.pair(stream) {
             Some(pair) => pair.sent(batch),
             None => batch.clear(),
-        }
-    }
-
-    fn expects_data(&self, stream: usize) -> bool {
-        match self.streams.get(stream) {
-            Some(Stream::Up(pair)) => stream != ADMIN && pair.outstanding() > 0,
-            _ => false,
         }
     }
 }

@@ -133,7 +133,7 @@ impl Slots {
         let bits = self.slot_bits;
         let slot = self.get(index);
         loop {
-            slot.generation = (u32::from(slot.generation) + 1 & generations) as u16;
+            slot.generation = ((u32::from(slot.generation) + 1) & generations) as u16;
             let cid = slot.generation << bits | index;
             if cid != u16::MAX {
                 return cid;
