@@ -41,6 +41,8 @@ pub mod driver;
 mod failure;
 pub mod queue_pair;
 pub mod reconnect;
+#[cfg(test)]
+mod scripted;
 mod status;
 mod streams;
 pub mod url;

@@ -14,8 +14,6 @@ mod bring_up;
 pub mod discovery;
 mod facts;
 #[cfg(test)]
-pub(crate) mod scripted;
-#[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
