@@ -24,6 +24,8 @@ pub(crate) struct Peer {
     pub commands: VecDeque<(Command, Vec<u8>)>,
     /// H2CData received.
     pub data: VecDeque<(H2cData, Vec<u8>)>,
+    /// Writes whose data is coming, for the target's use.
+    pub pending: Vec<(Command, Vec<u8>, usize)>,
     /// A terminate request received.
     pub terminated: Option<TermReq>,
     current: Option<Header>,
@@ -40,6 +42,7 @@ impl Peer {
             maxh2cdata: 4096,
             commands: VecDeque::new(),
             data: VecDeque::new(),
+            pending: Vec::new(),
             terminated: None,
             current: None,
             payload: Vec::new(),
