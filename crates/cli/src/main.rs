@@ -1,3 +1,44 @@
-//! The `ashlar` binary.
+//! The `ashlar` binary: reads the command line, assembles what it asks for, and turns the outcome
+//! into an exit code. The only room that knows all others.
 
-fn main() {}
+mod args;
+mod exit;
+mod serve;
+mod stack;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Arguments, Command};
+use exit::Failure;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are answers, not errors. Printing fails only without anyone to read.
+            let _ = error.print();
+            return if error.use_stderr() {
+                exit::USAGE.into()
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    match run(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Completions { shell } => {
+            let mut command = Arguments::command();
+            clap_complete::generate(shell, &mut command, "ashlar", &mut std::io::stdout());
+            Ok(())
+        }
+    }
+}

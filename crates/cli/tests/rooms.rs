@@ -7,32 +7,73 @@ use std::path::{Path, PathBuf};
 /// Room, the rooms it may depend on, and why no others.
 const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     ("block", &[], "the contract knows no other room"),
-    ("nvme", &[], "words of a protocol need nobody: that keeps them fuzzable"),
-    ("reactor", &["block"], "the runtime carries buffers, it knows no protocol and no device"),
-    ("device", &["block", "reactor"], "a device knows neither volumes nor protocols"),
-    ("target", &["block", "nvme", "reactor"], "a target does not know where blocks go"),
-    ("initiator", &["block", "nvme", "reactor"], "an initiator is a device, not a server"),
+    (
+        "nvme",
+        &[],
+        "words of a protocol need nobody: that keeps them fuzzable",
+    ),
+    (
+        "reactor",
+        &["block"],
+        "the runtime carries buffers, it knows no protocol and no device",
+    ),
+    (
+        "device",
+        &["block", "reactor"],
+        "a device knows neither volumes nor protocols",
+    ),
+    (
+        "target",
+        &["block", "nvme", "reactor"],
+        "a target does not know where blocks go",
+    ),
+    (
+        "initiator",
+        &["block", "nvme", "reactor"],
+        "an initiator is a device, not a server",
+    ),
     ("lab", &["block"], "the lab measures whatever it is handed"),
-    ("sim", &["block", "nvme", "target", "initiator", "device"], "the simulator replaces the reactor"),
+    (
+        "sim",
+        &["block", "nvme", "target", "initiator", "device"],
+        "the simulator replaces the reactor",
+    ),
     (
         "cli",
-        &["block", "nvme", "reactor", "device", "target", "initiator", "lab", "sim"],
+        &[
+            "block",
+            "nvme",
+            "reactor",
+            "device",
+            "target",
+            "initiator",
+            "lab",
+            "sim",
+        ],
         "the binary assembles",
     ),
 ];
 
 /// Files that may contain `unsafe`, and why.
 const MAY_BE_UNSAFE: &[(&str, &str)] = &[
-    ("crates/block/src/buffer.rs", "aligned memory whose parts have different owners"),
-    ("crates/reactor/src/frame.rs", "message headers that point into what they own"),
+    (
+        "crates/block/src/buffer.rs",
+        "aligned memory whose parts have different owners",
+    ),
+    (
+        "crates/reactor/src/frame.rs",
+        "message headers that point into what they own",
+    ),
     ("crates/reactor/src/ring.rs", "submissions to the kernel"),
     ("crates/device/src/", "mapped memory and ioctls"),
 ];
 
 /// Folders of the protocol rooms that may use the reactor; everything else there is a state machine
 /// that takes its I/O, time and randomness as parameters, so that the simulator runs what ships.
-const DRIVERS: &[(&str, &str)] =
-    &[("crates/target/src/", "server"), ("crates/initiator/src/", "driver")];
+const DRIVERS: &[(&str, &str)] = &[
+    ("crates/target/src/", "server"),
+    ("crates/initiator/src/", "driver"),
+];
 
 const LONGEST_FILE: usize = 800;
 
@@ -49,7 +90,11 @@ fn sources() -> Vec<(String, String)> {
             if path.is_dir() && !path.ends_with("target/debug") {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let name = path.strip_prefix(root()).expect("inside").display().to_string();
+                let name = path
+                    .strip_prefix(root())
+                    .expect("inside")
+                    .display()
+                    .to_string();
                 found.push((name, fs::read_to_string(&path).expect("readable source")));
             }
         }
@@ -60,14 +105,21 @@ fn sources() -> Vec<(String, String)> {
 
 /// Lines of code without comments and string-free enough for a word search.
 fn code_lines(source: &str) -> impl Iterator<Item = (usize, &str)> {
-    source.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"))
+    source
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
 }
 
 #[test]
 fn rooms_depend_only_on_the_rooms_they_may() {
     for folder in fs::read_dir(root().join("crates")).expect("crates") {
         let folder = folder.expect("entry").path();
-        let room = folder.file_name().expect("name").to_string_lossy().into_owned();
+        let room = folder
+            .file_name()
+            .expect("name")
+            .to_string_lossy()
+            .into_owned();
         let rule = MAY_DEPEND_ON.iter().find(|(name, ..)| *name == room);
         let (_, allowed, why) = rule.unwrap_or_else(|| panic!("room `{room}` has no rule: add it"));
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("manifest");
@@ -75,7 +127,10 @@ fn rooms_depend_only_on_the_rooms_they_may() {
         let Some(dependencies) = manifest.get("dependencies").and_then(|d| d.as_table()) else {
             continue;
         };
-        for dependency in dependencies.keys().filter_map(|key| key.strip_prefix("ashlar-")) {
+        for dependency in dependencies
+            .keys()
+            .filter_map(|key| key.strip_prefix("ashlar-"))
+        {
             assert!(
                 allowed.contains(&dependency),
                 "room `{room}` depends on `{dependency}`, but may not: {why}"
@@ -87,7 +142,9 @@ fn rooms_depend_only_on_the_rooms_they_may() {
 #[test]
 fn unsafe_stays_where_it_may_be() {
     for (name, source) in sources() {
-        let allowed = MAY_BE_UNSAFE.iter().any(|(prefix, _)| name.starts_with(prefix));
+        let allowed = MAY_BE_UNSAFE
+            .iter()
+            .any(|(prefix, _)| name.starts_with(prefix));
         let is_test = name.contains("/tests/");
         for (line, text) in code_lines(&source) {
             let has_it = text.contains("unsafe {") || text.contains("unsafe impl");
@@ -111,9 +168,14 @@ fn protocol_state_machines_do_not_see_the_reactor() {
             continue;
         }
         for (line, text) in code_lines(&source) {
-            let seen = ["ashlar_reactor", "std::time::Instant", "SystemTime", "std::net::Tcp"]
-                .iter()
-                .find(|word| text.contains(**word));
+            let seen = [
+                "ashlar_reactor",
+                "std::time::Instant",
+                "SystemTime",
+                "std::net::Tcp",
+            ]
+            .iter()
+            .find(|word| text.contains(**word));
             assert!(
                 seen.is_none(),
                 "{name}:{}: `{}` outside `{driver}`: state machines take I/O and time as parameters",
@@ -129,7 +191,10 @@ fn files_stay_small_enough_to_hold_in_the_head() {
     let mut lengths: Vec<usize> = Vec::new();
     for (name, source) in sources() {
         let lines = source.lines().count();
-        assert!(lines <= LONGEST_FILE, "{name} has {lines} lines: split it by idea");
+        assert!(
+            lines <= LONGEST_FILE,
+            "{name} has {lines} lines: split it by idea"
+        );
         lengths.push(lines);
     }
     lengths.sort_unstable();

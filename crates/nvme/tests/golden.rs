@@ -10,12 +10,15 @@ const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:2cd2c43b-a90a-45c1-a8cd-86b3
 const SUBSYSTEM: &str = "nqn.2024-01.com.example:vol1";
 
 fn unhex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    let number = |pair: &[u8]| std::str::from_utf8(pair).unwrap().to_owned();
-    let pairs = digits
+    let digits: Vec<u8> = text
+        .chars()
+        .filter_map(|c| c.to_digit(16))
+        .map(|digit| digit as u8)
+        .collect();
+    digits
         .chunks(2)
-        .map(|pair| u8::from_str_radix(&number(pair), 16).unwrap());
-    pairs.collect()
+        .map(|pair| pair[0] << 4 | pair[1])
+        .collect()
 }
 
 /// The header of the first PDU in `bytes`, as a controller with these digests sees it.

@@ -1,5 +1,6 @@
 //! Files and sockets as the ring knows them.
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::ring::Target;
@@ -25,6 +26,11 @@ impl File {
             Some(slot) => Target::Registered(slot),
             None => Target::Plain(self.fd.as_raw_fd()),
         }
+    }
+
+    /// Another descriptor of the same file, for another thread's reactor.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
     }
 
     /// Ends both directions of a socket: pending receives complete, the peer sees the end.

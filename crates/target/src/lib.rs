@@ -1,1 +1,56 @@
-//! target
+//! An NVMe/TCP target: what a host connects to.
+//!
+//! # Where it stands
+//!
+//! Bytes of a host's TCP connection come in at [`Core::receive`]; a connection cuts them into
+//! commands, a command becomes a [`block::Request`](ashlar_block::Request) on the core's own
+//! [`BlockDevice`](ashlar_block::BlockDevice), and its completion goes back as bytes. The first
+//! half of a write's way: `server` → `connection` → `io` → device.
+//!
+//! ```text
+//! server (sockets, threads)        the only part that knows the reactor
+//!   └ core          one a thread: its connections and its opened devices
+//!       └ connection    NVMe/TCP: PDUs, R2T, digests, backpressure   ← another transport goes here
+//!           ├ io            Read, Write, Flush, Write Zeroes, DSM, Compare, Verify
+//!           ├ admin         Identify, Get Log Page, features, events, abort, keep-alive
+//!           └ fabrics       Connect, properties
+//! target ─ subsystem ─ controller    what all cores share, off the fast path
+//! ```
+//!
+//! # Invariants
+//!
+//! * Everything outside `server` is a state machine: bytes, completions, buffers and time are
+//!   parameters, so that the simulator runs the code that ships.
+//! * A queue lives on one core. What cores share is locked only by Connect, admin commands and
+//!   teardown.
+//! * Memory is bounded by the core's buffer pool: a command without a buffer waits, a connection
+//!   that may not take its next capsule stops reading. One connection may hold only a share.
+//! * A connection that owes bytes and sends none, or takes none, is closed after
+//!   [`Timeouts::stall`]; nothing that a host does can hold a buffer for ever.
+//! * A completed command has been executed once. A connection that ends leaves its commands to
+//!   finish, and a host's next Connect waits for them: an old write cannot land after a new one.
+//! * A status is never success unless the device said so.
+//!
+//! # Deliberately not here
+//!
+//! Where blocks go, authentication, TLS, RDMA, reservations, ANA. Namespaces are fixed when the
+//! target starts.
+
+mod admin;
+mod config;
+mod connection;
+mod controller;
+mod core;
+mod devices;
+mod discovery;
+mod fabrics;
+mod io;
+pub mod server;
+mod slot;
+mod status;
+mod subsystem;
+mod target;
+
+pub use config::{HostAccess, NamespaceConfig, SubsystemConfig, Timeouts};
+pub use core::{Action, ConnectionId, Core, Handoff, Notice};
+pub use target::{ConfigError, Target};

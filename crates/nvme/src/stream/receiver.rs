@@ -102,6 +102,11 @@ impl Receiver {
         }
     }
 
+    /// Whether a PDU has begun and not ended: the peer owes bytes.
+    pub fn is_inside_pdu(&self) -> bool {
+        self.at != At::Head || self.collected > 0
+    }
+
     /// Payload bytes of the current PDU that [`next`](Self::next) has not handed out: after a
     /// [`Step::Pdu`] or [`Step::Data`], what may be received directly in its destination.
     pub fn payload_remaining(&self) -> usize {
@@ -121,7 +126,8 @@ impl Receiver {
         }
     }
 
-    /// The header that caused a [`Fatal`], as a terminate request returns it: up to 128 bytes.
+    /// The header that caused a [`Fatal`], as a terminate request returns it: up to 128 bytes, and no
+    /// more of it than had been received.
     pub fn offending_header(&self) -> &[u8] {
         match self.at {
             At::Dead(_) => &self.head[..self.collected],

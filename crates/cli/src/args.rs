@@ -1,0 +1,75 @@
+//! The command line.
+
+use std::net::SocketAddr;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+/// Block storage for databases, served over standard NVMe/TCP, and the lab that measures it.
+#[derive(Parser)]
+#[command(name = "ashlar", version, about, propagate_version = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Serve devices as the namespaces of an NVMe/TCP subsystem
+    Serve(ServeArguments),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What is served is the device itself, with its own volatile cache if it has one: no redundancy, no
+/// checksums.
+#[derive(Args)]
+pub(crate) struct ServeArguments {
+    /// A device to serve; the first becomes nsid 1, the next nsid 2, …:
+    /// memory:512MiB, file:/path?size=4GiB, /dev/x, stripe:file:/a,file:/b, null:1TiB
+    #[arg(long = "device", required = true, value_name = "DEVICE")]
+    pub(crate) devices: Vec<String>,
+
+    /// Address and port to listen on; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:4420", value_name = "ADDR:PORT")]
+    pub(crate) listen: SocketAddr,
+
+    /// NQN of the subsystem
+    #[arg(long)]
+    pub(crate) nqn: String,
+
+    /// Cores to run on, one thread each (default: the first core this process may use)
+    #[arg(long, value_delimiter = ',', value_name = "CORE,…")]
+    pub(crate) cores: Vec<usize>,
+
+    /// A host that may connect, by NQN; may be given several times
+    #[arg(
+        long = "allow-host",
+        value_name = "NQN",
+        conflicts_with = "allow_any_host"
+    )]
+    pub(crate) allow_hosts: Vec<String>,
+
+    /// Let every host connect
+    #[arg(long, action = ArgAction::SetTrue)]
+    pub(crate) allow_any_host: bool,
+
+    /// Size of a logical block in bytes, 512 or 4096
+    #[arg(long, default_value_t = 4096, value_name = "BYTES")]
+    pub(crate) block: u32,
+
+    /// The address that discovery tells hosts, if it differs from the one they used
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) advertise: Option<SocketAddr>,
+
+    /// Longest time to spin for the next event before sleeping, in microseconds; an idle target
+    /// sleeps whatever this says
+    #[arg(long, default_value_t = 50, value_name = "MICROSECONDS")]
+    pub(crate) spin_us: u64,
+
+    /// Most memory for I/O buffers, in MiB a core
+    #[arg(long, default_value_t = 256, value_name = "MIB")]
+    pub(crate) buffer_mib: usize,
+}

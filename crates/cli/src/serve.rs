@@ -1,0 +1,110 @@
+//! `ashlar serve`.
+
+use std::io::Write;
+use std::time::Duration;
+
+use ashlar_reactor::{Options, available_cores, raise_file_limit};
+use ashlar_target::server::{Export, ServeError, Server, ServerConfig};
+use ashlar_target::{HostAccess, Timeouts};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::args::ServeArguments;
+use crate::exit::Failure;
+use crate::stack;
+
+/// Serves until SIGINT or SIGTERM.
+pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
+    raise_file_limit();
+    let server = Server::start(config(arguments)?).map_err(failure)?;
+    stop_on_signals(server.stopper())?;
+    announce(&server, &arguments.nqn)?;
+    server.wait().map_err(failure)
+}
+
+fn failure(error: ServeError) -> Failure {
+    match error {
+        ServeError::Config(error) => Failure::usage(error),
+        other => Failure::environment(other),
+    }
+}
+
+fn config(arguments: &ServeArguments) -> Result<ServerConfig, Failure> {
+    let block = stack::block_size(arguments.block)?;
+    let devices: Result<Vec<_>, Failure> = arguments
+        .devices
+        .iter()
+        .map(|spec| stack::open(spec, block))
+        .collect();
+    let devices = devices?;
+    for (index, device) in devices.iter().enumerate() {
+        eprintln!("nsid {}: {}", index + 1, device.describe());
+    }
+    let export = Export {
+        nqn: arguments.nqn.clone(),
+        devices,
+        access: access(arguments),
+        advertise: arguments.advertise,
+    };
+    Ok(ServerConfig {
+        listen: arguments.listen,
+        cores: cores(arguments)?,
+        reactor: Options {
+            spin: Duration::from_micros(arguments.spin_us),
+            pool_bytes: arguments.buffer_mib.max(16) << 20,
+            files: 8192,
+            ..Options::default()
+        },
+        exports: vec![export],
+        timeouts: Timeouts::default(),
+    })
+}
+
+fn access(arguments: &ServeArguments) -> HostAccess {
+    if arguments.allow_any_host {
+        return HostAccess::Any;
+    }
+    if arguments.allow_hosts.is_empty() {
+        eprintln!("ashlar: no host may connect: name some with --allow-host, or --allow-any-host");
+    }
+    HostAccess::Listed(arguments.allow_hosts.clone())
+}
+
+fn cores(arguments: &ServeArguments) -> Result<Vec<usize>, Failure> {
+    let available = available_cores();
+    if arguments.cores.is_empty() {
+        return Ok(available.into_iter().take(1).collect());
+    }
+    let mut cores = arguments.cores.clone();
+    cores.sort_unstable();
+    cores.dedup();
+    match cores.iter().find(|core| !available.contains(core)) {
+        Some(core) => Err(Failure::usage(format!(
+            "--cores: core {core} is not among those this process may use ({available:?})"
+        ))),
+        None => Ok(cores),
+    }
+}
+
+fn stop_on_signals(stop: impl Fn() + Send + 'static) -> Result<(), Failure> {
+    let signals = Signals::new([SIGINT, SIGTERM]);
+    let mut signals = signals.map_err(|e| Failure::environment(format!("signals: {e}")))?;
+    let wait = move || {
+        for _ in signals.forever() {
+            stop();
+        }
+    };
+    let thread = std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(wait);
+    thread
+        .map(|_| ())
+        .map_err(|e| Failure::environment(format!("cannot start a thread: {e}")))
+}
+
+fn announce(server: &Server, nqn: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "ready {} {nqn}", server.address())
+        .and_then(|()| out.flush())
+        .map_err(|e| Failure::environment(format!("standard output: {e}")))
+}

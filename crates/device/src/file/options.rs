@@ -1,0 +1,30 @@
+use std::path::PathBuf;
+
+/// Which file or block device, and how to use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileOptions {
+    /// The path.
+    pub path: PathBuf,
+    /// The size in bytes that it must have; a file that is missing or empty gets it.
+    pub size: Option<u64>,
+    /// Bypass the page cache (O_DIRECT).
+    pub direct: bool,
+    /// Let other processes that also share open it at the same time.
+    pub share: bool,
+    /// Allocate the whole size at opening, so that no write can find the disk full. Matters only
+    /// together with a size.
+    pub allocate: bool,
+}
+
+impl FileOptions {
+    /// `path` as it is: direct, exclusive, allocated.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            size: None,
+            direct: true,
+            share: false,
+            allocate: true,
+        }
+    }
+}

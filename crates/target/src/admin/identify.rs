@@ -1,0 +1,152 @@
+//! Identify (Base 2.1, 5.1.13): what a controller and its namespaces are.
+
+use ashlar_nvme::command::NSID_BROADCAST;
+use ashlar_nvme::event::notices;
+use ashlar_nvme::fabrics::DISCOVERY_NQN;
+use ashlar_nvme::identify::{
+    IdentifyController, IdentifyNamespace, IndependentNamespace, NMIC_SHARED, NSTAT_READY,
+    NamespaceIdentity, NvmController, cmic, cns, ctratt, dlfeat, lpa, namespace_list, nsfeat, oncs,
+    sgls,
+};
+use ashlar_nvme::{Command, Status};
+
+use crate::connection::IN_CAPSULE_BYTES;
+use crate::controller::{Controller, Role};
+use crate::fabrics::{MAX_QUEUE_ENTRIES, VERSION};
+use crate::subsystem::{Namespace, Subsystem};
+
+const MODEL: &str = "Ashlar";
+/// KAS: keep-alive timeouts are counted in units of 100 ms; a second is fine enough.
+const KEEP_ALIVE_GRANULARITY: u16 = 10;
+/// The NVM command set.
+const CSI_NVM: u8 = 0;
+
+/// The page that the command asks for.
+pub(super) fn page(controller: &Controller, command: &Command) -> Result<Vec<u8>, Status> {
+    let parameters = command.identify_parameters();
+    let subsystem = match &controller.role {
+        Role::Discovery if parameters.cns == cns::CONTROLLER => {
+            return Ok(discovery_controller(controller));
+        }
+        Role::Discovery => return Err(Status::INVALID_FIELD.with_dnr()),
+        Role::Io(subsystem) => subsystem,
+    };
+    let nsid = command.nsid.get();
+    let namespace = || {
+        subsystem
+            .namespace(nsid)
+            .ok_or(Status::INVALID_NAMESPACE.with_dnr())
+    };
+    let nvm = parameters.csi == CSI_NVM;
+    match parameters.cns {
+        cns::NAMESPACE => Ok(identify_namespace(namespace()?)),
+        cns::CONTROLLER => Ok(io_controller(controller, subsystem)),
+        cns::ACTIVE_NAMESPACES => active(subsystem, nsid),
+        cns::COMMAND_SET_ACTIVE_NAMESPACES if nvm => active(subsystem, nsid),
+        cns::NAMESPACE_DESCRIPTORS => Ok(descriptors(namespace()?)),
+        cns::COMMAND_SET_NAMESPACE if nvm => namespace().map(|_| Vec::new()),
+        cns::COMMAND_SET_CONTROLLER if nvm => Ok(NvmController::default().as_wire().to_vec()),
+        cns::INDEPENDENT_NAMESPACE => Ok(independent(namespace()?)),
+        // One combination of command sets: the NVM command set.
+        cns::COMMAND_SETS => Ok(1u64.to_le_bytes().to_vec()),
+        _ => Err(Status::INVALID_FIELD.with_dnr()),
+    }
+}
+
+fn active(subsystem: &Subsystem, after: u32) -> Result<Vec<u8>, Status> {
+    if after >= NSID_BROADCAST - 1 {
+        return Err(Status::INVALID_NAMESPACE.with_dnr());
+    }
+    Ok(namespace_list(
+        subsystem.namespaces.iter().map(|namespace| namespace.nsid),
+        after,
+    ))
+}
+
+fn common(controller: &Controller) -> IdentifyController {
+    let mut id = IdentifyController::default();
+    id.cntlid.set(controller.id);
+    id.ver.set(VERSION);
+    id.mdts = 8;
+    id.elpe = 63;
+    id.lpa = lpa::COMMANDS_SUPPORTED | lpa::EXTENDED_DATA;
+    id.aerl = 3;
+    id.acl = 3;
+    id.kas.set(KEEP_ALIVE_GRANULARITY);
+    id.sqes = 0x66;
+    id.cqes = 0x44;
+    id.maxcmd.set(MAX_QUEUE_ENTRIES);
+    id.sgls
+        .set(sgls::SUPPORTED | sgls::OFFSET | sgls::TRANSPORT);
+    id.set_in_capsule_bytes(IN_CAPSULE_BYTES);
+    id.iorcsz.set(1);
+    id.msdbd = 1;
+    id
+}
+
+fn discovery_controller(controller: &Controller) -> Vec<u8> {
+    let mut id = common(controller);
+    id.set_identity("", MODEL, env!("CARGO_PKG_VERSION"));
+    id.set_subnqn(DISCOVERY_NQN);
+    id.cntrltype = 2;
+    id.oaes.set(notices::DISCOVERY_LOG_CHANGE);
+    id.as_wire().to_vec()
+}
+
+fn io_controller(controller: &Controller, subsystem: &Subsystem) -> Vec<u8> {
+    let mut id = common(controller);
+    id.set_identity(&subsystem.serial(), MODEL, env!("CARGO_PKG_VERSION"));
+    id.set_subnqn(&subsystem.config.nqn);
+    id.cntrltype = 1;
+    id.cmic = cmic::MULTIPLE_PORTS | cmic::MULTIPLE_CONTROLLERS;
+    id.mdts = (subsystem.max_transfer_bytes() / 4096).ilog2() as u8;
+    id.oaes.set(notices::NAMESPACE_ATTRIBUTE);
+    id.ctratt.set(ctratt::HOST_ID_128);
+    id.frmw = 0b11;
+    let namespaces = subsystem.namespaces.len() as u32;
+    id.nn.set(namespaces);
+    id.mnan.set(namespaces);
+    id.oncs
+        .set(oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::VERIFY);
+    // Bits 2:1: a flush may address all namespaces.
+    id.vwc = 0b110 | u8::from(subsystem.volatile_cache());
+    id.as_wire().to_vec()
+}
+
+fn identify_namespace(namespace: &Namespace) -> Vec<u8> {
+    let geometry = &namespace.geometry;
+    let mut id = IdentifyNamespace::of_blocks(geometry.blocks, geometry.block_size.shift() as u8);
+    // Linux takes atomicity from NAWUPF, and only with this bit and NABO 0.
+    id.nsfeat = nsfeat::NAMESPACE_ATOMIC | nsfeat::OPTIMAL_PERFORMANCE;
+    let less_one = |blocks: u32| (blocks.clamp(1, 1 << 16) - 1) as u16;
+    id.nawun.set(less_one(geometry.atomic_blocks));
+    id.nawupf.set(less_one(geometry.atomic_blocks));
+    let optimal = less_one(geometry.optimal_blocks);
+    for field in [&mut id.npwg, &mut id.npwa, &mut id.npdg, &mut id.npda] {
+        field.set(optimal);
+    }
+    if geometry.deallocates {
+        id.dlfeat = dlfeat::WRITE_ZEROES_DEALLOCATES;
+    }
+    id.nmic = NMIC_SHARED;
+    id.nguid = namespace.uuid.into_bytes();
+    id.as_wire().to_vec()
+}
+
+fn descriptors(namespace: &Namespace) -> Vec<u8> {
+    let uuid = namespace.uuid.into_bytes();
+    let identity = NamespaceIdentity {
+        nguid: Some(uuid),
+        uuid: Some(uuid),
+        csi: Some(CSI_NVM),
+        ..NamespaceIdentity::default()
+    };
+    identity.to_page()
+}
+
+fn independent(_namespace: &Namespace) -> Vec<u8> {
+    let mut id = IndependentNamespace::default();
+    id.nmic = NMIC_SHARED;
+    id.nstat = NSTAT_READY;
+    id.as_wire().to_vec()
+}

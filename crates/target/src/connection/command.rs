@@ -1,0 +1,239 @@
+//! A command's way from its capsule to its execution.
+
+use ashlar_nvme::command::DataPointer;
+use ashlar_nvme::pdu::{self, Fatal, FatalStatus, R2t};
+use ashlar_nvme::{Command, Status};
+
+use super::{Connection, Context, Sink};
+use crate::admin::{self, Outcome};
+use crate::controller::Role;
+use crate::fabrics;
+use crate::io::{self, Executor, Transfer};
+use crate::slot::Stage;
+
+impl Connection {
+    /// A command capsule's header with `in_capsule` bytes of data to follow.
+    pub(super) fn command(
+        &mut self,
+        ctx: &mut Context<'_>,
+        command: Command,
+        in_capsule: usize,
+    ) -> Result<(), Fatal> {
+        if let Some(queue) = &mut self.queue {
+            queue.advance();
+            if queue.id == 0 {
+                queue.controller.touch(ctx.now);
+            }
+        }
+        let taken = self.slots.take(command);
+        let index = taken.ok_or(Fatal::new(FatalStatus::PduSequenceError))?;
+        let planned = self.plan(&command).and_then(|transfer| {
+            check_capsule(&command, transfer, in_capsule)?;
+            Ok(transfer)
+        });
+        match planned {
+            Ok(transfer) => {
+                self.slots.get_mut(index).transfer = transfer;
+                self.begin(ctx, index, in_capsule)
+            }
+            Err(status) => {
+                self.slots.get_mut(index).fail(status);
+                if in_capsule > 0 {
+                    self.sink = Sink::Discard(Some(index));
+                } else {
+                    self.respond(index);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// What the command moves, or why it is refused.
+    fn plan(&self, command: &Command) -> Result<Transfer, Status> {
+        let Some(queue) = &self.queue else {
+            return fabrics::plan_unconnected(command);
+        };
+        if command.is_fabrics() {
+            return fabrics::plan(command);
+        }
+        if !queue.controller.is_ready() {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+        }
+        match &queue.controller.role {
+            Role::Io(subsystem) if queue.id > 0 => io::plan(subsystem, command),
+            _ => admin::plan(command),
+        }
+    }
+
+    fn begin(&mut self, ctx: &mut Context<'_>, index: u16, in_capsule: usize) -> Result<(), Fatal> {
+        let Transfer::FromHost(bytes) = self.slots.get_mut(index).transfer else {
+            return self.start(ctx, index);
+        };
+        if in_capsule == 0 {
+            if self.starved.is_empty() && self.solicit(ctx, index, bytes) {
+                return Ok(());
+            }
+            self.starve(index);
+            return Ok(());
+        }
+        self.sink = Sink::Slot(index);
+        match self.reserve(ctx, index, bytes) {
+            Some(buffer) => self.slots.get_mut(index).buffer = Some(buffer),
+            None => self.blocked = Some(index),
+        }
+        Ok(())
+    }
+
+    /// Asks the host for a command's data. False without a buffer.
+    fn solicit(&mut self, ctx: &Context<'_>, index: u16, bytes: usize) -> bool {
+        let Some(buffer) = self.reserve(ctx, index, bytes) else {
+            return false;
+        };
+        let framing = self.framing;
+        let slot = self.slots.get_mut(index);
+        slot.buffer = Some(buffer);
+        slot.stage = Stage::Receiving;
+        slot.solicited = true;
+        let cid = slot.command.cid.get();
+        let request = R2t {
+            cid,
+            ttag: index,
+            offset: 0,
+            length: bytes as u32,
+        };
+        self.output.head(|out| pdu::r2t(out, framing, &request));
+        true
+    }
+
+    /// Executes a command whose data, if any, has arrived.
+    pub(super) fn start(&mut self, ctx: &mut Context<'_>, index: u16) -> Result<(), Fatal> {
+        let Some(queue) = &self.queue else {
+            self.connect = Some(index);
+            self.slots.get_mut(index).stage = Stage::Parked;
+            return Ok(());
+        };
+        let controller = queue.controller.clone();
+        let command = self.slots.get_mut(index).command;
+        match &controller.role {
+            _ if command.is_fabrics() => fabrics::execute(self, &controller, index),
+            Role::Io(_) if queue.id > 0 => {
+                if !self.starved.is_empty() || !self.execute(ctx, index) {
+                    self.starve(index);
+                }
+            }
+            _ => self.administer(ctx, index),
+        }
+        Ok(())
+    }
+
+    /// Hands an I/O command to the devices. False without a buffer.
+    fn execute(&mut self, ctx: &mut Context<'_>, index: u16) -> bool {
+        let Some(Queue { controller, .. }) = &self.queue else {
+            return true;
+        };
+        let controller = controller.clone();
+        let Role::Io(subsystem) = &controller.role else {
+            return true;
+        };
+        let bytes = io::working_bytes(subsystem, &self.slots.get_mut(index).command);
+        let mut working = None;
+        if bytes > 0 {
+            working = self.reserve(ctx, index, bytes);
+            if working.is_none() {
+                return false;
+            }
+        }
+        let tag = self.tag(index);
+        let slot = self.slots.get_mut(index);
+        slot.stage = Stage::Executing;
+        let devices = &mut *ctx.devices;
+        let mut executor = Executor {
+            devices,
+            controller: &controller,
+            subsystem,
+            tag,
+        };
+        executor.start(slot, working);
+        let requests = usize::from(slot.requests);
+        self.requests += requests;
+        if requests == 0 {
+            self.respond(index);
+        }
+        true
+    }
+
+    fn administer(&mut self, ctx: &mut Context<'_>, index: u16) {
+        let Some(Queue { controller, .. }) = &self.queue else {
+            return;
+        };
+        let controller = controller.clone();
+        match admin::execute(ctx, &controller, self, index) {
+            Outcome::Done(status) => self.complete(index, status, 0),
+            Outcome::Result(result) => self.complete(index, Status::SUCCESS, result),
+            Outcome::Data(data) => self.respond_with(index, &data),
+            Outcome::Parked => {
+                self.slots.get_mut(index).stage = Stage::Parked;
+                self.event_requests.push_back(index);
+                self.deliver_events();
+            }
+        }
+    }
+
+    /// Answers event requests for which there is an event.
+    pub(crate) fn deliver_events(&mut self) {
+        let Some(Queue { controller, .. }) = &self.queue else {
+            return;
+        };
+        let controller = controller.clone();
+        while !self.event_requests.is_empty() {
+            let Some(event) = controller.take_event() else {
+                return;
+            };
+            if let Some(index) = self.event_requests.pop_front() {
+                self.complete(index, Status::SUCCESS, u64::from(event.dw0()));
+            }
+        }
+    }
+
+    /// Tries again what lacked buffers. True if nothing is waiting any more.
+    pub(crate) fn feed(&mut self, ctx: &mut Context<'_>) -> bool {
+        if let Some(index) = self.blocked {
+            let Transfer::FromHost(bytes) = self.slots.get_mut(index).transfer else {
+                return true;
+            };
+            let Some(buffer) = self.reserve(ctx, index, bytes) else {
+                return false;
+            };
+            self.slots.get_mut(index).buffer = Some(buffer);
+            self.blocked = None;
+        }
+        while let Some(&index) = self.starved.front() {
+            let slot = self.slots.get_mut(index);
+            let served = match slot.transfer {
+                Transfer::FromHost(bytes) if slot.received < bytes => {
+                    self.solicit(ctx, index, bytes)
+                }
+                _ => self.execute(ctx, index),
+            };
+            if !served {
+                return false;
+            }
+            self.starved.pop_front();
+        }
+        true
+    }
+}
+
+use super::Queue;
+
+/// In-capsule data must be what the command and its data pointer say.
+fn check_capsule(command: &Command, transfer: Transfer, bytes: usize) -> Result<(), Status> {
+    let in_capsule = matches!(command.data(), DataPointer::InCapsule { .. });
+    match transfer {
+        Transfer::FromHost(wanted) if in_capsule && wanted == bytes => Ok(()),
+        Transfer::FromHost(_) if !in_capsule && bytes == 0 => Ok(()),
+        Transfer::FromHost(_) => Err(Status::SGL_LENGTH_INVALID.with_dnr()),
+        _ if bytes > 0 => Err(Status::INVALID_FIELD.with_dnr()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,233 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ashlar_block::Moment;
+use ashlar_nvme::event::AsyncEvent;
+use ashlar_nvme::fabrics::{Cc, Csts, Shutdown};
+use ashlar_nvme::log::ErrorInformation;
+
+use crate::subsystem::{Host, Subsystem};
+
+/// Most I/O queues a controller offers.
+pub(crate) const MAX_IO_QUEUES: u16 = 128;
+/// Events kept for a host that has no request outstanding.
+const MAX_PENDING_EVENTS: usize = 16;
+/// Entries of the error log (ELPE plus one).
+const ERROR_ENTRIES: usize = 64;
+
+/// Which subsystem a controller belongs to.
+#[derive(Clone)]
+pub(crate) enum Role {
+    /// The discovery subsystem.
+    Discovery,
+    /// A subsystem with namespaces.
+    Io(Arc<Subsystem>),
+}
+
+/// What became of a claim on an I/O queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// It is the caller's.
+    Granted,
+    /// Its last connection has ended, but commands are still being executed.
+    Draining,
+    /// A connection has it.
+    Taken,
+    /// The host has not been granted as many queues.
+    BeyondGrant,
+}
+
+/// An association between a host and a subsystem. Its queues live on several cores and share this.
+pub(crate) struct Controller {
+    pub(crate) id: u16,
+    pub(crate) host: Arc<Host>,
+    pub(crate) role: Role,
+    alive: AtomicBool,
+    ready: AtomicBool,
+    /// The host wants writes acknowledged from the volatile cache (feature 06h).
+    write_cache: AtomicBool,
+    keep_alive_ms: AtomicU32,
+    last_seen: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) cc: Cc,
+    pub(crate) csts: Csts,
+    /// Connected I/O queues; true while one only drains.
+    queues: BTreeMap<u16, bool>,
+    /// I/O queues granted by Set Features 07h.
+    pub(crate) granted_queues: Option<u16>,
+    /// Which asynchronous events the host wants (feature 0Bh).
+    pub(crate) event_mask: u32,
+    /// Features that are remembered and change nothing.
+    pub(crate) plain: BTreeMap<u8, u32>,
+    events: VecDeque<AsyncEvent>,
+    errors: VecDeque<ErrorInformation>,
+    error_count: u64,
+    media_errors: u64,
+}
+
+impl Controller {
+    pub(crate) fn new(
+        id: u16,
+        host: Arc<Host>,
+        role: Role,
+        keep_alive_ms: u32,
+        now: Moment,
+    ) -> Self {
+        Self {
+            id,
+            host,
+            role,
+            alive: AtomicBool::new(true),
+            ready: AtomicBool::new(false),
+            write_cache: AtomicBool::new(true),
+            keep_alive_ms: AtomicU32::new(keep_alive_ms),
+            last_seen: AtomicU64::new(now.as_nanos()),
+            state: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the association still exists.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    /// Ends the association; true for the first caller.
+    pub(crate) fn end(&self) -> bool {
+        self.alive.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether the host has enabled the controller.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn write_cache(&self) -> bool {
+        self.write_cache.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_write_cache(&self, on: bool) {
+        self.write_cache.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn keep_alive_ms(&self) -> u32 {
+        self.keep_alive_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_keep_alive_ms(&self, ms: u32) {
+        self.keep_alive_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// Notes a sign of life.
+    pub(crate) fn touch(&self, now: Moment) {
+        self.last_seen.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When the keep-alive timer runs out; `None` if the host wants none.
+    pub(crate) fn expires(&self) -> Option<Moment> {
+        let ms = self.keep_alive_ms();
+        let last_seen = Moment::from_nanos(self.last_seen.load(Ordering::Relaxed));
+        (ms > 0).then(|| last_seen + Duration::from_millis(u64::from(ms)))
+    }
+
+    /// Applies a write of CC. True when the I/O queues must go: the host disabled or shut down the
+    /// controller.
+    pub(crate) fn configure(&self, cc: Cc) -> bool {
+        let mut state = self.state();
+        let was_enabled = state.cc.enabled();
+        state.cc = cc;
+        let shut_down = cc.shutdown() != Shutdown::None;
+        let ready = if cc.enabled() { Csts::READY } else { 0 };
+        let shutdown = if shut_down {
+            Csts::SHUTDOWN_COMPLETE
+        } else {
+            0
+        };
+        state.csts = Csts(ready | shutdown);
+        self.ready
+            .store(cc.enabled() && !shut_down, Ordering::Release);
+        if was_enabled && !cc.enabled() {
+            state.granted_queues = None;
+            state.event_mask = 0;
+            state.events.clear();
+        }
+        (was_enabled && !cc.enabled()) || shut_down
+    }
+
+    /// Claims I/O queue `qid` for a connection.
+    pub(crate) fn claim_queue(&self, qid: u16) -> Claim {
+        let mut state = self.state();
+        if qid > state.granted_queues.unwrap_or(MAX_IO_QUEUES) {
+            return Claim::BeyondGrant;
+        }
+        match state.queues.get(&qid) {
+            Some(true) => Claim::Draining,
+            Some(false) => Claim::Taken,
+            None => {
+                state.queues.insert(qid, false);
+                Claim::Granted
+            }
+        }
+    }
+
+    /// The connection of I/O queue `qid` has ended; its commands may not have.
+    pub(crate) fn drain_queue(&self, qid: u16) {
+        self.state().queues.insert(qid, true);
+    }
+
+    /// The last command of a drained queue is done.
+    pub(crate) fn release_queue(&self, qid: u16) {
+        self.state().queues.remove(&qid);
+    }
+
+    /// Notes a failed command for the error log.
+    pub(crate) fn record_error(&self, mut error: ErrorInformation) {
+        const MEDIA: u8 = 2;
+        let mut state = self.state();
+        state.error_count += 1;
+        state.media_errors += u64::from(error.status().sct() == MEDIA);
+        error.error_count.set(state.error_count);
+        state.errors.push_front(error);
+        state.errors.truncate(ERROR_ENTRIES);
+    }
+
+    /// The error log, newest first.
+    pub(crate) fn error_page(&self) -> Vec<u8> {
+        let mut page: Vec<u8> = self
+            .state()
+            .errors
+            .iter()
+            .flat_map(|error| error.as_wire().to_vec())
+            .collect();
+        page.resize(ERROR_ENTRIES * ErrorInformation::BYTES, 0);
+        page
+    }
+
+    /// Failed commands, and how many of them the medium failed.
+    pub(crate) fn error_counts(&self) -> (u64, u64) {
+        let state = self.state();
+        (state.error_count, state.media_errors)
+    }
+
+    /// Keeps an event until a request takes it; the same event is kept once.
+    pub(crate) fn raise(&self, event: AsyncEvent) {
+        let mut state = self.state();
+        if !state.events.contains(&event) && state.events.len() < MAX_PENDING_EVENTS {
+            state.events.push_back(event);
+        }
+    }
+
+    /// The oldest event that the host has not been told.
+    pub(crate) fn take_event(&self) -> Option<AsyncEvent> {
+        self.state().events.pop_front()
+    }
+}

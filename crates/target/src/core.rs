@@ -1,0 +1,412 @@
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ashlar_block::{BlockDevice, BufferPool, Completion, Gather, IoBuffer, Moment};
+use ashlar_nvme::Status;
+use slab::Slab;
+
+use crate::connection::{Connection, Context};
+use crate::controller::Role;
+use crate::devices::Devices;
+use crate::fabrics::{self, Verdict};
+use crate::target::Target;
+
+/// How often idle connections are looked at.
+const TICK: Duration = Duration::from_millis(500);
+/// How often a Connect that waits for old commands is tried.
+const CONNECT_RETRY: Duration = Duration::from_millis(1);
+
+/// A connection's number on its core.
+pub type ConnectionId = u32;
+
+/// What the core wants its driver to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The connection has output, or takes input again.
+    Attend(ConnectionId),
+    /// A Connect has arrived: choose a core for this queue, then [`Core::connect`] it here, or
+    /// [`Core::hand_off`] it and [`Core::adopt`] it there.
+    Place(ConnectionId, u16),
+    /// Close the socket, then call [`Core::closed`].
+    Close(ConnectionId),
+    /// Tell every core, this one too.
+    Notify(Notice),
+}
+
+/// News between cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// An association has ended or was reset: look for queues that must go.
+    Reap,
+    /// Asynchronous events wait to be delivered.
+    Events,
+}
+
+/// A connection on its way from one core to another.
+pub struct Handoff(Box<Connection>);
+
+/// One thread's share of the target: its connections and its opened devices. A state machine: its
+/// driver moves bytes and owns the clock.
+pub struct Core {
+    target: Arc<Target>,
+    devices: Devices,
+    buffers: BufferPool,
+    share: usize,
+    connections: Slab<Box<Connection>>,
+    actions: VecDeque<Action>,
+    /// Connections that wait for buffers.
+    starving: Vec<ConnectionId>,
+    /// Connections whose Connect waits for the host's old commands.
+    waiting: Vec<ConnectionId>,
+    done: Vec<Completion>,
+    next_tick: Moment,
+}
+
+impl Core {
+    /// A core of `target` with its own opened `devices`, in the order of the namespaces.
+    pub fn new(
+        target: Arc<Target>,
+        devices: Vec<Box<dyn BlockDevice>>,
+        buffers: BufferPool,
+    ) -> Self {
+        let capacity = buffers.max_regions() * ashlar_block::REGION_BYTES;
+        Self {
+            target,
+            devices: Devices::new(devices),
+            share: (capacity / 8).max(4 << 20),
+            buffers,
+            connections: Slab::new(),
+            actions: VecDeque::new(),
+            starving: Vec::new(),
+            waiting: Vec::new(),
+            done: Vec::new(),
+            next_tick: Moment::ORIGIN,
+        }
+    }
+
+    /// A new connection, to `local`.
+    pub fn accept(&mut self, now: Moment, local: SocketAddr) -> ConnectionId {
+        self.target.count_connection();
+        let entry = self.connections.vacant_entry();
+        let id = entry.key() as ConnectionId;
+        entry.insert(Box::new(Connection::new(id, local, now)));
+        id
+    }
+
+    /// How many connections there are, closed ones with commands in devices included.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Takes a connection off this core, its Connect undecided.
+    pub fn hand_off(&mut self, id: ConnectionId) -> Option<Handoff> {
+        self.connections.try_remove(id as usize).map(Handoff)
+    }
+
+    /// Takes a connection over and decides its Connect.
+    pub fn adopt(&mut self, now: Moment, handoff: Handoff) -> ConnectionId {
+        let entry = self.connections.vacant_entry();
+        let id = entry.key() as ConnectionId;
+        let mut connection = handoff.0;
+        connection.renumber(id);
+        entry.insert(connection);
+        self.connect(now, id);
+        id
+    }
+
+    /// Decides a Connect here.
+    pub fn connect(&mut self, now: Moment, id: ConnectionId) {
+        if !self.try_connect(now, id) {
+            self.waiting.push(id);
+        }
+    }
+
+    fn try_connect(&mut self, now: Moment, id: ConnectionId) -> bool {
+        let Some((connection, ctx)) = self.split(id, now) else {
+            return true;
+        };
+        let Some((index, command, data)) = connection.pending_connect() else {
+            return true;
+        };
+        match fabrics::connect(&ctx, &command, data) {
+            Verdict::Wait => return false,
+            Verdict::Connected(queue) => {
+                let cntlid = u64::from(queue.controller.id);
+                connection.attach(queue);
+                connection.complete(index, Status::SUCCESS, cntlid);
+            }
+            Verdict::Refused(status, result) => {
+                connection.complete(index, status, result);
+            }
+        }
+        connection.connect = None;
+        self.note(id);
+        true
+    }
+
+    /// Whether more bytes of the connection may be received now.
+    pub fn accepts_input(&self, id: ConnectionId) -> bool {
+        self.connections
+            .get(id as usize)
+            .is_some_and(|connection| connection.accepts_input())
+    }
+
+    /// Gives received bytes to a connection, which takes from `input` what it can.
+    pub fn receive(&mut self, now: Moment, id: ConnectionId, input: &mut &[u8]) {
+        let Some((connection, mut ctx)) = self.split(id, now) else {
+            return;
+        };
+        if let Err(fatal) = connection.receive(&mut ctx, input) {
+            connection.terminate(fatal);
+        }
+        let wants_place = connection.connect.filter(|_| connection.queue.is_none());
+        if let Some(index) = wants_place {
+            let qid = connection.command_of(index).connect_parameters().qid;
+            self.actions.push_back(Action::Place(id, qid));
+        }
+        self.after(id);
+    }
+
+    /// Looks at what a connection's state machine has left to do for the core.
+    fn after(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            return;
+        };
+        if std::mem::take(&mut connection.queues_must_go) {
+            self.actions.push_back(Action::Notify(Notice::Reap));
+        }
+        if std::mem::take(&mut connection.news) {
+            self.actions.push_back(Action::Notify(Notice::Events));
+        }
+        if connection.is_starved() && !self.starving.contains(&id) {
+            self.starving.push(id);
+        }
+        if connection.has_output() || !connection.is_open() {
+            self.note(id);
+        }
+    }
+
+    /// Asks the driver to look at the connection, once.
+    fn note(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            return;
+        };
+        if !std::mem::replace(&mut connection.noted, true) {
+            self.actions.push_back(Action::Attend(id));
+        }
+    }
+
+    /// A large payload's destination, to be received into directly, and the missing part of it.
+    pub fn direct(&mut self, id: ConnectionId) -> Option<(IoBuffer, Range<usize>)> {
+        self.connections.get_mut(id as usize)?.direct()
+    }
+
+    /// `bytes` were received into the buffer that [`direct`](Self::direct) gave.
+    pub fn direct_done(&mut self, id: ConnectionId, buffer: IoBuffer, bytes: usize) {
+        if let Some(connection) = self.connections.get_mut(id as usize) {
+            connection.direct_done(buffer, bytes);
+        }
+    }
+
+    /// Swaps the connection's output against the empty `batch`; false if there is nothing to send
+    /// or a batch is in flight.
+    pub fn take_output(&mut self, id: ConnectionId, batch: &mut Gather) -> bool {
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            return false;
+        };
+        connection.take_output(batch)
+    }
+
+    /// The driver is looking at the connection: later changes ask for attention again.
+    pub fn attended(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(id as usize) {
+            connection.noted = false;
+        }
+    }
+
+    /// The batch was sent.
+    pub fn sent(&mut self, now: Moment, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            return;
+        };
+        connection.sent(now);
+        if connection.is_finished() {
+            self.actions.push_back(Action::Close(id));
+        } else if connection.has_output() {
+            self.note(id);
+        }
+    }
+
+    /// Whether the connection has said its last words.
+    pub fn is_finished(&self, id: ConnectionId) -> bool {
+        self.connections
+            .get(id as usize)
+            .is_some_and(|connection| connection.is_finished())
+    }
+
+    /// The socket is closed.
+    pub fn closed(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            return;
+        };
+        connection.close();
+        if let Some(queue) = &connection.queue {
+            let controller = &queue.controller;
+            if queue.id > 0 {
+                controller.drain_queue(queue.id);
+            } else if controller.end() {
+                if let Role::Io(subsystem) = &controller.role {
+                    subsystem.remove_controller(controller.id);
+                }
+                self.actions.push_back(Action::Notify(Notice::Reap));
+            }
+        }
+        self.remove_if_gone(id);
+    }
+
+    fn remove_if_gone(&mut self, id: ConnectionId) {
+        if !self
+            .connections
+            .get(id as usize)
+            .is_some_and(|connection| connection.is_gone())
+        {
+            return;
+        }
+        let connection = self.connections.remove(id as usize);
+        if let Some(queue) = connection.queue.as_ref().filter(|queue| queue.id > 0) {
+            queue.controller.release_queue(queue.id);
+        }
+        self.starving.retain(|&other| other != id);
+        self.waiting.retain(|&other| other != id);
+    }
+
+    /// Polls the devices, answers what is done, feeds what waits, and looks at the clock.
+    pub fn poll(&mut self, now: Moment) {
+        loop {
+            let mut done = std::mem::take(&mut self.done);
+            self.devices.poll(now, &mut done);
+            let idle = done.is_empty();
+            for completion in done.drain(..) {
+                self.completed(completion);
+            }
+            self.done = done;
+            self.feed(now);
+            if idle && !self.devices.unpolled() {
+                break;
+            }
+        }
+        self.retry_connects(now);
+        if now >= self.next_tick {
+            self.tick(now);
+        }
+    }
+
+    fn completed(&mut self, completion: Completion) {
+        let id = (completion.tag >> 32) as ConnectionId;
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            return;
+        };
+        if connection.completed(completion) {
+            self.remove_if_gone(id);
+        } else {
+            self.after(id);
+        }
+    }
+
+    fn feed(&mut self, now: Moment) {
+        for id in std::mem::take(&mut self.starving) {
+            let Some((connection, mut ctx)) = self.split(id, now) else {
+                continue;
+            };
+            if !connection.feed(&mut ctx) {
+                self.starving.push(id);
+            }
+            self.note(id);
+        }
+    }
+
+    fn retry_connects(&mut self, now: Moment) {
+        for id in std::mem::take(&mut self.waiting) {
+            if !self.try_connect(now, id) {
+                self.waiting.push(id);
+            }
+        }
+    }
+
+    /// Closes connections that keep the target waiting, and associations that have gone silent.
+    fn tick(&mut self, now: Moment) {
+        self.next_tick = now + TICK;
+        let timeouts = self.target.timeouts;
+        let before = |age: Duration| {
+            Moment::from_nanos(now.as_nanos().saturating_sub(age.as_nanos() as u64))
+        };
+        for (id, connection) in &self.connections {
+            let expired = connection.queue.as_ref().is_some_and(|queue| {
+                queue.id == 0 && queue.controller.expires().is_some_and(|at| at < now)
+            });
+            if expired
+                || connection.is_loitering(before(timeouts.handshake))
+                || connection.is_stalled(before(timeouts.stall))
+            {
+                self.actions.push_back(Action::Close(id as ConnectionId));
+            }
+        }
+    }
+
+    /// Takes news from any core.
+    pub fn notice(&mut self, notice: Notice) {
+        let ids: Vec<ConnectionId> = self.connections.iter().map(|(id, _)| id as u32).collect();
+        for id in ids {
+            let Some(connection) = self.connections.get_mut(id as usize) else {
+                continue;
+            };
+            let Some(queue) = &connection.queue else {
+                continue;
+            };
+            match notice {
+                Notice::Reap => {
+                    let controller = &queue.controller;
+                    let must_go =
+                        !controller.is_alive() || (queue.id > 0 && !controller.is_ready());
+                    if must_go && connection.is_open() {
+                        self.actions.push_back(Action::Close(id));
+                    }
+                }
+                Notice::Events => {
+                    connection.deliver_events();
+                    self.after(id);
+                }
+            }
+        }
+    }
+
+    /// The next thing for the driver to do.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When [`poll`](Self::poll) must be called even if nothing happens.
+    pub fn next_deadline(&self, now: Moment) -> Option<Moment> {
+        let tick = (!self.connections.is_empty()).then_some(self.next_tick);
+        let retry = (!self.waiting.is_empty()).then_some(now + CONNECT_RETRY);
+        [self.devices.next_deadline(), tick, retry]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn split(&mut self, id: ConnectionId, now: Moment) -> Option<(&mut Connection, Context<'_>)> {
+        let connection = self.connections.get_mut(id as usize)?;
+        let ctx = Context {
+            now,
+            target: &self.target,
+            devices: &mut self.devices,
+            buffers: &self.buffers,
+            share: self.share,
+        };
+        Some((connection, ctx))
+    }
+}

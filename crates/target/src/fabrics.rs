@@ -1,0 +1,195 @@
+//! Fabrics commands: Connect and the properties (Base 2.1, section 6).
+
+use std::sync::Arc;
+
+use ashlar_nvme::fabrics::{
+    CNTLID_DYNAMIC, Cap, Cc, Connect, ConnectData, DISCOVERY_NQN, InvalidParameter, property,
+};
+use ashlar_nvme::{Command, Completion, Status, opcode};
+
+use crate::connection::{Connection, Context, Queue};
+use crate::controller::{Claim, Controller, Role};
+use crate::io::{Transfer, check_data_pointer};
+use crate::subsystem::Subsystem;
+
+/// Entries of the longest queue we accept.
+pub(crate) const MAX_QUEUE_ENTRIES: u16 = 1024;
+/// CAP.TO in units of 500 ms: enabling is immediate, disabling waits for nothing.
+const READY_TIMEOUT: u8 = 10;
+/// The version of the specification that we follow.
+pub(crate) const VERSION: u32 = property::version(2, 0, 0);
+
+/// Before Connect only Connect is legal.
+pub(crate) fn plan_unconnected(command: &Command) -> Result<Transfer, Status> {
+    if !command.is_fabrics() || command.fctype() != opcode::fabrics::CONNECT {
+        return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+    }
+    if command.record_format() != 0 {
+        return Err(Status::CONNECT_INCOMPATIBLE_FORMAT.with_dnr());
+    }
+    let transfer = Transfer::FromHost(ConnectData::BYTES);
+    check_data_pointer(command, transfer)?;
+    Ok(transfer)
+}
+
+/// Fabrics commands on a connected queue.
+pub(crate) fn plan(command: &Command) -> Result<Transfer, Status> {
+    match command.fctype() {
+        opcode::fabrics::PROPERTY_GET | opcode::fabrics::PROPERTY_SET => Ok(Transfer::None),
+        opcode::fabrics::CONNECT => Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
+        _ => Err(Status::INVALID_OPCODE.with_dnr()),
+    }
+}
+
+/// Executes a property command. On an I/O queue there are none.
+pub(crate) fn execute(connection: &mut Connection, controller: &Controller, index: u16) {
+    let command = connection.command_of(index);
+    let is_admin = connection.queue.as_ref().is_some_and(|queue| queue.id == 0);
+    let outcome = match command.fctype() {
+        _ if !is_admin => Err(Status::INVALID_FIELD.with_dnr()),
+        opcode::fabrics::PROPERTY_GET => get_property(controller, &command),
+        _ => set_property(connection, controller, &command).map(|()| 0),
+    };
+    match outcome {
+        Ok(result) => connection.complete(index, Status::SUCCESS, result),
+        Err(status) => connection.complete(index, status, 0),
+    }
+}
+
+fn get_property(controller: &Controller, command: &Command) -> Result<u64, Status> {
+    let state = controller.state();
+    match (command.property_offset(), command.property_bytes()) {
+        (property::CAP, Some(8)) => Ok(Cap::new(u32::from(MAX_QUEUE_ENTRIES), READY_TIMEOUT).0),
+        (property::VS, Some(4)) => Ok(u64::from(VERSION)),
+        (property::CC, Some(4)) => Ok(u64::from(state.cc.0)),
+        (property::CSTS, Some(4)) => Ok(u64::from(state.csts.0)),
+        _ => Err(Status::INVALID_FIELD.with_dnr()),
+    }
+}
+
+fn set_property(
+    connection: &mut Connection,
+    controller: &Controller,
+    command: &Command,
+) -> Result<(), Status> {
+    if (command.property_offset(), command.property_bytes()) != (property::CC, Some(4)) {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    let cc = Cc(command.property_value() as u32);
+    let legal = cc.iosqes() == 6 && cc.iocqes() == 4 && cc.mps() == 0 && cc.arbitration() == 0;
+    if cc.enabled() && !(legal && matches!(cc.command_set(), 0 | 6)) {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    if controller.configure(cc) {
+        connection.queues_must_go = true;
+    }
+    Ok(())
+}
+
+/// What became of a Connect.
+pub(crate) enum Verdict {
+    /// The connection carries this queue now.
+    Connected(Queue),
+    /// The host's earlier commands are still being executed: try again.
+    Wait,
+    /// Refused, with the completion's result.
+    Refused(Status, u64),
+}
+
+impl From<Status> for Verdict {
+    fn from(status: Status) -> Self {
+        Self::Refused(status, 0)
+    }
+}
+
+impl From<InvalidParameter> for Verdict {
+    fn from(parameter: InvalidParameter) -> Self {
+        let refused = Completion::connect_invalid(0, parameter);
+        Self::Refused(refused.status(), refused.result())
+    }
+}
+
+/// Decides on a Connect whose data has arrived.
+pub(crate) fn connect(ctx: &Context<'_>, command: &Command, data: &[u8]) -> Verdict {
+    let Some(data) = ConnectData::parse(data) else {
+        return Status::SGL_LENGTH_INVALID.with_dnr().into();
+    };
+    let parameters = command.connect_parameters();
+    if parameters.sqsize == 0 || parameters.sqsize >= MAX_QUEUE_ENTRIES {
+        return InvalidParameter::SQSIZE.into();
+    }
+    let connected = if parameters.qid == 0 {
+        connect_admin(ctx, parameters, data)
+    } else {
+        connect_io(ctx, parameters, data)
+    };
+    connected.unwrap_or_else(|refusal| refusal)
+}
+
+fn connect_admin(
+    ctx: &Context<'_>,
+    parameters: Connect,
+    data: &ConnectData,
+) -> Result<Verdict, Verdict> {
+    if data.cntlid.get() != CNTLID_DYNAMIC {
+        return Err(InvalidParameter::CNTLID.into());
+    }
+    let (subnqn, hostnqn) = (data.subnqn(), data.hostnqn());
+    // An empty host NQN is not refused as such: SPDK's tools send one. No list contains it.
+    let host = ctx.target.host(&hostnqn, data.hostid);
+    let make =
+        |id, role| Controller::new(id, host.clone(), role, parameters.keep_alive_ms, ctx.now);
+    let controller = if subnqn == DISCOVERY_NQN {
+        Arc::new(make(ctx.target.discovery_id(), Role::Discovery))
+    } else {
+        let subsystem = find_subsystem(ctx, &subnqn)?;
+        if !subsystem.config.access.allows(&hostnqn) {
+            return Err(Status::CONNECT_INVALID_HOST.with_dnr().into());
+        }
+        if host.has_lingering() {
+            return Ok(Verdict::Wait);
+        }
+        let role = Role::Io(subsystem.clone());
+        subsystem.add_controller(|id| make(id, role))?
+    };
+    host.remember(&controller);
+    Ok(Verdict::Connected(Queue::new(
+        controller,
+        0,
+        parameters.sqsize + 1,
+    )))
+}
+
+fn find_subsystem<'a>(ctx: &Context<'a>, nqn: &str) -> Result<&'a Arc<Subsystem>, Verdict> {
+    ctx.target
+        .subsystem(nqn)
+        .ok_or(InvalidParameter::SUBNQN.into())
+}
+
+fn connect_io(
+    ctx: &Context<'_>,
+    parameters: Connect,
+    data: &ConnectData,
+) -> Result<Verdict, Verdict> {
+    let subsystem = find_subsystem(ctx, &data.subnqn())?;
+    let controller = subsystem.controller(data.cntlid.get());
+    let controller = controller.ok_or(InvalidParameter::CNTLID)?;
+    if controller.host.nqn != data.hostnqn() {
+        return Err(InvalidParameter::HOSTNQN.into());
+    }
+    if controller.host.id != data.hostid {
+        return Err(InvalidParameter::HOSTID.into());
+    }
+    if !controller.is_ready() {
+        return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr().into());
+    }
+    match controller.claim_queue(parameters.qid) {
+        Claim::Granted => {
+            let queue = Queue::new(controller, parameters.qid, parameters.sqsize + 1);
+            Ok(Verdict::Connected(queue))
+        }
+        Claim::Draining => Ok(Verdict::Wait),
+        Claim::Taken => Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr().into()),
+        Claim::BeyondGrant => Err(Status::INVALID_QUEUE_ID.with_dnr().into()),
+    }
+}

@@ -1,0 +1,257 @@
+//! NVM commands: what one moves, whether it may, and the device requests it becomes (NVM Command
+//! Set 3.3).
+
+use ashlar_block::{BlockRange, Completion, Durability, IoBuffer, Operation, Request};
+use ashlar_nvme::command::{DataPointer, DsmRange, Fuse, NSID_BROADCAST};
+use ashlar_nvme::{Command, Status, opcode};
+
+use crate::controller::Controller;
+use crate::devices::Devices;
+use crate::slot::Slot;
+use crate::status::from_error;
+use crate::subsystem::{MAX_TRANSFER_BYTES, Namespace, Subsystem};
+
+/// Which way a command's data goes, and how much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transfer {
+    None,
+    FromHost(usize),
+    ToHost(usize),
+}
+
+/// Checks an I/O command as far as that needs no data.
+pub(crate) fn plan(subsystem: &Subsystem, command: &Command) -> Result<Transfer, Status> {
+    if command.fuse() != Fuse::Normal {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    let transfer = match command.opcode {
+        opcode::io::FLUSH => {
+            if command.nsid.get() != NSID_BROADCAST {
+                namespace(subsystem, command)?;
+            }
+            return Ok(Transfer::None);
+        }
+        opcode::io::READ => Transfer::ToHost(checked_bytes(subsystem, command)?),
+        opcode::io::WRITE | opcode::io::COMPARE => {
+            Transfer::FromHost(checked_bytes(subsystem, command)?)
+        }
+        opcode::io::VERIFY => {
+            checked_bytes(subsystem, command)?;
+            return Ok(Transfer::None);
+        }
+        opcode::io::WRITE_ZEROES => {
+            let namespace = namespace(subsystem, command)?;
+            check_protection(command)?;
+            range(namespace, command)?;
+            return Ok(Transfer::None);
+        }
+        opcode::io::DATASET_MANAGEMENT => {
+            namespace(subsystem, command)?;
+            Transfer::FromHost(command.dsm_ranges() * size_of::<DsmRange>())
+        }
+        _ => return Err(Status::INVALID_OPCODE.with_dnr()),
+    };
+    check_data_pointer(command, transfer)?;
+    Ok(transfer)
+}
+
+/// The data pointer must describe exactly the data that the command moves. In-capsule data is
+/// checked where the capsule's length is known.
+pub(crate) fn check_data_pointer(command: &Command, transfer: Transfer) -> Result<(), Status> {
+    let described = match (command.data(), transfer) {
+        (DataPointer::Transport { length }, _) => length,
+        (DataPointer::InCapsule { offset: 0, length }, Transfer::FromHost(_)) => length,
+        (DataPointer::InCapsule { .. }, Transfer::FromHost(_)) => {
+            return Err(Status::SGL_OFFSET_INVALID.with_dnr());
+        }
+        _ => return Err(Status::SGL_TYPE_INVALID.with_dnr()),
+    };
+    match transfer {
+        Transfer::FromHost(bytes) | Transfer::ToHost(bytes) if described as usize != bytes => {
+            Err(Status::SGL_LENGTH_INVALID.with_dnr())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn namespace<'a>(subsystem: &'a Subsystem, command: &Command) -> Result<&'a Namespace, Status> {
+    subsystem
+        .namespace(command.nsid.get())
+        .ok_or(Status::INVALID_NAMESPACE.with_dnr())
+}
+
+/// Our namespaces are formatted without protection information.
+fn check_protection(command: &Command) -> Result<(), Status> {
+    if command.prinfo() & 0b1000 != 0 {
+        Err(Status::INVALID_FIELD.with_dnr())
+    } else {
+        Ok(())
+    }
+}
+
+fn range(namespace: &Namespace, command: &Command) -> Result<BlockRange, Status> {
+    let range = BlockRange::new(command.slba(), command.blocks());
+    match range.end() {
+        Some(end) if end <= namespace.geometry.blocks => Ok(range),
+        _ => Err(Status::LBA_OUT_OF_RANGE.with_dnr()),
+    }
+}
+
+/// Bytes of the command's range, if they lie in the namespace and within MDTS.
+fn checked_bytes(subsystem: &Subsystem, command: &Command) -> Result<usize, Status> {
+    let namespace = namespace(subsystem, command)?;
+    check_protection(command)?;
+    let range = range(namespace, command)?;
+    let bytes = namespace.geometry.range_bytes(range);
+    if bytes > subsystem.max_transfer_bytes().min(MAX_TRANSFER_BYTES) as usize {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    Ok(bytes)
+}
+
+/// Bytes of buffer that a planned command needs before it can start, beyond the host's data.
+pub(crate) fn working_bytes(subsystem: &Subsystem, command: &Command) -> usize {
+    match command.opcode {
+        opcode::io::READ | opcode::io::COMPARE | opcode::io::VERIFY => {
+            let namespace = subsystem.namespace(command.nsid.get());
+            namespace.map_or(0, |n| (command.blocks() as usize) << n.block_size().shift())
+        }
+        _ => 0,
+    }
+}
+
+/// What turns a planned command into device requests.
+pub(crate) struct Executor<'a> {
+    pub(crate) devices: &'a mut Devices,
+    pub(crate) controller: &'a Controller,
+    pub(crate) subsystem: &'a Subsystem,
+    /// Names the command in completions.
+    pub(crate) tag: u64,
+}
+
+impl Executor<'_> {
+    /// Hands a planned command, its data complete, to the devices. `working` is the buffer that
+    /// [`working_bytes`] asked for. A slot without requests afterwards is done.
+    pub(crate) fn start(&mut self, slot: &mut Slot, working: Option<IoBuffer>) {
+        let command = slot.command;
+        let durability = self.durability(&command);
+        match command.opcode {
+            opcode::io::FLUSH => self.flush(slot),
+            opcode::io::WRITE => {
+                let data = slot.buffer.take();
+                self.on_range(slot, Operation::Write(durability), data);
+            }
+            opcode::io::WRITE_ZEROES => {
+                let deallocate = command.deac();
+                self.on_range(
+                    slot,
+                    Operation::WriteZeroes {
+                        durability,
+                        deallocate,
+                    },
+                    None,
+                );
+            }
+            opcode::io::DATASET_MANAGEMENT => self.manage(slot),
+            _ => self.on_range(slot, Operation::Read, working),
+        }
+    }
+
+    fn on_range(&mut self, slot: &mut Slot, op: Operation, buffer: Option<IoBuffer>) {
+        let range = BlockRange::new(slot.command.slba(), slot.command.blocks());
+        match self.subsystem.namespace(slot.command.nsid.get()) {
+            Some(namespace) => {
+                let request = Request {
+                    tag: self.tag,
+                    op,
+                    range,
+                    buffer,
+                };
+                self.submit(slot, namespace, request);
+            }
+            None => slot.fail(Status::INVALID_NAMESPACE.with_dnr()),
+        }
+    }
+
+    fn submit(&mut self, slot: &mut Slot, namespace: &Namespace, request: Request) {
+        slot.requests += 1;
+        self.devices.submit(namespace.device, request);
+    }
+
+    fn flush(&mut self, slot: &mut Slot) {
+        let nsid = slot.command.nsid.get();
+        for namespace in &self.subsystem.namespaces {
+            if nsid == namespace.nsid || nsid == NSID_BROADCAST {
+                self.submit(slot, namespace, Request::flush(self.tag));
+            }
+        }
+    }
+
+    /// Dataset Management. Every range is checked before any has an effect; hints are ignored.
+    fn manage(&mut self, slot: &mut Slot) {
+        let data = slot.buffer.take();
+        let ranges = data
+            .as_deref()
+            .and_then(|d| DsmRange::list(d, slot.command.dsm_ranges()));
+        let namespace = self.subsystem.namespace(slot.command.nsid.get());
+        let (Some(ranges), Some(namespace)) = (ranges, namespace) else {
+            return slot.fail(Status::INVALID_FIELD.with_dnr());
+        };
+        let block_range = |r: &DsmRange| BlockRange::new(r.slba.get(), r.blocks.get());
+        if ranges
+            .iter()
+            .any(|r| namespace.geometry.check(block_range(r)).is_err())
+        {
+            return slot.fail(Status::LBA_OUT_OF_RANGE.with_dnr());
+        }
+        if !slot.command.dsm_deallocate() {
+            return;
+        }
+        for range in ranges
+            .iter()
+            .map(block_range)
+            .filter(|range| range.count > 0)
+        {
+            let op = Operation::Deallocate;
+            self.submit(
+                slot,
+                namespace,
+                Request {
+                    tag: self.tag,
+                    op,
+                    range,
+                    buffer: None,
+                },
+            );
+        }
+    }
+
+    /// A write is durable before it is acknowledged if the host asks, or has switched the cache off.
+    fn durability(&self, command: &Command) -> Durability {
+        if command.fua() || !self.controller.write_cache() {
+            Durability::Durable
+        } else {
+            Durability::Cached
+        }
+    }
+}
+
+/// Takes one of the command's completions. The command is done when no request is left.
+pub(crate) fn absorb(slot: &mut Slot, completion: Completion) {
+    slot.requests -= 1;
+    let opcode = slot.command.opcode;
+    if let Err(error) = &completion.result {
+        let is_write = !matches!(
+            opcode,
+            opcode::io::READ | opcode::io::COMPARE | opcode::io::VERIFY
+        );
+        return slot.fail(from_error(error.kind(), is_write));
+    }
+    match opcode {
+        opcode::io::READ => slot.buffer = completion.buffer,
+        opcode::io::COMPARE if slot.buffer.take().as_deref() != completion.buffer.as_deref() => {
+            slot.fail(Status::COMPARE_FAILURE);
+        }
+        _ => {}
+    }
+}

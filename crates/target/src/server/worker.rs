@@ -1,0 +1,409 @@
+//! One core's thread: moves bytes between sockets and the core's state machines.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ashlar_block::Moment;
+use ashlar_reactor::{Event, File, Handle, Mailbox, Port, Reactor, RecvFrame, SendBatch, What};
+use slab::Slab;
+
+use super::placement::Placement;
+use super::socket::{GREETING_BYTES, QUEUE_BYTES, Socket};
+use crate::core::{Action, ConnectionId, Core, Handoff, Notice};
+
+const ACCEPT_KEY: u64 = u64::MAX;
+/// How long a listener rests after an error such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long stopping waits for devices.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// Room for headers behind a payload that is received directly.
+const DIRECT_STAGING: usize = 4 << 10;
+
+/// Messages between cores, and from whoever started the server.
+pub(super) enum Mail {
+    /// A connection whose Connect is to be decided here.
+    Adopt {
+        socket: OwnedFd,
+        handoff: Handoff,
+        early: Vec<u8>,
+        placed: bool,
+    },
+    Notice(Notice),
+    Stop,
+}
+
+/// What the workers of a server share.
+pub(super) struct Common {
+    pub(super) placement: Placement,
+    pub(super) mailboxes: Vec<Mailbox<Mail>>,
+}
+
+pub(super) struct Worker {
+    index: usize,
+    common: Arc<Common>,
+    handle: Handle,
+    port: Port,
+    core: Core,
+    sockets: Slab<Socket>,
+    /// Socket of each connection.
+    by_connection: Vec<Option<usize>>,
+    listener: Option<File>,
+    accept_again: Option<Moment>,
+    stopping: Option<Moment>,
+    now: Moment,
+}
+
+impl Worker {
+    pub(super) fn new(index: usize, common: Arc<Common>, handle: &Handle, core: Core) -> Self {
+        Self {
+            index,
+            common,
+            port: handle.port(),
+            handle: handle.clone(),
+            core,
+            sockets: Slab::new(),
+            by_connection: Vec::new(),
+            listener: None,
+            accept_again: None,
+            stopping: None,
+            now: handle.now(),
+        }
+    }
+
+    /// Starts accepting.
+    pub(super) fn listen(&mut self, listener: OwnedFd) {
+        let listener = self.handle.adopt(listener);
+        self.port.accept(&listener, ACCEPT_KEY);
+        self.listener = Some(listener);
+    }
+
+    /// Serves until told to stop.
+    pub(super) fn run(&mut self, reactor: &mut Reactor) -> io::Result<()> {
+        loop {
+            self.now = self.handle.now();
+            self.read_mail();
+            while let Some(event) = self.port.next() {
+                self.event(event);
+            }
+            self.core.poll(self.now);
+            self.act();
+            self.accept_if_rested();
+            if self.is_stopped() {
+                return Ok(());
+            }
+            reactor.turn(self.deadline())?;
+        }
+    }
+
+    fn deadline(&self) -> Option<Moment> {
+        let stop = self.stopping.map(|_| self.now + Duration::from_millis(10));
+        [self.core.next_deadline(self.now), self.accept_again, stop]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn is_stopped(&self) -> bool {
+        let Some(since) = self.stopping else {
+            return false;
+        };
+        (self.sockets.is_empty() && self.core.connections() == 0)
+            || self.now.since(since) > STOP_LIMIT
+    }
+
+    fn read_mail(&mut self) {
+        let mailbox = self.common.mailboxes[self.index].clone();
+        while let Some(mail) = mailbox.take() {
+            match mail {
+                Mail::Adopt {
+                    socket,
+                    handoff,
+                    early,
+                    placed,
+                } => {
+                    self.adopt(socket, handoff, &early, placed);
+                }
+                Mail::Notice(notice) => self.core.notice(notice),
+                Mail::Stop => self.stop(),
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        self.stopping = Some(self.now);
+        if let Some(listener) = self.listener.take() {
+            listener.shutdown();
+        }
+        let open: Vec<ConnectionId> = self.sockets.iter().map(|(_, s)| s.connection).collect();
+        open.into_iter()
+            .for_each(|connection| self.close(connection));
+    }
+
+    fn event(&mut self, event: Event) {
+        let key = event.key as usize;
+        match event.what {
+            What::Accepted(Ok(socket)) => self.accepted(socket),
+            What::Accepted(Err(_)) => self.accept_again = Some(self.now + ACCEPT_PAUSE),
+            What::Received(result, frame, more) => self.received(key, result, frame, more),
+            What::Sent(result, batch) => self.sent(key, result, batch),
+            What::File(..) | What::Connected(_) => {}
+        }
+    }
+
+    fn accept_if_rested(&mut self) {
+        if self.accept_again.is_some_and(|at| at <= self.now) {
+            self.accept_again = None;
+            if let Some(listener) = &self.listener {
+                self.port.accept(listener, ACCEPT_KEY);
+            }
+        }
+    }
+
+    fn accepted(&mut self, socket: OwnedFd) {
+        if self.stopping.is_some() {
+            return;
+        }
+        let Ok(local) = local_address(&socket) else {
+            return;
+        };
+        let file = self.handle.adopt(socket);
+        let connection = self.core.accept(self.now, local);
+        self.insert(file, connection, GREETING_BYTES);
+    }
+
+    /// Adds a socket and starts receiving. Without memory the connection is closed.
+    fn insert(&mut self, file: File, connection: ConnectionId, staging: usize) -> Option<usize> {
+        let Some(socket) = Socket::new(file, connection, &self.handle.buffers(), staging) else {
+            self.core.closed(connection);
+            return None;
+        };
+        let key = self.sockets.insert(socket);
+        let place = connection as usize;
+        if self.by_connection.len() <= place {
+            self.by_connection.resize(place + 1, None);
+        }
+        self.by_connection[place] = Some(key);
+        self.receive(key, true);
+        Some(key)
+    }
+
+    fn adopt(&mut self, socket: OwnedFd, handoff: Handoff, early: &[u8], placed: bool) {
+        let file = self.handle.adopt(socket);
+        let connection = self.core.adopt(self.now, handoff);
+        let Some(key) = self.insert(file, connection, QUEUE_BYTES) else {
+            return;
+        };
+        let socket = &mut self.sockets[key];
+        socket.placed = placed;
+        if let Some(frame) = socket.frame.as_mut().filter(|_| !early.is_empty()) {
+            frame.staging[..early.len()].copy_from_slice(early);
+            socket.staged = 0..early.len();
+        }
+        self.feed(key, true);
+    }
+
+    fn received(
+        &mut self,
+        key: usize,
+        result: io::Result<usize>,
+        mut frame: Box<RecvFrame>,
+        more: bool,
+    ) {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return;
+        };
+        let connection = socket.connection;
+        let direct_bytes = result.as_ref().map_or(0, |&bytes| frame.direct_part(bytes));
+        let direct = frame.direct.take();
+        socket.frame = Some(frame);
+        if socket.closed {
+            return self.forget_if_idle(key);
+        }
+        let bytes = match result {
+            Ok(bytes) if bytes > 0 => bytes,
+            _ => return self.close(connection),
+        };
+        if let Some((buffer, _)) = direct {
+            self.core.direct_done(connection, buffer, direct_bytes);
+        }
+        self.sockets[key].staged = 0..bytes - direct_bytes;
+        self.feed(key, !more);
+    }
+
+    /// Gives staged bytes to the connection, and receives more once it has taken them all.
+    fn feed(&mut self, key: usize, expect_idle: bool) {
+        let socket = &mut self.sockets[key];
+        let connection = socket.connection;
+        let Some(frame) = &socket.frame else { return };
+        let mut input = &frame.staging[socket.staged.clone()];
+        self.core.receive(self.now, connection, &mut input);
+        socket.staged.start = socket.staged.end - input.len();
+        self.receive(key, expect_idle);
+    }
+
+    fn receive(&mut self, key: usize, expect_idle: bool) {
+        let socket = &mut self.sockets[key];
+        let ready = socket.staged.is_empty() && !socket.closed && socket.moving.is_none();
+        if !ready || !self.core.accepts_input(socket.connection) {
+            return;
+        }
+        let Some(mut frame) = socket.frame.take() else {
+            return;
+        };
+        frame.direct = self.core.direct(socket.connection);
+        let limit = frame.staging.len();
+        frame.staging_limit = if frame.direct.is_some() {
+            limit.min(DIRECT_STAGING)
+        } else {
+            limit
+        };
+        frame.expect_idle = expect_idle;
+        self.port.recv(&socket.file, frame, key as u64);
+    }
+
+    fn sent(&mut self, key: usize, result: io::Result<()>, mut batch: Box<SendBatch>) {
+        batch.gather.clear();
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return;
+        };
+        socket.batch = Some(batch);
+        if socket.closed {
+            return self.forget_if_idle(key);
+        }
+        let connection = socket.connection;
+        if result.is_err() {
+            return self.close(connection);
+        }
+        self.core.sent(self.now, connection);
+        if let Some(to) = socket.moving {
+            self.hand_over(key, to);
+        }
+    }
+
+    /// Does what the core asks for, until it asks for nothing more.
+    fn act(&mut self) {
+        while let Some(action) = self.core.next_action() {
+            match action {
+                Action::Attend(connection) => self.attend(connection),
+                Action::Place(connection, qid) => self.place(connection, qid),
+                Action::Close(connection) => self.close(connection),
+                Action::Notify(notice) => {
+                    for mailbox in &self.common.mailboxes {
+                        mailbox.post(Mail::Notice(notice));
+                    }
+                }
+            }
+        }
+    }
+
+    fn socket_of(&self, connection: ConnectionId) -> Option<usize> {
+        *self.by_connection.get(connection as usize)?
+    }
+
+    fn attend(&mut self, connection: ConnectionId) {
+        self.core.attended(connection);
+        let Some(key) = self.socket_of(connection) else {
+            return;
+        };
+        let socket = &mut self.sockets[key];
+        if let Some(mut batch) = socket.batch.take() {
+            if self.core.take_output(connection, &mut batch.gather) {
+                self.port.send(&socket.file, batch, key as u64);
+            } else {
+                socket.batch = Some(batch);
+            }
+        }
+        if self.core.is_finished(connection) {
+            return self.close(connection);
+        }
+        if self.sockets[key].frame.is_some() {
+            self.feed(key, true);
+        }
+    }
+
+    fn place(&mut self, connection: ConnectionId, qid: u16) {
+        let Some(key) = self.socket_of(connection) else {
+            return;
+        };
+        let core = self.common.placement.place(qid);
+        let socket = &mut self.sockets[key];
+        socket.placed = qid > 0;
+        if core != self.index {
+            socket.moving = Some(core);
+            if socket.batch.is_some() {
+                self.hand_over(key, core);
+            }
+            return;
+        }
+        if qid > 0 {
+            self.enlarge_staging(key);
+        }
+        self.core.connect(self.now, connection);
+    }
+
+    /// An I/O queue gets room for batches. Without memory it keeps what it has.
+    fn enlarge_staging(&mut self, key: usize) {
+        let socket = &mut self.sockets[key];
+        let (Some(frame), Some(mut larger)) =
+            (&socket.frame, self.handle.buffers().get(QUEUE_BYTES))
+        else {
+            return;
+        };
+        larger[..frame.staging.len()].copy_from_slice(&frame.staging);
+        socket.frame = Some(RecvFrame::new(larger));
+    }
+
+    fn hand_over(&mut self, key: usize, to: usize) {
+        let socket = self.sockets.remove(key);
+        self.by_connection[socket.connection as usize] = None;
+        let early = match &socket.frame {
+            Some(frame) => frame.staging[socket.staged.clone()].to_vec(),
+            None => Vec::new(),
+        };
+        let duplicate = socket.file.duplicate();
+        match (duplicate, self.core.hand_off(socket.connection)) {
+            (Ok(fd), Some(handoff)) => {
+                let placed = socket.placed;
+                let mail = Mail::Adopt {
+                    socket: fd,
+                    handoff,
+                    early,
+                    placed,
+                };
+                self.common.mailboxes[to].post(mail);
+            }
+            // Without a descriptor the connection ends here.
+            _ if socket.placed => self.common.placement.leave(to),
+            _ => {}
+        }
+    }
+
+    fn close(&mut self, connection: ConnectionId) {
+        let Some(key) = self.socket_of(connection) else {
+            return;
+        };
+        self.by_connection[connection as usize] = None;
+        let socket = &mut self.sockets[key];
+        socket.closed = true;
+        socket.file.shutdown();
+        if std::mem::take(&mut socket.placed) {
+            let core = socket.moving.unwrap_or(self.index);
+            self.common.placement.leave(core);
+        }
+        self.core.closed(connection);
+        self.forget_if_idle(key);
+    }
+
+    fn forget_if_idle(&mut self, key: usize) {
+        if self.sockets[key].is_idle() {
+            self.sockets.remove(key);
+        }
+    }
+}
+
+fn local_address(socket: &impl AsFd) -> io::Result<SocketAddr> {
+    Ok(SocketAddr::try_from(rustix::net::getsockname(socket)?)?)
+}
