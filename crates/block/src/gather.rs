@@ -73,6 +73,15 @@ impl Gather {
         self.bytes = 0;
     }
 
+    /// Empties the batch for reuse and gives the kept buffers back, in the order in which they were
+    /// kept: an initiator needs a write's data until the write is acknowledged.
+    pub fn reclaim(&mut self) -> impl Iterator<Item = IoBuffer> + '_ {
+        self.head.clear();
+        self.parts.clear();
+        self.bytes = 0;
+        self.buffers.drain(..)
+    }
+
     /// The bytes in order.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().map(|part| match part {
@@ -103,5 +112,18 @@ mod tests {
         assert_eq!(batch.len(), 9);
         batch.clear();
         assert!(batch.is_empty() && pool.outstanding_bytes() == 0);
+    }
+
+    #[test]
+    fn kept_buffers_come_back_in_order() {
+        let pool = BufferPool::new(1);
+        let mut batch = Gather::default();
+        for len in [100, 200] {
+            let place = batch.keep(pool.get(len).expect("fresh pool"));
+            batch.payload(place, 0..len);
+        }
+        let lens: Vec<usize> = batch.reclaim().map(|buffer| buffer.len()).collect();
+        assert_eq!(lens, [100, 200]);
+        assert!(batch.is_empty() && batch.chunks().next().is_none());
     }
 }

@@ -1,1 +1,53 @@
-//! initiator
+//! The host's side of NVMe/TCP: a remote namespace as a block device.
+//!
+//! # Where it stands
+//!
+//! A write that leaves this machine enters here as a [`Request`](ashlar_block::Request) and goes
+//! down four layers, each a state machine that knows only the one below:
+//!
+//! ```text
+//! RemoteDevice (driver)   sockets of a reactor              ◀── the only part that does I/O
+//!   └─ Session (reconnect)    requests, parts, replay, flush rules, giving up
+//!        └─ Association (controller)  Connect … Identify … queues, keep-alive, events, shutdown
+//!             └─ QueuePair (queue_pair)  capsules, R2T, data, digests, one time-out a command
+//!                  └─ nvme::stream, nvme::pdu  words
+//! ```
+//!
+//! # Invariants
+//!
+//! * Everything but [`driver`] takes bytes, completions and time as parameters ([`Streams`]), so
+//!   the simulator runs what ships. There is no randomness: attempts are spaced by a fixed backoff.
+//! * A request completes exactly once, with its buffer, whatever the controller does. Memory that
+//!   a send or a receive still uses is waited for before its request completes.
+//! * What a controller sends is checked against the command it names before it is believed;
+//!   violations end the association and are answered with a terminate request.
+//! * No silent loss: what may not be replayed fails with
+//!   [`Disconnected`](ashlar_block::ErrorKind::Disconnected), and a flush that covers writes which
+//!   a lost association may have taken along fails. See [`reconnect`].
+//! * Nothing is allocated a command in the steady state.
+//!
+//! # What it survives
+//!
+//! Loss of any connection at any byte, silence, corrupted headers and (with digests) data, a target
+//! that restarts. It does not survive another namespace under the same name: then everything fails.
+//!
+//! # Deliberately not here
+//!
+//! Multipath over several addresses, authentication, TLS, fused commands, metadata.
+
+mod config;
+pub mod controller;
+pub mod driver;
+mod failure;
+pub mod queue_pair;
+pub mod reconnect;
+#[cfg(test)]
+mod scripted;
+mod status;
+mod streams;
+pub mod url;
+
+pub use config::{Config, Host, Replay};
+pub use driver::{Remote, RemoteDevice, discover, identify, local_host};
+pub use failure::Failure;
+pub use streams::{Streams, Wish};

@@ -1,0 +1,12 @@
+//! The state machines over real sockets: the only part of this room that knows the reactor.
+
+mod blocking;
+mod device;
+mod host;
+mod remote;
+mod sockets;
+
+pub use blocking::{Identification, NamespaceIdentification, discover, identify};
+pub use device::RemoteDevice;
+pub use host::local_host;
+pub use remote::Remote;

@@ -1,0 +1,80 @@
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use ashlar_block::{BlockDevice, Description, ErrorKind, Geometry, IoError};
+use ashlar_reactor::{Handle, Opener};
+
+use super::blocking;
+use super::device::RemoteDevice;
+use crate::config::Config;
+use crate::controller::NamespaceFacts;
+use crate::reconnect::Unflushed;
+
+/// A remote namespace that every core opens for itself: each opened device has its own association.
+pub struct Remote {
+    config: Arc<Config>,
+    peer: SocketAddr,
+    facts: NamespaceFacts,
+    unflushed: Arc<Unflushed>,
+}
+
+impl Remote {
+    /// Connects once, blocking, to learn the namespace's shape; that association is shut down again.
+    ///
+    /// # Errors
+    /// Names the address, the NQN and what went wrong; there is no second attempt.
+    pub fn connect(config: Config) -> Result<Self, IoError> {
+        let peer = resolve(&config.address)?;
+        let facts = blocking::find_namespace(&config, peer)?;
+        Ok(Self {
+            config: Arc::new(config),
+            peer,
+            facts,
+            unflushed: Arc::default(),
+        })
+    }
+
+    /// What the namespace is.
+    pub fn facts(&self) -> &NamespaceFacts {
+        &self.facts
+    }
+
+    /// Opens the namespace on the calling thread's reactor. The association is made while the
+    /// device is polled; until then requests wait.
+    pub fn open_device(&self, reactor: &Handle) -> RemoteDevice {
+        let shared = (self.facts.clone(), self.unflushed.clone());
+        let description = self.describe();
+        RemoteDevice::open(reactor, self.config.clone(), self.peer, shared, description)
+    }
+}
+
+impl Opener for Remote {
+    fn geometry(&self) -> Geometry {
+        self.facts.geometry
+    }
+
+    fn open(&self, reactor: &Handle) -> Result<Box<dyn BlockDevice>, IoError> {
+        Ok(Box::new(self.open_device(reactor)))
+    }
+
+    fn describe(&self) -> Description {
+        let config = &self.config;
+        let digests = match (config.digests.header, config.digests.data) {
+            (true, true) => ", header and data digests",
+            (true, false) => ", header digests",
+            (false, true) => ", data digests",
+            (false, false) => "",
+        };
+        Description::leaf(format!(
+            "nvme-tcp {} {} namespace {} ({} queue(s) of {}{digests}, replay {})",
+            config.address, config.nqn, self.facts.nsid, config.queues, config.depth, config.replay,
+        ))
+    }
+}
+
+/// The first address that `host:port` stands for.
+pub(super) fn resolve(address: &str) -> Result<SocketAddr, IoError> {
+    let failed = |why: String| IoError::new(ErrorKind::NotSent, format!("{address}: {why}"));
+    let mut found = address.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
+    found.next().ok_or_else(|| failed("no such address".into()))
+}

@@ -1,0 +1,237 @@
+//! Streams as sockets of a reactor.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use ashlar_block::Moment;
+use ashlar_reactor::{File, Port, RecvFrame, SendBatch, What, stream_socket};
+
+use crate::failure::Failure;
+use crate::streams::{Streams, Wish};
+
+/// Staging memory of a socket.
+const STAGING_BYTES: usize = 64 << 10;
+/// Payload remainders from here on are received in place; below, a copy costs less than a receive of
+/// their own.
+const DIRECT_LEAST: usize = 8 << 10;
+/// Staging while a payload is received in place: what follows it is mostly the next header, and the
+/// payload behind that header should go to its place too.
+const STAGING_BEHIND_DIRECT: usize = 512;
+/// Staging between large payloads: a few headers.
+const STAGING_LARGE: usize = 4 << 10;
+
+#[derive(Default)]
+struct Socket {
+    file: Option<File>,
+    connecting: bool,
+    receiving: bool,
+    sending: bool,
+    frame: Option<Box<RecvFrame>>,
+    batch: Option<Box<SendBatch>>,
+    /// The last receive said that more is waiting.
+    more: bool,
+    /// Payloads have lately been large.
+    large: bool,
+    /// Last words were sent and the socket was shut down.
+    ending: bool,
+}
+
+/// The sockets of a set of streams.
+pub(super) struct Sockets {
+    port: Port,
+    peer: SocketAddr,
+    sockets: Vec<Socket>,
+}
+
+impl Sockets {
+    pub(super) fn new(port: Port, peer: SocketAddr, count: usize) -> Self {
+        Self {
+            port,
+            peer,
+            sockets: (0..count).map(|_| Socket::default()).collect(),
+        }
+    }
+
+    /// Hands what has happened to the streams.
+    pub(super) fn take_events(&mut self, now: Moment, streams: &mut impl Streams) {
+        while let Some(event) = self.port.next() {
+            let at = event.key as usize;
+            let Some(socket) = self.sockets.get_mut(at) else {
+                continue;
+            };
+            match event.what {
+                What::Received(result, frame, more) => {
+                    socket.receiving = false;
+                    socket.more = more;
+                    received(streams, at, socket, (result, frame));
+                }
+                What::Sent(result, mut batch) => {
+                    socket.sending = false;
+                    streams.sent(at, &mut batch.gather);
+                    batch.gather.clear();
+                    socket.batch = Some(batch);
+                    if let Err(error) = result {
+                        streams.lost(at, network(self.peer, "send to", &error));
+                    }
+                }
+                What::Connected(result) => {
+                    socket.connecting = false;
+                    match result {
+                        Ok(()) => streams.opened(now, at),
+                        Err(error) => streams.lost(at, network(self.peer, "connect to", &error)),
+                    }
+                }
+                What::File(..) | What::Accepted(_) => {}
+            }
+        }
+    }
+
+    /// Opens, closes, sends and receives as the streams wish. True if a stream was lost or closed:
+    /// the streams' owner then has something to do, and this is to be called again.
+    pub(super) fn serve(&mut self, streams: &mut impl Streams) -> bool {
+        let mut news = false;
+        for at in 0..self.sockets.len() {
+            news |= match streams.wish(at) {
+                Wish::Open => self.open(streams, at),
+                Wish::Close => self.close(streams, at),
+                Wish::None => {
+                    self.send(streams, at);
+                    self.receive(streams, at)
+                }
+            };
+        }
+        news
+    }
+
+    /// Starts to connect; true if that failed at once.
+    fn open(&mut self, streams: &mut impl Streams, at: usize) -> bool {
+        let socket = &mut self.sockets[at];
+        if socket.file.is_some() {
+            return false;
+        }
+        match stream_socket(self.peer) {
+            Ok(fd) => {
+                let file = self.port.handle().adopt(fd);
+                self.port.connect(&file, self.peer, at as u64);
+                socket.file = Some(file);
+                socket.connecting = true;
+                socket.more = false;
+                socket.ending = false;
+                false
+            }
+            Err(error) => {
+                streams.lost(at, Failure::Network(error.to_string()));
+                true
+            }
+        }
+    }
+
+    /// Says the last words, then ends the connection; true when nothing of it is left.
+    fn close(&mut self, streams: &mut impl Streams, at: usize) -> bool {
+        if !self.sockets[at].ending && !self.sockets[at].connecting {
+            self.send(streams, at);
+        }
+        let socket = &mut self.sockets[at];
+        if let Some(file) = &socket.file {
+            // Last words that do not leave at once (the peer is not reading) are not waited for.
+            if socket.connecting || !socket.sending || socket.ending {
+                file.shutdown();
+            }
+            socket.ending = true;
+        }
+        if socket.connecting || socket.receiving || socket.sending {
+            return false;
+        }
+        socket.file = None;
+        streams.closed(at);
+        true
+    }
+
+    fn send(&mut self, streams: &mut impl Streams, at: usize) {
+        let socket = &mut self.sockets[at];
+        let Some(file) = socket.file.as_ref().filter(|_| !socket.sending && !socket.connecting)
+        else {
+            return;
+        };
+        let mut batch = socket.batch.take().unwrap_or_else(SendBatch::new);
+        streams.transmit(at, &mut batch.gather);
+        if batch.gather.is_empty() {
+            socket.batch = Some(batch);
+        } else {
+            socket.sending = true;
+            self.port.send(file, batch, at as u64);
+        }
+    }
+
+    /// Starts to receive; true if the stream was lost for want of memory.
+    fn receive(&mut self, streams: &mut impl Streams, at: usize) -> bool {
+        let socket = &mut self.sockets[at];
+        let Some(file) = socket.file.as_ref().filter(|_| !socket.receiving && !socket.connecting)
+        else {
+            return false;
+        };
+        let frame = socket.frame.take().or_else(|| {
+            let staging = self.port.handle().buffers().get(STAGING_BYTES)?;
+            Some(RecvFrame::new(staging))
+        });
+        let Some(mut frame) = frame else {
+            let why = "no buffer is left to receive into".to_owned();
+            streams.lost(at, Failure::Network(why));
+            return true;
+        };
+        frame.direct = streams.direct(at, DIRECT_LEAST);
+        socket.large |= frame.direct.is_some();
+        frame.staging_limit = match (&frame.direct, socket.large) {
+            (Some(_), _) => STAGING_BEHIND_DIRECT,
+            (None, true) => STAGING_LARGE,
+            (None, false) => STAGING_BYTES,
+        };
+        frame.expect_idle = !socket.more;
+        socket.receiving = true;
+        self.port.recv(file, frame, at as u64);
+        false
+    }
+
+    /// Sends what is left to say and lets go of the sockets without waiting.
+    pub(super) fn leave(mut self, streams: &mut impl Streams) {
+        for at in 0..self.sockets.len() {
+            self.send(streams, at);
+            let Some(file) = self.sockets[at].file.take() else {
+                continue;
+            };
+            let second = file.as_fd().try_clone_to_owned();
+            // Dropping the file submits what is queued, so the send precedes the shutdown, which
+            // ends the receive that would keep the connection open.
+            drop(file);
+            if let Ok(second) = second {
+                let _ = std::net::TcpStream::from(second).shutdown(std::net::Shutdown::Both);
+            }
+        }
+    }
+}
+
+fn received(
+    streams: &mut impl Streams,
+    at: usize,
+    socket: &mut Socket,
+    (result, mut frame): (std::io::Result<usize>, Box<RecvFrame>),
+) {
+    let bytes = *result.as_ref().unwrap_or(&0);
+    let in_place = frame.direct_part(bytes);
+    let staged = bytes - in_place;
+    if let Some((buffer, _)) = frame.direct.take() {
+        streams.direct_done(at, buffer, in_place);
+    } else if socket.large && staged == frame.staging_limit {
+        socket.large = false;
+    }
+    match result {
+        Ok(0) => streams.lost(at, Failure::Closed),
+        Ok(_) => streams.receive(at, &frame.staging[..staged]),
+        Err(error) => streams.lost(at, Failure::Network(format!("cannot receive: {error}"))),
+    }
+    socket.frame = Some(frame);
+}
+
+fn network(peer: SocketAddr, what: &str, error: &std::io::Error) -> Failure {
+    Failure::Network(format!("cannot {what} {peer}: {error}"))
+}

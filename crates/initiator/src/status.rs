@@ -1,0 +1,83 @@
+//! From an NVMe status to what the block contract calls it. The target has the reverse; a kind that
+//! goes out as a status there comes back as the same kind here.
+
+use ashlar_block::ErrorKind;
+use ashlar_nvme::Status;
+
+/// What to do about a failed command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The same command may succeed in a moment; if it never does, it failed with this.
+    Retry(ErrorKind),
+    /// It failed.
+    Fail(ErrorKind),
+}
+
+/// Judges a status of an I/O command.
+pub(crate) fn judge(status: Status) -> Verdict {
+    let kind = kind(status);
+    let passing = status.is(Status::COMMAND_INTERRUPTED)
+        || status.is(Status::TRANSIENT_TRANSPORT_ERROR)
+        || status.is(Status::NAMESPACE_NOT_READY)
+        || status.is_path_related();
+    if passing && !status.dnr() { Verdict::Retry(kind) } else { Verdict::Fail(kind) }
+}
+
+/// The kind of error that a status stands for.
+pub(crate) fn kind(status: Status) -> ErrorKind {
+    const KINDS: &[(Status, ErrorKind)] = &[
+        (Status::LBA_OUT_OF_RANGE, ErrorKind::OutOfRange),
+        (Status::CAPACITY_EXCEEDED, ErrorKind::NoSpace),
+        (Status::INVALID_FIELD, ErrorKind::InvalidRequest),
+        (Status::INVALID_NAMESPACE, ErrorKind::InvalidRequest),
+        (Status::SGL_LENGTH_INVALID, ErrorKind::InvalidRequest),
+        (Status::INVALID_OPCODE, ErrorKind::Unsupported),
+        (Status::WRITE_FAULT, ErrorKind::Media),
+        (Status::UNRECOVERED_READ_ERROR, ErrorKind::Media),
+        (Status::GUARD_CHECK_ERROR, ErrorKind::Corrupt),
+        (Status::APPLICATION_TAG_CHECK_ERROR, ErrorKind::Corrupt),
+        (Status::REFERENCE_TAG_CHECK_ERROR, ErrorKind::Corrupt),
+        (Status::WRITE_PROTECTED, ErrorKind::ReadOnly),
+        (Status::WRITE_TO_READ_ONLY_RANGE, ErrorKind::ReadOnly),
+        (Status::ACCESS_DENIED, ErrorKind::Denied),
+        (Status::OPERATION_DENIED, ErrorKind::Denied),
+        (Status::RESERVATION_CONFLICT, ErrorKind::Denied),
+        (Status::ABORT_REQUESTED, ErrorKind::Aborted),
+        (Status::ABORTED_BY_HOST, ErrorKind::Aborted),
+        (Status::ABORTED_SQ_DELETION, ErrorKind::Disconnected),
+        (Status::TRANSIENT_TRANSPORT_ERROR, ErrorKind::Disconnected),
+        (Status::COMMAND_INTERRUPTED, ErrorKind::Exhausted),
+        (Status::NAMESPACE_NOT_READY, ErrorKind::Exhausted),
+        (Status::INTERNAL_ERROR, ErrorKind::Internal),
+    ];
+    if status.is_path_related() && !status.is(Status::ABORTED_BY_HOST) {
+        return ErrorKind::Disconnected;
+    }
+    let known = KINDS.iter().find(|(known, _)| status.is(*known));
+    known.map_or(ErrorKind::Internal, |(_, kind)| *kind)
+}
+
+/// The kind of error that a refused Connect, or another failed bring-up command, stands for.
+pub(crate) fn connect_kind(status: Status) -> ErrorKind {
+    if status.is(Status::CONNECT_INVALID_HOST) || status.is(Status::AUTHENTICATION_REQUIRED) {
+        ErrorKind::Denied
+    } else {
+        ErrorKind::NotSent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_pass_is_retried() {
+        let retry = |status| matches!(judge(status), Verdict::Retry(_));
+        assert!(retry(Status::ANA_TRANSITION) && retry(Status::TRANSIENT_TRANSPORT_ERROR));
+        assert!(!retry(Status::ANA_TRANSITION.with_dnr()));
+        assert!(!retry(Status::LBA_OUT_OF_RANGE) && !retry(Status::INTERNAL_ERROR));
+        assert_eq!(judge(Status::WRITE_FAULT.with_dnr()), Verdict::Fail(ErrorKind::Media));
+        assert_eq!(kind(Status::new(7, 0xff)), ErrorKind::Internal);
+        assert_eq!(connect_kind(Status::CONNECT_INVALID_HOST.with_dnr()), ErrorKind::Denied);
+    }
+}
