@@ -2,12 +2,16 @@
 mod ceiling;
 mod cpu;
 mod error;
+mod export;
 mod machine;
 mod measure;
 mod plan;
 mod progress;
+mod published;
+mod report;
 pub mod result;
 mod runner;
+pub mod scenario;
 mod seam;
 pub mod simulated;
 pub mod stats;
@@ -17,9 +21,11 @@ mod verify;
 mod workload;
 
 pub use error::LabError;
+pub use export::check_out_dir;
 pub use machine::Machine;
 pub use plan::*;
 pub use progress::Progress;
 pub use runner::{RunOutcome, run_plan, run_sweep};
+pub use scenario::{Scale, ScenarioOptions, run_scenario, scenario_text};
 pub use seam::*;
 pub use verify::{Example, FailureClass, Failures};

@@ -31,6 +31,8 @@ pub struct RunOutcome {
     pub result: RunResult,
     /// The plan that was carried out.
     pub plan: SweepPlan,
+    /// The scenario's text, if it was one.
+    pub source: Option<String>,
     pub(crate) details: Vec<Detail>,
 }
 
@@ -172,6 +174,7 @@ pub fn run_plan(
     Ok(RunOutcome {
         result,
         plan: plan.clone(),
+        source: None,
         details: run.details,
     })
 }
@@ -426,6 +429,16 @@ fn verification_checks(setups: &[Setup]) -> Vec<Check> {
         })
     };
     setups.iter().filter_map(check).collect()
+}
+
+impl Merged {
+    /// Reads and writes in one histogram.
+    pub(crate) fn all(&self) -> Histogram<u64> {
+        let mut all = self.reads.clone();
+        // Same bounds, so adding cannot fail.
+        let _ = all.add(&self.writes);
+        all
+    }
 }
 
 #[cfg(test)]
