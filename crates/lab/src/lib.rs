@@ -1,5 +1,6 @@
 //! temp
 mod ceiling;
+mod compare;
 mod cpu;
 mod error;
 mod export;
@@ -18,13 +19,16 @@ pub mod stats;
 mod steady;
 pub mod units;
 mod verify;
+pub mod vocabulary;
 mod workload;
 
+pub use compare::{ComparedCell, Comparison, compare};
 pub use error::LabError;
 pub use export::check_out_dir;
 pub use machine::Machine;
 pub use plan::*;
 pub use progress::Progress;
+pub use report::render_report;
 pub use runner::{RunOutcome, run_plan, run_sweep};
 pub use scenario::{Scale, ScenarioOptions, run_scenario, scenario_text};
 pub use seam::*;
