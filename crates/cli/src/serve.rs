@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
+use ashlar_device::Spec;
 use ashlar_reactor::{Options, available_cores, raise_file_limit};
 use ashlar_target::server::{Export, ServeError, Server, ServerConfig};
 use ashlar_target::{HostAccess, Timeouts};
