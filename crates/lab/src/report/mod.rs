@@ -3,6 +3,7 @@
 mod plot;
 mod style;
 mod table;
+mod text;
 
 use std::path::Path;
 

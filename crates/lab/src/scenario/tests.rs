@@ -233,3 +233,20 @@ fn a_sweep_becomes_a_scenario_that_repeats_it() {
         .expect("a plan");
     assert_eq!(again, plan);
 }
+
+/// `ASHLAR_LAB_SAMPLE=DIR cargo test -p ashlar-lab -- --ignored sample_scenario`
+#[test]
+#[ignore = "writes a report to look at"]
+fn sample_scenario() {
+    let out = std::env::var_os("ASHLAR_LAB_SAMPLE")
+        .map(PathBuf::from)
+        .expect("a folder");
+    let dir = tempfile::tempdir().expect("a folder");
+    for name in ["nvmeof-local-vs-remote", "virtual-device-scaling"] {
+        let options = options(dir.path());
+        let progress = Progress::auto();
+        let outcome = run_scenario(name, &options, &Lab::new(), &Server, &progress).expect("runs");
+        outcome.write(&out.join(name)).expect("written");
+        println!("{}", outcome.result.text());
+    }
+}
