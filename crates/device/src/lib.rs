@@ -29,16 +29,24 @@
 //! pages.
 
 mod error;
+pub mod faults;
 mod file;
+mod guard;
+pub mod media;
 mod memory;
 mod null;
 mod pages;
 mod size;
+mod spec;
+mod stripe;
 #[cfg(test)]
 mod testing;
 
 pub use error::{OpenError, OpenErrorKind};
 pub use file::{FileDevice, FileOptions};
+pub use guard::{Finding, FindingKind, inspect};
 pub use memory::Memory;
 pub use null::{Null, NullReads};
 pub use size::{SizeText, parse_size};
+pub use spec::{Remotes, Spec, open, open_with};
+pub use stripe::{DEFAULT_CHUNK_BYTES, Stripe};

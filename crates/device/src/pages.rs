@@ -5,7 +5,8 @@
 //! forbids. A table of reader-writer locks, picked by address, rules both out: bytes are only
 //! touched under the lock of their shard. A shard is a multiple of any block, and at most one lock
 //! is held at a time, so there is no order to keep and a large transfer may interleave with another
-//! block by block. An uncontended lock and unlock costs about 1 % of a 4 KiB request.
+//! block by block. Uncontended locks cost 20 to 50 ns, 1 to 3 % of serving a
+//! 4 KiB request.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -182,6 +183,17 @@ mod tests {
         assert_eq!(back[..512], data[..512]);
         assert!(back[512..512 + 2 * SHARD_BYTES].iter().all(|&b| b == 0));
         assert_eq!(back[512 + 2 * SHARD_BYTES..], data[512 + 2 * SHARD_BYTES..]);
+    }
+
+    #[test]
+    fn zeroing_part_of_a_page_leaves_the_rest() {
+        let pages = Pages::new(2 * SHARD_BYTES).expect("memory");
+        pages.write(0, &[7; 2 * SHARD_BYTES]);
+        pages.zero(0, SHARD_BYTES - 512);
+        pages.zero(SHARD_BYTES + 512, SHARD_BYTES - 512);
+        let mut middle = [0; 1536];
+        pages.read(SHARD_BYTES - 1024, &mut middle);
+        assert!(middle[..512].iter().all(|&b| b == 0) && middle[512..].iter().all(|&b| b == 7));
     }
 
     #[test]

@@ -1,1 +1,35 @@
-//! lab
+//! temp
+mod ceiling;
+mod compare;
+mod cpu;
+mod error;
+mod export;
+mod machine;
+mod measure;
+mod plan;
+mod progress;
+mod published;
+mod report;
+pub mod result;
+mod runner;
+pub mod scenario;
+mod seam;
+pub mod simulated;
+pub mod stats;
+mod steady;
+pub mod units;
+mod verify;
+pub mod vocabulary;
+mod workload;
+
+pub use compare::{ComparedCell, Comparison, compare};
+pub use error::LabError;
+pub use export::check_out_dir;
+pub use machine::Machine;
+pub use plan::*;
+pub use progress::Progress;
+pub use report::render_report;
+pub use runner::{RunOutcome, run_plan, run_sweep};
+pub use scenario::{Scale, ScenarioOptions, run_scenario, scenario_text};
+pub use seam::*;
+pub use verify::{Example, FailureClass, Failures};

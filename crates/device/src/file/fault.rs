@@ -11,7 +11,7 @@ pub(super) fn kind(error: &io::Error) -> ErrorKind {
         Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => ErrorKind::NoSpace,
         Some(Errno::ROFS | Errno::PERM | Errno::BADF) => ErrorKind::ReadOnly,
         Some(Errno::OPNOTSUPP | Errno::NOSYS) => ErrorKind::Unsupported,
-        Some(Errno::NOMEM | Errno::AGAIN) => ErrorKind::Exhausted,
+        Some(Errno::NOMEM | Errno::AGAIN | Errno::BUSY) => ErrorKind::Exhausted,
         Some(Errno::ILSEQ | Errno::BADMSG) => ErrorKind::Corrupt,
         Some(Errno::CANCELED | Errno::INTR) => ErrorKind::Aborted,
         Some(Errno::TIMEDOUT) => ErrorKind::Timeout,
@@ -19,11 +19,12 @@ pub(super) fn kind(error: &io::Error) -> ErrorKind {
     }
 }
 
-/// Whether the operation was not done and the same again may succeed.
+/// Whether the operation was not done and the same again may succeed. A ring that cannot take more
+/// says that it is busy.
 pub(super) fn is_transient(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
-        Some(Errno::AGAIN | Errno::INTR)
+        Some(Errno::AGAIN | Errno::INTR | Errno::BUSY)
     )
 }
 

@@ -60,6 +60,10 @@ fn exercise(options: &FileOptions, block_size: BlockSize) {
             .all(|&b| b == 2)
     );
     let most = device.geometry().max_blocks;
+    for at in [most, 2 * most] {
+        let range = BlockRange::new(at.into(), most);
+        bench.write(range, 4, Durability::Cached).expect("more");
+    }
     bench
         .write(BlockRange::new(0, most), 3, Durability::Cached)
         .expect("large");
@@ -86,7 +90,16 @@ fn exercise(options: &FileOptions, block_size: BlockSize) {
             .iter()
             .all(|&b| b == 0)
     );
+    let second = other
+        .read(BlockRange::new(most.into(), most))
+        .expect("read");
+    assert!(second.iter().all(|&b| b == 0));
+    let third = other
+        .read(BlockRange::new(2 * u64::from(most), 3))
+        .expect("read");
     let block = block_size.bytes() as usize;
+    assert!(third[..2 * block].iter().all(|&b| b == 0));
+    assert!(third[2 * block..].iter().all(|&b| b == 4));
     let tail = other.read(BlockRange::new(blocks - 4, 4)).expect("read");
     assert!(tail[..3 * block].iter().all(|&b| b == 0) && tail[3 * block..].iter().all(|&b| b == 2));
     let error = bench.read(BlockRange::new(blocks, 1)).expect_err("beyond");

@@ -1,0 +1,97 @@
+//! What an overwrite would destroy: looked for before anything is written, in every place where a
+//! device or file may be in use or hold something.
+//!
+//! `usage` asks the kernel who uses it, `content` looks at what is in it.
+
+mod content;
+#[cfg(test)]
+mod tests;
+mod usage;
+
+use std::fmt;
+use std::fs::{File, metadata};
+use std::io::ErrorKind;
+use std::path::Path;
+
+use rustix::fs::FileType;
+
+use crate::OpenError;
+
+/// What kind of thing was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FindingKind {
+    /// A file system on it is mounted.
+    Mounted,
+    /// The kernel swaps to it.
+    Swap,
+    /// Another device (LVM, md, a loop device) is built on it.
+    InUse,
+    /// It has partitions.
+    Partitions,
+    /// A label is on it: a file system, a partition table, a member of something.
+    Signature,
+    /// It is not all zeroes.
+    Data,
+    /// It is neither a file nor a block device.
+    NotStorage,
+}
+
+/// What would be destroyed, in words that follow the path: `is mounted on /srv`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Its kind.
+    pub kind: FindingKind,
+    /// What was found, naming it.
+    pub text: String,
+}
+
+impl Finding {
+    fn new(kind: FindingKind, text: impl Into<String>) -> Self {
+        Self {
+            kind,
+            text: text.into(),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Looks for anything that overwriting `path` would destroy. `None`: nothing is there, or nothing
+/// but zeroes.
+///
+/// Files are read wherever they have data. Block devices are sampled (64 KiB at 4,096 places and
+/// both ends) after their labels were looked for.
+///
+/// # Errors
+/// The path cannot be examined; then nothing is known about it.
+pub fn inspect(path: &Path) -> Result<Option<Finding>, OpenError> {
+    let name = path.display().to_string();
+    let unknown =
+        |error| OpenError::environment(name.clone(), "cannot be examined").with_source(error);
+    let metadata = match metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unknown(error)),
+    };
+    let used = match FileType::from_raw_mode(std::os::unix::fs::MetadataExt::mode(&metadata)) {
+        FileType::BlockDevice => usage::of_device(std::os::unix::fs::MetadataExt::rdev(&metadata)),
+        FileType::RegularFile => usage::of_file(path),
+        FileType::Directory => Some(Finding::new(FindingKind::NotStorage, "is a directory")),
+        _ => Some(Finding::new(
+            FindingKind::NotStorage,
+            "is neither a file nor a block device",
+        )),
+    };
+    if used.is_some() {
+        return Ok(used);
+    }
+    if let Some(found) = content::signature(path) {
+        return Ok(Some(found));
+    }
+    let file = File::open(path).map_err(&unknown)?;
+    content::data(&file, metadata.is_file()).map_err(unknown)
+}

@@ -1,0 +1,62 @@
+//! Device specifications: the texts by which people name devices. `docs/devices.md` has the
+//! grammar for people.
+//!
+//! ```text
+//! SPEC    = memory:SIZE | null:SIZE[?reads=zeroes|untouched]
+//!         | [file:]PATH[?OPTION&…]          size=SIZE direct=on|off share=on|off allocate=on|off
+//!         | stripe:[chunk=SIZE,]SPEC,SPEC…
+//!         | hdd:[OPTION,…]SPEC | ssd:[OPTION,…]SPEC | faulty:[OPTION,…]SPEC
+//!         | nvme-tcp://ADDRESS…             kept as it is
+//!         | [SPEC]                          brackets, where commas would be ambiguous
+//! ```
+//!
+//! `parse` makes the tree, `text` takes texts apart, `assemble` opens what the tree says.
+
+mod assemble;
+mod parse;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::path::Path;
+
+use crate::faults::Rule;
+use crate::media::{DiskModel, FlashModel};
+use crate::{FileOptions, NullReads};
+pub use assemble::{Remotes, open, open_with};
+
+/// A device as text describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Spec {
+    /// Memory of so many bytes.
+    Memory(u64),
+    /// Nothing, claiming so many bytes.
+    Null(u64, NullReads),
+    /// A file or block device.
+    File(FileOptions),
+    /// Devices in chunks of so many bytes.
+    Stripe(u64, Vec<Spec>),
+    /// A device with the timing of a disk.
+    Disk(DiskModel, Box<Spec>),
+    /// A device with the timing of a SATA SSD.
+    Flash(FlashModel, Box<Spec>),
+    /// A device with faults, by seed and rules.
+    Faulty(u64, Vec<Rule>, Box<Spec>),
+    /// A remote namespace's URL, for whoever knows the initiator.
+    Remote(String),
+}
+
+impl Spec {
+    /// All files and block devices in the tree, which [`inspect`](crate::inspect) can look at
+    /// before they are overwritten.
+    pub fn paths(&self) -> Vec<&Path> {
+        match self {
+            Self::File(options) => vec![&options.path],
+            Self::Stripe(_, children) => children.iter().flat_map(Self::paths).collect(),
+            Self::Disk(_, child) | Self::Flash(_, child) | Self::Faulty(_, _, child) => {
+                child.paths()
+            }
+            Self::Memory(_) | Self::Null(..) | Self::Remote(_) => Vec::new(),
+        }
+    }
+}

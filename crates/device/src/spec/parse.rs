@@ -1,0 +1,219 @@
+use std::str::FromStr;
+use std::time::Duration;
+
+use ashlar_block::ErrorKind;
+
+use super::Spec;
+use super::text::{
+    Pair, leading_options, number, query, split_commas, switch, unbracket, unknown_option,
+};
+use crate::faults::{Action, Affects, Rule, Trigger};
+use crate::media::{DiskModel, FlashModel};
+use crate::{DEFAULT_CHUNK_BYTES, FileOptions, NullReads, OpenError, parse_size};
+
+/// How deep devices may lie under devices: more is a mistake, and recursion must end.
+const MAX_DEPTH: usize = 16;
+const KINDS: &str = "memory, null, file, stripe, hdd, ssd, faulty and nvme-tcp";
+
+impl FromStr for Spec {
+    type Err = OpenError;
+
+    /// Parses a specification; the error names the piece that is wrong.
+    fn from_str(text: &str) -> Result<Self, OpenError> {
+        parse(text, 0)
+    }
+}
+
+fn parse(text: &str, depth: usize) -> Result<Spec, OpenError> {
+    if depth > MAX_DEPTH {
+        let why = format!("devices are nested more than {MAX_DEPTH} deep");
+        return Err(OpenError::usage("device", why));
+    }
+    if text.is_empty() {
+        return Err(OpenError::usage("device", "is missing: the text is empty"));
+    }
+    if let Some(inside) = unbracket(text)? {
+        return parse(inside, depth + 1);
+    }
+    if text.starts_with(['/', '.']) {
+        return file(text);
+    }
+    let Some((kind, rest)) = text.split_once(':') else {
+        let why = format!("is neither a path that starts with / or . nor one of {KINDS}");
+        return Err(OpenError::usage(format!("device `{text}`"), why));
+    };
+    match kind {
+        "memory" => Ok(Spec::Memory(parse_size(rest)?)),
+        "null" => null(rest),
+        "file" => file(rest),
+        "stripe" => stripe(rest, depth),
+        "hdd" => disk(rest, depth),
+        "ssd" => flash(rest, depth),
+        "faulty" => faulty(rest, depth),
+        "nvme-tcp" if rest.starts_with("//") => Ok(Spec::Remote(text.into())),
+        _ => {
+            let why = format!("is no kind of device; known are {KINDS}");
+            Err(OpenError::usage(format!("`{kind}:` in `{text}`"), why))
+        }
+    }
+}
+
+fn null(text: &str) -> Result<Spec, OpenError> {
+    let (size, options) = query(text)?;
+    let mut reads = NullReads::default();
+    for pair in options {
+        reads = match pair {
+            ("reads", "zeroes") => NullReads::Zeroes,
+            ("reads", "untouched") => NullReads::Untouched,
+            pair => {
+                return Err(unknown_option(
+                    "null",
+                    pair,
+                    "reads=zeroes, reads=untouched",
+                ));
+            }
+        };
+    }
+    Ok(Spec::Null(parse_size(size)?, reads))
+}
+
+fn file(text: &str) -> Result<Spec, OpenError> {
+    let (path, options) = query(text)?;
+    if path.is_empty() {
+        return Err(OpenError::usage(format!("`file:{text}`"), "names no path"));
+    }
+    let mut file = FileOptions::new(path);
+    for (key, value) in options {
+        match key {
+            "size" => file.size = Some(parse_size(value)?),
+            "direct" => file.direct = switch(key, value)?,
+            "share" => file.share = switch(key, value)?,
+            "allocate" => file.allocate = switch(key, value)?,
+            _ => {
+                let known = "size, direct, share, allocate";
+                return Err(unknown_option("a file", (key, value), known));
+            }
+        }
+    }
+    Ok(Spec::File(file))
+}
+
+fn stripe(text: &str, depth: usize) -> Result<Spec, OpenError> {
+    let (options, devices) = leading_options(text);
+    let mut chunk = DEFAULT_CHUNK_BYTES;
+    for pair in options {
+        chunk = match pair {
+            ("chunk", value) => parse_size(value)?,
+            pair => return Err(unknown_option("stripe", pair, "chunk")),
+        };
+    }
+    let children: Result<Vec<Spec>, _> = split_commas(devices)
+        .into_iter()
+        .map(|child| parse(child, depth + 1))
+        .collect();
+    Ok(Spec::Stripe(chunk, children?))
+}
+
+/// The one device under a decorator.
+fn child(kind: &str, text: &str, depth: usize) -> Result<Box<Spec>, OpenError> {
+    if text.is_empty() {
+        let why = "names no device; inside a stripe, put it and its options in brackets";
+        return Err(OpenError::usage(format!("`{kind}:`"), why));
+    }
+    parse(text, depth + 1).map(Box::new)
+}
+
+fn disk(text: &str, depth: usize) -> Result<Spec, OpenError> {
+    let (options, device) = leading_options(text);
+    let mut model = DiskModel::NEARLINE;
+    let mut cache = true;
+    for (key, value) in options {
+        match (key, value) {
+            ("model", "nearline") => model = DiskModel::NEARLINE,
+            ("model", "fast") => model = DiskModel::FAST,
+            ("write-cache", value) => cache = switch(key, value)?,
+            pair => {
+                let known = "model=nearline, model=fast, write-cache=on|off";
+                return Err(unknown_option("hdd", pair, known));
+            }
+        }
+    }
+    if !cache {
+        model.cached_writes = 0;
+    }
+    Ok(Spec::Disk(model, child("hdd", device, depth)?))
+}
+
+fn flash(text: &str, depth: usize) -> Result<Spec, OpenError> {
+    let (options, device) = leading_options(text);
+    let mut model = FlashModel::DATA_CENTRE;
+    for (key, value) in options {
+        match key {
+            "random-writes" => model.random_writes = number::<u64>(key, value)?.max(1),
+            "channels" => model.channels = number::<usize>(key, value)?.clamp(1, 1024),
+            _ => {
+                return Err(unknown_option(
+                    "ssd",
+                    (key, value),
+                    "random-writes, channels",
+                ));
+            }
+        }
+    }
+    Ok(Spec::Flash(model, child("ssd", device, depth)?))
+}
+
+fn faulty(text: &str, depth: usize) -> Result<Spec, OpenError> {
+    let (options, device) = leading_options(text);
+    let (mut seed, mut rules) = (0, Vec::new());
+    for pair in options {
+        match pair {
+            ("seed", value) => seed = number("seed", value)?,
+            pair => rules.push(rule(pair)?),
+        }
+    }
+    Ok(Spec::Faulty(seed, rules, child("faulty", device, depth)?))
+}
+
+fn rule((key, value): Pair<'_>) -> Result<Rule, OpenError> {
+    let error = Action::Error(ErrorKind::Media);
+    let (affects, action) = match key {
+        "read-error" => (Affects::Reads, error),
+        "write-error" => (Affects::Writes, error),
+        "flush-error" => (Affects::Flushes, error),
+        "bit-flip" => (Affects::Reads, Action::FlipBit),
+        "drop-write" => (Affects::Writes, Action::Drop),
+        "delay" => {
+            return Ok(Rule::always(
+                Affects::All,
+                Action::Delay(duration(key, value)?),
+            ));
+        }
+        _ => {
+            let known = "seed, read-error, write-error, flush-error, bit-flip, drop-write, delay";
+            return Err(unknown_option("faulty", (key, value), known));
+        }
+    };
+    let chance: f64 = number(key, value)?;
+    if !(0.0..=1.0).contains(&chance) {
+        let why = "is no probability between 0 and 1";
+        return Err(OpenError::usage(format!("`{key}={value}`"), why));
+    }
+    Ok(Rule::always(affects, action).when(Trigger::Chance(chance)))
+}
+
+/// `200us`, `5ms` or `1s`.
+fn duration(key: &str, value: &str) -> Result<Duration, OpenError> {
+    let digits = value.bytes().take_while(u8::is_ascii_digit).count();
+    let (amount, unit) = value.split_at(digits);
+    let amount: u32 = number(key, amount)?;
+    match unit {
+        "us" => Ok(Duration::from_micros(amount.into())),
+        "ms" => Ok(Duration::from_millis(amount.into())),
+        "s" => Ok(Duration::from_secs(amount.into())),
+        _ => Err(OpenError::usage(
+            format!("`{key}={value}`"),
+            "needs a unit of us, ms or s",
+        )),
+    }
+}

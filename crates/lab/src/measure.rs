@@ -1,0 +1,195 @@
+//! What one worker, and all workers of a repeat together, saw.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+
+use crate::LabError;
+
+/// Latencies are kept from 1 ns to this many (137 s); longer ones count as this.
+const LONGEST_NS: u64 = 1 << 37;
+
+/// An HDR histogram of nanoseconds with three significant figures.
+pub(crate) fn latency_histogram() -> Result<Histogram<u64>, LabError> {
+    Histogram::new_with_bounds(1, LONGEST_NS, 3)
+        .map_err(|error| LabError::caused("latency histogram", error))
+}
+
+/// Counts of one interval of the series.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+}
+
+/// How throughput is cut into intervals of equal length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SeriesShape {
+    pub(crate) interval: Duration,
+    pub(crate) samples: usize,
+}
+
+impl SeriesShape {
+    /// Twenty intervals, or as many of one second as fit when they would be longer than that.
+    pub(crate) fn of(measure: Duration) -> Self {
+        let seconds = measure.as_secs_f64();
+        let samples = if seconds <= 20.0 {
+            20
+        } else {
+            seconds.floor() as usize
+        };
+        Self {
+            interval: measure / samples as u32,
+            samples,
+        }
+    }
+}
+
+/// What was measured: histograms, series, and everything that went wrong.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    pub(crate) reads: Histogram<u64>,
+    pub(crate) writes: Histogram<u64>,
+    pub(crate) series: Vec<Sample>,
+    /// Accesses that failed, at any time.
+    pub(crate) errors: u64,
+    /// The first few reasons.
+    pub(crate) examples: Vec<String>,
+    /// Open loop: the most arrivals that waited at once, on any worker.
+    pub(crate) backlog_max: u64,
+    /// Open loop: arrivals that were given up because too many waited, and those that still
+    /// waited at the end.
+    pub(crate) missed: u64,
+    /// Workers that did not finish.
+    pub(crate) lost_workers: u32,
+    /// Share of the machine's processor time in use while measuring.
+    pub(crate) cpu_pct: Option<f64>,
+}
+
+const MOST_EXAMPLES: usize = 5;
+
+impl Measured {
+    pub(crate) fn new(shape: SeriesShape) -> Result<Self, LabError> {
+        Ok(Self {
+            reads: latency_histogram()?,
+            writes: latency_histogram()?,
+            series: vec![Sample::default(); shape.samples],
+            errors: 0,
+            examples: Vec::new(),
+            backlog_max: 0,
+            missed: 0,
+            lost_workers: 0,
+            cpu_pct: None,
+        })
+    }
+
+    pub(crate) fn example(&mut self, text: impl FnOnce() -> String) {
+        if self.examples.len() < MOST_EXAMPLES {
+            self.examples.push(text());
+        }
+    }
+
+    /// Adds another worker's figures.
+    pub(crate) fn merge(&mut self, other: &Measured) -> Result<(), LabError> {
+        let add = |into: &mut Histogram<u64>, from: &Histogram<u64>| {
+            into.add(from)
+                .map_err(|error| LabError::caused("merging histograms", error))
+        };
+        add(&mut self.reads, &other.reads)?;
+        add(&mut self.writes, &other.writes)?;
+        for (into, from) in self.series.iter_mut().zip(&other.series) {
+            into.reads += from.reads;
+            into.writes += from.writes;
+        }
+        self.errors += other.errors;
+        for text in &other.examples {
+            self.example(|| text.clone());
+        }
+        self.backlog_max = self.backlog_max.max(other.backlog_max);
+        self.missed += other.missed;
+        self.lost_workers += other.lost_workers;
+        self.cpu_pct = self.cpu_pct.or(other.cpu_pct);
+        Ok(())
+    }
+
+    /// Accesses completed while measuring.
+    pub(crate) fn count(&self) -> u64 {
+        self.reads.len() + self.writes.len()
+    }
+
+    /// Reads and writes in one histogram.
+    pub(crate) fn all(&self) -> Histogram<u64> {
+        let mut all = self.reads.clone();
+        // Same bounds, so adding cannot fail.
+        let _ = all.add(&self.writes);
+        all
+    }
+
+    /// Accesses a second in each interval.
+    pub(crate) fn rates(&self, interval: Duration) -> Vec<f64> {
+        let seconds = interval.as_secs_f64();
+        self.series
+            .iter()
+            .map(|s| (s.reads + s.writes) as f64 / seconds)
+            .collect()
+    }
+}
+
+/// A histogram in HDR's V2 encoding: a few KiB instead of a few hundred.
+#[derive(Clone, Debug)]
+pub(crate) struct Packed(Vec<u8>);
+
+impl Packed {
+    pub(crate) fn new(histogram: &Histogram<u64>) -> Result<Self, LabError> {
+        let mut bytes = Vec::new();
+        V2Serializer::new()
+            .serialize(histogram, &mut bytes)
+            .map_err(|error| LabError::caused("packing a histogram", error))?;
+        Ok(Self(bytes))
+    }
+
+    /// The histogram again; an empty one if the bytes were tampered with.
+    pub(crate) fn unpack(&self) -> Histogram<u64> {
+        Deserializer::new()
+            .deserialize(&mut self.0.as_slice())
+            .or_else(|_| Histogram::new(3))
+            .unwrap_or_else(|_| unreachable!("three figures are always allowed"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_merge() {
+        let shape = SeriesShape::of(Duration::from_secs(2));
+        assert_eq!(
+            (shape.samples, shape.interval),
+            (20, Duration::from_millis(100))
+        );
+        let mut a = Measured::new(shape).expect("fits");
+        let mut b = Measured::new(shape).expect("fits");
+        a.reads.saturating_record(1000);
+        b.reads.saturating_record(3000);
+        b.writes.saturating_record(u64::MAX);
+        b.series[1] = Sample {
+            reads: 1,
+            writes: 2,
+        };
+        b.errors = 2;
+        b.backlog_max = 9;
+        a.merge(&b).expect("same bounds");
+        assert_eq!(
+            (a.count(), a.all().len(), a.errors, a.backlog_max),
+            (3, 3, 2, 9)
+        );
+        assert_eq!(a.rates(shape.interval)[1], 30.0);
+        assert!((a.reads.mean() - 2000.0).abs() < 5.0);
+        assert_eq!(SeriesShape::of(Duration::from_secs(60)).samples, 60);
+        let packed = Packed::new(&a.reads).expect("packs");
+        assert_eq!(packed.unpack(), a.reads);
+        assert!(packed.0.len() < 200, "{}", packed.0.len());
+    }
+}

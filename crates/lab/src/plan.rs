@@ -1,0 +1,388 @@
+//! What a run measures: configurations, cells, and how.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+use crate::units::short_bytes;
+
+/// The order and kind of a cell's accesses. The names are fio's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// Reads of random blocks.
+    RandRead,
+    /// Writes of random blocks.
+    RandWrite,
+    /// Sequential reads.
+    Read,
+    /// Sequential writes.
+    Write,
+    /// Reads and writes of random blocks, mixed.
+    RandRw,
+    /// A sequential walk that reads or writes at each step.
+    Rw,
+}
+
+impl Pattern {
+    /// All of them.
+    pub const ALL: [Pattern; 6] = [
+        Self::RandRead,
+        Self::RandWrite,
+        Self::Read,
+        Self::Write,
+        Self::RandRw,
+        Self::Rw,
+    ];
+
+    /// Its name on the command line and in `result.json`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RandRead => "randread",
+            Self::RandWrite => "randwrite",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::RandRw => "randrw",
+            Self::Rw => "rw",
+        }
+    }
+
+    /// Whether blocks are taken in random order.
+    pub const fn is_random(self) -> bool {
+        matches!(self, Self::RandRead | Self::RandWrite | Self::RandRw)
+    }
+
+    /// Whether it mixes reads and writes, so that a read percentage means something.
+    pub const fn is_mixed(self) -> bool {
+        matches!(self, Self::RandRw | Self::Rw)
+    }
+
+    /// The read percentage that counts: fixed for the pure patterns, `asked` for the mixed ones.
+    pub const fn read_pct(self, asked: u8) -> u8 {
+        match self {
+            Self::RandRead | Self::Read => 100,
+            Self::RandWrite | Self::Write => 0,
+            Self::RandRw | Self::Rw => asked,
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = LabError;
+    fn from_str(text: &str) -> Result<Self, LabError> {
+        Self::ALL
+            .into_iter()
+            .find(|pattern| pattern.name() == text)
+            .ok_or_else(|| {
+                let names: Vec<_> = Self::ALL.iter().map(|pattern| pattern.name()).collect();
+                LabError::usage(format!(
+                    "pattern {text:?}: must be one of {}",
+                    names.join(", ")
+                ))
+            })
+    }
+}
+
+/// One point of a matrix: what is asked of a device. Also the key by which runs and published
+/// figures are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CellSpec {
+    /// Kind and order of accesses.
+    pub pattern: Pattern,
+    /// Share of reads, 0 to 100.
+    pub read_pct: u8,
+    /// Bytes of one access.
+    pub block_bytes: u32,
+    /// Load threads.
+    pub threads: u32,
+    /// Accesses in flight for each thread.
+    pub depth: u32,
+}
+
+impl CellSpec {
+    /// Whether any of its accesses writes.
+    pub const fn writes(&self) -> bool {
+        self.read_pct < 100
+    }
+
+    /// A short name without blanks: `randrw60-8k-t4-d16`.
+    pub fn slug(&self) -> String {
+        let mix = if self.pattern.is_mixed() {
+            self.read_pct.to_string()
+        } else {
+            String::new()
+        };
+        let block = short_bytes(u64::from(self.block_bytes));
+        format!(
+            "{}{mix}-{block}-t{}-d{}",
+            self.pattern, self.threads, self.depth
+        )
+    }
+}
+
+/// Cells with a common pattern: every block size with every thread count and depth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    /// What the cells stand for in the report (`mdf`, `ldf`); may be empty.
+    pub role: String,
+    /// Kind and order of accesses.
+    pub pattern: Pattern,
+    /// Share of reads for the mixed patterns.
+    pub read_pct: u8,
+    /// Bytes of one access.
+    pub blocks: Vec<u32>,
+    /// Load threads.
+    pub threads: Vec<u32>,
+    /// Accesses in flight for each thread.
+    pub depths: Vec<u32>,
+}
+
+impl Matrix {
+    /// Its cells: block by block, threads by threads, depth by depth.
+    pub fn cells(&self) -> impl Iterator<Item = CellSpec> + '_ {
+        let point = |block_bytes, threads, depth| CellSpec {
+            pattern: self.pattern,
+            read_pct: self.pattern.read_pct(self.read_pct),
+            block_bytes,
+            threads,
+            depth,
+        };
+        self.blocks.iter().flat_map(move |&block| {
+            self.threads.iter().flat_map(move |&threads| {
+                self.depths
+                    .iter()
+                    .map(move |&depth| point(block, threads, depth))
+            })
+        })
+    }
+}
+
+/// One of the things compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    /// Its name in tables.
+    pub name: String,
+    /// What [`Stacks`](crate::Stacks) opens.
+    pub spec: String,
+    /// Served on loopback by [`Services`](crate::Services) and reached over the network.
+    pub remote: bool,
+}
+
+impl Configuration {
+    /// A configuration for what `--on` names: its name is the spec.
+    pub fn on(spec: impl Into<String>) -> Self {
+        let spec = spec.into();
+        Self {
+            name: spec.clone(),
+            spec,
+            remote: false,
+        }
+    }
+}
+
+/// How a device is brought into the state in which it is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Precondition {
+    /// Fill the measured range with random data first (implied by verify mode).
+    pub fill: bool,
+    /// Before the first write cell of a kind (random or sequential, block size): write as that
+    /// cell does until throughput is steady, at most this long. Zero: do not.
+    pub settle_limit: Duration,
+}
+
+/// A sweep: what [`run_sweep`](crate::run_sweep) carries out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SweepPlan {
+    /// What is compared; the first one is the 100 % of the tables.
+    pub configurations: Vec<Configuration>,
+    /// The cells.
+    pub matrices: Vec<Matrix>,
+    /// Measured time of one repeat.
+    pub measure: Duration,
+    /// Load before each measurement that is not counted.
+    pub warmup: Duration,
+    /// How often each cell is measured on each configuration, interleaved A, B, A, B ….
+    pub repeats: u32,
+    /// Bytes of each device that are used; `None`: all of it.
+    pub size: Option<u64>,
+    /// Every write is durable before it counts (NVMe's FUA).
+    pub sync: bool,
+    /// Stamp and check every block.
+    pub verify: bool,
+    /// Open loop: accesses a second in total, spread over the threads. `None`: closed loop.
+    pub rate: Option<f64>,
+    /// Overwrite data that is found on a device.
+    pub destroy_data: bool,
+    /// Fill and settle.
+    pub precondition: Precondition,
+    /// Pin each load thread to a processor.
+    pub pin: bool,
+    /// How many nodes serve the storage, for IOPS per node and 1 % CPU.
+    pub nodes: u32,
+    /// Seed of addresses and data.
+    pub seed: u64,
+}
+
+impl SweepPlan {
+    /// A plan with the defaults: 2 s after 0.5 s warm-up, 3 repeats, closed loop, fill and settle
+    /// for at most 4 s if anything is written.
+    pub fn new(configurations: Vec<Configuration>, matrices: Vec<Matrix>) -> Self {
+        let mut plan = Self {
+            configurations,
+            matrices,
+            measure: Duration::ZERO,
+            warmup: Duration::ZERO,
+            repeats: 3,
+            size: None,
+            sync: false,
+            verify: false,
+            rate: None,
+            destroy_data: false,
+            precondition: Precondition {
+                fill: false,
+                settle_limit: Duration::ZERO,
+            },
+            pin: true,
+            nodes: 1,
+            seed: 1,
+        };
+        plan.precondition.fill = plan.cells().iter().any(CellSpec::writes);
+        plan.set_measure(Duration::from_secs(2));
+        plan
+    }
+
+    /// Sets the measured time, and the warm-up (a quarter of it, at most 5 s) and the limit for
+    /// settling (twice, at most 10 min) that go with it.
+    pub fn set_measure(&mut self, measure: Duration) {
+        self.measure = measure;
+        self.warmup = (measure / 4).min(Duration::from_secs(5));
+        self.precondition.settle_limit = (measure * 2).min(Duration::from_secs(600));
+    }
+
+    /// All cells, in order, without duplicates.
+    pub fn cells(&self) -> Vec<CellSpec> {
+        let mut cells = Vec::new();
+        for cell in self.matrices.iter().flat_map(Matrix::cells) {
+            if !cells.contains(&cell) {
+                cells.push(cell);
+            }
+        }
+        cells
+    }
+
+    /// Whether a device's content changes.
+    pub fn writes(&self) -> bool {
+        self.verify || self.precondition.fill || self.cells().iter().any(CellSpec::writes)
+    }
+
+    /// Refuses a plan that makes no sense, naming the part.
+    pub fn check(&self) -> Result<(), LabError> {
+        let refuse = |why: String| Err(LabError::usage(why));
+        if self.configurations.is_empty() {
+            return refuse("nothing to measure: name at least one device with --on".into());
+        }
+        for (index, one) in self.configurations.iter().enumerate() {
+            if self.configurations[..index]
+                .iter()
+                .any(|other| other.name == one.name)
+            {
+                return refuse(format!("configuration {} is named twice", one.name));
+            }
+        }
+        let cells = self.cells();
+        if cells.is_empty() {
+            return refuse("no cells: pattern, block, threads and depth need a value each".into());
+        }
+        if self.measure < Duration::from_millis(10) || self.measure > Duration::from_secs(86_400) {
+            return refuse("seconds: must be between 0.01 and 86400".into());
+        }
+        if !(1..=1000).contains(&self.repeats) {
+            return refuse("repeat: must be between 1 and 1000".into());
+        }
+        if self.nodes == 0 {
+            return refuse("nodes: must be at least 1".into());
+        }
+        if self
+            .rate
+            .is_some_and(|rate| !(rate.is_finite() && rate >= 1.0 && rate <= 1e9))
+        {
+            return refuse("rate: must be between 1 and 1e9 accesses a second".into());
+        }
+        cells.iter().try_for_each(check_cell)
+    }
+}
+
+fn check_cell(cell: &CellSpec) -> Result<(), LabError> {
+    let refuse = |why: &str| Err(LabError::usage(format!("{}: {why}", cell.slug())));
+    match cell {
+        c if c.read_pct > 100 => refuse("read percentage must be 0 to 100"),
+        c if !(1..=1024).contains(&c.threads) => refuse("threads must be 1 to 1024"),
+        c if !(1..=65_536).contains(&c.depth) => refuse("depth must be 1 to 65536"),
+        c if !(512..=2 << 20).contains(&c.block_bytes) || c.block_bytes % 512 != 0 => {
+            refuse("block must be a multiple of 512 bytes, at most 2 MiB")
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(pattern: Pattern) -> Matrix {
+        Matrix {
+            role: String::new(),
+            pattern,
+            read_pct: 60,
+            blocks: vec![8192, 65536],
+            threads: vec![1, 2],
+            depths: vec![1, 8],
+        }
+    }
+
+    #[test]
+    fn a_matrix_is_the_product_of_its_axes() {
+        let cells: Vec<_> = matrix(Pattern::RandRw).cells().collect();
+        assert_eq!(cells.len(), 8);
+        assert_eq!(cells[1].slug(), "randrw60-8k-t1-d8");
+        assert_eq!(cells[7].slug(), "randrw60-64k-t2-d8");
+        assert!(
+            matrix(Pattern::RandRead)
+                .cells()
+                .all(|c| c.read_pct == 100 && !c.writes())
+        );
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        let on = || vec![Configuration::on("a")];
+        let good = SweepPlan::new(on(), vec![matrix(Pattern::Read)]);
+        assert_eq!(good.check(), Ok(()));
+        assert!(!good.writes());
+        let text = |plan: &SweepPlan| plan.check().err().map(|e| (e.exit_code(), e.to_string()));
+        let mut plan = good.clone();
+        plan.configurations.push(Configuration::on("a"));
+        assert_eq!(
+            text(&plan),
+            Some((2, "configuration a is named twice".into()))
+        );
+        let mut plan = good.clone();
+        plan.matrices[0].depths = vec![0];
+        assert!(text(&plan).is_some_and(|(_, t)| t.contains("depth must be")));
+        let mut plan = good.clone();
+        plan.rate = Some(f64::NAN);
+        assert!(text(&plan).is_some_and(|(_, t)| t.starts_with("rate")));
+        let mut plan = good;
+        plan.matrices.clear();
+        assert!(plan.check().is_err());
+    }
+}

@@ -1,0 +1,210 @@
+//! `report.html`: one file that needs no network and no script, in light and dark.
+
+mod plot;
+mod style;
+mod table;
+
+use std::path::Path;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::LabError;
+use crate::result::{ConfigurationResult, RunResult};
+use crate::units::{grouped, human_bytes};
+
+/// Renders `report.html` of a run's directory again, from its `result.json`.
+///
+/// # Errors
+/// Environment errors for what cannot be read or written.
+pub fn render_report(dir: &Path) -> Result<(), LabError> {
+    let result = RunResult::load(dir)?;
+    crate::export::write(&dir.join("report.html"), &html(&result))
+}
+
+/// The report as HTML.
+pub(crate) fn html(result: &RunResult) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (result.title) " - Ashlar lab" }
+                style { (PreEscaped(style::CSS)) }
+            }
+            body {
+                main {
+                    (heading(result))
+                    (checks(result))
+                    (plot::plots(result))
+                    (table::tables(result))
+                    (flags(result))
+                    (method(result))
+                }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn heading(result: &RunResult) -> Markup {
+    let machine = &result.machine;
+    html! {
+        header {
+            p.kicker { "Ashlar lab" }
+            h1 { (result.title) }
+            p.sub {
+                (machine.cpu_model) ", " (machine.cores) " cores, "
+                (human_bytes(machine.memory_bytes)) ", " (machine.kernel)
+                @if !machine.file_systems.is_empty() { ", " (machine.file_systems.join(", ")) }
+            }
+        }
+        @if result.partial {
+            section.card.bad {
+                h2 { "This run is partial" }
+                ul { @for problem in &result.problems { li { (problem) } } }
+            }
+        }
+        @if let Some(scenario) = &result.scenario {
+            section {
+                @for part in scenario.about.split("\n\n") { p { (part) } }
+                p.note {
+                    "Scenario " code { (scenario.name) } ", " (scenario.scaled) "."
+                    @if !scenario.source.is_empty() {
+                        " Published figures: " code { "published/" (scenario.source) } "."
+                    }
+                }
+            }
+        }
+        section.configurations {
+            @for (index, configuration) in result.configurations.iter().enumerate() {
+                (summary(index, configuration, result))
+            }
+        }
+    }
+}
+
+/// A card that says what a configuration is and how it compares over all cells.
+fn summary(index: usize, configuration: &ConfigurationResult, result: &RunResult) -> Markup {
+    let ratios: Vec<f64> = configuration
+        .cells
+        .iter()
+        .filter_map(|cell| cell.versus_first.as_ref())
+        .map(|ratio| ratio.ratio)
+        .collect();
+    let least = ratios.iter().copied().fold(f64::MAX, f64::min);
+    let most = ratios.iter().copied().fold(f64::MIN, f64::max);
+    let first = result
+        .configurations
+        .first()
+        .map_or("", |first| first.name.as_str());
+    html! {
+        div.card {
+            h3 { span class={ "dot s" (index % 6) } {} (configuration.name) }
+            @if index == 0 && result.configurations.len() > 1 {
+                p.big { "100 %" } p.note { "what the others are compared with" }
+            } @else if !ratios.is_empty() {
+                p.big { (format!("{:.0} %", 100.0 * crate::stats::median(&ratios))) }
+                p.note {
+                    "of " (first) "'s IOPS: median of " (ratios.len()) " cells, "
+                    (format!("{:.0} to {:.0} %", 100.0 * least, 100.0 * most))
+                }
+            }
+            pre { (configuration.description) }
+        }
+    }
+}
+
+fn checks(result: &RunResult) -> Markup {
+    html! {
+        @if !result.checks.is_empty() {
+            section {
+                h2 { "Checks" }
+                table.checks {
+                    tbody {
+                        @for check in &result.checks {
+                            tr {
+                                td {
+                                    @if check.passed { span.ok { "holds" } }
+                                    @else { span.fail { "FAILED" } }
+                                }
+                                th { (check.name) }
+                                td.text { (check.text) }
+                            }
+                        }
+                    }
+                }
+                @for configuration in &result.configurations {
+                    @if let Some(found) = configuration.verify.as_ref() {
+                        @for example in &found.examples {
+                            p.note {
+                                (configuration.name) ", LBA " (example.lba) ": "
+                                (format!("{:?}", example.class).to_lowercase())
+                                ", expected " (example.expected) ", found " (example.found)
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn flags(result: &RunResult) -> Markup {
+    html! {
+        section {
+            h2 { "Before you quote a figure" }
+            @if result.flags.is_empty() { p { "Nothing to flag." } }
+            @else {
+                details open[result.flags.len() <= 12] {
+                    summary { (result.flags.len()) " flags" }
+                    ul.flags { @for flag in &result.flags { li { (flag) } } }
+                }
+            }
+        }
+    }
+}
+
+fn method(result: &RunResult) -> Markup {
+    let method = &result.method;
+    html! {
+        section {
+            h2 { "How it was measured" }
+            p {
+                (method.repeats) " repeats of " (method.seconds) " s after "
+                (format!("{:.2}", method.warmup_s)) " s of load, configurations in turn; "
+                (human_bytes(method.size_bytes)) " of each device"
+                @if method.filled { ", filled with random data first" }
+                @if method.sync { "; every write durable before it counts" }
+                @if method.verify { "; every block stamped and checked" }
+                @match method.rate {
+                    Some(rate) => { "; open loop at " (grouped(rate)) " accesses a second" }
+                    None => { "; closed loop" }
+                }
+                ". Figures are medians; the spread is (largest - smallest) / median. "
+                "A cell is steady if throughput over five rounds stays within 20 % and drifts by "
+                "at most 10 % in every repeat."
+            }
+            h3 { "The lab's own ceiling" }
+            table.figures {
+                thead {
+                    tr { th { "threads" } th { "IOPS, null device" } th { "MiB/s, memory copy" } }
+                }
+                tbody {
+                    @for ceiling in &result.ceiling {
+                        tr {
+                            td { (ceiling.threads) }
+                            td { (grouped(ceiling.null_iops)) }
+                            td { (grouped(ceiling.copy_mib_s)) }
+                        }
+                    }
+                }
+            }
+            p.note { "Ashlar lab " (result.machine.lab_version) ", seed " (method.seed) "." }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

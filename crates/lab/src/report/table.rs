@@ -1,0 +1,165 @@
+//! The tables, in the papers' layout: rows block x threads x depth, columns for each
+//! configuration, the share of the first, and the published share beside it.
+
+use maud::{Markup, html};
+
+use crate::CellSpec;
+use crate::result::{CellResult, RunResult};
+use crate::units::{grouped, short_bytes};
+
+/// A table for every pattern, in the order in which they were measured.
+pub(super) fn tables(result: &RunResult) -> Markup {
+    let mut groups: Vec<(String, Vec<CellSpec>)> = Vec::new();
+    for cell in result.configurations.iter().flat_map(|c| &c.cells) {
+        let title = title(cell);
+        let index = groups
+            .iter()
+            .position(|(name, _)| *name == title)
+            .unwrap_or_else(|| {
+                groups.push((title, Vec::new()));
+                groups.len() - 1
+            });
+        if !groups[index].1.contains(&cell.spec()) {
+            groups[index].1.push(cell.spec());
+        }
+    }
+    html! {
+        section {
+            h2 { "Tables" }
+            p.note {
+                "Latency in microseconds. % is the median ratio of interleaved pairs to the first "
+                "configuration's IOPS. A red dot marks a cell with a flag: see the list below."
+            }
+            @for (title, cells) in &groups {
+                h3 { (title) }
+                div.scroll { (one(result, cells)) }
+            }
+        }
+    }
+}
+
+fn title(cell: &CellResult) -> String {
+    let kind = match cell.pattern {
+        crate::Pattern::RandRead => "Random read".to_owned(),
+        crate::Pattern::RandWrite => "Random write".to_owned(),
+        crate::Pattern::Read => "Sequential read".to_owned(),
+        crate::Pattern::Write => "Sequential write".to_owned(),
+        crate::Pattern::RandRw => format!("Random, {} % read", cell.read_pct),
+        crate::Pattern::Rw => format!("Sequential, {} % read", cell.read_pct),
+    };
+    if cell.role.is_empty() {
+        kind
+    } else {
+        format!("{} - {kind}", cell.role)
+    }
+}
+
+fn one(result: &RunResult, cells: &[CellSpec]) -> Markup {
+    let of = |index: usize, spec: &CellSpec| {
+        result.configurations[index]
+            .cells
+            .iter()
+            .find(|cell| cell.spec() == *spec)
+    };
+    let published = |index: usize| {
+        cells
+            .iter()
+            .any(|spec| of(index, spec).is_some_and(|cell| shares(cell).1.is_some()))
+    };
+    let columns: Vec<(usize, bool)> = (0..result.configurations.len())
+        .map(|index| (index, published(index)))
+        .collect();
+    html! {
+        table.figures {
+            thead {
+                tr.names {
+                    th colspan="3" {}
+                    @for &(index, published) in &columns {
+                        th.edge colspan=(5 + usize::from(index > 0) + usize::from(published)) {
+                            span class={ "dot s" (index % 6) } {}
+                            (result.configurations[index].name)
+                        }
+                    }
+                }
+                tr {
+                    th { "block" } th { "threads" } th { "depth" }
+                    @for &(index, published) in &columns {
+                        th.edge { "IOPS" } th { "MiB/s" } th { "mean" } th { "p99" }
+                        th { "CPU %" }
+                        @if index > 0 { th { "%" } }
+                        @if published { th { "published" } }
+                    }
+                }
+            }
+            tbody {
+                @for (row, spec) in cells.iter().enumerate() {
+                    tr.block[row > 0 && cells[row - 1].block_bytes != spec.block_bytes] {
+                        td.key { (short_bytes(u64::from(spec.block_bytes))) }
+                        td.key { (spec.threads) } td.key { (spec.depth) }
+                        @for &(index, published) in &columns {
+                            (figures(of(index, spec), index > 0, published))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn figures(cell: Option<&CellResult>, share: bool, published: bool) -> Markup {
+    let Some(cell) = cell else {
+        return html! {
+            td.edge colspan=(5 + usize::from(share) + usize::from(published)) { "not measured" }
+        };
+    };
+    let (ours, theirs) = shares(cell);
+    let noisy = cell.versus_first.as_ref().is_some_and(|ratio| ratio.noisy);
+    let flagged = !cell.steady || cell.errors > 0 || cell.partial || noisy;
+    html! {
+        td.edge title=(format!("spread {:.0} %", cell.spread * 100.0)) {
+            (grouped(cell.iops))
+            @if flagged { span.mark { "\u{2022}" } }
+        }
+        td { (grouped(cell.mib_s)) }
+        td { (us(cell.latency_us.mean)) }
+        td { (us(cell.latency_us.p99)) }
+        td { @if let Some(cpu) = cell.cpu_pct { (format!("{cpu:.0}")) } }
+        @if share {
+            td.pct title=[range(cell)] { @if let Some(ours) = ours { (format!("{ours:.0}")) } }
+        }
+        @if published {
+            td.published { @if let Some(theirs) = theirs { (theirs) } }
+        }
+    }
+}
+
+/// Ours and the published share of the first configuration; where there is nothing to compare
+/// with, the published IOPS.
+fn shares(cell: &CellResult) -> (Option<f64>, Option<String>) {
+    let ours = cell.versus_first.as_ref().map(|ratio| ratio.ratio * 100.0);
+    let theirs = cell
+        .published
+        .as_ref()
+        .map(|published| match published.pct_of_first {
+            Some(share) if ours.is_some() => format!("{share:.0} %"),
+            _ => grouped(published.iops),
+        });
+    (ours, theirs)
+}
+
+fn range(cell: &CellResult) -> Option<String> {
+    let ratio = cell.versus_first.as_ref()?;
+    let (low, high) = (ratio.low * 100.0, ratio.high * 100.0);
+    Some(format!(
+        "{low:.0} to {high:.0} % over {} pairs",
+        ratio.pairs
+    ))
+}
+
+fn us(us: f64) -> String {
+    if us < 100.0 {
+        format!("{us:.1}")
+    } else {
+        grouped(us)
+    }
+}

@@ -1,0 +1,139 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::simulated::{Model, Simulated};
+use crate::{Configuration, Matrix, Pattern, Progress, RunOutcome, SweepPlan, compare, run_sweep};
+
+/// A sweep of two simulated devices with names that need escaping.
+fn outcome() -> RunOutcome {
+    let model = |us| Model::new(64 << 20, Duration::from_micros(us), 8);
+    let stacks = Simulated::new().with("a", model(80)).with("b", model(100));
+    let matrix = |pattern| Matrix {
+        role: String::new(),
+        pattern,
+        read_pct: 60,
+        blocks: vec![8192, 65536],
+        threads: vec![1, 2],
+        depths: vec![1, 8, 32],
+    };
+    let on = |name: &str, spec: &str| Configuration {
+        name: name.into(),
+        spec: spec.into(),
+        remote: false,
+    };
+    let mut plan = SweepPlan::new(
+        vec![on("local <1>", "a"), on("remote & co", "b")],
+        vec![matrix(Pattern::RandRead), matrix(Pattern::RandRw)],
+    );
+    plan.set_measure(Duration::from_millis(60));
+    plan.size = Some(32 << 20);
+    run_sweep(&plan, &stacks, &Progress::silent()).expect("it runs")
+}
+
+#[test]
+fn a_run_s_directory_is_complete_and_each_file_reads_back() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let outcome = outcome();
+    outcome.write(dir.path()).expect("written");
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect(name);
+
+    let json: serde_json::Value = serde_json::from_str(&read("result.json")).expect("JSON");
+    let cell = &json["configurations"][1]["cells"][0];
+    for key in [
+        "pattern",
+        "read_pct",
+        "block_bytes",
+        "threads",
+        "depth",
+        "nodes",
+        "iops",
+        "mib_s",
+        "latency_us",
+        "cpu_pct",
+        "iops_per_cpu_pct",
+        "repeats",
+        "mean",
+        "median",
+        "spread",
+        "steady",
+    ] {
+        assert!(cell.get(key).is_some(), "result.json has no {key}");
+    }
+    for key in ["mean", "p50", "p95", "p99", "p999"] {
+        assert!(cell["latency_us"][key].is_number());
+    }
+    assert!(json["schema"].is_string() && json["machine"].is_object());
+
+    let fio: serde_json::Value = serde_json::from_str(&read("result.fio.json")).expect("JSON");
+    assert_eq!(fio["jobs"].as_array().map(Vec::len), Some(48));
+    let job = &fio["jobs"][6];
+    assert_eq!(job["job options"]["rw"], "randread");
+    assert!(job["read"]["iops"].as_f64().is_some_and(|iops| iops > 0.0));
+    assert!(job["read"]["clat_ns"]["percentile"]["99.000000"].is_number());
+    assert_eq!(job["write"]["total_ios"], 0);
+
+    let xml = read("result.diskspd.xml");
+    let mut reader = quick_xml::Reader::from_str(&xml);
+    let mut spans = 0;
+    loop {
+        match reader.read_event().expect("well-formed") {
+            quick_xml::events::Event::Start(e) if e.name().as_ref() == "TestTimeSeconds" => {
+                spans += 1
+            }
+            quick_xml::events::Event::Eof => break,
+            _ => {}
+        }
+    }
+    assert_eq!(spans, 48);
+    assert!(xml.contains("<Percentile>99.99999</Percentile>") && xml.contains("remote &amp; co"));
+
+    assert_eq!(read("result.csv").lines().count(), 49);
+    assert_eq!(read("series.csv").lines().count(), 1 + 48 * 3 * 20);
+    assert!(read("latency.hlog").contains("Tag=c2.randrw60-64k-t2-d32.r3.write,"));
+    assert!(read("sweep.toml").contains("[[matrix]]"));
+
+    let html = read("report.html");
+    assert!(html.contains("remote &amp; co") && html.contains("local &lt;1&gt;"));
+    assert!(html.contains("<svg") && !html.contains("http://") && !html.contains("https://"));
+    assert!(!html.contains("NaN") && !html.contains("inf "));
+    std::fs::remove_file(dir.path().join("report.html")).expect("removed");
+    super::render_report(dir.path()).expect("rendered again");
+    assert_eq!(read("report.html"), html);
+
+    let comparison = compare(dir.path(), dir.path()).expect("comparable");
+    assert_eq!(comparison.cells.len(), 48);
+    assert!(
+        comparison
+            .cells
+            .iter()
+            .all(|c| c.ratio.as_ref().is_some_and(|r| r.ratio == 1.0))
+    );
+    assert!(
+        comparison
+            .to_string()
+            .contains("median over 48 cells: 1.00")
+    );
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let error = super::render_report(dir.path()).expect_err("no result");
+    assert!(error.exit_code() == 3 && error.to_string().contains("result.json"));
+    let file = dir.path().join("file");
+    std::fs::write(&file, "x").expect("written");
+    let error = crate::check_out_dir(&file).expect_err("a file");
+    assert!(error.to_string().contains("output directory"));
+    std::fs::write(dir.path().join("result.json"), "{}").expect("written");
+    assert!(compare(dir.path(), dir.path()).is_err());
+}
+
+/// `ASHLAR_LAB_SAMPLE=DIR cargo test -p ashlar-lab -- --ignored sample_report`
+#[test]
+#[ignore = "writes a report to look at"]
+fn sample_report() {
+    let dir = std::env::var_os("ASHLAR_LAB_SAMPLE")
+        .map(PathBuf::from)
+        .expect("a folder");
+    outcome().write(&dir).expect("written");
+}

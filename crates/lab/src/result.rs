@@ -1,0 +1,289 @@
+//! `result.json`, key by key. `docs/lab.md` documents it for readers; the two change together.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::stats::Ratio;
+use crate::verify::{Example, Failures};
+use crate::{CellSpec, LabError, Pattern};
+
+/// The `schema` of the results that this version writes.
+pub const SCHEMA: &str = "ashlar-lab-1";
+
+/// A run: `result.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Title of the run: the scenario's, or a sweep's.
+    pub title: String,
+    /// The machine that measured.
+    pub machine: Machine,
+    /// How it was measured.
+    pub method: Method,
+    /// The scenario, if it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scenario: Option<ScenarioNote>,
+    /// What the lab itself can do here.
+    pub ceiling: Vec<Ceiling>,
+    /// What was measured.
+    pub configurations: Vec<ConfigurationResult>,
+    /// What was checked: verification, promises, claims.
+    pub checks: Vec<Check>,
+    /// What a reader must know before quoting a figure.
+    pub flags: Vec<String>,
+    /// Something did not finish; `problems` says what.
+    pub partial: bool,
+    /// Workers that were lost, accesses that failed, by name.
+    pub problems: Vec<String>,
+}
+
+/// How a run was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Method {
+    /// Measured seconds of a repeat.
+    pub seconds: f64,
+    /// Seconds of load before each that are not counted.
+    pub warmup_s: f64,
+    /// Repeats of a cell on a configuration.
+    pub repeats: u32,
+    /// Bytes of each device that were used.
+    pub size_bytes: u64,
+    /// Every write durable before it counted.
+    pub sync: bool,
+    /// Open loop: accesses a second in total.
+    pub rate: Option<f64>,
+    /// Blocks were stamped and checked.
+    pub verify: bool,
+    /// The range was filled with random data first.
+    pub filled: bool,
+    /// Load threads were pinned to processors.
+    pub pinned: bool,
+    /// Seed of addresses and data.
+    pub seed: u64,
+}
+
+/// Where a run's cells come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScenarioNote {
+    /// Its name.
+    pub name: String,
+    /// Its text.
+    pub about: String,
+    /// The scale it was run at (1 is as written).
+    pub scale: f64,
+    /// What scaling changed, in words.
+    pub scaled: String,
+    /// Where the published figures are from; empty if there are none.
+    pub source: String,
+}
+
+/// The load generator's own limit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ceiling {
+    /// Load threads.
+    pub threads: u32,
+    /// Accesses a second against a device that does nothing.
+    pub null_iops: f64,
+    /// MiB a second against a device that only copies memory (64 KiB reads).
+    pub copy_mib_s: f64,
+}
+
+/// One of the things compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConfigurationResult {
+    /// Its name.
+    pub name: String,
+    /// What was opened.
+    pub spec: String,
+    /// The stack as a tree.
+    pub description: String,
+    /// Reached over the network.
+    pub remote: bool,
+    /// Its cells.
+    pub cells: Vec<CellResult>,
+    /// What verification found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<VerifyResult>,
+}
+
+/// Figures of latency in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyUs {
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+}
+
+/// A cell on a configuration. `iops`, `mib_s`, `latency_us`, `cpu_pct` are medians over the
+/// repeats.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CellResult {
+    /// Kind and order of accesses.
+    pub pattern: Pattern,
+    /// Share of reads, 0 to 100.
+    pub read_pct: u8,
+    /// Bytes of an access.
+    pub block_bytes: u32,
+    /// Load threads.
+    pub threads: u32,
+    /// Accesses in flight a thread.
+    pub depth: u32,
+    /// Nodes that serve the storage.
+    pub nodes: u32,
+    /// Accesses a second.
+    pub iops: f64,
+    /// MiB a second.
+    pub mib_s: f64,
+    /// Latency.
+    pub latency_us: LatencyUs,
+    /// Processor time in use, of the whole machine, 0 to 100.
+    pub cpu_pct: Option<f64>,
+    /// `iops / nodes / cpu_pct`.
+    pub iops_per_cpu_pct: Option<f64>,
+    /// The repeats, in order.
+    pub repeats: Vec<RepeatResult>,
+    /// Mean of the repeats' IOPS.
+    pub mean: f64,
+    /// Median of the repeats' IOPS.
+    pub median: f64,
+    /// (largest - smallest) / median of the repeats' IOPS.
+    pub spread: f64,
+    /// Every repeat was steady.
+    pub steady: bool,
+    /// What the cell stands for in its scenario.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub role: String,
+    /// Throughput had settled before the first measurement; absent if settling was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<bool>,
+    /// Accesses that failed.
+    #[serde(default)]
+    pub errors: u64,
+    /// A repeat did not finish or lost a worker.
+    #[serde(default)]
+    pub partial: bool,
+    /// Comparison with the first configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versus_first: Option<Ratio>,
+    /// What the source published for this cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<PublishedFigures>,
+}
+
+impl CellResult {
+    /// The cell's key.
+    pub fn spec(&self) -> CellSpec {
+        CellSpec {
+            pattern: self.pattern,
+            read_pct: self.read_pct,
+            block_bytes: self.block_bytes,
+            threads: self.threads,
+            depth: self.depth,
+        }
+    }
+
+    /// IOPS of each repeat.
+    pub fn iops_of_repeats(&self) -> Vec<f64> {
+        self.repeats.iter().map(|repeat| repeat.iops).collect()
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RepeatResult {
+    /// Accesses a second.
+    pub iops: f64,
+    /// Of these, reads.
+    pub read_iops: f64,
+    /// Of these, writes.
+    pub write_iops: f64,
+    /// MiB a second.
+    pub mib_s: f64,
+    /// Latency.
+    pub latency_us: LatencyUs,
+    /// Longest latency, in microseconds.
+    pub max_us: f64,
+    /// Processor time in use, of the whole machine, 0 to 100.
+    pub cpu_pct: Option<f64>,
+    /// Throughput was steady.
+    pub steady: bool,
+    /// Accesses that failed.
+    pub errors: u64,
+    /// Open loop: most arrivals that waited at once.
+    pub backlog_max: u64,
+    /// Open loop: arrivals that were given up, or still waited at the end.
+    pub missed: u64,
+    /// Workers that did not finish.
+    pub lost_workers: u32,
+}
+
+/// What verification found on a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VerifyResult {
+    /// The run's number in its stamps, in hexadecimal.
+    pub run: String,
+    /// Blocks checked by reads of the load.
+    pub blocks_checked: u64,
+    /// Blocks checked by reading everything back at the end.
+    pub blocks_read_back: u64,
+    /// Accesses that could not be read back.
+    pub unreadable: u64,
+    /// Failed blocks by class.
+    pub failures: Failures,
+    /// The first of them.
+    pub examples: Vec<Example>,
+}
+
+/// What a source published for a cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PublishedFigures {
+    /// Accesses a second.
+    pub iops: f64,
+    /// MiB a second.
+    pub mib_s: f64,
+    /// Mean latency in microseconds.
+    pub latency_us: f64,
+    /// Its IOPS as a share of the first configuration's, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pct_of_first: Option<f64>,
+}
+
+/// Something that was checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// What.
+    pub name: String,
+    /// Whether it held; a check that is only told, never failed, always holds.
+    pub passed: bool,
+    /// What was found.
+    pub text: String,
+}
+
+impl RunResult {
+    /// Reads `result.json` of a run's directory.
+    pub fn load(dir: &Path) -> Result<Self, LabError> {
+        let path = dir.join("result.json");
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| LabError::caused(path.display(), error))?;
+        let result: Self = serde_json::from_str(&text)
+            .map_err(|error| LabError::caused(format!("{}: no result", path.display()), error))?;
+        if result.schema == SCHEMA {
+            return Ok(result);
+        }
+        Err(LabError::environment(format!(
+            "{}: schema {} is not {SCHEMA}, which this version reads",
+            path.display(),
+            result.schema
+        )))
+    }
+}

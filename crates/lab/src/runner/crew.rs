@@ -1,0 +1,203 @@
+//! The threads of one repeat: opened, started together, watched, and brought home whatever
+//! happens to one of them.
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
+
+use crate::cpu::{CpuTicks, pin};
+use crate::measure::Measured;
+use crate::verify::{Model, Tally};
+use crate::workload::{Content, Job, Load, Watcher};
+use crate::{LabError, OpenOptions, Stacks};
+
+/// What all threads of a repeat share.
+pub(crate) struct Crew<'a> {
+    pub(crate) stacks: &'a dyn Stacks,
+    pub(crate) spec: &'a str,
+    pub(crate) size: Option<u64>,
+    /// Processors to pin to; empty: do not pin.
+    pub(crate) cpus: &'a [usize],
+    pub(crate) model: Option<&'a Arc<Model>>,
+}
+
+/// What came of a repeat.
+pub(crate) struct Outcome {
+    pub(crate) measured: Measured,
+    pub(crate) tally: Tally,
+    /// Why workers did not finish.
+    pub(crate) losses: Vec<LabError>,
+}
+
+/// Holds the threads back until all are ready.
+#[derive(Default)]
+struct Gate {
+    go: Mutex<Option<bool>>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn open(&self, go: bool) {
+        *self.go.lock().unwrap_or_else(PoisonError::into_inner) = Some(go);
+        self.changed.notify_all();
+    }
+
+    /// Waits; false: do not start.
+    fn pass(&self) -> bool {
+        let mut go = self.go.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match *go {
+                Some(go) => return go,
+                None => {
+                    go = self
+                        .changed
+                        .wait(go)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
+            }
+        }
+    }
+}
+
+/// Says "not ready" when a thread leaves, in whatever way, before it was ready.
+struct Readiness(Option<Sender<bool>>);
+
+impl Readiness {
+    fn ready(mut self) {
+        if let Some(sender) = self.0.take() {
+            let _ = sender.send(true);
+        }
+    }
+}
+
+impl Drop for Readiness {
+    fn drop(&mut self) {
+        if let Some(sender) = self.0.take() {
+            let _ = sender.send(false);
+        }
+    }
+}
+
+/// Reads the machine's processor time at both ends.
+#[derive(Default)]
+struct CpuWatch {
+    begin: Option<CpuTicks>,
+    pct: Option<f64>,
+}
+
+impl Watcher for CpuWatch {
+    fn begins(&mut self) {
+        self.begin = CpuTicks::now();
+    }
+
+    fn ends(&mut self) {
+        self.pct = self
+            .begin
+            .zip(CpuTicks::now())
+            .and_then(|(a, b)| b.pct_since(a));
+    }
+}
+
+type Home = (Measured, Option<Tally>, Option<LabError>);
+
+impl Crew<'_> {
+    /// Runs the jobs, one thread each. An error before the start stops all; a worker lost later
+    /// leaves the others' figures standing.
+    pub(crate) fn run(&self, jobs: &[Job]) -> Result<Outcome, LabError> {
+        let gate = Gate::default();
+        let homes = std::thread::scope(|scope| {
+            let (sender, receiver) = channel();
+            let mut handles = Vec::with_capacity(jobs.len());
+            let mut spawned = Ok(());
+            for job in jobs {
+                match self.spawn(scope, job, &gate, Readiness(Some(sender.clone()))) {
+                    Ok(handle) => handles.push(handle),
+                    Err(error) => spawned = Err(LabError::caused("starting a load thread", error)),
+                }
+            }
+            drop(sender);
+            let ready = receiver
+                .iter()
+                .take(jobs.len())
+                .filter(|&ready| ready)
+                .count();
+            gate.open(spawned.is_ok() && ready == jobs.len());
+            let homes: Vec<_> = handles.into_iter().map(|handle| handle.join()).collect();
+            spawned.map(|()| homes)
+        })?;
+        let mut outcome = Outcome {
+            measured: Measured::new(jobs[0].shape())?,
+            tally: Tally::default(),
+            losses: Vec::new(),
+        };
+        for home in homes {
+            outcome.take(home)?;
+        }
+        Ok(outcome)
+    }
+
+    fn spawn<'scope, 'env: 'scope>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        job: &'env Job,
+        gate: &'env Gate,
+        readiness: Readiness,
+    ) -> std::io::Result<ScopedJoinHandle<'scope, Result<Home, LabError>>> {
+        Builder::new()
+            .name(format!("load-{}", job.thread))
+            .spawn_scoped(scope, move || self.work(job, gate, readiness))
+    }
+
+    fn work(&self, job: &Job, gate: &Gate, readiness: Readiness) -> Result<Home, LabError> {
+        let cpu = pin(job.thread as usize, self.cpus);
+        let depth = job.cell.depth as usize;
+        let kinds = usize::from(job.cell.read_pct > 0) + usize::from(job.cell.writes());
+        let mut worker = self.stacks.open(
+            self.spec,
+            &OpenOptions {
+                thread: job.thread as usize,
+                threads: job.cell.threads as usize,
+                cpu,
+                size: self.size,
+                depth,
+                buffer_bytes: depth * kinds * (job.cell.block_bytes as usize).next_power_of_two(),
+                writes: job.cell.writes(),
+            },
+        )?;
+        let content = match self.model {
+            Some(model) => Content::verified(model.clone(), job),
+            None => Content::random(job.seed),
+        };
+        let load = Load::new(&mut *worker, job, content)?;
+        readiness.ready();
+        if !gate.pass() {
+            return Ok((Measured::new(job.shape())?, None, None));
+        }
+        let mut watch = CpuWatch::default();
+        let (mut measured, content, loss) = match job.thread {
+            0 => load.run(&mut watch),
+            _ => load.run(&mut ()),
+        };
+        measured.cpu_pct = watch.pct;
+        Ok((measured, content.into_tally(), loss))
+    }
+}
+
+impl Outcome {
+    fn take(&mut self, home: std::thread::Result<Result<Home, LabError>>) -> Result<(), LabError> {
+        let Ok(home) = home else {
+            self.measured.lost_workers += 1;
+            self.losses
+                .push(LabError::environment("a load thread panicked"));
+            return Ok(());
+        };
+        let (measured, tally, loss) = home?;
+        self.measured.merge(&measured)?;
+        self.tally.merge(tally.unwrap_or_default());
+        if let Some(loss) = loss {
+            self.measured.lost_workers += 1;
+            self.losses.push(loss);
+        }
+        Ok(())
+    }
+}

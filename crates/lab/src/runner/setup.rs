@@ -1,0 +1,238 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ashlar_block::Geometry;
+
+use super::pass::{BUFFER_BYTES, DEPTH, Pass};
+use crate::result::VerifyResult;
+use crate::units::human_bytes;
+use crate::verify::{Model, Tally};
+use crate::{
+    CellSpec, Configuration, LabError, OpenOptions, PrepareOptions, Progress, Service, Services,
+    Stacks, SweepPlan, Worker,
+};
+
+/// A configuration that is ready to be measured.
+pub(super) struct Setup {
+    pub(super) name: String,
+    /// What to open: the configuration's spec, or where it is served.
+    pub(super) spec: String,
+    pub(super) description: String,
+    pub(super) file_system: Option<String>,
+    pub(super) remote: bool,
+    /// Bytes used.
+    pub(super) bytes: u64,
+    pub(super) model: Option<Arc<Model>>,
+    pub(super) tally: Tally,
+    /// Kinds of write cells (random, block size) that were brought to a steady state, or not.
+    pub(super) settled: HashMap<(bool, u32), bool>,
+    geometry: Geometry,
+    read_back: Option<VerifyResult>,
+}
+
+impl Setup {
+    /// Looks at a configuration, and starts its server if it is remote; the server stops when
+    /// dropped.
+    pub(super) fn prepare(
+        configuration: &Configuration,
+        plan: &SweepPlan,
+        stacks: &dyn Stacks,
+        services: &dyn Services,
+    ) -> Result<(Self, Option<Box<dyn Service>>), LabError> {
+        let options = PrepareOptions {
+            size: plan.size,
+            writes: plan.writes(),
+            destroy_data: plan.destroy_data,
+        };
+        let Configuration { name, spec, remote } = configuration;
+        let mut prepared = stacks.prepare(spec, &options)?;
+        refuse_to_destroy(spec, prepared.holds.as_deref(), plan)?;
+        let (mut opened, mut service) = (spec.clone(), None);
+        if *remote {
+            let running = services.serve(spec, &options)?;
+            opened = running.url().to_owned();
+            service = Some(running);
+            let reached = stacks.prepare(&opened, &options)?;
+            prepared.geometry = reached.geometry;
+            prepared.description = format!("{}\n{}", reached.description, prepared.description);
+        }
+        let geometry = prepared.geometry;
+        let bytes = usable(spec, &geometry, plan)?;
+        plan.cells()
+            .iter()
+            .try_for_each(|cell| fits(cell, spec, &geometry))?;
+        let logical = geometry.block_size.bytes();
+        let run = fastrand::Rng::new().u64(1..);
+        let model = || Arc::new(Model::new(run, logical, bytes / u64::from(logical)));
+        let setup = Self {
+            name: name.clone(),
+            spec: opened,
+            description: prepared.description,
+            file_system: prepared.file_system,
+            remote: *remote,
+            bytes,
+            model: plan.verify.then(model),
+            tally: Tally::default(),
+            settled: HashMap::new(),
+            geometry,
+            read_back: None,
+        };
+        Ok((setup, service))
+    }
+
+    pub(super) fn logical(&self) -> u32 {
+        self.geometry.block_size.bytes()
+    }
+
+    pub(super) fn size_words(&self) -> String {
+        human_bytes(self.bytes)
+    }
+
+    fn blocks(&self) -> u64 {
+        self.bytes / u64::from(self.logical())
+    }
+
+    fn open(&self, stacks: &dyn Stacks, writes: bool) -> Result<Box<dyn Worker>, LabError> {
+        let options = OpenOptions {
+            thread: 0,
+            threads: 1,
+            cpu: None,
+            size: Some(self.bytes),
+            depth: DEPTH,
+            buffer_bytes: BUFFER_BYTES,
+            writes,
+        };
+        stacks.open(&self.spec, &options)
+    }
+
+    /// Writes the whole range once.
+    pub(super) fn fill(
+        &mut self,
+        stacks: &dyn Stacks,
+        seed: u64,
+        progress: &Progress,
+    ) -> Result<(), LabError> {
+        // On a thread of its own: a worker's thread belongs to its event loop.
+        on_own_thread(|| {
+            let mut worker = self.open(stacks, true)?;
+            let mut meter = Meter::new(progress, &self.name, "filled", self.blocks());
+            let pass = Pass::new(&mut *worker, self.blocks())?;
+            pass.fill(seed, self.model.as_deref(), &mut |blocks| meter.add(blocks))
+        })
+    }
+
+    /// Reads the whole range and compares it with the model; what could not be read.
+    pub(super) fn read_back(
+        &mut self,
+        stacks: &dyn Stacks,
+        progress: &Progress,
+    ) -> Result<Vec<String>, LabError> {
+        let Some(model) = self.model.clone() else {
+            return Ok(Vec::new());
+        };
+        let mut found = VerifyResult {
+            run: format!("{:016x}", model.run()),
+            blocks_checked: self.tally.checked,
+            ..VerifyResult::default()
+        };
+        let mut tally = std::mem::take(&mut self.tally);
+        let result = on_own_thread(|| {
+            let mut worker = self.open(stacks, false)?;
+            let mut meter = Meter::new(progress, &self.name, "read back", self.blocks());
+            let pass = Pass::new(&mut *worker, self.blocks())?;
+            pass.read_back(&model, &mut tally, &mut |blocks| meter.add(blocks))
+        });
+        found.blocks_read_back = tally.checked - found.blocks_checked;
+        found.unreadable = result
+            .as_ref()
+            .map_or(1, |unreadable| unreadable.len() as u64);
+        found.failures = tally.failures;
+        found.examples = tally.examples;
+        self.read_back = Some(found);
+        result
+    }
+
+    pub(super) fn verified(&self) -> Option<VerifyResult> {
+        self.read_back.clone()
+    }
+}
+
+fn on_own_thread<T: Send>(
+    work: impl FnOnce() -> Result<T, LabError> + Send,
+) -> Result<T, LabError> {
+    std::thread::scope(|scope| scope.spawn(work).join())
+        .unwrap_or_else(|_| Err(LabError::environment("a thread panicked")))
+}
+
+fn refuse_to_destroy(spec: &str, holds: Option<&str>, plan: &SweepPlan) -> Result<(), LabError> {
+    match holds {
+        Some(found) if plan.writes() && !plan.destroy_data => Err(LabError::usage(format!(
+            "{spec} holds data ({found}) that this run would overwrite; \
+             say --destroy-data if that is meant"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn usable(spec: &str, geometry: &Geometry, plan: &SweepPlan) -> Result<u64, LabError> {
+    let has = geometry.bytes();
+    match plan.size {
+        Some(size) if size > has => Err(LabError::usage(format!(
+            "size {} is more than {spec} has ({})",
+            human_bytes(size),
+            human_bytes(has)
+        ))),
+        Some(size) => Ok(size - size % u64::from(geometry.block_size.bytes())),
+        None => Ok(has),
+    }
+}
+
+fn fits(cell: &CellSpec, spec: &str, geometry: &Geometry) -> Result<(), LabError> {
+    let logical = geometry.block_size.bytes();
+    if !cell.block_bytes.is_multiple_of(logical) {
+        return Err(LabError::usage(format!(
+            "{}: {spec} has blocks of {logical} bytes, of which the block must be a multiple",
+            cell.slug()
+        )));
+    }
+    if cell.block_bytes / logical > geometry.max_blocks {
+        let most = u64::from(geometry.max_blocks) * u64::from(logical);
+        return Err(LabError::usage(format!(
+            "{}: the largest request that {spec} takes is {}",
+            cell.slug(),
+            human_bytes(most)
+        )));
+    }
+    Ok(())
+}
+
+/// Tells progress of a pass, by tenths.
+struct Meter<'a> {
+    progress: &'a Progress,
+    name: &'a str,
+    verb: &'a str,
+    total: u64,
+    done: u64,
+}
+
+impl<'a> Meter<'a> {
+    fn new(progress: &'a Progress, name: &'a str, verb: &'a str, total: u64) -> Self {
+        Self {
+            progress,
+            name,
+            verb,
+            total: total.max(1),
+            done: 0,
+        }
+    }
+
+    fn add(&mut self, blocks: u64) {
+        let before = self.done * 10 / self.total;
+        self.done += blocks;
+        let tenths = self.done * 10 / self.total;
+        if tenths > before {
+            self.progress
+                .doing(&format!("{}: {}0 % {}", self.name, tenths, self.verb));
+        }
+    }
+}

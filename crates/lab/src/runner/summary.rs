@@ -1,0 +1,178 @@
+//! From repeats to a cell, and from cells to what a reader must know.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use super::setup::Setup;
+use super::{Detail, Run};
+use crate::CellSpec;
+use crate::measure::Measured;
+use crate::result::{CellResult, LatencyUs, RepeatResult, RunResult};
+use crate::stats::{Ratio, mean, median, spread};
+use crate::steady::is_steady;
+
+const MIB: f64 = (1 << 20) as f64;
+/// A result of more than this share of the lab's own ceiling is flagged.
+const NEAR_CEILING: f64 = 0.5;
+
+/// A cell's figures on a configuration; `None` if nothing was measured.
+pub(super) fn cell(
+    run: &Run<'_>,
+    setup: &Setup,
+    configuration: usize,
+    cell: &CellSpec,
+) -> Option<CellResult> {
+    let of_cell = |d: &&Detail| d.configuration == configuration && d.cell == *cell;
+    let repeats: Vec<RepeatResult> = run
+        .details
+        .iter()
+        .filter(of_cell)
+        .map(|detail| detail.result.clone())
+        .collect();
+    if repeats.is_empty() {
+        return None;
+    }
+    let all = |of: fn(&RepeatResult) -> f64| repeats.iter().map(of).collect::<Vec<f64>>();
+    let iops = all(|r| r.iops);
+    let cpu: Vec<f64> = repeats.iter().filter_map(|r| r.cpu_pct).collect();
+    let cpu_pct = (!cpu.is_empty()).then(|| median(&cpu));
+    let nodes = run.plan.nodes;
+    let middle = median(&iops);
+    let role = run
+        .plan
+        .matrices
+        .iter()
+        .find(|matrix| matrix.cells().any(|c| c == *cell));
+    Some(CellResult {
+        pattern: cell.pattern,
+        read_pct: cell.read_pct,
+        block_bytes: cell.block_bytes,
+        threads: cell.threads,
+        depth: cell.depth,
+        nodes,
+        iops: middle,
+        mib_s: median(&all(|r| r.mib_s)),
+        latency_us: LatencyUs {
+            mean: median(&all(|r| r.latency_us.mean)),
+            p50: median(&all(|r| r.latency_us.p50)),
+            p95: median(&all(|r| r.latency_us.p95)),
+            p99: median(&all(|r| r.latency_us.p99)),
+            p999: median(&all(|r| r.latency_us.p999)),
+        },
+        cpu_pct,
+        iops_per_cpu_pct: cpu_pct
+            .filter(|&pct| pct > 0.0)
+            .map(|pct| middle / f64::from(nodes) / pct),
+        mean: mean(&iops),
+        median: middle,
+        spread: spread(&iops),
+        steady: repeats.iter().all(|r| r.steady),
+        role: role.map_or_else(String::new, |matrix| matrix.role.clone()),
+        settled: setup
+            .settled
+            .get(&(cell.pattern.is_random(), cell.block_bytes))
+            .copied()
+            .filter(|_| cell.writes()),
+        errors: repeats.iter().map(|r| r.errors).sum(),
+        partial: repeats.len() < run.plan.repeats as usize
+            || repeats.iter().any(|r| r.lost_workers > 0),
+        versus_first: None,
+        published: None,
+        repeats,
+    })
+}
+
+/// The figures of one repeat.
+pub(super) fn repeat(measured: &Measured, cell: &CellSpec, time: Duration) -> RepeatResult {
+    let seconds = time.as_secs_f64();
+    let all = measured.all();
+    let iops = measured.count() as f64 / seconds;
+    let shape = crate::measure::SeriesShape::of(time);
+    RepeatResult {
+        iops,
+        read_iops: measured.reads.len() as f64 / seconds,
+        write_iops: measured.writes.len() as f64 / seconds,
+        mib_s: iops * f64::from(cell.block_bytes) / MIB,
+        latency_us: latency(&all),
+        max_us: all.max() as f64 / 1000.0,
+        cpu_pct: measured.cpu_pct,
+        steady: measured.lost_workers == 0 && is_steady(&measured.rates(shape.interval)),
+        errors: measured.errors,
+        backlog_max: measured.backlog_max,
+        missed: measured.missed,
+        lost_workers: measured.lost_workers,
+    }
+}
+
+fn latency(ns: &Histogram<u64>) -> LatencyUs {
+    let at = |quantile| ns.value_at_quantile(quantile) as f64 / 1000.0;
+    LatencyUs {
+        mean: ns.mean() / 1000.0,
+        p50: at(0.5),
+        p95: at(0.95),
+        p99: at(0.99),
+        p999: at(0.999),
+    }
+}
+
+/// Compares every configuration with the first and writes down what a reader must know.
+pub(super) fn compare_and_flag(result: &mut RunResult) {
+    let mut flags = Vec::new();
+    if let Some((first, others)) = result.configurations.split_first_mut() {
+        for other in others {
+            for cell in &mut other.cells {
+                let base = first.cells.iter().find(|base| base.spec() == cell.spec());
+                cell.versus_first = base
+                    .and_then(|base| Ratio::of(&base.iops_of_repeats(), &cell.iops_of_repeats()));
+                if let Some(ratio) = cell
+                    .versus_first
+                    .as_ref()
+                    .filter(|r| r.noisy && r.pairs > 1)
+                {
+                    flags.push(format!(
+                        "{}: {} (the spread is at least the difference)",
+                        cell.spec().slug(),
+                        ratio.words(&other.name, &first.name)
+                    ));
+                }
+            }
+        }
+    }
+    for configuration in &result.configurations {
+        for cell in &configuration.cells {
+            let what = format!("{} {}", configuration.name, cell.spec().slug());
+            flags.extend(cell_flags(cell, result).map(|text| format!("{what}: {text}")));
+        }
+    }
+    result.flags = flags;
+}
+
+fn cell_flags(cell: &CellResult, result: &RunResult) -> impl Iterator<Item = String> {
+    let ceiling = result
+        .ceiling
+        .iter()
+        .find(|ceiling| ceiling.threads == cell.threads);
+    let near = ceiling.filter(|ceiling| {
+        cell.iops > NEAR_CEILING * ceiling.null_iops
+            || cell.mib_s > NEAR_CEILING * ceiling.copy_mib_s
+    });
+    let missed: u64 = cell.repeats.iter().map(|repeat| repeat.missed).sum();
+    [
+        (!cell.steady).then(|| "throughput was not steady in every repeat".to_owned()),
+        (cell.settled == Some(false))
+            .then(|| "throughput had not settled within the limit before measuring".to_owned()),
+        near.map(|c| {
+            format!(
+                "more than half of what the lab itself can do ({:.0} IOPS, {:.0} MiB/s)",
+                c.null_iops, c.copy_mib_s
+            )
+        }),
+        (missed > 0).then(|| format!("{missed} arrivals of the fixed rate could not be served")),
+        (cell.errors > 0).then(|| format!("{} accesses failed", cell.errors)),
+        cell.partial
+            .then(|| "partial: not every repeat or worker finished".to_owned()),
+    ]
+    .into_iter()
+    .flatten()
+}

@@ -1,0 +1,224 @@
+use std::time::Duration;
+
+use super::*;
+use crate::simulated::{Model, Simulated};
+use crate::{Configuration, Matrix, Pattern};
+
+const MIB: u64 = 1 << 20;
+
+fn device() -> Model {
+    Model::new(16 * MIB, Duration::from_micros(100), 4)
+}
+
+fn plan(specs: &[&str], pattern: Pattern) -> SweepPlan {
+    let matrix = Matrix {
+        role: String::new(),
+        pattern,
+        read_pct: 50,
+        blocks: vec![8192],
+        threads: vec![2],
+        depths: vec![1, 8],
+    };
+    let on = specs.iter().map(|spec| Configuration::on(*spec)).collect();
+    let mut plan = SweepPlan::new(on, vec![matrix]);
+    plan.set_measure(Duration::from_millis(200));
+    plan.size = Some(8 * MIB);
+    plan
+}
+
+fn run(stacks: &Simulated, plan: &SweepPlan) -> RunOutcome {
+    run_sweep(plan, stacks, &Progress::silent()).expect("the run begins")
+}
+
+#[test]
+fn a_closed_loop_measures_the_service_model() {
+    let stacks = Simulated::new().with("a", device());
+    let outcome = run(&stacks, &plan(&["a"], Pattern::RandRead));
+    let cells = &outcome.result.configurations[0].cells;
+    assert_eq!(cells.len(), 2);
+    // 100-110 us a request: depth 1 on 2 threads 2 / 105 us; depth 8 at 4 servers a thread.
+    let near = |value: f64, want: f64| (value / want - 1.0).abs() < 0.05;
+    assert!(near(cells[0].iops, 19_000.0), "{}", cells[0].iops);
+    assert!(near(cells[1].iops, 76_000.0), "{}", cells[1].iops);
+    for cell in cells {
+        let in_flight = cell.iops * cell.latency_us.mean / 1e6;
+        let depth = f64::from(cell.threads * cell.depth);
+        assert!(
+            near(in_flight, depth),
+            "Little's law: {in_flight} of {depth}"
+        );
+        assert!(near(cell.mib_s, cell.iops / 128.0));
+        assert_eq!(
+            (cell.repeats.len(), cell.errors, cell.partial),
+            (3, 0, false)
+        );
+        assert!(cell.steady && cell.spread < 0.05);
+        assert!(cell.latency_us.p50 >= 100.0 && cell.latency_us.p999 >= cell.latency_us.p50);
+    }
+    assert_eq!(outcome.exit_code(), 0);
+}
+
+#[test]
+fn two_configurations_are_interleaved_and_compared() {
+    let mut slow = device();
+    slow.read = Duration::from_micros(200);
+    let stacks = Simulated::new().with("fast", device()).with("slow", slow);
+    let outcome = run(&stacks, &plan(&["fast", "slow"], Pattern::RandRead));
+    let order: Vec<_> = outcome
+        .details
+        .iter()
+        .map(|d| (d.configuration, d.repeat))
+        .collect();
+    assert_eq!(order[..6], [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]);
+    let ratio = outcome.result.configurations[1].cells[0]
+        .versus_first
+        .clone()
+        .expect("a ratio");
+    assert!(
+        ratio.differs && (ratio.ratio - 0.5).abs() < 0.02,
+        "{ratio:?}"
+    );
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate_and_counts_from_when_due() {
+    let stacks = Simulated::new().with("a", device());
+    let mut plan = plan(&["a"], Pattern::RandRead);
+    plan.rate = Some(10_000.0);
+    let cells = run(&stacks, &plan).result.configurations.remove(0).cells;
+    assert!(
+        (cells[1].iops - 10_000.0).abs() < 100.0,
+        "{}",
+        cells[1].iops
+    );
+    assert!(
+        cells[1].latency_us.mean < 160.0,
+        "{:?}",
+        cells[1].latency_us
+    );
+    assert_eq!(cells[1].repeats[0].missed, 0);
+    // Ten times what depth 1 can do: what waits is bounded, and what is lost is told.
+    plan.rate = Some(200_000.0);
+    let outcome = run(&stacks, &plan);
+    let cell = &outcome.result.configurations[0].cells[0];
+    assert!(cell.iops < 20_500.0);
+    assert!(
+        cell.latency_us.p50 > 10_000.0,
+        "the wait counts: {:?}",
+        cell.latency_us
+    );
+    assert!(cell.repeats[0].backlog_max > 1000 && cell.repeats[0].missed > 0);
+    assert!(
+        outcome
+            .result
+            .flags
+            .iter()
+            .any(|flag| flag.contains("arrivals"))
+    );
+}
+
+#[test]
+fn verification_passes_a_sound_device_and_catches_a_lying_one() {
+    for pattern in Pattern::ALL {
+        let stacks = Simulated::new().with("a", device());
+        let mut plan = plan(&["a"], pattern);
+        plan.verify = true;
+        let outcome = run(&stacks, &plan);
+        assert_eq!(
+            outcome.exit_code(),
+            0,
+            "{pattern}: {:?}",
+            outcome.result.checks
+        );
+        let found = outcome.result.configurations[0]
+            .verify
+            .clone()
+            .expect("verified");
+        assert_eq!(found.blocks_read_back, 8 * MIB / 4096);
+        assert_eq!(found.blocks_checked > 0, pattern.read_pct(50) > 0);
+    }
+    let mut lying = device();
+    lying.lose_every = 501;
+    let stacks = Simulated::new().with("a", lying);
+    let mut plan = plan(&["a"], Pattern::RandRw);
+    plan.verify = true;
+    let outcome = run(&stacks, &plan);
+    assert_eq!(outcome.exit_code(), 1);
+    let found = outcome.result.configurations[0]
+        .verify
+        .clone()
+        .expect("verified");
+    assert!(
+        found.failures.lost > 0 && found.failures.corrupt == 0,
+        "{:?}",
+        found.failures
+    );
+    assert!(!found.examples.is_empty() && found.examples[0].expected.contains("generation"));
+}
+
+#[test]
+fn data_is_not_destroyed_unasked() {
+    let mut full = device();
+    full.holds = Some("ext4 file system `home`".into());
+    let stacks = Simulated::new().with("a", full);
+    let writes = plan(&["a"], Pattern::RandWrite);
+    let error = run_sweep(&writes, &stacks, &Progress::silent()).expect_err("refused");
+    assert_eq!(error.exit_code(), 2);
+    assert!(
+        error.to_string().contains("ext4 file system `home`"),
+        "{error}"
+    );
+    assert_eq!(
+        run(&stacks, &plan(&["a"], Pattern::RandRead)).exit_code(),
+        0
+    );
+    let mut meant = writes;
+    meant.destroy_data = true;
+    assert_eq!(run(&stacks, &meant).exit_code(), 0);
+}
+
+#[test]
+fn failures_and_lost_workers_are_told_and_the_rest_kept() {
+    let mut failing = device();
+    failing.fail_every = 100;
+    let mut dying = device();
+    dying.die_after = 4000;
+    let stacks = Simulated::new()
+        .with("failing", failing)
+        .with("dying", dying);
+    let outcome = run(&stacks, &plan(&["failing", "dying"], Pattern::RandRead));
+    assert_eq!(outcome.exit_code(), 3);
+    let [failing, dying] = &outcome.result.configurations[..] else {
+        panic!("two")
+    };
+    assert!(failing.cells[1].errors > 0 && !failing.cells[1].partial);
+    assert!(dying.cells[1].partial && dying.cells[1].iops > 0.0);
+    assert_eq!(dying.cells[1].repeats[0].lost_workers, 2);
+    let problems = outcome.result.problems.join("\n");
+    assert!(
+        problems.contains("simulated failure") && problems.contains("died"),
+        "{problems}"
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_name() {
+    let stacks = Simulated::new().with("a", device());
+    let refused = |plan: &SweepPlan| {
+        let error = run_sweep(plan, &stacks, &Progress::silent()).expect_err("refused");
+        (error.exit_code(), error.to_string())
+    };
+    let mut too_big = plan(&["a"], Pattern::Read);
+    too_big.size = Some(1 << 40);
+    assert_eq!(
+        refused(&too_big),
+        (2, "size 1.0 TiB is more than a has (16.0 MiB)".into())
+    );
+    let mut odd = plan(&["a"], Pattern::Read);
+    odd.matrices[0].blocks = vec![512];
+    assert!(refused(&odd).1.contains("blocks of 4096 bytes"));
+    let mut large = plan(&["a"], Pattern::Read);
+    large.matrices[0].blocks = vec![2 << 20];
+    assert!(refused(&large).1.contains("largest request"));
+    assert_eq!(refused(&plan(&["b"], Pattern::Read)).0, 3);
+}

@@ -1,0 +1,326 @@
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{parse_block, parse_bytes, short_bytes};
+use crate::{CellSpec, Configuration, LabError, Matrix, Pattern, SweepPlan};
+
+/// A scenario file. `docs/lab.md` has an annotated one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioFile {
+    /// Short name.
+    pub name: String,
+    /// Title of the report; the name if empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
+    /// What is asked, of what, and where it comes from.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// A file in `published/` to stand beside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<String>,
+    /// How to measure.
+    pub measure: MeasureSection,
+    /// What is compared; the first is the 100 %.
+    pub configuration: Vec<ConfigurationSection>,
+    /// The cells.
+    #[serde(default)]
+    pub matrix: Vec<MatrixSection>,
+    /// Name the depth from which the second configuration doubles the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubles: Option<DoublesSection>,
+    /// What the first configuration must reach; each is a cell of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub promise: Vec<PromiseSection>,
+}
+
+/// `[measure]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasureSection {
+    /// Bytes of each device that are used; all of it if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<String>,
+    /// Measured seconds of a repeat.
+    pub seconds: f64,
+    /// Seconds of load before; a quarter of `seconds`, at most 5, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup: Option<f64>,
+    /// Repeats.
+    #[serde(default = "three")]
+    pub repeat: u32,
+    /// Every write durable before it counts.
+    #[serde(default)]
+    pub sync: bool,
+    /// Stamp and check every block.
+    #[serde(default)]
+    pub verify: bool,
+    /// Open loop: accesses a second in total.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// Fill with random data first; if absent, when anything is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fill: Option<bool>,
+    /// Limit in seconds for bringing writes to a steady state; twice `seconds` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settle: Option<f64>,
+    /// Seed of addresses and data.
+    #[serde(default = "one")]
+    pub seed: u64,
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// `[[configuration]]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConfigurationSection {
+    /// Its name in tables.
+    pub name: String,
+    /// What is opened. `{dir}` is a new folder for this run's files, `{size}` the measured size
+    /// in bytes, `{size/2}` half of it.
+    pub stack: String,
+    /// The same, served on loopback and reached over NVMe/TCP.
+    #[serde(default)]
+    pub remote: bool,
+    /// What the published table calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<String>,
+}
+
+/// `[[matrix]]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MatrixSection {
+    /// What the cells stand for.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub role: String,
+    /// Kind and order.
+    pub pattern: Pattern,
+    /// Share of reads, for mixed patterns.
+    #[serde(default)]
+    pub read_pct: u8,
+    /// Block sizes.
+    pub block: Vec<String>,
+    /// Thread counts.
+    pub threads: Vec<u32>,
+    /// Depths.
+    pub depth: Vec<u32>,
+}
+
+/// `[doubles]`
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DoublesSection {
+    /// From this ratio on it counts as doubling.
+    pub at_least: f64,
+}
+
+/// `[[promise]]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromiseSection {
+    /// Kind and order.
+    pub pattern: Pattern,
+    /// Share of reads, for mixed patterns.
+    #[serde(default)]
+    pub read_pct: u8,
+    /// Block size.
+    pub block: String,
+    /// Threads.
+    pub threads: u32,
+    /// Depth.
+    pub depth: u32,
+    /// At least so many accesses a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<f64>,
+    /// At least so many MiB a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mib_s: Option<f64>,
+    /// A mean latency of at most so many microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_us: Option<f64>,
+    /// A 99th percentile of at most so many microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_us: Option<f64>,
+    /// How far a figure may miss, in percent.
+    #[serde(default)]
+    pub tolerance_pct: f64,
+}
+
+impl PromiseSection {
+    /// The cell that it speaks of.
+    pub fn cell(&self) -> Result<CellSpec, LabError> {
+        Ok(CellSpec {
+            pattern: self.pattern,
+            read_pct: self.pattern.read_pct(self.read_pct),
+            block_bytes: parse_block(&self.block)?,
+            threads: self.threads,
+            depth: self.depth,
+        })
+    }
+}
+
+impl ScenarioFile {
+    /// Reads a scenario's text.
+    ///
+    /// # Errors
+    /// A usage error that names the line.
+    pub fn parse(text: &str) -> Result<Self, LabError> {
+        toml::from_str(text).map_err(|error| LabError::usage(format!("scenario: {error}")))
+    }
+
+    /// The title, or the name.
+    pub fn heading(&self) -> String {
+        if self.title.is_empty() {
+            self.name.clone()
+        } else {
+            self.title.clone()
+        }
+    }
+
+    /// The plan at full scale. Placeholders in stacks are left as they are.
+    pub fn plan(&self) -> Result<SweepPlan, LabError> {
+        let configurations = self.configuration.iter().map(|c| Configuration {
+            name: c.name.clone(),
+            spec: c.stack.clone(),
+            remote: c.remote,
+        });
+        let mut matrices = self
+            .matrix
+            .iter()
+            .map(matrix)
+            .collect::<Result<Vec<_>, _>>()?;
+        for promise in &self.promise {
+            let cell = promise.cell()?;
+            matrices.push(Matrix {
+                role: "promised".to_owned(),
+                pattern: cell.pattern,
+                read_pct: cell.read_pct,
+                blocks: vec![cell.block_bytes],
+                threads: vec![cell.threads],
+                depths: vec![cell.depth],
+            });
+        }
+        let measure = &self.measure;
+        let mut plan = SweepPlan::new(configurations.collect(), matrices);
+        plan.set_measure(duration("seconds", measure.seconds)?);
+        if let Some(warmup) = measure.warmup {
+            plan.warmup = duration("warmup", warmup)?;
+        }
+        if let Some(settle) = measure.settle {
+            plan.precondition.settle_limit = duration("settle", settle)?;
+        }
+        plan.precondition.fill = measure.fill.unwrap_or(plan.precondition.fill);
+        plan.repeats = measure.repeat;
+        plan.size = measure.size.as_deref().map(parse_bytes).transpose()?;
+        plan.sync = measure.sync;
+        plan.verify = measure.verify;
+        plan.rate = measure.rate;
+        plan.seed = measure.seed;
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// The scenario file that repeats `plan`.
+    pub fn of(plan: &SweepPlan) -> Self {
+        Self {
+            name: "sweep".to_owned(),
+            title: String::new(),
+            about: String::new(),
+            published: None,
+            measure: MeasureSection {
+                size: plan.size.map(|size| size.to_string()),
+                seconds: plan.measure.as_secs_f64(),
+                warmup: Some(plan.warmup.as_secs_f64()),
+                repeat: plan.repeats,
+                sync: plan.sync,
+                verify: plan.verify,
+                rate: plan.rate,
+                fill: Some(plan.precondition.fill),
+                settle: Some(plan.precondition.settle_limit.as_secs_f64()),
+                seed: plan.seed,
+            },
+            configuration: plan
+                .configurations
+                .iter()
+                .map(|c| ConfigurationSection {
+                    name: c.name.clone(),
+                    stack: c.spec.clone(),
+                    remote: c.remote,
+                    published: None,
+                })
+                .collect(),
+            matrix: plan.matrices.iter().map(section).collect(),
+            doubles: None,
+            promise: Vec::new(),
+        }
+    }
+}
+
+fn matrix(section: &MatrixSection) -> Result<Matrix, LabError> {
+    let blocks = section.block.iter().map(|block| parse_block(block));
+    Ok(Matrix {
+        role: section.role.clone(),
+        pattern: section.pattern,
+        read_pct: section.read_pct,
+        blocks: blocks.collect::<Result<_, _>>()?,
+        threads: section.threads.clone(),
+        depths: section.depth.clone(),
+    })
+}
+
+fn section(matrix: &Matrix) -> MatrixSection {
+    MatrixSection {
+        role: matrix.role.clone(),
+        pattern: matrix.pattern,
+        read_pct: matrix.read_pct,
+        block: matrix
+            .blocks
+            .iter()
+            .map(|&block| short_bytes(u64::from(block)))
+            .collect(),
+        threads: matrix.threads.clone(),
+        depth: matrix.depths.clone(),
+    }
+}
+
+fn duration(name: &str, seconds: f64) -> Result<Duration, LabError> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|error| LabError::usage(format!("{name} = {seconds}: {error}")))
+}
+
+/// Fills in `{dir}`, `{size}` and `{size/N}`; parts are whole MiB.
+pub(super) fn fill_in(
+    stack: &str,
+    dir: Option<&Path>,
+    size: Option<u64>,
+) -> Result<String, LabError> {
+    let mut out = String::new();
+    let mut rest = stack;
+    while let Some((before, after)) = rest.split_once('{') {
+        let unknown = || LabError::usage(format!("stack {stack:?}: unknown placeholder"));
+        let (word, after) = after.split_once('}').ok_or_else(unknown)?;
+        out.push_str(before);
+        match (word.split_once('/'), word) {
+            (_, "dir") => out.push_str(&dir.ok_or_else(unknown)?.display().to_string()),
+            (_, "size") => out.push_str(&size.ok_or_else(unknown)?.to_string()),
+            (Some(("size", parts)), _) => {
+                let parts: u64 = parts.parse().ok().filter(|&n| n > 0).ok_or_else(unknown)?;
+                let mib = size.ok_or_else(unknown)?.div_ceil(parts).div_ceil(1 << 20);
+                out.push_str(&(mib << 20).to_string());
+            }
+            _ => return Err(unknown()),
+        }
+        rest = after;
+    }
+    Ok(out + rest)
+}

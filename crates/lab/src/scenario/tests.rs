@@ -1,0 +1,235 @@
+use std::time::Duration;
+
+use super::*;
+use crate::simulated::{Model, Simulated};
+use crate::units::parse_block;
+use crate::{CellSpec, LabError, OpenOptions, Pattern, PrepareOptions, Prepared, Service, Worker};
+
+const MIB: u64 = 1 << 20;
+
+/// Opens simulated devices whatever the spec: a stripe is twice as parallel, and what is served
+/// is slower.
+struct Lab(Simulated);
+
+impl Lab {
+    fn new() -> Self {
+        let model = |us, parallel| Model::new(256 * MIB, Duration::from_micros(us), parallel);
+        let devices = Simulated::new()
+            .with("one", model(2000, 1))
+            .with("stripe", model(2000, 2))
+            .with("served", model(2500, 2));
+        Self(devices)
+    }
+
+    fn kind(spec: &str) -> &'static str {
+        match spec {
+            _ if spec.starts_with("nvme-tcp:") => "served",
+            _ if spec.starts_with("stripe:") => "stripe",
+            _ => "one",
+        }
+    }
+}
+
+impl Stacks for Lab {
+    fn prepare(&self, spec: &str, options: &PrepareOptions) -> Result<Prepared, LabError> {
+        assert!(!spec.contains('{'), "a placeholder is left in {spec}");
+        self.0.prepare(Self::kind(spec), options)
+    }
+
+    fn open(&self, spec: &str, options: &OpenOptions) -> Result<Box<dyn Worker>, LabError> {
+        self.0.open(Self::kind(spec), options)
+    }
+}
+
+struct Server;
+
+impl Services for Server {
+    fn serve(&self, spec: &str, _: &PrepareOptions) -> Result<Box<dyn Service>, LabError> {
+        assert!(spec.starts_with("stripe:file:/"), "{spec}");
+        Ok(Box::new(Server))
+    }
+}
+
+impl Service for Server {
+    fn url(&self) -> &str {
+        "nvme-tcp://127.0.0.1:4420/nqn?ns=1"
+    }
+}
+
+fn options(dir: &Path) -> ScenarioOptions {
+    ScenarioOptions {
+        scale: Scale::MIN,
+        dir: dir.to_owned(),
+        destroy_data: false,
+    }
+}
+
+fn shipped(name: &str) -> ScenarioFile {
+    ScenarioFile::parse(&scenario_text(name).expect("it ships")).expect("it parses")
+}
+
+#[test]
+fn what_ships_has_the_published_cells() {
+    let plan = shipped("nvmeof-local-vs-remote").plan().expect("a plan");
+    assert_eq!(plan.cells().len(), 168);
+    let plan = shipped("virtual-device-scaling").plan().expect("a plan");
+    assert_eq!(plan.cells().len(), 64);
+    let plan = shipped("drive-baseline").plan().expect("a plan");
+    assert_eq!(plan.cells().len(), 7);
+    for (name, table) in [
+        ("nvmeof-local-vs-remote", "local"),
+        ("virtual-device-scaling", "2"),
+        ("drive-baseline", "single_drive"),
+    ] {
+        let file = shipped(name);
+        let published = file.published.as_deref().map(Published::table);
+        let published = published.expect("named").expect("a table");
+        for cell in file.plan().expect("a plan").cells() {
+            assert!(
+                published.find(table, &cell).is_some(),
+                "{name}: {}",
+                cell.slug()
+            );
+        }
+    }
+}
+
+#[test]
+fn min_is_minutes_at_most() {
+    for (name, _) in SHIPPED {
+        let file = shipped(name);
+        let mut plan = file.plan().expect("a plan");
+        let kept: Vec<CellSpec> = file
+            .promise
+            .iter()
+            .map(|p| p.cell().expect("a cell"))
+            .collect();
+        Scale::MIN.apply(&mut plan, &kept);
+        let points = plan.cells().len() * plan.configurations.len();
+        let measured = (plan.measure + plan.warmup) * plan.repeats * points as u32;
+        assert!(measured < Duration::from_secs(60), "{name}: {measured:?}");
+        assert!(plan.size.is_some_and(|size| size == 128 * MIB));
+        assert_eq!(plan.repeats, 3);
+        assert!(kept.iter().all(|cell| plan.cells().contains(cell)));
+        let mut whole = file.plan().expect("a plan");
+        Scale::FULL.apply(&mut whole, &kept);
+        assert_eq!(whole, file.plan().expect("a plan"));
+    }
+}
+
+#[test]
+fn remote_is_served_and_stands_beside_what_was_published() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let outcome = run_scenario(
+        "nvmeof-local-vs-remote",
+        &options(dir.path()),
+        &Lab::new(),
+        &Server,
+        &Progress::silent(),
+    )
+    .expect("it runs");
+    assert_eq!(outcome.exit_code(), 0, "{:?}", outcome.result.problems);
+    let remote = &outcome.result.configurations[1];
+    assert!(remote.remote && remote.spec.starts_with("nvme-tcp:"));
+    let cell = &remote.cells[0];
+    let published = cell
+        .published
+        .as_ref()
+        .and_then(|p| p.pct_of_first)
+        .expect("published");
+    assert!((published - 100.0 * 346_726.0 / 452_210.0).abs() < 1e-9);
+    let ours = cell.versus_first.as_ref().expect("a ratio").ratio;
+    assert!((ours - 0.8).abs() < 0.03, "{ours}");
+    assert_eq!(
+        (cell.role.as_str(), cell.pattern),
+        ("mdf", Pattern::RandRead)
+    );
+    assert_eq!(
+        std::fs::read_dir(dir.path()).expect("a folder").count(),
+        0,
+        "cleaned up"
+    );
+}
+
+#[test]
+fn the_depth_from_which_it_doubles_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let outcome = run_scenario(
+        "virtual-device-scaling",
+        &options(dir.path()),
+        &Lab::new(),
+        &Server,
+        &Progress::silent(),
+    )
+    .expect("it runs");
+    let check = outcome
+        .result
+        .checks
+        .iter()
+        .find(|c| c.name == "randread 4k, 1 threads");
+    let text = &check.expect("judged").text;
+    assert!(text.contains("doubles from depth 4 on"), "{text}");
+    assert!(
+        text.contains("published: does not double (at most 1.35 x, at depth 128)"),
+        "{text}"
+    );
+    assert!(check.is_some_and(|c| c.passed));
+}
+
+#[test]
+fn a_missed_promise_fails_the_run() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let text = scenario_text("drive-baseline").expect("ships");
+    let path = dir.path().join("strict.toml");
+    std::fs::write(&path, text.replace("iops = 10000", "iops = 100000")).expect("written");
+    let run = |name: &str| {
+        let mut options = options(dir.path());
+        options.destroy_data = true;
+        run_scenario(name, &options, &Lab::new(), &Server, &Progress::silent()).expect("runs")
+    };
+    // 500 accesses a second for each thread: far below any flash drive.
+    let outcome = run(&path.display().to_string());
+    assert_eq!(outcome.exit_code(), 1);
+    let missed: Vec<_> = outcome
+        .result
+        .checks
+        .iter()
+        .filter(|check| !check.passed)
+        .collect();
+    assert!(missed[0].text.contains("of 100,000 IOPS") && missed[0].text.ends_with("MISSED"));
+    let kept = outcome
+        .result
+        .checks
+        .iter()
+        .find(|check| check.name.contains("read-1m"));
+    assert!(kept.is_some_and(|check| check.passed), "{kept:?}");
+}
+
+#[test]
+fn placeholders_and_mistakes() {
+    let dir = Path::new("/d");
+    let filled = file::fill_in("a:{dir}/x?size={size/2},{size}", Some(dir), Some(5 * MIB));
+    assert_eq!(filled, Ok("a:/d/x?size=3145728,5242880".to_owned()));
+    for bad in ["{", "{what}", "{size/0}", "{size/x}"] {
+        assert!(file::fill_in(bad, Some(dir), Some(MIB)).is_err(), "{bad}");
+    }
+    assert!(file::fill_in("{size}", None, None).is_err());
+    let typo = scenario_text("drive-baseline")
+        .expect("ships")
+        .replace("seconds", "secnods");
+    let error = ScenarioFile::parse(&typo).expect_err("refused");
+    assert!(error.exit_code() == 2 && error.to_string().contains("secnods"));
+    assert_eq!(scenario_text("/nowhere").map_err(|e| e.exit_code()), Err(2));
+    assert!(parse_block("1m").is_ok());
+}
+
+#[test]
+fn a_sweep_becomes_a_scenario_that_repeats_it() {
+    let plan = shipped("virtual-device-scaling").plan().expect("a plan");
+    let text = toml::to_string_pretty(&ScenarioFile::of(&plan)).expect("serialises");
+    let again = ScenarioFile::parse(&text)
+        .expect("parses")
+        .plan()
+        .expect("a plan");
+    assert_eq!(again, plan);
+}

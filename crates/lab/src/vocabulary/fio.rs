@@ -1,0 +1,163 @@
+//! fio's job options.
+
+use std::time::Duration;
+
+use super::{Single, Translated, number, seconds};
+use crate::units::{parse_block, parse_bytes};
+use crate::{LabError, Pattern};
+
+/// Options that change nothing about what the lab measures.
+const WITHOUT_EFFECT: [&str; 16] = [
+    "name",
+    "ioengine",
+    "direct",
+    "group_reporting",
+    "time_based",
+    "thread",
+    "norandommap",
+    "randrepeat",
+    "output-format",
+    "output",
+    "gtod_reduce",
+    "loops",
+    "clocksource",
+    "refill_buffers",
+    "eta",
+    "fallocate",
+];
+
+pub(super) fn translate(words: &[&str]) -> Result<Translated, LabError> {
+    let mut single = Single {
+        pattern: Pattern::Read,
+        read_pct: 50,
+        block: 4096,
+        threads: 1,
+        depth: 1,
+        targets: Vec::new(),
+    };
+    let mut extra = Extra::default();
+    for word in words {
+        let plain = word.strip_prefix("--").unwrap_or(word);
+        let (key, value) = plain.split_once('=').unwrap_or((plain, "1"));
+        take(&mut single, &mut extra, key, value)?;
+    }
+    let threads = single.threads;
+    let mut assumed = extra.assumed.clone();
+    let mut default = |given: bool, text: &str| {
+        if !given {
+            assumed.push(text.to_owned());
+        }
+    };
+    default(extra.pattern, "fio's default pattern: read");
+    default(extra.block, "fio's default block size: 4 KiB");
+    default(extra.depth, "fio's default depth: 1");
+    default(
+        extra.runtime.is_some(),
+        "time-based: 2 s after 0.5 s of warm-up (fio would run once over the size)",
+    );
+    if single.pattern.is_mixed() {
+        default(extra.mix, "fio's default mix: 50 % reads");
+    }
+    default(
+        threads == 1 || single.pattern.is_random(),
+        "each thread walks a region of its own (fio's jobs all start at offset 0)",
+    );
+    let mut plan = single.plan();
+    if let Some(runtime) = extra.runtime {
+        plan.set_measure(runtime);
+    }
+    plan.warmup = extra.ramp.unwrap_or(plan.warmup);
+    plan.repeats = 1;
+    plan.size = extra.size;
+    plan.sync = extra.sync;
+    plan.verify = extra.verify;
+    plan.seed = extra.seed.unwrap_or(plan.seed);
+    plan.rate = extra.rate.map(|rate| rate * f64::from(threads));
+    assumed.push("one repeat; --repeat 3 or more says what variation is normal".to_owned());
+    Ok(Translated { plan, assumed })
+}
+
+#[derive(Default)]
+struct Extra {
+    pattern: bool,
+    block: bool,
+    depth: bool,
+    mix: bool,
+    runtime: Option<Duration>,
+    ramp: Option<Duration>,
+    size: Option<u64>,
+    sync: bool,
+    verify: bool,
+    seed: Option<u64>,
+    rate: Option<f64>,
+    assumed: Vec<String>,
+}
+
+fn take(single: &mut Single, extra: &mut Extra, key: &str, value: &str) -> Result<(), LabError> {
+    let wrong = |_| LabError::usage(format!("{key}={value}: no size that the lab can use"));
+    match key {
+        "rw" | "readwrite" => {
+            single.pattern = if value == "readwrite" {
+                Pattern::Rw
+            } else {
+                value.parse()?
+            };
+            extra.pattern = true;
+        }
+        "bs" | "blocksize" => {
+            single.block = same(key, value).and_then(|value| parse_block(value).map_err(wrong))?;
+            extra.block = true;
+        }
+        "rwmixread" | "rwmixwrite" => {
+            let pct: u8 = number(key, value)?;
+            let rest = 100u8.checked_sub(pct);
+            let rest = rest.ok_or_else(|| LabError::usage(format!("{key}: more than 100 %")))?;
+            single.read_pct = if key == "rwmixread" { pct } else { rest };
+            extra.mix = true;
+        }
+        "iodepth" => {
+            single.depth = number(key, value)?;
+            extra.depth = true;
+        }
+        "numjobs" => single.threads = number(key, value)?,
+        "filename" => single.targets.push(value.to_owned()),
+        "runtime" => extra.runtime = Some(seconds(key, value)?),
+        "ramp_time" => extra.ramp = Some(seconds(key, value)?),
+        "size" => extra.size = Some(parse_bytes(value).map_err(wrong)?),
+        "sync" => extra.sync = !matches!(value, "0" | "none"),
+        "verify" => extra.verify = value != "0",
+        "randseed" => extra.seed = Some(number(key, value)?),
+        "rate_iops" => extra.rate = Some(number(key, value)?),
+        "buffered" if value == "0" => {}
+        key if WITHOUT_EFFECT.contains(&key) => {
+            if !matches!(key, "name" | "direct" | "group_reporting" | "time_based") {
+                extra
+                    .assumed
+                    .push(format!("{key}={value} changes nothing here"));
+            }
+            if key == "direct" && value == "0" {
+                extra
+                    .assumed
+                    .push("direct=0: the lab always goes past the page cache".to_owned());
+            }
+        }
+        _ => {
+            return Err(LabError::usage(format!(
+                "fio's {key}={value} has no counterpart in the lab; leave it out"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// fio allows a value each for reads, writes and trims; the lab has one.
+fn same<'a>(key: &str, value: &'a str) -> Result<&'a str, LabError> {
+    let mut parts = value.split(',').filter(|part| !part.is_empty());
+    let first = parts.next().unwrap_or(value);
+    if parts.any(|part| part != first) {
+        return Err(LabError::usage(format!(
+            "{key}={value}: the lab has one block size a cell"
+        )));
+    }
+    Ok(first)
+}

@@ -1,0 +1,56 @@
+//! The load of one thread on one cell.
+//!
+//! Closed loop: `depth` accesses in flight; the next starts when one completes. Latency runs from
+//! the moment the slot became free, so the time a request waits inside the device's `submit`
+//! counts, and Little's law (depth = IOPS x mean latency) holds exactly.
+//!
+//! Open loop: access *k* of a thread is due at `start + phase + k x interval`, whatever the
+//! device does. Latency runs from when it was *due*, so a stall is felt by all the accesses that
+//! had to wait for it.
+//!
+//! Nothing is allocated for an access: slots, buffers and histograms are made before the first.
+
+mod address;
+mod content;
+mod load;
+mod pace;
+
+use std::time::Duration;
+
+use ashlar_block::Durability;
+
+pub(crate) use address::{Area, Walk};
+pub(crate) use content::{Content, random_fill};
+pub(crate) use load::{Load, Watcher};
+
+use crate::CellSpec;
+use crate::measure::SeriesShape;
+
+/// What one worker is to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) cell: CellSpec,
+    /// Which of the cell's threads this is.
+    pub(crate) thread: u32,
+    /// The device's logical block, in bytes.
+    pub(crate) logical: u32,
+    /// Where its accesses go.
+    pub(crate) area: Area,
+    pub(crate) durability: Durability,
+    /// Accesses a second of this thread, if the loop is open.
+    pub(crate) rate: Option<f64>,
+    pub(crate) warmup: Duration,
+    pub(crate) measure: Duration,
+    pub(crate) seed: u64,
+}
+
+impl Job {
+    pub(crate) fn shape(&self) -> SeriesShape {
+        SeriesShape::of(self.measure)
+    }
+
+    /// Logical blocks of one access.
+    pub(crate) fn span(&self) -> u32 {
+        self.cell.block_bytes / self.logical
+    }
+}

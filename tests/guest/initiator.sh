@@ -1,0 +1,207 @@
+#!/usr/bin/env bash
+# A stock Linux kernel, booted in QEMU, as the initiator of `ashlar serve` on this host's loopback.
+#
+# Usage: tests/guest/initiator.sh [BINARY] [SCENARIO…]
+#
+# BINARY defaults to target/release/ashlar; the scenarios (scenarios/*.sh) to basics, restart and
+# disturb. With CAPTURE_DIR=dir in the environment it runs the `capture` scenario instead, through
+# capture.py, and leaves the byte streams of each connection in dir.
+#
+# Prints `ok NAME` and `FAILED NAME: reason` lines and, last, `N passed, N failed`. Exit codes: 0 all
+# passed, 1 something failed, 3 the environment lacks something (`SKIPPED guest: reason`).
+# Logs stay in .cache/guest/logs: SCENARIO.log, SCENARIO.kernel.log, target-*.err.
+set -uo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repo_root=$(cd "$here/../.." && pwd)
+logs=$repo_root/.cache/guest/logs
+
+hostnqn=nqn.2014-08.org.nvmexpress:uuid:11111111-1111-4111-8111-111111111111
+hostid=11111111-1111-4111-8111-111111111111
+nqn_base=nqn.2026-11.io.ashlar.test
+
+# --- targets ----------------------------------------------------------------------------------
+# Each has a name; $state/NAME.args holds its command line, so that the hook (another process) can
+# start it again just as it was.
+
+# Starts a target with its stored arguments and waits for its `ready` line.
+start_target() {
+    local name=$1 args
+    mapfile -t args < "$state/$name.args"
+    : > "$state/$name.out"
+    "${args[@]}" > "$state/$name.out" 2>> "$logs/target-$name.err" < /dev/null &
+    echo $! > "$state/$name.pid"
+    disown
+    for _ in $(seq 300); do
+        ! grep -q '^ready ' "$state/$name.out" || return 0
+        is_running "$name" || break
+        sleep 0.1
+    done
+    echo "target $name is not ready" >&2
+    tail -n 5 "$logs/target-$name.err" >&2
+    return 1
+}
+
+is_running() { kill -0 "$(cat "$state/$1.pid")" 2>/dev/null; }
+
+kill_target() { kill -9 "$(cat "$state/$1.pid")" 2>/dev/null; }
+
+# target NAME NQN PORT OPTIONS…: stores the command line and starts it.
+target() {
+    local name=$1 nqn=$2 port=$3
+    shift 3
+    : > "$logs/target-$name.err"
+    printf '%s\n' "$binary" serve --listen "127.0.0.1:$port" --nqn "$nqn" \
+        --advertise "10.0.2.2:${advertised:-$port}" "$@" > "$state/$name.args"
+    start_target "$name"
+}
+
+# Two reactors where the machine has two cores, so that queues of one host meet different cores.
+cores() { if (($(nproc) > 1)); then echo 0,1; else echo 0; fi; }
+
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+# --- the hook: what a guest may ask for, see GUEST-WAIT in run.sh -------------------------------
+hook() {
+    case "$1" in
+        # kill -9, one second without a target, then the same again.
+        restart) kill_target "$2"; sleep 1; start_target "$2" ;;
+        # A target that is there but does not move.
+        pause) kill -STOP "$(cat "$state/$2.pid")" && sleep "$3" && kill -CONT "$(cat "$state/$2.pid")" ;;
+        *) echo "unknown request: $*"; return 1 ;;
+    esac
+}
+
+if [[ ${1:-} == --hook ]]; then
+    state=$2
+    shift 2
+    hook "$@"
+    exit
+fi
+
+# --- the scenarios ------------------------------------------------------------------------------
+binary=${1:-$repo_root/target/release/ashlar}
+shift || true
+
+skip() { echo "SKIPPED guest: $*"; exit 3; }
+
+[[ -x $binary ]] || skip "no program at $binary (cargo build --release)"
+binary=$(realpath "$binary")
+for tool in qemu-system-x86_64 python3; do
+    command -v $tool >/dev/null || skip "$tool is missing (scripts/setup.sh test)"
+done
+"$here/build-initrd.sh" || skip "the guest's images cannot be built (scripts/setup.sh test)"
+
+mkdir -p "$logs"
+state=$(mktemp -d "$repo_root/.cache/guest/state.XXXXXX")
+results=$state/results
+: > "$results"
+proxy_pid=
+
+cleanup() {
+    local name
+    [[ -z $proxy_pid ]] || kill "$proxy_pid" 2>/dev/null
+    for name in "$state"/*.pid; do
+        [[ ! -f $name ]] || kill_target "$(basename "$name" .pid)"
+    done
+    rm -rf "$state"
+}
+trap cleanup EXIT
+trap 'exit 1' INT TERM
+
+result() { printf '%s\n' "$*" | tee -a "$results"; }
+
+# boot SCENARIO VARIABLE=value…: runs it; its results get the scenario's name in front.
+boot() {
+    local scenario=$1 status
+    shift
+    GUEST_ENV=$(printf '%s\n' "HOSTNQN=$hostnqn" "HOSTID=$hostid" "$@") \
+        GUEST_HOOK="$here/initiator.sh --hook $state" GUEST_LOGS=$logs GUEST_CPUS=2 \
+        GUEST_TIMEOUT=${GUEST_TIMEOUT:-600} \
+        "$here/run.sh" "$here/scenarios/$scenario.sh" "$scenario" \
+        | sed -u -E "s#^(ok|FAILED) #\1 $scenario/#" | tee -a "$results"
+    status=${PIPESTATUS[0]}
+    ((status != 3)) || skip "the guest cannot boot"
+    ((status == 0)) || grep -q "^FAILED $scenario/" "$results" || result "FAILED $scenario/boot: status $status"
+}
+
+# A target that a scenario did not kill on purpose must have lived through it, quietly.
+survived() {
+    local scenario=$1 name
+    shift
+    for name in "$@"; do
+        if ! is_running "$name"; then
+            result "FAILED $scenario/target-$name-survives: it ended; $(tail -n 1 "$logs/target-$name.err")"
+        elif grep -q 'panicked at' "$logs/target-$name.err"; then
+            result "FAILED $scenario/target-$name-survives: $(grep -m 1 'panicked at' "$logs/target-$name.err")"
+        else
+            result "ok $scenario/target-$name-survives"
+        fi
+        kill_target "$name"
+    done
+}
+
+no_target() { result "FAILED $1/target-starts: see $logs/target-*.err"; }
+
+run_basics() {
+    local port port_b
+    port=$(free_port)
+    port_b=$(free_port)
+    target a "$nqn_base:a" "$port" --device memory:256MiB --device "file:$state/a.img?size=256MiB" \
+        --block 512 --cores "$(cores)" --allow-host "$hostnqn" || { no_target basics; return; }
+    target b "$nqn_base:b" "$port_b" --device memory:384MiB \
+        --block 4096 --cores "$(cores)" --allow-any-host || { no_target basics; return; }
+    boot basics "PORT=$port" "NQN_A=$nqn_base:a" "PORT_B=$port_b" "NQN_B=$nqn_base:b"
+    survived basics a b
+}
+
+run_restart() {
+    local port
+    port=$(free_port)
+    target file "$nqn_base:file" "$port" --device "file:$state/file.img?size=128MiB" \
+        --cores "$(cores)" --allow-host "$hostnqn" || { no_target restart; return; }
+    boot restart "PORT=$port" "NQN=$nqn_base:file"
+    survived restart file
+}
+
+run_disturb() {
+    local port
+    port=$(free_port)
+    target memory "$nqn_base:memory" "$port" --device memory:128MiB \
+        --cores "$(cores)" --allow-any-host || { no_target disturb; return; }
+    boot disturb "PORT=$port" "NQN=$nqn_base:memory"
+    survived disturb memory
+}
+
+run_capture() {
+    local port recorded
+    port=$(free_port)
+    recorded=$(free_port)
+    advertised=$recorded target captured "$nqn_base:captured" "$port" --device memory:64MiB \
+        --allow-host "$hostnqn" || { no_target capture; return; }
+    python3 "$here/capture.py" "127.0.0.1:$recorded" "127.0.0.1:$port" "$CAPTURE_DIR" > "$state/proxy.out" &
+    proxy_pid=$!
+    for _ in $(seq 100); do grep -q ready "$state/proxy.out" && break; sleep 0.1; done
+    boot capture "PORT=$recorded" "NQN=$nqn_base:captured"
+    survived capture captured
+}
+
+if [[ -n ${CAPTURE_DIR:-} ]]; then
+    scenarios=(capture)
+elif (($#)); then
+    scenarios=("$@")
+else
+    scenarios=(basics restart disturb)
+fi
+
+for scenario in "${scenarios[@]}"; do
+    declare -F "run_$scenario" >/dev/null || { echo "no such scenario: $scenario" >&2; exit 2; }
+    "run_$scenario"
+done
+
+passed=$(grep -c '^ok ' "$results")
+failed=$(grep -c '^FAILED ' "$results")
+echo "$passed passed, $failed failed"
+((failed == 0 && passed > 0)) || exit 1
