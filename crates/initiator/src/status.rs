@@ -1,7 +1,7 @@
 //! From an NVMe status to what the block contract calls it. The target has the reverse; a kind that
 //! goes out as a status there comes back as the same kind here.
 
-use ashlar_block::ErrorKind;
+use ashlar_block::{ErrorKind, Operation};
 use ashlar_nvme::Status;
 
 /// What to do about a failed command.
@@ -14,12 +14,17 @@ pub(crate) enum Verdict {
 }
 
 /// Judges a status of an I/O command.
-pub(crate) fn judge(status: Status) -> Verdict {
+///
+/// An internal path error says that something behind the controller was lost, with the outcome
+/// unknown. Only a read may then simply be tried again: a flush that failed there must not succeed
+/// at the second try, nor a write land once more behind a newer one.
+pub(crate) fn judge(op: Operation, status: Status) -> Verdict {
     let kind = kind(status);
+    let unknown = status.is(Status::INTERNAL_PATH_ERROR);
     let passing = status.is(Status::COMMAND_INTERRUPTED)
         || status.is(Status::TRANSIENT_TRANSPORT_ERROR)
         || status.is(Status::NAMESPACE_NOT_READY)
-        || status.is_path_related();
+        || (status.is_path_related() && (!unknown || op == Operation::Read));
     if passing && !status.dnr() { Verdict::Retry(kind) } else { Verdict::Fail(kind) }
 }
 
@@ -72,11 +77,15 @@ mod tests {
 
     #[test]
     fn only_what_may_pass_is_retried() {
-        let retry = |status| matches!(judge(status), Verdict::Retry(_));
+        let flush = |status| judge(Operation::Flush, status);
+        let retry = |status| matches!(flush(status), Verdict::Retry(_));
         assert!(retry(Status::ANA_TRANSITION) && retry(Status::TRANSIENT_TRANSPORT_ERROR));
         assert!(!retry(Status::ANA_TRANSITION.with_dnr()));
         assert!(!retry(Status::LBA_OUT_OF_RANGE) && !retry(Status::INTERNAL_ERROR));
-        assert_eq!(judge(Status::WRITE_FAULT.with_dnr()), Verdict::Fail(ErrorKind::Media));
+        assert_eq!(flush(Status::WRITE_FAULT.with_dnr()), Verdict::Fail(ErrorKind::Media));
+        assert_eq!(flush(Status::INTERNAL_PATH_ERROR), Verdict::Fail(ErrorKind::Disconnected));
+        let read = judge(Operation::Read, Status::INTERNAL_PATH_ERROR);
+        assert_eq!(read, Verdict::Retry(ErrorKind::Disconnected));
         assert_eq!(kind(Status::new(7, 0xff)), ErrorKind::Internal);
         assert_eq!(connect_kind(Status::CONNECT_INVALID_HOST.with_dnr()), ErrorKind::Denied);
     }

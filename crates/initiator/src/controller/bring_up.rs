@@ -46,6 +46,26 @@ impl Step {
     pub(super) fn is_shutdown(self) -> bool {
         self >= Self::AskShutdown
     }
+
+    /// What is being done, for people.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::OpenAdmin => "connecting",
+            Self::ConnectAdmin => "connecting the admin queue",
+            Self::ReadCapabilities | Self::ReadVersion | Self::ReadConfiguration => {
+                "reading the controller's properties"
+            }
+            Self::Enable | Self::AwaitReady => "enabling the controller",
+            Self::IdentifyController => "identifying the controller",
+            Self::FindNamespace | Self::IdentifyNamespace | Self::Descriptors => {
+                "identifying the namespace"
+            }
+            Self::NumberOfQueues | Self::EventConfiguration => "setting features",
+            Self::OpenQueues => "connecting I/O queues",
+            Self::Ready => "in operation",
+            Self::AskShutdown | Self::AwaitShutdown => "shutting down",
+        }
+    }
 }
 
 impl Association {

@@ -124,6 +124,11 @@ impl Association {
         self.step == Step::Ready && self.failure.is_none()
     }
 
+    /// What the association is doing, or was doing when it failed, for people.
+    pub fn stage(&self) -> &'static str {
+        self.step.name()
+    }
+
     /// Why the association has ended, once it has.
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()

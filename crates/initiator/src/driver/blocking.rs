@@ -240,7 +240,7 @@ impl Short {
             Failure::Unusable(_) => ErrorKind::Unsupported,
             _ => ErrorKind::NotSent,
         };
-        self.error(kind, &failure.to_string())
+        self.error(kind, &format!("{failure} (while {})", self.association.stage()))
     }
 
     /// An admin command with `bytes` of data from the controller.

@@ -374,7 +374,7 @@ impl Session {
 
     fn refused(&mut self, now: Moment, key: usize, refusal: ashlar_nvme::Status) {
         let pending = &mut self.requests[key];
-        let kind = match status::judge(refusal) {
+        let kind = match status::judge(pending.request.op, refusal) {
             Verdict::Retry(_) if pending.retries < MOST_RETRIES && self.dead.is_none() => {
                 pending.retries += 1;
                 return self.delayed.push((now + RETRY_DELAY, key));
