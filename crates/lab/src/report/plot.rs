@@ -12,7 +12,7 @@ const WIDTH: f64 = 360.0;
 const HEIGHT: f64 = 220.0;
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 12.0;
-const TOP: f64 = 26.0;
+const TOP: f64 = 30.0;
 const BOTTOM: f64 = 30.0;
 /// More than these are left to the tables.
 const MOST_PLOTS: usize = 48;
@@ -145,7 +145,7 @@ fn panel(
             label(at)
         )?;
     }
-    let (tx, ty) = (left - 6.0, TOP - 8.0);
+    let (tx, ty) = (left - 6.0, TOP - 12.0);
     writeln!(
         svg,
         r#"<text x="{tx:.1}" y="{ty:.1}" text-anchor="end">{unit}</text>"#

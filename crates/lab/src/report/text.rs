@@ -25,6 +25,9 @@ impl RunResult {
             let how = if check.passed { "holds " } else { "FAILED" };
             writeln!(out, "{how} {}: {}", check.name, check.text)?;
         }
+        for finding in &self.findings {
+            writeln!(out, "{}: {}", finding.name, finding.text)?;
+        }
         for problem in &self.problems {
             writeln!(out, "problem: {problem}")?;
         }

@@ -166,6 +166,7 @@ pub fn run_plan(
         ceiling,
         configurations: run.configurations(&setups),
         checks: verification_checks(&setups),
+        findings: Vec::new(),
         flags: Vec::new(),
         partial: !run.problems.is_empty(),
         problems: run.problems,
