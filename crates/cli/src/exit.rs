@@ -21,15 +21,24 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn check(message: impl Display) -> Self {
-        Self { code: CHECK, message: message.to_string() }
+        Self {
+            code: CHECK,
+            message: message.to_string(),
+        }
     }
 
     pub(crate) fn usage(message: impl Display) -> Self {
-        Self { code: USAGE, message: message.to_string() }
+        Self {
+            code: USAGE,
+            message: message.to_string(),
+        }
     }
 
     pub(crate) fn environment(message: impl Display) -> Self {
-        Self { code: ENVIRONMENT, message: message.to_string() }
+        Self {
+            code: ENVIRONMENT,
+            message: message.to_string(),
+        }
     }
 
     /// Prints the message and gives the code.

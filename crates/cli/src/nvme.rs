@@ -15,29 +15,46 @@ pub(crate) fn run(command: &NvmeCommand) -> Result<(), Failure> {
         NvmeCommand::Discover { address, options } => {
             let entries = discover(address, &host(options)).map_err(Failure::environment)?;
             let entries: Vec<Value> = entries.iter().map(entry).collect();
-            show(&json!({ "address": address, "subsystems": entries }), options)
+            show(
+                &json!({ "address": address, "subsystems": entries }),
+                options,
+            )
         }
-        NvmeCommand::Identify { address, nqn, options } => {
+        NvmeCommand::Identify {
+            address,
+            nqn,
+            options,
+        } => {
             let nqns = match nqn {
                 Some(nqn) => vec![nqn.clone()],
                 None => listed(address, options)?,
             };
-            let found: Result<Vec<Value>, Failure> =
-                nqns.iter().map(|nqn| subsystem(address, nqn, options)).collect();
-            show(&json!({ "address": address, "subsystems": found? }), options)
+            let found: Result<Vec<Value>, Failure> = nqns
+                .iter()
+                .map(|nqn| subsystem(address, nqn, options))
+                .collect();
+            show(
+                &json!({ "address": address, "subsystems": found? }),
+                options,
+            )
         }
     }
 }
 
 fn host(options: &NvmeOptions) -> Host {
-    options.hostnqn.as_deref().map_or_else(local_host, Host::named)
+    options
+        .hostnqn
+        .as_deref()
+        .map_or_else(local_host, Host::named)
 }
 
 fn listed(address: &str, options: &NvmeOptions) -> Result<Vec<String>, Failure> {
     let entries = discover(address, &host(options)).map_err(Failure::environment)?;
     if entries.is_empty() {
         let nqn = host(options).nqn;
-        return Err(Failure::environment(format!("{address}: nothing is offered to {nqn}")));
+        return Err(Failure::environment(format!(
+            "{address}: nothing is offered to {nqn}"
+        )));
     }
     Ok(entries.iter().map(DiscoveryEntry::subnqn).collect())
 }

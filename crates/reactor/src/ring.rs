@@ -345,7 +345,9 @@ impl Drop for Ring {
 
 fn is_transient(error: &io::Error) -> bool {
     let passing = [libc::EINTR, libc::EBUSY, libc::EAGAIN];
-    error.raw_os_error().is_some_and(|errno| passing.contains(&errno))
+    error
+        .raw_os_error()
+        .is_some_and(|errno| passing.contains(&errno))
 }
 
 fn sent_whole(outcome: io::Result<usize>, len: usize) -> io::Result<()> {

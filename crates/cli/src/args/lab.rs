@@ -47,7 +47,12 @@ pub(crate) struct SweepArguments {
     pub(crate) read_pct: u8,
 
     /// Sizes of an access: 4k, 8k, 64k, 1m, …
-    #[arg(long, value_delimiter = ',', default_value = "4k", value_name = "SIZE,…")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "4k",
+        value_name = "SIZE,…"
+    )]
     pub(crate) block: Vec<String>,
 
     /// Numbers of load threads

@@ -25,9 +25,7 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
     match command {
         LabCommand::Sweep(arguments) => sweep(arguments),
         LabCommand::Run(arguments) => scenario(arguments),
-        LabCommand::Compare { first, second } => {
-            print(&format!("{}\n", compare(first, second)?))
-        }
+        LabCommand::Compare { first, second } => print(&format!("{}\n", compare(first, second)?)),
         LabCommand::Report { dir } => {
             render_report(dir)?;
             print(&format!("{}\n", dir.join("report.html").display()))
@@ -52,20 +50,34 @@ fn scenario(arguments: &RunArguments) -> Result<(), Failure> {
     };
     let stacks = LocalStacks::new();
     let services = LocalServices::new(&stacks);
-    let outcome =
-        run_scenario(&arguments.scenario, &options, &stacks, &services, &Progress::auto())?;
+    let outcome = run_scenario(
+        &arguments.scenario,
+        &options,
+        &stacks,
+        &services,
+        &Progress::auto(),
+    )?;
     finish(&outcome, &arguments.out)
 }
 
 /// Writes the run's files, prints its tables, and fails if a check failed.
 fn finish(outcome: &RunOutcome, dir: &Path) -> Result<(), Failure> {
     outcome.write(dir)?;
-    print(&format!("{}\n{}\n", outcome.summary(), report_path(dir).display()))?;
-    let problems = || outcome.problems().join("; ");
+    print(&format!(
+        "{}\n{}\n",
+        outcome.result.text(),
+        report_path(dir).display()
+    ))?;
     match outcome.exit_code() {
         0 => Ok(()),
-        1 => Err(Failure::check(problems())),
-        _ => Err(Failure::environment(problems())),
+        1 => {
+            let failed = outcome.result.checks.iter().filter(|check| !check.passed);
+            let texts: Vec<String> = failed
+                .map(|check| format!("{}: {}", check.name, check.text))
+                .collect();
+            Err(Failure::check(texts.join("; ")))
+        }
+        _ => Err(Failure::environment(outcome.result.problems.join("; "))),
     }
 }
 
@@ -89,7 +101,8 @@ fn plan(arguments: &SweepArguments) -> Result<SweepPlan, Failure> {
             plan
         }
     };
-    plan.configurations.extend(arguments.on.iter().map(|on| configuration(on)));
+    plan.configurations
+        .extend(arguments.on.iter().map(|on| configuration(on)));
     if let Some(size) = &arguments.size {
         plan.size = Some(parse_size(size)?);
     }
@@ -108,12 +121,16 @@ fn seconds(seconds: f64) -> Result<Duration, Failure> {
 /// `NAME=DEVICE`, where a name has nothing that a device specification begins with.
 fn configuration(text: &str) -> Configuration {
     let is_name = |name: &str| {
-        !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "-_ ".contains(c))
+        !name.is_empty()
+            && name
+                .chars()
+                .all(|c| c.is_alphanumeric() || "-_ ".contains(c))
     };
     match text.split_once('=') {
-        Some((name, spec)) if is_name(name) => {
-            Configuration { name: name.into(), ..Configuration::on(spec) }
-        }
+        Some((name, spec)) if is_name(name) => Configuration {
+            name: name.into(),
+            ..Configuration::on(spec)
+        },
         _ => Configuration::on(text),
     }
 }
@@ -123,7 +140,11 @@ fn matrices(arguments: &SweepArguments) -> Result<Vec<Matrix>, Failure> {
         u32::try_from(parse_size(text)?)
             .map_err(|_| Failure::usage(format!("--block {text}: too large")))
     };
-    let blocks: Vec<u32> = arguments.block.iter().map(block).collect::<Result<_, _>>()?;
+    let blocks: Vec<u32> = arguments
+        .block
+        .iter()
+        .map(block)
+        .collect::<Result<_, _>>()?;
     let matrix = |pattern: &String| -> Result<Matrix, LabError> {
         Ok(Matrix {
             role: String::new(),
@@ -134,5 +155,9 @@ fn matrices(arguments: &SweepArguments) -> Result<Vec<Matrix>, Failure> {
             depths: arguments.depth.clone(),
         })
     };
-    Ok(arguments.pattern.iter().map(matrix).collect::<Result<_, _>>()?)
+    Ok(arguments
+        .pattern
+        .iter()
+        .map(matrix)
+        .collect::<Result<_, _>>()?)
 }

@@ -21,7 +21,8 @@ pub(super) fn find_data(opener: &dyn Opener) -> Result<Option<String>, LabError>
     let mut done = Vec::new();
     let give_up = handle.now() + PATIENCE;
     for place in 0..=PLACES.min(last) {
-        let block = (u128::from(last) * u128::from(place) / u128::from(PLACES.min(last).max(1))) as u64;
+        let block =
+            (u128::from(last) * u128::from(place) / u128::from(PLACES.min(last).max(1))) as u64;
         let bytes = geometry.block_size.bytes() as usize;
         let buffer = handle.buffers().get(bytes);
         let buffer = buffer.ok_or_else(|| LabError::environment("out of buffers"))?;

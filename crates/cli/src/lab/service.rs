@@ -39,7 +39,10 @@ impl Services for LocalServices<'_> {
         let server =
             Server::start(config).map_err(|error| LabError::environment(error.to_string()))?;
         let url = format!("nvme-tcp://{}/{NQN}?ns=1", server.address());
-        Ok(Box::new(Running { url, server: Some(server) }))
+        Ok(Box::new(Running {
+            url,
+            server: Some(server),
+        }))
     }
 }
 
@@ -56,7 +59,9 @@ impl Service for Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let Some(server) = self.server.take() else { return };
+        let Some(server) = self.server.take() else {
+            return;
+        };
         server.stopper()();
         if let Err(error) = server.wait() {
             eprintln!("ashlar: the lab's server: {error}");

@@ -42,11 +42,15 @@ impl Stacks for LocalStacks {
     fn prepare(&self, spec: &str, options: &PrepareOptions) -> Result<Prepared, LabError> {
         let mut parsed: Spec = spec.parse().map_err(lab_error)?;
         let mut holds = held_by_files(&parsed)?;
+        let fresh = is_new(&parsed);
         adapt(&mut parsed, options);
         // Nothing may be opened, and so created or extended, that would be refused.
         let refused = options.writes && holds.is_some() && !options.destroy_data;
         let opener = if refused && !parsed.paths().is_empty() {
-            let read_only = PrepareOptions { writes: false, ..*options };
+            let read_only = PrepareOptions {
+                writes: false,
+                ..*options
+            };
             adapt(&mut parsed, &read_only);
             stack::open(&parsed, BlockSize::B4096)
         } else {
@@ -60,6 +64,7 @@ impl Stacks for LocalStacks {
             geometry: opener.geometry(),
             description: opener.describe().to_string(),
             holds,
+            fresh,
             file_system: parsed.paths().first().and_then(|path| file_system(path)),
         };
         self.keep(spec, opener);
@@ -68,7 +73,10 @@ impl Stacks for LocalStacks {
 
     fn open(&self, spec: &str, options: &OpenOptions) -> Result<Box<dyn Worker>, LabError> {
         let opener = self.opener(spec)?;
-        Ok(Box::new(ReactorWorker::open(opener.as_ref(), options.buffer_bytes)?))
+        Ok(Box::new(ReactorWorker::open(
+            opener.as_ref(),
+            options.buffer_bytes,
+        )?))
     }
 }
 
@@ -83,9 +91,21 @@ fn adapt(spec: &mut Spec, options: &PrepareOptions) {
         let missing = std::fs::metadata(&file.path).map_or(true, |found| found.len() == 0);
         if file.size.is_none() && missing {
             // Whole MiB, so that a stripe of them has at least the size.
-            file.size = options.size.map(|bytes| bytes.div_ceil(files).next_multiple_of(1 << 20));
+            file.size = options
+                .size
+                .map(|bytes| bytes.div_ceil(files).next_multiple_of(1 << 20));
         }
     });
+}
+
+/// Whether opening will make it: files that are missing or empty, memory.
+fn is_new(spec: &Spec) -> bool {
+    let empty = |path: &&Path| std::fs::metadata(path).map_or(true, |found| found.len() == 0);
+    let paths = spec.paths();
+    match spec {
+        Spec::Remote(_) | Spec::Null(..) => false,
+        _ => paths.iter().all(empty) && paths.iter().all(|path| !path.starts_with("/dev")),
+    }
 }
 
 fn held_by_files(spec: &Spec) -> Result<Option<String>, LabError> {
@@ -112,6 +132,11 @@ fn file_system(path: &Path) -> Option<String> {
         let mut words = line.split(' ').skip(1);
         Some((words.next()?.to_owned(), words.next()?.to_owned()))
     };
-    let above = mounts.lines().filter_map(mount).filter(|(point, _)| path.starts_with(point));
-    above.max_by_key(|(point, _)| point.len()).map(|(_, kind)| kind)
+    let above = mounts
+        .lines()
+        .filter_map(mount)
+        .filter(|(point, _)| path.starts_with(point));
+    above
+        .max_by_key(|(point, _)| point.len())
+        .map(|(_, kind)| kind)
 }

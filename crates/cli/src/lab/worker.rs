@@ -17,10 +17,18 @@ impl ReactorWorker {
     /// Opens `opener` on a reactor of the calling thread with room for `buffer_bytes`.
     pub(super) fn open(opener: &dyn Opener, buffer_bytes: usize) -> Result<Self, LabError> {
         let pool_bytes = buffer_bytes.saturating_mul(2).saturating_add(SPARE_BYTES);
-        let options = Options { pool_bytes, ..Options::default() };
+        let options = Options {
+            pool_bytes,
+            ..Options::default()
+        };
         let reactor = Reactor::new(&options).map_err(|e| LabError::environment(e.to_string()))?;
-        let device = opener.open(reactor.handle()).map_err(|error| LabError::environment(error.to_string()))?;
-        Ok(Self { device: Checked::new(device), reactor })
+        let device = opener
+            .open(reactor.handle())
+            .map_err(|error| LabError::environment(error.to_string()))?;
+        Ok(Self {
+            device: Checked::new(device),
+            reactor,
+        })
     }
 }
 
@@ -38,6 +46,8 @@ impl Worker for ReactorWorker {
     }
 
     fn turn(&mut self, deadline: Option<Moment>) -> Result<(), LabError> {
-        self.reactor.turn(deadline).map_err(|error| LabError::environment(format!("io_uring: {error}")))
+        self.reactor
+            .turn(deadline)
+            .map_err(|error| LabError::environment(format!("io_uring: {error}")))
     }
 }
