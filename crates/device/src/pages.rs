@@ -26,7 +26,7 @@ const HUGE_PAGE: usize = 2 << 20;
 #[derive(Default)]
 struct Lock(RwLock<()>);
 
-/// Zeroed memory that takes up space only where it was written.
+/// Zeroed memory, all of it there from the start.
 pub(crate) struct Pages {
     base: NonNull<u8>,
     bytes: usize,
@@ -72,6 +72,16 @@ impl Pages {
             // For speed only: without huge pages every random access misses the TLB.
             // SAFETY: the range is the mapping just made; this advice does not change its content.
             let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
+        }
+        // A first touch costs a page fault, and in a virtual machine often a second one outside:
+        // milliseconds, which would be taken for the network's or the target's. A kernel older than
+        // 5.14 does not know the advice; then it is so.
+        // SAFETY: as above; what is there (zeroes) stays.
+        let populated = unsafe { madvise(base, bytes, Advice::LinuxPopulateWrite) };
+        if populated == Err(rustix::io::Errno::NOMEM) {
+            // SAFETY: the mapping just made, of which nobody else knows.
+            let _ = unsafe { munmap(base, bytes) };
+            return Err(io::Error::from(io::ErrorKind::OutOfMemory));
         }
         let Some(base) = NonNull::new(base.cast()) else {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));

@@ -103,7 +103,10 @@ impl Core {
 
     /// Takes a connection off this core, its Connect undecided.
     pub fn hand_off(&mut self, id: ConnectionId) -> Option<Handoff> {
-        self.connections.try_remove(id as usize).map(Handoff)
+        let mut connection = self.connections.try_remove(id as usize)?;
+        connection.noted = false;
+        self.forget_actions(id);
+        Some(Handoff(connection))
     }
 
     /// Takes a connection over and decides its Connect.
@@ -281,6 +284,15 @@ impl Core {
         }
         self.starving.retain(|&other| other != id);
         self.waiting.retain(|&other| other != id);
+        self.forget_actions(id);
+    }
+
+    /// Numbers are used again: what was asked for one connection must not befall the next.
+    fn forget_actions(&mut self, id: ConnectionId) {
+        self.actions.retain(|action| match *action {
+            Action::Attend(other) | Action::Place(other, _) | Action::Close(other) => other != id,
+            Action::Notify(_) => true,
+        });
     }
 
     /// Polls the devices, answers what is done, feeds what waits, and looks at the clock.
