@@ -114,7 +114,10 @@ mod tests {
     fn a_host_keeps_its_identifier() {
         let nqn = "nqn.2014-08.org.nvmexpress:uuid:00112233-4455-6677-8899-aabbccddeeff";
         assert_eq!(Host::named(nqn).id[..4], [0x00, 0x11, 0x22, 0x33]);
-        let (a, b) = (Host::named("nqn.2026-01.x:a"), Host::named("nqn.2026-01.x:b"));
+        let (a, b) = (
+            Host::named("nqn.2026-01.x:a"),
+            Host::named("nqn.2026-01.x:b"),
+        );
         assert_eq!(a, Host::named("nqn.2026-01.x:a"));
         assert_ne!(a.id, b.id);
     }

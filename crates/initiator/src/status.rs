@@ -25,7 +25,11 @@ pub(crate) fn judge(op: Operation, status: Status) -> Verdict {
         || status.is(Status::TRANSIENT_TRANSPORT_ERROR)
         || status.is(Status::NAMESPACE_NOT_READY)
         || (status.is_path_related() && (!unknown || op == Operation::Read));
-    if passing && !status.dnr() { Verdict::Retry(kind) } else { Verdict::Fail(kind) }
+    if passing && !status.dnr() {
+        Verdict::Retry(kind)
+    } else {
+        Verdict::Fail(kind)
+    }
 }
 
 /// The kind of error that a status stands for.
@@ -82,11 +86,20 @@ mod tests {
         assert!(retry(Status::ANA_TRANSITION) && retry(Status::TRANSIENT_TRANSPORT_ERROR));
         assert!(!retry(Status::ANA_TRANSITION.with_dnr()));
         assert!(!retry(Status::LBA_OUT_OF_RANGE) && !retry(Status::INTERNAL_ERROR));
-        assert_eq!(flush(Status::WRITE_FAULT.with_dnr()), Verdict::Fail(ErrorKind::Media));
-        assert_eq!(flush(Status::INTERNAL_PATH_ERROR), Verdict::Fail(ErrorKind::Disconnected));
+        assert_eq!(
+            flush(Status::WRITE_FAULT.with_dnr()),
+            Verdict::Fail(ErrorKind::Media)
+        );
+        assert_eq!(
+            flush(Status::INTERNAL_PATH_ERROR),
+            Verdict::Fail(ErrorKind::Disconnected)
+        );
         let read = judge(Operation::Read, Status::INTERNAL_PATH_ERROR);
         assert_eq!(read, Verdict::Retry(ErrorKind::Disconnected));
         assert_eq!(kind(Status::new(7, 0xff)), ErrorKind::Internal);
-        assert_eq!(connect_kind(Status::CONNECT_INVALID_HOST.with_dnr()), ErrorKind::Denied);
+        assert_eq!(
+            connect_kind(Status::CONNECT_INVALID_HOST.with_dnr()),
+            ErrorKind::Denied
+        );
     }
 }

@@ -142,7 +142,9 @@ fn set(config: &mut Config, name: &str, value: &str) -> Result<(), UrlError> {
 fn number(name: &str, value: &str, least: u32, most: u32) -> Result<u32, UrlError> {
     match value.parse() {
         Ok(number) if (least..=most).contains(&number) => Ok(number),
-        _ => wrong(format!("{name}={value}: not a number from {least} to {most}")),
+        _ => wrong(format!(
+            "{name}={value}: not a number from {least} to {most}"
+        )),
     }
 }
 
@@ -186,11 +188,21 @@ fn duration(name: &str, value: &str) -> Result<Duration, UrlError> {
         "ms" => 1,
         "s" => 1000,
         "m" => 60_000,
-        _ => return wrong(format!("{name}={value}: not a duration such as 500ms, 15s or 2m")),
+        _ => {
+            return wrong(format!(
+                "{name}={value}: not a duration such as 500ms, 15s or 2m"
+            ));
+        }
     };
-    match count.parse::<u64>().ok().and_then(|n| n.checked_mul(milliseconds)) {
+    match count
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(milliseconds))
+    {
         Some(total) => Ok(Duration::from_millis(total)),
-        None => wrong(format!("{name}={value}: not a duration such as 500ms, 15s or 2m")),
+        None => wrong(format!(
+            "{name}={value}: not a duration such as 500ms, 15s or 2m"
+        )),
     }
 }
 
@@ -214,7 +226,10 @@ mod tests {
         assert_eq!(config.keep_alive, Duration::from_secs(5));
         assert_eq!(config.timeout, Duration::from_millis(1500));
         assert_eq!(config.loss, Duration::from_secs(120));
-        assert_eq!((config.replay, &*config.host.nqn), (Replay::Reads, "nqn.2026-01.test:h"));
+        assert_eq!(
+            (config.replay, &*config.host.nqn),
+            (Replay::Reads, "nqn.2026-01.test:h")
+        );
     }
 
     #[test]

@@ -18,7 +18,10 @@ fn discovery_lists_it_and_identify_describes_it() {
     let Some(peer) = peer() else { return };
     let config = exercise::config(&peer);
     let entries = discover(&config.address, &local_host()).expect("discovery");
-    assert!(entries.iter().any(|entry| entry.subnqn() == config.nqn), "{entries:?}");
+    assert!(
+        entries.iter().any(|entry| entry.subnqn() == config.nqn),
+        "{entries:?}"
+    );
     let found = identify(&config.address, &config.nqn, &local_host()).expect("identify");
     assert!(!found.namespaces.is_empty());
     assert_eq!(found.controller.subnqn(), config.nqn);
@@ -28,8 +31,18 @@ fn discovery_lists_it_and_identify_describes_it() {
 #[test]
 fn every_operation_works_with_and_without_digests() {
     let Some(peer) = peer() else { return };
-    for options in ["", "?hdgst=on&ddgst=on", "?queues=3&depth=16", "?hdgst=on&depth=1", "?ddgst=on"]
-    {
+    for options in [
+        "",
+        "?hdgst=on&ddgst=on",
+        "?queues=3&depth=16",
+        "?hdgst=on&depth=1",
+        "?ddgst=on",
+    ] {
+        let options = if peer.contains('?') {
+            options.replace('?', "&")
+        } else {
+            options.into()
+        };
         exercise::exercise(&format!("{peer}{options}"));
     }
 }

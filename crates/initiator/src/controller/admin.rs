@@ -99,7 +99,10 @@ impl Association {
             let (what, after) = ("Keep Alive", timer.timeout);
             return self.fail(Failure::Timeout { what, after });
         }
-        if self.submit_admin(now, KEEP_ALIVE, Command::keep_alive(), Data::None).is_ok() {
+        if self
+            .submit_admin(now, KEEP_ALIVE, Command::keep_alive(), Data::None)
+            .is_ok()
+        {
             timer.outstanding = true;
             timer.next = now + timer.timeout;
         } else {

@@ -91,7 +91,10 @@ impl Association {
             Step::Descriptors => identify(self.nsid, cns::NAMESPACE_DESCRIPTORS),
             Step::NumberOfQueues => {
                 let wanted = NumberOfQueues::pairs(u32::from(self.config.queues.max(1)));
-                (Command::set_features(0, fid::NUMBER_OF_QUEUES, wanted.dword()), 0)
+                (
+                    Command::set_features(0, fid::NUMBER_OF_QUEUES, wanted.dword()),
+                    0,
+                )
             }
             Step::EventConfiguration => (self.event_configuration(), 0),
             Step::AskShutdown => (set_cc(self.cc.with_normal_shutdown()), 0),
@@ -104,7 +107,10 @@ impl Association {
                 Err(failure) => return self.fail(failure),
             }
         };
-        if self.submit_admin(now, admin::BRING_UP, command, data).is_ok() {
+        if self
+            .submit_admin(now, admin::BRING_UP, command, data)
+            .is_ok()
+        {
             self.waiting = true;
         }
     }
@@ -247,7 +253,9 @@ impl Association {
         check("reading the status", completion)?;
         let csts = Csts(completion.dw0.get());
         if csts.fatal() {
-            return Err(Failure::Network("the controller reports a fatal error (CFS)".into()));
+            return Err(Failure::Network(
+                "the controller reports a fatal error (CFS)".into(),
+            ));
         }
         if !csts.ready() {
             self.pause = Some(now + LOOK_AGAIN);
@@ -307,7 +315,10 @@ impl Association {
             Step::OpenAdmin | Step::OpenQueues => ("a connection attempt", self.config.timeout),
             Step::AwaitReady => {
                 let units = u32::from(self.cap.ready_timeout()).max(2);
-                ("enabling the controller", units * Duration::from_millis(500))
+                (
+                    "enabling the controller",
+                    units * Duration::from_millis(500),
+                )
             }
             _ => {
                 self.step_deadline = None;

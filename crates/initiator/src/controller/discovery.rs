@@ -32,7 +32,9 @@ pub fn read_log<E>(
         let before = header(&mut get)?;
         let count = before.numrec.get();
         if count > MOST_ENTRIES {
-            return Err(LogError::Malformed("the discovery log claims too many entries"));
+            return Err(LogError::Malformed(
+                "the discovery log claims too many entries",
+            ));
         }
         let bytes = count * DiscoveryEntry::BYTES as u64;
         let mut page = Vec::new();
@@ -61,7 +63,9 @@ fn header<E>(
     let header = DiscoveryHeader::parse(&bytes).copied();
     let header = header.ok_or(LogError::Malformed("the discovery log has no header"))?;
     if header.recfmt.get() != 0 {
-        return Err(LogError::Malformed("the discovery log has an unknown record format"));
+        return Err(LogError::Malformed(
+            "the discovery log has an unknown record format",
+        ));
     }
     Ok(header)
 }
@@ -73,7 +77,9 @@ mod tests {
     use ashlar_nvme::log::SubsystemType;
 
     fn page(generation: u64, entries: u16) -> Vec<u8> {
-        let mut page = DiscoveryHeader::new(generation, u64::from(entries)).as_wire().to_vec();
+        let mut page = DiscoveryHeader::new(generation, u64::from(entries))
+            .as_wire()
+            .to_vec();
         for port in 0..entries {
             let (kind, family) = (SubsystemType::Nvm, AddressFamily::Ipv4);
             let entry = DiscoveryEntry::tcp(kind, family, "127.0.0.1", port, "nqn.2026-01.x:s");
@@ -107,8 +113,11 @@ mod tests {
             assert!(bytes <= CHUNK);
             Ok::<_, ()>(window(&whole, offset, bytes))
         });
-        let ports: Vec<String> =
-            entries.expect("read").iter().map(DiscoveryEntry::trsvcid).collect();
+        let ports: Vec<String> = entries
+            .expect("read")
+            .iter()
+            .map(DiscoveryEntry::trsvcid)
+            .collect();
         assert_eq!((ports.len(), &*ports[149]), (150, "149"));
     }
 

@@ -89,7 +89,11 @@ pub(super) fn controller(
         )));
     }
     // In-capsule data somewhere else than right behind the command is not built.
-    let in_capsule = if raw.icdoff.get() == 0 { raw.in_capsule_bytes() } else { 0 };
+    let in_capsule = if raw.icdoff.get() == 0 {
+        raw.in_capsule_bytes()
+    } else {
+        0
+    };
     Ok(ControllerFacts {
         version,
         in_capsule: u32::try_from(in_capsule).unwrap_or(u32::MAX),
@@ -121,7 +125,10 @@ pub(super) fn namespace(
         return unusable(format!("has {} bytes of metadata a block", format.ms.get()));
     }
     let Some(block_size) = raw.block_bytes().and_then(BlockSize::from_bytes) else {
-        return unusable(format!("has blocks of 2^{} bytes, not 512 or 4096", format.lbads));
+        return unusable(format!(
+            "has blocks of 2^{} bytes, not 512 or 4096",
+            format.lbads
+        ));
     };
     let blocks = raw.nsze.get();
     if blocks > u64::MAX >> block_size.shift() {
@@ -209,7 +216,11 @@ mod tests {
         };
         let named = nsfeat::NAMESPACE_ATOMIC;
         assert_eq!(atomic(named, 3, 0, 0), 4);
-        assert_eq!(atomic(named, 4, 0, 0), 4, "five blocks: aligned writes of four");
+        assert_eq!(
+            atomic(named, 4, 0, 0),
+            4,
+            "five blocks: aligned writes of four"
+        );
         assert_eq!(atomic(named, 3, 255, 0), 4);
         assert_eq!(atomic(named, 3, 5, 0), 2, "a boundary every six blocks");
         assert_eq!(atomic(named, 3, 0, 1), 1);

@@ -197,10 +197,12 @@ impl Association {
 
     /// The next I/O command that has ended.
     pub fn finished(&mut self) -> Option<Finished> {
-        self.streams[1..].iter_mut().find_map(|stream| match stream {
-            Stream::Up(pair) => pair.finished(),
-            _ => None,
-        })
+        self.streams[1..]
+            .iter_mut()
+            .find_map(|stream| match stream {
+                Stream::Up(pair) => pair.finished(),
+                _ => None,
+            })
     }
 
     /// Submits an admin command of the owner's; its answer comes by [`called`](Self::called).
@@ -272,7 +274,11 @@ impl Association {
             _ => None,
         });
         let keep_alive = self.keep_alive.as_ref().map(|keep| keep.next());
-        pairs.chain(self.pause).chain(self.step_deadline).chain(keep_alive).min()
+        pairs
+            .chain(self.pause)
+            .chain(self.step_deadline)
+            .chain(keep_alive)
+            .min()
     }
 
     /// Takes every I/O command out of an association that is over.
@@ -295,7 +301,11 @@ impl Association {
         let facts = self.controller.as_deref();
         Settings {
             digests: self.config.digests,
-            depth: if stream == ADMIN { ADMIN_DEPTH } else { self.io_depth() },
+            depth: if stream == ADMIN {
+                ADMIN_DEPTH
+            } else {
+                self.io_depth()
+            },
             timeout: self.config.timeout,
             in_capsule: facts.map_or(0, |facts| facts.in_capsule),
             admin: stream == ADMIN,
@@ -306,7 +316,10 @@ impl Association {
     /// could not tell full from empty.
     fn io_depth(&self) -> u16 {
         let entries = self.cap.max_queue_entries().saturating_sub(1).max(1);
-        let most = self.controller.as_deref().and_then(|facts| facts.max_commands);
+        let most = self
+            .controller
+            .as_deref()
+            .and_then(|facts| facts.max_commands);
         let wanted = u32::from(self.config.depth).min(entries);
         wanted.min(u32::from(most.unwrap_or(u16::MAX)).max(1)) as u16
     }

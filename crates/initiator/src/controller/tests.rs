@@ -11,8 +11,11 @@ use crate::scripted::target::World;
 use crate::scripted::{buffer, pool};
 
 fn config() -> Config {
-    let mut config =
-        Config::new("10.0.0.1:4420", "nqn.2026-01.test:s", Host::named("nqn.2026-01.test:h"));
+    let mut config = Config::new(
+        "10.0.0.1:4420",
+        "nqn.2026-01.test:s",
+        Host::named("nqn.2026-01.test:h"),
+    );
     config.queues = 2;
     config.timeout = Duration::from_secs(30);
     config
@@ -75,14 +78,21 @@ fn commands_go_to_the_emptier_queue() {
             data: Data::ToHost(buffer(4096, 0)),
             timed: true,
         };
-        association.submit(world.now, queue, submission).expect("room");
+        association
+            .submit(world.now, queue, submission)
+            .expect("room");
         used.push(queue);
     }
     assert_eq!(used, [1, 2, 1, 2]);
     world.target.stalled = false;
     run(&mut world, &mut association, SHORT);
     let ended = std::iter::from_fn(|| association.finished());
-    assert_eq!(ended.filter(|f| matches!(f.outcome, Outcome::Answered(_))).count(), 4);
+    assert_eq!(
+        ended
+            .filter(|f| matches!(f.outcome, Outcome::Answered(_)))
+            .count(),
+        4
+    );
 }
 
 #[test]
@@ -103,13 +113,21 @@ fn an_admin_association_has_no_queues_and_takes_calls() {
     run(&mut world, &mut association, SHORT);
     assert!(association.is_ready());
     assert_eq!(world.target.connects, [0]);
-    let command = Command::identify(0, ashlar_nvme::command::Identify {
-        cns: ashlar_nvme::identify::cns::ACTIVE_NAMESPACES,
-        ..Default::default()
-    });
-    association.call(world.now, command, Data::ToHost(buffer(4096, 9))).expect("room");
+    let command = Command::identify(
+        0,
+        ashlar_nvme::command::Identify {
+            cns: ashlar_nvme::identify::cns::ACTIVE_NAMESPACES,
+            ..Default::default()
+        },
+    );
+    association
+        .call(world.now, command, Data::ToHost(buffer(4096, 9)))
+        .expect("room");
     run(&mut world, &mut association, SHORT);
-    let page = association.called().and_then(|called| called.buffer).expect("answered");
+    let page = association
+        .called()
+        .and_then(|called| called.buffer)
+        .expect("answered");
     assert_eq!(page[..8], [3, 0, 0, 0, 4, 0, 0, 0]);
 }
 
@@ -129,7 +147,10 @@ fn refusals_are_named() {
     let busy = failure(|world| world.target.connect = Status::CONNECT_CONTROLLER_BUSY);
     assert!(busy.may_pass());
     let stuck = failure(|world| world.target.stuck = true);
-    assert!(stuck.to_string().contains("enabling the controller"), "{stuck}");
+    assert!(
+        stuck.to_string().contains("enabling the controller"),
+        "{stuck}"
+    );
     let down = failure(|world| world.target.down = true);
     assert!(down.to_string().contains("refused") && down.may_pass());
     let empty = failure(|world| world.target.storage.clear());
@@ -191,7 +212,10 @@ fn shutdown_is_orderly_and_bounded() {
     world.target.stuck = true;
     association.shutdown(world.now);
     run(&mut world, &mut association, Duration::from_secs(6));
-    assert!(association.is_over(), "a controller that never finishes is left");
+    assert!(
+        association.is_over(),
+        "a controller that never finishes is left"
+    );
 }
 
 #[test]

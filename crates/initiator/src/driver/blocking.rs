@@ -96,9 +96,10 @@ pub fn identify(address: &str, nqn: &str, host: &Host) -> Result<Identification,
         let namespace = IdentifyNamespace::parse(&page).ok_or_else(short)?.clone();
         // Optional before version 1.3: then the identifiers are those of Identify Namespace.
         let listed = admin.identify(nsid, cns::NAMESPACE_DESCRIPTORS);
-        let mut ids = listed.map_or_else(|_| NamespaceIdentity::default(), |page| {
-            NamespaceIdentity::parse(&page)
-        });
+        let mut ids = listed.map_or_else(
+            |_| NamespaceIdentity::default(),
+            |page| NamespaceIdentity::parse(&page),
+        );
         let some = |id: &[u8]| id.iter().any(|&byte| byte != 0);
         ids.nguid = ids.nguid.or(Some(namespace.nguid).filter(|id| some(id)));
         ids.eui64 = ids.eui64.or(Some(namespace.eui64).filter(|id| some(id)));
@@ -117,10 +118,7 @@ pub fn identify(address: &str, nqn: &str, host: &Host) -> Result<Identification,
 }
 
 /// Connects to the namespace, I/O queue included, and tells what it is.
-pub(super) fn find_namespace(
-    config: &Config,
-    peer: SocketAddr,
-) -> Result<NamespaceFacts, IoError> {
+pub(super) fn find_namespace(config: &Config, peer: SocketAddr) -> Result<NamespaceFacts, IoError> {
     let config = Config {
         queues: 1,
         ..config.clone()
@@ -142,9 +140,8 @@ struct Short {
 
 impl Short {
     fn admin(address: &str, nqn: &str, host: &Host) -> Result<Self, IoError> {
-        let invalid = |error: url::UrlError| {
-            IoError::new(ErrorKind::InvalidRequest, error.to_string())
-        };
+        let invalid =
+            |error: url::UrlError| IoError::new(ErrorKind::InvalidRequest, error.to_string());
         let address = url::address(address).map_err(invalid)?;
         let peer = resolve(&address)?;
         let config = Config {
@@ -162,9 +159,8 @@ impl Short {
             spin: Duration::ZERO,
             files: 8,
         };
-        let reactor = Reactor::new(&options).map_err(|error| {
-            IoError::with_source(ErrorKind::Internal, config.peer(), error)
-        })?;
+        let reactor = Reactor::new(&options)
+            .map_err(|error| IoError::with_source(ErrorKind::Internal, config.peer(), error))?;
         let handle = reactor.handle().clone();
         let config = Arc::new(config);
         let pool = handle.buffers();
@@ -240,7 +236,10 @@ impl Short {
             Failure::Unusable(_) => ErrorKind::Unsupported,
             _ => ErrorKind::NotSent,
         };
-        self.error(kind, &format!("{failure} (while {})", self.association.stage()))
+        self.error(
+            kind,
+            &format!("{failure} (while {})", self.association.stage()),
+        )
     }
 
     /// An admin command with `bytes` of data from the controller.
@@ -253,7 +252,11 @@ impl Short {
         let now = self.reactor.handle().now();
         let buffer = self.association.buffer(bytes);
         let buffer = buffer.map_err(|failure| self.failed(&failure))?;
-        if self.association.call(now, command, Data::ToHost(buffer)).is_err() {
+        if self
+            .association
+            .call(now, command, Data::ToHost(buffer))
+            .is_err()
+        {
             return Err(self.error(ErrorKind::Exhausted, what));
         }
         loop {
@@ -267,7 +270,9 @@ impl Short {
                     let failure = Failure::Command { what, status };
                     return Err(self.error(status::kind(status), &failure.to_string()));
                 }
-                return Ok(finished.buffer.map_or_else(Vec::new, |buffer| buffer.to_vec()));
+                return Ok(finished
+                    .buffer
+                    .map_or_else(Vec::new, |buffer| buffer.to_vec()));
             }
             if let Some(failure) = self.association.failure().cloned() {
                 self.wind_up();

@@ -75,6 +75,8 @@ impl Opener for Remote {
 /// The first address that `host:port` stands for.
 pub(super) fn resolve(address: &str) -> Result<SocketAddr, IoError> {
     let failed = |why: String| IoError::new(ErrorKind::NotSent, format!("{address}: {why}"));
-    let mut found = address.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
+    let mut found = address
+        .to_socket_addrs()
+        .map_err(|error| failed(error.to_string()))?;
     found.next().ok_or_else(|| failed("no such address".into()))
 }

@@ -149,7 +149,10 @@ impl Sockets {
 
     fn send(&mut self, streams: &mut impl Streams, at: usize) {
         let socket = &mut self.sockets[at];
-        let Some(file) = socket.file.as_ref().filter(|_| !socket.sending && !socket.connecting)
+        let Some(file) = socket
+            .file
+            .as_ref()
+            .filter(|_| !socket.sending && !socket.connecting)
         else {
             return;
         };
@@ -166,7 +169,10 @@ impl Sockets {
     /// Starts to receive; true if the stream was lost for want of memory.
     fn receive(&mut self, streams: &mut impl Streams, at: usize) -> bool {
         let socket = &mut self.sockets[at];
-        let Some(file) = socket.file.as_ref().filter(|_| !socket.receiving && !socket.connecting)
+        let Some(file) = socket
+            .file
+            .as_ref()
+            .filter(|_| !socket.receiving && !socket.connecting)
         else {
             return false;
         };

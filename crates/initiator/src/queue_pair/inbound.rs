@@ -206,7 +206,11 @@ impl QueuePair {
         let start = inbound.at;
         inbound.at += piece.len();
         let slot = self.slots.get(inbound.slot);
-        if let Some(room) = slot.buffer.as_mut().and_then(|b| b.get_mut(start..inbound.at)) {
+        if let Some(room) = slot
+            .buffer
+            .as_mut()
+            .and_then(|b| b.get_mut(start..inbound.at))
+        {
             room.copy_from_slice(piece);
         }
     }
@@ -232,7 +236,10 @@ impl QueuePair {
             return violation("R2T for no command", wrong_field(CCCID_AT));
         };
         if slot.flow != Flow::OnRequest {
-            return violation("R2T for a command without data to send", wrong_field(CCCID_AT));
+            return violation(
+                "R2T for a command without data to send",
+                wrong_field(CCCID_AT),
+            );
         }
         if slot.wanted.is_some() {
             return violation("a second R2T while one is active", LIMIT);

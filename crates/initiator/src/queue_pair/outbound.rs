@@ -63,7 +63,11 @@ impl QueuePair {
             let framing = self.framing;
             let slot = self.slots.get(index);
             slot.sent = true;
-            let in_capsule = if slot.flow == Flow::InCapsule { slot.len } else { 0 };
+            let in_capsule = if slot.flow == Flow::InCapsule {
+                slot.len
+            } else {
+                0
+            };
             out.head(|head| pdu::capsule_cmd(head, framing, &slot.command, in_capsule));
             let Some(buffer) = (in_capsule > 0).then(|| slot.buffer.take()).flatten() else {
                 continue;

@@ -41,7 +41,12 @@ fn read(pair: &mut QueuePair, user: u64, bytes: usize) {
 
 fn write(pair: &mut QueuePair, user: u64, bytes: usize) {
     let command = Command::write(1, 0, 1, SglDescriptor::transport(0));
-    submit(pair, user, command, Data::ToController(buffer(bytes, user as u8)));
+    submit(
+        pair,
+        user,
+        command,
+        Data::ToController(buffer(bytes, user as u8)),
+    );
 }
 
 fn submit(pair: &mut QueuePair, user: u64, command: Command, data: Data) {
@@ -113,7 +118,11 @@ fn a_large_write_waits_for_r2ts_and_respects_maxh2cdata() {
             peer.r2t(cid, offset, length);
             peer.exchange(&mut pair);
             let pieces: Vec<_> = peer.data.drain(..).collect();
-            assert!(pieces.iter().all(|(header, data)| header.ttag == 7 && data.len() <= 4096));
+            assert!(
+                pieces
+                    .iter()
+                    .all(|(header, data)| header.ttag == 7 && data.len() <= 4096)
+            );
             let lasts = pieces.iter().map(|(header, _)| header.last);
             assert_eq!(lasts.clone().filter(|&last| last).count(), 1);
             assert_eq!(lasts.last(), Some(true));
@@ -173,7 +182,13 @@ fn a_payload_is_received_in_place() {
         pair.receive(&bytes[1000 + half + range.len()..]);
         let finished = pair.finished().expect("finished");
         assert_eq!(status(&finished), Status::SUCCESS);
-        assert!(finished.buffer.expect("buffer").iter().all(|&byte| byte == 6));
+        assert!(
+            finished
+                .buffer
+                .expect("buffer")
+                .iter()
+                .all(|&byte| byte == 6)
+        );
     }
 }
 
@@ -205,7 +220,11 @@ fn bad_r2ts_end_the_connection() {
     let cases: [(&[(u32, u32)], &str, FatalStatus); 4] = [
         (&[(0, 20_001)], "R2T beyond", DataTransferOutOfRange),
         (&[(4096, 4096)], "R2T out of order", DataTransferOutOfRange),
-        (&[(0, 4096), (4096, 4096)], "second R2T", DataTransferLimitExceeded),
+        (
+            &[(0, 4096), (4096, 4096)],
+            "second R2T",
+            DataTransferLimitExceeded,
+        ),
         (&[(u32::MAX, 2)], "malformed", DataTransferOutOfRange),
     ];
     for (requests, word, expected) in cases {
@@ -220,14 +239,20 @@ fn bad_r2ts_end_the_connection() {
         let mut lost = Vec::new();
         pair.abandon(|finished| lost.push(finished));
         assert_eq!(lost[0].outcome, Outcome::Lost { sent: true });
-        assert_eq!(lost[0].buffer.as_ref().map(|b| (b.len(), b[0])), Some((20_000, 1)));
+        assert_eq!(
+            lost[0].buffer.as_ref().map(|b| (b.len(), b[0])),
+            Some((20_000, 1))
+        );
     }
     let (mut pair, mut peer) = open(Digests::NONE);
     write(&mut pair, 1, 20_000);
     peer.exchange(&mut pair);
     let cid = next_cid(&mut peer);
     peer.r2t(cid, 0, 0);
-    assert_eq!(violates(&mut pair, &mut peer, "malformed"), InvalidHeaderField);
+    assert_eq!(
+        violates(&mut pair, &mut peer, "malformed"),
+        InvalidHeaderField
+    );
 }
 
 #[test]
@@ -256,12 +281,24 @@ fn bad_data_ends_the_connection() {
         script(&mut peer, cid);
         violates(&mut pair, &mut peer, word)
     };
-    bad("beyond the request", |peer, cid| peer.send(cid, 0, &[0; 8196], (true, false)));
-    bad("out of order", |peer, cid| peer.send(cid, 4096, &[0; 4096], (true, false)));
-    bad("no command", |peer, cid| peer.send(cid ^ 1, 0, &[0; 4096], (false, false)));
-    bad("no command", |peer, cid| peer.complete(cid.wrapping_add(0x100), Status::SUCCESS));
-    bad("too little data", |peer, cid| peer.complete(cid, Status::SUCCESS));
-    bad("too little data", |peer, cid| peer.send(cid, 0, &[0; 4096], (true, true)));
+    bad("beyond the request", |peer, cid| {
+        peer.send(cid, 0, &[0; 8196], (true, false))
+    });
+    bad("out of order", |peer, cid| {
+        peer.send(cid, 4096, &[0; 4096], (true, false))
+    });
+    bad("no command", |peer, cid| {
+        peer.send(cid ^ 1, 0, &[0; 4096], (false, false))
+    });
+    bad("no command", |peer, cid| {
+        peer.complete(cid.wrapping_add(0x100), Status::SUCCESS)
+    });
+    bad("too little data", |peer, cid| {
+        peer.complete(cid, Status::SUCCESS)
+    });
+    bad("too little data", |peer, cid| {
+        peer.send(cid, 0, &[0; 4096], (true, true))
+    });
     bad("after the last data", |peer, cid| {
         peer.send(cid, 0, &[0; 4096], (true, false));
         peer.send(cid, 4096, &[0; 4096], (true, false));
@@ -301,7 +338,10 @@ fn a_write_must_take_its_data_before_it_succeeds_but_may_fail_at_any_time() {
     let cid = next_cid(&mut peer);
     peer.complete(cid, Status::WRITE_FAULT);
     peer.exchange(&mut pair);
-    assert_eq!(status(&pair.finished().expect("finished")), Status::WRITE_FAULT);
+    assert_eq!(
+        status(&pair.finished().expect("finished")),
+        Status::WRITE_FAULT
+    );
     assert_eq!(pair.failure(), None);
 }
 
@@ -346,7 +386,10 @@ fn digests_that_are_not_granted_or_not_asked_for_are_refused() {
     let sent: Vec<u8> = out.chunks().flatten().copied().collect();
     peer.feed(&sent);
     pair.receive(&peer.take());
-    assert!(pair.failure().is_some_and(|f| f.to_string().contains("not asked for")));
+    assert!(
+        pair.failure()
+            .is_some_and(|f| f.to_string().contains("not asked for"))
+    );
 }
 
 #[test]
@@ -358,8 +401,14 @@ fn a_terminate_request_is_named() {
     peer.raw(&bytes);
     peer.exchange(&mut pair);
     let failure = pair.failure().expect("terminated").to_string();
-    assert!(failure.contains("terminated") && failure.contains("at byte 8"), "{failure}");
-    assert!(peer.terminated.is_none(), "a terminate request is not answered");
+    assert!(
+        failure.contains("terminated") && failure.contains("at byte 8"),
+        "{failure}"
+    );
+    assert!(
+        peer.terminated.is_none(),
+        "a terminate request is not answered"
+    );
 }
 
 #[test]
@@ -372,17 +421,27 @@ fn silence_is_noticed() {
     pair.check_time(at(14));
     assert_eq!(pair.failure(), None);
     pair.check_time(at(15));
-    assert!(pair.failure().is_some_and(|f| f.to_string().contains("initialize")));
+    assert!(
+        pair.failure()
+            .is_some_and(|f| f.to_string().contains("initialize"))
+    );
 
     let (mut pair, mut peer) = open(Digests::NONE);
     pair.check_time(at(5));
-    assert_eq!((pair.failure(), pair.next_deadline()), (None, None), "nothing is outstanding");
+    assert_eq!(
+        (pair.failure(), pair.next_deadline()),
+        (None, None),
+        "nothing is outstanding"
+    );
     read(&mut pair, 1, 4096);
     peer.exchange(&mut pair);
     pair.check_time(at(4));
     assert_eq!(pair.failure(), None);
     pair.check_time(at(6));
-    assert!(pair.failure().is_some_and(|f| f.to_string().contains("Read within 5000 ms")));
+    assert!(
+        pair.failure()
+            .is_some_and(|f| f.to_string().contains("Read within 5000 ms"))
+    );
 }
 
 #[test]

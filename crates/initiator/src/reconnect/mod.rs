@@ -171,10 +171,16 @@ impl Session {
     /// When [`poll`](Self::poll) must be called next.
     pub fn next_deadline(&self) -> Option<Moment> {
         let delayed = self.delayed.iter().map(|(at, _)| *at);
-        let association = self.association.as_ref().and_then(Association::next_deadline);
+        let association = self
+            .association
+            .as_ref()
+            .and_then(Association::next_deadline);
         let alive = self.dead.is_none() && !self.closing;
         let retry = (alive && self.association.is_none()).then_some(self.retry_at);
-        let give_up = self.lost_since.filter(|_| alive).map(|since| since + self.config.loss);
+        let give_up = self
+            .lost_since
+            .filter(|_| alive)
+            .map(|since| since + self.config.loss);
         delayed.chain(association).chain(retry).chain(give_up).min()
     }
 
@@ -203,7 +209,10 @@ impl Session {
                 self.welcome();
             }
         }
-        if let Some(association) = self.association.take_if(|association| association.is_over()) {
+        if let Some(association) = self
+            .association
+            .take_if(|association| association.is_over())
+        {
             self.bury(now, association);
         }
         let expired = |since: Moment| since + self.config.loss <= now;
@@ -238,7 +247,10 @@ impl Session {
             || (self.shape.writes_zeroes && !found.writes_zeroes)
             || (old.deallocates && !new.deallocates);
         let why = if found.identity != self.expected.identity {
-            Some(format!("another namespace answers at {}", self.config.address))
+            Some(format!(
+                "another namespace answers at {}",
+                self.config.address
+            ))
         } else if weaker {
             Some("the namespace promises less than it did before".to_owned())
         } else {
@@ -302,8 +314,9 @@ impl Session {
             association.fail(Failure::Network(why.clone()));
         }
         let queued = self.queue.drain(..);
-        let waiting: Vec<usize> =
-            queued.chain(self.delayed.drain(..).map(|(_, key)| key)).collect();
+        let waiting: Vec<usize> = queued
+            .chain(self.delayed.drain(..).map(|(_, key)| key))
+            .collect();
         self.dead = Some(Dead { kind, why });
         for key in waiting {
             self.fail_dead(key);
@@ -314,7 +327,14 @@ impl Session {
         let Some(dead) = &self.dead else { return };
         let sent = self.requests.get(key).is_some_and(|pending| pending.sent);
         let unsent = dead.kind.unwrap_or(ErrorKind::NotSent);
-        let error = self.error(if sent { ErrorKind::Disconnected } else { unsent }, &dead.why);
+        let error = self.error(
+            if sent {
+                ErrorKind::Disconnected
+            } else {
+                unsent
+            },
+            &dead.why,
+        );
         self.complete(key, Err(error));
     }
 
@@ -417,8 +437,13 @@ impl Session {
             pending.is_some_and(|pending| pending.request.op == Operation::Flush)
         };
         let delayed = self.delayed.iter().map(|(_, key)| *key);
-        let flushes: Vec<usize> =
-            self.queue.iter().copied().chain(delayed).filter(is_flush).collect();
+        let flushes: Vec<usize> = self
+            .queue
+            .iter()
+            .copied()
+            .chain(delayed)
+            .filter(is_flush)
+            .collect();
         self.queue.retain(|key| !flushes.contains(key));
         self.delayed.retain(|(_, key)| !flushes.contains(key));
         for key in flushes {
@@ -493,7 +518,9 @@ impl Streams for Session {
     }
 
     fn wish(&self, stream: usize) -> Wish {
-        self.association.as_ref().map_or(Wish::None, |one| one.wish(stream))
+        self.association
+            .as_ref()
+            .map_or(Wish::None, |one| one.wish(stream))
     }
 
     fn opened(&mut self, now: Moment, stream: usize) {

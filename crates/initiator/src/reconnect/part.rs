@@ -95,25 +95,33 @@ impl Shape {
                 deallocate,
             } if self.writes_zeroes => {
                 pending.part = left.min(self.geometry.max_blocks);
-                let command =
-                    Command::write_zeroes(self.nsid, start, pending.part, deallocate);
+                let command = Command::write_zeroes(self.nsid, start, pending.part, deallocate);
                 (with_durability(command, durability), Data::None)
             }
             Operation::WriteZeroes { durability, .. } => {
                 let block_size = self.geometry.block_size;
-                let most = self.geometry.max_blocks.min(ZEROES_BYTES >> block_size.shift());
+                let most = self
+                    .geometry
+                    .max_blocks
+                    .min(ZEROES_BYTES >> block_size.shift());
                 pending.part = left.min(most);
                 let bytes = self.geometry.range_bytes(BlockRange::new(0, pending.part));
                 let mut zeroes = scratch(pool, bytes)?;
                 zeroes.fill(0);
                 let command = Command::write(self.nsid, start, pending.part, no_data);
-                (with_durability(command, durability), Data::ToController(zeroes))
+                (
+                    with_durability(command, durability),
+                    Data::ToController(zeroes),
+                )
             }
             Operation::Deallocate => {
                 pending.part = left;
                 let mut list = scratch(pool, DsmRange::BYTES)?;
                 list.copy_from_slice(DsmRange::new(start, left).as_wire());
-                (Command::deallocate(self.nsid, 1, no_data), Data::ToController(list))
+                (
+                    Command::deallocate(self.nsid, 1, no_data),
+                    Data::ToController(list),
+                )
             }
         })
     }

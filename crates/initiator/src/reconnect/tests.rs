@@ -17,8 +17,11 @@ struct Rig {
 }
 
 fn config() -> Config {
-    let mut config =
-        Config::new("10.0.0.1:4420", "nqn.2026-01.test:s", Host::named("nqn.2026-01.test:h"));
+    let mut config = Config::new(
+        "10.0.0.1:4420",
+        "nqn.2026-01.test:s",
+        Host::named("nqn.2026-01.test:h"),
+    );
     config.nsid = Some(3);
     config
 }
@@ -32,8 +35,7 @@ impl Rig {
         let mut world = World::new(BLOCKS);
         edit(&mut world);
         let config = Arc::new(config);
-        let mut first =
-            Association::new(world.now, config.clone(), Purpose::Namespace, pool());
+        let mut first = Association::new(world.now, config.clone(), Purpose::Namespace, pool());
         for _ in 0..200 {
             first.poll(world.now);
             world.round(&mut first);
@@ -74,11 +76,13 @@ impl Rig {
 
     fn write(&mut self, tag: u64, value: u8, durability: Durability) {
         let range = BlockRange::new(tag, 1);
-        self.session.submit(Request::write(tag, range, buffer(4096, value), durability));
+        self.session
+            .submit(Request::write(tag, range, buffer(4096, value), durability));
     }
 
     fn read(&mut self, tag: u64) {
-        self.session.submit(Request::read(tag, BlockRange::new(tag, 1), buffer(4096, 0)));
+        self.session
+            .submit(Request::read(tag, BlockRange::new(tag, 1), buffer(4096, 0)));
     }
 
     fn plain(&mut self, tag: u64, op: Operation, range: BlockRange) {
@@ -117,14 +121,25 @@ fn reads_and_writes_of_all_sizes_reach_the_storage() {
     let mut rig = Rig::new();
     let range = BlockRange::new(10, 20);
     let data = buffer(20 * 4096, 0xAB);
-    rig.session.submit(Request::write(1, range, data, Durability::Durable));
+    rig.session
+        .submit(Request::write(1, range, data, Durability::Durable));
     rig.run(SHORT);
     assert_eq!(rig.results(), [(1, None)]);
-    assert!(rig.world.target.storage[10 * 4096..30 * 4096].iter().all(|&byte| byte == 0xAB));
-    rig.session.submit(Request::read(2, range, buffer(20 * 4096, 0)));
+    assert!(
+        rig.world.target.storage[10 * 4096..30 * 4096]
+            .iter()
+            .all(|&byte| byte == 0xAB)
+    );
+    rig.session
+        .submit(Request::read(2, range, buffer(20 * 4096, 0)));
     rig.run(SHORT);
     let read = rig.done.pop().expect("read");
-    assert!(read.buffer.expect("buffer").iter().all(|&byte| byte == 0xAB));
+    assert!(
+        read.buffer
+            .expect("buffer")
+            .iter()
+            .all(|&byte| byte == 0xAB)
+    );
 }
 
 #[test]
@@ -136,13 +151,24 @@ fn what_was_in_flight_is_sent_again_after_a_loss() {
     rig.plain(3, Operation::Deallocate, BlockRange::new(3, 2));
     rig.run(Duration::from_millis(10));
     assert!(rig.done.is_empty());
-    assert_eq!(rig.world.target.executed.len(), 3, "executed, but the answers are lost");
+    assert_eq!(
+        rig.world.target.executed.len(),
+        3,
+        "executed, but the answers are lost"
+    );
     rig.world.target.mute = false;
     rig.cut();
     rig.run(SHORT);
     assert_eq!(rig.results(), [(1, None), (2, None), (3, None)]);
-    assert_eq!(rig.world.target.executed.len(), 6, "each was executed twice");
-    assert_eq!((rig.session.losses(), rig.world.target.storage[4096]), (1, 11));
+    assert_eq!(
+        rig.world.target.executed.len(),
+        6,
+        "each was executed twice"
+    );
+    assert_eq!(
+        (rig.session.losses(), rig.world.target.storage[4096]),
+        (1, 11)
+    );
 }
 
 #[test]
@@ -228,7 +254,11 @@ fn flushes_do_not_fail_for_what_was_durable() {
     rig.run(SHORT);
     rig.flush(2);
     rig.run(SHORT);
-    assert_eq!(rig.results(), [(1, None), (2, None)], "there is no volatile cache");
+    assert_eq!(
+        rig.results(),
+        [(1, None), (2, None)],
+        "there is no volatile cache"
+    );
     assert!(!rig.world.target.executed.contains(&opcode::io::FLUSH));
 }
 
@@ -270,10 +300,17 @@ fn another_namespace_under_the_same_name_fails_everything() {
             .map(|done| done.result.as_ref().expect_err("failed").to_string())
             .collect();
         assert_eq!(errors.len(), 3);
-        assert!(errors.iter().all(|e| e.contains("another namespace answers at 10.0.0.1:4420")));
+        assert!(
+            errors
+                .iter()
+                .all(|e| e.contains("another namespace answers at 10.0.0.1:4420"))
+        );
         let unsent = Some(ErrorKind::NotSent);
         assert_eq!(rig.results(), [(1, LOST), (2, unsent), (3, unsent)]);
-        assert!(rig.world.target.executed.is_empty(), "nothing reached the other namespace");
+        assert!(
+            rig.world.target.executed.is_empty(),
+            "nothing reached the other namespace"
+        );
         assert!(rig.session.is_over());
     }
 }
@@ -302,8 +339,14 @@ fn it_gives_up_after_the_loss_time_out_and_not_before() {
     assert!(rig.done.is_empty());
     rig.run(Duration::from_secs(2));
     let error = rig.done[0].result.as_ref().expect_err("failed").to_string();
-    assert!(error.contains("10.0.0.1:4420 nqn.2026-01.test:s"), "{error}");
-    assert!(error.contains("60000 ms") && error.contains("refused"), "{error}");
+    assert!(
+        error.contains("10.0.0.1:4420 nqn.2026-01.test:s"),
+        "{error}"
+    );
+    assert!(
+        error.contains("60000 ms") && error.contains("refused"),
+        "{error}"
+    );
     assert_eq!(rig.results(), [(1, LOST), (2, Some(ErrorKind::NotSent))]);
     assert!(rig.done.iter().all(|done| done.buffer.is_some()));
     rig.world.target.down = false;
@@ -353,7 +396,10 @@ fn passing_refusals_are_tried_again_and_others_are_not() {
     rig.world.target.refusals = vec![Status::ANA_TRANSITION, Status::TRANSIENT_TRANSPORT_ERROR];
     rig.write(1, 5, Durability::Cached);
     rig.run(SHORT);
-    assert_eq!((rig.results(), rig.world.target.storage[4096]), (vec![(1, None)], 5));
+    assert_eq!(
+        (rig.results(), rig.world.target.storage[4096]),
+        (vec![(1, None)], 5)
+    );
     rig.world.target.refusals = vec![Status::WRITE_FAULT.with_dnr()];
     rig.write(1, 6, Durability::Cached);
     rig.run(SHORT);
@@ -378,8 +424,19 @@ fn operations_that_the_controller_lacks_are_emulated_or_skipped() {
     assert_eq!(rig.results(), [(1, None), (2, None)]);
     let storage = &rig.world.target.storage;
     assert!(storage[10 * 4096..210 * 4096].iter().all(|&byte| byte == 0));
-    assert!(storage[..10 * 4096].iter().chain(&storage[210 * 4096..]).all(|&b| b == 0xFF));
-    assert!(rig.world.target.executed.iter().all(|&code| code == opcode::io::WRITE));
+    assert!(
+        storage[..10 * 4096]
+            .iter()
+            .chain(&storage[210 * 4096..])
+            .all(|&b| b == 0xFF)
+    );
+    assert!(
+        rig.world
+            .target
+            .executed
+            .iter()
+            .all(|&code| code == opcode::io::WRITE)
+    );
 }
 
 #[test]

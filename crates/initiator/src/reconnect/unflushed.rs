@@ -61,7 +61,10 @@ mod tests {
         let first = unflushed.begin();
         unflushed.wrote();
         unflushed.flushed(first);
-        assert!(unflushed.any(), "the second write came after the flush began");
+        assert!(
+            unflushed.any(),
+            "the second write came after the flush began"
+        );
         let second = unflushed.begin();
         assert!(unflushed.any(), "a flush that only began covers nothing");
         unflushed.flushed(second);

@@ -53,7 +53,11 @@ impl Peer {
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         let mut input = bytes;
         loop {
-            match self.receiver.next(&mut input).expect("the host speaks correctly") {
+            match self
+                .receiver
+                .next(&mut input)
+                .expect("the host speaks correctly")
+            {
                 Step::NeedMore => return,
                 Step::Pdu(pdu) => {
                     self.payload.clear();

@@ -50,7 +50,9 @@ impl Target {
         controller.nn.set(8);
         controller.vwc = 1;
         controller.mdts = 5;
-        controller.oncs.set(oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES);
+        controller
+            .oncs
+            .set(oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES);
         controller.set_in_capsule_bytes(8192);
         controller.maxcmd.set(64);
         Self {
@@ -88,7 +90,10 @@ impl Target {
             }
         }
         while let Some((header, bytes)) = peer.data.pop_front() {
-            let at = peer.pending.iter().position(|(c, ..)| c.cid.get() == header.cid);
+            let at = peer
+                .pending
+                .iter()
+                .position(|(c, ..)| c.cid.get() == header.cid);
             let at = at.expect("data for a pending write");
             peer.pending[at].1.extend(bytes);
             if peer.pending[at].1.len() == peer.pending[at].2 {
@@ -142,7 +147,11 @@ impl Target {
         if self.stuck || self.ready_polls < 2 {
             return 0;
         }
-        let down = if self.cc >> 14 & 3 == 1 { Csts::SHUTDOWN_COMPLETE } else { 0 };
+        let down = if self.cc >> 14 & 3 == 1 {
+            Csts::SHUTDOWN_COMPLETE
+        } else {
+            0
+        };
         Csts::READY | down
     }
 
@@ -222,7 +231,8 @@ impl Target {
 
 fn wants_data(command: &Command) -> bool {
     use opcode::{Direction, direction};
-    !command.is_fabrics() && direction(command.opcode) == Direction::ToController
+    !command.is_fabrics()
+        && direction(command.opcode) == Direction::ToController
         && !matches!(command.data(), DataPointer::Transport { length: 0 })
 }
 
@@ -244,7 +254,8 @@ impl World {
 
     /// One round of everything; true if anything moved.
     pub(crate) fn round(&mut self, streams: &mut impl Streams) -> bool {
-        self.peers.resize_with(streams.streams().max(self.peers.len()), || None);
+        self.peers
+            .resize_with(streams.streams().max(self.peers.len()), || None);
         let mut moved = false;
         for at in 0..self.peers.len() {
             moved |= match streams.wish(at) {

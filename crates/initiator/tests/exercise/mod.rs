@@ -32,7 +32,11 @@ impl Rig {
     }
 
     pub fn buffer(&self, bytes: usize) -> IoBuffer {
-        self.reactor.handle().buffers().get(bytes).expect("a buffer")
+        self.reactor
+            .handle()
+            .buffers()
+            .get(bytes)
+            .expect("a buffer")
     }
 
     /// Polls until `count` completions are there.
@@ -44,9 +48,16 @@ impl Rig {
             if self.done.len() >= count {
                 return;
             }
-            assert!(start.elapsed() < Duration::from_secs(60), "{} of {count}", self.done.len());
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "{} of {count}",
+                self.done.len()
+            );
             let limit = now + Duration::from_millis(200);
-            let deadline = self.device.next_deadline().map_or(limit, |at| at.min(limit));
+            let deadline = self
+                .device
+                .next_deadline()
+                .map_or(limit, |at| at.min(limit));
             self.reactor.turn(Some(deadline)).expect("turn");
         }
     }
@@ -73,7 +84,8 @@ impl Rig {
     pub fn read(&mut self, range: BlockRange) -> IoBuffer {
         let mut buffer = self.buffer(self.device.geometry().range_bytes(range));
         buffer.fill(0xEE);
-        self.ok(Request::read(2, range, buffer)).expect("the buffer comes back")
+        self.ok(Request::read(2, range, buffer))
+            .expect("the buffer comes back")
     }
 }
 
@@ -97,10 +109,21 @@ pub fn exercise(text: &str) {
     let mut rig = Rig::new(&remote);
     let geometry = rig.device.geometry();
     let block = geometry.block_size.bytes();
-    let sizes = [1, 2, 4, (32 << 10) / block, (64 << 10) / block, geometry.max_blocks];
+    let sizes = [
+        1,
+        2,
+        4,
+        (32 << 10) / block,
+        (64 << 10) / block,
+        geometry.max_blocks,
+    ];
     for (round, &count) in sizes.iter().enumerate() {
         let range = BlockRange::new(3, count.clamp(1, geometry.max_blocks));
-        let durability = if round % 2 == 0 { Durability::Cached } else { Durability::Durable };
+        let durability = if round % 2 == 0 {
+            Durability::Cached
+        } else {
+            Durability::Durable
+        };
         rig.write(range, round as u8, durability);
         check(&rig.read(range), round as u8);
     }
@@ -127,9 +150,20 @@ fn zeroes(rig: &mut Rig) {
     });
     let read = rig.read(range);
     let block = rig.device.geometry().block_size.bytes() as usize;
-    assert!(read[block..read.len() - block].iter().all(|&byte| byte == 0), "zeroes");
-    assert!(read[..block].iter().any(|&byte| byte != 0), "the block before is untouched");
-    assert!(read[read.len() - block..].iter().any(|&byte| byte != 0), "the block behind too");
+    assert!(
+        read[block..read.len() - block]
+            .iter()
+            .all(|&byte| byte == 0),
+        "zeroes"
+    );
+    assert!(
+        read[..block].iter().any(|&byte| byte != 0),
+        "the block before is untouched"
+    );
+    assert!(
+        read[read.len() - block..].iter().any(|&byte| byte != 0),
+        "the block behind too"
+    );
     rig.ok(Request {
         tag: 5,
         op: Operation::Deallocate,
@@ -149,7 +183,8 @@ fn many(rig: &mut Rig) {
     for tag in 0..COUNT {
         let mut buffer = rig.buffer(geometry.range_bytes(range(tag)));
         fill(&mut buffer, tag as u8);
-        rig.device.submit(Request::write(tag, range(tag), buffer, Durability::Cached));
+        rig.device
+            .submit(Request::write(tag, range(tag), buffer, Durability::Cached));
     }
     rig.wait(COUNT as usize);
     for one in rig.done.drain(..) {
