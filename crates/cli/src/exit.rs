@@ -3,6 +3,11 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use ashlar_device::{OpenError, OpenErrorKind};
+use ashlar_lab::LabError;
+
+/// A check failed: corruption, inconsistency, a missed promise.
+pub(crate) const CHECK: u8 = 1;
 /// The command line makes no sense.
 pub(crate) const USAGE: u8 = 2;
 /// Something outside the command line is missing or broken; the message names it.
@@ -15,6 +20,13 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    pub(crate) fn check(message: impl Display) -> Self {
+        Self {
+            code: CHECK,
+            message: message.to_string(),
+        }
+    }
+
     pub(crate) fn usage(message: impl Display) -> Self {
         Self {
             code: USAGE,
@@ -33,5 +45,24 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         eprintln!("ashlar: {}", self.message);
         ExitCode::from(self.code)
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        match error.kind() {
+            OpenErrorKind::Usage => Self::usage(error),
+            OpenErrorKind::Environment => Self::environment(error),
+        }
+    }
+}
+
+impl From<LabError> for Failure {
+    fn from(error: LabError) -> Self {
+        match error {
+            LabError::Check(_) => Self::check(error),
+            LabError::Usage(_) => Self::usage(error),
+            LabError::Environment(_) => Self::environment(error),
+        }
     }
 }

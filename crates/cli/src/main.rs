@@ -3,6 +3,9 @@
 
 mod args;
 mod exit;
+mod lab;
+mod nvme;
+mod output;
 mod serve;
 mod stack;
 
@@ -35,6 +38,8 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Nvme(command) => nvme::run(&command),
+        Command::Lab(command) => lab::run(&command),
         Command::Completions { shell } => {
             let mut command = Arguments::command();
             clap_complete::generate(shell, &mut command, "ashlar", &mut std::io::stdout());

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
+use ashlar_device::Spec;
 use ashlar_reactor::{Options, available_cores, raise_file_limit};
 use ashlar_target::server::{Export, ServeError, Server, ServerConfig};
 use ashlar_target::{HostAccess, Timeouts};
@@ -31,12 +32,11 @@ fn failure(error: ServeError) -> Failure {
 
 fn config(arguments: &ServeArguments) -> Result<ServerConfig, Failure> {
     let block = stack::block_size(arguments.block)?;
-    let devices: Result<Vec<_>, Failure> = arguments
-        .devices
-        .iter()
-        .map(|spec| stack::open(spec, block))
-        .collect();
-    let devices = devices?;
+    let mut devices = Vec::new();
+    for text in &arguments.devices {
+        let spec: Spec = text.parse()?;
+        devices.push(stack::open(&spec, block)?);
+    }
     for (index, device) in devices.iter().enumerate() {
         eprintln!("nsid {}: {}", index + 1, device.describe());
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use ashlar_block::BlockSize;
-use ashlar_device::{FileDevice, FileOptions, Memory};
+use ashlar_block::{BlockSize, ErrorKind};
+use ashlar_device::{OpenError, Spec, open_with};
+use ashlar_initiator::{Remote, local_host, url};
 use ashlar_reactor::Opener;
 
 use crate::exit::Failure;
@@ -14,17 +15,20 @@ pub(crate) fn block_size(bytes: u32) -> Result<BlockSize, Failure> {
         .ok_or_else(|| Failure::usage(format!("--block {bytes}: a block has 512 or 4096 bytes")))
 }
 
-/// The device that `spec` names.
-pub(crate) fn open(spec: &str, block: BlockSize) -> Result<Arc<dyn Opener>, Failure> {
-    if let Some(size) = spec.strip_prefix("memory:") {
-        let size = ashlar_device::parse_size(size).map_err(Failure::usage)?;
-        return Ok(Memory::new(size, block).map_err(Failure::environment)?);
-    }
-    let path = spec.strip_prefix("file:").unwrap_or(spec);
-    let (path, size) = path.split_once("?size=").unwrap_or((path, ""));
-    let mut options = FileOptions::new(path);
-    if !size.is_empty() {
-        options.size = Some(ashlar_device::parse_size(size).map_err(Failure::usage)?);
-    }
-    Ok(FileDevice::open(&options, block).map_err(Failure::environment)?)
+/// The device that `spec` names; `block` is the block size of what has none of its own.
+pub(crate) fn open(spec: &Spec, block: BlockSize) -> Result<Arc<dyn Opener>, OpenError> {
+    open_with(spec, block, &mut |text, _| remote(text))
+}
+
+fn remote(text: &str) -> Result<Arc<dyn Opener>, OpenError> {
+    let config = url::parse(text, &local_host())
+        .map_err(|error| OpenError::usage(text, error.to_string()))?;
+    let remote = Remote::connect(config).map_err(|error| {
+        let why = match error.kind() {
+            ErrorKind::Denied => format!("refused this host: {error}"),
+            _ => error.to_string(),
+        };
+        OpenError::environment(text, why)
+    })?;
+    Ok(Arc::new(remote))
 }

@@ -78,6 +78,7 @@ impl Stacks for Own {
             geometry: geometry(),
             description: "null".into(),
             holds: None,
+            fresh: false,
             file_system: None,
         })
     }

@@ -1,4 +1,41 @@
-//! temp
+//! The lab: measures block storage and says what a difference is worth.
+//!
+//! # What it is for
+//!
+//! "What does this storage do to my database?" as tables and plots: sweeps of pattern x block x
+//! threads x depth over one or more configurations, scenarios that repeat published experiments,
+//! verification of every block, comparison, and reports. [`run_sweep`] and [`run_scenario`] are
+//! the entries; `docs/lab.md` documents what they write.
+//!
+//! # Where it stands on a write's way
+//!
+//! At the very top, in the place of the database: it opens devices through [`Stacks`], one a
+//! thread, and drives them through the [`block`](ashlar_block) contract. Which stack that is, and
+//! which event loop turns below it, the lab does not know.
+//!
+//! ```text
+//! plan -> runner -> crew of threads -> workload (closed or open loop) -> Worker -> BlockDevice
+//!            |                            |-- verify: stamp writes, check reads
+//!            `-> result -> stats, flags -> export, report, compare
+//! ```
+//!
+//! # Invariants
+//!
+//! * Nothing is allocated for an access; the generator does millions of accesses a second a core,
+//!   measures that itself at the start of every run, and flags results near it.
+//! * Configurations are measured in turn, repeat by repeat, with the same addresses (by seed), so
+//!   that a pair of neighbours differs in the configuration only.
+//! * In verify mode no access overlaps another in flight: what a block must hold is always known.
+//! * What goes wrong while measuring (a failed access, a lost worker) is reported and marked, and
+//!   the rest of the run is kept.
+//! * Data that is found on a device is never overwritten unasked.
+//!
+//! # Deliberately not here
+//!
+//! Opening files, sockets or servers ([`Stacks`], [`Services`] are implemented by whoever
+//! assembles stacks), and any clock but the worker's: [`simulated`] devices with virtual time run
+//! the same code.
+
 mod ceiling;
 mod compare;
 mod cpu;
@@ -26,10 +63,12 @@ pub use compare::{ComparedCell, Comparison, compare};
 pub use error::LabError;
 pub use export::check_out_dir;
 pub use machine::Machine;
-pub use plan::*;
+pub use plan::{CellSpec, Configuration, Matrix, Pattern, Precondition, SweepPlan};
 pub use progress::Progress;
 pub use report::render_report;
 pub use runner::{RunOutcome, run_plan, run_sweep};
-pub use scenario::{Scale, ScenarioOptions, run_scenario, scenario_text};
-pub use seam::*;
+pub use scenario::{SHIPPED, Scale, ScenarioOptions, run_scenario, scenario_text};
+pub use seam::{
+    NoServices, OpenOptions, PrepareOptions, Prepared, Service, Services, Stacks, Worker,
+};
 pub use verify::{Example, FailureClass, Failures};

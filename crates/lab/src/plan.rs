@@ -311,10 +311,7 @@ impl SweepPlan {
         if self.nodes == 0 {
             return refuse("nodes: must be at least 1".into());
         }
-        if self
-            .rate
-            .is_some_and(|rate| !(rate.is_finite() && rate >= 1.0 && rate <= 1e9))
-        {
+        if self.rate.is_some_and(|rate| !(1.0..=1e9).contains(&rate)) {
             return refuse("rate: must be between 1 and 1e9 accesses a second".into());
         }
         cells.iter().try_for_each(check_cell)

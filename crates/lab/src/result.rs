@@ -32,6 +32,10 @@ pub struct RunResult {
     pub configurations: Vec<ConfigurationResult>,
     /// What was checked: verification, promises, claims.
     pub checks: Vec<Check>,
+    /// What the scenario asked and is told, without a pass or a fail: the depth from which it
+    /// doubles.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
     /// What a reader must know before quoting a figure.
     pub flags: Vec<String>,
     /// Something did not finish; `problems` says what.
@@ -263,8 +267,17 @@ pub struct PublishedFigures {
 pub struct Check {
     /// What.
     pub name: String,
-    /// Whether it held; a check that is only told, never failed, always holds.
+    /// Whether it held.
     pub passed: bool,
+    /// What was found.
+    pub text: String,
+}
+
+/// Something that was found out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// About what.
+    pub name: String,
     /// What was found.
     pub text: String,
 }

@@ -22,7 +22,7 @@ pub trait Stacks: Send + Sync {
 pub struct PrepareOptions {
     /// Bytes to make a new file with, if the spec itself does not say.
     pub size: Option<u64>,
-    /// The run will write.
+    /// The run will write to what is there (what is new is filled in any case).
     pub writes: bool,
     /// The user allowed overwriting what is there.
     pub destroy_data: bool,
@@ -38,6 +38,9 @@ pub struct Prepared {
     /// What is there that a write would destroy ("ext4 file system, label `data`"); `None` when
     /// it is new or empty.
     pub holds: Option<String>,
+    /// This call made it (a new file, new memory): there is nothing to lose and nothing to read.
+    /// The lab then fills it even for reads alone, since unwritten space reads faster than data.
+    pub fresh: bool,
     /// Kind of the file system that backing files lie on, if any ("xfs", "tmpfs").
     pub file_system: Option<String>,
 }

@@ -38,6 +38,8 @@ pub struct Model {
     pub die_after: u64,
     /// What a guard would find.
     pub holds: Option<String>,
+    /// Whether it says that it is new.
+    pub fresh: bool,
 }
 
 impl Model {
@@ -54,6 +56,7 @@ impl Model {
             fail_every: 0,
             die_after: 0,
             holds: None,
+            fresh: false,
         }
     }
 }
@@ -94,6 +97,7 @@ impl Stacks for Simulated {
             geometry: Geometry::plain(model.block_size, model.blocks),
             description: format!("simulated {spec}"),
             holds: model.holds.clone(),
+            fresh: model.fresh,
             file_system: None,
         })
     }

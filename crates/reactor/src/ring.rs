@@ -154,10 +154,15 @@ impl Ring {
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            if let Err(error) = self.uring.submit()
-                && error.kind() != io::ErrorKind::Interrupted
-            {
-                return self.finish(index, -error.raw_os_error().unwrap_or(libc::EIO), 0);
+            match self.uring.submit() {
+                Ok(_) => {}
+                // The kernel wants its completions taken first; they go to their ports.
+                Err(error) if is_transient(&error) => {
+                    self.reap();
+                }
+                Err(error) => {
+                    return self.finish(index, -error.raw_os_error().unwrap_or(libc::EIO), 0);
+                }
             }
         }
     }
@@ -336,6 +341,13 @@ impl Drop for Ring {
         // The waker's read may be armed again; its eight bytes are leaked for the same reason.
         std::mem::forget(std::mem::take(&mut self.table));
     }
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    let passing = [libc::EINTR, libc::EBUSY, libc::EAGAIN];
+    error
+        .raw_os_error()
+        .is_some_and(|errno| passing.contains(&errno))
 }
 
 fn sent_whole(outcome: io::Result<usize>, len: usize) -> io::Result<()> {

@@ -38,7 +38,9 @@ fn prepare(
 ) -> Result<Medium, OpenError> {
     let stat = stat(&fd, name)?;
     let block_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
-    lock::take(&fd, &stat, name, options.share)?;
+    if !options.unlocked {
+        lock::take(&fd, &stat, name, options.share)?;
+    }
     let bytes = if block_device {
         device_size(&fd, options.size, name)?
     } else {
@@ -81,7 +83,7 @@ fn open_or_create(options: &FileOptions, name: &str) -> Result<(OwnedFd, bool), 
         Ok(metadata) => {
             let kind = FileType::from_raw_mode(mode(&metadata));
             refuse_kind(kind, name)?;
-            let claim = kind == FileType::BlockDevice && !options.share;
+            let claim = kind == FileType::BlockDevice && !options.share && !options.unlocked;
             flags.set(OFlags::EXCL, claim);
             open_with(&options.path, flags, name).map(|fd| (fd, false))
         }

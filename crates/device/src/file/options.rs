@@ -11,6 +11,8 @@ pub struct FileOptions {
     pub direct: bool,
     /// Let other processes that also share open it at the same time.
     pub share: bool,
+    /// Take no lock at all: for measuring a file while another process serves it.
+    pub unlocked: bool,
     /// Allocate the whole size at opening, so that no write can find the disk full. Matters only
     /// together with a size.
     pub allocate: bool,
@@ -24,6 +26,7 @@ impl FileOptions {
             size: None,
             direct: true,
             share: false,
+            unlocked: false,
             allocate: true,
         }
     }

@@ -47,6 +47,18 @@ pub enum Spec {
 }
 
 impl Spec {
+    /// Calls `change` for every file and block device in the tree.
+    pub fn each_file(&mut self, change: &mut dyn FnMut(&mut FileOptions)) {
+        match self {
+            Self::File(options) => change(options),
+            Self::Stripe(_, children) => children.iter_mut().for_each(|c| c.each_file(change)),
+            Self::Disk(_, child) | Self::Flash(_, child) | Self::Faulty(_, _, child) => {
+                child.each_file(change);
+            }
+            Self::Memory(_) | Self::Null(..) | Self::Remote(_) => {}
+        }
+    }
+
     /// All files and block devices in the tree, which [`inspect`](crate::inspect) can look at
     /// before they are overwritten.
     pub fn paths(&self) -> Vec<&Path> {

@@ -3,6 +3,7 @@
 mod plot;
 mod style;
 mod table;
+mod text;
 
 use std::path::Path;
 
@@ -37,8 +38,9 @@ pub(crate) fn html(result: &RunResult) -> String {
                 main {
                     (heading(result))
                     (checks(result))
-                    (plot::plots(result))
+                    (findings(result))
                     (table::tables(result))
+                    (plot::plots(result))
                     (flags(result))
                     (method(result))
                 }
@@ -143,6 +145,23 @@ fn checks(result: &RunResult) -> Markup {
                                 (format!("{:?}", example.class).to_lowercase())
                                 ", expected " (example.expected) ", found " (example.found)
                             }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn findings(result: &RunResult) -> Markup {
+    html! {
+        @if !result.findings.is_empty() {
+            section {
+                h2 { "Findings" }
+                table.checks {
+                    tbody {
+                        @for finding in &result.findings {
+                            tr { th { (finding.name) } td.text { (finding.text) } }
                         }
                     }
                 }

@@ -9,10 +9,10 @@ use crate::result::{CellResult, RunResult};
 use crate::units::{grouped, short_bytes};
 
 const WIDTH: f64 = 360.0;
-const HEIGHT: f64 = 200.0;
+const HEIGHT: f64 = 220.0;
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 12.0;
-const TOP: f64 = 12.0;
+const TOP: f64 = 30.0;
 const BOTTOM: f64 = 30.0;
 /// More than these are left to the tables.
 const MOST_PLOTS: usize = 48;
@@ -107,8 +107,8 @@ fn title(cell: &CellResult) -> String {
 fn draw(plot: &Plot) -> Markup {
     let mut svg = String::new();
     // Writing to a string cannot fail.
-    let _ = panel(&mut svg, plot, 0.0, |point| point.1);
-    let _ = panel(&mut svg, plot, WIDTH, |point| point.2);
+    let _ = panel(&mut svg, plot, (0.0, "IOPS"), |point| point.1);
+    let _ = panel(&mut svg, plot, (WIDTH, "us"), |point| point.2);
     let width = 2.0 * WIDTH;
     html! {
         svg viewBox=(format!("0 0 {width} {HEIGHT}")) role="img" aria-label=(plot.title) {
@@ -121,7 +121,7 @@ fn draw(plot: &Plot) -> Markup {
 fn panel(
     svg: &mut String,
     plot: &Plot,
-    offset: f64,
+    (offset, unit): (f64, &str),
     value: fn(&(u32, f64, f64)) -> f64,
 ) -> std::fmt::Result {
     let most = plot.lines.iter().flatten().map(value).fold(0.0, f64::max);
@@ -145,6 +145,11 @@ fn panel(
             label(at)
         )?;
     }
+    let (tx, ty) = (left - 6.0, TOP - 12.0);
+    writeln!(
+        svg,
+        r#"<text x="{tx:.1}" y="{ty:.1}" text-anchor="end">{unit}</text>"#
+    )?;
     for &tick in &plot.ticks {
         let (tx, ty) = (x(tick), bottom + 16.0);
         writeln!(

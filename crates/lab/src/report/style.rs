@@ -26,6 +26,7 @@ pre{margin:10px 0 0;color:var(--soft);white-space:pre-wrap;overflow-wrap:anywher
 .big{margin:0;font-size:30px;font-weight:650;font-variant-numeric:tabular-nums}
 .configurations,.plots{display:grid;gap:14px;margin-top:16px;
 grid-template-columns:repeat(auto-fit,minmax(min(100%,350px),1fr))}
+.plots{grid-template-columns:repeat(auto-fill,minmax(min(100%,520px),1fr))}
 .dot{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:7px;
 vertical-align:-1px}
 .s0{background:var(--s0)}.s1{background:var(--s1)}.s2{background:var(--s2)}
@@ -48,7 +49,7 @@ table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
 .ok{color:var(--good);font-weight:650}.fail{color:var(--bad);font-weight:650}
 .flags{font-size:13px;color:var(--soft);padding-left:20px}
 svg{display:block;width:100%;height:auto}
-svg text{fill:var(--soft);font:11px system-ui,'DejaVu Sans',sans-serif}
+svg text{fill:var(--soft);font:13px system-ui,'DejaVu Sans',sans-serif}
 svg .grid{stroke:var(--line);stroke-width:1}
 svg .line{fill:none;stroke-width:2;stroke-linejoin:round}
 svg .pub{stroke-dasharray:4 3;stroke-width:1.5}

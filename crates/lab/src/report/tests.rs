@@ -35,6 +35,15 @@ fn a_run_s_directory_is_complete_and_each_file_reads_back() {
     let dir = tempfile::tempdir().expect("a folder");
     let outcome = outcome();
     outcome.write(dir.path()).expect("written");
+    let told = outcome.result.text();
+    assert!(
+        told.contains("| randread-8k-t1-d8 |") && told.contains("| 80 % |"),
+        "{told}"
+    );
+    assert!(
+        told.contains("remote & co is 0.80 x local <1> in IOPS"),
+        "{told}"
+    );
     let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect(name);
 
     let json: serde_json::Value = serde_json::from_str(&read("result.json")).expect("JSON");

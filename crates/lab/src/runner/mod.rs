@@ -166,6 +166,7 @@ pub fn run_plan(
         ceiling,
         configurations: run.configurations(&setups),
         checks: verification_checks(&setups),
+        findings: Vec::new(),
         flags: Vec::new(),
         partial: !run.problems.is_empty(),
         problems: run.problems,
@@ -204,7 +205,7 @@ impl Run<'_> {
     }
 
     fn fill(&mut self, setup: &mut Setup) -> Result<(), LabError> {
-        if self.plan.precondition.fill || self.plan.verify {
+        if self.plan.precondition.fill || self.plan.verify || setup.fresh {
             self.progress
                 .say(&format!("{}: filling {}", setup.name, setup.size_words()));
             setup.fill(self.stacks, self.plan.seed, self.progress)?;
@@ -378,7 +379,7 @@ impl Run<'_> {
             sync: plan.sync,
             rate: plan.rate,
             verify: plan.verify,
-            filled: plan.precondition.fill || plan.verify,
+            filled: plan.precondition.fill || plan.verify || setups.iter().all(|setup| setup.fresh),
             pinned: plan.pin,
             seed: plan.seed,
         }

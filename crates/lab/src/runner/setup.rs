@@ -20,6 +20,8 @@ pub(super) struct Setup {
     pub(super) description: String,
     pub(super) file_system: Option<String>,
     pub(super) remote: bool,
+    /// Made for this run, or known to be.
+    pub(super) fresh: bool,
     /// Bytes used.
     pub(super) bytes: u64,
     pub(super) model: Option<Arc<Model>>,
@@ -70,6 +72,7 @@ impl Setup {
             description: prepared.description,
             file_system: prepared.file_system,
             remote: *remote,
+            fresh: prepared.fresh,
             bytes,
             model: plan.verify.then(model),
             tally: Tally::default(),

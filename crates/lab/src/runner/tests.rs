@@ -222,3 +222,17 @@ fn what_does_not_fit_is_refused_by_name() {
     assert!(refused(&large).1.contains("largest request"));
     assert_eq!(refused(&plan(&["b"], Pattern::Read)).0, 3);
 }
+
+#[test]
+fn what_is_new_is_filled_even_for_reads() {
+    let mut new = device();
+    new.fresh = true;
+    let stacks = Simulated::new().with("new", new).with("old", device());
+    let filled = |spec| {
+        run(&stacks, &plan(&[spec], Pattern::RandRead))
+            .result
+            .method
+            .filled
+    };
+    assert!(filled("new") && !filled("old"));
+}

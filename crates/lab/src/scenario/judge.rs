@@ -2,11 +2,11 @@
 
 use super::file::{PromiseSection, ScenarioFile};
 use crate::published::Published;
-use crate::result::{CellResult, Check, RunResult};
+use crate::result::{CellResult, Check, Finding, RunResult};
 use crate::units::{grouped, human_us, short_bytes};
 use crate::{CellSpec, LabError, Pattern};
 
-/// Adds the scenario's checks to the result.
+/// Adds the scenario's checks and findings to the result.
 pub(super) fn judge(
     file: &ScenarioFile,
     table: Option<&Published>,
@@ -22,7 +22,7 @@ pub(super) fn judge(
             .zip(names(0))
             .zip(names(1))
             .map(|((t, a), b)| (t, a, b));
-        let mut checks = Vec::new();
+        let mut findings = Vec::new();
         for (pattern, block, threads) in rows(&one.cells) {
             let spec = |depth| CellSpec {
                 pattern,
@@ -51,17 +51,12 @@ pub(super) fn judge(
                 text += "; published: ";
                 text += &doubling(&all, &theirs, doubles.at_least);
             }
-            checks.push(Check {
-                name: format!(
-                    "{} {}, {threads} threads",
-                    pattern,
-                    short_bytes(u64::from(block))
-                ),
-                passed: true,
-                text,
-            });
+            let plural = if threads == 1 { "" } else { "s" };
+            let block = short_bytes(u64::from(block));
+            let name = format!("{pattern} {block}, {threads} thread{plural}");
+            findings.push(Finding { name, text });
         }
-        result.checks.append(&mut checks);
+        result.findings.append(&mut findings);
     }
     Ok(())
 }

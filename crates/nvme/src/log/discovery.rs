@@ -8,8 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// LSP bit 1 of Get Log Page (PLEO): only entries of the port that was asked.
 pub const PORT_LOCAL: u8 = 1 << 1;
-/// TREQ: a secure channel is not required.
-pub const TREQ_SECURE_CHANNEL_NOT_REQUIRED: u8 = 2;
+/// TREQ: nothing is said about secure channels. With "not required" nvme-cli 2.3 asks for TLS.
+pub const TREQ_SECURE_CHANNEL_NOT_SPECIFIED: u8 = 0;
 
 /// The page's first 1024 bytes.
 #[derive(
@@ -68,7 +68,7 @@ pub struct DiscoveryEntry {
     pub adrfam: u8,
     /// SUBTYPE, see [`SubsystemType`].
     pub subtype: u8,
-    /// TREQ, see [`TREQ_SECURE_CHANNEL_NOT_REQUIRED`].
+    /// TREQ, see [`TREQ_SECURE_CHANNEL_NOT_SPECIFIED`].
     pub treq: u8,
     /// PORTID.
     pub portid: U16,
@@ -107,7 +107,7 @@ impl DiscoveryEntry {
             trtype: TransportType::Tcp as u8,
             adrfam: family as u8,
             subtype: subtype as u8,
-            treq: TREQ_SECURE_CHANNEL_NOT_REQUIRED,
+            treq: TREQ_SECURE_CHANNEL_NOT_SPECIFIED,
             cntlid: U16::new(crate::fabrics::CNTLID_DYNAMIC),
             asqsz: U16::new(32),
             ..Self::default()

@@ -6,7 +6,7 @@ mod pages;
 
 pub use ana::{ANA_HEADER_BYTES, AnaGroup, AnaLog, AnaState};
 pub use discovery::{
-    DiscoveryEntry, DiscoveryHeader, PORT_LOCAL, SubsystemType, TREQ_SECURE_CHANNEL_NOT_REQUIRED,
+    DiscoveryEntry, DiscoveryHeader, PORT_LOCAL, SubsystemType, TREQ_SECURE_CHANNEL_NOT_SPECIFIED,
 };
 pub use pages::{
     CommandsSupported, ErrorInformation, FirmwareSlots, SmartHealth, SupportedLogPages,

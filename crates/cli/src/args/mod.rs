@@ -4,6 +4,10 @@ use std::net::SocketAddr;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+pub(crate) use lab::{LabCommand, RunArguments, SweepArguments};
+
+mod lab;
+
 /// Block storage for databases, served over standard NVMe/TCP, and the lab that measures it.
 #[derive(Parser)]
 #[command(name = "ashlar", version, about, propagate_version = true)]
@@ -16,11 +20,49 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Serve devices as the namespaces of an NVMe/TCP subsystem
     Serve(ServeArguments),
+    /// Ask an NVMe/TCP target what it is
+    #[command(subcommand)]
+    Nvme(NvmeCommand),
+    /// Measure storage, compare runs, make reports
+    #[command(subcommand)]
+    Lab(Box<LabCommand>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum NvmeCommand {
+    /// List the subsystems that a discovery service offers this host
+    Discover {
+        /// Address of the discovery service
+        #[arg(value_name = "ADDR:PORT")]
+        address: String,
+        #[command(flatten)]
+        options: NvmeOptions,
+    },
+    /// Show a subsystem's controller and namespaces
+    Identify {
+        /// Address of the subsystem
+        #[arg(value_name = "ADDR:PORT")]
+        address: String,
+        /// NQN of the subsystem; without it, all that discovery lists
+        nqn: Option<String>,
+        #[command(flatten)]
+        options: NvmeOptions,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct NvmeOptions {
+    /// Who we are (default: an NQN that follows from this machine's identifier)
+    #[arg(long, value_name = "NQN")]
+    pub(crate) hostnqn: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What is served is the device itself, with its own volatile cache if it has one: no redundancy, no

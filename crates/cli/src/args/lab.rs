@@ -1,0 +1,126 @@
+//! The lab's part of the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+#[derive(Subcommand)]
+pub(crate) enum LabCommand {
+    /// Measure pattern x block x threads x depth on one or more devices, interleaved
+    Sweep(SweepArguments),
+    /// Run a scenario: nvmeof-local-vs-remote, virtual-device-scaling, drive-baseline, or a file
+    Run(RunArguments),
+    /// Compare two runs
+    Compare {
+        /// Directory of the first run, the 100 %
+        first: PathBuf,
+        /// Directory of the second run
+        second: PathBuf,
+    },
+    /// Make a run's report.html again
+    Report {
+        /// Directory of the run
+        dir: PathBuf,
+    },
+    /// Show a scenario's text, to be edited and run as a file
+    Show {
+        /// Its name
+        name: String,
+    },
+}
+
+/// Every cell is measured on every device in turn, `--repeat` times, after filling the device with
+/// random data and warming up if anything is written. A device that holds data is refused.
+#[derive(Args)]
+pub(crate) struct SweepArguments {
+    /// A device to measure; the first is the 100 % of the tables. file:/p, memory:1GiB, null:1TiB,
+    /// stripe:…, nvme-tcp://ADDR:PORT/NQN?ns=1; NAME=DEVICE gives it a name
+    #[arg(long = "on", value_name = "DEVICE")]
+    pub(crate) on: Vec<String>,
+
+    /// randread, randwrite, read, write, randrw, rw
+    #[arg(long, value_delimiter = ',', default_value = "randread")]
+    pub(crate) pattern: Vec<String>,
+
+    /// Share of reads in randrw and rw, in percent
+    #[arg(long, default_value_t = 50, value_name = "PERCENT")]
+    pub(crate) read_pct: u8,
+
+    /// Sizes of an access: 4k, 8k, 64k, 1m, …
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "4k",
+        value_name = "SIZE,…"
+    )]
+    pub(crate) block: Vec<String>,
+
+    /// Numbers of load threads
+    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,…")]
+    pub(crate) threads: Vec<u32>,
+
+    /// Accesses in flight for each thread
+    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,…")]
+    pub(crate) depth: Vec<u32>,
+
+    /// Measured time of a repeat, in seconds
+    #[arg(long, default_value_t = 2.0)]
+    pub(crate) seconds: f64,
+
+    /// How often each cell is measured on each device
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub(crate) repeat: u32,
+
+    /// Bytes of each device to use; a missing file is made of this size
+    #[arg(long)]
+    pub(crate) size: Option<String>,
+
+    /// Every write is durable before it counts
+    #[arg(long)]
+    pub(crate) sync: bool,
+
+    /// Stamp every block with address, generation and checksum, and check everything that is read
+    #[arg(long)]
+    pub(crate) verify: bool,
+
+    /// Open loop: accesses a second in total, latency counted from when each was due
+    #[arg(long, value_name = "IOPS")]
+    pub(crate) rate: Option<f64>,
+
+    /// Overwrite what the devices hold
+    #[arg(long)]
+    pub(crate) destroy_data: bool,
+
+    /// The sweep in the words of fio or DISKSPD instead: "-b8K -r -w30 -t4 -o8", or
+    /// "bs=8k rw=randrw iodepth=8"
+    #[arg(long, value_name = "WORDS", conflicts_with_all = ["pattern", "block", "threads", "depth"])]
+    pub(crate) words: Option<String>,
+
+    /// Directory for result.json, report.html and the exports
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}
+
+/// A scenario is a file: what is compared, in which cells, for how long, and what is claimed.
+#[derive(Args)]
+pub(crate) struct RunArguments {
+    /// nvmeof-local-vs-remote, virtual-device-scaling, drive-baseline, or a file
+    #[arg(value_name = "NAME|FILE")]
+    pub(crate) scenario: String,
+
+    /// How much of it: min, or 0.01 to 1 (as written)
+    #[arg(long, default_value = "1")]
+    pub(crate) scale: String,
+
+    /// Where the scenario's own files are made, and removed afterwards
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+
+    /// Overwrite what devices named in the scenario hold
+    #[arg(long)]
+    pub(crate) destroy_data: bool,
+
+    /// Directory for result.json, report.html and the exports
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}

@@ -1,0 +1,163 @@
+//! `ashlar lab`.
+
+mod sample;
+mod service;
+mod stacks;
+mod worker;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ashlar_device::parse_size;
+use ashlar_lab::{
+    Configuration, LabError, Matrix, Pattern, Progress, RunOutcome, Scale, ScenarioOptions,
+    SweepPlan, check_out_dir, compare, render_report, run_scenario, run_sweep, scenario_text,
+    vocabulary,
+};
+
+use crate::args::{LabCommand, RunArguments, SweepArguments};
+use crate::exit::Failure;
+use crate::output::print;
+use service::LocalServices;
+use stacks::LocalStacks;
+
+pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
+    match command {
+        LabCommand::Sweep(arguments) => sweep(arguments),
+        LabCommand::Run(arguments) => scenario(arguments),
+        LabCommand::Compare { first, second } => print(&format!("{}\n", compare(first, second)?)),
+        LabCommand::Report { dir } => {
+            render_report(dir)?;
+            print(&format!("{}\n", dir.join("report.html").display()))
+        }
+        LabCommand::Show { name } => print(&scenario_text(name)?),
+    }
+}
+
+fn sweep(arguments: &SweepArguments) -> Result<(), Failure> {
+    let plan = plan(arguments)?;
+    check_out_dir(&arguments.out)?;
+    let outcome = run_sweep(&plan, &LocalStacks::new(), &Progress::auto())?;
+    finish(&outcome, &arguments.out)
+}
+
+fn scenario(arguments: &RunArguments) -> Result<(), Failure> {
+    check_out_dir(&arguments.out)?;
+    let options = ScenarioOptions {
+        scale: arguments.scale.parse::<Scale>()?,
+        dir: arguments.dir.clone(),
+        destroy_data: arguments.destroy_data,
+    };
+    let stacks = LocalStacks::new();
+    let services = LocalServices::new(&stacks);
+    let outcome = run_scenario(
+        &arguments.scenario,
+        &options,
+        &stacks,
+        &services,
+        &Progress::auto(),
+    )?;
+    finish(&outcome, &arguments.out)
+}
+
+/// Writes the run's files, prints its tables, and fails if a check failed.
+fn finish(outcome: &RunOutcome, dir: &Path) -> Result<(), Failure> {
+    outcome.write(dir)?;
+    print(&format!(
+        "{}\n{}\n",
+        outcome.result.text(),
+        report_path(dir).display()
+    ))?;
+    match outcome.exit_code() {
+        0 => Ok(()),
+        1 => {
+            let failed = outcome.result.checks.iter().filter(|check| !check.passed);
+            let texts: Vec<String> = failed
+                .map(|check| format!("{}: {}", check.name, check.text))
+                .collect();
+            Err(Failure::check(texts.join("; ")))
+        }
+        _ => Err(Failure::environment(outcome.result.problems.join("; "))),
+    }
+}
+
+fn report_path(dir: &Path) -> PathBuf {
+    dir.join("report.html")
+}
+
+fn plan(arguments: &SweepArguments) -> Result<SweepPlan, Failure> {
+    let mut plan = match &arguments.words {
+        Some(words) => {
+            let translated = vocabulary::translate(words)?;
+            for line in &translated.assumed {
+                eprintln!("assumed: {line}");
+            }
+            translated.plan
+        }
+        None => {
+            let mut plan = SweepPlan::new(Vec::new(), matrices(arguments)?);
+            plan.set_measure(seconds(arguments.seconds)?);
+            plan.repeats = arguments.repeat;
+            plan
+        }
+    };
+    plan.configurations
+        .extend(arguments.on.iter().map(|on| configuration(on)));
+    if let Some(size) = &arguments.size {
+        plan.size = Some(parse_size(size)?);
+    }
+    plan.sync |= arguments.sync;
+    plan.verify |= arguments.verify;
+    plan.rate = arguments.rate.or(plan.rate);
+    plan.destroy_data = arguments.destroy_data;
+    Ok(plan)
+}
+
+fn seconds(seconds: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|error| Failure::usage(format!("--seconds {seconds}: {error}")))
+}
+
+/// `NAME=DEVICE`, where a name has nothing that a device specification begins with.
+fn configuration(text: &str) -> Configuration {
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name
+                .chars()
+                .all(|c| c.is_alphanumeric() || "-_ ".contains(c))
+    };
+    match text.split_once('=') {
+        Some((name, spec)) if is_name(name) => Configuration {
+            name: name.into(),
+            ..Configuration::on(spec)
+        },
+        _ => Configuration::on(text),
+    }
+}
+
+fn matrices(arguments: &SweepArguments) -> Result<Vec<Matrix>, Failure> {
+    let block = |text: &String| -> Result<u32, Failure> {
+        u32::try_from(parse_size(text)?)
+            .map_err(|_| Failure::usage(format!("--block {text}: too large")))
+    };
+    let blocks: Vec<u32> = arguments
+        .block
+        .iter()
+        .map(block)
+        .collect::<Result<_, _>>()?;
+    let matrix = |pattern: &String| -> Result<Matrix, LabError> {
+        Ok(Matrix {
+            role: String::new(),
+            pattern: pattern.parse::<Pattern>()?,
+            read_pct: arguments.read_pct,
+            blocks: blocks.clone(),
+            threads: arguments.threads.clone(),
+            depths: arguments.depth.clone(),
+        })
+    };
+    Ok(arguments
+        .pattern
+        .iter()
+        .map(matrix)
+        .collect::<Result<_, _>>()?)
+}

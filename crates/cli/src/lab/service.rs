@@ -1,0 +1,70 @@
+//! Serves a stack on loopback, in this process, for configurations that are remote.
+
+use ashlar_lab::{LabError, PrepareOptions, Service, Services};
+use ashlar_reactor::{Options, available_cores};
+use ashlar_target::server::{Export, Server, ServerConfig};
+use ashlar_target::{HostAccess, Timeouts};
+
+use super::stacks::LocalStacks;
+
+const NQN: &str = "nqn.2026-11.io.ashlar:lab";
+
+pub(super) struct LocalServices<'a> {
+    stacks: &'a LocalStacks,
+}
+
+impl<'a> LocalServices<'a> {
+    pub(super) fn new(stacks: &'a LocalStacks) -> Self {
+        Self { stacks }
+    }
+}
+
+impl Services for LocalServices<'_> {
+    fn serve(&self, spec: &str, _: &PrepareOptions) -> Result<Box<dyn Service>, LabError> {
+        let export = Export {
+            nqn: NQN.into(),
+            devices: vec![self.stacks.opener(spec)?],
+            access: HostAccess::Any,
+            advertise: None,
+        };
+        // Load threads are pinned from the first core up; the server takes the last, or shares it.
+        let cores: Vec<usize> = available_cores().into_iter().rev().take(1).collect();
+        let config = ServerConfig {
+            listen: ([127, 0, 0, 1], 0).into(),
+            cores,
+            reactor: Options::default(),
+            exports: vec![export],
+            timeouts: Timeouts::default(),
+        };
+        let server =
+            Server::start(config).map_err(|error| LabError::environment(error.to_string()))?;
+        let url = format!("nvme-tcp://{}/{NQN}?ns=1", server.address());
+        Ok(Box::new(Running {
+            url,
+            server: Some(server),
+        }))
+    }
+}
+
+struct Running {
+    url: String,
+    server: Option<Server>,
+}
+
+impl Service for Running {
+    fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(server) = self.server.take() else {
+            return;
+        };
+        server.stopper()();
+        if let Err(error) = server.wait() {
+            eprintln!("ashlar: the lab's server: {error}");
+        }
+    }
+}
