@@ -201,3 +201,39 @@ fn an_idle_device_only_keeps_alive() {
     drop(rig);
     stop(server);
 }
+
+/// Somebody who accepts and says nothing, and somebody who says nonsense.
+#[test]
+fn silence_and_nonsense_are_named_and_bounded() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("listen");
+    let address = listener.local_addr().expect("address");
+    let peers = std::thread::spawn(move || {
+        let (silent, _) = listener.accept().expect("accept");
+        let (mut loud, _) = listener.accept().expect("accept");
+        std::io::Write::write_all(&mut loud, b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("write");
+        let mut rest = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut loud, &mut rest);
+        drop(silent);
+        rest
+    });
+    let start = Instant::now();
+    let refused = || {
+        let text = format!("nvme-tcp://{address}/{NQN}?timeout=400ms");
+        Remote::connect(config(&text)).err().expect("refused")
+    };
+    let silence = refused();
+    assert_eq!(silence.kind(), ErrorKind::Timeout, "{silence}");
+    let nonsense = refused();
+    assert!(
+        nonsense.to_string().contains("protocol violation"),
+        "{nonsense}"
+    );
+    assert!(start.elapsed() < Duration::from_secs(5));
+    // After the 128 bytes of ICReq it was told what was wrong.
+    let heard = peers.join().expect("peers");
+    assert_eq!(
+        (heard.len() > 128, heard.get(128)),
+        (true, Some(&0x02)),
+        "H2CTermReq"
+    );
+}
