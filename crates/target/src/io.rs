@@ -2,7 +2,7 @@
 //! Set 3.3).
 
 use ashlar_block::{BlockRange, Completion, Durability, IoBuffer, Operation, Request};
-use ashlar_nvme::command::{DataPointer, DsmRange, Fuse, NSID_BROADCAST};
+use ashlar_nvme::command::{DSM_RANGES_MAX, DataPointer, DsmRange, Fuse, NSID_BROADCAST};
 use ashlar_nvme::{Command, Status, opcode};
 
 use crate::controller::Controller;
@@ -47,12 +47,28 @@ pub(crate) fn plan(subsystem: &Subsystem, command: &Command) -> Result<Transfer,
         }
         opcode::io::DATASET_MANAGEMENT => {
             namespace(subsystem, command)?;
-            Transfer::FromHost(command.dsm_ranges() * size_of::<DsmRange>())
+            Transfer::FromHost(range_list_bytes(command)?)
         }
         _ => return Err(Status::INVALID_OPCODE.with_dnr()),
     };
     check_data_pointer(command, transfer)?;
     Ok(transfer)
+}
+
+/// Bytes of a Dataset Management command's list. Linux always sends room for the most ranges, and
+/// says in the command how many of them count.
+fn range_list_bytes(command: &Command) -> Result<usize, Status> {
+    let described = match command.data() {
+        DataPointer::Transport { length } | DataPointer::InCapsule { length, .. } => length,
+        _ => return Err(Status::SGL_TYPE_INVALID.with_dnr()),
+    };
+    let bytes = |ranges: usize| ranges * size_of::<DsmRange>();
+    let legal = bytes(command.dsm_ranges())..=bytes(DSM_RANGES_MAX);
+    if legal.contains(&(described as usize)) {
+        Ok(described as usize)
+    } else {
+        Err(Status::SGL_LENGTH_INVALID.with_dnr())
+    }
 }
 
 /// The data pointer must describe exactly the data that the command moves. In-capsule data is
