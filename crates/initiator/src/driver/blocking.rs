@@ -196,13 +196,17 @@ impl Short {
         let now = self.reactor.handle().now();
         self.sockets.take_events(now, &mut self.association);
         self.association.poll(now);
-        while self.sockets.serve(&mut self.association) {
+        while self.sockets.serve(now, &mut self.association) {
             self.association.poll(now);
         }
     }
 
     fn sleep(&mut self) -> Result<(), IoError> {
-        let deadline = self.association.next_deadline();
+        let deadlines = [
+            self.association.next_deadline(),
+            self.sockets.next_deadline(),
+        ];
+        let deadline = deadlines.into_iter().flatten().min();
         let peer = self.config.peer();
         let failed = |error| IoError::with_source(ErrorKind::Internal, peer, error);
         self.reactor.turn(deadline).map_err(failed)

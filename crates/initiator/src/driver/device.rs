@@ -65,13 +65,18 @@ impl BlockDevice for RemoteDevice {
         };
         sockets.take_events(now, &mut self.session);
         self.session.poll(now, done);
-        while sockets.serve(&mut self.session) {
+        while sockets.serve(now, &mut self.session) {
             self.session.poll(now, done);
         }
     }
 
     fn next_deadline(&self) -> Option<Moment> {
-        self.session.next_deadline()
+        let sockets = self.sockets.as_ref().and_then(Sockets::next_deadline);
+        self.session
+            .next_deadline()
+            .into_iter()
+            .chain(sockets)
+            .min()
     }
 
     fn describe(&self) -> Description {

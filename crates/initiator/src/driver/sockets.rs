@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use ashlar_block::Moment;
 use ashlar_reactor::{File, Port, RecvFrame, SendBatch, What, stream_socket};
@@ -19,6 +20,8 @@ const DIRECT_LEAST: usize = 8 << 10;
 const STAGING_BEHIND_DIRECT: usize = 512;
 /// Staging between large payloads: a few headers.
 const STAGING_LARGE: usize = 4 << 10;
+/// How long a terminate request may take to leave.
+const LAST_WORDS: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct Socket {
@@ -32,8 +35,10 @@ struct Socket {
     more: bool,
     /// Payloads have lately been large.
     large: bool,
-    /// Last words were sent and the socket was shut down.
-    ending: bool,
+    /// The last words are said; the socket is shut down by this moment.
+    ending: Option<Moment>,
+    /// The socket was shut down.
+    ended: bool,
 }
 
 /// The sockets of a set of streams.
@@ -88,12 +93,12 @@ impl Sockets {
 
     /// Opens, closes, sends and receives as the streams wish. True if a stream was lost or closed:
     /// the streams' owner then has something to do, and this is to be called again.
-    pub(super) fn serve(&mut self, streams: &mut impl Streams) -> bool {
+    pub(super) fn serve(&mut self, now: Moment, streams: &mut impl Streams) -> bool {
         let mut news = false;
         for at in 0..self.sockets.len() {
             news |= match streams.wish(at) {
                 Wish::Open => self.open(streams, at),
-                Wish::Close => self.close(streams, at),
+                Wish::Close => self.close(now, streams, at),
                 Wish::None => {
                     self.send(streams, at);
                     self.receive(streams, at)
@@ -116,7 +121,8 @@ impl Sockets {
                 socket.file = Some(file);
                 socket.connecting = true;
                 socket.more = false;
-                socket.ending = false;
+                socket.ending = None;
+                socket.ended = false;
                 false
             }
             Err(error) => {
@@ -127,17 +133,22 @@ impl Sockets {
     }
 
     /// Says the last words, then ends the connection; true when nothing of it is left.
-    fn close(&mut self, streams: &mut impl Streams, at: usize) -> bool {
-        if !self.sockets[at].ending && !self.sockets[at].connecting {
+    fn close(&mut self, now: Moment, streams: &mut impl Streams, at: usize) -> bool {
+        if self.sockets[at].ending.is_none() {
+            let stuck = self.sockets[at].sending;
             self.send(streams, at);
+            let socket = &mut self.sockets[at];
+            // Words that are only now on their way get a moment. A batch that was already stuck
+            // gets none: the peer is not reading.
+            let speaking = socket.sending && !stuck;
+            socket.ending = Some(if speaking { now + LAST_WORDS } else { now });
         }
         let socket = &mut self.sockets[at];
-        if let Some(file) = &socket.file {
-            // Last words that do not leave at once (the peer is not reading) are not waited for.
-            if socket.connecting || !socket.sending || socket.ending {
-                file.shutdown();
-            }
-            socket.ending = true;
+        if let Some(file) = &socket.file
+            && (!socket.sending || socket.ending.is_some_and(|end| end <= now))
+        {
+            file.shutdown();
+            socket.ended = true;
         }
         if socket.connecting || socket.receiving || socket.sending {
             return false;
@@ -145,6 +156,12 @@ impl Sockets {
         socket.file = None;
         streams.closed(at);
         true
+    }
+
+    /// When [`serve`](Self::serve) must be called next: a connection does not get longer to end.
+    pub(super) fn next_deadline(&self) -> Option<Moment> {
+        let ending = |socket: &Socket| socket.ending.filter(|_| socket.sending && !socket.ended);
+        self.sockets.iter().filter_map(ending).min()
     }
 
     fn send(&mut self, streams: &mut impl Streams, at: usize) {

@@ -123,9 +123,9 @@ fn a_large_write_waits_for_r2ts_and_respects_maxh2cdata() {
                     .iter()
                     .all(|(header, data)| header.ttag == 7 && data.len() <= 4096)
             );
-            let lasts = pieces.iter().map(|(header, _)| header.last);
+            let mut lasts = pieces.iter().map(|(header, _)| header.last);
             assert_eq!(lasts.clone().filter(|&last| last).count(), 1);
-            assert_eq!(lasts.last(), Some(true));
+            assert_eq!(lasts.next_back(), Some(true));
             received.extend(pieces.into_iter().flat_map(|(_, data)| data));
         }
         assert_eq!(received, vec![5; 20_000]);
@@ -217,7 +217,8 @@ fn a_completion_waits_for_the_buffer_to_come_home() {
 #[test]
 fn bad_r2ts_end_the_connection() {
     use FatalStatus::{DataTransferLimitExceeded, DataTransferOutOfRange, InvalidHeaderField};
-    let cases: [(&[(u32, u32)], &str, FatalStatus); 4] = [
+    type Case = (&'static [(u32, u32)], &'static str, FatalStatus);
+    let cases: [Case; 4] = [
         (&[(0, 20_001)], "R2T beyond", DataTransferOutOfRange),
         (&[(4096, 4096)], "R2T out of order", DataTransferOutOfRange),
         (

@@ -1,6 +1,7 @@
 use ashlar_block::BlockRange;
 use ashlar_nvme::Status;
 use ashlar_nvme::command::opcode;
+use proptest::prelude::*;
 
 use super::*;
 use crate::config::Host;
@@ -465,4 +466,36 @@ fn shutdown_is_orderly_and_completes_what_is_left() {
     assert!(rig.session.is_over());
     assert_eq!(rig.world.target.shutdowns, 1);
     assert_eq!(rig.results(), [(1, LOST)]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever the target says, at whatever stage: every request completes once, with its buffer.
+    #[test]
+    fn no_answer_makes_it_panic_or_forget_a_request(
+        noise in proptest::collection::vec((0..40usize, 0..2usize, proptest::collection::vec(any::<u8>(), 1..200)), 1..6),
+        flips in proptest::collection::vec((0..2000usize, any::<u8>()), 0..4),
+    ) {
+        let mut rig = Rig::new();
+        rig.cut();
+        rig.write(1, 1, Durability::Cached);
+        rig.read(2);
+        rig.flush(3);
+        for round in 0..40 {
+            rig.session.poll(rig.world.now, &mut rig.done);
+            for (at, stream, bytes) in &noise {
+                if *at == round {
+                    rig.session.receive(*stream, bytes);
+                }
+            }
+            rig.world.flips.clone_from(&flips);
+            rig.world.round(&mut rig.session);
+            rig.world.now = rig.world.now + Duration::from_millis(20);
+        }
+        rig.world.flips.clear();
+        rig.run(Duration::from_secs(200));
+        let tags: Vec<u64> = rig.results().iter().map(|(tag, _)| *tag).collect();
+        prop_assert_eq!(tags, vec![1, 2, 3]);
+    }
 }

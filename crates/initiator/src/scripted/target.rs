@@ -241,6 +241,8 @@ pub(crate) struct World {
     pub target: Target,
     pub now: Moment,
     pub peers: Vec<Option<Peer>>,
+    /// Bytes of each answer that are changed on the way: where, and by what.
+    pub flips: Vec<(usize, u8)>,
 }
 
 impl World {
@@ -249,6 +251,7 @@ impl World {
             target: Target::new(blocks),
             now: Moment::ORIGIN,
             peers: Vec::new(),
+            flips: Vec::new(),
         }
     }
 
@@ -290,7 +293,12 @@ impl World {
         peer.feed(&sent);
         streams.sent(at, &mut out);
         self.target.serve(at, peer);
-        let back = peer.take();
+        let mut back = peer.take();
+        for (at, by) in &self.flips {
+            if let Some(byte) = back.get_mut(*at) {
+                *byte ^= by;
+            }
+        }
         if !back.is_empty() {
             streams.receive(at, &back);
         }

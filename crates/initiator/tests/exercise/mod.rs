@@ -104,8 +104,7 @@ pub fn check(bytes: &[u8], seed: u8) {
 
 /// Every operation once in every size class, and many at once. Overwrites the device's start.
 pub fn exercise(text: &str) {
-    println!("{text}");
-    let remote = Remote::connect(config(text)).expect("connect");
+    let remote = Remote::connect(config(text)).expect(text);
     let mut rig = Rig::new(&remote);
     let geometry = rig.device.geometry();
     let block = geometry.block_size.bytes();
