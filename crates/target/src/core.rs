@@ -122,7 +122,7 @@ impl Core {
 
     /// Decides a Connect here.
     pub fn connect(&mut self, now: Moment, id: ConnectionId) {
-        if !self.try_connect(now, id) {
+        if !self.try_connect(now, id) && !self.waiting.contains(&id) {
             self.waiting.push(id);
         }
     }
@@ -165,9 +165,7 @@ impl Core {
         if let Err(fatal) = connection.receive(&mut ctx, input) {
             connection.terminate(fatal);
         }
-        let wants_place = connection.connect.filter(|_| connection.queue.is_none());
-        if let Some(index) = wants_place {
-            let qid = connection.command_of(index).connect_parameters().qid;
+        if let Some(qid) = connection.take_placement() {
             self.actions.push_back(Action::Place(id, qid));
         }
         self.after(id);
@@ -187,7 +185,8 @@ impl Core {
         if connection.is_starved() && !self.starving.contains(&id) {
             self.starving.push(id);
         }
-        if connection.has_output() || !connection.is_open() {
+        // While a batch is in flight there is nothing for the driver to do: `sent` comes back here.
+        if connection.has_output() || connection.is_finished() {
             self.note(id);
         }
     }
@@ -236,11 +235,7 @@ impl Core {
             return;
         };
         connection.sent(now);
-        if connection.is_finished() {
-            self.actions.push_back(Action::Close(id));
-        } else if connection.has_output() {
-            self.note(id);
-        }
+        self.after(id);
     }
 
     /// Whether the connection has said its last words.

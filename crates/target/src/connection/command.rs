@@ -109,6 +109,7 @@ impl Connection {
     pub(super) fn start(&mut self, ctx: &mut Context<'_>, index: u16) -> Result<(), Fatal> {
         let Some(queue) = &self.queue else {
             self.connect = Some(index);
+            self.unplaced = true;
             self.slots.get_mut(index).stage = Stage::Parked;
             return Ok(());
         };

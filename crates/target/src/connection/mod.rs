@@ -99,6 +99,8 @@ pub(crate) struct Connection {
     blocked: Option<u16>,
     /// A Connect that is waiting to be placed on a core, or for the host's old commands.
     pub(crate) connect: Option<u16>,
+    /// The driver has not been asked for a core for that Connect.
+    unplaced: bool,
     /// Asynchronous event requests.
     pub(crate) event_requests: VecDeque<u16>,
     /// Buffer bytes of commands that are not answered yet.
@@ -139,6 +141,7 @@ impl Connection {
             starved: VecDeque::new(),
             blocked: None,
             connect: None,
+            unplaced: false,
             event_requests: VecDeque::new(),
             held: 0,
             requests: 0,
@@ -167,6 +170,12 @@ impl Connection {
     /// The connection is moving to another core's list.
     pub(crate) fn renumber(&mut self, id: u32) {
         self.id = id;
+    }
+
+    /// The queue id of a Connect that has just arrived; told once.
+    pub(crate) fn take_placement(&mut self) -> Option<u16> {
+        let index = self.connect.filter(|_| std::mem::take(&mut self.unplaced))?;
+        Some(self.command_of(index).connect_parameters().qid)
     }
 
     /// The command in slot `index`.
