@@ -230,11 +230,14 @@ impl Core {
     }
 
     /// The batch was sent.
-    pub fn sent(&mut self, now: Moment, id: ConnectionId) {
+    pub fn sent(&mut self, _now: Moment, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id as usize) else {
             return;
         };
-        connection.sent(now);
+        connection.sent();
+        if connection.is_finished() {
+            self.actions.push_back(Action::Close(id));
+        }
         self.after(id);
     }
 
@@ -328,10 +331,16 @@ impl Core {
             let Some((connection, mut ctx)) = self.split(id, now) else {
                 continue;
             };
-            if !connection.feed(&mut ctx) {
+            let had_to_wait = !connection.accepts_input();
+            let served = connection.feed(&mut ctx);
+            let takes_input_again = had_to_wait && connection.accepts_input();
+            if !served {
                 self.starving.push(id);
             }
-            self.note(id);
+            if takes_input_again {
+                self.note(id);
+            }
+            self.after(id);
         }
     }
 
@@ -350,15 +359,34 @@ impl Core {
         let before = |age: Duration| {
             Moment::from_nanos(now.as_nanos().saturating_sub(age.as_nanos() as u64))
         };
-        for (id, connection) in &self.connections {
+        self.refuse_waiting(before(timeouts.handshake));
+        for (id, connection) in &mut self.connections {
             let expired = connection.queue.as_ref().is_some_and(|queue| {
                 queue.id == 0 && queue.controller.expires().is_some_and(|at| at < now)
             });
             if expired
                 || connection.is_loitering(before(timeouts.handshake))
-                || connection.is_stalled(before(timeouts.stall))
+                || connection.is_stalled(now, timeouts.stall)
             {
                 self.actions.push_back(Action::Close(id as ConnectionId));
+            }
+        }
+    }
+
+    /// A host whose old commands do not end is told to come again: it may have left meanwhile, and
+    /// a connection that waits does not notice.
+    fn refuse_waiting(&mut self, since: Moment) {
+        for id in std::mem::take(&mut self.waiting) {
+            let Some(connection) = self.connections.get_mut(id as usize) else {
+                continue;
+            };
+            match connection.connect.filter(|_| connection.is_older_than(since)) {
+                Some(index) => {
+                    connection.connect = None;
+                    connection.complete(index, Status::CONNECT_CONTROLLER_BUSY, 0);
+                    self.note(id);
+                }
+                None => self.waiting.push(id),
             }
         }
     }

@@ -1,4 +1,6 @@
-use ashlar_block::IoBuffer;
+use std::time::Duration;
+
+use ashlar_block::{IoBuffer, Moment};
 use ashlar_nvme::{Command, Status};
 
 use crate::io::Transfer;
@@ -32,8 +34,12 @@ pub(crate) struct Slot {
     pub(crate) received: usize,
     /// Its data: from the host, or for the host.
     pub(crate) buffer: Option<IoBuffer>,
+    /// What its execution needs beyond that.
+    pub(crate) working: Option<IoBuffer>,
     /// An R2T was sent: the host owes data.
     pub(crate) solicited: bool,
+    /// When, and with how much received, a tick last saw it get on with its data.
+    asked: Option<(Moment, usize)>,
     /// Device requests outstanding.
     pub(crate) requests: u16,
     /// What it will end with.
@@ -51,7 +57,9 @@ impl Slot {
             transfer: Transfer::None,
             received: 0,
             buffer: None,
+            working: None,
             solicited: false,
+            asked: None,
             requests: 0,
             status: Status::SUCCESS,
             result: 0,
@@ -98,7 +106,18 @@ impl Slots {
         let slot = &mut self.slots[index as usize];
         slot.stage = Stage::Free;
         slot.buffer = None;
+        slot.working = None;
+        slot.solicited = false;
         self.free.push(index);
+    }
+
+    /// Whether the host has sent nothing of some data for `limit` that it was asked for.
+    pub(crate) fn has_neglected(&mut self, now: Moment, limit: Duration) -> bool {
+        self.slots.iter_mut().any(|slot| {
+            let asked = slot.asked.filter(|&(_, seen)| slot.solicited && seen == slot.received);
+            let (since, _) = *slot.asked.insert(asked.unwrap_or((now, slot.received)));
+            slot.solicited && now.since(since) > limit
+        })
     }
 
     pub(crate) fn get_mut(&mut self, index: u16) -> &mut Slot {

@@ -4,7 +4,7 @@ use ashlar_nvme::command::DataPointer;
 use ashlar_nvme::pdu::{self, Fatal, FatalStatus, R2t};
 use ashlar_nvme::{Command, Status};
 
-use super::{Connection, Context, Sink};
+use super::{Connection, Context, IN_CAPSULE_BYTES, Queue, Sink};
 use crate::admin::{self, Outcome};
 use crate::controller::Role;
 use crate::fabrics;
@@ -77,21 +77,55 @@ impl Connection {
             return Ok(());
         }
         self.sink = Sink::Slot(index);
-        match self.reserve(ctx, index, bytes) {
-            Some(buffer) => self.slots.get_mut(index).buffer = Some(buffer),
-            None => self.blocked = Some(index),
+        if !self.provide(ctx, index, bytes, 0) {
+            self.blocked = Some(index);
         }
         Ok(())
     }
 
-    /// Asks the host for a command's data. False without a buffer.
-    fn solicit(&mut self, ctx: &Context<'_>, index: u16, bytes: usize) -> bool {
-        let Some(buffer) = self.reserve(ctx, index, bytes) else {
+    /// Gives a command all the buffers that it will need: one that held some while it waited for
+    /// others could wait for its own kind for ever. False if they are not there.
+    fn provide(&mut self, ctx: &Context<'_>, index: u16, bytes: usize, spare: usize) -> bool {
+        let working = self.working_bytes(index);
+        let Some(buffer) = self.reserve(ctx, index, bytes, spare + working) else {
             return false;
         };
+        if working > 0 {
+            let Some(working) = self.reserve(ctx, index, working, spare) else {
+                self.unreserve(index);
+                return false;
+            };
+            self.slots.get_mut(index).working = Some(working);
+        }
+        self.slots.get_mut(index).buffer = Some(buffer);
+        true
+    }
+
+    /// Bytes that a command needs beyond the host's data before it can be executed.
+    fn working_bytes(&mut self, index: u16) -> usize {
+        let Some(Queue { controller, id, .. }) = &self.queue else {
+            return 0;
+        };
+        match &controller.role {
+            Role::Io(subsystem) if *id > 0 => {
+                io::working_bytes(subsystem, &self.slots.get_mut(index).command)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Asks the host for a command's data. False without a buffer.
+    ///
+    /// Some is always left over for data in a capsule: that may stand in the stream before the data
+    /// that is asked for here, and would wait for it.
+    fn solicit(&mut self, ctx: &Context<'_>, index: u16, bytes: usize) -> bool {
+        let spare = 2 * IN_CAPSULE_BYTES as usize;
+        let working = self.working_bytes(index);
+        if !ctx.may_solicit(bytes + working) || !self.provide(ctx, index, bytes, spare) {
+            return false;
+        }
         let framing = self.framing;
         let slot = self.slots.get_mut(index);
-        slot.buffer = Some(buffer);
         slot.stage = Stage::Receiving;
         slot.solicited = true;
         let cid = slot.command.cid.get();
@@ -118,7 +152,7 @@ impl Connection {
         match &controller.role {
             _ if command.is_fabrics() => fabrics::execute(self, &controller, index),
             Role::Io(_) if queue.id > 0 => {
-                if !self.starved.is_empty() || !self.execute(ctx, index) {
+                if !self.execute(ctx, index) {
                     self.starve(index);
                 }
             }
@@ -137,9 +171,13 @@ impl Connection {
             return true;
         };
         let bytes = io::working_bytes(subsystem, &self.slots.get_mut(index).command);
-        let mut working = None;
-        if bytes > 0 {
-            working = self.reserve(ctx, index, bytes);
+        let mut working = self.slots.get_mut(index).working.take();
+        if bytes > 0 && working.is_none() {
+            // Only what needs nothing more may overtake those that wait: they may wait for it.
+            let first = self.starved.front().is_none_or(|&front| front == index);
+            if first {
+                working = self.reserve(ctx, index, bytes, 0);
+            }
             if working.is_none() {
                 return false;
             }
@@ -199,13 +237,11 @@ impl Connection {
     /// Tries again what lacked buffers. True if nothing is waiting any more.
     pub(crate) fn feed(&mut self, ctx: &mut Context<'_>) -> bool {
         if let Some(index) = self.blocked {
-            let Transfer::FromHost(bytes) = self.slots.get_mut(index).transfer else {
-                return true;
-            };
-            let Some(buffer) = self.reserve(ctx, index, bytes) else {
+            if let Transfer::FromHost(bytes) = self.slots.get_mut(index).transfer
+                && !self.provide(ctx, index, bytes, 0)
+            {
                 return false;
-            };
-            self.slots.get_mut(index).buffer = Some(buffer);
+            }
             self.blocked = None;
         }
         while let Some(&index) = self.starved.front() {
@@ -224,8 +260,6 @@ impl Connection {
         true
     }
 }
-
-use super::Queue;
 
 /// In-capsule data must be what the command and its data pointer say.
 fn check_capsule(command: &Command, transfer: Transfer, bytes: usize) -> Result<(), Status> {

@@ -8,8 +8,9 @@ mod respond;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use ashlar_block::{BufferPool, Completion, Gather, IoBuffer, Moment};
+use ashlar_block::{BufferPool, Completion, Gather, IoBuffer, Moment, REGION_BYTES};
 use ashlar_nvme::pdu::{self, Fatal, Framing, Role};
 use ashlar_nvme::stream::{Limits, Receiver};
 use ashlar_nvme::{Command, Status};
@@ -26,6 +27,10 @@ pub(crate) const IN_CAPSULE_BYTES: u32 = 64 << 10;
 const MAXH2CDATA: u32 = 1 << 20;
 /// A payload's missing rest of at least this size is received straight into its buffer.
 const DIRECT_BYTES: usize = 4096;
+/// Untaken responses of this size stop the connection from taking commands.
+const OUTPUT_BYTES: usize = 64 << 10;
+/// A host that sends less than this, and no whole PDU, in the time for a stall is stalled.
+const STALL_BYTES: usize = 64 << 10;
 
 /// What a connection needs of the core it is on, for the length of a call.
 pub(crate) struct Context<'a> {
@@ -35,6 +40,17 @@ pub(crate) struct Context<'a> {
     pub(crate) buffers: &'a BufferPool,
     /// Most buffer bytes that one connection may hold.
     pub(crate) share: usize,
+}
+
+impl Context<'_> {
+    /// Whether buffers of `bytes` may be given to data that a host has yet to send: some of the
+    /// pool stays for what needs no host to go on.
+    fn may_solicit(&self, bytes: usize) -> bool {
+        let capacity = self.buffers.max_regions() * REGION_BYTES;
+        let outstanding = self.buffers.outstanding_bytes();
+        let spare = (capacity / 4).min(REGION_BYTES);
+        outstanding == 0 || outstanding + bytes.next_power_of_two() + spare <= capacity
+    }
 }
 
 /// The queue that a connection carries once Connect has succeeded.
@@ -114,7 +130,14 @@ pub(crate) struct Connection {
     /// The core will look at this connection before it sleeps.
     pub(crate) noted: bool,
     born: Moment,
-    progress: Moment,
+    /// Since when, as far as a tick has seen, the host has owed bytes and sent too few.
+    owing: Option<Moment>,
+    /// Bytes received since then.
+    paid: usize,
+    /// Since when the host has left a batch untaken.
+    untaken: Option<Moment>,
+    /// Bytes of the output that are payload, which the share bounds.
+    payload_queued: usize,
     life: Life,
 }
 
@@ -149,7 +172,10 @@ impl Connection {
             news: false,
             noted: false,
             born: now,
-            progress: now,
+            owing: None,
+            paid: 0,
+            untaken: None,
+            payload_queued: 0,
             life: Life::Open,
         }
     }
@@ -205,7 +231,11 @@ impl Connection {
 
     /// Whether more bytes may be given to [`receive`](Self::receive).
     pub(crate) fn accepts_input(&self) -> bool {
-        self.life == Life::Open && self.blocked.is_none() && self.connect.is_none()
+        let untaken = self.output.len() - self.payload_queued;
+        self.life == Life::Open
+            && self.blocked.is_none()
+            && self.connect.is_none()
+            && untaken < OUTPUT_BYTES
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -237,7 +267,11 @@ impl Connection {
     /// The socket is gone. Commands in devices go on; everything else is dropped.
     pub(crate) fn close(&mut self) {
         self.life = Life::Closed;
-        self.output.clear();
+        self.drop_waiting();
+        self.ready.clear();
+        self.event_requests.clear();
+        self.connect = None;
+        self.clear_output();
         let idle: Vec<u16> = self
             .slots
             .iter()
@@ -254,13 +288,25 @@ impl Connection {
         let offending = self.receiver.offending_header();
         self.output
             .head(|out| pdu::term_req(out, Role::Controller, fatal, offending));
-        self.life = Life::LastWords;
+        self.finish();
+    }
+
+    /// Commands that have not begun for want of buffers never will.
+    fn drop_waiting(&mut self) {
+        self.starved.clear();
+        self.blocked = None;
+    }
+
+    fn clear_output(&mut self) {
+        self.output.clear();
+        self.payload_queued = 0;
     }
 
     /// Ends the connection once the output is sent.
     pub(crate) fn finish(&mut self) {
         if self.life == Life::Open {
             self.life = Life::LastWords;
+            self.drop_waiting();
         }
     }
 
@@ -275,7 +321,9 @@ impl Connection {
             return false;
         }
         std::mem::swap(&mut self.output, empty);
+        self.payload_queued = 0;
         self.sending = empty.len();
+        self.untaken = None;
         true
     }
 
@@ -285,9 +333,9 @@ impl Connection {
     }
 
     /// The batch that was taken has been sent.
-    pub(crate) fn sent(&mut self, now: Moment) {
+    pub(crate) fn sent(&mut self) {
         self.sending = 0;
-        self.progress = now;
+        self.untaken = None;
         while !self.output.is_full() {
             let Some(index) = self.ready.pop_front() else {
                 break;
@@ -296,11 +344,39 @@ impl Connection {
         }
     }
 
-    /// Whether the host has owed bytes, or left ours untaken, since before `since`.
-    pub(crate) fn is_stalled(&self, since: Moment) -> bool {
+    /// Whether the host has owed bytes, or left ours untaken, for `limit`. Time counts from the
+    /// first call that finds it so: a device may be slow, the host is then given its full time.
+    pub(crate) fn is_stalled(&mut self, now: Moment, limit: Duration) -> bool {
         let owes = self.receiver.is_inside_pdu() || self.slots.iter().any(|(_, s)| s.solicited);
-        let starved = self.blocked.is_some();
-        ((owes && !starved) || self.sending > 0) && self.progress < since
+        let late = |since: &mut Option<Moment>, waits: bool| {
+            if !waits {
+                *since = None;
+                return false;
+            }
+            now.since(*since.get_or_insert(now)) > limit
+        };
+        if self.owing.is_none() {
+            self.paid = 0;
+        }
+        let owes = owes && self.accepts_input();
+        late(&mut self.owing, owes)
+            || late(&mut self.untaken, self.sending > 0)
+            || self.slots.has_neglected(now, 4 * limit)
+    }
+
+    /// Whether it was accepted before `since`.
+    pub(crate) fn is_older_than(&self, since: Moment) -> bool {
+        self.born < since
+    }
+
+    /// The host has sent `bytes`, or a whole PDU with `done`. One that pays in pennies is stalled
+    /// nevertheless, or it could hold a buffer for ever.
+    fn note_input(&mut self, bytes: usize, done: bool) {
+        self.paid += bytes;
+        if done || self.paid >= STALL_BYTES {
+            self.owing = None;
+            self.paid = 0;
+        }
     }
 
     /// Whether Connect has not come although the connection is older than `since`.
@@ -309,22 +385,31 @@ impl Connection {
     }
 
     fn release(&mut self, index: u16) {
-        let slot = self.slots.get_mut(index);
-        let bytes = slot.held;
-        self.held -= bytes;
+        self.unreserve(index);
         self.slots.release(index);
     }
 
-    /// A buffer of `bytes` for slot `index`, within the connection's share.
-    fn reserve(&mut self, ctx: &Context<'_>, index: u16, bytes: usize) -> Option<IoBuffer> {
+    /// A buffer of `bytes` for slot `index`, within the connection's share less `spare`.
+    fn reserve(
+        &mut self,
+        ctx: &Context<'_>,
+        index: u16,
+        bytes: usize,
+        spare: usize,
+    ) -> Option<IoBuffer> {
         let in_use = self.held + self.sending + self.output.len();
-        if in_use > 0 && in_use + bytes > ctx.share {
+        if in_use > 0 && in_use + bytes + spare > ctx.share {
             return None;
         }
         let buffer = ctx.buffers.get(bytes)?;
         self.slots.get_mut(index).held += bytes;
         self.held += bytes;
         Some(buffer)
+    }
+
+    /// Takes back what a slot holds of the share.
+    fn unreserve(&mut self, index: u16) {
+        self.held -= std::mem::take(&mut self.slots.get_mut(index).held);
     }
 
     /// Puts the slot in line for a buffer.

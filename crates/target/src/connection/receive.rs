@@ -19,9 +19,16 @@ impl Connection {
         ctx: &mut Context<'_>,
         input: &mut &[u8],
     ) -> Result<(), Fatal> {
-        self.progress = ctx.now;
         while self.accepts_input() {
-            match self.receiver.next(input)? {
+            let before = input.len();
+            let step = self.receiver.next(input)?;
+            let is_end = match step {
+                Step::Pdu(pdu) => pdu.data_len == 0,
+                Step::End { .. } => true,
+                Step::NeedMore | Step::Data(_) => false,
+            };
+            self.note_input(before - input.len(), is_end);
+            match step {
                 Step::NeedMore => return Ok(()),
                 Step::Pdu(pdu) => self.pdu(ctx, pdu)?,
                 Step::Data(bytes) => self.data(bytes),
@@ -54,6 +61,7 @@ impl Connection {
         self.receiver.payload_filled(&buffer[range]);
         slot.received += bytes;
         slot.buffer = Some(buffer);
+        self.note_input(bytes, false);
     }
 
     fn pdu(&mut self, ctx: &mut Context<'_>, pdu: Pdu) -> Result<(), Fatal> {
@@ -66,7 +74,7 @@ impl Connection {
             }
             Header::H2cTermReq(_) => {
                 self.sink = Sink::Discard(None);
-                self.output.clear();
+                self.clear_output();
                 self.finish();
                 Ok(())
             }

@@ -12,6 +12,10 @@ use crate::slot::Stage;
 impl Connection {
     /// Answers a command that is done, as soon as there is room.
     pub(super) fn respond(&mut self, index: u16) {
+        if !self.is_open() {
+            // The last words have been said.
+            return self.release(index);
+        }
         if self.output.is_full() {
             self.slots.get_mut(index).stage = Stage::Responding;
             self.ready.push_back(index);
@@ -24,6 +28,7 @@ impl Connection {
                 let bytes = buffer.len();
                 self.data_header(index, bytes);
                 let digest = self.framing.digests.data.then(|| DataDigest::of(&buffer));
+                self.payload_queued += bytes;
                 let place = self.output.keep(buffer);
                 self.output.payload(place, 0..bytes);
                 if let Some(digest) = digest {
@@ -37,6 +42,9 @@ impl Connection {
 
     /// Answers an admin command with data, which goes out with the headers: it is small and rare.
     pub(super) fn respond_with(&mut self, index: u16, data: &[u8]) {
+        if !self.is_open() {
+            return self.release(index);
+        }
         self.data_header(index, data.len());
         let digested = self.framing.digests.data;
         self.output.head(|out| {
