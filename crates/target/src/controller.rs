@@ -6,6 +6,7 @@ use std::time::Duration;
 use ashlar_block::Moment;
 use ashlar_nvme::event::AsyncEvent;
 use ashlar_nvme::fabrics::{Cc, Csts, Shutdown};
+use ashlar_nvme::Status;
 use ashlar_nvme::log::ErrorInformation;
 
 use crate::subsystem::{Host, Subsystem};
@@ -59,6 +60,8 @@ pub(crate) struct State {
     pub(crate) csts: Csts,
     /// Connected I/O queues; true while one only drains.
     queues: BTreeMap<u16, bool>,
+    /// How often the host has disabled or shut down the controller: queues of before must go.
+    resets: u32,
     /// I/O queues granted by Set Features 07h.
     pub(crate) granted_queues: Option<u16>,
     /// Which asynchronous events the host wants (feature 0Bh).
@@ -160,7 +163,17 @@ impl Controller {
             state.event_mask = 0;
             state.events.clear();
         }
-        (was_enabled && !cc.enabled()) || shut_down
+        let must_go = (was_enabled && !cc.enabled()) || shut_down;
+        if must_go {
+            state.resets += 1;
+            state.queues.values_mut().for_each(|drains| *drains = true);
+        }
+        must_go
+    }
+
+    /// How often the I/O queues had to go.
+    pub(crate) fn resets(&self) -> u32 {
+        self.state().resets
     }
 
     /// Claims I/O queue `qid` for a connection.
@@ -191,10 +204,10 @@ impl Controller {
 
     /// Notes a failed command for the error log.
     pub(crate) fn record_error(&self, mut error: ErrorInformation) {
-        const MEDIA: u8 = 2;
+        let media = [Status::WRITE_FAULT, Status::UNRECOVERED_READ_ERROR];
         let mut state = self.state();
         state.error_count += 1;
-        state.media_errors += u64::from(error.status().sct() == MEDIA);
+        state.media_errors += u64::from(media.iter().any(|&status| error.status().is(status)));
         error.error_count.set(state.error_count);
         state.errors.push_front(error);
         state.errors.truncate(ERROR_ENTRIES);
@@ -218,9 +231,13 @@ impl Controller {
         (state.error_count, state.media_errors)
     }
 
-    /// Keeps an event until a request takes it; the same event is kept once.
+    /// Keeps an event until a request takes it, if the host wants such; the same event is kept
+    /// once.
     pub(crate) fn raise(&self, event: AsyncEvent) {
         let mut state = self.state();
+        if event.enabled_by().is_some_and(|bit| state.event_mask & bit == 0) {
+            return;
+        }
         if !state.events.contains(&event) && state.events.len() < MAX_PENDING_EVENTS {
             state.events.push_back(event);
         }

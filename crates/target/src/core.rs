@@ -403,10 +403,7 @@ impl Core {
             };
             match notice {
                 Notice::Reap => {
-                    let controller = &queue.controller;
-                    let must_go =
-                        !controller.is_alive() || (queue.id > 0 && !controller.is_ready());
-                    if must_go && connection.is_open() {
+                    if queue.must_go() && connection.is_open() {
                         self.actions.push_back(Action::Close(id));
                     }
                 }

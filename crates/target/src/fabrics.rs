@@ -82,6 +82,7 @@ fn set_property(
     }
     if controller.configure(cc) {
         connection.queues_must_go = true;
+        connection.abort_event_requests();
     }
     Ok(())
 }

@@ -45,7 +45,7 @@ pub(super) fn page(controller: &Controller, command: &Command) -> Result<Vec<u8>
         cns::COMMAND_SET_ACTIVE_NAMESPACES if nvm => active(subsystem, nsid),
         cns::NAMESPACE_DESCRIPTORS => Ok(descriptors(namespace()?)),
         cns::COMMAND_SET_NAMESPACE if nvm => namespace().map(|_| Vec::new()),
-        cns::COMMAND_SET_CONTROLLER if nvm => Ok(NvmController::default().as_wire().to_vec()),
+        cns::COMMAND_SET_CONTROLLER if nvm => Ok(nvm_controller(subsystem)),
         cns::INDEPENDENT_NAMESPACE => Ok(independent(namespace()?)),
         // One combination of command sets: the NVM command set.
         cns::COMMAND_SETS => Ok(1u64.to_le_bytes().to_vec()),
@@ -99,7 +99,7 @@ fn io_controller(controller: &Controller, subsystem: &Subsystem) -> Vec<u8> {
     id.set_subnqn(&subsystem.config.nqn);
     id.cntrltype = 1;
     id.cmic = cmic::MULTIPLE_PORTS | cmic::MULTIPLE_CONTROLLERS;
-    id.mdts = (subsystem.max_transfer_bytes() / 4096).ilog2() as u8;
+    id.mdts = mdts(subsystem);
     id.oaes.set(notices::NAMESPACE_ATTRIBUTE);
     id.ctratt.set(ctratt::HOST_ID_128);
     id.frmw = 0b11;
@@ -111,6 +111,18 @@ fn io_controller(controller: &Controller, subsystem: &Subsystem) -> Vec<u8> {
     // Bits 2:1: a flush may address all namespaces.
     id.vwc = 0b110 | u8::from(subsystem.volatile_cache());
     id.as_wire().to_vec()
+}
+
+/// Verify reads into a buffer, so it has the limit of a read.
+fn nvm_controller(subsystem: &Subsystem) -> Vec<u8> {
+    let mut id = NvmController::default();
+    id.vsl = mdts(subsystem);
+    id.as_wire().to_vec()
+}
+
+/// The largest transfer as a power of two of 4 KiB pages.
+fn mdts(subsystem: &Subsystem) -> u8 {
+    (subsystem.max_transfer_bytes() / 4096).ilog2() as u8
 }
 
 fn identify_namespace(namespace: &Namespace) -> Vec<u8> {

@@ -218,6 +218,13 @@ impl Connection {
         }
     }
 
+    /// Ends all event requests: the controller is reset, the host will send new ones.
+    pub(crate) fn abort_event_requests(&mut self) {
+        while let Some(index) = self.event_requests.pop_front() {
+            self.complete(index, Status::ABORT_REQUESTED, 0);
+        }
+    }
+
     /// Answers event requests for which there is an event.
     pub(crate) fn deliver_events(&mut self) {
         let Some(Queue { controller, .. }) = &self.queue else {

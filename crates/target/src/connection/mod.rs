@@ -59,16 +59,25 @@ pub(crate) struct Queue {
     pub(crate) id: u16,
     size: u16,
     head: u16,
+    /// The controller's resets when it was connected.
+    resets: u32,
 }
 
 impl Queue {
     pub(crate) fn new(controller: Arc<Controller>, id: u16, size: u16) -> Self {
         Self {
+            resets: controller.resets(),
             controller,
             id,
             size,
             head: 0,
         }
+    }
+
+    /// Whether its association has ended, or the host has reset the controller since.
+    pub(crate) fn must_go(&self) -> bool {
+        let is_reset = self.id > 0 && self.resets != self.controller.resets();
+        is_reset || !self.controller.is_alive()
     }
 
     fn advance(&mut self) {
