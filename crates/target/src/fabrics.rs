@@ -184,11 +184,10 @@ fn connect_io(
     if !controller.is_ready() {
         return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr().into());
     }
+    // Made before the claim: a reset in between is then noticed.
+    let queue = Queue::new(controller.clone(), parameters.qid, parameters.sqsize + 1);
     match controller.claim_queue(parameters.qid) {
-        Claim::Granted => {
-            let queue = Queue::new(controller, parameters.qid, parameters.sqsize + 1);
-            Ok(Verdict::Connected(queue))
-        }
+        Claim::Granted => Ok(Verdict::Connected(queue)),
         Claim::Draining => Ok(Verdict::Wait),
         Claim::Taken => Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr().into()),
         Claim::BeyondGrant => Err(Status::INVALID_QUEUE_ID.with_dnr().into()),

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ashlar_block::Moment;
+use ashlar_block::{BufferPool, Moment};
 use ashlar_reactor::{Event, File, Handle, Mailbox, Port, Reactor, RecvFrame, SendBatch, What};
 use slab::Slab;
 
@@ -21,6 +21,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Room for headers behind a payload that is received directly.
 const DIRECT_STAGING: usize = 4 << 10;
+/// Most staging memory of a core; it is taken as connections come.
+const STAGING_LIMIT: usize = 256 << 20;
 
 /// Messages between cores, and from whoever started the server.
 pub(super) enum Mail {
@@ -47,6 +49,8 @@ pub(super) struct Worker {
     handle: Handle,
     port: Port,
     core: Core,
+    /// Staging memory, apart from the core's buffers: connections hold it for as long as they live.
+    staging: BufferPool,
     sockets: Slab<Socket>,
     /// Socket of each connection.
     by_connection: Vec<Option<usize>>,
@@ -64,6 +68,7 @@ impl Worker {
             port: handle.port(),
             handle: handle.clone(),
             core,
+            staging: BufferPool::new(STAGING_LIMIT),
             sockets: Slab::new(),
             by_connection: Vec::new(),
             listener: None,
@@ -171,12 +176,15 @@ impl Worker {
         };
         let file = self.handle.adopt(socket);
         let connection = self.core.accept(self.now, local);
-        self.insert(file, connection, GREETING_BYTES);
+        if let Some(key) = self.insert(file, connection, GREETING_BYTES) {
+            self.receive(key, true);
+        }
     }
 
-    /// Adds a socket and starts receiving. Without memory the connection is closed.
+    /// Adds a socket, for [`receive`](Self::receive) to begin with. Without memory the connection
+    /// is closed.
     fn insert(&mut self, file: File, connection: ConnectionId, staging: usize) -> Option<usize> {
-        let Some(socket) = Socket::new(file, connection, &self.handle.buffers(), staging) else {
+        let Some(socket) = Socket::new(file, connection, &self.staging, staging) else {
             self.core.closed(connection);
             return None;
         };
@@ -186,7 +194,6 @@ impl Worker {
             self.by_connection.resize(place + 1, None);
         }
         self.by_connection[place] = Some(key);
-        self.receive(key, true);
         Some(key)
     }
 
@@ -194,6 +201,9 @@ impl Worker {
         let file = self.handle.adopt(socket);
         let connection = self.core.adopt(self.now, handoff);
         let Some(key) = self.insert(file, connection, QUEUE_BYTES) else {
+            if placed {
+                self.common.placement.leave(self.index);
+            }
             return;
         };
         let socket = &mut self.sockets[key];
@@ -201,6 +211,9 @@ impl Worker {
         if let Some(frame) = socket.frame.as_mut().filter(|_| !early.is_empty()) {
             frame.staging[..early.len()].copy_from_slice(early);
             socket.staged = 0..early.len();
+        }
+        if self.stopping.is_some() {
+            return self.close(connection);
         }
         self.feed(key, true);
     }
@@ -328,8 +341,12 @@ impl Worker {
         let Some(key) = self.socket_of(connection) else {
             return;
         };
-        let core = self.common.placement.place(qid);
         let socket = &mut self.sockets[key];
+        if std::mem::take(&mut socket.placed) {
+            // An earlier Connect of this connection was refused.
+            self.common.placement.leave(self.index);
+        }
+        let core = self.common.placement.place(qid);
         socket.placed = qid > 0;
         if core != self.index {
             socket.moving = Some(core);
@@ -348,7 +365,7 @@ impl Worker {
     fn enlarge_staging(&mut self, key: usize) {
         let socket = &mut self.sockets[key];
         let (Some(frame), Some(mut larger)) =
-            (&socket.frame, self.handle.buffers().get(QUEUE_BYTES))
+            (&socket.frame, self.staging.get(QUEUE_BYTES))
         else {
             return;
         };
