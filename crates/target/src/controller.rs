@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ashlar_block::Moment;
+use ashlar_nvme::Status;
 use ashlar_nvme::event::AsyncEvent;
 use ashlar_nvme::fabrics::{Cc, Csts, Shutdown};
-use ashlar_nvme::Status;
 use ashlar_nvme::log::ErrorInformation;
 
 use crate::subsystem::{Host, Subsystem};
@@ -235,7 +235,10 @@ impl Controller {
     /// once.
     pub(crate) fn raise(&self, event: AsyncEvent) {
         let mut state = self.state();
-        if event.enabled_by().is_some_and(|bit| state.event_mask & bit == 0) {
+        if event
+            .enabled_by()
+            .is_some_and(|bit| state.event_mask & bit == 0)
+        {
             return;
         }
         if !state.events.contains(&event) && state.events.len() < MAX_PENDING_EVENTS {

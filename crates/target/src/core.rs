@@ -117,6 +117,8 @@ impl Core {
         connection.renumber(id);
         entry.insert(connection);
         self.connect(now, id);
+        // What it has had to say since before the move.
+        self.after(id);
         id
     }
 
@@ -359,7 +361,7 @@ impl Core {
         let before = |age: Duration| {
             Moment::from_nanos(now.as_nanos().saturating_sub(age.as_nanos() as u64))
         };
-        self.refuse_waiting(before(timeouts.handshake));
+        self.refuse_waiting(now, before(timeouts.handshake));
         for (id, connection) in &mut self.connections {
             let expired = connection.queue.as_ref().is_some_and(|queue| {
                 queue.id == 0 && queue.controller.expires().is_some_and(|at| at < now)
@@ -375,18 +377,15 @@ impl Core {
 
     /// A host whose old commands do not end is told to come again: it may have left meanwhile, and
     /// a connection that waits does not notice.
-    fn refuse_waiting(&mut self, since: Moment) {
+    fn refuse_waiting(&mut self, now: Moment, since: Moment) {
         for id in std::mem::take(&mut self.waiting) {
             let Some(connection) = self.connections.get_mut(id as usize) else {
                 continue;
             };
-            match connection.connect.filter(|_| connection.is_older_than(since)) {
-                Some(index) => {
-                    connection.connect = None;
-                    connection.complete(index, Status::CONNECT_CONTROLLER_BUSY, 0);
-                    self.note(id);
-                }
-                None => self.waiting.push(id),
+            if connection.refuse_if_older(now, since) {
+                self.note(id);
+            } else {
+                self.waiting.push(id);
             }
         }
     }

@@ -114,7 +114,9 @@ impl Slots {
     /// Whether the host has sent nothing of some data for `limit` that it was asked for.
     pub(crate) fn has_neglected(&mut self, now: Moment, limit: Duration) -> bool {
         self.slots.iter_mut().any(|slot| {
-            let asked = slot.asked.filter(|&(_, seen)| slot.solicited && seen == slot.received);
+            let asked = slot
+                .asked
+                .filter(|&(_, seen)| slot.solicited && seen == slot.received);
             let (since, _) = *slot.asked.insert(asked.unwrap_or((now, slot.received)));
             slot.solicited && now.since(since) > limit
         })

@@ -209,7 +209,9 @@ impl Connection {
 
     /// The queue id of a Connect that has just arrived; told once.
     pub(crate) fn take_placement(&mut self) -> Option<u16> {
-        let index = self.connect.filter(|_| std::mem::take(&mut self.unplaced))?;
+        let index = self
+            .connect
+            .filter(|_| std::mem::take(&mut self.unplaced))?;
         Some(self.command_of(index).connect_parameters().qid)
     }
 
@@ -373,9 +375,17 @@ impl Connection {
             || self.slots.has_neglected(now, 4 * limit)
     }
 
-    /// Whether it was accepted before `since`.
-    pub(crate) fn is_older_than(&self, since: Moment) -> bool {
-        self.born < since
+    /// Refuses a waiting Connect if the connection was accepted before `since`; the host may then
+    /// try again, with all the time of a new connection.
+    pub(crate) fn refuse_if_older(&mut self, now: Moment, since: Moment) -> bool {
+        if self.born >= since {
+            return false;
+        }
+        if let Some(index) = self.connect.take() {
+            self.born = now;
+            self.complete(index, Status::CONNECT_CONTROLLER_BUSY, 0);
+        }
+        true
     }
 
     /// The host has sent `bytes`, or a whole PDU with `done`. One that pays in pennies is stalled

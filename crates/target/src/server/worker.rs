@@ -364,9 +364,7 @@ impl Worker {
     /// An I/O queue gets room for batches. Without memory it keeps what it has.
     fn enlarge_staging(&mut self, key: usize) {
         let socket = &mut self.sockets[key];
-        let (Some(frame), Some(mut larger)) =
-            (&socket.frame, self.staging.get(QUEUE_BYTES))
-        else {
+        let (Some(frame), Some(mut larger)) = (&socket.frame, self.staging.get(QUEUE_BYTES)) else {
             return;
         };
         larger[..frame.staging.len()].copy_from_slice(&frame.staging);

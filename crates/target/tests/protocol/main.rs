@@ -1,0 +1,14 @@
+//! The target's protocol against a scripted host and scripted disks, without sockets and clocks.
+
+mod admin;
+mod connect;
+mod discovery;
+mod disk;
+mod events;
+mod host;
+mod io;
+mod life;
+mod memory;
+mod status;
+mod transfer;
+mod world;
