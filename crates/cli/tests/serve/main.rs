@@ -1,0 +1,8 @@
+//! `ashlar serve` as a process: what it says, how it ends, and that nobody on the network can take
+//! it from the others.
+
+mod abuse;
+mod client;
+mod cores;
+mod ends;
+mod process;
