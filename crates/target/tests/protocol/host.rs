@@ -40,6 +40,10 @@ pub struct Host {
     pub replies: HashMap<u16, Reply>,
     pub r2ts: Vec<R2t>,
     pub terminated: Option<TermReq>,
+    /// Replies that a test has taken out.
+    taken: usize,
+    /// It has sent bytes that are no PDU.
+    pub has_babbled: bool,
     pub hostnqn: String,
     pub hostid: [u8; 16],
 }
@@ -71,6 +75,8 @@ impl Host {
             replies: HashMap::new(),
             r2ts: Vec::new(),
             terminated: None,
+            taken: 0,
+            has_babbled: false,
             hostnqn: HOST.into(),
             hostid: [7; 16],
         }
@@ -178,6 +184,11 @@ impl Host {
         bytes
     }
 
+    /// Commands sent and not yet answered.
+    pub fn outstanding(&self) -> usize {
+        usize::from(self.next_cid) - self.replies.len() - self.taken
+    }
+
     pub fn cid(&mut self) -> u16 {
         self.next_cid = self.next_cid.wrapping_add(1);
         self.next_cid
@@ -207,6 +218,7 @@ impl Host {
     pub fn call(&mut self, world: &mut World, command: Command, in_capsule: &[u8]) -> Reply {
         let cid = self.send(world, command, in_capsule);
         self.settle(world);
+        self.taken += 1;
         self.replies.remove(&cid).expect("the command ends")
     }
 
@@ -218,6 +230,7 @@ impl Host {
         assert_eq!((self.r2ts[0].cid, self.r2ts[0].offset), (cid, 0));
         self.answer_r2t(world, data);
         self.settle(world);
+        self.taken += 1;
         self.replies.remove(&cid).expect("the command ends")
     }
 

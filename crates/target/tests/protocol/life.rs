@@ -341,3 +341,23 @@ fn a_thousand_associations_leave_nothing() {
     }
     assert_eq!((world.connections(), world.outstanding()), (0, 0));
 }
+
+#[test]
+fn a_waiting_connect_whose_host_leaves_is_forgotten() {
+    let plan = Plan::default();
+    let mut world = World::new(&plan);
+    let (admin, mut io) = Host::pair(&mut world);
+    plan.disks[0].hold();
+    io.send(&mut world, Command::flush(1), &[]);
+    world.settle();
+    world.hang_up(io.wire);
+    world.hang_up(admin.wire);
+    let mut next = Host::dial(&mut world, Digests::NONE);
+    let bytes = next.connect_bytes(0, CNTLID_DYNAMIC, 32);
+    world.push(next.wire, &bytes);
+    world.settle();
+    world.hang_up(next.wire);
+    plan.disks[0].release();
+    world.pass(SECOND);
+    assert_eq!((world.connections(), world.outstanding()), (0, 0));
+}

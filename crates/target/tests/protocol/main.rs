@@ -10,5 +10,6 @@ mod io;
 mod life;
 mod memory;
 mod status;
+mod storm;
 mod transfer;
 mod world;

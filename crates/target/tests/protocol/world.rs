@@ -88,7 +88,7 @@ fn namespace((index, disk): (usize, &Disk)) -> NamespaceConfig {
     let geometry: Geometry = disk.geometry();
     NamespaceConfig {
         geometry,
-        uuid: Uuid::from_u128(0xa5 << 64 | index as u128 + 1),
+        uuid: Uuid::from_u128(0xa5_0000_0001 + index as u128),
     }
 }
 
