@@ -118,6 +118,7 @@ impl Storm {
         for wire in &mut self.world.wires {
             wire.reading = true;
         }
+        self.world.settle();
         for _ in 0..500 {
             for index in 0..self.hosts.len() {
                 self.hosts[index].settle(&mut self.world);
