@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use ashlar_device::Spec;
+use ashlar_nvme::fabrics::Nqn;
 use ashlar_reactor::{Options, available_cores, raise_file_limit};
 use ashlar_target::server::{Export, ServeError, Server, ServerConfig};
 use ashlar_target::{HostAccess, Timeouts};
@@ -32,6 +33,7 @@ fn failure(error: ServeError) -> Failure {
 
 fn config(arguments: &ServeArguments) -> Result<ServerConfig, Failure> {
     let block = stack::block_size(arguments.block)?;
+    warn_of_odd_nqn(&arguments.nqn);
     let mut devices = Vec::new();
     for text in &arguments.devices {
         let spec: Spec = text.parse()?;
@@ -58,6 +60,12 @@ fn config(arguments: &ServeArguments) -> Result<ServerConfig, Failure> {
         exports: vec![export],
         timeouts: Timeouts::default(),
     })
+}
+
+fn warn_of_odd_nqn(nqn: &str) {
+    if let (Err(error), true) = (Nqn::new(nqn), Nqn::lenient(nqn).is_ok()) {
+        eprintln!("ashlar: --nqn {nqn}: {error}; some hosts will refuse it");
+    }
 }
 
 fn access(arguments: &ServeArguments) -> HostAccess {

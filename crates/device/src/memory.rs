@@ -13,11 +13,13 @@ use crate::{OpenError, SizeText};
 
 /// Most bytes zeroed in one `poll`, so that a deallocate of everything does not hold up the core.
 const ZERO_STEP_BYTES: u64 = 16 << 20;
+/// Bytes populated at a time, so that a dropped device stops the work soon.
+const POPULATE_BYTES: usize = 8 << 20;
 
 /// A device in this process's memory, lost with the process.
 ///
 /// Claims no volatile cache: a flush could not make its content any more durable, and hosts that
-/// are told of a cache would send flushes for nothing. Takes memory as it is written; deallocated
+/// are told of a cache would send flushes for nothing. Takes its memory soon after it is made; deallocated
 /// ranges read as zeroes.
 pub struct Memory {
     geometry: Geometry,
@@ -48,11 +50,27 @@ impl Memory {
             }
         };
         let pages = Pages::new(bytes).map_err(|e| refuse("no memory".into()).with_source(e))?;
-        Ok(Arc::new(Self {
-            geometry,
-            pages: Arc::new(pages),
-        }))
+        let pages = Arc::new(pages);
+        populate_behind(&pages, bytes);
+        Ok(Arc::new(Self { geometry, pages }))
     }
+}
+
+/// Touches the memory in the background. A first touch costs a page fault, and in a virtual machine
+/// often another one outside: milliseconds, which a measurement would take for the network's. It is
+/// not waited for, and failing changes nothing but speed.
+fn populate_behind(pages: &Arc<Pages>, bytes: usize) {
+    let pages = Arc::downgrade(pages);
+    let touch = move || {
+        for offset in (0..bytes).step_by(POPULATE_BYTES) {
+            let Some(pages) = pages.upgrade() else { return };
+            if !pages.populate(offset, POPULATE_BYTES.min(bytes - offset)) {
+                return;
+            }
+        }
+    };
+    // Without a thread the memory is touched as it is used.
+    let _ = std::thread::Builder::new().name("populate".into()).spawn(touch);
 }
 
 fn compact(bytes: u64) -> String {

@@ -26,7 +26,7 @@ const HUGE_PAGE: usize = 2 << 20;
 #[derive(Default)]
 struct Lock(RwLock<()>);
 
-/// Zeroed memory, all of it there from the start.
+/// Zeroed memory that takes up space where it was written or populated.
 pub(crate) struct Pages {
     base: NonNull<u8>,
     bytes: usize,
@@ -73,21 +73,21 @@ impl Pages {
             // SAFETY: the range is the mapping just made; this advice does not change its content.
             let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
         }
-        // A first touch costs a page fault, and in a virtual machine often a second one outside:
-        // milliseconds, which would be taken for the network's or the target's. A kernel older than
-        // 5.14 does not know the advice; then it is so.
-        // SAFETY: as above; what is there (zeroes) stays.
-        let populated = unsafe { madvise(base, bytes, Advice::LinuxPopulateWrite) };
-        if populated == Err(rustix::io::Errno::NOMEM) {
-            // SAFETY: the mapping just made, of which nobody else knows.
-            let _ = unsafe { munmap(base, bytes) };
-            return Err(io::Error::from(io::ErrorKind::OutOfMemory));
-        }
         let Some(base) = NonNull::new(base.cast()) else {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));
         };
         let locks = (0..LOCKS).map(|_| Lock::default()).collect();
         Ok(Self { base, bytes, locks })
+    }
+
+    /// Makes `len` bytes from `offset` on take up space, without changing them. False if there is
+    /// no memory, or the kernel (before 5.14) cannot do it.
+    pub(crate) fn populate(&self, offset: usize, len: usize) -> bool {
+        let piece = Piece { offset, len, done: 0 };
+        let at = self.address(&piece);
+        // SAFETY: the range was just checked to be inside the mapping; populating reads and writes
+        // nothing as far as other users of the memory can tell.
+        unsafe { madvise(at.cast::<c_void>(), len, Advice::LinuxPopulateWrite) }.is_ok()
     }
 
     fn lock(&self, piece: &Piece) -> &RwLock<()> {

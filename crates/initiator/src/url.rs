@@ -108,7 +108,7 @@ fn check_name(host: &str, text: &str) -> Result<(), UrlError> {
 }
 
 fn check_nqn(what: &str, nqn: &str) -> Result<(), UrlError> {
-    match Nqn::new(nqn) {
+    match Nqn::lenient(nqn) {
         Ok(_) => Ok(()),
         Err(error) => wrong(format!("{what} '{}': {error}", nqn.escape_debug())),
     }

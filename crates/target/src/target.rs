@@ -40,7 +40,7 @@ impl Target {
         let mut devices = 0;
         for config in subsystems {
             let invalid = |why: String| ConfigError(format!("subsystem {:?}: {why}", config.nqn));
-            Nqn::new(&config.nqn).map_err(|error| invalid(error.to_string()))?;
+            Nqn::lenient(&config.nqn).map_err(|error| invalid(error.to_string()))?;
             if config.nqn == DISCOVERY_NQN {
                 return Err(invalid("this NQN is reserved for discovery".into()));
             }

@@ -39,6 +39,16 @@ impl Nqn {
         Ok(Self(text.to_owned()))
     }
 
+    /// Checks only what every implementation insists on: prefix, length, no control characters.
+    /// Kernels take names without date and domain, and people use them.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn lenient(text: &str) -> Result<Self, NqnError> {
+        check_outline(text)?;
+        Ok(Self(text.to_owned()))
+    }
+
     /// The host NQN (uuid form) for a 16 byte UUID.
     pub fn from_uuid(uuid: [u8; 16]) -> Self {
         let mut text = UUID_PREFIX.to_owned();
@@ -62,14 +72,19 @@ impl Nqn {
     }
 }
 
-fn check(text: &str) -> Result<(), NqnError> {
+/// Length, characters and prefix; what follows the prefix.
+fn check_outline(text: &str) -> Result<&str, NqnError> {
     if text.len() > BYTES_MAX {
         return Err(NqnError::TooLong(text.len()));
     }
     if text.chars().any(char::is_control) {
         return Err(NqnError::Character);
     }
-    let after = text.strip_prefix("nqn.").ok_or(NqnError::Prefix)?;
+    text.strip_prefix("nqn.").ok_or(NqnError::Prefix)
+}
+
+fn check(text: &str) -> Result<(), NqnError> {
+    let after = check_outline(text)?;
     if let Some(uuid) = text.strip_prefix(UUID_PREFIX) {
         return if is_uuid(uuid) {
             Ok(())
@@ -165,6 +180,7 @@ mod tests {
         ] {
             assert_eq!(Nqn::new(good).map(|n| n.to_string()), Ok(good.to_owned()));
         }
+        assert!(Nqn::lenient("nqn.mine").is_ok() && Nqn::lenient("mine").is_err());
         let uuid = Nqn::from_uuid([0xab; 16]);
         assert_eq!(Nqn::new(uuid.as_str()), Ok(uuid.clone()));
         assert!(Nqn::new(DISCOVERY_NQN).unwrap().is_discovery());
