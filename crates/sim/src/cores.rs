@@ -159,8 +159,7 @@ impl Cores {
         }
         self.workers[index].core.poll(env.now);
         while let Some(action) = self.workers[index].core.next_action() {
-            news = true;
-            self.act(env, index, action);
+            news |= self.act(env, index, action);
         }
         news
     }
@@ -189,17 +188,10 @@ impl Cores {
         self.workers[index].mail.insert((at, self.posted), mail);
     }
 
-    fn act(&mut self, env: &mut Env<'_>, index: usize, action: Action) {
+    /// Does what a core asks for. True if that changed anything.
+    fn act(&mut self, env: &mut Env<'_>, index: usize, action: Action) -> bool {
         match action {
-            Action::Attend(id) => {
-                let worker = &mut self.workers[index];
-                worker.core.attended(id);
-                worker.feed(env.now, id);
-                self.send(env, index, id);
-                if self.workers[index].core.is_finished(id) {
-                    self.close(env, index, id);
-                }
-            }
+            Action::Attend(id) => return self.attend(env, index, id),
             Action::Place(id, qid) => self.place(env, index, id, qid),
             Action::Close(id) => self.close(env, index, id),
             Action::Notify(notice) => {
@@ -208,6 +200,19 @@ impl Cores {
                 }
             }
         }
+        true
+    }
+
+    fn attend(&mut self, env: &mut Env<'_>, index: usize, id: ConnectionId) -> bool {
+        let worker = &mut self.workers[index];
+        worker.core.attended(id);
+        let fed = worker.feed(env.now, id);
+        let sent = self.send(env, index, id);
+        let finished = self.workers[index].core.is_finished(id);
+        if finished {
+            self.close(env, index, id);
+        }
+        fed || sent || finished
     }
 
     fn place(&mut self, env: &mut Env<'_>, index: usize, id: ConnectionId, qid: u16) {
@@ -338,18 +343,19 @@ impl Worker {
         self.sockets.insert(connection, socket);
     }
 
-    /// Gives staged bytes to the connection.
-    fn feed(&mut self, now: Moment, id: ConnectionId) {
+    /// Gives staged bytes to the connection. True if it took some.
+    fn feed(&mut self, now: Moment, id: ConnectionId) -> bool {
         let Some(socket) = self.sockets.get_mut(&id) else {
-            return;
+            return false;
         };
         if socket.receive.is_some() {
-            return;
+            return false;
         }
         let mut input = &socket.staged[..];
         self.core.receive(now, id, &mut input);
-        let left = input.len();
-        socket.staged.drain(..socket.staged.len() - left);
+        let taken = socket.staged.len() - input.len();
+        socket.staged.drain(..taken);
+        taken > 0
     }
 
     fn start_receive(&mut self, env: &mut Env<'_>, id: ConnectionId) {

@@ -118,7 +118,7 @@ impl Load {
         }
         let (mut submitted, mut expected) = (0, None);
         match op {
-            Operation::Read => expected = Some(model.read(range)),
+            Operation::Read => expected = Some(model.read(range, self.session)),
             Operation::Flush => submitted = model.tick(),
             _ => submitted = model.submit(range, value),
         }
@@ -265,7 +265,7 @@ impl Load {
     fn note_failure(&self, model: &mut Model, asked: &Asked) {
         match asked.op {
             Operation::Read => {}
-            Operation::Flush => model.flush_failed(asked.submitted, self.session),
+            Operation::Flush => model.flush_failed(self.session),
             _ => model.answer(asked.range, asked.submitted, Answer::Failed, self.session),
         }
     }

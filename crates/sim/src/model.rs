@@ -18,6 +18,17 @@ struct Entry {
     submitted: Seq,
     /// When it was answered; `None` while it is on its way.
     answered: Option<Seq>,
+    /// It failed, and this session has not been told that it cannot happen any more: its commands
+    /// may still be in the target until the session has connected again.
+    loose: Option<usize>,
+}
+
+impl Entry {
+    /// Whether it can take no effect after `at`, as `session` sees it.
+    fn is_past(&self, at: Seq, session: usize) -> bool {
+        self.answered.is_some_and(|answered| answered < at)
+            && self.loose.is_none_or(|owner| owner == session)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -65,6 +76,7 @@ impl Model {
             value: ZERO,
             submitted: 0,
             answered: Some(0),
+            loose: None,
         };
         let block = Block {
             entries: vec![zero],
@@ -98,6 +110,7 @@ impl Model {
                 value,
                 submitted,
                 answered: None,
+                loose: None,
             });
         }
         submitted
@@ -117,6 +130,7 @@ impl Model {
             let mine = block.entries.iter_mut().find(|e| e.submitted == submitted);
             if let Some(mine) = mine {
                 mine.answered = Some(now);
+                mine.loose = (answer == Answer::Failed).then_some(session);
                 block.history.push(*mine);
             }
             let Answer::Done { durable } = answer else {
@@ -126,7 +140,7 @@ impl Model {
                 // It may have been executed, and lost, before its answer arrived.
                 continue;
             }
-            block.entries.retain(|e| e.answered.is_none_or(|at| at >= submitted));
+            block.entries.retain(|e| !e.is_past(submitted, session));
             if durable {
                 block.floor = block.floor.max(submitted);
             } else {
@@ -155,30 +169,32 @@ impl Model {
     }
 
     /// A flush of `session` has failed: its owner knows that writes may be gone.
-    pub(crate) fn flush_failed(&mut self, submitted: Seq, session: usize) {
-        self.losses.retain(|loss| loss.session != session || loss.acknowledged > submitted);
+    pub(crate) fn flush_failed(&mut self, session: usize) {
+        self.losses.retain(|loss| loss.session != session);
     }
 
     /// What a read that begins now may return for each block; later writes are added by
     /// [`Expected::also`].
-    pub(crate) fn read(&mut self, range: BlockRange) -> Expected {
+    pub(crate) fn read(&mut self, range: BlockRange, session: usize) -> Expected {
         let begun = self.tick();
         let values = |block: &mut Block| block.entries.iter().map(|e| e.value).collect();
         Expected {
             range,
             begun,
+            session,
             values: self.range(range).map(values).collect(),
         }
     }
 
     /// A read returned `value` for the `index`th block. Older values cannot come back after that.
     pub(crate) fn observed(&mut self, expected: &Expected, index: usize, value: u64) -> bool {
+        let session = expected.session;
         if !expected.values[index].contains(&value) {
             return false;
         }
         let begun = expected.begun;
         let block = &mut self.blocks[expected.range.start.0 as usize + index];
-        block.entries.retain(|e| e.value == value || e.answered.is_none_or(|at| at >= begun));
+        block.entries.retain(|e| e.value == value || !e.is_past(begun, session));
         true
     }
 
@@ -221,6 +237,7 @@ impl Model {
             value,
             submitted: 0,
             answered: Some(now),
+            loose: None,
         });
         Ok(())
     }
@@ -236,6 +253,7 @@ impl Model {
 pub(crate) struct Expected {
     range: BlockRange,
     begun: Seq,
+    session: usize,
     values: Vec<Vec<u64>>,
 }
 
@@ -291,7 +309,7 @@ mod tests {
         let (a, b) = (model.submit(ONE, 1), model.submit(ONE, 2));
         model.answer(ONE, a, DONE, 0);
         model.answer(ONE, b, DONE, 0);
-        let mut read = model.read(ONE);
+        let mut read = model.read(ONE, 0);
         model.submit(ONE, 3);
         read.also(ONE, 3);
         assert!(!model.observed(&read, 0, 0) && model.observed(&read, 0, 1));
@@ -310,7 +328,7 @@ mod tests {
         assert_eq!(holds(&model), [1]);
         let flush = model.tick();
         assert!(model.flushed(flush, 0).is_err() && model.flushed(flush, 1).is_ok());
-        model.flush_failed(flush, 0);
+        model.flush_failed(0);
         assert!(model.flushed(flush, 0).is_ok());
         let c = model.submit(ONE, 3);
         model.answer(ONE, c, DONE, 0);

@@ -241,6 +241,8 @@ impl<'a> World<'a> {
             for lba in 0..self.model.blocks() {
                 let value = self.stored(lba)?;
                 self.model.crashed(lba, value)?;
+                let block = BlockRange::new(lba, 1);
+                self.hosts.iter_mut().for_each(|host| host.load.also(block, value));
             }
         }
         Ok(())
