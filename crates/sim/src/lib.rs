@@ -29,11 +29,13 @@
 //!
 //! The reactor and the real drivers: tests over loopback have them. Threads: cores take turns.
 
+mod bench;
 mod chance;
 mod content;
 mod cores;
 mod env;
 mod faults;
+pub mod fuzzing;
 mod host;
 mod hosts;
 mod load;
@@ -45,6 +47,7 @@ mod profile;
 mod report;
 mod world;
 
+pub use bench::Bench;
 pub use profile::{Canary, DeviceShape, Profile};
 pub use report::{Failure, Listener, Summary};
 pub use world::{run, run_traced};

@@ -161,6 +161,21 @@ impl Profile {
         ..Self::STREAM
     };
 
+    /// Connections that only the host knows to be dead, and devices that take seconds: old writes
+    /// must not land after new ones.
+    pub const LATE: Self = Self {
+        name: "late",
+        cuts: 8,
+        half_open: true,
+        depth: 8,
+        device: DeviceShape {
+            slow: Duration::from_secs(1),
+            slow_per_mille: 200,
+            ..QUICK
+        },
+        ..Self::STREAM
+    };
+
     /// All of it.
     pub const ALL_FAULTS: Self = Self {
         name: "all",
@@ -176,8 +191,15 @@ impl Profile {
     };
 
     /// Every profile.
-    pub const EVERY: [Self; 6] =
-        [Self::STREAM, Self::CUT, Self::RESTART, Self::FLIP, Self::STARVE, Self::ALL_FAULTS];
+    pub const EVERY: [Self; 7] = [
+        Self::STREAM,
+        Self::CUT,
+        Self::RESTART,
+        Self::FLIP,
+        Self::STARVE,
+        Self::LATE,
+        Self::ALL_FAULTS,
+    ];
 
     /// The profile of this name.
     pub fn named(name: &str) -> Option<Self> {
