@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ashlar_block::{BlockDevice, BlockSize, BufferPool, Gather, Geometry, Moment, REGION_BYTES};
+use ashlar_block::{BlockDevice, BufferPool, Gather, Geometry, Moment, REGION_BYTES};
 use ashlar_target::{
     Action, ConnectionId, Core, HostAccess, NamespaceConfig, SubsystemConfig, Target, Timeouts,
 };
@@ -29,15 +29,12 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A target with the subsystem `nqn` and one namespace of `blocks` zeroed blocks.
+    /// A target with the subsystem `nqn` and one zeroed namespace of this shape, with the UUID that
+    /// `ashlar serve` would give it.
     ///
     /// # Panics
     /// If the NQN is not one.
-    pub fn new(nqn: &str, size: BlockSize, blocks: u64) -> Self {
-        let geometry = Geometry {
-            deallocates: true,
-            ..Geometry::plain(size, blocks)
-        };
+    pub fn new(nqn: &str, geometry: Geometry) -> Self {
         let shape = DeviceShape {
             time: Duration::ZERO,
             slow: Duration::ZERO,
@@ -49,7 +46,7 @@ impl Bench {
             nqn: nqn.into(),
             namespaces: vec![NamespaceConfig {
                 geometry,
-                uuid: Uuid::from_u128(1),
+                uuid: Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("{nqn}#1").as_bytes()),
             }],
             access: HostAccess::Any,
             advertise: None,
@@ -58,7 +55,7 @@ impl Bench {
             Ok(target) => Arc::new(target),
             Err(error) => panic!("{error}"),
         };
-        let pool = BufferPool::new(4 * REGION_BYTES);
+        let pool = BufferPool::new(REGION_BYTES);
         let device = SimDevice::new(medium.clone(), 0, Chance::new(1));
         let devices: Vec<Box<dyn BlockDevice>> = vec![Box::new(device)];
         Self {

@@ -48,10 +48,12 @@ impl Faults {
         let chance = &mut env.chance;
         let mut faults = Vec::new();
         for _ in 0..chance.between(profile.cuts.min(1), profile.cuts) {
-            let kinds: &[Cut] = if profile.half_open {
-                &[Cut::Both, Cut::Both, Cut::HostUnaware, Cut::TargetUnaware, Cut::Silent]
-            } else {
-                &[Cut::Both]
+            let kinds: &[Cut] = match (profile.half_open, profile.silent) {
+                (true, true) => {
+                    &[Cut::Both, Cut::Both, Cut::HostUnaware, Cut::TargetUnaware, Cut::Silent]
+                }
+                (true, false) => &[Cut::Both, Cut::TargetUnaware],
+                _ => &[Cut::Both],
             };
             faults.push((chance.time(SPAN), Fault::Cut(chance.pick(kinds))));
         }

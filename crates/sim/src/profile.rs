@@ -80,6 +80,9 @@ pub struct Profile {
     pub cuts: u64,
     /// Whether a cut may leave an end unaware.
     pub half_open: bool,
+    /// Whether a cut may go unnoticed by both ends, so that a target may not know that a whole
+    /// association is dead: the late-write hazard in docs/simulation.md.
+    pub silent: bool,
     /// Restarts of the target.
     pub restarts: u64,
     /// Whether a restart may be a power loss, and devices have volatile caches.
@@ -112,6 +115,7 @@ impl Profile {
         device: QUICK,
         cuts: 0,
         half_open: false,
+        silent: false,
         restarts: 0,
         crashes: false,
         flips: 0,
@@ -124,6 +128,7 @@ impl Profile {
         name: "cut",
         cuts: 12,
         half_open: true,
+        silent: true,
         pauses: 3,
         device: DeviceShape {
             slow: Duration::from_secs(1),
@@ -181,6 +186,7 @@ impl Profile {
         name: "all",
         cuts: 6,
         half_open: true,
+        silent: true,
         restarts: 1,
         crashes: true,
         flips: 3,

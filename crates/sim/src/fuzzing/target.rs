@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use ashlar_block::BlockSize;
+use ashlar_block::{BlockSize, Geometry};
 use ashlar_nvme::Command;
 use ashlar_nvme::command::SglDescriptor;
 use ashlar_nvme::fabrics::{CNTLID_DYNAMIC, Cc, Connect, ConnectData, property};
@@ -31,7 +31,9 @@ pub fn target_stream(bytes: &[u8]) {
         header: settings & 1 != 0,
         data: settings & 2 != 0,
     };
-    let mut bench = Bench::new(NQN, BlockSize::B512, 512);
+    let mut geometry = Geometry::plain(BlockSize::B512, 512);
+    geometry.deallocates = true;
+    let mut bench = Bench::new(NQN, geometry);
     let mut admin = Line::open(&mut bench, digests, 0);
     let enable = Command::property_set(property::CC, false, u64::from(Cc::ENABLED.0));
     admin.command(&mut bench, enable, &[]);
