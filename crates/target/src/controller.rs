@@ -197,6 +197,11 @@ impl Controller {
         self.state().queues.insert(qid, true);
     }
 
+    /// Whether commands of an ended I/O queue are still being executed.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.state().queues.values().any(|&draining| draining)
+    }
+
     /// The last command of a drained queue is done.
     pub(crate) fn release_queue(&self, qid: u16) {
         self.state().queues.remove(&qid);

@@ -44,13 +44,14 @@ impl Host {
         associations.push(Arc::downgrade(controller));
     }
 
-    /// Whether commands of an ended association may still be executing: a connection keeps its
-    /// controller until the last of its device requests has completed.
+    /// Whether commands of ended connections may still be executing: a connection keeps its
+    /// controller until the last of its device requests has completed. An association of which only
+    /// I/O queues have ended counts too: the end of the others may be on its way, or never come.
     pub(crate) fn has_lingering(&self) -> bool {
         self.lock()
             .iter()
             .filter_map(Weak::upgrade)
-            .any(|controller| !controller.is_alive())
+            .any(|controller| !controller.is_alive() || controller.is_draining())
     }
 }
 

@@ -1,0 +1,4 @@
+#![no_main]
+//! See `ashlar_sim::fuzzing::pdu_stream`.
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| ashlar_sim::fuzzing::pdu_stream(bytes));
