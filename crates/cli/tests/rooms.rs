@@ -34,6 +34,11 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     ),
     ("lab", &["block"], "the lab measures whatever it is handed"),
     (
+        "bench",
+        &["nvme", "lab"],
+        "the bench is outside: it starts the binary and speaks to its sockets",
+    ),
+    (
         "sim",
         &["block", "nvme", "target", "initiator", "device"],
         "the simulator replaces the reactor",

@@ -1,0 +1,64 @@
+//! `make bench`: ratios between things measured in turn on one machine, never absolute claims.
+//!
+//! # Where it stands
+//!
+//! Outside. It starts the `ashlar` binary as any user would (`serve`, `lab sweep`), speaks to it over
+//! sockets, and reads what the kernel says about its processor time. Of the other rooms it uses only
+//! the words of the protocol (for its own raw client) and the lab's result format.
+//!
+//! ```text
+//! parts/bare   raw client ─▶ ashlar serve | bare socket server      IOPS, server CPU
+//! parts/local  ashlar lab sweep: file | ashlar serve ─▶ file        IOPS
+//! parts/idle   nobody, or idle hosts ─▶ ashlar serve                server CPU
+//! parts/cores  1 or 2 connections ─▶ ashlar serve, 1 or 2 cores     server CPU a command
+//! parts/peer   a peer's perf tool ─▶ ashlar serve | a peer's target IOPS, target CPU
+//! ```
+//!
+//! # Invariants
+//!
+//! * What is compared is measured A, B, A, B …; a ratio is the median of the pairs' ratios, with the
+//!   smallest and the largest beside it.
+//! * The same client code drives both sides of a comparison.
+//! * No child outlives this process, however it ends: see [`child`].
+//!
+//! # Deliberately not here
+//!
+//! Pass or fail: goals are printed beside ratios. Latency percentiles and sweeps: they are the lab's.
+
+mod args;
+mod bare;
+mod child;
+mod cpu;
+mod failure;
+mod figures;
+mod parts;
+mod raw;
+mod report;
+mod serve;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Hidden};
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are answers, not errors. Printing fails only without anyone to read.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let outcome = match &arguments.hidden {
+        Some(Hidden::BareServer(shape)) => bare::run(shape),
+        Some(Hidden::Spawn(spawn)) => Err(child::become_program(spawn)),
+        None => parts::run(&arguments.options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,132 @@
+//! Whether a command costs more when a target has two cores and two connections than one of each.
+//!
+//! The clients sleep while they wait, since on a machine of two cores they share them with the
+//! target; a client that spins would take the very time that is being counted.
+
+use std::sync::Barrier;
+
+use serde::Serialize;
+
+use super::{Bench, MEMORY, on_core, round};
+use crate::cpu::Meter;
+use crate::failure::Failure;
+use crate::figures::{Case, Round, Side, Spread};
+use crate::raw::load::Plan;
+use crate::raw::{Host, Load, Wait};
+use crate::serve::{self, NQN, Running};
+
+const CASES: &[Case] = &[
+    Case::new("randread", 4096, 32),
+    Case::new("randwrite", 4096, 32),
+];
+/// What the ratio is hoped not to exceed.
+const GOAL_AT_MOST: f64 = 1.0;
+
+/// One core and connection, against two of each.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Scaling {
+    #[serde(flatten)]
+    pub(crate) case: Case,
+    /// Nanoseconds of the target's processor time a command, two / one, pair by pair.
+    pub(crate) cpu_ns_per_command_ratio: Spread,
+    /// What the ratio is hoped not to exceed.
+    pub(crate) goal_at_most: f64,
+    /// Nanoseconds of the target's processor time a command.
+    pub(crate) one_cpu_ns_per_command: Spread,
+    pub(crate) two_cpu_ns_per_command: Spread,
+    /// Clients have cores of their own.
+    pub(crate) clients_apart: bool,
+    pub(crate) one: Side,
+    pub(crate) two: Side,
+}
+
+/// A target with its loaded connections, each with the core its client runs on.
+struct Setup {
+    target: Running,
+    loads: Vec<(usize, Load)>,
+    /// Their admin queues, without which the controllers end.
+    _hosts: Vec<Host>,
+}
+
+impl Setup {
+    fn new(bench: &Bench<'_>, name: &str, clients: &[usize]) -> Result<Self, Failure> {
+        let cores = &bench.cores[..clients.len()];
+        let target = serve::ashlar(bench.options, name, MEMORY, cores)?;
+        let (mut loads, mut hosts) = (Vec::new(), Vec::new());
+        for (number, &core) in clients.iter().enumerate() {
+            let mut host = Host::connect(target.address, NQN, number as u8, None)?;
+            loads.push((core, host.load()?));
+            hosts.push(host);
+        }
+        if let Some((_, load)) = loads.first_mut() {
+            load.fill()?;
+        }
+        Ok(Self {
+            target,
+            loads,
+            _hosts: hosts,
+        })
+    }
+
+    fn round(&mut self, case: &Case, plan: &Plan) -> Result<Round, Failure> {
+        let meter = Meter::of(self.target.pid());
+        let together = Barrier::new(self.loads.len());
+        let rounds = std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (core, load) in &mut self.loads {
+                let together = &together;
+                let work = move || {
+                    on_core(*core, || {
+                        together.wait();
+                        round(load, case, plan, meter)
+                    })
+                };
+                threads.push(scope.spawn(work));
+            }
+            let panicked = |_| Err(Failure::environment("a load thread panicked"));
+            let rounds = threads.into_iter();
+            rounds
+                .map(|thread| thread.join().unwrap_or_else(panicked))
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        // All loads see the same target at the same time: its time is counted once, commands added.
+        let first = rounds[0];
+        let iops: f64 = rounds.iter().map(|round| round.iops).sum();
+        Ok(Round {
+            iops,
+            iops_per_cpu_s: first.iops_per_cpu_s * iops / first.iops.max(1.0),
+            ..first
+        })
+    }
+}
+
+pub(super) fn measure(bench: &Bench<'_>) -> Result<Vec<Scaling>, Failure> {
+    let apart = bench.cores.len() >= 4;
+    // The target gives its last core to the first connection: crossed, each client is on the core
+    // that its own connection does not use.
+    let clients = match bench.cores[..] {
+        [_, _, third, fourth, ..] => [third, fourth],
+        _ => [bench.server_core, bench.client_core],
+    };
+    let alone = if apart { clients[0] } else { bench.client_core };
+    let mut one = Setup::new(bench, "cores-1", &[alone])?;
+    let mut two = Setup::new(bench, "cores-2", &clients)?;
+    let plan = bench.plan(Wait::Sleep);
+    let mut results = Vec::new();
+    for case in CASES {
+        let (a, b) = bench.in_turn(|| two.round(case, &plan), || one.round(case, &plan))?;
+        let (two, one) = (Side::of(a), Side::of(b));
+        let (ns_two, ns_one) = (two.ns_per_command(), one.ns_per_command());
+        results.push(Scaling {
+            case: *case,
+            cpu_ns_per_command_ratio: Spread::of_ratios(&ns_two, &ns_one),
+            goal_at_most: GOAL_AT_MOST,
+            one_cpu_ns_per_command: Spread::of(&ns_one),
+            two_cpu_ns_per_command: Spread::of(&ns_two),
+            clients_apart: apart,
+            one,
+            two,
+        });
+    }
+    Ok(results)
+}

@@ -1,0 +1,319 @@
+//! Tables for people, `bench.json` for programs. `docs/bench.md` documents the latter, key by key;
+//! the two change together.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use ashlar_lab::Machine;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::figures::{Case, Row, Side, Spread};
+use crate::parts::{Bench, Idle, Remote, Scaling};
+
+/// The `schema` of what this version writes.
+const SCHEMA: &str = "ashlar-bench-1";
+/// Others' processor time, in percent of a core, from which a reader is warned.
+const DISTURBED_PCT: f64 = 10.0;
+
+/// Everything that was measured.
+#[derive(Serialize)]
+struct Results {
+    schema: &'static str,
+    machine: Machine,
+    method: Method,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bare: Option<Vec<Row>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    local: Option<Vec<Remote>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle: Option<Vec<Idle>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cores: Option<Vec<Scaling>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<Vec<Row>>,
+    skipped: Vec<String>,
+    flags: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Method {
+    rounds: u32,
+    seconds: f64,
+    server_core: usize,
+    client_core: usize,
+}
+
+/// Prints parts as they come, and keeps `bench.json` up to date.
+pub(crate) struct Report {
+    results: Results,
+    path: PathBuf,
+}
+
+impl Report {
+    /// Begins with the machine and the method.
+    pub(crate) fn new(bench: &Bench<'_>) -> Result<Self, Failure> {
+        let method = Method {
+            rounds: bench.options.rounds,
+            seconds: bench.length.as_secs_f64(),
+            server_core: bench.server_core,
+            client_core: bench.client_core,
+        };
+        let machine = Machine::here();
+        print(&format!(
+            "Ratios on this machine ({}, {} cores, {}).\n{} interleaved pairs of {} s; median, and (smallest–largest) of the pairs' ratios.\n",
+            machine.cpu_model, machine.cores, machine.kernel, method.rounds, method.seconds
+        ))?;
+        Ok(Self {
+            results: Results {
+                schema: SCHEMA,
+                machine,
+                method,
+                bare: None,
+                local: None,
+                idle: None,
+                cores: None,
+                peer: None,
+                skipped: Vec::new(),
+                flags: Vec::new(),
+            },
+            path: bench.options.out.join("bench.json"),
+        })
+    }
+
+    /// The target against the bare socket.
+    pub(crate) fn bare(&mut self, rows: Vec<Row>) -> Result<(), Failure> {
+        self.watch("bare", rows.iter().flat_map(|row| [&row.ours, &row.base]));
+        print(&rows_table(
+            "Target / bare socket server",
+            ["target", "bare"],
+            &rows,
+        ))?;
+        self.results.bare = Some(rows);
+        self.save()
+    }
+
+    /// Remote against local.
+    pub(crate) fn local(
+        &mut self,
+        (cells, notes): (Vec<Remote>, Vec<String>),
+    ) -> Result<(), Failure> {
+        self.results.flags.extend(notes);
+        let mut table = Table::new(&["load", "remote in % of local", "goal"]);
+        for cell in &cells {
+            let load = load_name(cell.pattern.name(), cell.block_bytes, cell.depth);
+            let percent = &cell.remote_pct_of_local;
+            let goal = format!(
+                "≥ {:.0}{}",
+                cell.goal_pct,
+                mark(percent.median >= cell.goal_pct)
+            );
+            table.row([load, range(percent, 1), goal]);
+        }
+        print(&table.text("Remote / local, one file (IOPS)"))?;
+        self.results.local = Some(cells);
+        self.save()
+    }
+
+    /// Idle targets.
+    pub(crate) fn idle(&mut self, idle: Vec<Idle>) -> Result<(), Failure> {
+        let mut table = Table::new(&["connected hosts", "CPU, % of a core", "goal"]);
+        for target in &idle {
+            let met = target.cpu_pct.median < target.goal_below_pct;
+            table.row([
+                target.hosts.to_string(),
+                range(&target.cpu_pct, 3),
+                format!("< {}{}", target.goal_below_pct, mark(met)),
+            ]);
+        }
+        let seconds = idle.first().map_or(0.0, |target| target.seconds);
+        print(&table.text(&format!("Idle target over {seconds} s")))?;
+        self.results.idle = Some(idle);
+        self.save()
+    }
+
+    /// Two cores against one.
+    pub(crate) fn cores(&mut self, results: Vec<Scaling>) -> Result<(), Failure> {
+        self.watch("cores", results.iter().flat_map(|r| [&r.one, &r.two]));
+        let mut table = Table::new(&["load, each connection", "CPU a command, two / one", "goal"]);
+        for result in &results {
+            let ratio = &result.cpu_ns_per_command_ratio;
+            let met = ratio.median <= result.goal_at_most;
+            table.row([
+                case_name(&result.case),
+                range(ratio, 2),
+                format!("≤ {:.1}{}", result.goal_at_most, mark(met)),
+            ]);
+        }
+        let mut text = table.text("Two cores and two connections / one of each");
+        if results.iter().any(|result| !result.clients_apart) {
+            let flag = "cores: fewer than four cores, so the clients share the target's";
+            let _ = writeln!(text, "  ({flag})");
+            self.results.flags.push(flag.into());
+        }
+        print(&text)?;
+        self.results.cores = Some(results);
+        self.save()
+    }
+
+    /// Against a peer, or why not.
+    pub(crate) fn peer(&mut self, outcome: Result<Vec<Row>, String>) -> Result<(), Failure> {
+        match outcome {
+            Ok(rows) => {
+                self.watch("peer", rows.iter().flat_map(|row| [&row.ours, &row.base]));
+                print(&rows_table(
+                    "Ours / the peer's target, its perf tool",
+                    ["ours", "peer"],
+                    &rows,
+                ))?;
+                self.results.peer = Some(rows);
+            }
+            Err(why) => {
+                let line = format!("peer: {why}");
+                print(&format!("\n{line}\n"))?;
+                self.results.skipped.push(line);
+            }
+        }
+        self.save()
+    }
+
+    /// Ends with what to know before quoting a figure.
+    pub(crate) fn finish(&self) -> Result<(), Failure> {
+        let mut text = String::from("\n");
+        for flag in &self.results.flags {
+            let _ = writeln!(text, "note: {flag}");
+        }
+        let _ = writeln!(text, "{}", self.path.display());
+        print(&text)
+    }
+
+    fn watch<'a>(&mut self, part: &str, sides: impl Iterator<Item = &'a Side>) {
+        let most = sides.map(Side::others_most).fold(0.0, f64::max);
+        if most > DISTURBED_PCT {
+            self.results.flags.push(format!(
+                "{part}: other processes took up to {most:.0} % of a core in a round: measure on a quiet machine"
+            ));
+        }
+    }
+
+    fn save(&self) -> Result<(), Failure> {
+        let name = self.path.display();
+        let text = serde_json::to_string_pretty(&self.results).map_err(Failure::doing(&name))?;
+        std::fs::write(&self.path, text + "\n").map_err(Failure::doing(&name))
+    }
+}
+
+fn rows_table(title: &str, [ours, base]: [&str; 2], rows: &[Row]) -> String {
+    let (ours, base) = (format!("CPU % {ours}"), format!("CPU % {base}"));
+    let mut table = Table::new(&[
+        "load",
+        "IOPS",
+        "goal",
+        "IOPS per CPU-second",
+        "goal",
+        &ours,
+        &base,
+    ]);
+    for row in rows {
+        table.row([
+            case_name(&row.case),
+            range(&row.iops_ratio, 2),
+            at_least(row.goal_iops, &row.iops_ratio),
+            range(&row.iops_per_cpu_s_ratio, 2),
+            at_least(row.goal_iops_per_cpu_s, &row.iops_per_cpu_s_ratio),
+            format!("{:.0}", row.ours.cpu_pct.median),
+            format!("{:.0}", row.base.cpu_pct.median),
+        ]);
+    }
+    table.text(title)
+}
+
+fn at_least(goal: Option<f64>, ratio: &Spread) -> String {
+    goal.map_or_else(String::new, |goal| {
+        format!("≥ {goal}{}", mark(ratio.median >= goal))
+    })
+}
+
+/// Goals that are missed stand out; none decides anything here.
+fn mark(met: bool) -> &'static str {
+    if met { "" } else { "  missed" }
+}
+
+fn range(spread: &Spread, digits: usize) -> String {
+    let Spread { median, min, max } = spread;
+    format!("{median:.digits$} ({min:.digits$}–{max:.digits$})")
+}
+
+fn case_name(case: &Case) -> String {
+    load_name(case.pattern, case.block_bytes, case.depth)
+}
+
+fn load_name(pattern: &str, block_bytes: u32, depth: u32) -> String {
+    format!("{pattern} {} KiB, depth {depth}", block_bytes / 1024)
+}
+
+/// Text in columns.
+struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(head: &[&str]) -> Self {
+        let head = head.iter().map(|&cell| cell.to_owned()).collect();
+        Self { rows: vec![head] }
+    }
+
+    fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.into());
+    }
+
+    fn text(&self, title: &str) -> String {
+        let mut text = format!("\n{title}\n");
+        let columns = self.rows.first().map_or(0, Vec::len);
+        let wide = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(wide).collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                let _ = write!(line, "  {cell:width$}");
+            }
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        text
+    }
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(Failure::doing("standard output"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_missed_goals_stand_out() {
+        let mut table = Table::new(&["load", "ratio"]);
+        table.row(["a longer name".into(), "1.0".into()]);
+        assert_eq!(
+            table.text("T"),
+            "\nT\n  load           ratio\n  a longer name  1.0\n"
+        );
+        let ratio = Spread {
+            median: 0.9,
+            min: 0.8,
+            max: 1.25,
+        };
+        assert_eq!(range(&ratio, 2), "0.90 (0.80–1.25)");
+        assert_eq!(at_least(Some(0.95), &ratio), "≥ 0.95  missed");
+        assert_eq!(at_least(Some(0.9), &ratio), "≥ 0.9");
+        assert_eq!(at_least(None, &ratio), "");
+    }
+}
