@@ -7,13 +7,14 @@ mod lab;
 mod nvme;
 mod output;
 mod serve;
+mod sim;
 mod stack;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use args::{Arguments, Command};
+use args::{Arguments, Command, SimCommand};
 use exit::Failure;
 
 fn main() -> ExitCode {
@@ -40,6 +41,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Nvme(command) => nvme::run(&command),
         Command::Lab(command) => lab::run(&command),
+        Command::Sim(SimCommand::Wire(arguments)) => sim::wire(&arguments),
         Command::Completions { shell } => {
             let mut command = Arguments::command();
             clap_complete::generate(shell, &mut command, "ashlar", &mut std::io::stdout());

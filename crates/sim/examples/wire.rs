@@ -9,10 +9,18 @@ fn main() {
     let mut say = |line: &str| println!("{line}");
     let mut failed = 0;
     for seed in first..first + count {
-        let listener: Option<ashlar_sim::Listener<'_>> = if args.len() > 4 { Some(&mut say) } else { None };
+        let listener: Option<ashlar_sim::Listener<'_>> =
+            if args.len() > 4 { Some(&mut say) } else { None };
         match run_traced(seed, &profile, listener) {
-            Ok(summary) => if count < 20 { println!("seed {seed}: {summary}") },
-            Err(failure) => { failed += 1; println!("{failure}") }
+            Ok(summary) => {
+                if count < 20 {
+                    println!("seed {seed}: {summary}")
+                }
+            }
+            Err(failure) => {
+                failed += 1;
+                println!("{failure}")
+            }
         }
     }
     println!("seeds {count} failed {failed}");

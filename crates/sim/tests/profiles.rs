@@ -7,7 +7,12 @@ fn seeds(profile: &Profile, seeds: std::ops::Range<u64>) {
         .filter_map(|seed| run(seed, profile).err())
         .map(|failure| failure.to_string())
         .collect();
-    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} failed:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
 #[test]

@@ -26,6 +26,9 @@ pub(crate) enum Command {
     /// Measure storage, compare runs, make reports
     #[command(subcommand)]
     Lab(Box<LabCommand>),
+    /// Run seeded simulations of the code that ships
+    #[command(subcommand)]
+    Sim(SimCommand),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -63,6 +66,31 @@ pub(crate) struct NvmeOptions {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum SimCommand {
+    /// Target against initiator over a stream that splits, delays and breaks; exit 1 if a seed fails
+    Wire(WireArguments),
+}
+
+#[derive(Args)]
+pub(crate) struct WireArguments {
+    /// How many seeds
+    #[arg(long, default_value_t = 100)]
+    pub(crate) seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) first_seed: u64,
+    /// Only this seed
+    #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "first_seed"])]
+    pub(crate) seed: Option<u64>,
+    /// Tell everything that happens in it
+    #[arg(long, requires = "seed")]
+    pub(crate) trace: bool,
+    /// What happens to the world: every (in turn, by seed), or one of them
+    #[arg(long, default_value = "every")]
+    pub(crate) profile: String,
 }
 
 /// What is served is the device itself, with its own volatile cache if it has one: no redundancy, no
