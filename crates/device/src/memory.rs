@@ -70,7 +70,9 @@ fn populate_behind(pages: &Arc<Pages>, bytes: usize) {
         }
     };
     // Without a thread the memory is touched as it is used.
-    let _ = std::thread::Builder::new().name("populate".into()).spawn(touch);
+    let _ = std::thread::Builder::new()
+        .name("populate".into())
+        .spawn(touch);
 }
 
 fn compact(bytes: u64) -> String {

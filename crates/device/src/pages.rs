@@ -83,7 +83,11 @@ impl Pages {
     /// Makes `len` bytes from `offset` on take up space, without changing them. False if there is
     /// no memory, or the kernel (before 5.14) cannot do it.
     pub(crate) fn populate(&self, offset: usize, len: usize) -> bool {
-        let piece = Piece { offset, len, done: 0 };
+        let piece = Piece {
+            offset,
+            len,
+            done: 0,
+        };
         let at = self.address(&piece);
         // SAFETY: the range was just checked to be inside the mapping; populating reads and writes
         // nothing as far as other users of the memory can tell.
