@@ -24,9 +24,14 @@
 //! * A queue lives on one core. What cores share is locked only by Connect, admin commands and
 //!   teardown.
 //! * Memory is bounded by the core's buffer pool: a command without a buffer waits, a connection
-//!   that may not take its next capsule stops reading. One connection may hold only a share.
-//! * A connection that owes bytes and sends none, or takes none, is closed after
-//!   [`Timeouts::stall`]; nothing that a host does can hold a buffer for ever.
+//!   that may not take its next capsule stops reading, and so does one whose responses pile up
+//!   untaken. One connection may hold only a share. Staging memory for sockets is the server's.
+//! * No command waits for a buffer while it holds one, and some of the pool and of every share is
+//!   never lent to data that a host has yet to send: whatever waits for memory waits for something
+//!   that ends by itself, or for a host that the stall timer ends.
+//! * A connection that owes bytes and sends next to none, or takes none, is closed after
+//!   [`Timeouts::stall`]; nothing that a host does can hold a buffer for ever. Time that a device
+//!   takes does not count.
 //! * A completed command has been executed once. A connection that ends leaves its commands to
 //!   finish, and a host's next Connect waits for them: an old write cannot land after a new one.
 //! * A status is never success unless the device said so.
