@@ -54,6 +54,8 @@ pub struct Core {
     target: Arc<Target>,
     devices: Devices,
     buffers: BufferPool,
+    /// For in-capsule data that stands in the way of data that was asked for.
+    spare: BufferPool,
     share: usize,
     connections: Slab<Box<Connection>>,
     actions: VecDeque<Action>,
@@ -78,6 +80,7 @@ impl Core {
             devices: Devices::new(devices),
             share: (capacity / 8).max(4 << 20),
             buffers,
+            spare: BufferPool::new(ashlar_block::REGION_BYTES),
             connections: Slab::new(),
             actions: VecDeque::new(),
             starving: Vec::new(),
@@ -405,6 +408,7 @@ impl Core {
             target: &self.target,
             devices: &mut self.devices,
             buffers: &self.buffers,
+            spare: &self.spare,
             share: self.share,
         };
         Some((connection, ctx))

@@ -77,7 +77,7 @@ impl Connection {
             return Ok(());
         }
         self.sink = Sink::Slot(index);
-        match self.reserve(ctx, index, bytes) {
+        match self.reserve_in_capsule(ctx, index, bytes) {
             Some(buffer) => self.slots.get_mut(index).buffer = Some(buffer),
             None => self.blocked = Some(index),
         }
@@ -201,7 +201,7 @@ impl Connection {
             let Transfer::FromHost(bytes) = self.slots.get_mut(index).transfer else {
                 return true;
             };
-            let Some(buffer) = self.reserve(ctx, index, bytes) else {
+            let Some(buffer) = self.reserve_in_capsule(ctx, index, bytes) else {
                 return false;
             };
             self.slots.get_mut(index).buffer = Some(buffer);

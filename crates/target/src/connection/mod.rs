@@ -33,6 +33,8 @@ pub(crate) struct Context<'a> {
     pub(crate) target: &'a Target,
     pub(crate) devices: &'a mut Devices,
     pub(crate) buffers: &'a BufferPool,
+    /// See [`Connection::reserve_in_capsule`].
+    pub(crate) spare: &'a BufferPool,
     /// Most buffer bytes that one connection may hold.
     pub(crate) share: usize,
 }
@@ -313,6 +315,30 @@ impl Connection {
             return None;
         }
         let buffer = ctx.buffers.get(bytes)?;
+        self.slots.get_mut(index).held += bytes;
+        self.held += bytes;
+        Some(buffer)
+    }
+
+    /// A buffer for data in a capsule. Such data stands in the way of everything behind it: if that
+    /// includes data that was asked for, for which buffers are held, waiting for a buffer could
+    /// mean waiting for ourselves. Then it comes from a supply that only such data uses, and that
+    /// devices, not hosts, give back.
+    fn reserve_in_capsule(
+        &mut self,
+        ctx: &Context<'_>,
+        index: u16,
+        bytes: usize,
+    ) -> Option<IoBuffer> {
+        if let Some(buffer) = self.reserve(ctx, index, bytes) {
+            return Some(buffer);
+        }
+        if !self.slots.iter().any(|(_, slot)| slot.solicited) {
+            return None;
+        }
+        // All of one class, so that the supply does not fragment.
+        let mut buffer = ctx.spare.get(bytes.max(IN_CAPSULE_BYTES as usize))?;
+        buffer.truncate(bytes);
         self.slots.get_mut(index).held += bytes;
         self.held += bytes;
         Some(buffer)
