@@ -116,8 +116,11 @@ impl Connection {
         let command = self.slots.get_mut(index).command;
         match &controller.role {
             _ if command.is_fabrics() => fabrics::execute(self, &controller, index),
-            Role::Io(_) if queue.id > 0 => {
-                if !self.starved.is_empty() || !self.execute(ctx, index) {
+            Role::Io(subsystem) if queue.id > 0 => {
+                // A write holds its buffer: behind a command that waits for one it could wait for
+                // itself. Only what needs a buffer keeps its place in the line.
+                let waits = !self.starved.is_empty() && io::working_bytes(subsystem, &command) > 0;
+                if waits || !self.execute(ctx, index) {
                     self.starve(index);
                 }
             }
