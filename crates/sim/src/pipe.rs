@@ -38,7 +38,7 @@ pub(crate) struct Shape {
 pub(crate) struct Pipe {
     shape: Shape,
     flight: VecDeque<(Moment, Piece)>,
-    arrived: Vec<u8>,
+    arrived: VecDeque<u8>,
     under_way: usize,
     latest: Moment,
     end: Option<End>,
@@ -61,7 +61,7 @@ impl Pipe {
         Self {
             shape,
             flight: VecDeque::new(),
-            arrived: Vec::new(),
+            arrived: VecDeque::new(),
             under_way: 0,
             latest: Moment::ORIGIN,
             end: None,
@@ -117,12 +117,12 @@ impl Pipe {
             self.flip_at = None;
             self.flipped = true;
         }
-        while !bytes.is_empty() {
-            let size = chance.size(self.shape.piece).min(bytes.len());
-            let rest = bytes.split_off(size);
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(chance.size(self.shape.piece).min(rest.len()));
             let at = self.when(now, chance);
-            self.flight.push_back((at, Piece::Bytes(bytes)));
-            bytes = rest;
+            self.flight.push_back((at, Piece::Bytes(piece.to_vec())));
+            rest = behind;
         }
     }
 
@@ -167,7 +167,7 @@ impl Pipe {
             match piece {
                 Piece::Bytes(bytes) => {
                     self.under_way -= bytes.len();
-                    self.arrived.extend_from_slice(&bytes);
+                    self.arrived.extend(bytes);
                 }
                 Piece::End(end) => {
                     if end == End::Reset {
@@ -182,8 +182,7 @@ impl Pipe {
 
     /// Takes up to `most` bytes that have arrived.
     pub(crate) fn take(&mut self, most: usize) -> Vec<u8> {
-        let rest = self.arrived.split_off(most.min(self.arrived.len()));
-        std::mem::replace(&mut self.arrived, rest)
+        self.arrived.drain(..most.min(self.arrived.len())).collect()
     }
 
     /// Whether bytes, or the end, can be taken.
