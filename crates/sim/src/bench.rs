@@ -71,7 +71,9 @@ impl Bench {
 
     /// A new connection.
     pub fn accept(&mut self) -> ConnectionId {
-        let id = self.core.accept(self.now, SocketAddr::from(([127, 0, 0, 1], 4420)));
+        let id = self
+            .core
+            .accept(self.now, SocketAddr::from(([127, 0, 0, 1], 4420)));
         self.closed.retain(|&other| other != id);
         self.output.insert(id, Vec::new());
         self.waiting.insert(id, Vec::new());
@@ -109,7 +111,10 @@ impl Bench {
 
     /// What was sent on a connection since the last call.
     pub fn output(&mut self, id: ConnectionId) -> Vec<u8> {
-        self.output.get_mut(&id).map(std::mem::take).unwrap_or_default()
+        self.output
+            .get_mut(&id)
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     /// Closes everything and panics unless nothing is left.
@@ -121,7 +126,11 @@ impl Bench {
         open.into_iter().for_each(|id| self.close(id));
         self.pass(Duration::from_secs(1));
         assert_eq!(self.core.connections(), 0, "connections are left");
-        assert_eq!(self.medium.borrow().outstanding, 0, "device requests are left");
+        assert_eq!(
+            self.medium.borrow().outstanding,
+            0,
+            "device requests are left"
+        );
         assert_eq!(self.pool.outstanding_bytes(), 0, "buffers are left");
     }
 
@@ -164,7 +173,9 @@ impl Bench {
                 let sent = self.core.take_output(id, &mut batch);
                 if sent {
                     let output = self.output.entry(id).or_default();
-                    batch.chunks().for_each(|chunk| output.extend_from_slice(chunk));
+                    batch
+                        .chunks()
+                        .for_each(|chunk| output.extend_from_slice(chunk));
                     self.core.sent(self.now, id);
                 }
                 let finished = self.core.is_finished(id);

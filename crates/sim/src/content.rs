@@ -37,7 +37,9 @@ pub(crate) fn read(block: &[u8], lba: u64) -> Result<u64, String> {
     let uniform = block[..block.len() - 16] == block[16..];
     if !uniform {
         let last = word(block.len() - 16);
-        return Err(format!("torn: begins as write {value}, ends as write {last}"));
+        return Err(format!(
+            "torn: begins as write {value}, ends as write {last}"
+        ));
     }
     if value != ZERO && at != lba {
         return Err(format!("misplaced: write {value} of LBA {at}"));

@@ -96,17 +96,26 @@ impl Cores {
             let adopt = |mail: &&Mail| matches!(mail, Mail::Adopt(..));
             worker.mail.values().filter(adopt).count()
         };
-        self.workers.iter().map(|worker| worker.core.connections() + mail(worker)).sum()
+        self.workers
+            .iter()
+            .map(|worker| worker.core.connections() + mail(worker))
+            .sum()
     }
 
     /// Bytes of buffers that have not come back.
     pub(crate) fn outstanding_bytes(&self) -> usize {
-        self.workers.iter().map(|worker| worker.pool.outstanding_bytes()).sum()
+        self.workers
+            .iter()
+            .map(|worker| worker.pool.outstanding_bytes())
+            .sum()
     }
 
     /// The links that are open here.
     pub(crate) fn links(&self) -> Vec<LinkId> {
-        let sockets = self.workers.iter().flat_map(|worker| worker.sockets.values());
+        let sockets = self
+            .workers
+            .iter()
+            .flat_map(|worker| worker.sockets.values());
         let mails = self.workers.iter().flat_map(|worker| worker.mail.values());
         let adopted = mails.filter_map(|mail| match mail {
             Mail::Adopt(link, ..) => Some(*link),
@@ -129,7 +138,9 @@ impl Cores {
         let worker = &mut self.workers[index];
         let local = SocketAddr::from(([10, 0, 0, 1], 4420));
         let connection = worker.core.accept(env.now, local);
-        env.trace.say(env.now, || format!("link {link} accepted by core {index}: {connection}"));
+        env.trace.say(env.now, || {
+            format!("link {link} accepted by core {index}: {connection}")
+        });
         self.medium.borrow_mut().closed.remove(&(index, connection));
         if env.profile.canary == Some(Canary::LeakedBuffer) && env.chance.happens(100) {
             self.leaked.extend(worker.pool.get(4096));
@@ -173,7 +184,9 @@ impl Cores {
                 Mail::Notice(notice) => worker.core.notice(notice),
                 Mail::Adopt(link, handoff, early) => {
                     let connection = worker.core.adopt(env.now, handoff);
-                    env.trace.say(env.now, || format!("link {link} on core {index}: {connection}"));
+                    env.trace.say(env.now, || {
+                        format!("link {link} on core {index}: {connection}")
+                    });
                     self.medium.borrow_mut().closed.remove(&(index, connection));
                     worker.insert(link, connection, early);
                 }
@@ -222,7 +235,9 @@ impl Cores {
             return;
         };
         let link = socket.link;
-        env.trace.say(env.now, || format!("link {link} is queue {qid}: to core {to}"));
+        env.trace.say(env.now, || {
+            format!("link {link} is queue {qid}: to core {to}")
+        });
         if to == index {
             return worker.core.connect(env.now, id);
         }
@@ -248,7 +263,8 @@ impl Cores {
             return;
         };
         let link = socket.link;
-        env.trace.say(env.now, || format!("link {link} closed by the target"));
+        env.trace
+            .say(env.now, || format!("link {link} closed by the target"));
         env.net.close_target(env.now, &mut env.chance, link);
         if env.profile.canary == Some(Canary::NoDrain) {
             self.medium.borrow_mut().closed.insert((index, id));
@@ -325,7 +341,10 @@ impl Cores {
             let core = worker.core.next_deadline(now);
             let due = [mail, core].into_iter().flatten().min();
             let paused = Some(worker.paused).filter(|until| *until > now);
-            [due.map(|at| at.max(worker.paused)), paused].into_iter().flatten().min()
+            [due.map(|at| at.max(worker.paused)), paused]
+                .into_iter()
+                .flatten()
+                .min()
         };
         self.workers.iter().filter_map(worker).min()
     }
@@ -372,7 +391,11 @@ impl Worker {
         if !idle || !socket.staged.is_empty() || !self.core.accepts_input(id) {
             return;
         }
-        let direct = if env.chance.happens(800) { self.core.direct(id) } else { None };
+        let direct = if env.chance.happens(800) {
+            self.core.direct(id)
+        } else {
+            None
+        };
         socket.receive = Some(Receive { direct });
     }
 }

@@ -49,15 +49,23 @@ impl Faults {
         let mut faults = Vec::new();
         for _ in 0..chance.between(profile.cuts.min(1), profile.cuts) {
             let kinds: &[Cut] = match (profile.half_open, profile.silent) {
-                (true, true) => {
-                    &[Cut::Both, Cut::Both, Cut::HostUnaware, Cut::TargetUnaware, Cut::Silent]
-                }
+                (true, true) => &[
+                    Cut::Both,
+                    Cut::Both,
+                    Cut::HostUnaware,
+                    Cut::TargetUnaware,
+                    Cut::Silent,
+                ],
                 (true, false) => &[Cut::Both, Cut::TargetUnaware],
                 _ => &[Cut::Both],
             };
             faults.push((chance.time(SPAN), Fault::Cut(chance.pick(kinds))));
         }
-        let flips = if profile.canary == Some(Canary::UndetectedFlip) { 40 } else { profile.flips };
+        let flips = if profile.canary == Some(Canary::UndetectedFlip) {
+            40
+        } else {
+            profile.flips
+        };
         for _ in 0..flips {
             faults.push((chance.time(SPAN), Fault::Flip));
         }
@@ -110,7 +118,11 @@ impl Faults {
         let fault = self.faults.last().map(|(at, _)| *at);
         let stop = self.restarts.last().map(|restart| restart.stop);
         let start = self.down.map(|restart| restart.start);
-        [fault, stop, start].into_iter().flatten().min().map(|after| begun + after)
+        [fault, stop, start]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|after| begun + after)
     }
 
     fn elapsed(&self, now: Moment) -> Option<Duration> {
@@ -120,7 +132,9 @@ impl Faults {
     /// The next fault, if it is due.
     pub(crate) fn due(&mut self, now: Moment) -> Option<Fault> {
         let elapsed = self.elapsed(now)?;
-        self.faults.pop_if(|(at, _)| *at <= elapsed).map(|(_, fault)| fault)
+        self.faults
+            .pop_if(|(at, _)| *at <= elapsed)
+            .map(|(_, fault)| fault)
     }
 
     /// Whether the target is to stop now, and whether by a loss of power.
@@ -135,7 +149,9 @@ impl Faults {
     /// Whether the target is to come back now.
     pub(crate) fn start_due(&mut self, now: Moment) -> bool {
         let elapsed = self.elapsed(now).unwrap_or_default();
-        self.down.take_if(|restart| restart.start <= elapsed).is_some()
+        self.down
+            .take_if(|restart| restart.start <= elapsed)
+            .is_some()
     }
 
     /// Lets a fault happen.
@@ -148,7 +164,8 @@ impl Faults {
             }
             Fault::Cut(cut) => {
                 if let Some(link) = some_link(env, false) {
-                    env.trace.say(env.now, || format!("link {link} is cut: {cut:?}"));
+                    env.trace
+                        .say(env.now, || format!("link {link} is cut: {cut:?}"));
                     env.net.cut(env.now, &mut env.chance, link, cut);
                     self.cuts += 1;
                 }
@@ -163,12 +180,17 @@ impl Faults {
     }
 
     fn flip(&mut self, env: &mut Env<'_>, id: LinkId) {
-        env.trace.say(env.now, || format!("a bit of link {id} will flip"));
+        env.trace
+            .say(env.now, || format!("a bit of link {id} will flip"));
         let Some(link) = env.net.links.get_mut(&id) else {
             return;
         };
         self.flips += 1;
-        let pipe = if env.chance.happens(500) { &mut link.to_host } else { &mut link.to_target };
+        let pipe = if env.chance.happens(500) {
+            &mut link.to_host
+        } else {
+            &mut link.to_target
+        };
         pipe.damage(&mut env.chance, 100_000);
     }
 
@@ -181,7 +203,11 @@ impl Faults {
 }
 
 fn some_link(env: &mut Env<'_>, protected: bool) -> Option<LinkId> {
-    let links = env.net.links.iter().filter(|(_, link)| link.digests || !protected);
+    let links = env
+        .net
+        .links
+        .iter()
+        .filter(|(_, link)| link.digests || !protected);
     let ids: Vec<LinkId> = links.map(|(id, _)| *id).collect();
     (!ids.is_empty()).then(|| env.chance.pick(&ids))
 }

@@ -42,16 +42,28 @@ impl HostSession {
         own: BlockRange,
         unflushed: Arc<Unflushed>,
     ) -> Self {
-        let mut config = Config::new("sim:4420", NQN, Host::named(&format!("nqn.2026-11.sim:{host}")));
+        let mut config = Config::new(
+            "sim:4420",
+            NQN,
+            Host::named(&format!("nqn.2026-11.sim:{host}")),
+        );
         config.digests = digests(env);
         config.queues = env.chance.between(1, 4) as u16;
         config.depth = env.chance.pick(&[2, 8, 32, 128]);
         config.timeout = Duration::from_secs(2);
         config.keep_alive = Duration::from_secs(3);
         config.loss = Duration::from_secs(120);
-        config.replay = env.chance.pick(&[Replay::All, Replay::All, Replay::Reads, Replay::None]);
+        config.replay = env
+            .chance
+            .pick(&[Replay::All, Replay::All, Replay::Reads, Replay::None]);
         env.trace.say(env.now, || {
-            let Config { digests, queues, depth, replay, .. } = &config;
+            let Config {
+                digests,
+                queues,
+                depth,
+                replay,
+                ..
+            } = &config;
             format!("session {index}: host {host} {own} {digests:?} {queues} x {depth} {replay}")
         });
         let config = Arc::new(config);
@@ -175,9 +187,10 @@ impl HostSession {
     pub(crate) fn next(&self) -> Option<Moment> {
         match &self.life {
             Life::Probing(probe) => probe.next_deadline(),
-            Life::Running(session) => {
-                [session.next_deadline(), self.load.next()].into_iter().flatten().min()
-            }
+            Life::Running(session) => [session.next_deadline(), self.load.next()]
+                .into_iter()
+                .flatten()
+                .min(),
         }
     }
 }

@@ -58,7 +58,9 @@ impl Sockets {
                     let delay = env.profile.delay;
                     let link = env.net.dial(env.now, &mut env.chance, delay, self.digests);
                     let name = self.name;
-                    env.trace.say(env.now, || format!("session {name} dials {at}: link {link}"));
+                    env.trace.say(env.now, || {
+                        format!("session {name} dials {at}: link {link}")
+                    });
                     socket.link = Some(link);
                     socket.connecting = true;
                 }
@@ -66,7 +68,8 @@ impl Sockets {
                 (Wish::Close, _) => {
                     socket.close(env, streams, at);
                     let name = self.name;
-                    env.trace.say(env.now, || format!("session {name} closes {at}"));
+                    env.trace
+                        .say(env.now, || format!("session {name} closes {at}"));
                     news = true;
                 }
                 (Wish::None, Some(link)) if !socket.connecting => {
@@ -115,7 +118,10 @@ impl Socket {
         let Some(sending) = &mut self.sending else {
             return false;
         };
-        let room = env.net.link(id).map_or(usize::MAX, |link| link.to_target.room());
+        let room = env
+            .net
+            .link(id)
+            .map_or(usize::MAX, |link| link.to_target.room());
         let bytes = sending.next(room);
         if let Some(link) = env.net.link(id) {
             link.to_target.send(env.now, &mut env.chance, &bytes);
@@ -149,7 +155,11 @@ impl Socket {
     fn start_receive(&mut self, env: &mut Env<'_>, streams: &mut impl Streams, at: usize) {
         if self.receive.is_none() {
             let least = env.chance.size(8 << 10);
-            let direct = if env.chance.happens(800) { streams.direct(at, least) } else { None };
+            let direct = if env.chance.happens(800) {
+                streams.direct(at, least)
+            } else {
+                None
+            };
             self.receive = Some(Receive { direct });
         }
     }
@@ -161,7 +171,10 @@ impl Socket {
         at: usize,
         id: LinkId,
     ) -> bool {
-        let readable = env.net.link(id).is_none_or(|link| link.to_host.is_readable());
+        let readable = env
+            .net
+            .link(id)
+            .is_none_or(|link| link.to_host.is_readable());
         if !readable {
             return false;
         }

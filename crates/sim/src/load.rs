@@ -78,7 +78,10 @@ impl Load {
     /// What it waits for, for messages.
     pub(crate) fn waiting(&self) -> String {
         let tags: Vec<&u64> = self.asked.keys().collect();
-        format!("session {}: {} to ask, {tags:?} asked", self.session, self.left)
+        format!(
+            "session {}: {} to ask, {tags:?} asked",
+            self.session, self.left
+        )
     }
 
     /// When the next request is due.
@@ -122,7 +125,9 @@ impl Load {
             Operation::Flush => submitted = model.tick(),
             _ => submitted = model.submit(range, value),
         }
-        env.trace.say(env.now, || format!("session {} asks {tag}: {op:?} {range}", self.session));
+        env.trace.say(env.now, || {
+            format!("session {} asks {tag}: {op:?} {range}", self.session)
+        });
         let asked = Asked {
             op,
             range,
@@ -142,7 +147,10 @@ impl Load {
 
     /// Another write was submitted, which outstanding reads may see.
     pub(crate) fn also(&mut self, range: BlockRange, value: u64) {
-        let reads = self.asked.values_mut().filter_map(|asked| asked.expected.as_mut());
+        let reads = self
+            .asked
+            .values_mut()
+            .filter_map(|asked| asked.expected.as_mut());
         reads.for_each(|expected| expected.also(range, value));
     }
 
@@ -167,7 +175,11 @@ impl Load {
         };
         let blocks = env.chance.size(self.largest as usize) as u64;
         // Half of all requests meet in a few blocks.
-        let room = if env.chance.happens(500) { count } else { count.min(blocks + 4) };
+        let room = if env.chance.happens(500) {
+            count
+        } else {
+            count.min(blocks + 4)
+        };
         BlockRange::new(start + env.chance.below(room - blocks + 1), blocks as u32)
     }
 
@@ -195,7 +207,9 @@ impl Load {
         };
         self.completed += 1;
         let (tag, session) = (completion.tag, self.session);
-        env.trace.say(env.now, || format!("session {session} gets {tag}: {:?}", completion.result));
+        env.trace.say(env.now, || {
+            format!("session {session} gets {tag}: {:?}", completion.result)
+        });
         if asked.op.has_buffer() && completion.buffer.is_none() {
             return Err(format!("request {tag} came back without its buffer"));
         }
@@ -205,7 +219,11 @@ impl Load {
                 self.failed += 1;
                 let may = self.may_fail(env, &asked, error.kind());
                 self.note_failure(model, &asked);
-                if may { Ok(()) } else { Err(format!("it failed: {error}")) }
+                if may {
+                    Ok(())
+                } else {
+                    Err(format!("it failed: {error}"))
+                }
             }
         };
         let Asked { op, range, .. } = asked;

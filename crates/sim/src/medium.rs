@@ -59,7 +59,11 @@ impl Medium {
     pub(crate) fn crash(&mut self, chance: &mut Chance) {
         let block = self.geometry.block_size.bytes() as usize;
         let lose = chance.pick(&[0, 100, 500, 1000]);
-        for (live, durable) in self.live.chunks_mut(block).zip(self.durable.chunks_mut(block)) {
+        for (live, durable) in self
+            .live
+            .chunks_mut(block)
+            .zip(self.durable.chunks_mut(block))
+        {
             if live != durable && chance.happens(lose) {
                 live.copy_from_slice(durable);
             } else {
@@ -196,7 +200,9 @@ impl SimDevice {
             return Some(pending.request.complete(Err(error)));
         }
         if write && medium.sings(Canary::EarlyAck, &mut self.chance) {
-            medium.late.push((now + SOON, pending.request.range, copy(&pending.request)));
+            medium
+                .late
+                .push((now + SOON, pending.request.range, copy(&pending.request)));
             return Some(pending.request.complete(Ok(())));
         }
         if write && medium.sings(Canary::WrongPlace, &mut self.chance) {
@@ -265,7 +271,10 @@ impl BlockDevice for SimDevice {
         }
         self.medium.borrow_mut().catch_up(now);
         let mut pending = std::mem::take(&mut self.pending);
-        for one in pending.iter_mut().filter(|one| !one.started && one.first_at <= now) {
+        for one in pending
+            .iter_mut()
+            .filter(|one| !one.started && one.first_at <= now)
+        {
             one.started = true;
             self.apply(&mut self.medium.borrow_mut(), one, 0, one.first);
         }
@@ -277,7 +286,13 @@ impl BlockDevice for SimDevice {
     }
 
     fn next_deadline(&self) -> Option<Moment> {
-        let due = |one: &Pending| if one.started { one.done_at } else { one.first_at };
+        let due = |one: &Pending| {
+            if one.started {
+                one.done_at
+            } else {
+                one.first_at
+            }
+        };
         let late = self.medium.borrow().late.iter().map(|(at, ..)| *at).min();
         self.pending.iter().map(due).chain(late).min()
     }

@@ -194,18 +194,27 @@ impl Model {
         }
         let begun = expected.begun;
         let block = &mut self.blocks[expected.range.start.0 as usize + index];
-        block.entries.retain(|e| e.value == value || !e.is_past(begun, session));
+        block
+            .entries
+            .retain(|e| e.value == value || !e.is_past(begun, session));
         true
     }
 
     /// Whether a block may hold `value` now.
     pub(crate) fn may_hold(&self, lba: u64, value: u64) -> bool {
-        self.blocks[lba as usize].entries.iter().any(|entry| entry.value == value)
+        self.blocks[lba as usize]
+            .entries
+            .iter()
+            .any(|entry| entry.value == value)
     }
 
     /// The values that a block may hold, for messages.
     pub(crate) fn describe(&self, lba: u64) -> String {
-        let values: Vec<u64> = self.blocks[lba as usize].entries.iter().map(|e| e.value).collect();
+        let values: Vec<u64> = self.blocks[lba as usize]
+            .entries
+            .iter()
+            .map(|e| e.value)
+            .collect();
         format!("{values:?}")
     }
 
@@ -214,13 +223,21 @@ impl Model {
         let now = self.tick();
         self.crash = now;
         let block = &mut self.blocks[lba as usize];
-        let known = block.entries.iter().chain(&block.history).filter(|e| e.value == value);
+        let known = block
+            .entries
+            .iter()
+            .chain(&block.history)
+            .filter(|e| e.value == value);
         let last = known.map(|e| e.answered.unwrap_or(Seq::MAX)).max();
         let Some(last) = last else {
-            return Err(format!("LBA {lba} holds write {value}, which was never made"));
+            return Err(format!(
+                "LBA {lba} holds write {value}, which was never made"
+            ));
         };
         if last < block.floor {
-            return Err(format!("LBA {lba} fell back to write {value}, past a durable one"));
+            return Err(format!(
+                "LBA {lba} fell back to write {value}, past a durable one"
+            ));
         }
         for &(submitted, acknowledged, session) in &block.cached {
             if last < submitted {

@@ -86,7 +86,11 @@ impl Net {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        let end = if chance.happens(500) { End::Fin } else { End::Reset };
+        let end = if chance.happens(500) {
+            End::Fin
+        } else {
+            End::Reset
+        };
         link.to_target.finish(now, chance, end);
         link.to_host.sink = true;
         link.host_gone = true;
@@ -98,7 +102,11 @@ impl Net {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        let end = if chance.happens(500) { End::Fin } else { End::Reset };
+        let end = if chance.happens(500) {
+            End::Fin
+        } else {
+            End::Reset
+        };
         link.to_host.finish(now, chance, end);
         link.to_target.sink = true;
         link.target_gone = true;

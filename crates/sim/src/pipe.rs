@@ -90,7 +90,11 @@ impl Pipe {
     }
 
     fn when(&mut self, now: Moment, chance: &mut Chance) -> Moment {
-        let most = if chance.happens(20) { self.shape.spike } else { self.shape.delay };
+        let most = if chance.happens(20) {
+            self.shape.spike
+        } else {
+            self.shape.delay
+        };
         let at = (now + chance.time(most)).max(self.latest) + Duration::from_nanos(1);
         self.latest = at;
         at
@@ -246,7 +250,10 @@ mod tests {
             while let Some(at) = pipe.next() {
                 pipe.deliver(at);
             }
-            assert_eq!(pipe.is_readable(), end.is_some() || !pipe.take(1).is_empty());
+            assert_eq!(
+                pipe.is_readable(),
+                end.is_some() || !pipe.take(1).is_empty()
+            );
             assert_eq!(pipe.ended(), end);
         }
     }

@@ -81,9 +81,12 @@ impl<'a> World<'a> {
     fn new(mut env: Env<'a>) -> Self {
         let hosts = env.chance.between(1, env.profile.hosts) as usize;
         let core_count = env.chance.between(1, env.profile.cores) as usize;
-        let sessions: Vec<usize> =
-            (0..hosts).flat_map(|h| vec![h; env.chance.between(1, 2) as usize]).collect();
-        let (size, part) = env.chance.pick(&[(BlockSize::B512, 300), (BlockSize::B4096, 48)]);
+        let sessions: Vec<usize> = (0..hosts)
+            .flat_map(|h| vec![h; env.chance.between(1, 2) as usize])
+            .collect();
+        let (size, part) = env
+            .chance
+            .pick(&[(BlockSize::B512, 300), (BlockSize::B4096, 48)]);
         let mut geometry = Geometry::plain(size, u64::from(part) * sessions.len() as u64);
         geometry.volatile_cache = env.profile.crashes || env.chance.happens(300);
         geometry.deallocates = true;
@@ -93,7 +96,13 @@ impl<'a> World<'a> {
         for (index, host) in sessions.into_iter().enumerate() {
             let own = BlockRange::new(index as u64 * u64::from(part), part);
             let unflushed = shared[host].clone();
-            built.push(HostSession::new(&mut env, (index, host), geometry, own, unflushed));
+            built.push(HostSession::new(
+                &mut env,
+                (index, host),
+                geometry,
+                own,
+                unflushed,
+            ));
         }
         Self {
             model: Model::new(geometry.blocks),
@@ -118,10 +127,15 @@ impl<'a> World<'a> {
         })?;
         let now = self.env.now;
         self.hosts.iter_mut().for_each(|host| host.shutdown(now));
-        self.until("the sessions end", |w| w.hosts.iter().all(HostSession::is_over))?;
+        self.until("the sessions end", |w| {
+            w.hosts.iter().all(HostSession::is_over)
+        })?;
         let gone = now + PARTING;
         self.until("the target forgets all connections", |w| {
-            w.env.now > gone || w.cores.as_ref().is_none_or(|cores| cores.connections() == 0)
+            w.env.now > gone
+                || w.cores
+                    .as_ref()
+                    .is_none_or(|cores| cores.connections() == 0)
         })?;
         self.check_end()
     }
@@ -156,7 +170,11 @@ impl<'a> World<'a> {
         let times = [cores, hosts, self.env.net.next(now), self.faults.next()];
         let next = times.into_iter().flatten().min();
         let later = now + Duration::from_millis(100);
-        self.env.now = if busy { soon } else { next.unwrap_or(later).max(soon) };
+        self.env.now = if busy {
+            soon
+        } else {
+            next.unwrap_or(later).max(soon)
+        };
         self.turns += 1;
     }
 
@@ -183,7 +201,9 @@ impl<'a> World<'a> {
             return false;
         };
         if let Some(value) = value {
-            self.hosts.iter_mut().for_each(|host| host.load.also(range, value));
+            self.hosts
+                .iter_mut()
+                .for_each(|host| host.load.also(range, value));
         }
         true
     }
@@ -213,7 +233,8 @@ impl<'a> World<'a> {
     /// Lets happen what is due to happen.
     fn befall(&mut self) -> Result<(), String> {
         while let Some(fault) = self.faults.due(self.env.now) {
-            self.faults.strike(&mut self.env, self.cores.as_mut(), fault);
+            self.faults
+                .strike(&mut self.env, self.cores.as_mut(), fault);
         }
         if let Some(power_lost) = self.faults.stop_due(self.env.now)
             && let Some(cores) = self.cores.take()
@@ -230,7 +251,9 @@ impl<'a> World<'a> {
 
     fn stop_target(&mut self, cores: Cores, power_lost: bool) -> Result<(), String> {
         let now = self.env.now;
-        self.env.trace.say(now, || format!("the target is gone, power lost: {power_lost}"));
+        self.env.trace.say(now, || {
+            format!("the target is gone, power lost: {power_lost}")
+        });
         let links = cores.links();
         drop(cores);
         for link in links {
@@ -242,7 +265,9 @@ impl<'a> World<'a> {
                 let value = self.stored(lba)?;
                 self.model.crashed(lba, value)?;
                 let block = BlockRange::new(lba, 1);
-                self.hosts.iter_mut().for_each(|host| host.load.also(block, value));
+                self.hosts
+                    .iter_mut()
+                    .for_each(|host| host.load.also(block, value));
             }
         }
         Ok(())
@@ -251,7 +276,8 @@ impl<'a> World<'a> {
     /// Which write the medium holds.
     fn stored(&self, lba: u64) -> Result<u64, String> {
         let medium = self.medium.borrow();
-        content::read(medium.block(lba), lba).map_err(|why| format!("on the medium LBA {lba} {why}"))
+        content::read(medium.block(lba), lba)
+            .map_err(|why| format!("on the medium LBA {lba} {why}"))
     }
 
     /// What must be so when everybody has left.
@@ -259,7 +285,9 @@ impl<'a> World<'a> {
         if let Some(cores) = &self.cores {
             let (connections, bytes) = (cores.connections(), cores.outstanding_bytes());
             if connections > 0 || bytes > 0 {
-                return Err(format!("the target keeps {connections} connections, {bytes} bytes"));
+                return Err(format!(
+                    "the target keeps {connections} connections, {bytes} bytes"
+                ));
             }
         }
         let outstanding = self.medium.borrow().outstanding;

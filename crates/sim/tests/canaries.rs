@@ -12,49 +12,90 @@ fn sings(canary: Canary, profile: Profile) -> (u64, String) {
 fn check(canary: Canary, profile: Profile, says: &[&str]) {
     let (seed, what) = sings(canary, profile);
     println!("{canary:?}: seed {seed}: {what}");
-    assert!(says.iter().any(|word| what.contains(word)), "{canary:?} seed {seed}: {what}");
+    assert!(
+        says.iter().any(|word| what.contains(word)),
+        "{canary:?} seed {seed}: {what}"
+    );
 }
 
 #[test]
 fn early_acknowledgement() {
-    check(Canary::EarlyAck, Profile::STREAM, &["reads as write", "ends as write"]);
+    check(
+        Canary::EarlyAck,
+        Profile::STREAM,
+        &["reads as write", "ends as write"],
+    );
 }
 
 #[test]
 fn dropped_completion() {
-    check(Canary::DroppedCompletion, Profile::STREAM, &["never:", "it failed"]);
+    check(
+        Canary::DroppedCompletion,
+        Profile::STREAM,
+        &["never:", "it failed"],
+    );
 }
 
 #[test]
 fn data_in_the_wrong_place() {
-    check(Canary::WrongPlace, Profile::STREAM, &["misplaced", "reads as write", "ends as write"]);
+    check(
+        Canary::WrongPlace,
+        Profile::STREAM,
+        &["misplaced", "reads as write", "ends as write"],
+    );
 }
 
 #[test]
 fn no_drain_at_connect() {
-    check(Canary::NoDrain, Profile::CUT, &["reads as write", "ends as write"]);
+    check(
+        Canary::NoDrain,
+        Profile::CUT,
+        &["reads as write", "ends as write"],
+    );
 }
 
 #[test]
 fn ignored_flush() {
-    check(Canary::IgnoredFlush, Profile::RESTART, &["past a durable one"]);
+    check(
+        Canary::IgnoredFlush,
+        Profile::RESTART,
+        &["past a durable one"],
+    );
 }
 
 #[test]
 fn shifted_payload() {
-    let says = ["torn", "misplaced", "reads as write", "changed", "it failed", "no namespace"];
+    let says = [
+        "torn",
+        "misplaced",
+        "reads as write",
+        "changed",
+        "it failed",
+        "no namespace",
+    ];
     check(Canary::ShiftedPayload, Profile::STREAM, &says);
 }
 
 #[test]
 fn undetected_flip() {
-    let says = ["torn", "misplaced", "reads as write", "never made", "ends as write", "it failed"];
+    let says = [
+        "torn",
+        "misplaced",
+        "reads as write",
+        "never made",
+        "ends as write",
+        "it failed",
+    ];
     check(Canary::UndetectedFlip, Profile::FLIP, &says);
 }
 
 #[test]
 fn replay_after_a_newer_write() {
-    check(Canary::LateReplay, Profile::STREAM, &["reads as write", "ends as write"]);
+    check(
+        Canary::LateReplay,
+        Profile::STREAM,
+        &["reads as write", "ends as write"],
+    );
 }
 
 #[test]

@@ -49,21 +49,32 @@ fn geometry() -> Geometry {
 }
 
 fn replay(name: &str) {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name);
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("golden")
+        .join(name);
     let admin = recording(&directory, 1).expect("the admin connection's recording");
     let mut bench = Bench::new(NQN, geometry());
     let line = bench.accept();
     let admin_pdus = pdus(&admin.host);
     // The I/O queue lives between bring-up and the last Property Set, the shutdown.
-    let last = admin_pdus.iter().rposition(sets_property).unwrap_or(admin_pdus.len());
-    admin_pdus[..last].iter().for_each(|pdu| bench.receive(line, pdu));
+    let last = admin_pdus
+        .iter()
+        .rposition(sets_property)
+        .unwrap_or(admin_pdus.len());
+    admin_pdus[..last]
+        .iter()
+        .for_each(|pdu| bench.receive(line, pdu));
     if let Some(io) = recording(&directory, 2) {
         let line = bench.accept();
-        pdus(&io.host).iter().for_each(|pdu| bench.receive(line, pdu));
+        pdus(&io.host)
+            .iter()
+            .for_each(|pdu| bench.receive(line, pdu));
         same(name, "I/O", &bench.output(line), &io.controller);
         bench.close(line);
     }
-    admin_pdus[last..].iter().for_each(|pdu| bench.receive(line, pdu));
+    admin_pdus[last..]
+        .iter()
+        .for_each(|pdu| bench.receive(line, pdu));
     same(name, "admin", &bench.output(line), &admin.controller);
     bench.finish();
 }
@@ -73,8 +84,14 @@ fn same(name: &str, queue: &str, now: &[u8], then: &[u8]) {
     for (index, (now, then)) in now_pdus.iter().zip(&then_pdus).enumerate() {
         if now != then {
             let differs = |at: &usize| now.get(*at) != then.get(*at);
-            let at: Vec<usize> = (0..now.len().max(then.len())).filter(differs).take(20).collect();
-            panic!("{name} {queue}: PDU {index} (type {}) differs at {at:?}", then[0]);
+            let at: Vec<usize> = (0..now.len().max(then.len()))
+                .filter(differs)
+                .take(20)
+                .collect();
+            panic!(
+                "{name} {queue}: PDU {index} (type {}) differs at {at:?}",
+                then[0]
+            );
         }
     }
     assert_eq!(now_pdus.len(), then_pdus.len(), "{name} {queue}: PDUs");

@@ -72,7 +72,13 @@ impl Controller {
             pair: QueuePair::new(Moment::ORIGIN, settings),
             pool: BufferPool::new(1),
             framing: Framing::PLAIN,
-            ears: Receiver::new(Role::Controller, Limits { data: u32::MAX, ..Limits::default() }),
+            ears: Receiver::new(
+                Role::Controller,
+                Limits {
+                    data: u32::MAX,
+                    ..Limits::default()
+                },
+            ),
             cids: Vec::new(),
             outstanding: BTreeMap::new(),
             next: 0,
@@ -119,8 +125,16 @@ impl Controller {
         let nothing = SglDescriptor::transport(0);
         let (command, data, bytes) = match kind & 3 {
             0 => (Command::flush(1), Data::None, None),
-            1 => (Command::write(1, 0, 1, nothing), Data::ToController(buffer), Some(bytes)),
-            _ => (Command::read(1, 0, 1, nothing), Data::ToHost(buffer), Some(bytes)),
+            1 => (
+                Command::write(1, 0, 1, nothing),
+                Data::ToController(buffer),
+                Some(bytes),
+            ),
+            _ => (
+                Command::read(1, 0, 1, nothing),
+                Data::ToHost(buffer),
+                Some(bytes),
+            ),
         };
         let submission = Submission {
             user: self.next,
@@ -144,7 +158,11 @@ impl Controller {
 
     fn complete(&mut self, input: &mut Input<'_>, step: u8) {
         let cid = self.cid(input);
-        let status = if step & 8 == 0 { Status::SUCCESS } else { Status::from_wire(input.word()) };
+        let status = if step & 8 == 0 {
+            Status::SUCCESS
+        } else {
+            Status::from_wire(input.word())
+        };
         let mut out = Vec::new();
         pdu::capsule_resp(&mut out, self.framing, &Completion::new(cid, status));
         self.say(&out, 1000);
@@ -155,7 +173,11 @@ impl Controller {
         let length = u32::from(input.word() % 9001);
         let data = C2hData {
             cid,
-            offset: if step & 8 == 0 { 0 } else { u32::from(input.word()) },
+            offset: if step & 8 == 0 {
+                0
+            } else {
+                u32::from(input.word())
+            },
             length,
             last: step & 48 != 0,
             success: step & 32 != 0,
@@ -169,14 +191,21 @@ impl Controller {
             digest[0] ^= step >> 7;
             out.extend_from_slice(&digest);
         }
-        self.say(&out, usize::from(input.byte()) * 8 + 1 + usize::from(step & 64));
+        self.say(
+            &out,
+            usize::from(input.byte()) * 8 + 1 + usize::from(step & 64),
+        );
     }
 
     fn r2t(&mut self, input: &mut Input<'_>, step: u8) {
         let request = R2t {
             cid: self.cid(input),
             ttag: input.word(),
-            offset: if step & 8 == 0 { 0 } else { u32::from(input.word()) },
+            offset: if step & 8 == 0 {
+                0
+            } else {
+                u32::from(input.word())
+            },
             length: u32::from(input.word()),
         };
         let mut out = Vec::new();
@@ -221,7 +250,11 @@ impl Controller {
         let Some(bytes) = self.outstanding.remove(&finished.user) else {
             panic!("command {} ended twice", finished.user);
         };
-        assert_eq!(finished.buffer.as_ref().map(|buffer| buffer.len()), bytes, "its buffer");
+        assert_eq!(
+            finished.buffer.as_ref().map(|buffer| buffer.len()),
+            bytes,
+            "its buffer"
+        );
     }
 
     fn finish(mut self) {
@@ -233,7 +266,11 @@ impl Controller {
         let mut ended = Vec::new();
         self.pair.abandon(|finished| ended.push(finished));
         ended.into_iter().for_each(|finished| self.ended(finished));
-        assert!(self.outstanding.is_empty(), "commands never ended: {:?}", self.outstanding);
+        assert!(
+            self.outstanding.is_empty(),
+            "commands never ended: {:?}",
+            self.outstanding
+        );
         drop(self.pair);
         assert_eq!(self.pool.outstanding_bytes(), 0, "buffers are left");
     }

@@ -24,7 +24,11 @@ pub fn pdu_stream(bytes: &[u8]) {
 }
 
 fn read<'a>(settings: u8, chunks: impl IntoIterator<Item = &'a [u8]>) -> Seen {
-    let role = if settings & 1 == 0 { Role::Host } else { Role::Controller };
+    let role = if settings & 1 == 0 {
+        Role::Host
+    } else {
+        Role::Controller
+    };
     let digests = Digests {
         header: settings & 2 != 0,
         data: settings & 4 != 0,
@@ -54,7 +58,11 @@ fn read<'a>(settings: u8, chunks: impl IntoIterator<Item = &'a [u8]>) -> Seen {
                 }
             }
         }
-        assert!(input.is_empty(), "it wants more and leaves {} bytes", input.len());
+        assert!(
+            input.is_empty(),
+            "it wants more and leaves {} bytes",
+            input.len()
+        );
     }
     seen
 }

@@ -67,7 +67,13 @@ impl Line {
         let id = bench.accept();
         let mut line = Self {
             id,
-            receiver: Receiver::new(Role::Host, Limits { data: u32::MAX, ..Limits::default() }),
+            receiver: Receiver::new(
+                Role::Host,
+                Limits {
+                    data: u32::MAX,
+                    ..Limits::default()
+                },
+            ),
             framing: Framing::PLAIN,
             wanted: Vec::new(),
         };
@@ -123,14 +129,20 @@ impl Line {
 
     /// A command that has a chance to be carried out.
     fn likely_io(&mut self, bench: &mut Bench, input: &mut Input<'_>) {
-        let (start, blocks) = (u64::from(input.word() % 600), u32::from(input.byte() % 9) + 1);
+        let (start, blocks) = (
+            u64::from(input.word() % 600),
+            u32::from(input.byte() % 9) + 1,
+        );
         let (kind, cid) = (input.byte(), input.word());
         let bytes = blocks * 512;
         let outside = SglDescriptor::transport(bytes);
         let (command, data) = match kind % 6 {
             0 => (Command::read(1, start, blocks, outside), 0),
             1 => (Command::write(1, start, blocks, outside), 0),
-            2 => (Command::write(1, start, blocks, SglDescriptor::in_capsule(bytes)), bytes),
+            2 => (
+                Command::write(1, start, blocks, SglDescriptor::in_capsule(bytes)),
+                bytes,
+            ),
             3 => (Command::write_zeroes(1, start, blocks, kind & 64 != 0), 0),
             4 => (Command::flush(1), 0),
             _ => {
@@ -147,11 +159,19 @@ impl Line {
         let twist = input.byte();
         let asked = self.wanted.pop();
         let (cid, ttag, offset, length) = asked.unwrap_or((0, u16::from(twist), 0, 512));
-        let long = if twist & 1 != 0 { length } else { length.min(512) };
+        let long = if twist & 1 != 0 {
+            length
+        } else {
+            length.min(512)
+        };
         let data = H2cData {
             cid: if twist & 2 != 0 { input.word() } else { cid },
             ttag: if twist & 4 != 0 { input.word() } else { ttag },
-            offset: if twist & 8 != 0 { input.long() >> 8 } else { offset },
+            offset: if twist & 8 != 0 {
+                input.long() >> 8
+            } else {
+                offset
+            },
             length: long.min(1 << 16),
             last: twist & 16 != 0 || long == length,
         };
@@ -174,7 +194,8 @@ impl Line {
                 Ok(Step::Pdu(pdu)) => match pdu.header {
                     Header::IcResp(response) => self.receiver.open(response.digests),
                     Header::R2t(r2t) => {
-                        self.wanted.push((r2t.cid, r2t.ttag, r2t.offset, r2t.length));
+                        self.wanted
+                            .push((r2t.cid, r2t.ttag, r2t.offset, r2t.length));
                     }
                     _ => {}
                 },
