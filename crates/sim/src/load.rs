@@ -255,7 +255,7 @@ impl Load {
                     return Err("the written buffer came back changed".into());
                 }
             }
-            if self.acknowledged.is_none() || asked.submitted % 8 == 0 {
+            if self.acknowledged.is_none() || asked.submitted.is_multiple_of(8) {
                 self.acknowledged = Some((asked.range, asked.value));
             }
         }

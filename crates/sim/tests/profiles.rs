@@ -1,4 +1,4 @@
-//! A hundred seeds of every profile; `make soak` runs many more.
+//! Seventy seeds of every profile; `make soak` runs many more.
 
 use ashlar_sim::{Profile, run};
 
@@ -17,37 +17,37 @@ fn seeds(profile: &Profile, seeds: std::ops::Range<u64>) {
 
 #[test]
 fn stream() {
-    seeds(&Profile::STREAM, 0..100);
+    seeds(&Profile::STREAM, 0..70);
 }
 
 #[test]
 fn cut() {
-    seeds(&Profile::CUT, 0..100);
+    seeds(&Profile::CUT, 0..70);
 }
 
 #[test]
 fn restart() {
-    seeds(&Profile::RESTART, 0..100);
+    seeds(&Profile::RESTART, 0..70);
 }
 
 #[test]
 fn flip() {
-    seeds(&Profile::FLIP, 0..100);
+    seeds(&Profile::FLIP, 0..70);
 }
 
 #[test]
 fn starve() {
-    seeds(&Profile::STARVE, 0..100);
+    seeds(&Profile::STARVE, 0..70);
 }
 
 #[test]
 fn all() {
-    seeds(&Profile::ALL_FAULTS, 0..100);
+    seeds(&Profile::ALL_FAULTS, 0..70);
 }
 
 #[test]
 fn late() {
-    seeds(&Profile::LATE, 0..100);
+    seeds(&Profile::LATE, 0..70);
 }
 
 /// Seeds that once failed, by what they found.
