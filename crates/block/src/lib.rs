@@ -28,7 +28,9 @@
 //!   through any queue of the same medium.
 //! * **Durability.** See [`Durability`]. A `Flush` covers every write whose completion the owner
 //!   had seen before it submitted the flush. After a failed flush a device stays failed
-//!   ([`ErrorKind::Latched`]): a later success would be a lie.
+//!   ([`ErrorKind::Latched`]): a later success would be a lie. A remote namespace that lost its
+//!   connection over unflushed writes fails one flush ([`ErrorKind::Disconnected`]): what was
+//!   written before may be gone, and later flushes speak only for what came after.
 //! * **Crash.** Writes not yet durable may be there, be lost, or be torn at
 //!   [`Geometry::atomic_blocks`]; nothing else changes.
 //!

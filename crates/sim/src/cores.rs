@@ -62,7 +62,7 @@ impl Cores {
             nqn: NQN.into(),
             namespaces: vec![NamespaceConfig {
                 geometry: medium.borrow().geometry,
-                uuid: Uuid::from_u128(0x0a51_a6),
+                uuid: Uuid::from_u128(0x000a_51a6),
             }],
             access: HostAccess::Any,
             advertise: None,

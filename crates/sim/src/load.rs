@@ -255,7 +255,7 @@ impl Load {
                     return Err("the written buffer came back changed".into());
                 }
             }
-            if self.acknowledged.is_none() || asked.submitted % 8 == 0 {
+            if self.acknowledged.is_none() || asked.submitted.is_multiple_of(8) {
                 self.acknowledged = Some((asked.range, asked.value));
             }
         }
@@ -283,7 +283,7 @@ impl Load {
     fn note_failure(&self, model: &mut Model, asked: &Asked) {
         match asked.op {
             Operation::Read => {}
-            Operation::Flush => model.flush_failed(self.session),
+            Operation::Flush => model.flush_failed(asked.submitted, self.session),
             _ => model.answer(asked.range, asked.submitted, Answer::Failed, self.session),
         }
     }

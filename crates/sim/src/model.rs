@@ -168,9 +168,15 @@ impl Model {
         Ok(())
     }
 
-    /// A flush of `session` has failed: its owner knows that writes may be gone.
-    pub(crate) fn flush_failed(&mut self, session: usize) {
+    /// A flush of `session` that was submitted at `submitted` has failed: its owner knows that
+    /// writes acknowledged before may be gone, and no later flush speaks for them.
+    pub(crate) fn flush_failed(&mut self, submitted: Seq, session: usize) {
         self.losses.retain(|loss| loss.session != session);
+        for block in &mut self.blocks {
+            block.cached.retain(|&(_, acknowledged, owner)| {
+                owner != session || acknowledged >= submitted
+            });
+        }
     }
 
     /// What a read that begins now may return for each block; later writes are added by
@@ -250,12 +256,15 @@ impl Model {
         block.cached.clear();
         block.floor = block.floor.max(last.min(now));
         block.entries.retain(|e| e.answered.is_none());
-        block.entries.push(Entry {
+        let survivor = Entry {
             value,
             submitted: 0,
             answered: Some(now),
             loose: None,
-        });
+        };
+        block.entries.push(survivor);
+        // The next power loss may fall back to what this one has left.
+        block.history.push(survivor);
         Ok(())
     }
 
@@ -345,7 +354,8 @@ mod tests {
         assert_eq!(holds(&model), [1]);
         let flush = model.tick();
         assert!(model.flushed(flush, 0).is_err() && model.flushed(flush, 1).is_ok());
-        model.flush_failed(0);
+        let failed = model.tick();
+        model.flush_failed(failed, 0);
         assert!(model.flushed(flush, 0).is_ok());
         let c = model.submit(ONE, 3);
         model.answer(ONE, c, DONE, 0);

@@ -156,7 +156,7 @@ impl Profile {
     /// Hardly any buffers for many large requests, and slow devices.
     pub const STARVE: Self = Self {
         name: "starve",
-        pool_regions: 1,
+        pool_regions: 2,
         depth: 48,
         device: DeviceShape {
             time: Duration::from_millis(5),

@@ -11,7 +11,6 @@ fn sings(canary: Canary, profile: Profile) -> (u64, String) {
 
 fn check(canary: Canary, profile: Profile, says: &[&str]) {
     let (seed, what) = sings(canary, profile);
-    println!("{canary:?}: seed {seed}: {what}");
     assert!(
         says.iter().any(|word| what.contains(word)),
         "{canary:?} seed {seed}: {what}"

@@ -223,7 +223,12 @@ impl Association {
                 Step::Descriptors
             }
             Step::Descriptors => {
-                // Optional before version 1.3, so a refusal only means that less is known.
+                // Optional before version 1.3, so a refusal only means that less is known. Damage on
+                // the way is no refusal: without the UUID it would be taken for another namespace.
+                if completion.status().is(Status::TRANSIENT_TRANSPORT_ERROR) {
+                    let (what, status) = ("Identify", completion.status());
+                    return Err(Failure::Command { what, status });
+                }
                 if let (true, Some(facts)) = (completion.status().is_success(), &mut self.namespace)
                 {
                     facts.identity.take_descriptors(data);
