@@ -171,11 +171,13 @@ impl Model {
     /// A flush of `session` that was submitted at `submitted` has failed: its owner knows that
     /// writes acknowledged before may be gone, and no later flush speaks for them.
     pub(crate) fn flush_failed(&mut self, submitted: Seq, session: usize) {
-        self.losses.retain(|loss| loss.session != session);
+        let told = |acknowledged: Seq, owner: usize| owner == session && acknowledged < submitted;
+        self.losses
+            .retain(|loss| !told(loss.acknowledged, loss.session));
         for block in &mut self.blocks {
-            block.cached.retain(|&(_, acknowledged, owner)| {
-                owner != session || acknowledged >= submitted
-            });
+            block
+                .cached
+                .retain(|&(_, acknowledged, owner)| !told(acknowledged, owner));
         }
     }
 

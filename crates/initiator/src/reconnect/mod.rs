@@ -151,6 +151,8 @@ impl Session {
             return self.done.push(request.complete(Err(error)));
         }
         if self.doubt && request.op == Operation::Flush {
+            // It was asked for after the loss, so it speaks for all that the loss may have taken.
+            self.doubt_told = true;
             return self.fail_doubtful_flush(request);
         }
         let key = self.requests.insert(Pending::new(request));
@@ -456,7 +458,6 @@ impl Session {
         let why = "the connection was lost while writes were not flushed; they may be gone";
         let error = self.error(ErrorKind::Disconnected, why);
         self.done.push(request.complete(Err(error)));
-        self.doubt_told = true;
     }
 
     fn complete(&mut self, key: usize, result: Result<(), IoError>) {
