@@ -20,7 +20,7 @@ impl Default for Options {
         Self {
             entries: 512,
             pool_bytes: 256 << 20,
-            spin: Duration::from_micros(50),
+            spin: Duration::from_micros(200),
             files: 4096,
         }
     }

@@ -1,13 +1,14 @@
 //! Whether to spin before sleeping: only while it has lately paid.
 //!
-//! Sleeping and waking costs several microseconds, which is most of a depth-1 round trip; but
-//! spinning for an event that comes later than a sleep would have taken is pure waste, and with
-//! many requests in flight a short sleep gathers a batch. So: spin only after small batches, and
-//! keep a score of spins that caught an event against those that ran out.
+//! Sleeping lets the processor halt, and waking it again costs several microseconds, in a virtual
+//! machine tens: more than a depth-1 round trip. Measured on a two-core virtual machine, remote reads
+//! of a file at depth 1 came to 46-65 % of local ones when waits were slept through, and to 83 % when
+//! they were spun through. But spinning for an event that comes later than the limit is pure waste.
+//! So a score is kept of spins that caught an event against those that ran out, and nothing is spun
+//! for after a wake-up without events: an idle reactor sleeps.
 
 use std::time::Duration;
 
-const SMALL_BATCH: usize = 2;
 const HIGH: i32 = 64;
 const PROBE_EVERY: u32 = 64;
 
@@ -28,7 +29,7 @@ impl SpinPolicy {
 
     /// How long to spin after a turn that had `last_batch` events.
     pub(crate) fn budget(&mut self, last_batch: usize) -> Option<Duration> {
-        if self.limit.is_zero() || last_batch == 0 || last_batch > SMALL_BATCH {
+        if self.limit.is_zero() || last_batch == 0 {
             return None;
         }
         self.waits = self.waits.wrapping_add(1);
@@ -51,7 +52,6 @@ mod tests {
     fn spins_only_while_it_pays() {
         let mut policy = SpinPolicy::new(Duration::from_micros(10));
         assert!(policy.budget(1).is_some());
-        assert!(policy.budget(8).is_none(), "large batches sleep");
         assert!(
             policy.budget(0).is_none(),
             "nothing happened: nothing to wait for"

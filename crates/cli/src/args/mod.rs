@@ -136,7 +136,7 @@ pub(crate) struct ServeArguments {
 
     /// Longest time to spin for the next event before sleeping, in microseconds; an idle target
     /// sleeps whatever this says
-    #[arg(long, default_value_t = 50, value_name = "MICROSECONDS")]
+    #[arg(long, default_value_t = 200, value_name = "MICROSECONDS")]
     pub(crate) spin_us: u64,
 
     /// Most memory for I/O buffers, in MiB a core

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# The long rounds: simulation seeds, fuzzers, abuse at full length, real initiators again and again.
+# SOAK_SEEDS (100000), SOAK_FUZZ_SECONDS (1800 each), SOAK_GUEST_ROUNDS (10).
+set -euo pipefail
+bin=$(realpath "${1:?usage: soak.sh BINARY}")
+cd "$(dirname "$0")/.."
+first=$(date +%s)
+echo "== simulation, seeds from $first"
+"$bin" sim wire --seeds "${SOAK_SEEDS:-100000}" --first-seed "$first"
+echo "== abuse at full length"
+ASHLAR_SOAK=1 cargo test --release --locked -p ashlar -p ashlar-target
+echo "== fuzzers"
+scripts/fuzz.sh "${SOAK_FUZZ_SECONDS:-1800}"
+for round in $(seq "${SOAK_GUEST_ROUNDS:-10}"); do
+    echo "== real initiators, round $round"
+    tests/guest/initiator.sh "$bin"
+done
