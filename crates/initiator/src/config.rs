@@ -31,8 +31,10 @@ impl Host {
 ///
 /// Sending a write twice is harmless to its own blocks, but a first copy that is still on its way
 /// inside the target could land *after* a newer write to the same blocks. Ashlar's target rules
-/// that out: it completes a Connect only when the commands of the host's dead connections have
-/// ended.
+/// that out for every connection whose end it has noticed: it completes a Connect only when the
+/// commands of the host's dead connections have ended. A link that goes silent in such a way that
+/// the target notices nothing until the keep-alive runs out is not covered; where that is to be
+/// feared, use [`Replay::Reads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Replay {
     /// Reads, writes, write zeroes and deallocate.
