@@ -2,7 +2,7 @@
 CARGO ?= cargo
 BIN := target/release/ashlar
 
-.PHONY: help build demo test lint unit sim guest process fuzz bench soak setup setup-test clean
+.PHONY: help build demo test bench soak setup setup-test clean
 
 help:
 	@echo "make demo   set up, build, and measure remote against local: demo/report.html, demo/result.json"
