@@ -282,7 +282,10 @@ impl Drive {
         let mut pending = self.plan(request);
         if self.dead || self.rig.is_off() {
             pending.failed = true;
-            pending.cached.into_iter().for_each(|w| self.pages.complete(w));
+            pending
+                .cached
+                .into_iter()
+                .for_each(|w| self.pages.complete(w));
         }
         self.pending.push(pending);
     }
@@ -353,7 +356,10 @@ impl Drive {
         if changes && let Some(cut) = self.rig.change() {
             self.rig.note(|| {
                 let (op, range) = (one.request.op, one.request.range);
-                format!("power fails at {op:?} {range} of drive {}: {cut:?}", self.index)
+                format!(
+                    "power fails at {op:?} {range} of drive {}: {cut:?}",
+                    self.index
+                )
             });
             one.failed = true;
             if cut == Cut::Torn && one.request.op.modifies() {
@@ -376,7 +382,11 @@ impl Drive {
             self.pages.complete(write);
         }
         self.rig.note(|| {
-            let how = if result.is_ok() { "done" } else { "media error" };
+            let how = if result.is_ok() {
+                "done"
+            } else {
+                "media error"
+            };
             format!("  drive {} > {:x} {how}", self.index, one.request.tag)
         });
         Some(one.request.complete(result))

@@ -36,6 +36,20 @@ pub(crate) struct Habits {
 }
 
 impl Habits {
+    /// No commands but those that are asked for one by one.
+    pub(crate) fn none() -> Self {
+        Self {
+            commands: 0,
+            depth: 8,
+            pause: Duration::ZERO,
+            reads: 0,
+            zeroes: 0,
+            flushes: 0,
+            slots: 0,
+            hot: 0,
+        }
+    }
+
     /// Habits from chance.
     pub(crate) fn draw(chance: &mut Chance, commands: u64) -> Self {
         Self {
@@ -111,11 +125,6 @@ impl Load {
         self.ops.is_empty() && self.checks.is_empty()
     }
 
-    /// Asks for nothing new any more.
-    pub(crate) fn stop(&mut self) {
-        self.left = 0;
-    }
-
     /// When the next command may be asked for.
     pub(crate) fn next(&self) -> Option<Moment> {
         let depth = self.ops.len() < self.habits.depth.max(1);
@@ -155,11 +164,8 @@ impl Load {
                 self.draw(model)
             }
         };
-        let Some(buffer) = self.buffer(op, range) else {
-            // No memory: the command is not asked for.
-            return None;
-        };
-        Some(self.submit((volume, op, range), buffer, now, model))
+        // Without memory the command is not asked for.
+        self.command((volume, op, range), now, model)
     }
 
     fn pause(&mut self, now: Moment) {
@@ -182,9 +188,7 @@ impl Load {
         if dice < flushes {
             return (volume, Operation::Flush, BlockRange::default());
         }
-        let durability = self
-            .chance
-            .pick(&[Durability::Cached, Durability::Durable]);
+        let durability = self.chance.pick(&[Durability::Cached, Durability::Durable]);
         let op = if dice < flushes + reads {
             Operation::Read
         } else if dice < flushes + reads + zeroes {
@@ -234,8 +238,7 @@ impl Load {
         }
     }
 
-    /// Asks for one command.
-    pub(crate) fn submit(
+    fn submit(
         &mut self,
         (volume, op, range): (usize, Operation, BlockRange),
         mut buffer: Option<IoBuffer>,
@@ -272,15 +275,13 @@ impl Load {
         (volume, request)
     }
 
-    /// Asks for a write of `range`, outside the load.
-    pub(crate) fn write(
+    /// Asks for this command now.
+    pub(crate) fn command(
         &mut self,
-        volume: usize,
-        range: BlockRange,
+        (volume, op, range): (usize, Operation, BlockRange),
         now: Moment,
         model: &mut Model,
     ) -> Option<Asked> {
-        let op = Operation::Write(Durability::Cached);
         let buffer = self.buffer(op, range)?;
         Some(self.submit((volume, op, range), buffer, now, model))
     }

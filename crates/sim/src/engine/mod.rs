@@ -21,6 +21,7 @@
 //! leaves the caches and lets what was on its way happen in part.
 
 mod drive;
+mod enumerate;
 mod load;
 mod model;
 mod node;
@@ -35,5 +36,6 @@ mod seam;
 mod toy;
 mod world;
 
+pub use enumerate::{Case, Counts};
 pub use profile::{Canary, Profile};
 pub use report::Summary;

@@ -168,7 +168,9 @@ impl Pages {
                 }
                 continue;
             }
-            let mut page = self.live[index].take().unwrap_or_else(|| Box::new([0; PAGE]));
+            let mut page = self.live[index]
+                .take()
+                .unwrap_or_else(|| Box::new([0; PAGE]));
             for unit in (0..PAGE).step_by(UNIT) {
                 let Some(at) = pick(chance) else { continue };
                 match &older[at].page {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ashlar_block::BlockSize;
+use ashlar_block::{BlockRange, BlockSize, Operation};
 use ashlar_store::{Layout, Sizes};
 use uuid::Uuid;
 
@@ -44,6 +44,17 @@ pub(crate) enum Fate {
     Spoil { drive: usize },
 }
 
+/// What happens next in a world that follows a script.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// A command for the first volume.
+    Ask(Operation, BlockRange),
+    /// Everything that was asked for is answered.
+    Wait,
+    /// The same, and the logs are empty.
+    Settle,
+}
+
 /// A volume that a world makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
@@ -66,6 +77,10 @@ pub(crate) struct Plan {
     pub(crate) liar: Option<(usize, u32)>,
     /// Of a thousand imports, those that are cut off.
     pub(crate) import_cuts: u32,
+    /// The first import after a crash is cut off at this write or flush.
+    pub(crate) recovery: Option<(u64, Cut)>,
+    /// The drive that does not come back after a crash.
+    pub(crate) missing: Option<usize>,
     /// What is broken on purpose.
     pub(crate) canary: Option<Canary>,
 }
@@ -94,6 +109,8 @@ impl Plan {
             fates: Vec::new(),
             liar: None,
             import_cuts: profile.import_cuts,
+            recovery: None,
+            missing: None,
             canary: profile.canary,
         };
         plan.draw_fates(chance, profile);

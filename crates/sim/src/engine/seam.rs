@@ -12,9 +12,18 @@ pub(crate) type Wait = Box<dyn FnMut() -> Moment>;
 pub(crate) type Devices = Vec<Box<dyn BlockDevice>>;
 
 pub enum Event {
-    Command { volume: u32, request: Request },
-    Done { drive: usize, completion: Completion },
-    Manage { id: u64, what: Manage },
+    Command {
+        volume: u32,
+        request: Request,
+    },
+    Done {
+        drive: usize,
+        completion: Completion,
+    },
+    Manage {
+        id: u64,
+        what: Manage,
+    },
     Tick,
 }
 

@@ -7,10 +7,10 @@ use ashlar_block::Moment;
 use uuid::Uuid;
 
 use super::drive::{Drive, Handle, Lies, Shared};
-use super::load::Load;
+use super::load::{Asked, Load};
 use super::model::Model;
 use super::node::{News, Node};
-use super::plan::{Fate, Plan};
+use super::plan::{Fate, Plan, Step};
 use super::report::Summary;
 use super::rig::{Cut, Rig};
 use super::seam::{Devices, Manage, Managed, Subject, VolumePlan, Wait};
@@ -169,7 +169,8 @@ impl<'a, S: Subject> World<'a, S> {
     /// Makes the pool.
     pub(crate) fn format(&mut self) -> Result<(), String> {
         let (devices, wait) = (self.devices(), self.wait());
-        S::format(devices, wait, &self.plan.shape).map_err(|why| format!("format failed: {why}"))?;
+        S::format(devices, wait, &self.plan.shape)
+            .map_err(|why| format!("format failed: {why}"))?;
         self.tell();
         for drive in &self.drives {
             let power = self.chance.happens(500);
@@ -206,6 +207,12 @@ impl<'a, S: Subject> World<'a, S> {
                 self.rig.set_fuse(self.chance.below(most), cut);
                 self.power = self.chance.happens(500);
             }
+            if let Some((after, cut)) = self.plan.recovery
+                && self.summary.crashes > 0
+            {
+                self.plan.recovery = None;
+                self.rig.set_fuse(after, cut);
+            }
             if self.import()? {
                 return self.begin();
             }
@@ -218,7 +225,13 @@ impl<'a, S: Subject> World<'a, S> {
     pub(crate) fn import(&mut self) -> Result<bool, String> {
         self.say(|| "import".into());
         self.summary.imports += 1;
-        let mut devices = self.devices();
+        let mut devices: Devices = Vec::new();
+        for drive in &self.drives {
+            // A drive that is dead may be there and refuse everything, or not be there.
+            if !drive.borrow().is_dead() || self.chance.happens(500) {
+                devices.push(Handle::new(drive));
+            }
+        }
         for at in (1..devices.len()).rev() {
             let other = self.chance.below(at as u64 + 1) as usize;
             devices.swap(at, other);
@@ -254,7 +267,9 @@ impl<'a, S: Subject> World<'a, S> {
                 return Err(format!("lost: volume {index} is gone"));
             }
             if before.is_some() && before != number {
-                return Err(format!("volume {index} was number {before:?}, is {number:?}"));
+                return Err(format!(
+                    "volume {index} was number {before:?}, is {number:?}"
+                ));
             }
             if number.is_none() {
                 self.make(index);
@@ -303,6 +318,9 @@ impl<'a, S: Subject> World<'a, S> {
         self.model.crash();
         self.load.crash();
         self.settling = None;
+        if let Some(missing) = self.plan.missing {
+            self.drives[missing].borrow_mut().die();
+        }
     }
 
     /// Lets time go on until `done`.
@@ -374,14 +392,18 @@ impl<'a, S: Subject> World<'a, S> {
     }
 
     fn ask(&mut self, now: Moment) {
-        while let Some((volume, request)) = self.load.ask(now, &mut self.model) {
-            self.rig.note(|| {
-                let (tag, op, range) = (request.tag, request.op, request.range);
-                format!("command {tag}: {op:?} of volume {volume} {range}")
-            });
-            if let (Some(node), Some(number)) = (&mut self.node, self.numbers[volume]) {
-                node.command(number, request);
-            }
+        while let Some(asked) = self.load.ask(now, &mut self.model) {
+            self.pass_on(asked);
+        }
+    }
+
+    fn pass_on(&mut self, (volume, request): Asked) {
+        self.rig.note(|| {
+            let (tag, op, range) = (request.tag, request.op, request.range);
+            format!("command {tag}: {op:?} of volume {volume} {range}")
+        });
+        if let (Some(node), Some(number)) = (&mut self.node, self.numbers[volume]) {
+            node.command(number, request);
         }
     }
 
@@ -478,9 +500,34 @@ impl<'a, S: Subject> World<'a, S> {
         }
     }
 
-    /// The node's rig, for worlds that follow a script.
-    pub(crate) fn rig(&self) -> &Rig {
-        &self.rig
+    /// The power fails at the `after`th write or flush from now on.
+    pub(crate) fn set_fuse(&mut self, after: u64, cut: Cut, power: bool) {
+        self.power = power;
+        self.rig.set_fuse(after, cut);
+    }
+
+    /// Follows a script until its end or the first crash.
+    pub(crate) fn follow(&mut self, script: &[Step]) -> Result<(), String> {
+        for step in script {
+            let crashes = self.summary.crashes;
+            self.until("the script goes on", |w| match step {
+                Step::Wait | Step::Settle => w.load.is_idle(),
+                Step::Ask(..) => true,
+            })?;
+            match *step {
+                Step::Wait => {}
+                Step::Settle => self.settle()?,
+                Step::Ask(op, range) => {
+                    let now = self.rig.now();
+                    let asked = self.load.command((0, op, range), now, &mut self.model);
+                    self.pass_on(asked.ok_or("no memory for a command")?);
+                }
+            }
+            if self.summary.crashes > crashes {
+                return Ok(());
+            }
+        }
+        self.until("the script ends", |w| w.load.is_idle())
     }
 }
 

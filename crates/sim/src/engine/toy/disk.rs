@@ -24,7 +24,10 @@ impl Record {
     pub(super) fn split(self) -> Vec<Record> {
         let part = |index: u32| {
             let at = index as usize * GRANULE as usize;
-            let data = self.data.as_deref().and_then(|d| d.get(at..at + GRANULE as usize));
+            let data = self
+                .data
+                .as_deref()
+                .and_then(|d| d.get(at..at + GRANULE as usize));
             Record {
                 first: self.first + u64::from(index),
                 count: 1,
@@ -59,7 +62,8 @@ fn check(bytes: &[u8]) -> u64 {
 
 fn word(bytes: &[u8], index: usize) -> u64 {
     let at = bytes.get(index * 8..index * 8 + 8);
-    at.and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+    at.and_then(|b| b.try_into().ok())
+        .map_or(0, u64::from_le_bytes)
 }
 
 impl Disk {
@@ -121,7 +125,11 @@ impl Disk {
             return Ok(None);
         }
         let (count, has_data) = (word(&header, 5) as u32, word(&header, 6) == 1);
-        let len = if has_data { u64::from(count) * GRANULE } else { 0 };
+        let len = if has_data {
+            u64::from(count) * GRANULE
+        } else {
+            0
+        };
         let mut bytes = read(device, pool, wait, (self.end, (GRANULE + len) as usize))?;
         let sum = word(&bytes, 1);
         bytes[8..16].fill(0);

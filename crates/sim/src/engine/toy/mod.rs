@@ -380,4 +380,3 @@ impl<L: Liar> Subject for Toy<L> {
         self.volumes.clone()
     }
 }
-

@@ -1,4 +1,7 @@
+use ashlar_store::Layout;
+
 use super::{Liar, Lie, Toy};
+use crate::engine::enumerate::enumerate;
 use crate::engine::profile::Profile;
 use crate::engine::run::live;
 
@@ -15,7 +18,11 @@ macro_rules! liar {
         impl Liar for L {
             const LIE: Lie = Lie::$name;
         }
-        |seed: u64| live::<Toy<L>>(seed, &SHORT, None).err().map(|failure| failure.what)
+        |seed: u64| {
+            live::<Toy<L>>(seed, &SHORT, None)
+                .err()
+                .map(|failure| failure.what)
+        }
     }};
 }
 
@@ -94,4 +101,25 @@ fn commands_that_are_never_answered_are_noticed() {
 #[test]
 fn commands_that_are_answered_twice_are_noticed() {
     noticed(liar!(Twice), &["not on its way"]);
+}
+
+#[test]
+fn every_crash_is_tried() {
+    struct L;
+    impl Liar for L {
+        const LIE: Lie = Lie::None;
+    }
+    let counts = enumerate::<Toy<L>>(Layout::Mirror { copies: 1 }, 1, 1);
+    let counts = counts.expect("an honest engine survives");
+    assert!(counts.changes > 10 && counts.lives > 4 * counts.changes);
+}
+
+#[test]
+fn one_crash_of_all_is_noticed() {
+    struct L;
+    impl Liar for L {
+        const LIE: Lie = Lie::Split;
+    }
+    let noticed = enumerate::<Toy<L>>(Layout::Mirror { copies: 1 }, 1, 1);
+    assert!(noticed.is_err_and(|(_, what)| what.contains("torn:")));
 }
