@@ -9,7 +9,7 @@ use crate::sizes::GRANULE;
 const WHAT: &str = "batch";
 /// The last byte is the version: a reader that knows another one refuses the label before.
 const MAGIC: [u8; 4] = *b"ALB\x01";
-const CRC_AT: usize = 4;
+pub(super) const CRC_AT: usize = 4;
 const HEADER_BYTES: usize = 64;
 const DESCRIPTOR_BYTES: usize = 48;
 
@@ -52,7 +52,7 @@ pub const fn metadata_bytes(records: usize, crcs: usize) -> usize {
 }
 
 /// Bytes of header, descriptors and checksums: what the header's checksum covers.
-const fn verified_bytes(records: usize, crcs: usize) -> usize {
+pub(super) const fn verified_bytes(records: usize, crcs: usize) -> usize {
     HEADER_BYTES + records * DESCRIPTOR_BYTES + crcs * 4
 }
 
@@ -222,9 +222,7 @@ pub fn encode_batch(batch: &Batch, salt: Salt, out: &mut [u8]) -> u32 {
         out.copy_from_slice(&crc.to_le_bytes());
     }
     padding.fill(0);
-    let crc = salt.crc_around(verified, CRC_AT);
-    verified[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
-    crc
+    salt.seal(verified, CRC_AT)
 }
 
 /// The 64 bytes that a batch begins with.

@@ -23,6 +23,13 @@ impl Salt {
         let field = crc32c::crc32c_append(before, &[0; 4]);
         Salt(field).crc(&bytes[at + 4..])
     }
+
+    /// Writes [`Salt::crc_around`] to where it belongs, and returns it.
+    pub(super) fn seal(self, bytes: &mut [u8], at: usize) -> u32 {
+        let crc = self.crc_around(bytes, at);
+        bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+        crc
+    }
 }
 
 /// One above every counter that is accepted from a disk (terms, numbers, sequences, positions), so
@@ -116,7 +123,7 @@ pub(super) fn zeroes(what: &'static str, part: &str, bytes: &[u8]) -> Result<(),
     if bytes.iter().all(|byte| *byte == 0) {
         return Ok(());
     }
-    Err(FormatError::new(what, format!("its {part} is not zero")))
+    Err(FormatError::new(what, format!("its {part} must be zero")))
 }
 
 /// Refuses a counter at or above [`COUNTER_LIMIT`].

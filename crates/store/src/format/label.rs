@@ -11,9 +11,9 @@ const WHAT: &str = "label";
 const MAGIC: [u8; 8] = *b"ASHLABEL";
 const VERSION: u32 = 1;
 /// Where the checksum lies; magic, version, checksum and feature bits stay there in every version.
-const CRC_AT: usize = 12;
+pub(super) const CRC_AT: usize = 12;
 /// The salt is inside the label, so its own checksum cannot be seeded with it.
-const UNSALTED: Salt = Salt(0);
+pub(super) const UNSALTED: Salt = Salt(0);
 
 /// What a drive is good at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,8 +82,9 @@ impl Label {
             padding: [0; 4096 - 160],
         };
         raw.name[..self.pool_name.len()].copy_from_slice(self.pool_name.as_bytes());
-        raw.crc = UNSALTED.crc_around(raw.as_bytes(), CRC_AT).into();
-        raw.as_bytes().to_vec()
+        let mut bytes = raw.as_bytes().to_vec();
+        UNSALTED.seal(&mut bytes, CRC_AT);
+        bytes
     }
 
     /// Reads a label; `Ok(None)` when the bytes are no label of ours at all (another magic). Of

@@ -4,11 +4,14 @@
 mod batch;
 mod bytes;
 mod entry;
+pub mod fuzzing;
 mod label;
 mod page;
 mod record;
 mod root;
 mod root_codec;
+#[cfg(test)]
+mod tests;
 
 pub use batch::{Batch, BatchError, LogId, MAX_CRCS, MAX_RECORDS, encode_batch, metadata_bytes};
 pub use bytes::{COUNTER_LIMIT, FormatError, Salt};

@@ -121,7 +121,7 @@ impl RawTableEntry {
             None => ensure(
                 entry == TableEntry::NONE,
                 what,
-                "an entry without a page is not zero",
+                "an entry without a page must be zero",
             )?,
             Some(segment) => {
                 let bounded = segment <= u64::from(u32::MAX) && entry.place & 0xffff < units;

@@ -13,7 +13,7 @@ use crate::sizes::{GRANULE, ROOT_BYTES};
 
 const MAGIC: [u8; 8] = *b"ASHLROOT";
 const VERSION: u32 = 1;
-const CRC_AT: usize = 12;
+pub(super) const CRC_AT: usize = 12;
 const CAPACITY: usize = ROOT_BYTES as usize;
 
 impl Root {
@@ -41,8 +41,7 @@ impl Root {
         bytes.extend_from_slice(RawRoot::new(self, length).as_bytes());
         bytes.extend_from_slice(&body);
         bytes.resize(length, 0);
-        let crc = salt.crc_around(&bytes, CRC_AT);
-        bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        salt.seal(&mut bytes, CRC_AT);
         Ok(bytes)
     }
 
