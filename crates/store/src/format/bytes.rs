@@ -1,5 +1,7 @@
 use std::fmt;
 
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
 /// Seed of a pool's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Salt(pub u32);
@@ -13,7 +15,26 @@ impl Salt {
             crc => crc,
         }
     }
+
+    /// [`Salt::crc`] of `bytes` with the four bytes at `at`, where the checksum itself is kept,
+    /// counted as zeroes. `at + 4` must be within `bytes`.
+    pub(super) fn crc_around(self, bytes: &[u8], at: usize) -> u32 {
+        let before = crc32c::crc32c_append(self.0, &bytes[..at]);
+        let field = crc32c::crc32c_append(before, &[0; 4]);
+        Salt(field).crc(&bytes[at + 4..])
+    }
+
+    /// Writes [`Salt::crc_around`] to where it belongs, and returns it.
+    pub(super) fn seal(self, bytes: &mut [u8], at: usize) -> u32 {
+        let crc = self.crc_around(bytes, at);
+        bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+        crc
+    }
 }
+
+/// One above every counter that is accepted from a disk (terms, numbers, sequences, positions), so
+/// that adding to one cannot overflow. No pool lives to see it.
+pub const COUNTER_LIMIT: u64 = 1 << 63;
 
 /// Why bytes are not the structure they should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +47,92 @@ pub struct FormatError {
 
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "damaged {}: {}", self.what, self.why)
+        write!(f, "unusable {}: {}", self.what, self.why)
     }
 }
 
 impl std::error::Error for FormatError {}
+
+/// A structure's decoder: what it reads, by the name that its refusals carry.
+pub(super) struct Reader<'a> {
+    what: &'static str,
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(what: &'static str, bytes: &'a [u8]) -> Self {
+        Self { what, rest: bytes }
+    }
+
+    /// The next structure.
+    pub(super) fn take<T>(&mut self) -> Result<&'a T, FormatError>
+    where
+        T: FromBytes + KnownLayout + Immutable + Unaligned,
+    {
+        let (taken, rest) = T::ref_from_prefix(self.rest).map_err(|_| self.too_short())?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    /// The next `count` structures; refused before anything is allocated when they are not there.
+    pub(super) fn take_all<T>(&mut self, count: usize) -> Result<&'a [T], FormatError>
+    where
+        T: FromBytes + Immutable + Unaligned,
+    {
+        let (taken, rest) =
+            <[T]>::ref_from_prefix_with_elems(self.rest, count).map_err(|_| self.too_short())?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    /// Bytes not read yet.
+    pub(super) fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// What is left must be padding.
+    pub(super) fn finish(self) -> Result<(), FormatError> {
+        zeroes(self.what, "padding", self.rest)
+    }
+
+    fn too_short(&self) -> FormatError {
+        FormatError::new(self.what, "too short")
+    }
+}
+
+impl FormatError {
+    pub(super) fn new(what: &'static str, why: impl Into<String>) -> Self {
+        Self {
+            what,
+            why: why.into(),
+        }
+    }
+}
+
+/// Refuses `what` unless `holds`.
+pub(super) fn ensure(holds: bool, what: &'static str, why: &str) -> Result<(), FormatError> {
+    if holds {
+        Ok(())
+    } else {
+        Err(FormatError::new(what, why))
+    }
+}
+
+/// Refuses `what` when the `part` of it that this version keeps at zero is not.
+pub(super) fn zeroes(what: &'static str, part: &str, bytes: &[u8]) -> Result<(), FormatError> {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(());
+    }
+    Err(FormatError::new(what, format!("its {part} must be zero")))
+}
+
+/// Refuses a counter at or above [`COUNTER_LIMIT`].
+pub(super) fn counter(what: &'static str, name: &str, value: u64) -> Result<(), FormatError> {
+    if value < COUNTER_LIMIT {
+        return Ok(());
+    }
+    Err(FormatError::new(
+        what,
+        format!("its {name} {value} is out of bounds"),
+    ))
+}

@@ -1,17 +1,27 @@
 use uuid::Uuid;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::FormatError;
+use super::bytes::{Reader, ensure, zeroes};
+use super::{FormatError, MAX_MEMBERS};
 use crate::Layout;
+
+const SEGMENT: &str = "segment entry";
+const VOLUME: &str = "volume entry";
+/// Most columns of a segment.
+const COLUMNS: usize = 8;
+/// Most granules of a volume: 32 TiB.
+pub(super) const VOLUME_GRANULES: u64 = 1 << 33;
 
 /// What a segment holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SegmentKind {
     /// Nothing: the entry is free.
-    Free,
+    Free = 0,
     /// Slots of mirrored volumes, a copy on every column.
-    Mirror,
+    Mirror = 1,
     /// Part of a pass-through `stripe` volume.
-    Raw,
+    Raw = 2,
 }
 
 /// An entry of the segment table: 128 bytes, 32 a page.
@@ -28,27 +38,93 @@ impl SegmentEntry {
     pub const BYTES: usize = 128;
 
     /// The 128 bytes.
+    ///
+    /// # Panics
+    /// If `out` is shorter, or there are more than 8 columns.
     pub fn encode(&self, out: &mut [u8]) {
-        unimplemented!()
+        let mut raw = RawSegment::new_zeroed();
+        if self.kind != SegmentKind::Free {
+            raw.kind = self.kind as u8;
+            raw.count = self.columns.len() as u8;
+            for (raw, (member, extent)) in raw.columns[..self.columns.len()]
+                .iter_mut()
+                .zip(&self.columns)
+            {
+                raw.member = (*member).into();
+                raw.extent = (*extent).into();
+            }
+        }
+        out[..Self::BYTES].copy_from_slice(raw.as_bytes());
     }
 
-    /// Reads 128 bytes; all zero is a free entry.
+    /// Reads 128 bytes (the first, if there are more); all zero is a free entry.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        unimplemented!()
+        let raw: &RawSegment = Reader::new(SEGMENT, bytes).take()?;
+        let kind = match raw.kind {
+            0 => SegmentKind::Free,
+            1 => SegmentKind::Mirror,
+            2 => SegmentKind::Raw,
+            kind => return Err(FormatError::new(SEGMENT, format!("unknown kind {kind}"))),
+        };
+        let count = usize::from(raw.count);
+        let counted = if kind == SegmentKind::Free {
+            count == 0
+        } else {
+            count > 0
+        };
+        let columns = raw.columns.split_at_checked(count).filter(|_| counted);
+        let Some((columns, unused)) = columns else {
+            return Err(FormatError::new(SEGMENT, format!("{count} columns")));
+        };
+        zeroes(SEGMENT, "padding", unused.as_bytes())?;
+        for column in columns {
+            zeroes(SEGMENT, "padding", &column.zero)?;
+        }
+        zeroes(SEGMENT, "padding", &raw.zero)?;
+        zeroes(SEGMENT, "padding", &raw.padding)?;
+        let columns: Vec<(u16, u32)> = columns
+            .iter()
+            .map(|column| (column.member.get(), column.extent.get()))
+            .collect();
+        let bounded = columns
+            .iter()
+            .all(|(member, _)| usize::from(*member) < MAX_MEMBERS);
+        ensure(bounded, SEGMENT, "a column's member is out of bounds")?;
+        Ok(Self { kind, columns })
     }
 }
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawSegment {
+    kind: u8,
+    count: u8,
+    zero: [u8; 6],
+    columns: [RawColumn; COLUMNS],
+    padding: [u8; SegmentEntry::BYTES - 72],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawColumn {
+    extent: U32,
+    member: U16,
+    zero: [u8; 2],
+}
+
+const _: () = assert!(size_of::<RawSegment>() == SegmentEntry::BYTES);
 
 /// How far a volume's life has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VolumeState {
     /// The entry is free, and its number may be used.
-    Free,
+    Free = 0,
     /// In service.
-    Live,
+    Live = 1,
     /// Being deleted: its space is still being given back.
-    Deleting,
+    Deleting = 2,
     /// Gone; the number is never used again (old records may name it).
-    Gone,
+    Gone = 3,
 }
 
 /// An entry of the volume table: 256 bytes, 16 a page. Entry `i` is volume number `i + 16`.
@@ -82,12 +158,100 @@ impl VolumeEntry {
     }
 
     /// The 256 bytes.
+    ///
+    /// # Panics
+    /// If `out` is shorter, or the name is longer than 64 bytes.
     pub fn encode(&self, out: &mut [u8]) {
-        unimplemented!()
+        let mut raw = RawVolume::new_zeroed();
+        if self.state != VolumeState::Free {
+            let (layout, columns) = match self.layout {
+                Layout::Mirror { copies } => (MIRROR, copies),
+                Layout::Stripe { columns } => (STRIPE, columns),
+            };
+            raw.state = self.state as u8;
+            raw.layout = layout;
+            raw.columns = columns;
+            raw.name_length = self.name.len() as u8;
+            raw.granules = self.granules.into();
+            raw.uuid = *self.uuid.as_bytes();
+            raw.name[..self.name.len()].copy_from_slice(self.name.as_bytes());
+        }
+        out[..Self::BYTES].copy_from_slice(raw.as_bytes());
     }
 
-    /// Reads 256 bytes; all zero is a free entry.
+    /// Reads 256 bytes (the first, if there are more); all zero is a free entry.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        unimplemented!()
+        let raw: &RawVolume = Reader::new(VOLUME, bytes).take()?;
+        let state = match raw.state {
+            0 => {
+                zeroes(VOLUME, "free entry", raw.as_bytes())?;
+                return Ok(Self::free());
+            }
+            1 => VolumeState::Live,
+            2 => VolumeState::Deleting,
+            3 => VolumeState::Gone,
+            state => return Err(FormatError::new(VOLUME, format!("unknown state {state}"))),
+        };
+        zeroes(VOLUME, "padding", &raw.zero)?;
+        zeroes(VOLUME, "padding", &raw.padding)?;
+        let granules = raw.granules.get();
+        ensure(
+            granules <= VOLUME_GRANULES,
+            VOLUME,
+            "its size is out of bounds",
+        )?;
+        let name = raw.name()?;
+        let named = !name.is_empty() || state == VolumeState::Gone;
+        ensure(named, VOLUME, "it has no name")?;
+        let uuid = Uuid::from_bytes(raw.uuid);
+        Ok(Self {
+            state,
+            name,
+            uuid,
+            granules,
+            layout: raw.layout()?,
+        })
+    }
+}
+
+const MIRROR: u8 = 1;
+const STRIPE: u8 = 2;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawVolume {
+    state: u8,
+    layout: u8,
+    columns: u8,
+    name_length: u8,
+    zero: [u8; 4],
+    granules: U64,
+    uuid: [u8; 16],
+    name: [u8; 64],
+    padding: [u8; VolumeEntry::BYTES - 96],
+}
+
+const _: () = assert!(size_of::<RawVolume>() == VolumeEntry::BYTES);
+
+impl RawVolume {
+    fn name(&self) -> Result<String, FormatError> {
+        let bad = || FormatError::new(VOLUME, "its name is malformed");
+        let length = usize::from(self.name_length);
+        let (name, padding) = self.name.split_at_checked(length).ok_or_else(bad)?;
+        zeroes(VOLUME, "padding", padding)?;
+        std::str::from_utf8(name)
+            .map(str::to_owned)
+            .map_err(|_| bad())
+    }
+
+    fn layout(&self) -> Result<Layout, FormatError> {
+        match (self.layout, self.columns) {
+            (MIRROR, copies @ 1..=4) => Ok(Layout::Mirror { copies }),
+            (STRIPE, columns @ 1..=8) => Ok(Layout::Stripe { columns }),
+            (layout, columns) => {
+                let why = format!("unknown layout {layout} with {columns} columns");
+                Err(FormatError::new(VOLUME, why))
+            }
+        }
     }
 }

@@ -1,17 +1,29 @@
 use uuid::Uuid;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{FormatError, Salt};
+use super::bytes::{ensure, zeroes};
+use super::{FormatError, MAX_MEMBERS, Salt};
 use crate::Sizes;
+use crate::sizes::HEAD_BYTES;
+
+const WHAT: &str = "label";
+const MAGIC: [u8; 8] = *b"ASHLABEL";
+const VERSION: u32 = 1;
+/// Where the checksum lies; magic, version, checksum and feature bits stay there in every version.
+pub(super) const CRC_AT: usize = 12;
+/// The salt is inside the label, so its own checksum cannot be seeded with it.
+pub(super) const UNSALTED: Salt = Salt(0);
 
 /// What a drive is good at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DriveClass {
     /// NVMe flash.
-    Nvme,
+    Nvme = 1,
     /// SATA or SAS flash.
-    Ssd,
+    Ssd = 2,
     /// A disk that seeks.
-    Hdd,
+    Hdd = 3,
 }
 
 /// Who a drive is: written twice when it joins a pool, and never changed but for a pool's rename.
@@ -39,13 +51,191 @@ pub struct Label {
 }
 
 impl Label {
-    /// 4,096 bytes.
-    pub fn encode(&self) -> Vec<u8> {
-        unimplemented!()
+    /// Bytes of a label.
+    pub const BYTES: usize = 4096;
+
+    /// Whether `name` can name a pool: 1 to 64 bytes of letters, digits, `-`, `_`, `.`.
+    pub fn is_pool_name(name: &str) -> bool {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        (1..=64).contains(&name.len()) && name.bytes().all(allowed)
     }
 
-    /// Reads a label; `Ok(None)` when the bytes are no label of ours at all (another magic).
+    /// 4,096 bytes.
+    ///
+    /// # Panics
+    /// If the pool's name is longer than 64 bytes; see [`Label::is_pool_name`].
+    pub fn encode(&self) -> Vec<u8> {
+        let mut raw = RawLabel {
+            magic: MAGIC,
+            version: VERSION.into(),
+            crc: 0.into(),
+            incompatible: self.incompatible.into(),
+            pool: *self.pool.as_bytes(),
+            drive: *self.drive.as_bytes(),
+            bytes: self.bytes.into(),
+            salt: self.salt.0.into(),
+            index: self.index.into(),
+            class: self.class as u8,
+            name_length: self.pool_name.len() as u8,
+            name: [0; 64],
+            sizes: RawSizes::from(&self.sizes),
+            padding: [0; 4096 - 160],
+        };
+        raw.name[..self.pool_name.len()].copy_from_slice(self.pool_name.as_bytes());
+        let mut bytes = raw.as_bytes().to_vec();
+        UNSALTED.seal(&mut bytes, CRC_AT);
+        bytes
+    }
+
+    /// Reads a label; `Ok(None)` when the bytes are no label of ours at all (another magic). Of
+    /// longer bytes, the first 4,096 count.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, FormatError> {
-        unimplemented!()
+        if !bytes.starts_with(&MAGIC) {
+            return Ok(None);
+        }
+        let (raw, _) =
+            RawLabel::ref_from_prefix(bytes).map_err(|_| FormatError::new(WHAT, "too short"))?;
+        let crc = UNSALTED.crc_around(raw.as_bytes(), CRC_AT);
+        ensure(raw.crc == crc, WHAT, "its checksum does not match")?;
+        raw.refuse_newer()?;
+        zeroes(WHAT, "padding", &raw.padding)?;
+        zeroes(WHAT, "padding", &raw.sizes.zero)?;
+        let label = Self {
+            incompatible: raw.incompatible.get(),
+            pool: Uuid::from_bytes(raw.pool),
+            pool_name: raw.pool_name()?,
+            drive: Uuid::from_bytes(raw.drive),
+            index: raw.index.get(),
+            class: DriveClass::from_byte(raw.class)?,
+            bytes: raw.bytes.get(),
+            salt: Salt(raw.salt.get()),
+            sizes: Sizes::from(&raw.sizes),
+        };
+        label.check()?;
+        Ok(Some(label))
+    }
+
+    fn check(&self) -> Result<(), FormatError> {
+        self.sizes
+            .check()
+            .map_err(|bad| FormatError::new(WHAT, bad.to_string()))?;
+        ensure(
+            usize::from(self.index) < MAX_MEMBERS,
+            WHAT,
+            "its member number is out of bounds",
+        )?;
+        let extents = self.bytes.saturating_sub(HEAD_BYTES) >> self.sizes.extent_shift;
+        let fits = (1..=u64::from(u32::MAX)).contains(&extents);
+        ensure(fits, WHAT, "the drive's size is out of bounds")
+    }
+}
+
+impl DriveClass {
+    fn from_byte(byte: u8) -> Result<Self, FormatError> {
+        [Self::Nvme, Self::Ssd, Self::Hdd]
+            .into_iter()
+            .find(|class| *class as u8 == byte)
+            .ok_or_else(|| FormatError::new(WHAT, format!("unknown drive class {byte}")))
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawLabel {
+    magic: [u8; 8],
+    version: U32,
+    crc: U32,
+    incompatible: U64,
+    pool: [u8; 16],
+    drive: [u8; 16],
+    bytes: U64,
+    salt: U32,
+    index: U16,
+    class: u8,
+    name_length: u8,
+    name: [u8; 64],
+    sizes: RawSizes,
+    padding: [u8; 4096 - 160],
+}
+
+const _: () = assert!(size_of::<RawLabel>() == Label::BYTES);
+const _: () = assert!(std::mem::offset_of!(RawLabel, crc) == CRC_AT);
+const _: () = assert!(std::mem::offset_of!(RawLabel, sizes) == 136);
+
+impl RawLabel {
+    /// Other versions and unknown features mean that nothing else here can be understood.
+    fn refuse_newer(&self) -> Result<(), FormatError> {
+        let version = self.version.get();
+        if version != VERSION {
+            let why = format!("format version {version}; this program reads version {VERSION}");
+            return Err(FormatError::new(WHAT, why));
+        }
+        let features = self.incompatible.get();
+        if features == 0 {
+            return Ok(());
+        }
+        let bits: Vec<String> = (0..64)
+            .filter(|bit| features >> bit & 1 == 1)
+            .map(|bit| bit.to_string())
+            .collect();
+        let why = format!(
+            "it needs features that this program lacks (bits {})",
+            bits.join(", ")
+        );
+        Err(FormatError::new(WHAT, why))
+    }
+
+    fn pool_name(&self) -> Result<String, FormatError> {
+        let bad = || FormatError::new(WHAT, "the pool's name is malformed");
+        let length = usize::from(self.name_length);
+        let (name, padding) = self.name.split_at_checked(length).ok_or_else(bad)?;
+        zeroes(WHAT, "padding", padding)?;
+        let name = std::str::from_utf8(name).map_err(|_| bad())?;
+        if Label::is_pool_name(name) {
+            Ok(name.to_owned())
+        } else {
+            Err(bad())
+        }
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawSizes {
+    extent_shift: u8,
+    zero: [u8; 3],
+    chunk_extents: U32,
+    ring_chunks: U32,
+    map_chunks: U32,
+    segment_slots: U32,
+    batch_bytes: U32,
+}
+
+const _: () = assert!(size_of::<RawSizes>() == 24);
+
+impl From<&Sizes> for RawSizes {
+    fn from(sizes: &Sizes) -> Self {
+        Self {
+            extent_shift: sizes.extent_shift,
+            zero: [0; 3],
+            chunk_extents: sizes.chunk_extents.into(),
+            ring_chunks: sizes.ring_chunks.into(),
+            map_chunks: sizes.map_chunks.into(),
+            segment_slots: sizes.segment_slots.into(),
+            batch_bytes: sizes.batch_bytes.into(),
+        }
+    }
+}
+
+impl From<&RawSizes> for Sizes {
+    fn from(raw: &RawSizes) -> Self {
+        Self {
+            extent_shift: raw.extent_shift,
+            chunk_extents: raw.chunk_extents.get(),
+            ring_chunks: raw.ring_chunks.get(),
+            map_chunks: raw.map_chunks.get(),
+            segment_slots: raw.segment_slots.get(),
+            batch_bytes: raw.batch_bytes.get(),
+        }
     }
 }

@@ -4,13 +4,22 @@
 mod batch;
 mod bytes;
 mod entry;
+pub mod fuzzing;
 mod label;
 mod page;
+mod record;
 mod root;
+mod root_codec;
+#[cfg(test)]
+mod tests;
 
-pub use batch::{Batch, BatchError, Descriptor, Kind, LogId, MAX_RECORDS, encode_batch, metadata_bytes};
-pub use bytes::{FormatError, Salt};
+pub use batch::{Batch, BatchError, LogId, MAX_CRCS, MAX_RECORDS, encode_batch, metadata_bytes};
+pub use bytes::{COUNTER_LIMIT, FormatError, Salt};
 pub use entry::{SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
 pub use label::{DriveClass, Label};
 pub use page::{Leaf, PLACE_NONE, PageId, TableEntry, TablePage};
-pub use root::{Chunk, ChunkCopy, LogState, Member, MemberState, MetaSegment, Root, TermStart, TopEntry};
+pub use record::{Descriptor, Kind};
+pub use root::{
+    Chunk, ChunkCopy, LogState, MAX_CHUNKS, MAX_COPIES, MAX_MEMBERS, MAX_TERMS, Member,
+    MemberState, MetaSegment, Root, TermStart, TopEntry,
+};

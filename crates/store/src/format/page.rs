@@ -1,5 +1,20 @@
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::bytes::{Reader, counter, ensure, zeroes};
 use super::{FormatError, Salt};
-use crate::sizes::{LEAF_GRANULES, LEAF_SLOTS};
+use crate::sizes::{GRANULE, LEAF_GRANULES, LEAF_SLOTS, SLOT_GRANULES};
+
+const TABLE: &str = "table page";
+const LEAF: &str = "map leaf";
+/// Most slots of a segment, by the bounds of [`crate::Sizes`].
+const SEGMENT_SLOTS: u32 = 512;
+
+/// Whether `location` can name a slot: segment 0 is never used, so that 0 can stand for "none", and
+/// no segment has more than 512 slots.
+pub(super) fn is_location(location: u32) -> bool {
+    location >> 12 != 0 && location & 0xfff < SEGMENT_SLOTS
+}
 
 /// "No page": the place of a page that was never written.
 pub const PLACE_NONE: u64 = u64::MAX;
@@ -21,7 +36,12 @@ impl PageId {
     /// The checksum under which a page with this name is kept: seeded with the name, so that
     /// another page in its place does not verify.
     pub fn crc(self, salt: Salt, page: &[u8]) -> u32 {
-        unimplemented!()
+        let name = RawPageId {
+            node: self.node.into(),
+            index: self.index.into(),
+            level: u32::from(self.level).into(),
+        };
+        Salt(crc32c::crc32c_append(salt.0, name.as_bytes())).crc(page)
     }
 }
 
@@ -38,7 +58,78 @@ pub struct TableEntry {
 
 impl TableEntry {
     /// An entry without a page.
-    pub const NONE: Self = Self { place: PLACE_NONE, crc: 0, sequence: 0 };
+    pub const NONE: Self = Self {
+        place: PLACE_NONE,
+        crc: 0,
+        sequence: 0,
+    };
+
+    /// The segment of its place, unless it has none.
+    pub(super) fn segment(&self) -> Option<u64> {
+        (self.place != PLACE_NONE).then_some(self.place >> 16)
+    }
+}
+
+/// What a page's checksum begins with.
+#[derive(IntoBytes, Immutable, Unaligned)]
+#[repr(C)]
+struct RawPageId {
+    node: U32,
+    index: U32,
+    level: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct RawTableEntry {
+    place_and_one: U64,
+    sequence: U64,
+    crc: U32,
+    zero: [u8; 4],
+}
+
+const _: () = assert!(size_of::<RawTableEntry>() == 24);
+
+impl From<&TableEntry> for RawTableEntry {
+    /// Without a page, the rest of the entry says nothing and is stored as zeroes.
+    fn from(entry: &TableEntry) -> Self {
+        let entry = if entry.place == PLACE_NONE {
+            &TableEntry::NONE
+        } else {
+            entry
+        };
+        Self {
+            place_and_one: entry.place.wrapping_add(1).into(),
+            sequence: entry.sequence.into(),
+            crc: entry.crc.into(),
+            zero: [0; 4],
+        }
+    }
+}
+
+impl RawTableEntry {
+    pub(super) fn decode(&self, what: &'static str) -> Result<TableEntry, FormatError> {
+        let entry = TableEntry {
+            place: self.place_and_one.get().wrapping_sub(1),
+            crc: self.crc.get(),
+            sequence: self.sequence.get(),
+        };
+        zeroes(what, "padding", &self.zero)?;
+        counter(what, "sequence", entry.sequence)?;
+        let units = u64::from(SEGMENT_SLOTS) * SLOT_GRANULES;
+        match entry.segment() {
+            None => ensure(
+                entry == TableEntry::NONE,
+                what,
+                "an entry without a page must be zero",
+            )?,
+            Some(segment) => {
+                let bounded = segment <= u64::from(u32::MAX) && entry.place & 0xffff < units;
+                ensure(bounded, what, "a page's place is out of bounds")?;
+            }
+        }
+        Ok(entry)
+    }
 }
 
 /// A page of 128 places.
@@ -48,15 +139,40 @@ pub struct TablePage(pub Box<[TableEntry; 128]>);
 impl TablePage {
     /// The 4,096 bytes. A place of `PLACE_NONE` is stored as zeroes (so a fresh page is all zero):
     /// store place + 1.
+    ///
+    /// # Panics
+    /// If `out` is shorter.
     pub fn encode(&self, out: &mut [u8]) {
-        unimplemented!()
+        let (entries, padding) = out[..GRANULE].split_at_mut(ENTRIES_BYTES);
+        for (entry, out) in self.0.iter().zip(entries.chunks_exact_mut(ENTRY_BYTES)) {
+            out.copy_from_slice(RawTableEntry::from(entry).as_bytes());
+        }
+        padding.fill(0);
     }
 
-    /// Reads 4,096 bytes that verified.
+    /// Reads 4,096 bytes that verified (the first, if there are more).
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        unimplemented!()
+        let raw: &RawTable = Reader::new(TABLE, bytes).take()?;
+        zeroes(TABLE, "padding", &raw.padding)?;
+        let mut entries = Box::new([TableEntry::NONE; 128]);
+        for (entry, raw) in entries.iter_mut().zip(&raw.entries) {
+            *entry = raw.decode(TABLE)?;
+        }
+        Ok(Self(entries))
     }
 }
+
+const ENTRY_BYTES: usize = size_of::<RawTableEntry>();
+const ENTRIES_BYTES: usize = 128 * ENTRY_BYTES;
+
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawTable {
+    entries: [RawTableEntry; 128],
+    padding: [u8; GRANULE - ENTRIES_BYTES],
+}
+
+const _: () = assert!(size_of::<RawTable>() == GRANULE);
 
 /// The map of 2 MiB of a mirrored volume: where each slot lives, and each granule's checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,16 +186,65 @@ pub struct Leaf {
 impl Leaf {
     /// A leaf of nothing.
     pub fn empty() -> Box<Self> {
-        Box::new(Self { locations: [0; LEAF_SLOTS], crcs: [0; LEAF_GRANULES as usize] })
+        Box::new(Self {
+            locations: [0; LEAF_SLOTS],
+            crcs: [0; LEAF_GRANULES as usize],
+        })
     }
 
     /// 4,096 bytes: the checksums (2,048), the locations (128), zeroes.
+    ///
+    /// # Panics
+    /// If `out` is shorter.
     pub fn encode(&self, out: &mut [u8]) {
-        unimplemented!()
+        let raw = RawLeaf {
+            crcs: self.crcs.map(U32::new),
+            locations: self.locations.map(U32::new),
+            padding: [0; LEAF_PADDING],
+        };
+        out[..GRANULE].copy_from_slice(raw.as_bytes());
     }
 
-    /// Reads 4,096 bytes that verified. A checksum without a location is refused.
+    /// Reads 4,096 bytes that verified (the first, if there are more). A checksum without a
+    /// location is refused.
     pub fn decode(bytes: &[u8]) -> Result<Box<Self>, FormatError> {
-        unimplemented!()
+        let raw: &RawLeaf = Reader::new(LEAF, bytes).take()?;
+        zeroes(LEAF, "padding", &raw.padding)?;
+        let mut leaf = Self::empty();
+        for (crc, raw) in leaf.crcs.iter_mut().zip(&raw.crcs) {
+            *crc = raw.get();
+        }
+        for (location, raw) in leaf.locations.iter_mut().zip(&raw.locations) {
+            *location = raw.get();
+        }
+        leaf.check()?;
+        Ok(leaf)
+    }
+
+    fn check(&self) -> Result<(), FormatError> {
+        let slots = self.crcs.chunks_exact(SLOT_GRANULES as usize);
+        for (location, crcs) in self.locations.iter().zip(slots) {
+            let placed = is_location(*location);
+            ensure(
+                placed || *location == 0,
+                LEAF,
+                "a location is out of bounds",
+            )?;
+            let empty = crcs.iter().all(|crc| *crc == 0);
+            ensure(placed || empty, LEAF, "a checksum without a location")?;
+        }
+        Ok(())
     }
 }
+
+const LEAF_PADDING: usize = GRANULE - 4 * (LEAF_GRANULES as usize + LEAF_SLOTS);
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawLeaf {
+    crcs: [U32; LEAF_GRANULES as usize],
+    locations: [U32; LEAF_SLOTS],
+    padding: [u8; LEAF_PADDING],
+}
+
+const _: () = assert!(size_of::<RawLeaf>() == GRANULE);

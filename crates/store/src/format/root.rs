@@ -1,6 +1,19 @@
+use std::collections::BTreeSet;
+
 use uuid::Uuid;
 
-use super::{FormatError, Salt, TableEntry};
+use super::bytes::{counter, ensure};
+use super::{FormatError, TableEntry};
+
+pub(super) const WHAT: &str = "root";
+/// Most members of a pool.
+pub const MAX_MEMBERS: usize = 64;
+/// Most copies of a chunk or of a metadata segment.
+pub const MAX_COPIES: usize = 4;
+/// Most chunks of a log.
+pub const MAX_CHUNKS: usize = 1024;
+/// Most terms whose batches a log may hold.
+pub const MAX_TERMS: usize = 64;
 
 /// Where one copy of a chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +59,9 @@ pub struct LogState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberState {
     /// In service.
-    Active,
+    Active = 1,
     /// Left out: what it holds is old.
-    Excluded,
+    Excluded = 2,
 }
 
 /// A drive of the pool.
@@ -107,16 +120,101 @@ pub struct Root {
     pub tops: Vec<TopEntry>,
 }
 
+/// The rules that both directions hold to: a root that could not be read again is not written.
 impl Root {
-    /// The bytes, a multiple of 4 KiB; an error when they exceed [`crate::sizes::ROOT_BYTES`].
-    /// Begins with a header of magic, version, length and checksum of the rest.
-    pub fn encode(&self, salt: Salt) -> Result<Vec<u8>, FormatError> {
-        unimplemented!()
+    pub(super) fn check(&self) -> Result<(), FormatError> {
+        counter(WHAT, "generation", self.generation)?;
+        counter(WHAT, "term", self.term)?;
+        counter(WHAT, "next sequence", self.next_sequence)?;
+        let known = self.map_sequence <= self.next_sequence;
+        ensure(known, WHAT, "its map sequence is above its next sequence")?;
+        self.check_members()?;
+        self.check_log(&self.ring)?;
+        self.check_log(&self.map)?;
+        self.check_meta()
     }
 
-    /// Reads a root slot's bytes (may be longer than the root). Every count is bounded before it is
-    /// trusted, every chunk and column refers to a member.
-    pub fn decode(bytes: &[u8], salt: Salt) -> Result<Self, FormatError> {
-        unimplemented!()
+    fn check_members(&self) -> Result<(), FormatError> {
+        let count = self.members.len();
+        ensure(
+            (1..=MAX_MEMBERS).contains(&count),
+            WHAT,
+            "the number of members is out of bounds",
+        )?;
+        let drives: BTreeSet<Uuid> = self.members.iter().map(|member| member.drive).collect();
+        ensure(drives.len() == count, WHAT, "a drive is two members")
+    }
+
+    fn check_log(&self, log: &LogState) -> Result<(), FormatError> {
+        let (chunks, terms) = (log.chunks.len(), log.terms.len());
+        ensure(
+            (1..=MAX_CHUNKS).contains(&chunks),
+            WHAT,
+            "the number of chunks is out of bounds",
+        )?;
+        ensure(
+            (1..=MAX_TERMS).contains(&terms),
+            WHAT,
+            "the number of terms is out of bounds",
+        )?;
+        counter(WHAT, "log position", log.tail_at)?;
+        counter(WHAT, "batch number", log.tail_number)?;
+        for chunk in &log.chunks {
+            self.check_copies(&chunk.copies)?;
+        }
+        for start in &log.terms {
+            counter(WHAT, "batch number", start.first_batch)?;
+            ensure(start.term <= self.term, WHAT, "a log of a later term")?;
+        }
+        let ordered = log
+            .terms
+            .windows(2)
+            .all(|pair| pair[0].term < pair[1].term && pair[0].first_batch <= pair[1].first_batch);
+        ensure(ordered, WHAT, "a log's terms are out of order")
+    }
+
+    fn check_copies(&self, copies: &[ChunkCopy]) -> Result<(), FormatError> {
+        let count = copies.len();
+        ensure(
+            (1..=MAX_COPIES).contains(&count),
+            WHAT,
+            "the number of copies is out of bounds",
+        )?;
+        for copy in copies {
+            let member = self.members.get(usize::from(copy.drive));
+            let within = member.is_some_and(|member| copy.extent < member.extents);
+            ensure(within, WHAT, "a copy is on no member, or behind its end")?;
+        }
+        let drives: BTreeSet<u16> = copies.iter().map(|copy| copy.drive).collect();
+        ensure(drives.len() == count, WHAT, "two copies are on one drive")
+    }
+
+    fn check_meta(&self) -> Result<(), FormatError> {
+        for segment in &self.meta {
+            self.check_copies(&segment.columns)?;
+        }
+        let segments: BTreeSet<u64> = self.meta.iter().map(|meta| u64::from(meta.id)).collect();
+        ensure(
+            segments.len() == self.meta.len(),
+            WHAT,
+            "two metadata segments of one number",
+        )?;
+        let tops: BTreeSet<(u32, u32)> =
+            self.tops.iter().map(|top| (top.node, top.index)).collect();
+        ensure(
+            tops.len() == self.tops.len(),
+            WHAT,
+            "two places of one page",
+        )?;
+        let known = |top: &TopEntry| {
+            top.entry
+                .segment()
+                .is_none_or(|segment| segments.contains(&segment))
+        };
+        ensure(
+            self.tops.iter().all(known),
+            WHAT,
+            "a page in no metadata segment",
+        )
     }
 }

@@ -1,0 +1,154 @@
+//! Making a pool: labels, empty logs, the first root.
+
+use uuid::Uuid;
+
+use crate::drives::Drives;
+use crate::engine::space::{Extents, take_columns};
+use crate::error::PoolError;
+use crate::format::{
+    Chunk, ChunkCopy, DriveClass, Label, LogState, Member, MemberState, Root, Salt, TermStart,
+};
+use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, Sizes};
+
+/// A drive of a pool to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrivePlan {
+    /// Its identity.
+    pub uuid: Uuid,
+    /// Its class.
+    pub class: DriveClass,
+}
+
+/// A pool to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolPlan {
+    /// Its name: 1 to 64 letters, digits, `-`, `_`, `.`.
+    pub name: String,
+    /// Its identity.
+    pub pool: Uuid,
+    /// Seed of its checksums; should be random.
+    pub salt: Salt,
+    /// Its units.
+    pub sizes: Sizes,
+    /// Copies of each log chunk and of the map: one more than the losses to be survived, 1 to 4, at
+    /// most the number of drives.
+    pub log_copies: u8,
+    /// Its drives, in the order in which they are handed to [`format`].
+    pub drives: Vec<DrivePlan>,
+}
+
+/// Makes a pool of the drives, durably. What was on them is lost.
+///
+/// # Errors
+/// A plan that makes no sense, a drive that is too small, an I/O error.
+pub fn format(drives: &mut Drives, plan: &PoolPlan) -> Result<(), PoolError> {
+    check(drives, plan)?;
+    let label = |index: usize| Label {
+        incompatible: 0,
+        pool: plan.pool,
+        pool_name: plan.name.clone(),
+        drive: plan.drives[index].uuid,
+        index: index as u16,
+        class: plan.drives[index].class,
+        bytes: drives.geometry(index).bytes(),
+        salt: plan.salt,
+        sizes: plan.sizes,
+    };
+    let labels: Vec<Vec<u8>> = (0..drives.len()).map(|index| label(index).encode()).collect();
+    let root = first_root(drives, plan)?;
+    let bytes = root.encode(plan.salt)?;
+    let both = |drive: usize, at: [u64; 2]| [(drive, at[0]), (drive, at[1])];
+    // Old roots must not outlive the label that made sense of them.
+    for drive in 0..drives.len() {
+        drives.write(&both(drive, LABEL_AT), &vec![0; GRANULE])?;
+        drives.write(&both(drive, ROOT_AT), &vec![0; GRANULE])?;
+    }
+    erase_log_starts(drives, plan, &root)?;
+    for drive in 0..drives.len() {
+        drives.write(&[(drive, ROOT_AT[(root.generation % 2) as usize])], &bytes)?;
+    }
+    for (drive, label) in labels.iter().enumerate() {
+        drives.write(&both(drive, LABEL_AT), label)?;
+    }
+    drives.flush()?;
+    Ok(())
+}
+
+fn check(drives: &Drives, plan: &PoolPlan) -> Result<(), PoolError> {
+    let refuse = |why: String| Err(PoolError::plan(why));
+    if let Err(error) = crate::engine::check_name(&plan.name) {
+        return refuse(error.context().to_owned());
+    }
+    if let Err(error) = plan.sizes.check() {
+        return refuse(error.to_string());
+    }
+    let count = drives.len();
+    if count == 0 || count > 64 || count != plan.drives.len() {
+        return refuse(format!("a pool has 1 to 64 drives, not {count}"));
+    }
+    if !(1..=4).contains(&plan.log_copies) || usize::from(plan.log_copies) > count {
+        return refuse(format!("{} copies of the logs on {count} drives", plan.log_copies));
+    }
+    for drive in 0..count {
+        if let Err(why) = drives.check(drive) {
+            return refuse(format!("drive {drive}: {why}"));
+        }
+    }
+    Ok(())
+}
+
+fn first_root(drives: &Drives, plan: &PoolPlan) -> Result<Root, PoolError> {
+    let sizes = &plan.sizes;
+    let extents = |drive| sizes.drive_extents(drives.geometry(drive).bytes());
+    let mut free: Vec<Extents> = (0..drives.len()).map(|d| Extents::new(extents(d))).collect();
+    let ring = empty_log(&mut free, plan, sizes.ring_chunks)?;
+    let map = empty_log(&mut free, plan, sizes.map_chunks)?;
+    let members = plan.drives.iter().enumerate().map(|(i, drive)| Member {
+        drive: drive.uuid,
+        state: MemberState::Active,
+        extents: extents(i),
+    });
+    Ok(Root {
+        pool: plan.pool,
+        generation: 1,
+        term: 1,
+        next_sequence: 1,
+        map_sequence: 1,
+        members: members.collect(),
+        ring,
+        map,
+        meta: Vec::new(),
+        tops: Vec::new(),
+    })
+}
+
+fn empty_log(free: &mut [Extents], plan: &PoolPlan, chunks: u32) -> Result<LogState, PoolError> {
+    let usable = vec![true; free.len()];
+    let mut list = Vec::new();
+    for _ in 0..chunks {
+        let extents = plan.sizes.chunk_extents;
+        let copies = take_columns(free, &usable, usize::from(plan.log_copies), extents);
+        let Some(copies) = copies else {
+            return Err(PoolError::plan("the drives are too small for the pool's logs".into()));
+        };
+        list.push(Chunk { copies });
+    }
+    Ok(LogState {
+        chunks: list,
+        tail_at: 0,
+        tail_number: 1,
+        tail_previous: 0,
+        terms: vec![TermStart { term: 1, first_batch: 1 }],
+    })
+}
+
+/// What an earlier pool with the same salt left there must not look like this pool's first batch.
+fn erase_log_starts(drives: &mut Drives, plan: &PoolPlan, root: &Root) -> Result<(), PoolError> {
+    let chunks = root.ring.chunks.iter().chain(&root.map.chunks);
+    for chunk in chunks {
+        let place = |copy: &ChunkCopy| (usize::from(copy.drive), plan.sizes.extent_at(copy.extent));
+        let places: Vec<_> = chunk.copies.iter().map(place).collect();
+        drives.write(&places, &vec![0; GRANULE])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+use ashlar_block::{
+    BlockDevice, BlockRange, BlockSize, BufferPool, Completion, ErrorKind, IoBuffer, IoError,
+    Moment, Request,
+};
+
+use crate::sizes::GRANULE;
+
+/// Drives for work that is done step by step: making a pool, importing one. Requests of a batch are
+/// on their way together; a batch is waited for.
+pub struct Drives {
+    devices: Vec<Box<dyn BlockDevice>>,
+    wait: Box<dyn FnMut() -> Moment>,
+    buffers: BufferPool,
+    now: Moment,
+}
+
+/// Memory for the I/O of formats and imports.
+const BUFFER_BYTES: usize = 64 << 20;
+/// Most bytes read at a time.
+const READ_BYTES: usize = 1 << 20;
+
+impl Drives {
+    /// Drives in any order. `wait` is called when no device has progressed: it lets time pass (a
+    /// reactor's turn, a simulator's step) and says what time it is.
+    pub fn new(devices: Vec<Box<dyn BlockDevice>>, wait: Box<dyn FnMut() -> Moment>) -> Self {
+        Self {
+            devices,
+            wait,
+            buffers: BufferPool::new(BUFFER_BYTES),
+            now: Moment::ORIGIN,
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.devices.is_empty()
+    }
+
+    /// The devices back.
+    pub fn into_devices(self) -> Vec<Box<dyn BlockDevice>> {
+        self.devices
+    }
+
+    pub(crate) fn geometry(&self, drive: usize) -> ashlar_block::Geometry {
+        self.devices[drive].geometry()
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.now
+    }
+
+    /// Sets the drives in another order; `order[i]` is where the new drive `i` is now.
+    pub(crate) fn arrange(&mut self, order: &[usize]) {
+        let mut old: Vec<Option<Box<dyn BlockDevice>>> =
+            std::mem::take(&mut self.devices).into_iter().map(Some).collect();
+        self.devices = order.iter().filter_map(|&i| old.get_mut(i)?.take()).collect();
+    }
+
+    fn range(&self, drive: usize, at: u64, bytes: usize) -> BlockRange {
+        let shift = self.geometry(drive).block_size.shift();
+        BlockRange::new(at >> shift, (bytes >> shift) as u32)
+    }
+
+    fn buffer(&self, bytes: usize) -> Result<IoBuffer, IoError> {
+        let none = || IoError::new(ErrorKind::Exhausted, "no memory for the pool's I/O");
+        self.buffers.get(bytes).ok_or_else(none)
+    }
+
+    /// Reads `bytes` at `at`, both multiples of 4 KiB.
+    pub(crate) fn read(&mut self, drive: usize, at: u64, bytes: usize) -> Result<Vec<u8>, IoError> {
+        let mut all = Vec::with_capacity(bytes);
+        while all.len() < bytes {
+            let step = (bytes - all.len()).min(READ_BYTES);
+            let range = self.range(drive, at + all.len() as u64, step);
+            let buffer = self.buffer(step)?;
+            let done = self.run(vec![(drive, Request::read(0, range, buffer))]).remove(0);
+            done.result?;
+            all.extend_from_slice(done.buffer.as_deref().unwrap_or(&[]));
+        }
+        Ok(all)
+    }
+
+    /// Writes the same bytes to several places, durably: all of them or an error.
+    pub(crate) fn write(&mut self, places: &[(usize, u64)], bytes: &[u8]) -> Result<(), IoError> {
+        for (offset, step) in bytes.chunks(READ_BYTES).enumerate() {
+            let mut batch = Vec::new();
+            for &(drive, at) in places {
+                let mut buffer = self.buffer(step.len())?;
+                buffer.copy_from_slice(step);
+                let range = self.range(drive, at + (offset * READ_BYTES) as u64, step.len());
+                let durable = ashlar_block::Durability::Durable;
+                batch.push((drive, Request::write(0, range, buffer, durable)));
+            }
+            for done in self.run(batch) {
+                done.result?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Flushes every drive.
+    pub(crate) fn flush(&mut self) -> Result<(), IoError> {
+        let all = (0..self.len()).map(|drive| (drive, Request::flush(0))).collect();
+        self.run(all).into_iter().try_for_each(|done| done.result)
+    }
+
+    /// Has a batch done; the completions are in its order.
+    fn run(&mut self, batch: Vec<(usize, Request)>) -> Vec<Completion> {
+        let mut done: Vec<Option<Completion>> = batch.iter().map(|_| None).collect();
+        let mut open = batch.len();
+        let drives: Vec<usize> = batch.iter().map(|&(drive, _)| drive).collect();
+        for (i, (drive, mut request)) in batch.into_iter().enumerate() {
+            request.tag = i as u64;
+            self.devices[drive].submit(request);
+        }
+        let mut completions = Vec::new();
+        while open > 0 {
+            for &drive in &drives {
+                self.devices[drive].poll(self.now, &mut completions);
+            }
+            if completions.is_empty() {
+                self.now = (self.wait)();
+            }
+            for completion in completions.drain(..) {
+                if let Some(place @ None) = done.get_mut(completion.tag as usize) {
+                    *place = Some(completion);
+                    open -= 1;
+                }
+            }
+        }
+        done.into_iter().flatten().collect()
+    }
+
+    /// Refuses a drive that a pool cannot use.
+    pub(crate) fn check(&self, drive: usize) -> Result<(), String> {
+        let geometry = self.geometry(drive);
+        let block = geometry.block_size;
+        if block != BlockSize::B512 && block != BlockSize::B4096 {
+            return Err(format!("blocks of {block} bytes"));
+        }
+        if geometry.range_bytes(BlockRange::new(0, geometry.max_blocks)) < READ_BYTES {
+            return Err("it takes no requests of 1 MiB".into());
+        }
+        if geometry.bytes() < 8 * GRANULE as u64 {
+            return Err(format!("it has only {} bytes", geometry.bytes()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,492 @@
+//! Group commit. What is staged while an append is on its way goes into the next batch; a batch is
+//! durable when every copy has it; batches of both logs are published in the order of their
+//! sequences, and only what is published is acknowledged or visible: a value once read must
+//! survive.
+
+use ashlar_block::{Durability, IoBuffer, IoError, Request};
+
+use super::index::{GranuleKey, Newest};
+use super::locks::SlotKey;
+use super::map::Change;
+use super::state::{LogSide, Retired};
+use super::{Engine, Op, Owner};
+use crate::format::{Batch, Descriptor, Kind, LogId, MAX_RECORDS, encode_batch, metadata_bytes};
+use crate::sizes::{GRANULE, SLOT_GRANULES};
+
+/// Most bytes of recent ring batches that are kept in memory.
+const RECENT_BYTES: usize = 64 << 20;
+
+/// Part of a write on its way into the ring: granules of one slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Staged {
+    /// The write.
+    pub(crate) op: usize,
+    pub(crate) volume: u32,
+    pub(crate) first: u64,
+    pub(crate) granules: u16,
+    /// Where its bytes begin in the write's buffer.
+    pub(crate) offset: usize,
+}
+
+/// Who cares that a change is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// A bypass write.
+    Bypass(usize),
+    /// The running destage.
+    Destage,
+    /// A clear, and which slot.
+    Clear(usize, u64),
+    /// A segment has come into being.
+    Segment(u32, u8),
+    /// A volume's entry has changed, and who asked for it, if anybody.
+    Volume(u32, Option<u64>),
+}
+
+/// A change of the map on its way into the map log.
+#[derive(Clone, Debug)]
+pub(crate) struct StagedChange {
+    pub(crate) change: Change,
+    pub(crate) then: Then,
+}
+
+/// Granules of a ring batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) volume: u32,
+    pub(crate) first: u64,
+    pub(crate) granules: u16,
+}
+
+/// A batch that recovery would still need.
+#[derive(Debug)]
+pub(crate) struct LogBatch {
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
+    pub(crate) number: u64,
+    /// Header checksum of the batch before it.
+    pub(crate) previous: u32,
+    pub(crate) first_sequence: u64,
+    pub(crate) records: u64,
+    /// Granules whose newest record is in here (all of them until it is published).
+    pub(crate) live: u32,
+    /// What is in it; empty in the map log.
+    pub(crate) spans: Vec<Span>,
+}
+
+enum Content {
+    Ring {
+        pieces: Vec<Staged>,
+        crcs: Vec<u32>,
+        /// Position of the first data block.
+        data_at: u64,
+    },
+    Map(Vec<StagedChange>),
+}
+
+/// A batch between its sealing and its publication.
+pub(crate) struct Sealed {
+    log: LogId,
+    at: u64,
+    first_sequence: u64,
+    records: u64,
+    durable: bool,
+    content: Content,
+}
+
+impl LogSide {
+    /// The batch that holds a position of the ring.
+    fn batch_of(&mut self, at: u64) -> Option<&mut LogBatch> {
+        let after = self.batches.partition_point(|batch| batch.at <= at);
+        self.batches.get_mut(after.checked_sub(1)?)
+    }
+
+    /// A granule's newest record is no longer the one at `at`.
+    pub(crate) fn forget(&mut self, at: u64) {
+        if let Some(batch) = self.batch_of(at) {
+            batch.live = batch.live.saturating_sub(1);
+        }
+    }
+}
+
+impl Engine {
+    /// Begins an append in each log that has something staged, no append on its way, and room.
+    pub(super) fn seal_batches(&mut self) {
+        if !self.staged.is_empty() && self.ring.appending == 0 && self.ring.log.has_room() {
+            self.seal_ring();
+        }
+        let changes = !self.staged_changes.is_empty();
+        if changes && self.map_log.appending == 0 && self.map_log.log.has_room() {
+            self.seal_map();
+        }
+    }
+
+    fn seal_ring(&mut self) {
+        let (mut records, mut granules) = (0, 0);
+        for staged in &self.staged {
+            let more = granules + usize::from(staged.granules);
+            let bytes = metadata_bytes(records + 1, more) + more * GRANULE;
+            if records + 1 > MAX_RECORDS || bytes > self.sizes.batch_bytes as usize {
+                break;
+            }
+            (records, granules) = (records + 1, more);
+        }
+        let pieces: Vec<Staged> = self.staged.drain(..records).collect();
+        let metadata = metadata_bytes(records, granules);
+        let Some(mut buffer) = self.buffer(metadata + granules * GRANULE) else {
+            return;
+        };
+        let (mut descriptors, mut crcs) = (Vec::with_capacity(records), Vec::with_capacity(granules));
+        for piece in &pieces {
+            let bytes = usize::from(piece.granules) * GRANULE;
+            let to = metadata + crcs.len() * GRANULE;
+            if let Some(Op::Write(write)) = self.ops.get(piece.op) {
+                let from = write.bytes(piece.offset, bytes);
+                buffer[to..to + bytes].copy_from_slice(from);
+            }
+            descriptors.push(Descriptor {
+                kind: Kind::Data,
+                granules: piece.granules,
+                volume: piece.volume,
+                first_granule: piece.first,
+                node: 1,
+                first_crc: crcs.len() as u32,
+                block_or_location: crcs.len() as u32,
+                old_location: 0,
+            });
+            let salt = self.label.salt;
+            crcs.extend(buffer[to..to + bytes].chunks(GRANULE).map(|g| salt.crc(g)));
+        }
+        let at = self.ring.log.head.at;
+        self.counters.ring_batches += 1;
+        let spans = pieces.iter().map(Staged::span).collect();
+        let content = Content::Ring {
+            pieces,
+            crcs: crcs.clone(),
+            data_at: at + metadata as u64,
+        };
+        self.append(LogId::Ring, descriptors, crcs, buffer, spans, content);
+    }
+
+    fn seal_map(&mut self) {
+        let (mut records, mut crcs, mut blocks) = (0, 0, 0);
+        for staged in &self.staged_changes {
+            let (more_crcs, more_blocks) = staged.change.weight();
+            let (all_crcs, all_blocks) = (crcs + more_crcs, blocks + more_blocks);
+            let bytes = metadata_bytes(records + 1, all_crcs) + all_blocks * GRANULE;
+            if records + 1 > MAX_RECORDS || bytes > self.sizes.batch_bytes as usize {
+                break;
+            }
+            (records, crcs, blocks) = (records + 1, all_crcs, all_blocks);
+        }
+        let changes: Vec<StagedChange> = self.staged_changes.drain(..records).collect();
+        let metadata = metadata_bytes(records, crcs);
+        let Some(mut buffer) = self.buffer(metadata + blocks * GRANULE) else {
+            return;
+        };
+        let (mut descriptors, mut list, mut block) = (Vec::with_capacity(records), Vec::new(), 0);
+        for staged in &changes {
+            if let Change::Entry { bytes, .. } = &staged.change {
+                let to = metadata + block * GRANULE;
+                let data = &mut buffer[to..to + GRANULE];
+                data[..bytes.len()].copy_from_slice(bytes);
+                data[bytes.len()..].fill(0);
+                let crc = self.label.salt.crc(data);
+                descriptors.push(staged.change.descriptor(list.len(), block));
+                list.push(crc);
+                block += 1;
+            } else {
+                descriptors.push(staged.change.descriptor(list.len(), 0));
+                staged.change.push_crcs(&mut list);
+            }
+        }
+        self.counters.map_batches += 1;
+        self.append(LogId::Map, descriptors, list, buffer, Vec::new(), Content::Map(changes));
+    }
+
+    fn append(
+        &mut self,
+        log: LogId,
+        records: Vec<Descriptor>,
+        crcs: Vec<u32>,
+        mut buffer: IoBuffer,
+        spans: Vec<Span>,
+        content: Content,
+    ) {
+        let first_sequence = self.sequence;
+        let count = records.len() as u64;
+        self.sequence += count;
+        let (salt, term) = (self.label.salt, self.term);
+        let side = self.side(log);
+        let head = side.log.head;
+        let batch = Batch {
+            log,
+            term,
+            number: head.number,
+            first_sequence,
+            previous: head.previous,
+            records,
+            crcs,
+        };
+        let crc = encode_batch(&batch, salt, &mut buffer);
+        side.batches.push_back(LogBatch {
+            at: head.at,
+            bytes: buffer.len() as u64,
+            number: head.number,
+            previous: head.previous,
+            first_sequence,
+            records: count,
+            live: spans.iter().map(|span| u32::from(span.granules)).sum(),
+            spans,
+        });
+        side.log.advance(buffer.len() as u64, crc);
+        self.sealed.push_back(Sealed {
+            log,
+            at: head.at,
+            first_sequence,
+            records: count,
+            durable: false,
+            content,
+        });
+        self.write_copies(log, head.at, buffer);
+    }
+
+    fn write_copies(&mut self, log: LogId, at: u64, buffer: IoBuffer) {
+        let side = self.side(log);
+        let (copies, offset) = side.log.shape.locate(at);
+        let copies = copies.to_vec();
+        side.appending = copies.len();
+        let mut buffers = vec![buffer];
+        while buffers.len() < copies.len() {
+            let Some(mut copy) = self.buffer(buffers[0].len()) else {
+                return;
+            };
+            copy.copy_from_slice(&buffers[0]);
+            buffers.push(copy);
+        }
+        for (copy, buffer) in copies.into_iter().zip(buffers) {
+            let drive = usize::from(copy.drive);
+            let range = self.range(drive, self.sizes.extent_at(copy.extent) + offset, buffer.len());
+            self.send(drive, Owner::Append(log), |tag| {
+                Request::write(tag, range, buffer, Durability::Durable)
+            });
+        }
+    }
+
+    pub(super) fn append_done(
+        &mut self,
+        log: LogId,
+        drive: usize,
+        buffer: Option<IoBuffer>,
+        result: Result<(), IoError>,
+    ) {
+        if let Err(error) = result {
+            return self.drive_failed(drive, &error);
+        }
+        let side = self.side(log);
+        side.appending -= 1;
+        if side.appending > 0 {
+            return;
+        }
+        let on_its_way = |sealed: &&mut Sealed| sealed.log == log && !sealed.durable;
+        if let Some(sealed) = self.sealed.iter_mut().find(on_its_way) {
+            sealed.durable = true;
+            let at = sealed.at;
+            if let (LogId::Ring, Some(buffer)) = (log, buffer) {
+                self.remember(at, buffer);
+            }
+        }
+        while self.sealed.front().is_some_and(|sealed| sealed.durable) {
+            if let Some(sealed) = self.sealed.pop_front() {
+                self.publish(sealed);
+            }
+        }
+    }
+
+    fn remember(&mut self, at: u64, buffer: IoBuffer) {
+        self.recent_bytes += buffer.len();
+        self.recent.insert(at, buffer);
+        while self.recent_bytes > RECENT_BYTES {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((_, buffer)) = self.recent.pop_first() {
+            self.recent_bytes -= buffer.len();
+        }
+    }
+
+    /// Drops remembered batches below a position.
+    pub(super) fn forget_below(&mut self, at: u64) {
+        while self.recent.first_key_value().is_some_and(|(&first, _)| first < at) {
+            self.forget_oldest();
+        }
+    }
+
+    /// A granule of the ring, if its batch is remembered.
+    pub(super) fn remembered(&self, at: u64) -> Option<&[u8]> {
+        let (&start, buffer) = self.recent.range(..=at).next_back()?;
+        let offset = (at - start) as usize;
+        buffer.get(offset..offset + GRANULE)
+    }
+
+    fn publish(&mut self, sealed: Sealed) {
+        self.published = sealed.first_sequence + sealed.records;
+        let mut sequence = sealed.first_sequence;
+        match sealed.content {
+            Content::Ring {
+                pieces,
+                crcs,
+                data_at,
+            } => {
+                let mut block = 0;
+                for piece in pieces {
+                    self.publish_piece(&piece, sequence, &crcs[block..], data_at + (block * GRANULE) as u64);
+                    block += usize::from(piece.granules);
+                    sequence += 1;
+                    self.write_part_done(piece.op);
+                }
+            }
+            Content::Map(changes) => {
+                for staged in changes {
+                    self.publish_change(staged, sequence);
+                    sequence += 1;
+                }
+            }
+        }
+    }
+
+    fn publish_piece(&mut self, piece: &Staged, sequence: u64, crcs: &[u32], at: u64) {
+        for i in 0..u64::from(piece.granules) {
+            let key = GranuleKey {
+                volume: piece.volume,
+                granule: piece.first + i,
+            };
+            let newest = Newest {
+                sequence,
+                at: at + i * GRANULE as u64,
+                crc: crcs[i as usize],
+            };
+            if let Some(old) = self.index.insert(key, newest) {
+                self.ring.forget(old.at);
+            }
+        }
+        // A clear may have freed the slot that this write relied on since it was admitted.
+        let key = SlotKey {
+            volume: piece.volume,
+            slot: piece.first / SLOT_GRANULES,
+        };
+        if self.map.location(key.volume, key.slot) == Some(0) {
+            self.reserve(key);
+        }
+    }
+
+    fn publish_change(&mut self, staged: StagedChange, sequence: u64) {
+        let StagedChange { change, then } = staged;
+        self.map.apply(&change, sequence);
+        match &change {
+            Change::Place { volume, first, granules, old, .. } => {
+                // Destage drops its own records when the homes are durable.
+                if then != Then::Destage {
+                    self.supersede(*volume, *first, *granules, sequence);
+                }
+                self.release_slot(*old);
+            }
+            Change::Clear { volume, first, granules, old } => {
+                self.supersede(*volume, *first, *granules, sequence);
+                self.release_slot(*old);
+            }
+            Change::Entry { .. } => {}
+        }
+        match then {
+            Then::Bypass(op) => self.bypass_published(op),
+            Then::Destage => self.destage_published(),
+            Then::Clear(op, slot) => self.clear_published(op, slot),
+            Then::Segment(id, copies) => self.segment_published(id, copies),
+            Then::Volume(number, id) => self.volume_published(number, id),
+        }
+    }
+
+    fn supersede(&mut self, volume: u32, first: u64, granules: u16, sequence: u64) {
+        for granule in first..first + u64::from(granules) {
+            let key = GranuleKey { volume, granule };
+            if let Some(old) = self.index.remove_older(key, sequence) {
+                self.ring.forget(old.at);
+            }
+        }
+    }
+
+    fn release_slot(&mut self, location: u32) {
+        if location != 0 {
+            self.guards.retire(Retired::Slot(location));
+        }
+    }
+}
+
+impl Staged {
+    fn span(&self) -> Span {
+        Span {
+            volume: self.volume,
+            first: self.first,
+            granules: self.granules,
+        }
+    }
+}
+
+impl Change {
+    /// Checksums and data blocks that its record needs.
+    fn weight(&self) -> (usize, usize) {
+        match self {
+            Self::Place { granules, .. } => (usize::from(*granules), 0),
+            Self::Clear { .. } => (0, 0),
+            Self::Entry { .. } => (1, 1),
+        }
+    }
+
+    fn push_crcs(&self, list: &mut Vec<u32>) {
+        if let Self::Place { crcs, granules, .. } = self {
+            list.extend_from_slice(&crcs[..usize::from(*granules)]);
+        }
+    }
+
+    fn descriptor(&self, first_crc: usize, block: usize) -> Descriptor {
+        let plain = Descriptor {
+            kind: Kind::Deallocate,
+            granules: 1,
+            volume: 0,
+            first_granule: 0,
+            node: 1,
+            first_crc: 0,
+            block_or_location: 0,
+            old_location: 0,
+        };
+        match self {
+            Self::Place { volume, first, granules, new, old, .. } => Descriptor {
+                kind: Kind::Place,
+                granules: *granules,
+                volume: *volume,
+                first_granule: *first,
+                first_crc: first_crc as u32,
+                block_or_location: *new,
+                old_location: *old,
+                ..plain
+            },
+            Self::Clear { volume, first, granules, old } => Descriptor {
+                granules: *granules,
+                volume: *volume,
+                first_granule: *first,
+                old_location: *old,
+                ..plain
+            },
+            Self::Entry { table, index, .. } => Descriptor {
+                kind: Kind::Entry,
+                first_granule: u64::from(*index),
+                node: *table,
+                first_crc: first_crc as u32,
+                block_or_location: block as u32,
+                ..plain
+            },
+        }
+    }
+}

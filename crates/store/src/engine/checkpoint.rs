@@ -1,0 +1,418 @@
+//! Checkpoints: dirty pages go to fresh places, then the tables that name them, then, flushed, a
+//! root. Only a root that is durable on every member lets anything be reused: places that it
+//! superseded, and the logs below its tails.
+
+use std::collections::VecDeque;
+
+use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Request};
+
+use super::destage::LOW;
+use super::map::{Content, LeafView};
+use super::space::{place, segment_and_slot, segment_and_unit, take_columns, unit_at};
+use super::state::{LogSide, Retired};
+use super::{Engine, Owner, Waiter};
+use crate::format::{
+    ChunkCopy, Leaf, LogId, LogState, MemberState, MetaSegment, PLACE_NONE, PageId, Root, TableEntry,
+};
+use crate::sizes::{GRANULE, ROOT_AT, SLOT_GRANULES};
+
+/// Pages of level 0 written in one round.
+const PAGES: usize = 1024;
+
+/// What the checkpoint is at.
+#[derive(Default)]
+pub(crate) struct Checkpoint {
+    phase: Phase,
+    pending: usize,
+    /// Places that the next root supersedes.
+    superseded: Vec<u64>,
+    /// Tails that the root being written names: ring and map positions, and the map's sequence.
+    tails: Option<(u64, u64)>,
+    /// What the last durable root named.
+    rooted: Option<(u64, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Idle,
+    /// Writing pages of a level.
+    Pages(u8),
+    Flushing,
+    Root,
+}
+
+impl Engine {
+    /// Begins a round when a log fills up or somebody asked, and there is something to gain.
+    pub(super) fn advance_checkpoint(&mut self) {
+        if self.checkpoint.phase != Phase::Idle || self.failed.is_some() {
+            return;
+        }
+        self.trim_ring();
+        let filling = self.ring.log.fill() > LOW || self.map_log.log.fill() > LOW;
+        if !filling && self.settling.is_empty() {
+            return;
+        }
+        if self.map.dirty_pages() == 0 && self.checkpoint.rooted == Some(self.tails()) {
+            return;
+        }
+        self.write_pages();
+    }
+
+    /// Drops batches from the front whose granules all have newer records or homes.
+    fn trim_ring(&mut self) {
+        let published = self.published;
+        let dead = |batch: &super::append::LogBatch| {
+            batch.live == 0 && batch.first_sequence + batch.records <= published
+        };
+        while self.ring.batches.front().is_some_and(dead) {
+            self.ring.batches.pop_front();
+        }
+        let tail = self.ring.tail_at();
+        self.forget_below(tail);
+    }
+
+    /// Map records below this sequence are in pages that are written (or being written in this
+    /// round), and no ring record that recovery would replay is older.
+    fn map_sequence(&self) -> u64 {
+        let ring = self.ring.batches.front().map(|batch| batch.first_sequence);
+        let dirty = self.map.oldest_dirty();
+        [ring, dirty].into_iter().flatten().fold(self.published, u64::min)
+    }
+
+    fn map_tail(&self) -> u64 {
+        let needed = self.map_sequence();
+        let first = self.map_log.batches.iter().find(|batch| batch.first_sequence + batch.records > needed);
+        first.map_or(self.map_log.log.head.at, |batch| batch.at)
+    }
+
+    fn tails(&self) -> (u64, u64) {
+        (self.ring.tail_at(), self.map_tail())
+    }
+
+    fn write_pages(&mut self) {
+        self.checkpoint.phase = Phase::Pages(0);
+        for _ in 0..PAGES {
+            let Some((id, bytes)) = self.map.take_dirty() else {
+                break;
+            };
+            self.write_page(id, bytes);
+        }
+        self.next_level_if_written();
+    }
+
+    /// Writes a page to a fresh place on every copy, or notes that there is none any more.
+    fn write_page(&mut self, id: PageId, bytes: Option<Vec<u8>>) {
+        let entry = match bytes {
+            None => TableEntry::NONE,
+            Some(bytes) => {
+                let Some((segment, unit)) = self.take_place() else {
+                    return self.fail("no space is left for the pool's own map".into());
+                };
+                self.counters.pages += 1;
+                for copy in self.meta_columns(segment) {
+                    self.write_page_copy(id, copy, unit, &bytes);
+                }
+                TableEntry {
+                    place: place(segment, unit),
+                    crc: id.crc(self.label.salt, &bytes),
+                    sequence: self.published,
+                }
+            }
+        };
+        let old = self.map.set_entry(id, entry);
+        if old.place != PLACE_NONE {
+            self.checkpoint.superseded.push(old.place);
+        }
+    }
+
+    fn write_page_copy(&mut self, id: PageId, copy: ChunkCopy, unit: u32, bytes: &[u8]) {
+        let drive = usize::from(copy.drive);
+        let Some(mut buffer) = self.buffer(GRANULE) else {
+            return;
+        };
+        buffer.copy_from_slice(bytes);
+        let range = self.range(drive, unit_at(&self.sizes, copy, unit, GRANULE as u64), GRANULE);
+        self.checkpoint.pending += 1;
+        self.send(drive, Owner::Page { id }, |tag| {
+            Request::write(tag, range, buffer, Durability::Cached)
+        });
+    }
+
+    fn take_place(&mut self) -> Option<(u32, u32)> {
+        if let Some(found) = self.meta.take() {
+            return Some(found);
+        }
+        let copies = self.ring.log.shape.chunks.first()?.copies.len();
+        let usable = self.usable();
+        let extents = self.sizes.segment_extents();
+        let columns = take_columns(&mut self.extents, &usable, copies, extents)?;
+        let id = self.meta_segments.iter().map(|segment| segment.id + 1).max().unwrap_or(0);
+        self.meta.add(id, columns.clone());
+        self.meta_segments.push(MetaSegment { id, columns });
+        self.meta.take()
+    }
+
+    pub(super) fn meta_columns(&self, segment: u32) -> Vec<ChunkCopy> {
+        self.meta.columns(segment).map(<[_]>::to_vec).unwrap_or_default()
+    }
+
+    pub(super) fn page_written(&mut self, id: PageId, drive: usize, result: Result<(), IoError>) {
+        if let Err(error) = result {
+            return self.drive_failed(drive, &IoError::with_source(ErrorKind::Media, format!("{id:?}"), error));
+        }
+        self.checkpoint.pending -= 1;
+        self.next_level_if_written();
+    }
+
+    fn next_level_if_written(&mut self) {
+        while let Phase::Pages(level) = self.checkpoint.phase
+            && self.checkpoint.pending == 0
+            && self.failed.is_none()
+        {
+            if level == 2 {
+                return self.flush_pages();
+            }
+            self.checkpoint.phase = Phase::Pages(level + 1);
+            for (id, bytes) in self.map.take_dirty_tables(level + 1) {
+                self.write_page(id, Some(bytes));
+            }
+        }
+    }
+
+    fn flush_pages(&mut self) {
+        self.checkpoint.phase = Phase::Flushing;
+        for drive in self.active() {
+            self.checkpoint.pending += 1;
+            self.send(drive, Owner::CheckpointFlush, Request::flush);
+        }
+    }
+
+    fn active(&self) -> Vec<usize> {
+        let members = self.members.iter().enumerate();
+        members
+            .filter(|(_, member)| member.state == MemberState::Active)
+            .map(|(drive, _)| drive)
+            .collect()
+    }
+
+    pub(super) fn checkpoint_flushed(&mut self, drive: usize, result: Result<(), IoError>) {
+        if let Err(error) = result {
+            return self.drive_failed(drive, &error);
+        }
+        self.checkpoint.pending -= 1;
+        if self.checkpoint.pending == 0 {
+            self.write_root();
+        }
+    }
+
+    /// The root of this moment.
+    fn root(&self) -> Root {
+        let map_sequence = self.map_sequence();
+        Root {
+            pool: self.label.pool,
+            generation: self.generation,
+            term: self.term,
+            next_sequence: self.sequence,
+            map_sequence,
+            members: self.members.clone(),
+            ring: self.ring.state(self.ring.tail_at()),
+            map: self.map_log.state(self.map_tail()),
+            meta: self.meta_segments.clone(),
+            tops: self.map.tops(),
+        }
+    }
+
+    fn write_root(&mut self) {
+        self.checkpoint.phase = Phase::Root;
+        self.trim_ring();
+        self.checkpoint.tails = Some(self.tails());
+        self.generation += 1;
+        self.counters.roots += 1;
+        let bytes = match self.root().encode(self.label.salt) {
+            Ok(bytes) => bytes,
+            Err(error) => return self.fail(error.to_string()),
+        };
+        for drive in self.active() {
+            let Some(mut buffer) = self.buffer(bytes.len()) else {
+                return;
+            };
+            buffer.copy_from_slice(&bytes);
+            let at = ROOT_AT[(self.generation % 2) as usize];
+            let range = self.range(drive, at, bytes.len());
+            self.checkpoint.pending += 1;
+            self.send(drive, Owner::Root, |tag| {
+                Request::write(tag, range, buffer, Durability::Durable)
+            });
+        }
+    }
+
+    pub(super) fn root_written(&mut self, drive: usize, result: Result<(), IoError>) {
+        if let Err(error) = result {
+            return self.drive_failed(drive, &error);
+        }
+        self.checkpoint.pending -= 1;
+        if self.checkpoint.pending > 0 {
+            return;
+        }
+        self.checkpoint.phase = Phase::Idle;
+        for place in std::mem::take(&mut self.checkpoint.superseded) {
+            self.guards.retire(Retired::Place(place));
+        }
+        let Some((ring, map)) = self.checkpoint.tails.take() else {
+            return;
+        };
+        self.checkpoint.rooted = Some((ring, map));
+        self.map_log.drop_below(map);
+        self.guards.retire(Retired::Log(LogId::Ring, ring));
+        self.guards.retire(Retired::Log(LogId::Map, map));
+    }
+
+    /// Takes back what no reader uses any more.
+    pub(super) fn reclaim(&mut self) {
+        while let Some(free) = self.guards.next_free() {
+            match free {
+                Retired::Slot(location) => {
+                    let (segment, slot) = segment_and_slot(location);
+                    if let Some(copies) = self.segment_copies.get(&segment)
+                        && let Some(segments) = self.mirrors.get_mut(copies)
+                    {
+                        segments.release(segment, slot);
+                    }
+                }
+                Retired::Place(place) => {
+                    let (segment, unit) = segment_and_unit(place);
+                    self.meta.release(segment, unit);
+                }
+                Retired::Log(log, at) => self.side(log).log.free_below = at,
+            }
+        }
+    }
+
+    /// Reads a page of level 0; whoever waits goes on when it is here.
+    pub(super) fn load(&mut self, id: PageId, waiter: Waiter) {
+        let waiters = self.loading.entry(id).or_default();
+        if !waiters.contains(&waiter) {
+            waiters.push(waiter);
+        }
+        if waiters.len() == 1 {
+            self.read_page(id, 0);
+        }
+    }
+
+    fn read_page(&mut self, id: PageId, copy: usize) {
+        let (segment, unit) = segment_and_unit(self.map.entry(id).place);
+        let Some(&place) = self.meta_columns(segment).get(copy) else {
+            return self.page_lost(id);
+        };
+        let drive = usize::from(place.drive);
+        let Some(buffer) = self.buffer(GRANULE) else {
+            return;
+        };
+        let range = self.range(drive, unit_at(&self.sizes, place, unit, GRANULE as u64), GRANULE);
+        self.send(drive, Owner::LoadPage { id, copy }, |tag| Request::read(tag, range, buffer));
+    }
+
+    pub(super) fn page_read(
+        &mut self,
+        id: PageId,
+        copy: usize,
+        buffer: Option<IoBuffer>,
+        result: Result<(), IoError>,
+    ) {
+        let crc = self.map.entry(id).crc;
+        let salt = self.label.salt;
+        let good = buffer.filter(|buffer| result.is_ok() && id.crc(salt, buffer) == crc);
+        match good.map(|buffer| Leaf::decode(&buffer)) {
+            Some(Ok(leaf)) => {
+                self.map.loaded(id, Content::Leaf(leaf));
+                self.wake_waiters(id);
+            }
+            Some(Err(error)) => self.fail(error.to_string()),
+            None => {
+                self.counters.bad_copies += 1;
+                self.read_page(id, copy + 1);
+            }
+        }
+    }
+
+    fn page_lost(&mut self, id: PageId) {
+        self.fail(format!("no copy of the map's {id:?} is good"));
+        self.wake_waiters(id);
+    }
+
+    fn wake_waiters(&mut self, id: PageId) {
+        for waiter in self.loading.remove(&id).unwrap_or_default() {
+            match waiter {
+                Waiter::Read(op) if self.failed.is_none() => self.plan_read(op),
+                Waiter::Read(op) => self.fail_read(op),
+                Waiter::ClearPage(op) => self.clear_page_loaded(op),
+                // The others look again at every turn.
+                _ => {}
+            }
+        }
+    }
+
+    /// Answers those who asked for everything to be home.
+    pub(super) fn answer_settled(&mut self) {
+        if self.settling.is_empty() || !self.is_settled() {
+            return;
+        }
+        for id in std::mem::take(&mut self.settling) {
+            self.out.managed.push((id, Ok(crate::manage::Managed::Done)));
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        let quiet = self.staged.is_empty() && self.staged_changes.is_empty() && self.sealed.is_empty();
+        quiet
+            && self.admission.is_empty()
+            && self.clears.is_empty()
+            && self.index.len() == 0
+            && self.destage_is_idle()
+            && self.map.dirty_pages() == 0
+            && self.checkpoint.phase == Phase::Idle
+            && self.checkpoint.rooted == Some(self.tails())
+    }
+
+    /// Whether a slot's page could be looked at without loading it.
+    pub(super) fn leaf_is_here(&self, volume: u32, slot: u64) -> bool {
+        let leaf = slot * SLOT_GRANULES / crate::sizes::LEAF_GRANULES;
+        !matches!(self.map.leaf(volume, leaf), LeafView::OnDisk)
+    }
+}
+
+impl LogSide {
+    /// Position of the oldest batch that recovery would need.
+    pub(crate) fn tail_at(&self) -> u64 {
+        self.batches.front().map_or(self.log.head.at, |batch| batch.at)
+    }
+
+    /// Drops batches below a position.
+    fn drop_below(&mut self, at: u64) {
+        while self.batches.front().is_some_and(|batch| batch.at < at) {
+            self.batches.pop_front();
+        }
+    }
+
+    /// This log for a root whose tail is at `at`.
+    fn state(&self, at: u64) -> LogState {
+        let head = self.log.head;
+        let tail = self.batches.iter().find(|batch| batch.at == at);
+        let (number, previous) = match tail {
+            Some(batch) => (batch.number, batch.previous),
+            None => (head.number, head.previous),
+        };
+        let is_past = |i: usize| {
+            self.terms.get(i + 1).is_some_and(|next| next.first_batch <= number)
+        };
+        let terms = self.terms.iter().enumerate();
+        LogState {
+            chunks: self.log.shape.chunks.clone(),
+            tail_at: at,
+            tail_number: number,
+            tail_previous: previous,
+            terms: terms.filter(|&(i, _)| !is_past(i)).map(|(_, &term)| term).collect(),
+        }
+    }
+}

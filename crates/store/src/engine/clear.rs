@@ -1,0 +1,255 @@
+//! Deallocate and write zeroes: both make granules read as zeroes, by a record in the map log, and
+//! give slots back that are wholly so. Deleting and shrinking a volume are clears nobody waits for.
+
+use ashlar_block::{ErrorKind, IoError, Request};
+
+use super::append::{StagedChange, Then};
+use super::index::GranuleKey;
+use super::locks::SlotKey;
+use super::map::{Change, LeafView, leaf_id};
+use super::write::{MAP_LIMIT, Piece, pieces};
+use super::{Engine, Op, Waiter};
+use crate::format::VolumeState;
+use crate::sizes::{LEAF_GRANULES, SLOT_GRANULES};
+
+/// Slots of one clear that are worked on at a time.
+const SLOTS: usize = 32;
+/// Leaves that a clear looks at in one turn.
+const LEAVES: usize = 1024;
+
+/// A range on its way to reading as zeroes.
+pub(super) struct ClearOp {
+    pub(super) volume: u32,
+    pub(super) serial: u64,
+    /// Whose it is; nobody's for a volume that is deleted or shrunk.
+    request: Option<Request>,
+    start: u64,
+    /// Next granule to look at, and the end.
+    cursor: u64,
+    end: u64,
+    /// Slots that are waited for.
+    outstanding: usize,
+    /// A leaf is being loaded.
+    loading: bool,
+}
+
+impl ClearOp {
+    /// Whether it clears what lies behind a volume's end.
+    pub(super) fn is_behind(&self) -> bool {
+        self.request.is_none()
+    }
+}
+
+impl Engine {
+    pub(super) fn begin_clear(&mut self, volume: u32, request: Request) {
+        let range = request.range;
+        let first = range.start.0;
+        let end = first + u64::from(range.count);
+        self.insert_clear(volume, Some(request), first, end);
+    }
+
+    /// Clears what nobody can reach any more.
+    pub(super) fn clear_behind(&mut self, volume: u32, first: u64, end: u64) {
+        self.insert_clear(volume, None, first, end);
+    }
+
+    fn insert_clear(&mut self, volume: u32, request: Option<Request>, first: u64, end: u64) {
+        let serial = self.next_serial();
+        let op = self.ops.insert(Op::Clear(ClearOp {
+            volume,
+            serial,
+            request,
+            start: first,
+            cursor: first,
+            end,
+            outstanding: 0,
+            loading: false,
+        }));
+        self.clears.push(op);
+    }
+
+    pub(super) fn advance_clears(&mut self) {
+        for op in self.clears.clone() {
+            self.advance_clear(op);
+        }
+    }
+
+    /// Whether a clear behind a volume's end may begin: commands that came before it are through.
+    fn may_begin(&self, op: usize) -> bool {
+        let Some(Op::Clear(clear)) = self.ops.get(op) else {
+            return false;
+        };
+        if clear.request.is_some() {
+            return true;
+        }
+        !self.ops.iter().any(|(_, other)| match other {
+            Op::Write(write) => write.volume == clear.volume && write.serial < clear.serial,
+            Op::Clear(old) => {
+                old.volume == clear.volume && old.serial < clear.serial && old.request.is_some()
+            }
+            _ => false,
+        })
+    }
+
+    fn advance_clear(&mut self, op: usize) {
+        if !self.may_begin(op) {
+            return;
+        }
+        let mut leaves = 0;
+        while let Some(Op::Clear(clear)) = self.ops.get(op) {
+            let full = self.map_log.log.fill() > MAP_LIMIT;
+            if clear.loading || clear.outstanding >= SLOTS || clear.cursor >= clear.end || full {
+                break;
+            }
+            leaves += 1;
+            if !self.clear_next(op) || leaves > LEAVES {
+                break;
+            }
+        }
+        self.end_clear_if_done(op);
+    }
+
+    /// Looks at the next slot or skips a leaf of nothing; false when it must wait.
+    fn clear_next(&mut self, op: usize) -> bool {
+        let Some(Op::Clear(clear)) = self.ops.get(op) else {
+            return false;
+        };
+        let (volume, cursor, end) = (clear.volume, clear.cursor, clear.end);
+        let leaf = cursor / LEAF_GRANULES;
+        let leaf_end = ((leaf + 1) * LEAF_GRANULES).min(end);
+        let next = match self.map.leaf(volume, leaf) {
+            LeafView::OnDisk => {
+                if let Some(Op::Clear(clear)) = self.ops.get_mut(op) {
+                    clear.loading = true;
+                }
+                self.load(leaf_id(volume, leaf), Waiter::ClearPage(op));
+                return false;
+            }
+            LeafView::Absent if !self.holds_records(volume, cursor, leaf_end) => leaf_end,
+            _ => {
+                let slot = cursor / SLOT_GRANULES;
+                if let Some(Op::Clear(clear)) = self.ops.get_mut(op) {
+                    clear.outstanding += 1;
+                }
+                let key = SlotKey { volume, slot };
+                if self.locks.lock_or_wait(key, Waiter::ClearSlot(op, slot)) {
+                    self.clear_slot(op, slot);
+                }
+                ((slot + 1) * SLOT_GRANULES).min(end)
+            }
+        };
+        if let Some(Op::Clear(clear)) = self.ops.get_mut(op) {
+            clear.cursor = next;
+        }
+        true
+    }
+
+    /// Whether ring records may wait for homes in a range without leaves. Slots without homes are
+    /// reserved, so this needs no look at each granule.
+    fn holds_records(&self, volume: u32, first: u64, end: u64) -> bool {
+        let from = SlotKey { volume, slot: first / SLOT_GRANULES };
+        let to = SlotKey { volume, slot: end.div_ceil(SLOT_GRANULES) };
+        self.reserved.range(from..to).next().is_some()
+    }
+
+    pub(super) fn clear_page_loaded(&mut self, op: usize) {
+        if let Some(Op::Clear(clear)) = self.ops.get_mut(op) {
+            clear.loading = false;
+        }
+    }
+
+    fn clear_piece(&self, op: usize, slot: u64) -> Option<(u32, Piece)> {
+        let Some(Op::Clear(clear)) = self.ops.get(op) else {
+            return None;
+        };
+        let first = slot * SLOT_GRANULES;
+        let piece = pieces(first.max(clear.start), clear.end.min(first + SLOT_GRANULES)).next()?;
+        Some((clear.volume, piece))
+    }
+
+    /// The slot is locked: journal that these granules of it are zero.
+    pub(super) fn clear_slot(&mut self, op: usize, slot: u64) {
+        let Some((volume, piece)) = self.clear_piece(op, slot) else {
+            return;
+        };
+        let home = self.map.location(volume, slot).unwrap_or(0);
+        let cleared = piece.first..piece.first + u64::from(piece.granules);
+        let recorded = |granule: u64| self.index.get(GranuleKey { volume, granule }).is_some();
+        let all = slot * SLOT_GRANULES..(slot + 1) * SLOT_GRANULES;
+        let stays = |granule: &u64| {
+            let mapped = self.map.granule(volume, *granule).is_some_and(|(_, crc)| crc != 0);
+            !cleared.contains(granule) && (mapped || recorded(*granule))
+        };
+        let frees = home != 0 && !all.clone().any(|granule| stays(&granule));
+        let change = Change::Clear {
+            volume,
+            first: piece.first,
+            granules: piece.granules,
+            old: if frees { home } else { 0 },
+        };
+        self.staged_changes.push_back(StagedChange {
+            change,
+            then: Then::Clear(op, slot),
+        });
+    }
+
+    pub(super) fn clear_published(&mut self, op: usize, slot: u64) {
+        let Some(Op::Clear(clear)) = self.ops.get_mut(op) else {
+            return;
+        };
+        clear.outstanding -= 1;
+        let volume = clear.volume;
+        let key = SlotKey { volume, slot };
+        let recorded = |granule| self.index.get(GranuleKey { volume, granule }).is_some();
+        if !(slot * SLOT_GRANULES..(slot + 1) * SLOT_GRANULES).any(recorded) {
+            self.unreserve(key);
+        }
+        self.unlock(key);
+        self.end_clear_if_done(op);
+    }
+
+    fn end_clear_if_done(&mut self, op: usize) {
+        let Some(Op::Clear(clear)) = self.ops.get(op) else {
+            return;
+        };
+        if clear.cursor < clear.end || clear.outstanding > 0 || clear.loading {
+            return;
+        }
+        self.clears.retain(|&other| other != op);
+        let Some(Op::Clear(clear)) = self.ops.try_remove(op) else {
+            return;
+        };
+        match clear.request {
+            Some(request) => self.out.done.push(request.complete(Ok(()))),
+            None => self.cleared_behind(clear.volume),
+        }
+    }
+
+    fn cleared_behind(&mut self, volume: u32) {
+        let deleting = |entry: &crate::format::VolumeEntry| entry.state == VolumeState::Deleting;
+        if self.volumes.get(&volume).is_some_and(deleting) {
+            self.set_volume_state(volume, VolumeState::Gone, None);
+        }
+    }
+
+    /// Volumes whose deletion a crash has interrupted.
+    pub(super) fn resume_deletions(&mut self) {
+        let deleting = self.volumes.iter().filter(|(_, entry)| entry.state == VolumeState::Deleting);
+        let found: Vec<(u32, u64)> = deleting.map(|(&n, entry)| (n, entry.granules)).collect();
+        for (volume, granules) in found {
+            self.clear_behind(volume, 0, granules);
+        }
+    }
+
+    /// The engine has stopped: hosts are told.
+    pub(super) fn fail_clears(&mut self, why: &str) {
+        for op in std::mem::take(&mut self.clears) {
+            if let Some(Op::Clear(clear)) = self.ops.try_remove(op)
+                && let Some(request) = clear.request
+            {
+                let error = IoError::new(ErrorKind::Latched, why.to_owned());
+                self.out.done.push(request.complete(Err(error)));
+            }
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! From the ring to the homes, oldest first. A granule's checksum is its own, so a home may be
+//! written at any time while the ring still has the record: whoever reads the granule meanwhile
+//! reads the record. The home's bytes, flushed, and the map's change, published, together let the
+//! record go.
+
+use std::time::Duration;
+
+use ashlar_block::{Durability, IoBuffer, IoError, Moment, Request};
+
+use super::append::{StagedChange, Then};
+use super::index::{GranuleKey, Newest};
+use super::locks::SlotKey;
+use super::map::{Change, leaf_id};
+use super::space::{location, segment_and_slot, slot_at};
+use super::{DestageIo, Engine, Owner, Waiter};
+use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_BYTES, SLOT_GRANULES};
+
+/// How full a log may get before its oldest records are moved home: below, overwrites are merged.
+pub(super) const LOW: f64 = 0.25;
+/// After this long without a write, the ring is emptied.
+const IDLE: Duration = Duration::from_secs(1);
+/// Slots moved together, with one flush.
+const SLOTS: usize = 64;
+
+/// What destage is at.
+#[derive(Default)]
+pub(crate) struct Destage {
+    jobs: Vec<Job>,
+    phase: Phase,
+    /// I/Os on their way in this phase.
+    pending: usize,
+    /// Map changes that are not published yet.
+    unpublished: usize,
+    /// When the ring was last written to.
+    pub(super) last_write: Moment,
+    /// The next write of the ring has been seen up to this batch number.
+    seen: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Idle,
+    Reading,
+    Writing,
+    Flushing,
+}
+
+/// A slot on its way home.
+struct Job {
+    key: SlotKey,
+    location: u32,
+    buffer: IoBuffer,
+    /// Granules of the slot and the records they are taken from.
+    granules: Vec<(usize, Newest)>,
+}
+
+impl Engine {
+    pub(super) fn destage_deadline(&self) -> Option<Moment> {
+        let waits = self.destage.phase == Phase::Idle && self.index.len() > 0;
+        waits.then(|| self.destage.last_write + IDLE)
+    }
+
+    pub(super) fn destage_is_idle(&self) -> bool {
+        self.destage.phase == Phase::Idle
+    }
+
+    /// Begins a round when a log fills up, when nothing else happens, or when somebody asked.
+    pub(super) fn advance_destage(&mut self) {
+        if self.destage.seen != self.ring.log.head.number {
+            self.destage.seen = self.ring.log.head.number;
+            self.destage.last_write = self.now;
+        }
+        if self.destage.phase != Phase::Idle || self.index.len() == 0 {
+            return;
+        }
+        let idle = self.now >= self.destage.last_write + IDLE;
+        let filling = self.ring.log.fill() > LOW || self.map_log.log.fill() > LOW;
+        if idle || filling || !self.settling.is_empty() {
+            self.collect_jobs();
+            self.read_jobs();
+        }
+    }
+
+    /// The slots of the oldest records.
+    fn collect_jobs(&mut self) {
+        let mut keys = Vec::new();
+        let mut chosen = std::collections::BTreeSet::new();
+        'batches: for batch in self.ring.batches.iter().filter(|batch| batch.live > 0) {
+            for span in &batch.spans {
+                let key = SlotKey {
+                    volume: span.volume,
+                    slot: span.first / SLOT_GRANULES,
+                };
+                let in_batch = |granule| {
+                    let newest = self.index.get(GranuleKey { volume: span.volume, granule });
+                    newest.is_some_and(|n| n.at >= batch.at && n.at < batch.at + batch.bytes)
+                };
+                let live = (span.first..span.first + u64::from(span.granules)).any(in_batch);
+                if live && chosen.insert(key) {
+                    keys.push(key);
+                    if keys.len() == SLOTS {
+                        break 'batches;
+                    }
+                }
+            }
+        }
+        for key in keys {
+            self.collect_job(key);
+        }
+    }
+
+    fn collect_job(&mut self, key: SlotKey) {
+        let home = self.map.location(key.volume, key.slot);
+        let Some(home) = home else {
+            let leaf = key.slot * SLOT_GRANULES / LEAF_GRANULES;
+            return self.load(leaf_id(key.volume, leaf), Waiter::Destage);
+        };
+        if !self.locks.try_lock(key) {
+            return;
+        }
+        let home = if home == 0 { self.take_home(key) } else { Some(home) };
+        let Some(home) = home else {
+            return self.unlock(key);
+        };
+        let Some(buffer) = self.buffer(SLOT_BYTES as usize) else {
+            return;
+        };
+        let first = key.slot * SLOT_GRANULES;
+        let newest = |i| {
+            let granule = first + i as u64;
+            let found = self.index.get(GranuleKey { volume: key.volume, granule });
+            found.map(|newest| (i, newest))
+        };
+        let granules = (0..SLOT_GRANULES as usize).filter_map(newest).collect();
+        self.destage.jobs.push(Job {
+            key,
+            location: home,
+            buffer,
+            granules,
+        });
+    }
+
+    /// A fresh slot, on the reservation.
+    fn take_home(&mut self, key: SlotKey) -> Option<u32> {
+        let copies = self.copies_of(key.volume);
+        let (segment, slot) = self.mirrors.get_mut(&copies)?.take()?;
+        self.unreserve(key);
+        Some(location(segment, slot))
+    }
+
+    fn read_jobs(&mut self) {
+        if self.destage.jobs.is_empty() {
+            return;
+        }
+        self.destage.phase = Phase::Reading;
+        for job in 0..self.destage.jobs.len() {
+            for granule in 0..self.destage.jobs[job].granules.len() {
+                self.read_record(job, granule, 0);
+            }
+        }
+        self.write_jobs_if_read();
+    }
+
+    fn read_record(&mut self, job: usize, granule: usize, copy: usize) {
+        let (index, newest) = self.destage.jobs[job].granules[granule];
+        if let Some(bytes) = self.remembered(newest.at) {
+            let bytes = bytes.to_vec();
+            let to = index * GRANULE;
+            return self.destage.jobs[job].buffer[to..to + GRANULE].copy_from_slice(&bytes);
+        }
+        let (copies, offset) = self.ring.log.shape.locate(newest.at);
+        let Some(&place) = copies.get(copy) else {
+            return self.fail(format!("no copy of ring position {} verifies", newest.at));
+        };
+        let drive = usize::from(place.drive);
+        let range = self.range(drive, self.sizes.extent_at(place.extent) + offset, GRANULE);
+        let Some(buffer) = self.buffer(GRANULE) else {
+            return;
+        };
+        self.destage.pending += 1;
+        let owner = Owner::Destage(DestageIo::Read { job, granule, copy });
+        self.send(drive, owner, |tag| Request::read(tag, range, buffer));
+    }
+
+    pub(super) fn destage_io_done(
+        &mut self,
+        io: DestageIo,
+        drive: usize,
+        buffer: Option<IoBuffer>,
+        result: Result<(), IoError>,
+    ) {
+        self.destage.pending -= 1;
+        match (io, result) {
+            (DestageIo::Read { job, granule, copy }, result) => {
+                self.record_read(job, granule, copy, buffer.filter(|_| result.is_ok()));
+                self.write_jobs_if_read();
+            }
+            (_, Err(error)) => self.drive_failed(drive, &error),
+            (DestageIo::Write, Ok(())) => self.flush_if_written(),
+            (DestageIo::Flush, Ok(())) => self.finish_if_home(),
+        }
+    }
+
+    fn record_read(&mut self, job: usize, granule: usize, copy: usize, buffer: Option<IoBuffer>) {
+        let (index, newest) = self.destage.jobs[job].granules[granule];
+        match buffer {
+            Some(buffer) if self.label.salt.crc(&buffer) == newest.crc => {
+                let to = index * GRANULE;
+                self.destage.jobs[job].buffer[to..to + GRANULE].copy_from_slice(&buffer);
+            }
+            _ => {
+                self.counters.bad_copies += 1;
+                self.read_record(job, granule, copy + 1);
+            }
+        }
+    }
+
+    fn write_jobs_if_read(&mut self) {
+        if self.destage.phase != Phase::Reading || self.destage.pending > 0 || self.failed.is_some() {
+            return;
+        }
+        self.destage.phase = Phase::Writing;
+        for job in 0..self.destage.jobs.len() {
+            for run in self.destage.jobs[job].runs() {
+                self.write_run(job, run.clone());
+                self.stage_run(job, run);
+            }
+        }
+    }
+
+    /// Writes a run of granules to every copy of the home.
+    fn write_run(&mut self, job: usize, run: std::ops::Range<usize>) {
+        let (segment, slot) = segment_and_slot(self.destage.jobs[job].location);
+        for copy in self.columns(segment) {
+            let drive = usize::from(copy.drive);
+            let Some(mut buffer) = self.buffer(run.len() * GRANULE) else {
+                return;
+            };
+            let from = run.start * GRANULE;
+            buffer.copy_from_slice(&self.destage.jobs[job].buffer[from..run.end * GRANULE]);
+            let at = slot_at(&self.sizes, copy, slot) + from as u64;
+            let range = self.range(drive, at, buffer.len());
+            self.destage.pending += 1;
+            self.send(drive, Owner::Destage(DestageIo::Write), |tag| {
+                Request::write(tag, range, buffer, Durability::Cached)
+            });
+        }
+    }
+
+    fn stage_run(&mut self, job: usize, run: std::ops::Range<usize>) {
+        let job = &self.destage.jobs[job];
+        let mut crcs = [0; SLOT_GRANULES as usize];
+        let records = job.granules.iter().filter(|(i, _)| run.contains(i));
+        for (crc, (_, newest)) in crcs.iter_mut().zip(records) {
+            *crc = newest.crc;
+        }
+        self.destage.unpublished += 1;
+        self.staged_changes.push_front(StagedChange {
+            change: Change::Place {
+                volume: job.key.volume,
+                first: job.key.slot * SLOT_GRANULES + run.start as u64,
+                granules: run.len() as u16,
+                new: job.location,
+                old: 0,
+                crcs,
+            },
+            then: Then::Destage,
+        });
+    }
+
+    fn flush_if_written(&mut self) {
+        if self.destage.pending > 0 {
+            return;
+        }
+        self.destage.phase = Phase::Flushing;
+        let locations = self.destage.jobs.iter().map(|job| segment_and_slot(job.location).0);
+        let columns = locations.flat_map(|segment| self.columns(segment));
+        let drives: std::collections::BTreeSet<u16> = columns.map(|copy| copy.drive).collect();
+        for drive in drives {
+            self.destage.pending += 1;
+            self.send(usize::from(drive), Owner::Destage(DestageIo::Flush), Request::flush);
+        }
+    }
+
+    pub(super) fn destage_published(&mut self) {
+        self.destage.unpublished -= 1;
+        self.finish_if_home();
+    }
+
+    fn finish_if_home(&mut self) {
+        let destage = &self.destage;
+        if destage.phase != Phase::Flushing || destage.pending > 0 || destage.unpublished > 0 {
+            return;
+        }
+        self.destage.phase = Phase::Idle;
+        for job in std::mem::take(&mut self.destage.jobs) {
+            let first = job.key.slot * SLOT_GRANULES;
+            for &(i, newest) in &job.granules {
+                let key = GranuleKey {
+                    volume: job.key.volume,
+                    granule: first + i as u64,
+                };
+                self.counters.destaged += 1;
+                if let Some(old) = self.index.remove_older(key, newest.sequence + 1) {
+                    self.ring.forget(old.at);
+                }
+            }
+            self.unlock(job.key);
+        }
+    }
+}
+
+impl Job {
+    /// Runs of neighbouring granules.
+    fn runs(&self) -> Vec<std::ops::Range<usize>> {
+        let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
+        for &(i, _) in &self.granules {
+            match runs.last_mut() {
+                Some(run) if run.end == i => run.end += 1,
+                _ => runs.push(i..i + 1),
+            }
+        }
+        runs
+    }
+}

@@ -1,0 +1,76 @@
+//! What the ring holds and the homes do not (yet): granule by granule, the newest record.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// A granule of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct GranuleKey {
+    pub(crate) volume: u32,
+    pub(crate) granule: u64,
+}
+
+/// The newest record of a granule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Newest {
+    /// Its sequence.
+    pub(crate) sequence: u64,
+    /// Position of its data in the ring.
+    pub(crate) at: u64,
+    /// Its checksum.
+    pub(crate) crc: u32,
+}
+
+/// Mixes two words; the keys are numbers of our own, nobody chooses them to collide. Never iterated,
+/// so the order of its buckets decides nothing.
+#[derive(Default)]
+pub(crate) struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(23) ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+/// The index of a ring.
+#[derive(Default)]
+pub(crate) struct Index {
+    newest: HashMap<GranuleKey, Newest, BuildHasherDefault<Mix>>,
+}
+
+impl Index {
+    /// The granule's newest record.
+    pub(crate) fn get(&self, key: GranuleKey) -> Option<Newest> {
+        self.newest.get(&key).copied()
+    }
+
+    /// A record is published; returns the one it supersedes.
+    pub(crate) fn insert(&mut self, key: GranuleKey, newest: Newest) -> Option<Newest> {
+        self.newest.insert(key, newest)
+    }
+
+    /// Forgets the granule's record if it is older than `sequence`; returns it.
+    pub(crate) fn remove_older(&mut self, key: GranuleKey, sequence: u64) -> Option<Newest> {
+        let newest = self.newest.get(&key)?;
+        if newest.sequence >= sequence {
+            return None;
+        }
+        self.newest.remove(&key)
+    }
+
+    /// How many granules it knows.
+    pub(crate) fn len(&self) -> usize {
+        self.newest.len()
+    }
+}

@@ -1,0 +1,273 @@
+//! Volumes and segments: entries of system tables, changed through the map log.
+
+use ashlar_block::{ErrorKind, IoError};
+
+use super::append::{StagedChange, Then};
+use super::map::{Change, FIRST_VOLUME, SEGMENTS, VOLUMES};
+use super::space::take_columns;
+use super::{Engine, Retired};
+use crate::Layout;
+use crate::format::{ChunkCopy, MemberState, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
+use crate::manage::{Manage, Managed, VolumePlan};
+
+/// Most granules of a volume: 32 TiB.
+const MAX_GRANULES: u64 = 1 << 33;
+/// Volume numbers end here: entry pages are found at import by walking them.
+const MAX_VOLUMES: u32 = 65_536;
+
+impl Engine {
+    pub(super) fn manage(&mut self, id: u64, what: Manage) {
+        let outcome = match (&self.failed, what) {
+            (Some(why), _) => Err(IoError::new(ErrorKind::Latched, why.clone())),
+            (None, Manage::Settle) => {
+                self.settling.push(id);
+                Ok(())
+            }
+            (None, Manage::CreateVolume(plan)) => self.create_volume(id, plan),
+            (None, Manage::DeleteVolume { volume }) => self.delete_volume(id, volume),
+            (None, Manage::ResizeVolume { volume, granules }) => {
+                self.resize_volume(id, volume, granules)
+            }
+        };
+        if let Err(error) = outcome {
+            self.out.managed.push((id, Err(error)));
+        }
+    }
+
+    fn create_volume(&mut self, id: u64, plan: VolumePlan) -> Result<(), IoError> {
+        check_name(&plan.name)?;
+        check_granules(plan.granules)?;
+        self.check_layout(plan.layout)?;
+        let same = |entry: &VolumeEntry| {
+            entry.name == plan.name && !matches!(entry.state, VolumeState::Gone | VolumeState::Free)
+        };
+        if self.volumes.values().any(same) {
+            return Err(refuse(format!("there is a volume {} already", plan.name)));
+        }
+        let number = self.volumes.keys().next_back().map_or(FIRST_VOLUME, |last| last + 1);
+        if number >= MAX_VOLUMES {
+            return Err(refuse(format!("the pool has had {MAX_VOLUMES} volumes: no number is left")));
+        }
+        let mut entry = VolumeEntry {
+            state: VolumeState::Live,
+            name: plan.name,
+            uuid: plan.uuid,
+            granules: plan.granules,
+            layout: plan.layout,
+        };
+        self.stage_volume(number, &entry, Some(id));
+        // The number is taken from now on; hosts see it when the record is durable.
+        entry.state = VolumeState::Free;
+        self.volumes.insert(number, entry);
+        Ok(())
+    }
+
+    fn check_layout(&self, layout: Layout) -> Result<(), IoError> {
+        let active = self.members.iter().filter(|m| m.state == MemberState::Active).count();
+        match layout {
+            Layout::Mirror { copies } if !(1..=4).contains(&copies) => {
+                Err(refuse(format!("{layout}: a mirror has 1 to 4 copies")))
+            }
+            Layout::Mirror { copies } if usize::from(copies) > active => {
+                Err(refuse(format!("{layout} needs {copies} drives, the pool has {active}")))
+            }
+            Layout::Mirror { .. } => Ok(()),
+            Layout::Stripe { .. } => Err(refuse(format!("{layout}: not in this version"))),
+        }
+    }
+
+    fn live(&self, volume: u32) -> Result<VolumeEntry, IoError> {
+        let entry = self.volumes.get(&volume).filter(|entry| entry.state == VolumeState::Live);
+        entry.cloned().ok_or_else(|| refuse(format!("there is no volume {volume}")))
+    }
+
+    fn delete_volume(&mut self, id: u64, volume: u32) -> Result<(), IoError> {
+        self.live(volume)?;
+        // From now on hosts are refused; what is on its way goes through first.
+        self.set_volume_state(volume, VolumeState::Deleting, Some(id));
+        Ok(())
+    }
+
+    pub(super) fn set_volume_state(&mut self, volume: u32, state: VolumeState, id: Option<u64>) {
+        if let Some(entry) = self.volumes.get_mut(&volume) {
+            entry.state = state;
+            let entry = entry.clone();
+            self.stage_volume(volume, &entry, id);
+        }
+    }
+
+    fn resize_volume(&mut self, id: u64, volume: u32, granules: u64) -> Result<(), IoError> {
+        check_granules(granules)?;
+        let mut entry = self.live(volume)?;
+        let shrinking = self.clears.iter().any(|&op| match self.ops.get(op) {
+            Some(super::Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
+            _ => false,
+        });
+        if shrinking {
+            return Err(refuse(format!("volume {volume} is still being made smaller")));
+        }
+        let before = entry.granules;
+        entry.granules = granules;
+        self.stage_volume(volume, &entry, Some(id));
+        if granules < before {
+            // Nothing behind the new end is let in from now on.
+            self.volumes.insert(volume, entry);
+            self.clear_behind(volume, granules, before);
+        }
+        Ok(())
+    }
+
+    fn stage_volume(&mut self, number: u32, entry: &VolumeEntry, id: Option<u64>) {
+        let mut bytes = vec![0; VolumeEntry::BYTES];
+        entry.encode(&mut bytes);
+        self.staged_changes.push_back(StagedChange {
+            change: Change::Entry {
+                table: VOLUMES,
+                index: number - FIRST_VOLUME,
+                bytes,
+            },
+            then: Then::Volume(number, id),
+        });
+    }
+
+    /// A volume's entry is durable: it is what the table says.
+    pub(super) fn volume_published(&mut self, number: u32, id: Option<u64>) {
+        let bytes = self.map.entry_bytes(VOLUMES, number - FIRST_VOLUME);
+        let entry = bytes.map(VolumeEntry::decode);
+        let Some(Ok(entry)) = entry else {
+            return self.fail(format!("the entry of volume {number} did not take"));
+        };
+        let (state, granules) = (entry.state, entry.granules);
+        let created = self.volumes.get(&number).is_some_and(|old| old.state == VolumeState::Free);
+        self.volumes.insert(number, entry);
+        if state == VolumeState::Deleting {
+            self.clear_behind(number, 0, granules);
+        }
+        if let Some(id) = id {
+            let answer = if created { Managed::Volume(number) } else { Managed::Done };
+            self.out.managed.push((id, Ok(answer)));
+        }
+    }
+
+    /// Columns of a mirror segment.
+    pub(super) fn columns(&self, segment: u32) -> Vec<ChunkCopy> {
+        let copies = self.segment_copies.get(&segment);
+        let segments = copies.and_then(|copies| self.mirrors.get(copies));
+        let columns = segments.and_then(|segments| segments.columns(segment));
+        columns.map(<[_]>::to_vec).unwrap_or_default()
+    }
+
+    /// Keeps free slots in stock for every class that a volume has.
+    pub(super) fn provision(&mut self) {
+        let live = self.volumes.values().filter(|entry| entry.state == VolumeState::Live);
+        let classes: std::collections::BTreeSet<u8> = live
+            .filter_map(|entry| match entry.layout {
+                Layout::Mirror { copies } => Some(copies),
+                Layout::Stripe { .. } => None,
+            })
+            .collect();
+        let low = u64::from(self.sizes.segment_slots) / 2;
+        for copies in classes {
+            let wanted = self.spare_slots(copies) < low || self.is_short_of(copies);
+            if wanted && !self.provisioning.contains(&copies) {
+                self.add_segment(copies);
+            }
+        }
+    }
+
+    /// Whether the write at the front of the queue needs more slots than there are.
+    fn is_short_of(&self, copies: u8) -> bool {
+        let Some(super::Op::Write(write)) = self.admission.front().and_then(|&op| self.ops.get(op)) else {
+            return false;
+        };
+        self.copies_of(write.volume) == copies && write.slots() > self.spare_slots(copies)
+    }
+
+    /// Whether slots of this class are on their way or can be made.
+    pub(super) fn more_slots_may_come(&self, copies: u8) -> bool {
+        self.provisioning.contains(&copies)
+            || self.can_add_segment(copies)
+            || self.guards.waits(|what| matches!(what, Retired::Slot(_)))
+    }
+
+    /// Extents of a drive that only the pool's own map may take.
+    fn kept_extents(&self, drive: usize) -> u32 {
+        self.members[drive].extents / 64 + 2 * self.sizes.segment_extents()
+    }
+
+    fn roomy(&self) -> Vec<bool> {
+        let extents = self.sizes.segment_extents();
+        let usable = self.usable().into_iter().enumerate();
+        usable
+            .map(|(drive, usable)| {
+                usable && self.extents[drive].free() >= self.kept_extents(drive) + extents
+            })
+            .collect()
+    }
+
+    fn can_add_segment(&self, copies: u8) -> bool {
+        let mut extents = self.extents.clone();
+        let columns = self.sizes.segment_extents();
+        take_columns(&mut extents, &self.roomy(), usize::from(copies), columns).is_some()
+    }
+
+    fn add_segment(&mut self, copies: u8) {
+        let roomy = self.roomy();
+        let extents = self.sizes.segment_extents();
+        let Some(columns) = take_columns(&mut self.extents, &roomy, usize::from(copies), extents) else {
+            return;
+        };
+        let id = self.next_segment;
+        self.next_segment += 1;
+        let entry = SegmentEntry {
+            kind: SegmentKind::Mirror,
+            columns: columns.iter().map(|copy| (copy.drive, copy.extent)).collect(),
+        };
+        let mut bytes = vec![0; SegmentEntry::BYTES];
+        entry.encode(&mut bytes);
+        self.provisioning.insert(copies);
+        self.staged_changes.push_front(StagedChange {
+            change: Change::Entry {
+                table: SEGMENTS,
+                index: id,
+                bytes,
+            },
+            then: Then::Segment(id, copies),
+        });
+    }
+
+    pub(super) fn segment_published(&mut self, id: u32, copies: u8) {
+        self.provisioning.remove(&copies);
+        let bytes = self.map.entry_bytes(SEGMENTS, id);
+        let Some(Ok(entry)) = bytes.map(SegmentEntry::decode) else {
+            return self.fail(format!("the entry of segment {id} did not take"));
+        };
+        let columns = entry.columns.iter().map(|&(drive, extent)| ChunkCopy { drive, extent });
+        let slots = self.sizes.segment_slots;
+        self.segment_copies.insert(id, copies);
+        let segments = self.mirrors.entry(copies);
+        segments
+            .or_insert_with(|| super::space::Segments::new(slots))
+            .add(id, columns.collect());
+    }
+}
+
+/// Names that are files, URLs and NQNs without quoting.
+pub(crate) fn check_name(name: &str) -> Result<(), IoError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if (1..=64).contains(&name.len()) && name.chars().all(plain) {
+        return Ok(());
+    }
+    Err(refuse(format!("{name:?} is no name: 1 to 64 letters, digits, '-', '_', '.'")))
+}
+
+fn check_granules(granules: u64) -> Result<(), IoError> {
+    if (1..=MAX_GRANULES).contains(&granules) {
+        return Ok(());
+    }
+    Err(refuse(format!("a volume has 4 KiB to 32 TiB, not {granules} x 4 KiB")))
+}
+
+fn refuse(why: String) -> IoError {
+    IoError::new(ErrorKind::InvalidRequest, why)
+}

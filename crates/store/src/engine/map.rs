@@ -1,0 +1,441 @@
+//! The map in memory: pages of level 0 (leaves, system tables), the tables of where they are, and
+//! what is newer here than on the drives.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::BuildHasherDefault;
+
+use crate::engine::index::Mix;
+use crate::format::{
+    Leaf, PLACE_NONE, PageId, SegmentEntry, TableEntry, TablePage, TopEntry, VolumeEntry,
+};
+use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_GRANULES};
+
+/// System table of segments.
+pub(crate) const SEGMENTS: u32 = 0;
+/// System table of slots in use: bit `location & 0xFFF` of 64-byte entry `segment`.
+pub(crate) const SLOTS: u32 = 1;
+/// System table of volumes.
+pub(crate) const VOLUMES: u32 = 2;
+/// The first volume's number; nodes below are system tables.
+pub(crate) const FIRST_VOLUME: u32 = 16;
+const SLOTS_ENTRY: usize = 64;
+const FANOUT: u32 = 128;
+
+/// One published change of the map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// These granules of one slot live in the slot at `new`.
+    Place {
+        volume: u32,
+        first: u64,
+        granules: u16,
+        new: u32,
+        old: u32,
+        crcs: [u32; SLOT_GRANULES as usize],
+    },
+    /// These granules of one slot read as zeroes.
+    Clear {
+        volume: u32,
+        first: u64,
+        granules: u16,
+        old: u32,
+    },
+    /// An entry of a system table.
+    Entry {
+        table: u32,
+        index: u32,
+        bytes: Vec<u8>,
+    },
+}
+
+/// What a level-0 page holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    Leaf(Box<Leaf>),
+    System(Box<[u8; GRANULE]>),
+}
+
+#[derive(Clone, Debug)]
+struct Page {
+    content: Content,
+    /// Sequence of the oldest change that is in no written page.
+    first_dirty: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Table {
+    page: TablePage,
+    dirty: bool,
+}
+
+/// A leaf as a reader meets it.
+pub(crate) enum LeafView<'a> {
+    /// Never written: everything reads as zeroes.
+    Absent,
+    /// Here it is.
+    Loaded(&'a Leaf),
+    /// On the drives.
+    OnDisk,
+}
+
+/// The map.
+#[derive(Default)]
+pub(crate) struct Map {
+    pages: HashMap<PageId, Page, BuildHasherDefault<Mix>>,
+    /// Level 1 and 2, all in memory.
+    tables: BTreeMap<PageId, Table>,
+    /// Where the pages of level 2 are.
+    tops: BTreeMap<PageId, TableEntry>,
+    dirty: BTreeSet<(u64, PageId)>,
+}
+
+pub(crate) const fn leaf_id(volume: u32, leaf: u64) -> PageId {
+    PageId {
+        node: volume,
+        level: 0,
+        index: leaf as u32,
+    }
+}
+
+const fn parent(id: PageId) -> PageId {
+    PageId {
+        node: id.node,
+        level: id.level + 1,
+        index: id.index / FANOUT,
+    }
+}
+
+/// The system page and the byte range of an entry.
+pub(crate) fn entry_place(table: u32, index: u32) -> (PageId, std::ops::Range<usize>) {
+    let bytes = match table {
+        SEGMENTS => SegmentEntry::BYTES,
+        SLOTS => SLOTS_ENTRY,
+        _ => VolumeEntry::BYTES,
+    };
+    let per_page = (GRANULE / bytes) as u32;
+    let start = (index % per_page) as usize * bytes;
+    let id = PageId {
+        node: table,
+        level: 0,
+        index: index / per_page,
+    };
+    (id, start..start + bytes)
+}
+
+impl Map {
+    /// The leaf of a volume that covers `leaf` (its index).
+    pub(crate) fn leaf(&self, volume: u32, leaf: u64) -> LeafView<'_> {
+        let id = leaf_id(volume, leaf);
+        match self.pages.get(&id) {
+            Some(Page {
+                content: Content::Leaf(leaf),
+                ..
+            }) => LeafView::Loaded(leaf),
+            _ if self.entry(id).place == PLACE_NONE => LeafView::Absent,
+            _ => LeafView::OnDisk,
+        }
+    }
+
+    /// Location of a slot (0: none), or `None` when its leaf must be loaded first.
+    pub(crate) fn location(&self, volume: u32, slot: u64) -> Option<u32> {
+        let per_leaf = LEAF_GRANULES / SLOT_GRANULES;
+        match self.leaf(volume, slot / per_leaf) {
+            LeafView::Absent => Some(0),
+            LeafView::Loaded(leaf) => Some(leaf.locations[(slot % per_leaf) as usize]),
+            LeafView::OnDisk => None,
+        }
+    }
+
+    /// Location of its slot and checksum of a granule; `None` when the leaf must be loaded first.
+    pub(crate) fn granule(&self, volume: u32, granule: u64) -> Option<(u32, u32)> {
+        match self.leaf(volume, granule / LEAF_GRANULES) {
+            LeafView::Absent => Some((0, 0)),
+            LeafView::Loaded(leaf) => {
+                let at = (granule % LEAF_GRANULES) as usize;
+                Some((leaf.locations[at / SLOT_GRANULES as usize], leaf.crcs[at]))
+            }
+            LeafView::OnDisk => None,
+        }
+    }
+
+    /// Where a page is, according to its parent.
+    pub(crate) fn entry(&self, id: PageId) -> TableEntry {
+        if id.level == 2 {
+            return self.tops.get(&id).copied().unwrap_or(TableEntry::NONE);
+        }
+        match self.tables.get(&parent(id)) {
+            Some(table) => table.page.0[(id.index % FANOUT) as usize],
+            None => TableEntry::NONE,
+        }
+    }
+
+    /// A page was written to a fresh place: its parent says so from now on. Returns where it was.
+    pub(crate) fn set_entry(&mut self, id: PageId, entry: TableEntry) -> TableEntry {
+        let old = self.entry(id);
+        if id.level == 2 {
+            self.tops.insert(id, entry);
+            return old;
+        }
+        let table = self.tables.entry(parent(id)).or_insert_with(|| Table {
+            page: TablePage(Box::new([TableEntry::NONE; FANOUT as usize])),
+            dirty: true,
+        });
+        table.page.0[(id.index % FANOUT) as usize] = entry;
+        table.dirty = true;
+        old
+    }
+
+    /// A page came from the drives.
+    pub(crate) fn loaded(&mut self, id: PageId, content: Content) {
+        self.pages.entry(id).or_insert(Page {
+            content,
+            first_dirty: None,
+        });
+    }
+
+    /// Whether a page of level 0 is here.
+    pub(crate) fn is_loaded(&self, id: PageId) -> bool {
+        self.pages.contains_key(&id)
+    }
+
+    /// A table came from the drives.
+    pub(crate) fn table_loaded(&mut self, id: PageId, page: TablePage) {
+        self.tables.insert(id, Table { page, dirty: false });
+    }
+
+    /// Top entries, as a root lists them.
+    pub(crate) fn tops(&self) -> Vec<TopEntry> {
+        self.tops
+            .iter()
+            .map(|(id, &entry)| TopEntry {
+                node: id.node,
+                index: id.index,
+                entry,
+            })
+            .collect()
+    }
+
+    /// Every place that a page of any level has.
+    pub(crate) fn places(&self) -> impl Iterator<Item = u64> {
+        let tables = self.tables.values().flat_map(|table| table.page.0.iter());
+        tables
+            .chain(self.tops.values())
+            .map(|entry| entry.place)
+            .filter(|&place| place != PLACE_NONE)
+    }
+
+    /// Pages that tables of `node` name on the level below `level`.
+    pub(crate) fn children(&self, id: PageId) -> Vec<(PageId, TableEntry)> {
+        let Some(table) = self.tables.get(&id) else {
+            return Vec::new();
+        };
+        let below = |i: usize| PageId {
+            node: id.node,
+            level: id.level - 1,
+            index: id.index * FANOUT + i as u32,
+        };
+        let entries = table.page.0.iter().enumerate();
+        entries
+            .filter(|(_, entry)| entry.place != PLACE_NONE)
+            .map(|(i, &entry)| (below(i), entry))
+            .collect()
+    }
+
+    /// The first leaf of a volume at or after `from` that is here or on the drives.
+    pub(crate) fn next_leaf(&self, volume: u32, from: u64, end: u64) -> Option<u64> {
+        (from..end).find(|&leaf| !matches!(self.leaf(volume, leaf), LeafView::Absent))
+    }
+
+    fn page_mut(&mut self, id: PageId, sequence: u64) -> &mut Content {
+        let page = self.pages.entry(id).or_insert_with(|| Page {
+            content: if id.node < FIRST_VOLUME {
+                Content::System(Box::new([0; GRANULE]))
+            } else {
+                Content::Leaf(Leaf::empty())
+            },
+            first_dirty: None,
+        });
+        if page.first_dirty.is_none() {
+            page.first_dirty = Some(sequence);
+            self.dirty.insert((sequence, id));
+        }
+        &mut page.content
+    }
+
+    fn leaf_mut(&mut self, id: PageId, sequence: u64) -> Option<&mut Leaf> {
+        match self.page_mut(id, sequence) {
+            Content::Leaf(leaf) => Some(leaf),
+            Content::System(_) => None,
+        }
+    }
+
+    /// Applies a change. The pages it touches are loaded, or were never written.
+    pub(crate) fn apply(&mut self, change: &Change, sequence: u64) {
+        match change {
+            Change::Place {
+                volume,
+                first,
+                granules,
+                new,
+                old,
+                crcs,
+            } => {
+                self.apply_place(*volume, *first, *new, &crcs[..usize::from(*granules)], sequence);
+                self.mark_slot(*new, true, sequence);
+                self.mark_slot(*old, false, sequence);
+            }
+            Change::Clear {
+                volume,
+                first,
+                granules,
+                old,
+            } => {
+                self.apply_clear(*volume, *first, *granules, *old != 0, sequence);
+                self.mark_slot(*old, false, sequence);
+            }
+            Change::Entry {
+                table,
+                index,
+                bytes,
+            } => self.write_entry(*table, *index, bytes, sequence),
+        }
+    }
+
+    /// The pages that a change touches.
+    pub(crate) fn touched(change: &Change) -> Vec<PageId> {
+        let slot_page = |location: &u32| {
+            (*location != 0).then(|| entry_place(SLOTS, *location >> 12).0)
+        };
+        match change {
+            Change::Place {
+                volume,
+                first,
+                new,
+                old,
+                ..
+            } => [
+                Some(leaf_id(*volume, first / LEAF_GRANULES)),
+                slot_page(new),
+                slot_page(old),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
+            Change::Clear {
+                volume, first, old, ..
+            } => [Some(leaf_id(*volume, first / LEAF_GRANULES)), slot_page(old)]
+                .into_iter()
+                .flatten()
+                .collect(),
+            Change::Entry { table, index, .. } => vec![entry_place(*table, *index).0],
+        }
+    }
+
+    fn apply_place(&mut self, volume: u32, first: u64, new: u32, crcs: &[u32], sequence: u64) {
+        let at = (first % LEAF_GRANULES) as usize;
+        let id = leaf_id(volume, first / LEAF_GRANULES);
+        if let Some(leaf) = self.leaf_mut(id, sequence)
+            && let Some(place) = leaf.crcs.get_mut(at..at + crcs.len())
+        {
+            place.copy_from_slice(crcs);
+            leaf.locations[at / SLOT_GRANULES as usize] = new;
+        }
+    }
+
+    fn apply_clear(&mut self, volume: u32, first: u64, granules: u16, frees: bool, sequence: u64) {
+        let at = (first % LEAF_GRANULES) as usize;
+        let id = leaf_id(volume, first / LEAF_GRANULES);
+        if let Some(leaf) = self.leaf_mut(id, sequence)
+            && let Some(place) = leaf.crcs.get_mut(at..at + usize::from(granules))
+        {
+            place.fill(0);
+            if frees {
+                leaf.locations[at / SLOT_GRANULES as usize] = 0;
+            }
+        }
+    }
+
+    fn mark_slot(&mut self, location: u32, used: bool, sequence: u64) {
+        if location == 0 {
+            return;
+        }
+        let (id, range) = entry_place(SLOTS, location >> 12);
+        let bit = (location & 0xFFF) as usize;
+        if let Content::System(page) = self.page_mut(id, sequence)
+            && let Some(byte) = page[range].get_mut(bit / 8)
+        {
+            let mask = 1 << (bit % 8);
+            *byte = if used { *byte | mask } else { *byte & !mask };
+        }
+    }
+
+    fn write_entry(&mut self, table: u32, index: u32, bytes: &[u8], sequence: u64) {
+        let (id, range) = entry_place(table, index);
+        if let Content::System(page) = self.page_mut(id, sequence) {
+            let len = range.len().min(bytes.len());
+            page[range.start..range.start + len].copy_from_slice(&bytes[..len]);
+        }
+    }
+
+    /// The bytes of a system table's entry, if its page is here.
+    pub(crate) fn entry_bytes(&self, table: u32, index: u32) -> Option<&[u8]> {
+        let (id, range) = entry_place(table, index);
+        match &self.pages.get(&id)?.content {
+            Content::System(page) => Some(&page[range]),
+            Content::Leaf(_) => None,
+        }
+    }
+
+    /// Indices of the pages of a system table that are here, in order.
+    pub(crate) fn system_pages(&self, table: u32) -> BTreeSet<u32> {
+        let ids = self.pages.keys().filter(|id| id.node == table);
+        ids.map(|id| id.index).collect()
+    }
+
+    /// Sequence of the oldest change that no written page holds.
+    pub(crate) fn oldest_dirty(&self) -> Option<u64> {
+        self.dirty.first().map(|&(sequence, _)| sequence)
+    }
+
+    /// How many pages of level 0 wait to be written.
+    pub(crate) fn dirty_pages(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Takes the oldest dirty page of level 0 to write it: its bytes, or `None` in their place when
+    /// there is nothing in it any more. It counts as clean from here on.
+    pub(crate) fn take_dirty(&mut self) -> Option<(PageId, Option<Vec<u8>>)> {
+        let (_, id) = self.dirty.pop_first()?;
+        let page = self.pages.get_mut(&id)?;
+        page.first_dirty = None;
+        let mut bytes = vec![0; GRANULE];
+        match &page.content {
+            Content::Leaf(leaf) => {
+                if leaf.locations.iter().all(|&location| location == 0) {
+                    return Some((id, None));
+                }
+                leaf.encode(&mut bytes);
+            }
+            Content::System(page) => bytes.copy_from_slice(&page[..]),
+        }
+        Some((id, Some(bytes)))
+    }
+
+    /// Takes the dirty tables of a level, in order.
+    pub(crate) fn take_dirty_tables(&mut self, level: u8) -> Vec<(PageId, Vec<u8>)> {
+        let dirty = self.tables.iter_mut().filter(|(id, t)| id.level == level && t.dirty);
+        dirty
+            .map(|(id, table)| {
+                table.dirty = false;
+                let mut bytes = vec![0; GRANULE];
+                table.page.encode(&mut bytes);
+                (*id, bytes)
+            })
+            .collect()
+    }
+
+    /// Leaves here.
+    pub(crate) fn loaded_pages(&self) -> usize {
+        self.pages.len()
+    }
+}

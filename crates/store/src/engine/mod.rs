@@ -1,0 +1,243 @@
+//! One imported pool as a state machine: events in, I/O and completions out. No clock, thread,
+//! socket or randomness in here, so that the simulator runs the code that ships.
+//!
+//! | file | what |
+//! |-|-|
+//! | `write` | a write's way in: split, reserve, ring or bypass |
+//! | `append` | group commit: staged → sealed → durable → published → acknowledged |
+//! | `read` | index, map, home; checksums; the other copy |
+//! | `destage` | from the ring to the homes |
+//! | `clear` | deallocate, write zeroes, deleting a volume |
+//! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
+//! | `manage` | volumes, segments |
+//! | `map`, `index`, `space`, `locks`, `guard` | the state they share |
+
+mod append;
+mod checkpoint;
+mod clear;
+mod destage;
+pub(crate) mod guard;
+pub(crate) mod index;
+mod locks;
+mod manage;
+pub(crate) mod map;
+mod read;
+pub(crate) mod space;
+mod state;
+mod write;
+
+use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, Request};
+
+pub(crate) use state::Parts;
+pub use state::{Counters, Engine, VolumeInfo};
+
+use crate::format::PageId;
+use state::Retired;
+use crate::manage::{Manage, Managed};
+
+/// What happens to an engine.
+#[derive(Debug)]
+pub enum Event {
+    /// A host's request for a volume; its tag names it.
+    Command {
+        /// The volume's number.
+        volume: u32,
+        /// What it wants.
+        request: Request,
+    },
+    /// An I/O from the outbox has completed.
+    Done {
+        /// The member it was for.
+        drive: usize,
+        /// Its completion.
+        completion: Completion,
+    },
+    /// An operator's wish.
+    Manage {
+        /// Its name in the answer.
+        id: u64,
+        /// What it is.
+        what: Manage,
+    },
+    /// Time has passed, or a turn has ended.
+    Tick,
+}
+
+/// What an engine wants done.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// Requests for drives, by member index.
+    pub io: Vec<(usize, Request)>,
+    /// Completions of commands.
+    pub done: Vec<Completion>,
+    /// Answers to wishes.
+    pub managed: Vec<(u64, Result<Managed, IoError>)>,
+}
+
+/// Whose I/O it was.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Append(crate::format::LogId),
+    ReadPart { op: usize, at: u32 },
+    Bypass { op: usize },
+    Destage(DestageIo),
+    LoadPage { id: PageId, copy: usize },
+    Page { id: PageId },
+    CheckpointFlush,
+    Root,
+    Repair { repair: usize },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum DestageIo {
+    Read { job: usize, granule: usize, copy: usize },
+    Write,
+    Flush,
+}
+
+/// A command or a part of one.
+enum Op {
+    Write(write::WriteOp),
+    Bypass(write::BypassOp),
+    Read(read::ReadOp),
+    Clear(clear::ClearOp),
+}
+
+/// Who waits for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiter {
+    /// A read (for a page).
+    Read(usize),
+    /// The front of the admission queue (for a page).
+    Admission,
+    /// A bypass write (for a slot's lock).
+    Bypass(usize),
+    /// A clear (for a page).
+    ClearPage(usize),
+    /// A clear (for a slot's lock).
+    ClearSlot(usize, u64),
+    /// Destage (for a page).
+    Destage,
+}
+
+impl Engine {
+    /// Takes an event, and does everything that can be done now.
+    ///
+    /// A driver with several events in hand posts all but the last with [`post`](Self::post), so
+    /// that what arrived together is committed together.
+    pub fn handle(&mut self, now: Moment, event: Event, out: &mut Outbox) {
+        self.post(now, event, out);
+        std::mem::swap(&mut self.out, out);
+        self.advance();
+        std::mem::swap(&mut self.out, out);
+    }
+
+    /// Takes an event without starting new batches: `handle` (with [`Event::Tick`], say) must
+    /// follow in the same turn.
+    pub fn post(&mut self, now: Moment, event: Event, out: &mut Outbox) {
+        self.now = self.now.max(now);
+        std::mem::swap(&mut self.out, out);
+        match event {
+            Event::Command { volume, request } => self.command(volume, request),
+            Event::Done { drive, completion } => self.io_done(drive, completion),
+            Event::Manage { id, what } => self.manage(id, what),
+            Event::Tick => {}
+        }
+        std::mem::swap(&mut self.out, out);
+    }
+
+    fn command(&mut self, volume: u32, request: Request) {
+        let refusal = self.refusal(volume, &request);
+        if let Some(refusal) = refusal {
+            self.out.done.push(request.complete(Err(refusal)));
+            return;
+        }
+        match request.op {
+            Operation::Read => self.begin_read(volume, request),
+            Operation::Write(_) => self.begin_write(volume, request),
+            // What was acknowledged is durable already.
+            Operation::Flush => self.out.done.push(request.complete(Ok(()))),
+            Operation::WriteZeroes { .. } | Operation::Deallocate => {
+                self.begin_clear(volume, request);
+            }
+        }
+    }
+
+    fn refusal(&self, volume: u32, request: &Request) -> Option<IoError> {
+        if let Some(failed) = &self.failed
+            && request.op != Operation::Read
+        {
+            return Some(IoError::new(ErrorKind::Latched, failed.clone()));
+        }
+        match self.geometry(volume) {
+            None => Some(IoError::new(
+                ErrorKind::InvalidRequest,
+                format!("there is no volume {volume}"),
+            )),
+            Some(geometry) => geometry.check(request.range).err(),
+        }
+    }
+
+    fn io_done(&mut self, drive: usize, completion: Completion) {
+        let Some(owner) = self.ios.try_remove(completion.tag as usize) else {
+            return self.fail("a drive completed a request twice".into());
+        };
+        let Completion { buffer, result, .. } = completion;
+        if self.failed.is_some() && !matches!(owner, Owner::ReadPart { .. } | Owner::LoadPage { .. }) {
+            return;
+        }
+        match owner {
+            Owner::Append(log) => self.append_done(log, drive, buffer, result),
+            Owner::ReadPart { op, at } => self.read_part_done(op, at, buffer, result),
+            Owner::Bypass { op } => self.bypass_written(op, drive, result),
+            Owner::Destage(io) => self.destage_io_done(io, drive, buffer, result),
+            Owner::LoadPage { id, copy } => self.page_read(id, copy, buffer, result),
+            Owner::Page { id } => self.page_written(id, drive, result),
+            Owner::CheckpointFlush => self.checkpoint_flushed(drive, result),
+            Owner::Root => self.root_written(drive, result),
+            Owner::Repair { repair } => self.repair_written(repair, drive, result),
+        }
+    }
+
+    /// Everything that can start, starts.
+    fn advance(&mut self) {
+        if self.failed.is_some() {
+            return self.fail_waiting();
+        }
+        self.reclaim();
+        self.admit();
+        self.advance_clears();
+        self.advance_destage();
+        self.seal_batches();
+        self.advance_checkpoint();
+        self.provision();
+        self.answer_settled();
+    }
+
+    /// Sends a request to a drive.
+    fn send(&mut self, drive: usize, owner: Owner, request: impl FnOnce(u64) -> Request) {
+        let tag = self.ios.insert(owner) as u64;
+        self.out.io.push((drive, request(tag)));
+    }
+
+    /// A write or flush on a drive did not succeed. Without exclusion of drives the engine cannot
+    /// promise anything any more.
+    fn drive_failed(&mut self, drive: usize, error: &IoError) {
+        self.fail(format!("drive {drive} of the pool failed: {error}"));
+    }
+
+    fn fail(&mut self, why: String) {
+        if self.failed.is_none() {
+            self.failed = Some(why);
+        }
+    }
+
+    /// A buffer, or a failure of the engine: what it has in flight is bounded below its pool's size.
+    fn buffer(&mut self, bytes: usize) -> Option<IoBuffer> {
+        let buffer = self.buffers.get(bytes);
+        if buffer.is_none() {
+            self.fail("out of buffers".into());
+        }
+        buffer
+    }
+}

@@ -1,0 +1,426 @@
+//! A read: the ring's newest record, else the home, else zeroes; every granule verified; a copy that
+//! does not verify is looked up again, read elsewhere, and written again from a good one.
+
+use std::collections::BTreeMap;
+
+use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Request};
+
+use super::guard::Guard;
+use super::index::GranuleKey;
+use super::locks::SlotKey;
+use super::map::leaf_id;
+use super::space::{segment_and_slot, slot_at};
+use super::{Engine, Op, Owner, Waiter};
+use crate::format::ChunkCopy;
+use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_GRANULES};
+
+/// Where a granule's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Nowhere: zeroes.
+    Zero,
+    /// At this position of the ring.
+    Ring(u64),
+    /// In the slot at this location, at this granule of it.
+    Home(u32, u32),
+}
+
+/// What a granule should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    source: Source,
+    crc: u32,
+}
+
+/// A run of granules that one I/O reads.
+struct Part {
+    buffer: IoBuffer,
+    wanted: Vec<Wanted>,
+    /// Copies that have failed, as bits; and the one being read.
+    tried: u32,
+    copy: usize,
+    done: bool,
+}
+
+/// A host's read.
+pub(super) struct ReadOp {
+    volume: u32,
+    request: Request,
+    guard: Option<Guard>,
+    /// By first granule, counted from the request's.
+    parts: BTreeMap<u32, Part>,
+    /// Parts whose I/O is on its way.
+    pending: usize,
+    error: Option<IoError>,
+}
+
+/// A granule being written again on the copies that were bad.
+pub(crate) struct Repair {
+    key: SlotKey,
+    pending: usize,
+}
+
+impl Engine {
+    pub(super) fn begin_read(&mut self, volume: u32, request: Request) {
+        let op = self.ops.insert(Op::Read(ReadOp {
+            volume,
+            request,
+            guard: None,
+            parts: BTreeMap::new(),
+            pending: 0,
+            error: None,
+        }));
+        self.plan_read(op);
+    }
+
+    /// Plans a read whose leaves are all here; otherwise loads one and comes back.
+    pub(super) fn plan_read(&mut self, op: usize) {
+        let Some(Op::Read(read)) = self.ops.get(op) else {
+            return;
+        };
+        let (volume, range) = (read.volume, read.request.range);
+        let first = range.start.0;
+        let mut wanted = Vec::with_capacity(range.count as usize);
+        for granule in first..first + u64::from(range.count) {
+            match self.look_up(volume, granule) {
+                Some(found) => wanted.push(found),
+                None => {
+                    return self.load(leaf_id(volume, granule / LEAF_GRANULES), Waiter::Read(op));
+                }
+            }
+        }
+        let guard = self.guards.enter();
+        let runs = self.runs(&wanted);
+        let Some(Op::Read(read)) = self.ops.get_mut(op) else {
+            return;
+        };
+        read.guard = Some(guard);
+        let Some(mut buffer) = read.request.buffer.take() else {
+            return self.end_read(op);
+        };
+        for &(start, len) in runs.iter().rev() {
+            let part = Part {
+                buffer: buffer.split_off(start * GRANULE),
+                wanted: wanted[start..start + len].to_vec(),
+                tried: 0,
+                copy: 0,
+                done: false,
+            };
+            read.parts.insert(start as u32, part);
+        }
+        read.request.buffer = Some(buffer);
+        for (start, _) in runs {
+            self.start_part(op, start as u32);
+        }
+        self.end_read_if_done(op);
+    }
+
+    fn look_up(&self, volume: u32, granule: u64) -> Option<Wanted> {
+        let (location, crc) = self.map.granule(volume, granule)?;
+        if let Some(newest) = self.index.get(GranuleKey { volume, granule }) {
+            return Some(Wanted {
+                source: Source::Ring(newest.at),
+                crc: newest.crc,
+            });
+        }
+        Some(if crc == 0 {
+            Wanted { source: Source::Zero, crc }
+        } else {
+            let inner = (granule % SLOT_GRANULES) as u32;
+            Wanted { source: Source::Home(location, inner), crc }
+        })
+    }
+
+    /// Start and length of runs that are contiguous where they lie.
+    fn runs(&self, wanted: &[Wanted]) -> Vec<(usize, usize)> {
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for (i, granule) in wanted.iter().enumerate() {
+            match runs.last_mut() {
+                Some((_, len)) if self.follows(wanted[i - 1].source, granule.source) => *len += 1,
+                _ => runs.push((i, 1)),
+            }
+        }
+        runs
+    }
+
+    fn follows(&self, before: Source, after: Source) -> bool {
+        match (before, after) {
+            (Source::Zero, Source::Zero) => true,
+            (Source::Ring(a), Source::Ring(b)) => {
+                let shape = &self.ring.log.shape;
+                b == a + GRANULE as u64 && shape.chunk_number(a) == shape.chunk_number(b)
+            }
+            (Source::Home(a, i), Source::Home(b, j)) => {
+                (a == b && j == i + 1)
+                    || (b == a + 1 && a >> 12 == b >> 12 && j == 0 && u64::from(i) + 1 == SLOT_GRANULES)
+            }
+            _ => false,
+        }
+    }
+
+    /// Drive and byte of a copy of a granule's source; `None` when there is no such copy.
+    fn copy_place(&self, source: Source, copy: usize) -> Option<(usize, u64)> {
+        let (copies, offset): (Vec<ChunkCopy>, _) = match source {
+            Source::Zero => return None,
+            Source::Ring(at) => {
+                let (copies, offset) = self.ring.log.shape.locate(at);
+                (copies.to_vec(), offset)
+            }
+            Source::Home(location, inner) => {
+                let (segment, slot) = segment_and_slot(location);
+                let at = u64::from(inner) * GRANULE as u64;
+                let copies = self.columns(segment);
+                let copy = *copies.get(copy)?;
+                return Some((usize::from(copy.drive), slot_at(&self.sizes, copy, slot) + at));
+            }
+        };
+        let copy = *copies.get(copy)?;
+        Some((usize::from(copy.drive), self.sizes.extent_at(copy.extent) + offset))
+    }
+
+    /// The copy to begin with: they share the reads between them.
+    fn first_copy(&self, source: Source) -> usize {
+        match source {
+            Source::Zero => 0,
+            Source::Ring(at) => {
+                let (copies, offset) = self.ring.log.shape.locate(at);
+                (offset as usize / GRANULE) % copies.len().max(1)
+            }
+            Source::Home(location, _) => {
+                let (segment, slot) = segment_and_slot(location);
+                slot as usize % self.columns(segment).len().max(1)
+            }
+        }
+    }
+
+    fn start_part(&mut self, op: usize, at: u32) {
+        let Some(Op::Read(read)) = self.ops.get_mut(op) else {
+            return;
+        };
+        let Some(mut part) = read.parts.remove(&at) else {
+            return;
+        };
+        let source = part.wanted[0].source;
+        let filled = self.fill_from_memory(&mut part);
+        if filled {
+            part.done = true;
+            return self.put_part(op, at, part);
+        }
+        if part.tried == 0 {
+            part.copy = self.first_copy(source);
+        }
+        let Some((drive, byte)) = self.copy_place(source, part.copy) else {
+            return self.lose_part(op, at, part);
+        };
+        let range = self.range(drive, byte, part.buffer.len());
+        // The buffer travels with the I/O and is put back when it returns.
+        let buffer = part.buffer.split_off(0);
+        self.put_part(op, at, part);
+        if let Some(Op::Read(read)) = self.ops.get_mut(op) {
+            read.pending += 1;
+        }
+        self.send(drive, Owner::ReadPart { op, at }, |tag| Request::read(tag, range, buffer));
+    }
+
+    fn fill_from_memory(&self, part: &mut Part) -> bool {
+        match part.wanted[0].source {
+            Source::Zero => part.buffer.fill(0),
+            Source::Ring(_) => {
+                for (i, wanted) in part.wanted.iter().enumerate() {
+                    let Source::Ring(at) = wanted.source else {
+                        return false;
+                    };
+                    let Some(bytes) = self.remembered(at) else {
+                        return false;
+                    };
+                    part.buffer[i * GRANULE..(i + 1) * GRANULE].copy_from_slice(bytes);
+                }
+            }
+            Source::Home(..) => return false,
+        }
+        true
+    }
+
+    fn put_part(&mut self, op: usize, at: u32, part: Part) {
+        if let Some(Op::Read(read)) = self.ops.get_mut(op) {
+            read.parts.insert(at, part);
+        }
+    }
+
+    pub(super) fn read_part_done(
+        &mut self,
+        op: usize,
+        at: u32,
+        buffer: Option<IoBuffer>,
+        result: Result<(), IoError>,
+    ) {
+        let Some(Op::Read(read)) = self.ops.get_mut(op) else {
+            return;
+        };
+        read.pending -= 1;
+        let (Some(mut part), Some(buffer)) = (read.parts.remove(&at), buffer) else {
+            return self.fail("a read lost its buffer".into());
+        };
+        part.buffer = buffer;
+        if result.is_ok() && self.verifies(&part) {
+            part.done = true;
+            self.mend(op, at, &part);
+            self.put_part(op, at, part);
+        } else {
+            self.retry_part(op, at, part, result.is_ok());
+        }
+        self.end_read_if_done(op);
+    }
+
+    fn verifies(&self, part: &Part) -> bool {
+        let granules = part.buffer.chunks(GRANULE);
+        granules
+            .zip(&part.wanted)
+            .all(|(bytes, wanted)| self.label.salt.crc(bytes) == wanted.crc)
+    }
+
+    /// Granule by granule: what is good stays, what has moved is read where it is now, what is bad
+    /// is read from another copy.
+    fn retry_part(&mut self, op: usize, at: u32, mut part: Part, readable: bool) {
+        let Some(Op::Read(read)) = self.ops.get(op) else {
+            return;
+        };
+        let (volume, first) = (read.volume, read.request.range.start.0);
+        for i in (0..part.wanted.len()).rev() {
+            let buffer = part.buffer.split_off(i * GRANULE);
+            let wanted = part.wanted[i];
+            let good = readable && self.label.salt.crc(&buffer) == wanted.crc;
+            let mut single = Part {
+                buffer,
+                wanted: vec![wanted],
+                tried: part.tried,
+                copy: part.copy,
+                done: good,
+            };
+            let here = at + i as u32;
+            if good {
+                self.put_part(op, here, single);
+                continue;
+            }
+            let now = self.look_up(volume, first + u64::from(here)).unwrap_or(wanted);
+            if now != wanted {
+                single.wanted = vec![now];
+                single.tried = 0;
+            } else {
+                self.counters.bad_copies += 1;
+                single.tried |= 1 << single.copy;
+                single.copy = (0..32).find(|copy| single.tried & 1 << copy == 0).unwrap_or(32);
+            }
+            self.put_part(op, here, single);
+            self.start_part(op, here);
+        }
+    }
+
+    /// No copy is left.
+    fn lose_part(&mut self, op: usize, at: u32, mut part: Part) {
+        self.counters.lost += 1;
+        part.done = true;
+        if let Some(Op::Read(read)) = self.ops.get_mut(op) {
+            let granule = read.request.range.start.0 + u64::from(at);
+            read.error = Some(IoError::new(
+                ErrorKind::Corrupt,
+                format!("volume {}, granule {granule}: no copy is good", read.volume),
+            ));
+        }
+        self.put_part(op, at, part);
+    }
+
+    fn end_read_if_done(&mut self, op: usize) {
+        if let Some(Op::Read(read)) = self.ops.get(op)
+            && read.pending == 0
+            && read.parts.values().all(|part| part.done)
+        {
+            self.end_read(op);
+        }
+    }
+
+    /// The engine has stopped before it knew where to read.
+    pub(super) fn fail_read(&mut self, op: usize) {
+        if let Some(Op::Read(read)) = self.ops.get_mut(op) {
+            let why = self.failed.clone().unwrap_or_default();
+            read.error = Some(IoError::new(ErrorKind::Latched, why));
+        }
+        self.end_read(op);
+    }
+
+    fn end_read(&mut self, op: usize) {
+        let Some(Op::Read(mut read)) = self.ops.try_remove(op) else {
+            return;
+        };
+        if let Some(guard) = read.guard {
+            self.guards.leave(guard);
+        }
+        let mut whole = read.request.buffer.take();
+        for part in read.parts.into_values() {
+            if let Some(buffer) = &mut whole
+                && buffer.join(part.buffer).is_err()
+            {
+                self.fail("a read's buffer did not fit together again".into());
+            }
+        }
+        read.request.buffer = whole;
+        let result = read.error.map_or(Ok(()), Err);
+        self.out.done.push(read.request.complete(result));
+    }
+
+    /// Writes a good granule over the copies that were bad, if it is still what it was.
+    fn mend(&mut self, op: usize, at: u32, part: &Part) {
+        let (Some(Op::Read(read)), [wanted]) = (self.ops.get(op), &part.wanted[..]) else {
+            return;
+        };
+        let Source::Home(..) = wanted.source else {
+            return;
+        };
+        if part.tried == 0 || self.failed.is_some() {
+            return;
+        }
+        let granule = read.request.range.start.0 + u64::from(at);
+        let key = SlotKey {
+            volume: read.volume,
+            slot: granule / SLOT_GRANULES,
+        };
+        let volume = read.volume;
+        if !self.locks.try_lock(key) {
+            return;
+        }
+        // A third look, now that nothing can move it: mending from a read that raced would destroy
+        // acknowledged data.
+        if self.look_up(volume, granule) != Some(*wanted) {
+            return self.unlock(key);
+        }
+        let bad = (0..32).filter(|copy| part.tried & 1 << copy != 0);
+        let places: Vec<_> = bad.filter_map(|copy| self.copy_place(wanted.source, copy)).collect();
+        let repair = self.repairs.insert(Repair { key, pending: places.len() });
+        for (drive, byte) in places {
+            let Some(mut copy) = self.buffer(GRANULE) else {
+                return;
+            };
+            copy.copy_from_slice(&part.buffer);
+            let range = self.range(drive, byte, GRANULE);
+            self.send(drive, Owner::Repair { repair }, |tag| {
+                Request::write(tag, range, copy, Durability::Durable)
+            });
+        }
+    }
+
+    pub(super) fn repair_written(&mut self, repair: usize, drive: usize, result: Result<(), IoError>) {
+        match result {
+            Ok(()) => self.counters.repaired += 1,
+            Err(error) => self.drive_failed(drive, &error),
+        }
+        let Some(state) = self.repairs.get_mut(repair) else {
+            return;
+        };
+        state.pending -= 1;
+        if state.pending == 0 {
+            let key = state.key;
+            self.repairs.remove(repair);
+            self.unlock(key);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Free space: extents of drives, slots of mirror segments, places of metadata segments.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Sizes;
+use crate::format::ChunkCopy;
+use crate::sizes::SLOT_BYTES;
+
+/// The extents of one drive.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extents {
+    /// Free runs: first extent and length.
+    free: BTreeMap<u32, u32>,
+    free_count: u32,
+}
+
+impl Extents {
+    /// A drive of `count` extents, all free.
+    pub(crate) fn new(count: u32) -> Self {
+        let mut all = Self::default();
+        if count > 0 {
+            all.free.insert(0, count);
+            all.free_count = count;
+        }
+        all
+    }
+
+    /// Free extents.
+    pub(crate) fn free(&self) -> u32 {
+        self.free_count
+    }
+
+    /// Takes a run of `count`, the first that fits.
+    pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
+        let (&first, &len) = self.free.iter().find(|&(_, &len)| len >= count)?;
+        self.free.remove(&first);
+        if len > count {
+            self.free.insert(first + count, len - count);
+        }
+        self.free_count -= count;
+        Some(first)
+    }
+
+    /// Takes this very run; false when a part of it is not free.
+    pub(crate) fn claim(&mut self, first: u32, count: u32) -> bool {
+        let Some((&at, &len)) = self.free.range(..=first).next_back() else {
+            return false;
+        };
+        let (end, wanted) = (at + len, first.saturating_add(count));
+        if wanted > end || count == 0 {
+            return false;
+        }
+        self.free.remove(&at);
+        if first > at {
+            self.free.insert(at, first - at);
+        }
+        if end > wanted {
+            self.free.insert(wanted, end - wanted);
+        }
+        self.free_count -= count;
+        true
+    }
+
+    /// Gives a run back.
+    pub(crate) fn give(&mut self, first: u32, count: u32) {
+        let (mut first, mut len) = (first, count);
+        self.free_count += count;
+        if let Some((&at, &before)) = self.free.range(..first).next_back()
+            && at + before == first
+        {
+            self.free.remove(&at);
+            first = at;
+            len += before;
+        }
+        if let Some(after) = self.free.remove(&(first + len)) {
+            len += after;
+        }
+        self.free.insert(first, len);
+    }
+}
+
+/// A mirror or metadata segment as the engine uses it.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    /// Member and first extent of each copy.
+    pub(crate) columns: Vec<ChunkCopy>,
+    /// One bit a unit (slot, place), set while in use.
+    used: Vec<u64>,
+    units: u32,
+    free: u32,
+}
+
+impl Segment {
+    pub(crate) fn new(columns: Vec<ChunkCopy>, units: u32) -> Self {
+        Self {
+            columns,
+            used: vec![0; units.div_ceil(64) as usize],
+            units,
+            free: units,
+        }
+    }
+
+    /// Takes a free unit.
+    fn take(&mut self) -> Option<u32> {
+        if self.free == 0 {
+            return None;
+        }
+        for (word_index, word) in self.used.iter_mut().enumerate() {
+            let bit = word.trailing_ones();
+            let unit = word_index as u32 * 64 + bit;
+            if bit < 64 && unit < self.units {
+                *word |= 1 << bit;
+                self.free -= 1;
+                return Some(unit);
+            }
+        }
+        None
+    }
+
+    /// Marks a unit as in use; false when it was already, or does not exist.
+    fn mark(&mut self, unit: u32) -> bool {
+        let Some(word) = self.used.get_mut(unit as usize / 64) else {
+            return false;
+        };
+        let bit = 1 << (unit % 64);
+        if unit >= self.units || *word & bit != 0 {
+            return false;
+        }
+        *word |= bit;
+        self.free -= 1;
+        true
+    }
+
+    fn release(&mut self, unit: u32) -> bool {
+        let Some(word) = self.used.get_mut(unit as usize / 64) else {
+            return false;
+        };
+        let bit = 1 << (unit % 64);
+        let was = *word & bit != 0;
+        *word &= !bit;
+        self.free += u32::from(was);
+        was
+    }
+}
+
+/// Segments of one kind, and which of them have room.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    by_id: BTreeMap<u32, Segment>,
+    with_room: BTreeSet<u32>,
+    units: u32,
+    free: u64,
+}
+
+impl Segments {
+    /// No segments yet; each will have `units`.
+    pub(crate) fn new(units: u32) -> Self {
+        Self {
+            units,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a segment of free units.
+    pub(crate) fn add(&mut self, id: u32, columns: Vec<ChunkCopy>) {
+        if self.by_id.contains_key(&id) {
+            return;
+        }
+        self.by_id.insert(id, Segment::new(columns, self.units));
+        self.with_room.insert(id);
+        self.free += u64::from(self.units);
+    }
+
+    /// The segment's columns.
+    pub(crate) fn columns(&self, id: u32) -> Option<&[ChunkCopy]> {
+        self.by_id.get(&id).map(|segment| &segment.columns[..])
+    }
+
+    /// Takes a unit: segment and unit.
+    pub(crate) fn take(&mut self) -> Option<(u32, u32)> {
+        let id = *self.with_room.first()?;
+        let segment = self.by_id.get_mut(&id)?;
+        let unit = segment.take()?;
+        self.free -= 1;
+        if segment.free == 0 {
+            self.with_room.remove(&id);
+        }
+        Some((id, unit))
+    }
+
+    /// Takes this very unit; false when it is in use or does not exist.
+    pub(crate) fn claim(&mut self, id: u32, unit: u32) -> bool {
+        let Some(segment) = self.by_id.get_mut(&id) else {
+            return false;
+        };
+        let claimed = segment.mark(unit);
+        self.free -= u64::from(claimed);
+        if segment.free == 0 {
+            self.with_room.remove(&id);
+        }
+        claimed
+    }
+
+    /// Gives a unit back.
+    pub(crate) fn release(&mut self, id: u32, unit: u32) {
+        if let Some(segment) = self.by_id.get_mut(&id)
+            && segment.release(unit)
+        {
+            self.free += 1;
+            self.with_room.insert(id);
+        }
+    }
+
+    /// Free units.
+    pub(crate) fn free(&self) -> u64 {
+        self.free
+    }
+
+    /// Units in use.
+    pub(crate) fn used(&self) -> u64 {
+        self.by_id.len() as u64 * u64::from(self.units) - self.free
+    }
+
+    /// The segments in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Segment)> {
+        self.by_id.iter().map(|(&id, segment)| (id, segment))
+    }
+}
+
+/// Chooses drives for `copies` columns of `extents` each: those with most room, distinct. Takes them.
+pub(crate) fn take_columns(
+    drives: &mut [Extents],
+    usable: &[bool],
+    copies: usize,
+    extents: u32,
+) -> Option<Vec<ChunkCopy>> {
+    let mut order: Vec<usize> = (0..drives.len()).filter(|&i| usable[i]).collect();
+    order.sort_by_key(|&i| (u32::MAX - drives[i].free(), i));
+    let mut taken: Vec<ChunkCopy> = Vec::with_capacity(copies);
+    for drive in order {
+        if taken.len() == copies {
+            break;
+        }
+        if let Some(extent) = drives[drive].take(extents) {
+            taken.push(ChunkCopy {
+                drive: drive as u16,
+                extent,
+            });
+        }
+    }
+    if taken.len() == copies {
+        return Some(taken);
+    }
+    for copy in taken {
+        drives[usize::from(copy.drive)].give(copy.extent, extents);
+    }
+    None
+}
+
+/// The location of a slot: what leaves hold.
+pub(crate) const fn location(segment: u32, slot: u32) -> u32 {
+    segment << 12 | slot
+}
+
+/// Segment and slot of a location.
+pub(crate) const fn segment_and_slot(location: u32) -> (u32, u32) {
+    (location >> 12, location & 0xFFF)
+}
+
+/// The place of a page: what tables hold.
+pub(crate) const fn place(segment: u32, unit: u32) -> u64 {
+    (segment as u64) << 16 | unit as u64
+}
+
+/// Metadata segment and unit of a place.
+pub(crate) const fn segment_and_unit(place: u64) -> (u32, u32) {
+    ((place >> 16) as u32, (place & 0xFFFF) as u32)
+}
+
+/// Where unit `unit` of `unit_bytes` in a column lies on its drive, in bytes.
+pub(crate) fn unit_at(sizes: &Sizes, copy: ChunkCopy, unit: u32, unit_bytes: u64) -> u64 {
+    sizes.extent_at(copy.extent) + u64::from(unit) * unit_bytes
+}
+
+/// Where a slot's copy lies on its drive.
+pub(crate) fn slot_at(sizes: &Sizes, copy: ChunkCopy, slot: u32) -> u64 {
+    unit_at(sizes, copy, slot, SLOT_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_split_and_merge() {
+        let mut extents = Extents::new(10);
+        assert!(extents.claim(3, 2) && !extents.claim(4, 1) && !extents.claim(9, 2));
+        assert_eq!(extents.take(4), Some(5));
+        assert_eq!(extents.take(4), None);
+        assert_eq!((extents.take(3), extents.free()), (Some(0), 1));
+        extents.give(0, 3);
+        extents.give(5, 4);
+        extents.give(3, 2);
+        assert_eq!((extents.free(), extents.take(10)), (10, Some(0)));
+    }
+
+    #[test]
+    fn units_are_taken_once() {
+        let mut segments = Segments::new(70);
+        segments.add(4, Vec::new());
+        assert!(segments.claim(4, 0) && !segments.claim(4, 0) && !segments.claim(4, 70));
+        let taken: BTreeSet<_> = std::iter::from_fn(|| segments.take()).collect();
+        assert_eq!((taken.len(), segments.free()), (69, 0));
+        segments.release(4, 69);
+        segments.release(4, 69);
+        assert_eq!((segments.take(), segments.take()), (Some((4, 69)), None));
+        assert_eq!(segments.used(), 70);
+    }
+
+    #[test]
+    fn columns_are_on_distinct_drives_or_nowhere() {
+        let mut drives = vec![Extents::new(4), Extents::new(8), Extents::new(1)];
+        let usable = [true; 3];
+        let columns = take_columns(&mut drives, &usable, 2, 4).expect("room");
+        assert_eq!((columns[0].drive, columns[1].drive), (1, 0));
+        assert!(take_columns(&mut drives, &usable, 2, 4).is_none());
+        assert_eq!(drives[1].free(), 4);
+    }
+}

@@ -1,0 +1,312 @@
+//! The engine's state, and what can be asked of it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use ashlar_block::{BlockSize, BufferPool, Geometry, IoBuffer, Moment};
+use slab::Slab;
+
+use super::append::{LogBatch, Sealed, Staged, StagedChange};
+use super::checkpoint::Checkpoint;
+use super::destage::Destage;
+use super::guard::Guards;
+use super::index::Index;
+use super::locks::{Locks, SlotKey};
+use super::map::Map;
+use super::read::Repair;
+use super::space::{Extents, Segments};
+use super::{Op, Outbox, Owner, Waiter};
+use crate::format::{Label, LogId, Member, MemberState, MetaSegment, PageId, TermStart, VolumeEntry, VolumeState};
+use crate::log::Log;
+use crate::sizes::{GRANULE, SLOT_GRANULES};
+use crate::{Layout, Sizes};
+
+/// What is given up and waits for its readers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Retired {
+    /// A slot of a mirror segment.
+    Slot(u32),
+    /// A place of a metadata page.
+    Place(u64),
+    /// A log below a position.
+    Log(LogId, u64),
+}
+
+/// A drive as the engine sees it.
+pub(crate) struct Drive {
+    pub(crate) geometry: Geometry,
+}
+
+/// What has happened since the import.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Copies of a granule that did not verify, or could not be read.
+    pub bad_copies: u64,
+    /// Of these, how many were written again from a good one.
+    pub repaired: u64,
+    /// Granules of which no copy was good.
+    pub lost: u64,
+    /// Granules moved from the ring to their homes.
+    pub destaged: u64,
+    /// Slots written past the ring.
+    pub bypassed: u64,
+    /// Batches of the data ring.
+    pub ring_batches: u64,
+    /// Batches of the map log.
+    pub map_batches: u64,
+    /// Metadata pages written.
+    pub pages: u64,
+    /// Roots written.
+    pub roots: u64,
+}
+
+/// One imported pool.
+pub struct Engine {
+    pub(super) now: Moment,
+    pub(super) out: Outbox,
+    pub(super) label: Label,
+    pub(super) sizes: Sizes,
+    pub(super) drives: Vec<Drive>,
+    pub(super) members: Vec<Member>,
+    pub(super) generation: u64,
+    pub(super) term: u64,
+    pub(super) buffers: BufferPool,
+    pub(super) ios: Slab<Owner>,
+    pub(super) ops: Slab<Op>,
+    pub(super) failed: Option<String>,
+
+    /// The next sequence to be assigned; everything below `published` is published.
+    pub(super) sequence: u64,
+    pub(super) published: u64,
+    pub(super) ring: LogSide,
+    pub(super) map_log: LogSide,
+    pub(super) staged: VecDeque<Staged>,
+    pub(super) staged_changes: VecDeque<StagedChange>,
+    /// Sealed batches of both logs, in the order of their sequences.
+    pub(super) sealed: VecDeque<Sealed>,
+    /// Payload of recent ring batches, by position, to spare reads.
+    pub(super) recent: BTreeMap<u64, IoBuffer>,
+    pub(super) recent_bytes: usize,
+
+    pub(super) index: Index,
+    pub(super) map: Map,
+    pub(super) loading: BTreeMap<PageId, Vec<Waiter>>,
+    pub(super) locks: Locks<Waiter>,
+    pub(super) guards: Guards<Retired>,
+
+    pub(super) extents: Vec<Extents>,
+    /// Mirror segments by number of copies.
+    pub(super) mirrors: BTreeMap<u8, Segments>,
+    pub(super) segment_copies: BTreeMap<u32, u8>,
+    pub(super) next_segment: u32,
+    pub(super) provisioning: BTreeSet<u8>,
+    pub(super) meta: Segments,
+    pub(super) meta_segments: Vec<MetaSegment>,
+    /// Slots that ring records will need, by number of copies.
+    pub(super) reserved: BTreeMap<SlotKey, u8>,
+    pub(super) reserved_count: BTreeMap<u8, u64>,
+
+    pub(super) volumes: BTreeMap<u32, VolumeEntry>,
+    pub(super) admission: VecDeque<usize>,
+    pub(super) clears: Vec<usize>,
+    pub(super) repairs: Slab<Repair>,
+    /// Number of the next command, to know older from younger.
+    pub(super) serial: u64,
+    pub(super) counters: Counters,
+    pub(super) destage: Destage,
+    pub(super) checkpoint: Checkpoint,
+    pub(super) settling: Vec<u64>,
+}
+
+/// One of the two logs.
+pub(crate) struct LogSide {
+    pub(crate) log: Log,
+    pub(crate) terms: Vec<TermStart>,
+    /// Batches that recovery would still need, oldest first.
+    pub(crate) batches: VecDeque<LogBatch>,
+    /// Whether an append is on its way, and how many copies it still waits for.
+    pub(crate) appending: usize,
+}
+
+/// What recovery hands over.
+pub(crate) struct Parts {
+    pub(crate) label: Label,
+    pub(crate) drives: Vec<Drive>,
+    pub(crate) members: Vec<Member>,
+    pub(crate) generation: u64,
+    pub(crate) term: u64,
+    pub(crate) sequence: u64,
+    pub(crate) ring: LogSide,
+    pub(crate) map_log: LogSide,
+    pub(crate) index: Index,
+    pub(crate) map: Map,
+    pub(crate) extents: Vec<Extents>,
+    pub(crate) mirrors: BTreeMap<u8, Segments>,
+    pub(crate) segment_copies: BTreeMap<u32, u8>,
+    pub(crate) next_segment: u32,
+    pub(crate) meta: Segments,
+    pub(crate) meta_segments: Vec<MetaSegment>,
+    pub(crate) volumes: BTreeMap<u32, VolumeEntry>,
+    pub(crate) unhomed: Vec<SlotKey>,
+    pub(crate) buffers: BufferPool,
+}
+
+impl Engine {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let mut engine = Self {
+            now: Moment::ORIGIN,
+            out: Outbox::default(),
+            sizes: parts.label.sizes,
+            label: parts.label,
+            drives: parts.drives,
+            members: parts.members,
+            generation: parts.generation,
+            term: parts.term,
+            buffers: parts.buffers,
+            ios: Slab::new(),
+            ops: Slab::new(),
+            failed: None,
+            sequence: parts.sequence,
+            published: parts.sequence,
+            ring: parts.ring,
+            map_log: parts.map_log,
+            staged: VecDeque::new(),
+            staged_changes: VecDeque::new(),
+            sealed: VecDeque::new(),
+            recent: BTreeMap::new(),
+            recent_bytes: 0,
+            index: parts.index,
+            map: parts.map,
+            loading: BTreeMap::new(),
+            locks: Locks::default(),
+            guards: Guards::default(),
+            extents: parts.extents,
+            mirrors: parts.mirrors,
+            segment_copies: parts.segment_copies,
+            next_segment: parts.next_segment,
+            provisioning: BTreeSet::new(),
+            meta: parts.meta,
+            meta_segments: parts.meta_segments,
+            reserved: BTreeMap::new(),
+            reserved_count: BTreeMap::new(),
+            volumes: parts.volumes,
+            admission: VecDeque::new(),
+            clears: Vec::new(),
+            repairs: Slab::new(),
+            serial: 0,
+            counters: Counters::default(),
+            destage: Destage::default(),
+            checkpoint: Checkpoint::default(),
+            settling: Vec::new(),
+        };
+        for key in parts.unhomed {
+            engine.reserve(key);
+        }
+        engine.resume_deletions();
+        engine
+    }
+
+    /// When `handle` must be called next even if nothing happens.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        if self.failed.is_some() {
+            return None;
+        }
+        self.destage_deadline()
+    }
+
+    /// Why the engine has stopped, if it has.
+    pub fn failure(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    /// The shape of a volume in service.
+    pub fn geometry(&self, volume: u32) -> Option<Geometry> {
+        let entry = self.volumes.get(&volume)?;
+        if entry.state != VolumeState::Live {
+            return None;
+        }
+        let plain = Geometry::plain(BlockSize::B4096, entry.granules);
+        Some(match entry.layout {
+            Layout::Mirror { .. } => Geometry {
+                atomic_blocks: SLOT_GRANULES as u32,
+                optimal_blocks: SLOT_GRANULES as u32,
+                volatile_cache: false,
+                deallocates: true,
+                ..plain
+            },
+            Layout::Stripe { .. } => Geometry {
+                volatile_cache: self.drives.iter().any(|d| d.geometry.volatile_cache),
+                ..plain
+            },
+        })
+    }
+
+    /// What has happened since the import.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The volumes that are not gone.
+    pub fn volumes(&self) -> Vec<VolumeInfo> {
+        let known = self.volumes.iter();
+        known
+            .filter(|(_, entry)| !matches!(entry.state, VolumeState::Free | VolumeState::Gone))
+            .map(|(&number, entry)| VolumeInfo {
+                number,
+                name: entry.name.clone(),
+                uuid: entry.uuid,
+                granules: entry.granules,
+                layout: entry.layout,
+                deleting: entry.state == VolumeState::Deleting,
+            })
+            .collect()
+    }
+
+    /// The pool's label, as its first drive has it.
+    pub fn label(&self) -> &Label {
+        &self.label
+    }
+
+    /// Which members may be written.
+    pub(super) fn usable(&self) -> Vec<bool> {
+        let members = self.members.iter();
+        members.map(|m| m.state == MemberState::Active).collect()
+    }
+
+    pub(super) fn copies_of(&self, volume: u32) -> u8 {
+        match self.volumes.get(&volume).map(|entry| entry.layout) {
+            Some(Layout::Mirror { copies }) => copies,
+            _ => 1,
+        }
+    }
+
+    pub(super) fn side(&mut self, log: LogId) -> &mut LogSide {
+        match log {
+            LogId::Ring => &mut self.ring,
+            LogId::Map => &mut self.map_log,
+        }
+    }
+
+    /// A byte range of a drive in the drive's own blocks.
+    pub(super) fn range(&self, drive: usize, at: u64, bytes: usize) -> ashlar_block::BlockRange {
+        let shift = self.drives[drive].geometry.block_size.shift();
+        debug_assert!(at.is_multiple_of(GRANULE as u64) && bytes.is_multiple_of(GRANULE));
+        ashlar_block::BlockRange::new(at >> shift, (bytes >> shift) as u32)
+    }
+}
+
+/// A volume as lists show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Its number.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// Its identity for hosts.
+    pub uuid: uuid::Uuid,
+    /// Size in granules of 4 KiB.
+    pub granules: u64,
+    /// How it is laid out.
+    pub layout: Layout,
+    /// Its space is being given back.
+    pub deleting: bool,
+}

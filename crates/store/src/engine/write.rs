@@ -1,0 +1,365 @@
+//! A write's way in. Whole slots go to fresh space past the ring; the rest goes into the ring.
+
+use ashlar_block::{Durability, ErrorKind, IoError, Request};
+
+use super::append::{Staged, StagedChange, Then};
+use super::locks::SlotKey;
+use super::map::{Change, leaf_id};
+use super::space::{location, segment_and_slot, slot_at};
+use super::{Engine, Op, Owner, Waiter};
+use crate::format::PageId;
+use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_BYTES, SLOT_GRANULES};
+
+/// Slots of a class that only destage may take, so that it never meets a full pool.
+pub(super) const DESTAGE_SLOTS: u64 = 4;
+/// How full the map log may be for changes that can wait: the rest is destage's.
+pub(super) const MAP_LIMIT: f64 = 0.5;
+
+/// A host's write.
+pub(super) struct WriteOp {
+    pub(super) volume: u32,
+    pub(super) serial: u64,
+    request: Request,
+    /// Parts that are not published yet.
+    parts: usize,
+}
+
+/// A slot's worth of a write, past the ring.
+pub(super) struct BypassOp {
+    parent: usize,
+    key: SlotKey,
+    offset: usize,
+    new: u32,
+    pending: usize,
+}
+
+impl WriteOp {
+    /// Most slots that it may need.
+    pub(super) fn slots(&self) -> u64 {
+        let range = self.request.range;
+        let end = range.start.0 + u64::from(range.count);
+        end.div_ceil(SLOT_GRANULES) - range.start.0 / SLOT_GRANULES
+    }
+
+    pub(super) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        let buffer = self.request.buffer.as_deref().unwrap_or(&[]);
+        &buffer[offset..offset + len]
+    }
+}
+
+/// Granules of one slot that a request covers.
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) slot: u64,
+    pub(super) first: u64,
+    pub(super) granules: u16,
+}
+
+impl Piece {
+    fn is_whole(&self) -> bool {
+        u64::from(self.granules) == SLOT_GRANULES
+    }
+}
+
+/// A range of granules, slot by slot.
+pub(super) fn pieces(first: u64, end: u64) -> impl Iterator<Item = Piece> {
+    let slots = first / SLOT_GRANULES..end.div_ceil(SLOT_GRANULES);
+    slots.map(move |slot| {
+        let from = first.max(slot * SLOT_GRANULES);
+        let to = end.min((slot + 1) * SLOT_GRANULES);
+        Piece {
+            slot,
+            first: from,
+            granules: (to - from) as u16,
+        }
+    })
+}
+
+/// What becomes of the write at the front of the queue.
+enum Verdict {
+    Go { bypass: bool },
+    Wait,
+    Load(PageId),
+    NoSpace,
+}
+
+impl Engine {
+    pub(super) fn begin_write(&mut self, volume: u32, request: Request) {
+        let serial = self.next_serial();
+        let op = self.ops.insert(Op::Write(WriteOp {
+            volume,
+            serial,
+            request,
+            parts: 0,
+        }));
+        self.admission.push_back(op);
+    }
+
+    pub(super) fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// Lets in what may come in, in order.
+    pub(super) fn admit(&mut self) {
+        while let Some(&op) = self.admission.front() {
+            let Some(Op::Write(write)) = self.ops.get(op) else {
+                self.admission.pop_front();
+                continue;
+            };
+            let range = write.request.range;
+            let (volume, first) = (write.volume, range.start.0);
+            let end = first + u64::from(range.count);
+            match self.judge(volume, first, end) {
+                Verdict::Wait => return,
+                Verdict::Load(page) => {
+                    self.load(page, Waiter::Admission);
+                    return;
+                }
+                Verdict::NoSpace => {
+                    self.admission.pop_front();
+                    let why = format!("volume {volume}: the pool is full");
+                    self.end_write(op, Err(IoError::new(ErrorKind::NoSpace, why)));
+                }
+                Verdict::Go { bypass } => {
+                    self.admission.pop_front();
+                    self.start_write(op, bypass);
+                }
+            }
+        }
+    }
+
+    fn judge(&mut self, volume: u32, first: u64, end: u64) -> Verdict {
+        if self.geometry(volume).is_none_or(|geometry| geometry.blocks < end) {
+            // Deleted or shrunk since it came.
+            return Verdict::NoSpace;
+        }
+        let copies = self.copies_of(volume);
+        let (mut fresh, mut whole) = (0, 0);
+        for piece in pieces(first, end) {
+            let key = SlotKey { volume, slot: piece.slot };
+            match self.map.location(volume, piece.slot) {
+                None => return Verdict::Load(leaf_id(volume, piece.first / LEAF_GRANULES)),
+                Some(_) if piece.is_whole() => whole += 1,
+                Some(0) if !self.reserved.contains_key(&key) => fresh += 1,
+                Some(_) => {}
+            }
+        }
+        let room = self.spare_slots(copies);
+        if fresh + whole <= room {
+            // A map log that is filling up is destage's until a checkpoint has emptied it.
+            if whole > 0 && self.map_log.log.fill() > MAP_LIMIT {
+                return Verdict::Wait;
+            }
+            return Verdict::Go { bypass: true };
+        }
+        if self.more_slots_may_come(copies) {
+            return Verdict::Wait;
+        }
+        // No room to write whole slots elsewhere: what has a home can still go through the ring.
+        let unhomed = pieces(first, end).filter(|piece| {
+            let key = SlotKey { volume, slot: piece.slot };
+            self.map.location(volume, piece.slot) == Some(0) && !self.reserved.contains_key(&key)
+        });
+        if unhomed.count() as u64 <= room {
+            Verdict::Go { bypass: false }
+        } else {
+            Verdict::NoSpace
+        }
+    }
+
+    /// Free slots that nobody counts on.
+    pub(super) fn spare_slots(&self, copies: u8) -> u64 {
+        let free = self.mirrors.get(&copies).map_or(0, |segments| segments.free());
+        let reserved = self.reserved_count.get(&copies).copied().unwrap_or(0);
+        free.saturating_sub(reserved + DESTAGE_SLOTS)
+    }
+
+    fn start_write(&mut self, op: usize, bypass: bool) {
+        let Some(Op::Write(write)) = self.ops.get_mut(op) else {
+            return;
+        };
+        let (volume, range) = (write.volume, write.request.range);
+        let first = range.start.0;
+        let parts: Vec<Piece> = pieces(first, first + u64::from(range.count)).collect();
+        write.parts = parts.len();
+        for piece in parts {
+            let offset = (piece.first - first) as usize * GRANULE;
+            let key = SlotKey { volume, slot: piece.slot };
+            if bypass && piece.is_whole() {
+                self.begin_bypass(op, key, offset);
+                continue;
+            }
+            if self.map.location(volume, piece.slot) == Some(0) {
+                self.reserve(key);
+            }
+            self.staged.push_back(Staged {
+                op,
+                volume,
+                first: piece.first,
+                granules: piece.granules,
+                offset,
+            });
+        }
+    }
+
+    /// Counts on a free slot for ring records that have no home yet.
+    pub(super) fn reserve(&mut self, key: SlotKey) {
+        let copies = self.copies_of(key.volume);
+        if self.reserved.insert(key, copies).is_none() {
+            *self.reserved_count.entry(copies).or_default() += 1;
+        }
+    }
+
+    /// The slot has a home, or needs none any more.
+    pub(super) fn unreserve(&mut self, key: SlotKey) {
+        if let Some(copies) = self.reserved.remove(&key)
+            && let Some(count) = self.reserved_count.get_mut(&copies)
+        {
+            *count -= 1;
+        }
+    }
+
+    fn begin_bypass(&mut self, parent: usize, key: SlotKey, offset: usize) {
+        let copies = self.copies_of(key.volume);
+        let taken = self.mirrors.get_mut(&copies).and_then(|segments| segments.take());
+        let Some((segment, slot)) = taken else {
+            return self.fail("a counted slot was not there".into());
+        };
+        self.counters.bypassed += 1;
+        let op = self.ops.insert(Op::Bypass(BypassOp {
+            parent,
+            key,
+            offset,
+            new: location(segment, slot),
+            pending: 0,
+        }));
+        // The lock is for the order of changes; the data may go ahead, nobody else knows its place.
+        self.write_bypass(op);
+    }
+
+    fn write_bypass(&mut self, op: usize) {
+        let Some(Op::Bypass(bypass)) = self.ops.get(op) else {
+            return;
+        };
+        let (parent, offset, (segment, slot)) =
+            (bypass.parent, bypass.offset, segment_and_slot(bypass.new));
+        let columns = self.columns(segment);
+        for &copy in &columns {
+            let drive = usize::from(copy.drive);
+            let Some(mut buffer) = self.buffer(SLOT_BYTES as usize) else {
+                return;
+            };
+            if let Some(Op::Write(write)) = self.ops.get(parent) {
+                buffer.copy_from_slice(write.bytes(offset, SLOT_BYTES as usize));
+            }
+            let range = self.range(drive, slot_at(&self.sizes, copy, slot), buffer.len());
+            self.send(drive, Owner::Bypass { op }, |tag| {
+                Request::write(tag, range, buffer, Durability::Durable)
+            });
+        }
+        if let Some(Op::Bypass(bypass)) = self.ops.get_mut(op) {
+            bypass.pending = columns.len();
+        }
+    }
+
+    pub(super) fn bypass_written(&mut self, op: usize, drive: usize, result: Result<(), IoError>) {
+        if let Err(error) = result {
+            return self.drive_failed(drive, &error);
+        }
+        let Some(Op::Bypass(bypass)) = self.ops.get_mut(op) else {
+            return;
+        };
+        bypass.pending -= 1;
+        if bypass.pending > 0 {
+            return;
+        }
+        let key = bypass.key;
+        if self.locks.lock_or_wait(key, Waiter::Bypass(op)) {
+            self.place_bypass(op);
+        }
+    }
+
+    /// The data is durable and the slot is ours: journal its place.
+    pub(super) fn place_bypass(&mut self, op: usize) {
+        let Some(Op::Bypass(bypass)) = self.ops.get(op) else {
+            return;
+        };
+        let (key, new) = (bypass.key, bypass.new);
+        let mut crcs = [0; SLOT_GRANULES as usize];
+        if let Some(Op::Write(write)) = self.ops.get(bypass.parent) {
+            let bytes = write.bytes(bypass.offset, SLOT_BYTES as usize);
+            for (crc, granule) in crcs.iter_mut().zip(bytes.chunks(GRANULE)) {
+                *crc = self.label.salt.crc(granule);
+            }
+        }
+        let old = self.map.location(key.volume, key.slot).unwrap_or(0);
+        self.staged_changes.push_back(StagedChange {
+            change: Change::Place {
+                volume: key.volume,
+                first: key.slot * SLOT_GRANULES,
+                granules: SLOT_GRANULES as u16,
+                new,
+                old,
+                crcs,
+            },
+            then: Then::Bypass(op),
+        });
+    }
+
+    pub(super) fn bypass_published(&mut self, op: usize) {
+        let Some(Op::Bypass(bypass)) = self.ops.try_remove(op) else {
+            return;
+        };
+        self.unreserve_if_homed(bypass.key);
+        self.unlock(bypass.key);
+        self.write_part_done(bypass.parent);
+    }
+
+    /// Drops a reservation that a home has made needless.
+    pub(super) fn unreserve_if_homed(&mut self, key: SlotKey) {
+        if self.map.location(key.volume, key.slot).is_some_and(|location| location != 0) {
+            self.unreserve(key);
+        }
+    }
+
+    pub(super) fn write_part_done(&mut self, op: usize) {
+        let Some(Op::Write(write)) = self.ops.get_mut(op) else {
+            return;
+        };
+        write.parts -= 1;
+        if write.parts == 0 {
+            self.end_write(op, Ok(()));
+        }
+    }
+
+    fn end_write(&mut self, op: usize, result: Result<(), IoError>) {
+        if let Some(Op::Write(write)) = self.ops.try_remove(op) {
+            self.out.done.push(write.request.complete(result));
+        }
+    }
+
+    /// Gives a slot's lock up; who waited for it goes on.
+    pub(super) fn unlock(&mut self, key: SlotKey) {
+        match self.locks.unlock(key) {
+            Some(Waiter::Bypass(op)) => self.place_bypass(op),
+            Some(Waiter::ClearSlot(op, slot)) => self.clear_slot(op, slot),
+            _ => {}
+        }
+    }
+
+    /// Fails what waits to come in: the engine has stopped.
+    pub(super) fn fail_waiting(&mut self) {
+        let why = self.failed.clone().unwrap_or_default();
+        self.admission.clear();
+        self.fail_clears(&why);
+        let writes = self.ops.iter().filter(|(_, op)| matches!(op, Op::Write(_)));
+        for op in writes.map(|(op, _)| op).collect::<Vec<_>>() {
+            self.end_write(op, Err(IoError::new(ErrorKind::Latched, why.clone())));
+        }
+        for id in std::mem::take(&mut self.settling) {
+            let error = IoError::new(ErrorKind::Latched, why.clone());
+            self.out.managed.push((id, Err(error)));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::FormatError;
+use super::bytes::{ensure, zeroes};
+use super::entry::VOLUME_GRANULES;
+use super::page::is_location;
+use crate::sizes::SLOT_GRANULES;
+
+const WHAT: &str = "record";
+/// Nodes below this are system tables.
+const FIRST_VOLUME: u32 = 16;
+
+/// What a record says. Numbers on disk: 1 to 4 in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Granules of data, in the batch. One checksum and one data block a granule.
+    Data = 1,
+    /// These granules of *one slot* now live in the slot at `new_location` with these checksums;
+    /// one checksum a granule, no data. Frees `old_location` if that is not 0.
+    Place = 2,
+    /// These granules read as zeroes. Frees `old_location` if that is not 0. No checksums.
+    Deallocate = 3,
+    /// Entry `first_granule` of the system table `node` is now this: one checksum, one data block
+    /// that begins with the entry's bytes.
+    Entry = 4,
+}
+
+/// One record of a batch. 48 bytes on disk, as in the design's table; `replica_sequence` (u64) and
+/// `replica_epoch` (u32) are reserved there as zeroes and must be zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// What it says.
+    pub kind: Kind,
+    /// Granules it is about, 1 to 65,535 (1 for an entry).
+    pub granules: u16,
+    /// The volume (0 for an entry).
+    pub volume: u32,
+    /// First granule in the volume (index of the entry in its table for an entry).
+    pub first_granule: u64,
+    /// The volume's node (1 until there are snapshots), or the system table of an entry.
+    pub node: u32,
+    /// Index of its first checksum in the batch's list.
+    pub first_crc: u32,
+    /// Data, entry: index of its first data block (0 is the first 4 KiB after the metadata).
+    /// Place: the new location. Otherwise 0.
+    pub block_or_location: u32,
+    /// Place, deallocate: the slot that this frees, or 0.
+    pub old_location: u32,
+}
+
+impl Descriptor {
+    /// Checksums of the batch's list that it refers to.
+    pub(super) fn crcs(&self) -> usize {
+        match self.kind {
+            Kind::Data | Kind::Place | Kind::Entry => usize::from(self.granules),
+            Kind::Deallocate => 0,
+        }
+    }
+
+    /// Data blocks of the batch that belong to it.
+    pub(super) fn data_blocks(&self) -> usize {
+        match self.kind {
+            Kind::Data | Kind::Entry => usize::from(self.granules),
+            Kind::Place | Kind::Deallocate => 0,
+        }
+    }
+
+    /// Its first data block, if it has any.
+    pub(super) fn first_block(&self) -> Option<usize> {
+        (self.data_blocks() > 0).then_some(self.block_or_location as usize)
+    }
+
+    /// The part of the batch's list that it refers to.
+    pub(super) fn crcs_of<'a>(&self, list: &'a [u32]) -> Option<&'a [u32]> {
+        list.get(self.first_crc as usize..)?.get(..self.crcs())
+    }
+
+    /// The rules that need no more than the record itself.
+    pub(super) fn check(&self) -> Result<(), FormatError> {
+        ensure(self.granules > 0, WHAT, "it is about no granules")?;
+        let granules = u64::from(self.granules);
+        let end = self.first_granule.checked_add(granules);
+        let bounded = end.is_some_and(|end| end <= VOLUME_GRANULES);
+        ensure(bounded, WHAT, "its granules are out of bounds")?;
+        match self.kind {
+            Kind::Data => self.check_frees_nothing(),
+            Kind::Place => {
+                let within = self.first_granule % SLOT_GRANULES + granules <= SLOT_GRANULES;
+                ensure(within, WHAT, "it places more than one slot")?;
+                let placed = is_location(self.block_or_location);
+                ensure(placed, WHAT, "its new location is out of bounds")?;
+                self.check_old_location()
+            }
+            Kind::Deallocate => {
+                ensure(
+                    self.block_or_location == 0,
+                    WHAT,
+                    "a new location of nothing",
+                )?;
+                self.check_old_location()
+            }
+            Kind::Entry => {
+                ensure(self.granules == 1, WHAT, "more than one entry")?;
+                let system = self.volume == 0 && self.node < FIRST_VOLUME;
+                ensure(system, WHAT, "an entry of no system table")?;
+                self.check_frees_nothing()
+            }
+        }
+    }
+
+    fn check_frees_nothing(&self) -> Result<(), FormatError> {
+        ensure(
+            self.old_location == 0,
+            WHAT,
+            "it frees a slot that it does not replace",
+        )
+    }
+
+    fn check_old_location(&self) -> Result<(), FormatError> {
+        let known = self.old_location == 0 || is_location(self.old_location);
+        ensure(known, WHAT, "its old location is out of bounds")
+    }
+}
+
+/// The 48 bytes.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct RawDescriptor {
+    kind: u8,
+    flags: u8,
+    granules: U16,
+    volume: U32,
+    first_granule: U64,
+    node: U32,
+    first_crc: U32,
+    replica_sequence: [u8; 8],
+    replica_epoch: [u8; 4],
+    block_or_location: U32,
+    old_location: U32,
+    zero: [u8; 4],
+}
+
+const _: () = assert!(size_of::<RawDescriptor>() == 48);
+const _: () = assert!(std::mem::offset_of!(RawDescriptor, block_or_location) == 36);
+
+impl From<&Descriptor> for RawDescriptor {
+    fn from(record: &Descriptor) -> Self {
+        Self {
+            kind: record.kind as u8,
+            flags: 0,
+            granules: record.granules.into(),
+            volume: record.volume.into(),
+            first_granule: record.first_granule.into(),
+            node: record.node.into(),
+            first_crc: record.first_crc.into(),
+            replica_sequence: [0; 8],
+            replica_epoch: [0; 4],
+            block_or_location: record.block_or_location.into(),
+            old_location: record.old_location.into(),
+            zero: [0; 4],
+        }
+    }
+}
+
+impl RawDescriptor {
+    pub(super) fn decode(&self) -> Result<Descriptor, FormatError> {
+        let kind = match self.kind {
+            1 => Kind::Data,
+            2 => Kind::Place,
+            3 => Kind::Deallocate,
+            4 => Kind::Entry,
+            kind => return Err(FormatError::new(WHAT, format!("unknown kind {kind}"))),
+        };
+        zeroes(WHAT, "flags", &[self.flags])?;
+        zeroes(WHAT, "replica sequence", &self.replica_sequence)?;
+        zeroes(WHAT, "replica epoch", &self.replica_epoch)?;
+        zeroes(WHAT, "padding", &self.zero)?;
+        let record = Descriptor {
+            kind,
+            granules: self.granules.get(),
+            volume: self.volume.get(),
+            first_granule: self.first_granule.get(),
+            node: self.node.get(),
+            first_crc: self.first_crc.get(),
+            block_or_location: self.block_or_location.get(),
+            old_location: self.old_location.get(),
+        };
+        record.check()?;
+        Ok(record)
+    }
+}

@@ -1,0 +1,361 @@
+use uuid::Uuid;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::bytes::{Reader, ensure, zeroes};
+use super::page::RawTableEntry;
+use super::root::WHAT;
+use super::{
+    Chunk, ChunkCopy, FormatError, LogState, MAX_CHUNKS, MAX_COPIES, MAX_MEMBERS, MAX_TERMS,
+    Member, MemberState, MetaSegment, Root, Salt, TermStart, TopEntry,
+};
+use crate::sizes::{GRANULE, ROOT_BYTES};
+
+const MAGIC: [u8; 8] = *b"ASHLROOT";
+const VERSION: u32 = 1;
+pub(super) const CRC_AT: usize = 12;
+const CAPACITY: usize = ROOT_BYTES as usize;
+
+impl Root {
+    /// The bytes, a multiple of 4 KiB; an error when they exceed [`crate::sizes::ROOT_BYTES`], or
+    /// when [`Root::decode`] would refuse them. Begins with a header of magic, version, length and
+    /// checksum of the rest.
+    pub fn encode(&self, salt: Salt) -> Result<Vec<u8>, FormatError> {
+        self.check()?;
+        let mut body = Vec::new();
+        for member in &self.members {
+            body.extend_from_slice(RawMember::from(member).as_bytes());
+        }
+        put_log(&mut body, &self.ring);
+        put_log(&mut body, &self.map);
+        for segment in &self.meta {
+            body.extend_from_slice(&segment.id.to_le_bytes());
+            put_copies(&mut body, &segment.columns);
+        }
+        for top in &self.tops {
+            body.extend_from_slice(RawTop::from(top).as_bytes());
+        }
+        let length = (size_of::<RawRoot>() + body.len()).next_multiple_of(GRANULE);
+        ensure(length <= CAPACITY, WHAT, "it has outgrown its place")?;
+        let mut bytes = Vec::with_capacity(length);
+        bytes.extend_from_slice(RawRoot::new(self, length).as_bytes());
+        bytes.extend_from_slice(&body);
+        bytes.resize(length, 0);
+        salt.seal(&mut bytes, CRC_AT);
+        Ok(bytes)
+    }
+
+    /// Reads a root slot's bytes (may be longer than the root). Every count is bounded before it is
+    /// trusted, every chunk and column refers to a member.
+    pub fn decode(bytes: &[u8], salt: Salt) -> Result<Self, FormatError> {
+        let bytes = verified(bytes, salt)?;
+        let mut reader = Reader::new(WHAT, bytes);
+        let raw: &RawRoot = reader.take()?;
+        zeroes(WHAT, "padding", &raw.zero)?;
+        let root = Self {
+            pool: Uuid::from_bytes(raw.pool),
+            generation: raw.generation.get(),
+            term: raw.term.get(),
+            next_sequence: raw.next_sequence.get(),
+            map_sequence: raw.map_sequence.get(),
+            members: take_members(&mut reader, raw.members.get())?,
+            ring: take_log(&mut reader, &raw.ring)?,
+            map: take_log(&mut reader, &raw.map)?,
+            meta: take_meta(&mut reader, raw.meta.get())?,
+            tops: take_tops(&mut reader, raw.tops.get())?,
+        };
+        ensure(
+            reader.left() < GRANULE,
+            WHAT,
+            "its length is not that of its parts",
+        )?;
+        reader.finish()?;
+        root.check()?;
+        Ok(root)
+    }
+}
+
+/// The root's own bytes at the front of `bytes`, whose version and checksum are right.
+fn verified(bytes: &[u8], salt: Salt) -> Result<&[u8], FormatError> {
+    let header: &RawRoot = Reader::new(WHAT, bytes).take()?;
+    ensure(header.magic == MAGIC, WHAT, "there is none")?;
+    let length = header.length.get() as usize;
+    let bounded = length <= CAPACITY && length.is_multiple_of(GRANULE) && length > 0;
+    ensure(bounded, WHAT, "its length is out of bounds")?;
+    let bytes = bytes
+        .get(..length)
+        .ok_or_else(|| FormatError::new(WHAT, "cut short"))?;
+    let sound = header.crc == salt.crc_around(bytes, CRC_AT);
+    ensure(sound, WHAT, "its checksum does not match")?;
+    let version = header.version.get();
+    if version != VERSION {
+        let why = format!("format version {version}; this program reads version {VERSION}");
+        return Err(FormatError::new(WHAT, why));
+    }
+    Ok(bytes)
+}
+
+fn put_log(out: &mut Vec<u8>, log: &LogState) {
+    for chunk in &log.chunks {
+        put_copies(out, &chunk.copies);
+    }
+    for start in &log.terms {
+        out.extend_from_slice(&start.term.to_le_bytes());
+        out.extend_from_slice(&start.first_batch.to_le_bytes());
+    }
+}
+
+fn put_copies(out: &mut Vec<u8>, copies: &[ChunkCopy]) {
+    out.extend_from_slice(&(copies.len() as u32).to_le_bytes());
+    for copy in copies {
+        out.extend_from_slice(RawCopy::from(copy).as_bytes());
+    }
+}
+
+fn take_members(reader: &mut Reader<'_>, count: u16) -> Result<Vec<Member>, FormatError> {
+    let count = usize::from(count);
+    ensure(count <= MAX_MEMBERS, WHAT, "too many members")?;
+    let members: &[RawMember] = reader.take_all(count)?;
+    members.iter().map(RawMember::decode).collect()
+}
+
+fn take_log(reader: &mut Reader<'_>, raw: &RawLog) -> Result<LogState, FormatError> {
+    zeroes(WHAT, "padding", &raw.zero)?;
+    let (chunks, terms) = (raw.chunks.get() as usize, raw.terms.get() as usize);
+    ensure(chunks <= MAX_CHUNKS, WHAT, "too many chunks")?;
+    ensure(terms <= MAX_TERMS, WHAT, "too many terms")?;
+    let chunks: Result<Vec<Chunk>, FormatError> = (0..chunks)
+        .map(|_| {
+            Ok(Chunk {
+                copies: take_copies(reader)?,
+            })
+        })
+        .collect();
+    let chunks = chunks?;
+    let terms: &[RawTerm] = reader.take_all(terms)?;
+    Ok(LogState {
+        chunks,
+        tail_at: raw.tail_at.get(),
+        tail_number: raw.tail_number.get(),
+        tail_previous: raw.tail_previous.get(),
+        terms: terms.iter().map(TermStart::from).collect(),
+    })
+}
+
+fn take_copies(reader: &mut Reader<'_>) -> Result<Vec<ChunkCopy>, FormatError> {
+    let count = reader.take::<U32>()?.get() as usize;
+    ensure(count <= MAX_COPIES, WHAT, "too many copies")?;
+    let copies: &[RawCopy] = reader.take_all(count)?;
+    copies.iter().map(RawCopy::decode).collect()
+}
+
+/// Each segment is read before the next is made room for, so a false count costs nothing.
+fn take_meta(reader: &mut Reader<'_>, count: u32) -> Result<Vec<MetaSegment>, FormatError> {
+    let mut meta = Vec::new();
+    for _ in 0..count {
+        let id = reader.take::<U32>()?.get();
+        meta.push(MetaSegment {
+            id,
+            columns: take_copies(reader)?,
+        });
+    }
+    Ok(meta)
+}
+
+fn take_tops(reader: &mut Reader<'_>, count: u32) -> Result<Vec<TopEntry>, FormatError> {
+    let tops: &[RawTop] = reader.take_all(count as usize)?;
+    tops.iter().map(RawTop::decode).collect()
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawRoot {
+    magic: [u8; 8],
+    version: U32,
+    crc: U32,
+    length: U32,
+    members: U16,
+    zero: [u8; 2],
+    pool: [u8; 16],
+    generation: U64,
+    term: U64,
+    next_sequence: U64,
+    map_sequence: U64,
+    meta: U32,
+    tops: U32,
+    ring: RawLog,
+    map: RawLog,
+}
+
+const _: () = assert!(size_of::<RawRoot>() == 144);
+const _: () = assert!(std::mem::offset_of!(RawRoot, crc) == CRC_AT);
+
+impl RawRoot {
+    fn new(root: &Root, length: usize) -> Self {
+        Self {
+            magic: MAGIC,
+            version: VERSION.into(),
+            crc: 0.into(),
+            length: (length as u32).into(),
+            members: (root.members.len() as u16).into(),
+            zero: [0; 2],
+            pool: *root.pool.as_bytes(),
+            generation: root.generation.into(),
+            term: root.term.into(),
+            next_sequence: root.next_sequence.into(),
+            map_sequence: root.map_sequence.into(),
+            meta: (root.meta.len() as u32).into(),
+            tops: (root.tops.len() as u32).into(),
+            ring: RawLog::from(&root.ring),
+            map: RawLog::from(&root.map),
+        }
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawLog {
+    chunks: U32,
+    terms: U32,
+    tail_at: U64,
+    tail_number: U64,
+    tail_previous: U32,
+    zero: [u8; 4],
+}
+
+const _: () = assert!(size_of::<RawLog>() == 32);
+
+impl From<&LogState> for RawLog {
+    fn from(log: &LogState) -> Self {
+        Self {
+            chunks: (log.chunks.len() as u32).into(),
+            terms: (log.terms.len() as u32).into(),
+            tail_at: log.tail_at.into(),
+            tail_number: log.tail_number.into(),
+            tail_previous: log.tail_previous.into(),
+            zero: [0; 4],
+        }
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawMember {
+    drive: [u8; 16],
+    extents: U32,
+    state: u8,
+    zero: [u8; 3],
+}
+
+const _: () = assert!(size_of::<RawMember>() == 24);
+
+impl From<&Member> for RawMember {
+    fn from(member: &Member) -> Self {
+        Self {
+            drive: *member.drive.as_bytes(),
+            extents: member.extents.into(),
+            state: member.state as u8,
+            zero: [0; 3],
+        }
+    }
+}
+
+impl RawMember {
+    fn decode(&self) -> Result<Member, FormatError> {
+        zeroes(WHAT, "padding", &self.zero)?;
+        let state = match self.state {
+            1 => MemberState::Active,
+            2 => MemberState::Excluded,
+            state => {
+                return Err(FormatError::new(
+                    WHAT,
+                    format!("unknown state {state} of a member"),
+                ));
+            }
+        };
+        Ok(Member {
+            drive: Uuid::from_bytes(self.drive),
+            state,
+            extents: self.extents.get(),
+        })
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawCopy {
+    extent: U32,
+    drive: U16,
+    zero: [u8; 2],
+}
+
+const _: () = assert!(size_of::<RawCopy>() == 8);
+
+impl From<&ChunkCopy> for RawCopy {
+    fn from(copy: &ChunkCopy) -> Self {
+        Self {
+            extent: copy.extent.into(),
+            drive: copy.drive.into(),
+            zero: [0; 2],
+        }
+    }
+}
+
+impl RawCopy {
+    fn decode(&self) -> Result<ChunkCopy, FormatError> {
+        zeroes(WHAT, "padding", &self.zero)?;
+        Ok(ChunkCopy {
+            drive: self.drive.get(),
+            extent: self.extent.get(),
+        })
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawTerm {
+    term: U64,
+    first_batch: U64,
+}
+
+const _: () = assert!(size_of::<RawTerm>() == 16);
+
+impl From<&RawTerm> for TermStart {
+    fn from(raw: &RawTerm) -> Self {
+        Self {
+            term: raw.term.get(),
+            first_batch: raw.first_batch.get(),
+        }
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawTop {
+    node: U32,
+    index: U32,
+    entry: RawTableEntry,
+}
+
+const _: () = assert!(size_of::<RawTop>() == 32);
+
+impl From<&TopEntry> for RawTop {
+    fn from(top: &TopEntry) -> Self {
+        Self {
+            node: top.node.into(),
+            index: top.index.into(),
+            entry: RawTableEntry::from(&top.entry),
+        }
+    }
+}
+
+impl RawTop {
+    fn decode(&self) -> Result<TopEntry, FormatError> {
+        let entry = self.entry.decode(WHAT)?;
+        Ok(TopEntry {
+            node: self.node.get(),
+            index: self.index.get(),
+            entry,
+        })
+    }
+}

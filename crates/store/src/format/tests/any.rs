@@ -1,0 +1,292 @@
+//! Any structure that is right.
+
+use proptest::collection::{btree_map, btree_set, vec};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::samples::{SALT, block};
+use crate::format::*;
+use crate::{Layout, Sizes};
+
+pub fn any_label() -> impl Strategy<Value = Label> {
+    let ids = (any::<u128>(), any::<u128>(), any::<u32>());
+    let class = prop_oneof![
+        Just(DriveClass::Nvme),
+        Just(DriveClass::Ssd),
+        Just(DriveClass::Hdd)
+    ];
+    (
+        ids,
+        "[A-Za-z0-9._-]{1,64}",
+        0..64u16,
+        class,
+        (64u64 << 20)..(64 << 40),
+    )
+        .prop_map(
+            |((pool, drive, salt), pool_name, index, class, bytes)| Label {
+                incompatible: 0,
+                pool: Uuid::from_u128(pool),
+                pool_name,
+                drive: Uuid::from_u128(drive),
+                index,
+                class,
+                bytes,
+                salt: Salt(salt),
+                sizes: Sizes::for_drive(bytes).unwrap(),
+            },
+        )
+}
+
+const MEMBERS: u16 = 8;
+const EXTENTS: u32 = 1 << 20;
+
+fn any_copies() -> impl Strategy<Value = Vec<ChunkCopy>> {
+    btree_map(0..MEMBERS, 0..EXTENTS, 1..=4)
+        .prop_map(|copies| {
+            copies
+                .into_iter()
+                .map(|(drive, extent)| ChunkCopy { drive, extent })
+        })
+        .prop_map(Iterator::collect)
+}
+
+fn any_log(term: u64) -> impl Strategy<Value = LogState> {
+    let chunks = vec(any_copies().prop_map(|copies| Chunk { copies }), 1..40);
+    let starts = (btree_set(0..=term, 1..6), vec(0..COUNTER_LIMIT, 6));
+    (
+        chunks,
+        starts,
+        0..COUNTER_LIMIT,
+        0..COUNTER_LIMIT,
+        any::<u32>(),
+    )
+        .prop_map(
+            |(chunks, (terms, mut batches), tail_at, tail_number, tail_previous)| {
+                batches.sort_unstable();
+                let start = |(term, first_batch)| TermStart { term, first_batch };
+                let terms = terms.into_iter().zip(batches).map(start).collect();
+                LogState {
+                    chunks,
+                    tail_at,
+                    tail_number,
+                    tail_previous,
+                    terms,
+                }
+            },
+        )
+}
+
+pub fn any_entry(segment: u32) -> impl Strategy<Value = TableEntry> {
+    let page =
+        (0..8192u64, any::<u32>(), 0..COUNTER_LIMIT).prop_map(move |(unit, crc, sequence)| {
+            TableEntry {
+                place: u64::from(segment) << 16 | unit,
+                crc,
+                sequence,
+            }
+        });
+    prop_oneof![Just(TableEntry::NONE), page]
+}
+
+fn any_tops(segment: u32) -> impl Strategy<Value = Vec<TopEntry>> {
+    btree_map((any::<u32>(), any::<u32>()), any_entry(segment), 0..30).prop_map(|tops| {
+        tops.into_iter()
+            .map(|((node, index), entry)| TopEntry { node, index, entry })
+            .collect()
+    })
+}
+
+pub fn any_root() -> impl Strategy<Value = Root> {
+    let member = (any::<bool>(), EXTENTS..=u32::MAX);
+    let members = btree_map(any::<u128>(), member, usize::from(MEMBERS)..=64);
+    let meta = btree_map(any::<u32>(), any_copies(), 1..20);
+    let counters = (
+        10..COUNTER_LIMIT,
+        0..COUNTER_LIMIT,
+        0..COUNTER_LIMIT,
+        any::<u128>(),
+    );
+    (counters, members, meta)
+        .prop_flat_map(|(counters, members, meta)| {
+            let segment = *meta.keys().next_back().unwrap();
+            let logs = (any_log(counters.0), any_log(counters.0));
+            (
+                Just(counters),
+                Just(members),
+                Just(meta),
+                logs,
+                any_tops(segment),
+            )
+        })
+        .prop_map(
+            |((term, generation, sequence, pool), members, meta, (ring, map), tops)| Root {
+                pool: Uuid::from_u128(pool),
+                generation,
+                term,
+                next_sequence: sequence,
+                map_sequence: sequence / 2,
+                members: members
+                    .into_iter()
+                    .map(|(drive, (active, extents))| Member {
+                        drive: Uuid::from_u128(drive),
+                        state: if active {
+                            MemberState::Active
+                        } else {
+                            MemberState::Excluded
+                        },
+                        extents,
+                    })
+                    .collect(),
+                ring,
+                map,
+                meta: meta
+                    .into_iter()
+                    .map(|(id, columns)| MetaSegment { id, columns })
+                    .collect(),
+                tops,
+            },
+        )
+}
+
+/// Any batch whose data blocks are the samples'; some of its checksums belong to no record.
+pub fn any_batch() -> impl Strategy<Value = Batch> {
+    let record = (1..=4u8, any::<u32>(), 0..1u64 << 32, 1..=16u16, 0..4096u32);
+    let header = (
+        0..COUNTER_LIMIT,
+        0..COUNTER_LIMIT,
+        0..COUNTER_LIMIT,
+        any::<u32>(),
+    );
+    (header, any::<bool>(), vec(record, 0..40)).prop_map(
+        |((term, number, first_sequence, previous), ring, seeds)| {
+            let log = if ring { LogId::Ring } else { LogId::Map };
+            let mut batch = Batch {
+                log,
+                term,
+                number,
+                first_sequence,
+                previous,
+                records: Vec::new(),
+                crcs: vec![77; 3],
+            };
+            for (kind, number, granule, granules, slot) in seeds {
+                push_record(&mut batch, kind, [number, slot], granule, granules);
+            }
+            batch
+        },
+    )
+}
+
+fn push_record(batch: &mut Batch, kind: u8, seeds: [u32; 2], granule: u64, granules: u16) {
+    let [volume, slot] = seeds;
+    let location = ((slot + 1) << 12) | (slot % 512);
+    let next_block = batch.data_blocks();
+    let first_crc = batch.crcs.len() as u32;
+    let data = Descriptor {
+        kind: Kind::Data,
+        granules,
+        volume,
+        first_granule: granule,
+        node: 1,
+        first_crc,
+        block_or_location: next_block as u32,
+        old_location: 0,
+    };
+    let record = match kind {
+        1 => data,
+        2 => Descriptor {
+            kind: Kind::Place,
+            first_granule: granule / 16 * 16,
+            block_or_location: location,
+            old_location: if slot % 2 == 0 { location } else { 0 },
+            ..data
+        },
+        3 => Descriptor {
+            kind: Kind::Deallocate,
+            first_crc: slot,
+            block_or_location: 0,
+            old_location: location,
+            ..data
+        },
+        _ => Descriptor {
+            kind: Kind::Entry,
+            granules: 1,
+            volume: 0,
+            node: slot % 16,
+            ..data
+        },
+    };
+    batch.records.push(record);
+    // A deallocation has no checksums, wherever it points; but it must point into the list.
+    if record.kind == Kind::Deallocate {
+        batch.records.last_mut().unwrap().first_crc %= first_crc;
+        return;
+    }
+    let blocks = next_block..next_block + usize::from(record.granules);
+    batch.crcs.extend(blocks.map(|at| SALT.crc(&block(at))));
+}
+
+pub fn any_leaf() -> impl Strategy<Value = Box<Leaf>> {
+    let slot = (any::<bool>(), 1..1u32 << 20, 0..512u32);
+    (vec(slot, 32), vec(any::<u32>(), 512)).prop_map(|(slots, crcs)| {
+        let mut leaf = Leaf::empty();
+        for (at, (placed, segment, slot)) in slots.into_iter().enumerate() {
+            if placed {
+                leaf.locations[at] = segment << 12 | slot;
+                leaf.crcs[at * 16..][..16].copy_from_slice(&crcs[at * 16..][..16]);
+            }
+        }
+        leaf
+    })
+}
+
+pub fn any_table() -> impl Strategy<Value = TablePage> {
+    any::<u32>()
+        .prop_flat_map(|segment| vec(any_entry(segment), 128))
+        .prop_map(|entries| TablePage(Box::new(entries.try_into().unwrap())))
+}
+
+pub fn any_segment() -> impl Strategy<Value = SegmentEntry> {
+    let columns = vec((0..64u16, any::<u32>()), 1..=8);
+    (0..3, columns).prop_map(|(kind, columns)| match kind {
+        0 => SegmentEntry {
+            kind: SegmentKind::Free,
+            columns: Vec::new(),
+        },
+        1 => SegmentEntry {
+            kind: SegmentKind::Mirror,
+            columns,
+        },
+        _ => SegmentEntry {
+            kind: SegmentKind::Raw,
+            columns,
+        },
+    })
+}
+
+pub fn any_volume() -> impl Strategy<Value = VolumeEntry> {
+    let layout = prop_oneof![
+        (1..=4u8).prop_map(|copies| Layout::Mirror { copies }),
+        (1..=8u8).prop_map(|columns| Layout::Stripe { columns }),
+    ];
+    let live = |state| {
+        move |(name, uuid, granules, layout)| VolumeEntry {
+            state,
+            name,
+            uuid: Uuid::from_u128(uuid),
+            granules,
+            layout,
+        }
+    };
+    let fields = ("[a-zµ]{1,32}", any::<u128>(), 0..=1u64 << 33, layout);
+    let gone = VolumeEntry {
+        state: VolumeState::Gone,
+        ..VolumeEntry::free()
+    };
+    prop_oneof![
+        fields.clone().prop_map(live(VolumeState::Live)),
+        fields.prop_map(live(VolumeState::Deleting)),
+        Just(VolumeEntry::free()),
+        Just(gone),
+    ]
+}

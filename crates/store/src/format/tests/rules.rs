@@ -1,0 +1,190 @@
+//! Structures whose checksum is right and whose contents are not.
+
+use super::samples::*;
+use crate::format::*;
+use crate::sizes::GRANULE;
+
+/// The refusal of a label with `value` at `at`.
+fn label_with(at: usize, value: &[u8]) -> String {
+    let mut bytes = label().encode();
+    bytes[at..at + value.len()].copy_from_slice(value);
+    Salt(0).seal(&mut bytes, 12);
+    refusal(Label::decode(&bytes))
+}
+
+#[test]
+fn labels_that_say_too_much() {
+    let newer = "unusable label: format version 2; this program reads version 1";
+    assert_eq!(label_with(8, &2u32.to_le_bytes()), newer);
+    let features = (1u64 << 3 | 1 << 17).to_le_bytes();
+    let lacking = "unusable label: it needs features that this program lacks (bits 3, 17)";
+    assert_eq!(label_with(16, &features), lacking);
+    for (at, value, why) in [
+        (68, &[64u8, 0][..], "its member number is out of bounds"),
+        (70, &[0], "unknown drive class 0"),
+        (71, &[0], "its padding must be zero"),
+        (71, &[5], "the pool's name is malformed"),
+        (71, &[65], "the pool's name is malformed"),
+        (72, b"t/", "the pool's name is malformed"),
+        (72, &[0xff], "the pool's name is malformed"),
+        (137, &[1], "its padding must be zero"),
+        (160, &[1], "its padding must be zero"),
+        (136, &[27], "the pool's extent size is out of bounds"),
+        (
+            144,
+            &[2, 0],
+            "the pool's number of log chunks is out of bounds",
+        ),
+        (152, &[0xff; 4], "the pool's segment size is out of bounds"),
+        (56, &[0; 8], "the drive's size is out of bounds"),
+        (56, &[0xff; 8], "the drive's size is out of bounds"),
+    ] {
+        assert_eq!(
+            label_with(at, value),
+            format!("unusable label: {why}"),
+            "{at} {value:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_label() {
+    for bytes in [&[][..], b"ASHLABE", b"EFI PART and more", &[0; 4096]] {
+        assert_eq!(Label::decode(bytes), Ok(None));
+    }
+    assert_eq!(
+        refusal(Label::decode(b"ASHLABEL")),
+        "unusable label: too short"
+    );
+}
+
+#[test]
+fn pool_names() {
+    let long = "x".repeat(64);
+    for name in ["a", "tank-2_x.Y", &long] {
+        assert!(Label::is_pool_name(name), "{name}");
+    }
+    let longer = "x".repeat(65);
+    for name in ["", "a/b", "a b", "µ", "a\0", &longer] {
+        assert!(!Label::is_pool_name(name), "{name}");
+    }
+}
+
+fn page_with(encode: impl Fn(&mut [u8]), at: usize, value: &[u8]) -> Vec<u8> {
+    let mut page = vec![0; GRANULE];
+    encode(&mut page);
+    page[at..at + value.len()].copy_from_slice(value);
+    page
+}
+
+#[test]
+fn leaves_with_impossible_contents() {
+    for (at, value, why) in [
+        (0, &[0][..], "accepted"),
+        (
+            16 * 4,
+            &[1],
+            "unusable map leaf: a checksum without a location",
+        ),
+        (
+            2048,
+            &[0; 4],
+            "unusable map leaf: a checksum without a location",
+        ),
+        (2052, &[1], "unusable map leaf: a location is out of bounds"),
+        (
+            2052,
+            &[0, 0x12],
+            "unusable map leaf: a location is out of bounds",
+        ),
+        (2176, &[1], "unusable map leaf: its padding must be zero"),
+    ] {
+        let page = page_with(|page| leaf().encode(page), at, value);
+        assert_eq!(refusal(Leaf::decode(&page)), why, "{at}");
+    }
+}
+
+#[test]
+fn tables_with_impossible_contents() {
+    for (at, value, why) in [
+        (8, &[0][..], "accepted"),
+        (20, &[1], "its padding must be zero"),
+        (
+            15,
+            &[0x80],
+            "its sequence 9223372036854775812 is out of bounds",
+        ),
+        (7, &[1], "a page's place is out of bounds"),
+        (0, &[1, 0x20], "a page's place is out of bounds"),
+        (0, &[0], "an entry without a page must be zero"),
+        (24 + 16, &[1], "an entry without a page must be zero"),
+        (3072, &[1], "its padding must be zero"),
+    ] {
+        let page = page_with(|page| table().encode(page), at, value);
+        let text = refusal(TablePage::decode(&page));
+        assert_eq!(
+            text.trim_start_matches("unusable table page: "),
+            why,
+            "{at}"
+        );
+    }
+}
+
+#[test]
+fn segments_with_impossible_contents() {
+    for (at, value, why) in [
+        (0, &[2][..], "accepted"),
+        (0, &[3], "unknown kind 3"),
+        (0, &[0], "2 columns"),
+        (1, &[0], "0 columns"),
+        (1, &[9], "9 columns"),
+        (1, &[1], "its padding must be zero"),
+        (2, &[1], "its padding must be zero"),
+        (12, &[64], "a column's member is out of bounds"),
+        (14, &[1], "its padding must be zero"),
+        (127, &[1], "its padding must be zero"),
+    ] {
+        let page = page_with(|page| segment().encode(page), at, value);
+        let text = refusal(SegmentEntry::decode(&page));
+        assert_eq!(
+            text.trim_start_matches("unusable segment entry: "),
+            why,
+            "{at}"
+        );
+    }
+}
+
+#[test]
+fn volumes_with_impossible_contents() {
+    for (at, value, why) in [
+        (0, &[2][..], "accepted"),
+        (0, &[0], "its free entry must be zero"),
+        (0, &[4], "unknown state 4"),
+        (1, &[3], "unknown layout 3 with 2 columns"),
+        (2, &[5], "unknown layout 1 with 5 columns"),
+        (1, &[2, 0], "unknown layout 2 with 0 columns"),
+        (3, &[65], "its name is malformed"),
+        (3, &[1], "its padding must be zero"),
+        (32, &[0xff], "its name is malformed"),
+        (4, &[1], "its padding must be zero"),
+        (8, &[1], "its size is out of bounds"),
+        (255, &[1], "its padding must be zero"),
+    ] {
+        let page = page_with(|page| volume().encode(page), at, value);
+        let text = refusal(VolumeEntry::decode(&page));
+        assert_eq!(
+            text.trim_start_matches("unusable volume entry: "),
+            why,
+            "{at}"
+        );
+    }
+    let nameless = VolumeEntry {
+        name: String::new(),
+        ..volume()
+    };
+    let page = page_with(|page| nameless.encode(page), 0, &[]);
+    assert_eq!(
+        refusal(VolumeEntry::decode(&page)),
+        "unusable volume entry: it has no name"
+    );
+}

@@ -1,0 +1,46 @@
+use uuid::Uuid;
+
+use crate::Layout;
+
+/// A volume to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumePlan {
+    /// Its name within the pool: 1 to 64 letters, digits, `-`, `_`, `.`.
+    pub name: String,
+    /// Its identity for hosts.
+    pub uuid: Uuid,
+    /// Size in granules of 4 KiB.
+    pub granules: u64,
+    /// How it is laid out.
+    pub layout: Layout,
+}
+
+/// What an operator may wish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Manage {
+    /// A new volume.
+    CreateVolume(VolumePlan),
+    /// Delete a volume; its space comes back in the background.
+    DeleteVolume {
+        /// Its number.
+        volume: u32,
+    },
+    /// Another size. Making it smaller gives the space behind the new end back.
+    ResizeVolume {
+        /// Its number.
+        volume: u32,
+        /// The new size in granules.
+        granules: u64,
+    },
+    /// Move everything home and write a root; answered when both logs are empty.
+    Settle,
+}
+
+/// The answer to a wish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Managed {
+    /// The number of the new volume.
+    Volume(u32),
+    /// Done.
+    Done,
+}

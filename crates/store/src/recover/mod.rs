@@ -1,0 +1,103 @@
+//! Import: from what the drives hold to an engine that goes on where the last one stopped.
+//!
+//! 1. Labels: which drives are this pool's, and in which order (`members`).
+//! 2. The newest root that verifies (`members`).
+//! 3. Both logs from the root's tails to their ends (`scan`); a batch that one copy holds counts,
+//!    and is written to the others before anything else: otherwise the next import, without that
+//!    copy, would see another past.
+//! 4. A root of the next term, so that nothing an old term left behind its end comes back.
+//! 5. The tables and system pages, the map log's changes on top, the index from the ring (`replay`).
+
+mod members;
+mod replay;
+mod scan;
+
+use ashlar_block::{BlockDevice, BufferPool};
+
+use crate::drives::Drives;
+use crate::engine::Engine;
+use crate::error::PoolError;
+use crate::format::{LogId, LogState, Root, TermStart};
+use crate::log::LogShape;
+use crate::sizes::{ROOT_AT, Sizes};
+
+/// How to import.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// Bytes of memory for the engine's I/O; 0 for the default of 256 MiB.
+    pub buffer_bytes: usize,
+}
+
+/// An imported pool.
+pub struct Imported {
+    /// Its engine.
+    pub engine: Engine,
+    /// Its drives, by member index.
+    pub drives: Vec<Option<Box<dyn BlockDevice>>>,
+}
+
+const BUFFER_BYTES: usize = 256 << 20;
+
+/// Imports the pool that these drives hold.
+///
+/// # Errors
+/// Drives of several pools, missing drives, structures that do not verify on any copy. Nothing is
+/// changed before the logs have been read.
+pub fn import(mut drives: Drives, options: &ImportOptions) -> Result<Imported, PoolError> {
+    let (label, root) = members::identify(&mut drives)?;
+    let sizes = label.sizes;
+    let ring = scan::scan(&mut drives, &label, &root, LogId::Ring)?;
+    let map = scan::scan(&mut drives, &label, &root, LogId::Map)?;
+    scan::complete_copies(&mut drives, &sizes, &root.ring, &ring)?;
+    scan::complete_copies(&mut drives, &sizes, &root.map, &map)?;
+    let next = next_root(&root, &ring, &map);
+    write_root(&mut drives, &label, &next)?;
+    let buffers = match options.buffer_bytes {
+        0 => BUFFER_BYTES,
+        bytes => bytes,
+    };
+    let parts = replay::replay(&mut drives, label, next, ring, map, BufferPool::new(buffers))?;
+    Ok(Imported {
+        engine: Engine::new(parts),
+        drives: drives.into_devices().into_iter().map(Some).collect(),
+    })
+}
+
+/// The root that begins the next term where the logs end.
+fn next_root(root: &Root, ring: &scan::Scanned, map: &scan::Scanned) -> Root {
+    let term = root.term + 1;
+    let begin = |state: &LogState, scanned: &scan::Scanned| {
+        let mut state = state.clone();
+        // A term that wrote nothing leaves no trace.
+        state.terms.retain(|start| start.first_batch < scanned.head.number);
+        state.terms.push(TermStart { term, first_batch: scanned.head.number });
+        state
+    };
+    Root {
+        generation: root.generation + 1,
+        term,
+        next_sequence: [root.next_sequence, ring.next_sequence, map.next_sequence]
+            .into_iter()
+            .fold(0, u64::max),
+        ring: begin(&root.ring, ring),
+        map: begin(&root.map, map),
+        ..root.clone()
+    }
+}
+
+fn write_root(
+    drives: &mut Drives,
+    label: &crate::format::Label,
+    root: &Root,
+) -> Result<(), PoolError> {
+    let bytes = root.encode(label.salt)?;
+    let at = ROOT_AT[(root.generation % 2) as usize];
+    let places: Vec<(usize, u64)> = (0..drives.len()).map(|drive| (drive, at)).collect();
+    drives.write(&places, &bytes)?;
+    Ok(())
+}
+
+/// The shape of a log as a root describes it.
+fn shape(sizes: &Sizes, state: &LogState) -> LogShape {
+    LogShape::new(sizes, state.chunks.clone())
+}

@@ -1,0 +1,488 @@
+//! From root and logs to the engine's state.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ashlar_block::BufferPool;
+
+use super::scan::{Scanned, ScannedBatch};
+use crate::drives::Drives;
+use crate::engine::Parts;
+use crate::engine::append::{LogBatch, Span};
+use crate::engine::index::{GranuleKey, Index, Newest};
+use crate::engine::locks::SlotKey;
+use crate::engine::map::{
+    Change, Content, FIRST_VOLUME, LeafView, Map, SEGMENTS, SLOTS, VOLUMES, leaf_id,
+};
+use crate::engine::space::{Extents, Segments, segment_and_unit, unit_at};
+use crate::engine::state::{Drive, LogSide};
+use crate::error::PoolError;
+use crate::format::{
+    Chunk, ChunkCopy, Descriptor, Kind, Label, Leaf, LogState, PLACE_NONE, PageId, Root,
+    SegmentEntry, SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
+};
+use crate::log::Log;
+use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_GRANULES};
+
+struct Replay<'a> {
+    drives: &'a mut Drives,
+    label: &'a Label,
+    root: &'a Root,
+    map: Map,
+    /// Sequence up to which a loaded page holds changes.
+    page_sequences: BTreeMap<PageId, u64>,
+    meta: Segments,
+}
+
+/// Builds the state.
+pub(super) fn replay(
+    drives: &mut Drives,
+    label: Label,
+    root: Root,
+    ring: Scanned,
+    map: Scanned,
+    buffers: BufferPool,
+) -> Result<Parts, PoolError> {
+    let mut replay = Replay {
+        drives,
+        label: &label,
+        root: &root,
+        map: Map::default(),
+        page_sequences: BTreeMap::new(),
+        meta: Segments::new(label.sizes.segment_slots * SLOT_GRANULES as u32),
+    };
+    for segment in &root.meta {
+        replay.meta.add(segment.id, segment.columns.clone());
+    }
+    replay.load_tables()?;
+    replay.claim_places()?;
+    replay.load_system()?;
+    let changes = changes(&map)?;
+    for (sequence, change) in &changes {
+        replay.apply(*sequence, change)?;
+    }
+    let (index, mut ring_batches) = replay.index(&ring, &changes);
+    let unhomed = replay.unhomed(&ring, &index)?;
+    let volumes = replay.volumes()?;
+    let segments = replay.segments()?;
+    let Replay { map: pages, meta, .. } = replay;
+    let sizes = label.sizes;
+    let mut extents = drive_extents(&label, &root, &segments.entries)?;
+    extents.truncate(root.members.len());
+    ring_batches.iter_mut().for_each(|batch| batch.spans.shrink_to_fit());
+    let members = root.members.len();
+    Ok(Parts {
+        drives: (0..members).map(|i| Drive { geometry: drives.geometry(i) }).collect(),
+        members: root.members.clone(),
+        generation: root.generation,
+        term: root.term,
+        sequence: root.next_sequence,
+        ring: side(&root.ring, &ring, ring_batches, &sizes),
+        map_log: side(&root.map, &map, map.batches.iter().map(map_batch).collect(), &sizes),
+        index,
+        map: pages,
+        extents,
+        mirrors: segments.mirrors,
+        segment_copies: segments.copies,
+        next_segment: segments.next,
+        meta,
+        meta_segments: root.meta.clone(),
+        volumes,
+        unhomed,
+        buffers,
+        now: drives.now(),
+        label,
+    })
+}
+
+fn side(state: &LogState, scanned: &Scanned, batches: Vec<LogBatch>, sizes: &crate::Sizes) -> LogSide {
+    LogSide {
+        log: Log {
+            shape: super::shape(sizes, state),
+            head: scanned.head,
+            free_below: state.tail_at,
+        },
+        terms: state.terms.clone(),
+        batches: batches.into(),
+        appending: 0,
+    }
+}
+
+fn map_batch(scanned: &ScannedBatch) -> LogBatch {
+    LogBatch {
+        at: scanned.at,
+        bytes: scanned.len,
+        number: scanned.batch.number,
+        previous: scanned.batch.previous,
+        first_sequence: scanned.batch.first_sequence,
+        records: scanned.batch.records.len() as u64,
+        live: 0,
+        spans: Vec::new(),
+    }
+}
+
+/// The map log's changes in order.
+fn changes(map: &Scanned) -> Result<Vec<(u64, Change)>, PoolError> {
+    let mut changes = Vec::new();
+    for scanned in &map.batches {
+        for (i, record) in scanned.batch.records.iter().enumerate() {
+            let sequence = scanned.batch.first_sequence + i as u64;
+            changes.push((sequence, change(scanned, record)?));
+        }
+    }
+    Ok(changes)
+}
+
+fn change(scanned: &ScannedBatch, record: &Descriptor) -> Result<Change, PoolError> {
+    let strange = || PoolError::Damaged(format!("a record of the map log makes no sense: {record:?}"));
+    let granules = usize::from(record.granules);
+    let one_slot = record.first_granule % SLOT_GRANULES + u64::from(record.granules) <= SLOT_GRANULES;
+    match record.kind {
+        Kind::Place if one_slot && record.block_or_location != 0 => {
+            let first = record.first_crc as usize;
+            let list = scanned.batch.crcs.get(first..first + granules).ok_or_else(strange)?;
+            let mut crcs = [0; SLOT_GRANULES as usize];
+            crcs[..granules].copy_from_slice(list);
+            Ok(Change::Place {
+                volume: record.volume,
+                first: record.first_granule,
+                granules: record.granules,
+                new: record.block_or_location,
+                old: record.old_location,
+                crcs,
+            })
+        }
+        Kind::Deallocate if one_slot => Ok(Change::Clear {
+            volume: record.volume,
+            first: record.first_granule,
+            granules: record.granules,
+            old: record.old_location,
+        }),
+        Kind::Entry if record.node < FIRST_VOLUME => {
+            let blocks = scanned.batch.data_blocks() * GRANULE;
+            let data = scanned.bytes.len().checked_sub(blocks).ok_or_else(strange)?;
+            let at = data + record.block_or_location as usize * GRANULE;
+            let bytes = scanned.bytes.get(at..at + GRANULE).ok_or_else(strange)?;
+            let index = u32::try_from(record.first_granule).map_err(|_| strange())?;
+            Ok(Change::Entry { table: record.node, index, bytes: bytes.to_vec() })
+        }
+        _ => Err(strange()),
+    }
+}
+
+struct FoundSegments {
+    entries: Vec<(u32, SegmentEntry)>,
+    mirrors: BTreeMap<u8, Segments>,
+    copies: BTreeMap<u32, u8>,
+    next: u32,
+}
+
+impl Replay<'_> {
+    fn load_tables(&mut self) -> Result<(), PoolError> {
+        for top in &self.root.tops {
+            let id = PageId { node: top.node, level: 2, index: top.index };
+            self.map.set_entry(id, top.entry);
+            if top.entry.place == PLACE_NONE {
+                continue;
+            }
+            self.load_table(id, top.entry)?;
+            for (child, entry) in self.map.children(id) {
+                self.load_table(child, entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn load_table(&mut self, id: PageId, entry: TableEntry) -> Result<(), PoolError> {
+        let bytes = self.page(id, entry)?;
+        self.map.table_loaded(id, TablePage::decode(&bytes)?);
+        Ok(())
+    }
+
+    /// A page from whichever copy is good.
+    fn page(&mut self, id: PageId, entry: TableEntry) -> Result<Vec<u8>, PoolError> {
+        let (segment, unit) = segment_and_unit(entry.place);
+        let columns: Vec<ChunkCopy> = self.meta.columns(segment).unwrap_or_default().to_vec();
+        for copy in columns {
+            let at = unit_at(&self.label.sizes, copy, unit, GRANULE as u64);
+            if let Ok(bytes) = self.drives.read(usize::from(copy.drive), at, GRANULE)
+                && id.crc(self.label.salt, &bytes) == entry.crc
+            {
+                return Ok(bytes);
+            }
+        }
+        Err(PoolError::Damaged(format!("no copy of the map's {id:?} is good")))
+    }
+
+    fn claim_places(&mut self) -> Result<(), PoolError> {
+        let places: Vec<u64> = self.map.places().collect();
+        for place in places {
+            let (segment, unit) = segment_and_unit(place);
+            if !self.meta.claim(segment, unit) {
+                return Err(PoolError::Damaged(format!("two pages share the place {place:#x}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn load_system(&mut self) -> Result<(), PoolError> {
+        for node in [SEGMENTS, SLOTS, VOLUMES] {
+            let tops: Vec<u32> =
+                self.root.tops.iter().filter(|top| top.node == node).map(|top| top.index).collect();
+            for index in tops {
+                for (table, _) in self.map.children(PageId { node, level: 2, index }) {
+                    for (id, _) in self.map.children(table) {
+                        self.ensure(id)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads a page of level 0 if it was ever written and is not here.
+    fn ensure(&mut self, id: PageId) -> Result<(), PoolError> {
+        let entry = self.map.entry(id);
+        if self.map.is_loaded(id) || entry.place == PLACE_NONE {
+            return Ok(());
+        }
+        let bytes = self.page(id, entry)?;
+        let content = if id.node < FIRST_VOLUME {
+            let mut page = Box::new([0; GRANULE]);
+            page.copy_from_slice(&bytes);
+            Content::System(page)
+        } else {
+            Content::Leaf(Leaf::decode(&bytes)?)
+        };
+        self.page_sequences.insert(id, entry.sequence);
+        self.map.loaded(id, content);
+        Ok(())
+    }
+
+    /// Applies a change to those of its pages that do not hold it yet.
+    fn apply(&mut self, sequence: u64, change: &Change) -> Result<(), PoolError> {
+        for id in Map::touched(change) {
+            self.ensure(id)?;
+            let has = self.page_sequences.get(&id).copied().unwrap_or(0);
+            if sequence >= has {
+                self.map.apply_to(id, change, sequence);
+            }
+        }
+        Ok(())
+    }
+
+    /// The index: the ring's records, with what later changes of the map superseded left out.
+    fn index(&self, ring: &Scanned, changes: &[(u64, Change)]) -> (Index, Vec<LogBatch>) {
+        let mut index = Index::default();
+        let mut changes = changes.iter().peekable();
+        let mut batches = Vec::new();
+        for scanned in &ring.batches {
+            let data_at = scanned.at + scanned.len - (scanned.batch.data_blocks() * GRANULE) as u64;
+            for (i, record) in scanned.batch.records.iter().enumerate() {
+                let sequence = scanned.batch.first_sequence + i as u64;
+                while let Some((_, change)) = changes.next_if(|(s, _)| *s < sequence) {
+                    supersede(&mut index, change);
+                }
+                for granule in 0..u64::from(record.granules) {
+                    let key = GranuleKey {
+                        volume: record.volume,
+                        granule: record.first_granule + granule,
+                    };
+                    let crc = record.first_crc as usize + granule as usize;
+                    let block = u64::from(record.block_or_location) + granule;
+                    let newest = Newest {
+                        sequence,
+                        at: data_at + block * GRANULE as u64,
+                        crc: scanned.batch.crcs.get(crc).copied().unwrap_or(0),
+                    };
+                    index.insert(key, newest);
+                }
+            }
+            batches.push(ring_batch(scanned));
+        }
+        for (_, change) in changes {
+            supersede(&mut index, change);
+        }
+        self.drop_orphans(&mut index, ring);
+        for batch in &mut batches {
+            batch.live = live(&index, batch);
+        }
+        (index, batches)
+    }
+
+    /// Records of volumes that are gone mean nothing any more.
+    fn drop_orphans(&self, index: &mut Index, ring: &Scanned) {
+        for record in ring.batches.iter().flat_map(|scanned| &scanned.batch.records) {
+            let entry = record.volume.checked_sub(FIRST_VOLUME);
+            let bytes = entry.and_then(|entry| self.map.entry_bytes(VOLUMES, entry));
+            let state = bytes.and_then(|bytes| VolumeEntry::decode(bytes).ok()).map(|e| e.state);
+            if matches!(state, Some(VolumeState::Live | VolumeState::Deleting)) {
+                continue;
+            }
+            for granule in 0..u64::from(record.granules) {
+                let key = GranuleKey { volume: record.volume, granule: record.first_granule + granule };
+                index.remove_older(key, u64::MAX);
+            }
+        }
+    }
+
+    /// Slots that have records in the ring and no home.
+    fn unhomed(&mut self, ring: &Scanned, index: &Index) -> Result<Vec<SlotKey>, PoolError> {
+        let mut slots = BTreeSet::new();
+        for record in ring.batches.iter().flat_map(|scanned| &scanned.batch.records) {
+            for granule in 0..u64::from(record.granules) {
+                let granule = record.first_granule + granule;
+                if index.get(GranuleKey { volume: record.volume, granule }).is_some() {
+                    slots.insert(SlotKey { volume: record.volume, slot: granule / SLOT_GRANULES });
+                }
+            }
+        }
+        let mut unhomed = Vec::new();
+        for key in slots {
+            self.ensure(leaf_id(key.volume, key.slot * SLOT_GRANULES / LEAF_GRANULES))?;
+            if self.map.location(key.volume, key.slot) == Some(0) {
+                unhomed.push(key);
+            }
+        }
+        Ok(unhomed)
+    }
+
+    fn volumes(&self) -> Result<BTreeMap<u32, VolumeEntry>, PoolError> {
+        let per_page = (GRANULE / VolumeEntry::BYTES) as u32;
+        let mut volumes = BTreeMap::new();
+        for page in self.map.system_pages(VOLUMES) {
+            for index in page * per_page..(page + 1) * per_page {
+                let Some(bytes) = self.map.entry_bytes(VOLUMES, index) else {
+                    continue;
+                };
+                let entry = VolumeEntry::decode(bytes)?;
+                if entry.state != VolumeState::Free {
+                    volumes.insert(index + FIRST_VOLUME, entry);
+                }
+            }
+        }
+        Ok(volumes)
+    }
+
+    fn segments(&self) -> Result<FoundSegments, PoolError> {
+        let per_page = (GRANULE / SegmentEntry::BYTES) as u32;
+        let slots = self.label.sizes.segment_slots;
+        let mut found = FoundSegments {
+            entries: Vec::new(),
+            mirrors: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            // Location 0 means "none": there is no segment 0.
+            next: 1,
+        };
+        for page in self.map.system_pages(SEGMENTS) {
+            for id in page * per_page..(page + 1) * per_page {
+                let Some(bytes) = self.map.entry_bytes(SEGMENTS, id) else {
+                    continue;
+                };
+                let entry = SegmentEntry::decode(bytes)?;
+                if entry.kind == SegmentKind::Free {
+                    continue;
+                }
+                found.next = found.next.max(id + 1);
+                let copies = entry.columns.len() as u8;
+                found.copies.insert(id, copies);
+                let columns = entry.columns.iter();
+                let columns = columns.map(|&(drive, extent)| ChunkCopy { drive, extent }).collect();
+                let segments = found.mirrors.entry(copies).or_insert_with(|| Segments::new(slots));
+                segments.add(id, columns);
+                self.claim_slots(id, segments);
+                found.entries.push((id, entry));
+            }
+        }
+        Ok(found)
+    }
+
+    fn claim_slots(&self, id: u32, segments: &mut Segments) {
+        let Some(bits) = self.map.entry_bytes(SLOTS, id) else {
+            return;
+        };
+        for slot in 0..self.label.sizes.segment_slots {
+            if bits[slot as usize / 8] & 1 << (slot % 8) != 0 {
+                segments.claim(id, slot);
+            }
+        }
+    }
+}
+
+fn ring_batch(scanned: &ScannedBatch) -> LogBatch {
+    let spans = scanned.batch.records.iter().map(|record| Span {
+        volume: record.volume,
+        first: record.first_granule,
+        granules: record.granules,
+    });
+    LogBatch { spans: spans.collect(), ..map_batch(scanned) }
+}
+
+fn live(index: &Index, batch: &LogBatch) -> u32 {
+    let range = batch.at..batch.at + batch.bytes;
+    let mut live = 0;
+    let mut seen = BTreeSet::new();
+    for span in &batch.spans {
+        for granule in span.first..span.first + u64::from(span.granules) {
+            let key = GranuleKey { volume: span.volume, granule };
+            let newest = index.get(key);
+            if newest.is_some_and(|n| range.contains(&n.at)) && seen.insert(key) {
+                live += 1;
+            }
+        }
+    }
+    live
+}
+
+fn supersede(index: &mut Index, change: &Change) {
+    let (volume, first, granules) = match change {
+        // A destaged granule's record may go as well: its home has been... not necessarily flushed.
+        Change::Place { .. } => return,
+        Change::Clear { volume, first, granules, .. } => (*volume, *first, *granules),
+        Change::Entry { .. } => return,
+    };
+    for granule in first..first + u64::from(granules) {
+        index.remove_older(GranuleKey { volume, granule }, u64::MAX);
+    }
+}
+
+/// Free extents: all but those of chunks, metadata segments and segments.
+fn drive_extents(
+    label: &Label,
+    root: &Root,
+    segments: &[(u32, SegmentEntry)],
+) -> Result<Vec<Extents>, PoolError> {
+    let mut free: Vec<Extents> = root.members.iter().map(|m| Extents::new(m.extents)).collect();
+    let sizes = &label.sizes;
+    let mut claim = |drive: u16, extent: u32, count: u32, what: String| {
+        let claimed = free.get_mut(usize::from(drive)).is_some_and(|e| e.claim(extent, count));
+        if claimed {
+            Ok(())
+        } else {
+            Err(PoolError::Damaged(format!("{what} lies where something else does, or nowhere")))
+        }
+    };
+    let chunks: Vec<&Chunk> = root.ring.chunks.iter().chain(&root.map.chunks).collect();
+    for (i, chunk) in chunks.into_iter().enumerate() {
+        for copy in &chunk.copies {
+            claim(copy.drive, copy.extent, sizes.chunk_extents, format!("log chunk {i}"))?;
+        }
+    }
+    for segment in &root.meta {
+        for copy in &segment.columns {
+            let what = format!("metadata segment {}", segment.id);
+            claim(copy.drive, copy.extent, sizes.segment_extents(), what)?;
+        }
+    }
+    for (id, entry) in segments {
+        for &(drive, extent) in &entry.columns {
+            claim(drive, extent, sizes.segment_extents(), format!("segment {id}"))?;
+        }
+    }
+    Ok(free)
+}
+
+/// Whether a leaf is absent: used by tests of recovery.
+#[allow(dead_code)]
+pub(super) fn is_absent(map: &Map, volume: u32, leaf: u64) -> bool {
+    matches!(map.leaf(volume, leaf), LeafView::Absent)
+}

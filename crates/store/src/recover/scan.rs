@@ -1,0 +1,222 @@
+//! A log from its tail to its end.
+//!
+//! A batch counts if any copy of it has the right number, term and predecessor and verifies. The
+//! first that does not ends the log, unless it must have been acknowledged: because a batch of the
+//! same term follows it, or because a later term began behind it. Then it is damage, and nothing is
+//! changed.
+
+use std::collections::BTreeMap;
+
+use crate::drives::Drives;
+use crate::error::PoolError;
+use crate::format::{Batch, BatchError, Label, LogId, LogState, Root};
+use crate::log::{Head, LogShape};
+use crate::sizes::{GRANULE, Sizes};
+
+/// A batch that counts.
+pub(super) struct ScannedBatch {
+    pub(super) at: u64,
+    pub(super) batch: Batch,
+    /// All its bytes; for the ring only as long as a copy lacks them.
+    pub(super) bytes: Vec<u8>,
+    pub(super) len: u64,
+    /// Copies that lack it.
+    lacking: Vec<usize>,
+}
+
+/// A log as it was found.
+pub(super) struct Scanned {
+    pub(super) batches: Vec<ScannedBatch>,
+    /// Where the next batch goes.
+    pub(super) head: Head,
+    /// Above every sequence in it.
+    pub(super) next_sequence: u64,
+}
+
+struct Scanner<'a> {
+    drives: &'a mut Drives,
+    label: &'a Label,
+    state: &'a LogState,
+    shape: LogShape,
+    log: LogId,
+    /// The last whole chunk stretch read of each copy.
+    cache: BTreeMap<(usize, u64), Vec<u8>>,
+}
+
+/// Reads a log.
+pub(super) fn scan(
+    drives: &mut Drives,
+    label: &Label,
+    root: &Root,
+    log: LogId,
+) -> Result<Scanned, PoolError> {
+    let state = match log {
+        LogId::Ring => &root.ring,
+        LogId::Map => &root.map,
+    };
+    let shape = super::shape(&label.sizes, state);
+    let mut scanner = Scanner { drives, label, state, shape, log, cache: BTreeMap::new() };
+    scanner.run()
+}
+
+impl Scanner<'_> {
+    fn run(&mut self) -> Result<Scanned, PoolError> {
+        let mut head = Head {
+            at: self.state.tail_at,
+            number: self.state.tail_number,
+            previous: self.state.tail_previous,
+        };
+        let mut batches = Vec::new();
+        let (first_chunk, chunks) = (self.shape.chunk_number(head.at), self.shape.chunks.len() as u64);
+        while self.shape.chunk_number(head.at) < first_chunk + chunks {
+            let Some((found, crc)) = self.next(head) else {
+                break;
+            };
+            head = Head {
+                at: self.shape.after(found.at, found.len),
+                number: head.number + 1,
+                previous: crc,
+            };
+            batches.push(found);
+        }
+        self.refuse_damage(head)?;
+        let ends = batches.iter().map(|b| b.batch.first_sequence + b.batch.records.len() as u64);
+        let next_sequence = ends.max().unwrap_or(0);
+        Ok(Scanned { batches, head, next_sequence })
+    }
+
+    /// The term that batch `number` must have.
+    fn term_of(&self, number: u64) -> u64 {
+        let begun = self.state.terms.iter().filter(|start| start.first_batch <= number);
+        begun.map(|start| start.term).max().unwrap_or(0)
+    }
+
+    fn next(&mut self, head: Head) -> Option<(ScannedBatch, u32)> {
+        let copies = self.shape.locate(head.at).0.len();
+        let mut found: Option<(ScannedBatch, u32)> = None;
+        let mut lacking = Vec::new();
+        for copy in 0..copies {
+            match self.candidate(copy, head.at) {
+                Some((batch, crc, bytes)) if self.is_next(&batch, head) => {
+                    found.get_or_insert_with(|| {
+                        let len = bytes.len() as u64;
+                        (ScannedBatch { at: head.at, batch, bytes, len, lacking: Vec::new() }, crc)
+                    });
+                }
+                _ => lacking.push(copy),
+            }
+        }
+        let (mut batch, crc) = found?;
+        let data = self.log == LogId::Map || !lacking.is_empty();
+        if !data {
+            batch.bytes = Vec::new();
+        }
+        batch.lacking = lacking;
+        Some((batch, crc))
+    }
+
+    fn is_next(&self, batch: &Batch, head: Head) -> bool {
+        batch.number == head.number
+            && batch.previous == head.previous
+            && batch.term == self.term_of(head.number)
+    }
+
+    /// The batch that a copy holds at a position, if it verifies.
+    fn candidate(&mut self, copy: usize, at: u64) -> Option<(Batch, u32, Vec<u8>)> {
+        let limit = self.label.sizes.batch_bytes as usize;
+        let left = self.shape.left_in_chunk(at) as usize;
+        let (salt, log) = (self.label.salt, self.log);
+        let first = self.bytes(copy, at, GRANULE)?;
+        let len = Batch::peek(&first, salt, log, limit.min(left))?;
+        let bytes = self.bytes(copy, at, len)?;
+        match Batch::decode(&bytes, salt, log, limit) {
+            Ok((batch, crc)) => Some((batch, crc, bytes)),
+            Err(BatchError::NotABatch | BatchError::NotTheNext | BatchError::Torn(_)) => None,
+        }
+    }
+
+    /// Bytes of a copy; `None` when they cannot be read.
+    fn bytes(&mut self, copy: usize, at: u64, len: usize) -> Option<Vec<u8>> {
+        const STRETCH: u64 = 1 << 20;
+        let (copies, offset) = self.shape.locate(at);
+        let place = *copies.get(copy)?;
+        let drive = usize::from(place.drive);
+        let start = self.label.sizes.extent_at(place.extent) + offset;
+        let left = self.shape.left_in_chunk(at);
+        let stretch = (copy, at / STRETCH);
+        let (from, room) = (at % STRETCH, STRETCH.min(left + at % STRETCH));
+        // Small batches follow each other: read them together.
+        if from + len as u64 <= room && self.shape.left_in_chunk(at - from) > from {
+            if !self.cache.contains_key(&stretch) {
+                self.cache.retain(|&(c, _), _| c != copy);
+                let bytes = self.drives.read(drive, start - from, room as usize).ok();
+                self.cache.insert(stretch, bytes.unwrap_or_default());
+            }
+            let cached = self.cache.get(&stretch)?;
+            if let Some(bytes) = cached.get(from as usize..from as usize + len) {
+                return Some(bytes.to_vec());
+            }
+        }
+        self.drives.read(drive, start, len).ok()
+    }
+
+    /// Refuses a log whose end is a hole.
+    fn refuse_damage(&mut self, head: Head) -> Result<(), PoolError> {
+        let name = format!("{:?} log, batch {}", self.log, head.number);
+        let newest = self.state.terms.iter().map(|start| start.first_batch).max();
+        if newest.is_some_and(|first| head.number < first) {
+            return Err(PoolError::Damaged(format!(
+                "{name} was acknowledged, and no copy of it is good"
+            )));
+        }
+        if self.has_successor(head) {
+            return Err(PoolError::Damaged(format!(
+                "{name} was acknowledged, for another follows it, and no copy of it is good"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether a batch of the same term with a higher number lies where the next could.
+    fn has_successor(&mut self, head: Head) -> bool {
+        let mut at = head.at;
+        let term = self.term_of(head.number);
+        let end = at + self.shape.left_in_chunk(at).min(2 << 20);
+        let next_chunk = at + self.shape.left_in_chunk(at);
+        while at < end {
+            if self.is_later(at, head.number, term) {
+                return true;
+            }
+            at += GRANULE as u64;
+        }
+        self.is_later(next_chunk, head.number, term)
+    }
+
+    fn is_later(&mut self, at: u64, number: u64, term: u64) -> bool {
+        let copies = self.shape.locate(at).0.len();
+        (0..copies).any(|copy| {
+            let found = self.candidate(copy, at);
+            found.is_some_and(|(batch, ..)| batch.term == term && batch.number > number)
+        })
+    }
+}
+
+/// Writes what one copy holds to the copies that lack it.
+pub(super) fn complete_copies(
+    drives: &mut Drives,
+    sizes: &Sizes,
+    state: &LogState,
+    scanned: &Scanned,
+) -> Result<(), PoolError> {
+    let shape = super::shape(sizes, state);
+    for batch in scanned.batches.iter().filter(|batch| !batch.lacking.is_empty()) {
+        let (copies, offset) = shape.locate(batch.at);
+        let place = |&copy: &usize| {
+            let copy = copies[copy];
+            (usize::from(copy.drive), sizes.extent_at(copy.extent) + offset)
+        };
+        let places: Vec<_> = batch.lacking.iter().map(place).collect();
+        drives.write(&places, &batch.bytes)?;
+    }
+    Ok(())
+}
