@@ -54,7 +54,9 @@ pub fn format(drives: &mut Drives, plan: &PoolPlan) -> Result<(), PoolError> {
         salt: plan.salt,
         sizes: plan.sizes,
     };
-    let labels: Vec<Vec<u8>> = (0..drives.len()).map(|index| label(index).encode()).collect();
+    let labels: Vec<Vec<u8>> = (0..drives.len())
+        .map(|index| label(index).encode())
+        .collect();
     let root = first_root(drives, plan)?;
     let bytes = root.encode(plan.salt)?;
     let both = |drive: usize, at: [u64; 2]| [(drive, at[0]), (drive, at[1])];
@@ -87,7 +89,10 @@ fn check(drives: &Drives, plan: &PoolPlan) -> Result<(), PoolError> {
         return refuse(format!("a pool has 1 to 64 drives, not {count}"));
     }
     if !(1..=4).contains(&plan.log_copies) || usize::from(plan.log_copies) > count {
-        return refuse(format!("{} copies of the logs on {count} drives", plan.log_copies));
+        return refuse(format!(
+            "{} copies of the logs on {count} drives",
+            plan.log_copies
+        ));
     }
     for drive in 0..count {
         if let Err(why) = drives.check(drive) {
@@ -100,7 +105,9 @@ fn check(drives: &Drives, plan: &PoolPlan) -> Result<(), PoolError> {
 fn first_root(drives: &Drives, plan: &PoolPlan) -> Result<Root, PoolError> {
     let sizes = &plan.sizes;
     let extents = |drive| sizes.drive_extents(drives.geometry(drive).bytes());
-    let mut free: Vec<Extents> = (0..drives.len()).map(|d| Extents::new(extents(d))).collect();
+    let mut free: Vec<Extents> = (0..drives.len())
+        .map(|d| Extents::new(extents(d)))
+        .collect();
     let ring = empty_log(&mut free, plan, sizes.ring_chunks)?;
     let map = empty_log(&mut free, plan, sizes.map_chunks)?;
     let members = plan.drives.iter().enumerate().map(|(i, drive)| Member {
@@ -129,7 +136,9 @@ fn empty_log(free: &mut [Extents], plan: &PoolPlan, chunks: u32) -> Result<LogSt
         let extents = plan.sizes.chunk_extents;
         let copies = take_columns(free, &usable, usize::from(plan.log_copies), extents);
         let Some(copies) = copies else {
-            return Err(PoolError::plan("the drives are too small for the pool's logs".into()));
+            return Err(PoolError::plan(
+                "the drives are too small for the pool's logs".into(),
+            ));
         };
         list.push(Chunk { copies });
     }
@@ -138,7 +147,10 @@ fn empty_log(free: &mut [Extents], plan: &PoolPlan, chunks: u32) -> Result<LogSt
         tail_at: 0,
         tail_number: 1,
         tail_previous: 0,
-        terms: vec![TermStart { term: 1, first_batch: 1 }],
+        terms: vec![TermStart {
+            term: 1,
+            first_batch: 1,
+        }],
     })
 }
 

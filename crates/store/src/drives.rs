@@ -56,9 +56,14 @@ impl Drives {
 
     /// Sets the drives in another order; `order[i]` is where the new drive `i` is now.
     pub(crate) fn arrange(&mut self, order: &[usize]) {
-        let mut old: Vec<Option<Box<dyn BlockDevice>>> =
-            std::mem::take(&mut self.devices).into_iter().map(Some).collect();
-        self.devices = order.iter().filter_map(|&i| old.get_mut(i)?.take()).collect();
+        let mut old: Vec<Option<Box<dyn BlockDevice>>> = std::mem::take(&mut self.devices)
+            .into_iter()
+            .map(Some)
+            .collect();
+        self.devices = order
+            .iter()
+            .filter_map(|&i| old.get_mut(i)?.take())
+            .collect();
     }
 
     fn range(&self, drive: usize, at: u64, bytes: usize) -> BlockRange {
@@ -78,7 +83,9 @@ impl Drives {
             let step = (bytes - all.len()).min(READ_BYTES);
             let range = self.range(drive, at + all.len() as u64, step);
             let buffer = self.buffer(step)?;
-            let done = self.run(vec![(drive, Request::read(0, range, buffer))]).remove(0);
+            let done = self
+                .run(vec![(drive, Request::read(0, range, buffer))])
+                .remove(0);
             done.result?;
             all.extend_from_slice(done.buffer.as_deref().unwrap_or(&[]));
         }
@@ -105,7 +112,9 @@ impl Drives {
 
     /// Flushes every drive.
     pub(crate) fn flush(&mut self) -> Result<(), IoError> {
-        let all = (0..self.len()).map(|drive| (drive, Request::flush(0))).collect();
+        let all = (0..self.len())
+            .map(|drive| (drive, Request::flush(0)))
+            .collect();
         self.run(all).into_iter().try_for_each(|done| done.result)
     }
 

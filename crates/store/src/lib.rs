@@ -1,7 +1,51 @@
-//! The storage engine: drives become pools, pools give volumes.
+//! The storage engine: drives become pools, pools give volumes that lose nothing.
+//!
+//! # Where it stands
+//!
+//! ```text
+//! host ─ target ─▶ Engine ─▶ ring (small writes)      ─▶ drives
+//!                    │   └──▶ fresh slots (whole ones) ─▶ drives
+//!                    ├ map log, index, map
+//!                    └ destage: ring ─▶ homes; checkpoint: map ─▶ pages, root
+//! ```
+//!
+//! A write that covers a whole slot of 64 KiB goes straight to fresh space, and a record of its place
+//! into the *map log*. Any other write goes, with its data, into the *data ring*, and from there, later
+//! and together with its neighbours, home. Both logs are on as many drives as the pool's most tolerant
+//! layout needs; a write is acknowledged when all of them have it.
+//!
+//! # Invariants
+//!
+//! 1. Acknowledged writes survive crashes, power losses and tolerated losses of drives, flush or no
+//!    flush; a value once read never reverts.
+//! 2. A write of at most 64 KiB inside one slot is there as a whole or not at all.
+//! 3. Every granule of 4 KiB carries its checksum from the record to the home; a read verifies it.
+//!    Never wrong data, errors only for the blocks affected.
+//! 4. Nothing that the map, a log or a reader can reach is overwritten or given away.
+//! 5. A record of the ring goes when its home, flushed, and the map's change, durable, both are
+//!    there; a change of the map goes when a durable root reaches it *and* every ring record that
+//!    recovery would replay is younger.
+//! 6. Recovery, interrupted anywhere and repeated, gives one state.
+//!
+//! # Deliberately not here
+//!
+//! Sockets, clocks, threads: time and I/O are parameters ([`Event`], [`Outbox`]).
+mod create;
+mod drives;
+mod engine;
+mod error;
 pub mod format;
 mod layout;
+mod log;
+mod manage;
+mod recover;
 pub mod sizes;
 
+pub use create::{DrivePlan, PoolPlan, format};
+pub use drives::Drives;
+pub use engine::{Counters, Engine, Event, Outbox, VolumeInfo};
+pub use error::PoolError;
 pub use layout::Layout;
+pub use manage::{Manage, Managed, VolumePlan};
+pub use recover::{ImportOptions, Imported, import};
 pub use sizes::Sizes;

@@ -124,7 +124,10 @@ mod tests {
         let chunk = 512 << 10;
         assert_eq!(shape.after(0, 8192), 8192);
         assert_eq!(shape.after(chunk - 8192, 8192), chunk);
-        assert_eq!(shape.after(chunk - (128 << 10) - 4096, 4096), chunk - (128 << 10));
+        assert_eq!(
+            shape.after(chunk - (128 << 10) - 4096, 4096),
+            chunk - (128 << 10)
+        );
         assert_eq!(shape.after(chunk - (128 << 10) - 4096, 8192), chunk);
     }
 
@@ -132,7 +135,11 @@ mod tests {
     fn a_chunk_is_written_again_only_when_its_batches_are_dead() {
         let mut log = Log {
             shape: shape(),
-            head: Head { at: 0, number: 1, previous: 0 },
+            head: Head {
+                at: 0,
+                number: 1,
+                previous: 0,
+            },
             free_below: 0,
         };
         let mut written = 0;

@@ -1,3 +1,5 @@
+//! The units of the disk format: those that never change, and those that a pool's label chooses.
+
 use std::fmt;
 
 /// Bytes of a granule: the unit of records, checksums and metadata places.
@@ -47,9 +49,7 @@ impl Sizes {
         if bytes < 64 << 20 {
             return None;
         }
-        let chunk = (bytes / 256)
-            .next_power_of_two()
-            .clamp(1 << 20, 64 << 20);
+        let chunk = (bytes / 256).next_power_of_two().clamp(1 << 20, 64 << 20);
         let ring_chunks = (bytes / 16 / chunk).clamp(4, 64) as u32;
         let extent_shift: u8 = if chunk >= 16 << 20 { 22 } else { 20 };
         Some(Self {

@@ -136,7 +136,8 @@ impl Engine {
         let Some(mut buffer) = self.buffer(metadata + granules * GRANULE) else {
             return;
         };
-        let (mut descriptors, mut crcs) = (Vec::with_capacity(records), Vec::with_capacity(granules));
+        let (mut descriptors, mut crcs) =
+            (Vec::with_capacity(records), Vec::with_capacity(granules));
         for piece in &pieces {
             let bytes = usize::from(piece.granules) * GRANULE;
             let to = metadata + crcs.len() * GRANULE;
@@ -201,7 +202,14 @@ impl Engine {
             }
         }
         self.counters.map_batches += 1;
-        self.append(LogId::Map, descriptors, list, buffer, Vec::new(), Content::Map(changes));
+        self.append(
+            LogId::Map,
+            descriptors,
+            list,
+            buffer,
+            Vec::new(),
+            Content::Map(changes),
+        );
     }
 
     fn append(
@@ -266,7 +274,11 @@ impl Engine {
         }
         for (copy, buffer) in copies.into_iter().zip(buffers) {
             let drive = usize::from(copy.drive);
-            let range = self.range(drive, self.sizes.extent_at(copy.extent) + offset, buffer.len());
+            let range = self.range(
+                drive,
+                self.sizes.extent_at(copy.extent) + offset,
+                buffer.len(),
+            );
             self.send(drive, Owner::Append(log), |tag| {
                 Request::write(tag, range, buffer, Durability::Durable)
             });
@@ -319,7 +331,11 @@ impl Engine {
 
     /// Drops remembered batches below a position.
     pub(super) fn forget_below(&mut self, at: u64) {
-        while self.recent.first_key_value().is_some_and(|(&first, _)| first < at) {
+        while self
+            .recent
+            .first_key_value()
+            .is_some_and(|(&first, _)| first < at)
+        {
             self.forget_oldest();
         }
     }
@@ -342,7 +358,12 @@ impl Engine {
             } => {
                 let mut block = 0;
                 for piece in pieces {
-                    self.publish_piece(&piece, sequence, &crcs[block..], data_at + (block * GRANULE) as u64);
+                    self.publish_piece(
+                        &piece,
+                        sequence,
+                        &crcs[block..],
+                        data_at + (block * GRANULE) as u64,
+                    );
                     block += usize::from(piece.granules);
                     sequence += 1;
                     self.write_part_done(piece.op);
@@ -386,14 +407,26 @@ impl Engine {
         let StagedChange { change, then } = staged;
         self.map.apply(&change, sequence);
         match &change {
-            Change::Place { volume, first, granules, old, .. } => {
+            Change::Place {
+                moved,
+                volume,
+                first,
+                granules,
+                old,
+                ..
+            } => {
                 // Destage drops its own records when the homes are durable.
-                if then != Then::Destage {
+                if !moved {
                     self.supersede(*volume, *first, *granules, sequence);
                 }
                 self.release_slot(*old);
             }
-            Change::Clear { volume, first, granules, old } => {
+            Change::Clear {
+                volume,
+                first,
+                granules,
+                old,
+            } => {
                 self.supersede(*volume, *first, *granules, sequence);
                 self.release_slot(*old);
             }
@@ -462,8 +495,16 @@ impl Change {
             old_location: 0,
         };
         match self {
-            Self::Place { volume, first, granules, new, old, .. } => Descriptor {
-                kind: Kind::Place,
+            Self::Place {
+                moved,
+                volume,
+                first,
+                granules,
+                new,
+                old,
+                ..
+            } => Descriptor {
+                kind: if *moved { Kind::Move } else { Kind::Place },
                 granules: *granules,
                 volume: *volume,
                 first_granule: *first,
@@ -472,7 +513,12 @@ impl Change {
                 old_location: *old,
                 ..plain
             },
-            Self::Clear { volume, first, granules, old } => Descriptor {
+            Self::Clear {
+                volume,
+                first,
+                granules,
+                old,
+            } => Descriptor {
                 granules: *granules,
                 volume: *volume,
                 first_granule: *first,

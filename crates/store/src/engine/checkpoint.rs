@@ -2,19 +2,18 @@
 //! root. Only a root that is durable on every member lets anything be reused: places that it
 //! superseded, and the logs below its tails.
 
-use std::collections::VecDeque;
-
 use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Request};
 
 use super::destage::LOW;
-use super::map::{Content, LeafView};
+use super::map::Content;
 use super::space::{place, segment_and_slot, segment_and_unit, take_columns, unit_at};
 use super::state::{LogSide, Retired};
 use super::{Engine, Owner, Waiter};
 use crate::format::{
-    ChunkCopy, Leaf, LogId, LogState, MemberState, MetaSegment, PLACE_NONE, PageId, Root, TableEntry,
+    ChunkCopy, Leaf, LogId, LogState, MemberState, MetaSegment, PLACE_NONE, PageId, Root,
+    TableEntry,
 };
-use crate::sizes::{GRANULE, ROOT_AT, SLOT_GRANULES};
+use crate::sizes::{GRANULE, ROOT_AT};
 
 /// Pages of level 0 written in one round.
 const PAGES: usize = 1024;
@@ -77,12 +76,19 @@ impl Engine {
     fn map_sequence(&self) -> u64 {
         let ring = self.ring.batches.front().map(|batch| batch.first_sequence);
         let dirty = self.map.oldest_dirty();
-        [ring, dirty].into_iter().flatten().fold(self.published, u64::min)
+        [ring, dirty]
+            .into_iter()
+            .flatten()
+            .fold(self.published, u64::min)
     }
 
     fn map_tail(&self) -> u64 {
         let needed = self.map_sequence();
-        let first = self.map_log.batches.iter().find(|batch| batch.first_sequence + batch.records > needed);
+        let first = self
+            .map_log
+            .batches
+            .iter()
+            .find(|batch| batch.first_sequence + batch.records > needed);
         first.map_or(self.map_log.log.head.at, |batch| batch.at)
     }
 
@@ -132,7 +138,11 @@ impl Engine {
             return;
         };
         buffer.copy_from_slice(bytes);
-        let range = self.range(drive, unit_at(&self.sizes, copy, unit, GRANULE as u64), GRANULE);
+        let range = self.range(
+            drive,
+            unit_at(&self.sizes, copy, unit, GRANULE as u64),
+            GRANULE,
+        );
         self.checkpoint.pending += 1;
         self.send(drive, Owner::Page { id }, |tag| {
             Request::write(tag, range, buffer, Durability::Cached)
@@ -147,19 +157,30 @@ impl Engine {
         let usable = self.usable();
         let extents = self.sizes.segment_extents();
         let columns = take_columns(&mut self.extents, &usable, copies, extents)?;
-        let id = self.meta_segments.iter().map(|segment| segment.id + 1).max().unwrap_or(0);
+        let id = self
+            .meta_segments
+            .iter()
+            .map(|segment| segment.id + 1)
+            .max()
+            .unwrap_or(0);
         self.meta.add(id, columns.clone());
         self.meta_segments.push(MetaSegment { id, columns });
         self.meta.take()
     }
 
     pub(super) fn meta_columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        self.meta.columns(segment).map(<[_]>::to_vec).unwrap_or_default()
+        self.meta
+            .columns(segment)
+            .map(<[_]>::to_vec)
+            .unwrap_or_default()
     }
 
     pub(super) fn page_written(&mut self, id: PageId, drive: usize, result: Result<(), IoError>) {
         if let Err(error) = result {
-            return self.drive_failed(drive, &IoError::with_source(ErrorKind::Media, format!("{id:?}"), error));
+            return self.drive_failed(
+                drive,
+                &IoError::with_source(ErrorKind::Media, format!("{id:?}"), error),
+            );
         }
         self.checkpoint.pending -= 1;
         self.next_level_if_written();
@@ -309,8 +330,14 @@ impl Engine {
         let Some(buffer) = self.buffer(GRANULE) else {
             return;
         };
-        let range = self.range(drive, unit_at(&self.sizes, place, unit, GRANULE as u64), GRANULE);
-        self.send(drive, Owner::LoadPage { id, copy }, |tag| Request::read(tag, range, buffer));
+        let range = self.range(
+            drive,
+            unit_at(&self.sizes, place, unit, GRANULE as u64),
+            GRANULE,
+        );
+        self.send(drive, Owner::LoadPage { id, copy }, |tag| {
+            Request::read(tag, range, buffer)
+        });
     }
 
     pub(super) fn page_read(
@@ -359,12 +386,15 @@ impl Engine {
             return;
         }
         for id in std::mem::take(&mut self.settling) {
-            self.out.managed.push((id, Ok(crate::manage::Managed::Done)));
+            self.out
+                .managed
+                .push((id, Ok(crate::manage::Managed::Done)));
         }
     }
 
     fn is_settled(&self) -> bool {
-        let quiet = self.staged.is_empty() && self.staged_changes.is_empty() && self.sealed.is_empty();
+        let quiet =
+            self.staged.is_empty() && self.staged_changes.is_empty() && self.sealed.is_empty();
         quiet
             && self.admission.is_empty()
             && self.clears.is_empty()
@@ -374,18 +404,14 @@ impl Engine {
             && self.checkpoint.phase == Phase::Idle
             && self.checkpoint.rooted == Some(self.tails())
     }
-
-    /// Whether a slot's page could be looked at without loading it.
-    pub(super) fn leaf_is_here(&self, volume: u32, slot: u64) -> bool {
-        let leaf = slot * SLOT_GRANULES / crate::sizes::LEAF_GRANULES;
-        !matches!(self.map.leaf(volume, leaf), LeafView::OnDisk)
-    }
 }
 
 impl LogSide {
     /// Position of the oldest batch that recovery would need.
     pub(crate) fn tail_at(&self) -> u64 {
-        self.batches.front().map_or(self.log.head.at, |batch| batch.at)
+        self.batches
+            .front()
+            .map_or(self.log.head.at, |batch| batch.at)
     }
 
     /// Drops batches below a position.
@@ -404,7 +430,9 @@ impl LogSide {
             None => (head.number, head.previous),
         };
         let is_past = |i: usize| {
-            self.terms.get(i + 1).is_some_and(|next| next.first_batch <= number)
+            self.terms
+                .get(i + 1)
+                .is_some_and(|next| next.first_batch <= number)
         };
         let terms = self.terms.iter().enumerate();
         LogState {
@@ -412,7 +440,10 @@ impl LogSide {
             tail_at: at,
             tail_number: number,
             tail_previous: previous,
-            terms: terms.filter(|&(i, _)| !is_past(i)).map(|(_, &term)| term).collect(),
+            terms: terms
+                .filter(|&(i, _)| !is_past(i))
+                .map(|(_, &term)| term)
+                .collect(),
         }
     }
 }

@@ -147,8 +147,14 @@ impl Engine {
     /// Whether ring records may wait for homes in a range without leaves. Slots without homes are
     /// reserved, so this needs no look at each granule.
     fn holds_records(&self, volume: u32, first: u64, end: u64) -> bool {
-        let from = SlotKey { volume, slot: first / SLOT_GRANULES };
-        let to = SlotKey { volume, slot: end.div_ceil(SLOT_GRANULES) };
+        let from = SlotKey {
+            volume,
+            slot: first / SLOT_GRANULES,
+        };
+        let to = SlotKey {
+            volume,
+            slot: end.div_ceil(SLOT_GRANULES),
+        };
         self.reserved.range(from..to).next().is_some()
     }
 
@@ -177,7 +183,10 @@ impl Engine {
         let recorded = |granule: u64| self.index.get(GranuleKey { volume, granule }).is_some();
         let all = slot * SLOT_GRANULES..(slot + 1) * SLOT_GRANULES;
         let stays = |granule: &u64| {
-            let mapped = self.map.granule(volume, *granule).is_some_and(|(_, crc)| crc != 0);
+            let mapped = self
+                .map
+                .granule(volume, *granule)
+                .is_some_and(|(_, crc)| crc != 0);
             !cleared.contains(granule) && (mapped || recorded(*granule))
         };
         let frees = home != 0 && !all.clone().any(|granule| stays(&granule));
@@ -234,7 +243,10 @@ impl Engine {
 
     /// Volumes whose deletion a crash has interrupted.
     pub(super) fn resume_deletions(&mut self) {
-        let deleting = self.volumes.iter().filter(|(_, entry)| entry.state == VolumeState::Deleting);
+        let deleting = self
+            .volumes
+            .iter()
+            .filter(|(_, entry)| entry.state == VolumeState::Deleting);
         let found: Vec<(u32, u64)> = deleting.map(|(&n, entry)| (n, entry.granules)).collect();
         for (volume, granules) in found {
             self.clear_behind(volume, 0, granules);

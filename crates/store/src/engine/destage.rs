@@ -93,7 +93,10 @@ impl Engine {
                     slot: span.first / SLOT_GRANULES,
                 };
                 let in_batch = |granule| {
-                    let newest = self.index.get(GranuleKey { volume: span.volume, granule });
+                    let newest = self.index.get(GranuleKey {
+                        volume: span.volume,
+                        granule,
+                    });
                     newest.is_some_and(|n| n.at >= batch.at && n.at < batch.at + batch.bytes)
                 };
                 let live = (span.first..span.first + u64::from(span.granules)).any(in_batch);
@@ -119,7 +122,11 @@ impl Engine {
         if !self.locks.try_lock(key) {
             return;
         }
-        let home = if home == 0 { self.take_home(key) } else { Some(home) };
+        let home = if home == 0 {
+            self.take_home(key)
+        } else {
+            Some(home)
+        };
         let Some(home) = home else {
             return self.unlock(key);
         };
@@ -129,7 +136,10 @@ impl Engine {
         let first = key.slot * SLOT_GRANULES;
         let newest = |i| {
             let granule = first + i as u64;
-            let found = self.index.get(GranuleKey { volume: key.volume, granule });
+            let found = self.index.get(GranuleKey {
+                volume: key.volume,
+                granule,
+            });
             found.map(|newest| (i, newest))
         };
         let granules = (0..SLOT_GRANULES as usize).filter_map(newest).collect();
@@ -217,7 +227,8 @@ impl Engine {
     }
 
     fn write_jobs_if_read(&mut self) {
-        if self.destage.phase != Phase::Reading || self.destage.pending > 0 || self.failed.is_some() {
+        if self.destage.phase != Phase::Reading || self.destage.pending > 0 || self.failed.is_some()
+        {
             return;
         }
         self.destage.phase = Phase::Writing;
@@ -258,6 +269,7 @@ impl Engine {
         self.destage.unpublished += 1;
         self.staged_changes.push_front(StagedChange {
             change: Change::Place {
+                moved: true,
                 volume: job.key.volume,
                 first: job.key.slot * SLOT_GRANULES + run.start as u64,
                 granules: run.len() as u16,
@@ -274,12 +286,20 @@ impl Engine {
             return;
         }
         self.destage.phase = Phase::Flushing;
-        let locations = self.destage.jobs.iter().map(|job| segment_and_slot(job.location).0);
+        let locations = self
+            .destage
+            .jobs
+            .iter()
+            .map(|job| segment_and_slot(job.location).0);
         let columns = locations.flat_map(|segment| self.columns(segment));
         let drives: std::collections::BTreeSet<u16> = columns.map(|copy| copy.drive).collect();
         for drive in drives {
             self.destage.pending += 1;
-            self.send(usize::from(drive), Owner::Destage(DestageIo::Flush), Request::flush);
+            self.send(
+                usize::from(drive),
+                Owner::Destage(DestageIo::Flush),
+                Request::flush,
+            );
         }
     }
 

@@ -60,11 +60,6 @@ impl<R> Guards<R> {
     pub(crate) fn waits(&self, is: impl Fn(&R) -> bool) -> bool {
         self.retired.iter().any(|(_, what)| is(what))
     }
-
-    /// Whether nothing waits and nobody reads.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.retired.is_empty() && self.active.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -84,6 +79,5 @@ mod tests {
         assert_eq!(guards.next_free(), None);
         guards.leave(young);
         assert_eq!(guards.next_free(), Some('b'));
-        assert!(guards.is_quiet());
     }
 }

@@ -44,9 +44,15 @@ impl Engine {
         if self.volumes.values().any(same) {
             return Err(refuse(format!("there is a volume {} already", plan.name)));
         }
-        let number = self.volumes.keys().next_back().map_or(FIRST_VOLUME, |last| last + 1);
+        let number = self
+            .volumes
+            .keys()
+            .next_back()
+            .map_or(FIRST_VOLUME, |last| last + 1);
         if number >= MAX_VOLUMES {
-            return Err(refuse(format!("the pool has had {MAX_VOLUMES} volumes: no number is left")));
+            return Err(refuse(format!(
+                "the pool has had {MAX_VOLUMES} volumes: no number is left"
+            )));
         }
         let mut entry = VolumeEntry {
             state: VolumeState::Live,
@@ -63,22 +69,31 @@ impl Engine {
     }
 
     fn check_layout(&self, layout: Layout) -> Result<(), IoError> {
-        let active = self.members.iter().filter(|m| m.state == MemberState::Active).count();
+        let active = self
+            .members
+            .iter()
+            .filter(|m| m.state == MemberState::Active)
+            .count();
         match layout {
             Layout::Mirror { copies } if !(1..=4).contains(&copies) => {
                 Err(refuse(format!("{layout}: a mirror has 1 to 4 copies")))
             }
-            Layout::Mirror { copies } if usize::from(copies) > active => {
-                Err(refuse(format!("{layout} needs {copies} drives, the pool has {active}")))
-            }
+            Layout::Mirror { copies } if usize::from(copies) > active => Err(refuse(format!(
+                "{layout} needs {copies} drives, the pool has {active}"
+            ))),
             Layout::Mirror { .. } => Ok(()),
             Layout::Stripe { .. } => Err(refuse(format!("{layout}: not in this version"))),
         }
     }
 
     fn live(&self, volume: u32) -> Result<VolumeEntry, IoError> {
-        let entry = self.volumes.get(&volume).filter(|entry| entry.state == VolumeState::Live);
-        entry.cloned().ok_or_else(|| refuse(format!("there is no volume {volume}")))
+        let entry = self
+            .volumes
+            .get(&volume)
+            .filter(|entry| entry.state == VolumeState::Live);
+        entry
+            .cloned()
+            .ok_or_else(|| refuse(format!("there is no volume {volume}")))
     }
 
     fn delete_volume(&mut self, id: u64, volume: u32) -> Result<(), IoError> {
@@ -104,7 +119,9 @@ impl Engine {
             _ => false,
         });
         if shrinking {
-            return Err(refuse(format!("volume {volume} is still being made smaller")));
+            return Err(refuse(format!(
+                "volume {volume} is still being made smaller"
+            )));
         }
         let before = entry.granules;
         entry.granules = granules;
@@ -138,13 +155,20 @@ impl Engine {
             return self.fail(format!("the entry of volume {number} did not take"));
         };
         let (state, granules) = (entry.state, entry.granules);
-        let created = self.volumes.get(&number).is_some_and(|old| old.state == VolumeState::Free);
+        let created = self
+            .volumes
+            .get(&number)
+            .is_some_and(|old| old.state == VolumeState::Free);
         self.volumes.insert(number, entry);
         if state == VolumeState::Deleting {
             self.clear_behind(number, 0, granules);
         }
         if let Some(id) = id {
-            let answer = if created { Managed::Volume(number) } else { Managed::Done };
+            let answer = if created {
+                Managed::Volume(number)
+            } else {
+                Managed::Done
+            };
             self.out.managed.push((id, Ok(answer)));
         }
     }
@@ -159,7 +183,10 @@ impl Engine {
 
     /// Keeps free slots in stock for every class that a volume has.
     pub(super) fn provision(&mut self) {
-        let live = self.volumes.values().filter(|entry| entry.state == VolumeState::Live);
+        let live = self
+            .volumes
+            .values()
+            .filter(|entry| entry.state == VolumeState::Live);
         let classes: std::collections::BTreeSet<u8> = live
             .filter_map(|entry| match entry.layout {
                 Layout::Mirror { copies } => Some(copies),
@@ -177,7 +204,8 @@ impl Engine {
 
     /// Whether the write at the front of the queue needs more slots than there are.
     fn is_short_of(&self, copies: u8) -> bool {
-        let Some(super::Op::Write(write)) = self.admission.front().and_then(|&op| self.ops.get(op)) else {
+        let Some(super::Op::Write(write)) = self.admission.front().and_then(|&op| self.ops.get(op))
+        else {
             return false;
         };
         self.copies_of(write.volume) == copies && write.slots() > self.spare_slots(copies)
@@ -214,14 +242,18 @@ impl Engine {
     fn add_segment(&mut self, copies: u8) {
         let roomy = self.roomy();
         let extents = self.sizes.segment_extents();
-        let Some(columns) = take_columns(&mut self.extents, &roomy, usize::from(copies), extents) else {
+        let Some(columns) = take_columns(&mut self.extents, &roomy, usize::from(copies), extents)
+        else {
             return;
         };
         let id = self.next_segment;
         self.next_segment += 1;
         let entry = SegmentEntry {
             kind: SegmentKind::Mirror,
-            columns: columns.iter().map(|copy| (copy.drive, copy.extent)).collect(),
+            columns: columns
+                .iter()
+                .map(|copy| (copy.drive, copy.extent))
+                .collect(),
         };
         let mut bytes = vec![0; SegmentEntry::BYTES];
         entry.encode(&mut bytes);
@@ -242,7 +274,10 @@ impl Engine {
         let Some(Ok(entry)) = bytes.map(SegmentEntry::decode) else {
             return self.fail(format!("the entry of segment {id} did not take"));
         };
-        let columns = entry.columns.iter().map(|&(drive, extent)| ChunkCopy { drive, extent });
+        let columns = entry
+            .columns
+            .iter()
+            .map(|&(drive, extent)| ChunkCopy { drive, extent });
         let slots = self.sizes.segment_slots;
         self.segment_copies.insert(id, copies);
         let segments = self.mirrors.entry(copies);
@@ -258,14 +293,18 @@ pub(crate) fn check_name(name: &str) -> Result<(), IoError> {
     if (1..=64).contains(&name.len()) && name.chars().all(plain) {
         return Ok(());
     }
-    Err(refuse(format!("{name:?} is no name: 1 to 64 letters, digits, '-', '_', '.'")))
+    Err(refuse(format!(
+        "{name:?} is no name: 1 to 64 letters, digits, '-', '_', '.'"
+    )))
 }
 
 fn check_granules(granules: u64) -> Result<(), IoError> {
     if (1..=MAX_GRANULES).contains(&granules) {
         return Ok(());
     }
-    Err(refuse(format!("a volume has 4 KiB to 32 TiB, not {granules} x 4 KiB")))
+    Err(refuse(format!(
+        "a volume has 4 KiB to 32 TiB, not {granules} x 4 KiB"
+    )))
 }
 
 fn refuse(why: String) -> IoError {

@@ -24,8 +24,11 @@ const FANOUT: u32 = 128;
 /// One published change of the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// These granules of one slot live in the slot at `new`.
+    /// These granules of one slot live in the slot at `new`. If `moved`, they come from the ring,
+    /// whose records stay until the home is durable; otherwise they were durable there before this
+    /// was written, and older records are void.
     Place {
+        moved: bool,
         volume: u32,
         first: u64,
         granules: u16,
@@ -241,11 +244,6 @@ impl Map {
             .collect()
     }
 
-    /// The first leaf of a volume at or after `from` that is here or on the drives.
-    pub(crate) fn next_leaf(&self, volume: u32, from: u64, end: u64) -> Option<u64> {
-        (from..end).find(|&leaf| !matches!(self.leaf(volume, leaf), LeafView::Absent))
-    }
-
     fn page_mut(&mut self, id: PageId, sequence: u64) -> &mut Content {
         let page = self.pages.entry(id).or_insert_with(|| Page {
             content: if id.node < FIRST_VOLUME {
@@ -271,28 +269,36 @@ impl Map {
 
     /// Applies a change. The pages it touches are loaded, or were never written.
     pub(crate) fn apply(&mut self, change: &Change, sequence: u64) {
+        for id in Self::touched(change) {
+            self.apply_to(id, change, sequence);
+        }
+    }
+
+    /// Applies to one of the pages that a change touches what the change says about it.
+    pub(crate) fn apply_to(&mut self, id: PageId, change: &Change, sequence: u64) {
         match change {
             Change::Place {
-                volume,
                 first,
                 granules,
                 new,
-                old,
                 crcs,
-            } => {
-                self.apply_place(*volume, *first, *new, &crcs[..usize::from(*granules)], sequence);
-                self.mark_slot(*new, true, sequence);
-                self.mark_slot(*old, false, sequence);
+                ..
+            } if id.node >= FIRST_VOLUME => {
+                self.apply_place(id, *first, *new, &crcs[..usize::from(*granules)], sequence);
             }
             Change::Clear {
-                volume,
                 first,
                 granules,
                 old,
-            } => {
-                self.apply_clear(*volume, *first, *granules, *old != 0, sequence);
-                self.mark_slot(*old, false, sequence);
+                ..
+            } if id.node >= FIRST_VOLUME => {
+                self.apply_clear(id, *first, *granules, *old != 0, sequence);
             }
+            Change::Place { new, old, .. } => {
+                self.mark_slot(id, *old, false, sequence);
+                self.mark_slot(id, *new, true, sequence);
+            }
+            Change::Clear { old, .. } => self.mark_slot(id, *old, false, sequence),
             Change::Entry {
                 table,
                 index,
@@ -303,9 +309,8 @@ impl Map {
 
     /// The pages that a change touches.
     pub(crate) fn touched(change: &Change) -> Vec<PageId> {
-        let slot_page = |location: &u32| {
-            (*location != 0).then(|| entry_place(SLOTS, *location >> 12).0)
-        };
+        let slot_page =
+            |location: &u32| (*location != 0).then(|| entry_place(SLOTS, *location >> 12).0);
         match change {
             Change::Place {
                 volume,
@@ -323,17 +328,19 @@ impl Map {
             .collect(),
             Change::Clear {
                 volume, first, old, ..
-            } => [Some(leaf_id(*volume, first / LEAF_GRANULES)), slot_page(old)]
-                .into_iter()
-                .flatten()
-                .collect(),
+            } => [
+                Some(leaf_id(*volume, first / LEAF_GRANULES)),
+                slot_page(old),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
             Change::Entry { table, index, .. } => vec![entry_place(*table, *index).0],
         }
     }
 
-    fn apply_place(&mut self, volume: u32, first: u64, new: u32, crcs: &[u32], sequence: u64) {
+    fn apply_place(&mut self, id: PageId, first: u64, new: u32, crcs: &[u32], sequence: u64) {
         let at = (first % LEAF_GRANULES) as usize;
-        let id = leaf_id(volume, first / LEAF_GRANULES);
         if let Some(leaf) = self.leaf_mut(id, sequence)
             && let Some(place) = leaf.crcs.get_mut(at..at + crcs.len())
         {
@@ -342,9 +349,8 @@ impl Map {
         }
     }
 
-    fn apply_clear(&mut self, volume: u32, first: u64, granules: u16, frees: bool, sequence: u64) {
+    fn apply_clear(&mut self, id: PageId, first: u64, granules: u16, frees: bool, sequence: u64) {
         let at = (first % LEAF_GRANULES) as usize;
-        let id = leaf_id(volume, first / LEAF_GRANULES);
         if let Some(leaf) = self.leaf_mut(id, sequence)
             && let Some(place) = leaf.crcs.get_mut(at..at + usize::from(granules))
         {
@@ -355,11 +361,11 @@ impl Map {
         }
     }
 
-    fn mark_slot(&mut self, location: u32, used: bool, sequence: u64) {
-        if location == 0 {
+    fn mark_slot(&mut self, page: PageId, location: u32, used: bool, sequence: u64) {
+        let (id, range) = entry_place(SLOTS, location >> 12);
+        if location == 0 || id != page {
             return;
         }
-        let (id, range) = entry_place(SLOTS, location >> 12);
         let bit = (location & 0xFFF) as usize;
         if let Content::System(page) = self.page_mut(id, sequence)
             && let Some(byte) = page[range].get_mut(bit / 8)
@@ -423,7 +429,10 @@ impl Map {
 
     /// Takes the dirty tables of a level, in order.
     pub(crate) fn take_dirty_tables(&mut self, level: u8) -> Vec<(PageId, Vec<u8>)> {
-        let dirty = self.tables.iter_mut().filter(|(id, t)| id.level == level && t.dirty);
+        let dirty = self
+            .tables
+            .iter_mut()
+            .filter(|(id, t)| id.level == level && t.dirty);
         dirty
             .map(|(id, table)| {
                 table.dirty = false;
@@ -432,10 +441,5 @@ impl Map {
                 (*id, bytes)
             })
             .collect()
-    }
-
-    /// Leaves here.
-    pub(crate) fn loaded_pages(&self) -> usize {
-        self.pages.len()
     }
 }

@@ -12,28 +12,29 @@
 //! | `manage` | volumes, segments |
 //! | `map`, `index`, `space`, `locks`, `guard` | the state they share |
 
-mod append;
+pub(crate) mod append;
 mod checkpoint;
 mod clear;
 mod destage;
 pub(crate) mod guard;
 pub(crate) mod index;
-mod locks;
+pub(crate) mod locks;
 mod manage;
 pub(crate) mod map;
 mod read;
 pub(crate) mod space;
-mod state;
+pub(crate) mod state;
 mod write;
 
 use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, Request};
 
+pub(crate) use manage::check_name;
 pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeInfo};
 
 use crate::format::PageId;
-use state::Retired;
 use crate::manage::{Manage, Managed};
+use state::Retired;
 
 /// What happens to an engine.
 #[derive(Debug)]
@@ -90,7 +91,11 @@ enum Owner {
 
 #[derive(Clone, Copy, Debug)]
 enum DestageIo {
-    Read { job: usize, granule: usize, copy: usize },
+    Read {
+        job: usize,
+        granule: usize,
+        copy: usize,
+    },
     Write,
     Flush,
 }
@@ -183,7 +188,9 @@ impl Engine {
             return self.fail("a drive completed a request twice".into());
         };
         let Completion { buffer, result, .. } = completion;
-        if self.failed.is_some() && !matches!(owner, Owner::ReadPart { .. } | Owner::LoadPage { .. }) {
+        if self.failed.is_some()
+            && !matches!(owner, Owner::ReadPart { .. } | Owner::LoadPage { .. })
+        {
             return;
         }
         match owner {

@@ -124,10 +124,16 @@ impl Engine {
             });
         }
         Some(if crc == 0 {
-            Wanted { source: Source::Zero, crc }
+            Wanted {
+                source: Source::Zero,
+                crc,
+            }
         } else {
             let inner = (granule % SLOT_GRANULES) as u32;
-            Wanted { source: Source::Home(location, inner), crc }
+            Wanted {
+                source: Source::Home(location, inner),
+                crc,
+            }
         })
     }
 
@@ -152,7 +158,10 @@ impl Engine {
             }
             (Source::Home(a, i), Source::Home(b, j)) => {
                 (a == b && j == i + 1)
-                    || (b == a + 1 && a >> 12 == b >> 12 && j == 0 && u64::from(i) + 1 == SLOT_GRANULES)
+                    || (b == a + 1
+                        && a >> 12 == b >> 12
+                        && j == 0
+                        && u64::from(i) + 1 == SLOT_GRANULES)
             }
             _ => false,
         }
@@ -171,11 +180,17 @@ impl Engine {
                 let at = u64::from(inner) * GRANULE as u64;
                 let copies = self.columns(segment);
                 let copy = *copies.get(copy)?;
-                return Some((usize::from(copy.drive), slot_at(&self.sizes, copy, slot) + at));
+                return Some((
+                    usize::from(copy.drive),
+                    slot_at(&self.sizes, copy, slot) + at,
+                ));
             }
         };
         let copy = *copies.get(copy)?;
-        Some((usize::from(copy.drive), self.sizes.extent_at(copy.extent) + offset))
+        Some((
+            usize::from(copy.drive),
+            self.sizes.extent_at(copy.extent) + offset,
+        ))
     }
 
     /// The copy to begin with: they share the reads between them.
@@ -219,7 +234,9 @@ impl Engine {
         if let Some(Op::Read(read)) = self.ops.get_mut(op) {
             read.pending += 1;
         }
-        self.send(drive, Owner::ReadPart { op, at }, |tag| Request::read(tag, range, buffer));
+        self.send(drive, Owner::ReadPart { op, at }, |tag| {
+            Request::read(tag, range, buffer)
+        });
     }
 
     fn fill_from_memory(&self, part: &mut Part) -> bool {
@@ -302,14 +319,18 @@ impl Engine {
                 self.put_part(op, here, single);
                 continue;
             }
-            let now = self.look_up(volume, first + u64::from(here)).unwrap_or(wanted);
+            let now = self
+                .look_up(volume, first + u64::from(here))
+                .unwrap_or(wanted);
             if now != wanted {
                 single.wanted = vec![now];
                 single.tried = 0;
             } else {
                 self.counters.bad_copies += 1;
                 single.tried |= 1 << single.copy;
-                single.copy = (0..32).find(|copy| single.tried & 1 << copy == 0).unwrap_or(32);
+                single.copy = (0..32)
+                    .find(|copy| single.tried & 1 << copy == 0)
+                    .unwrap_or(32);
             }
             self.put_part(op, here, single);
             self.start_part(op, here);
@@ -394,8 +415,13 @@ impl Engine {
             return self.unlock(key);
         }
         let bad = (0..32).filter(|copy| part.tried & 1 << copy != 0);
-        let places: Vec<_> = bad.filter_map(|copy| self.copy_place(wanted.source, copy)).collect();
-        let repair = self.repairs.insert(Repair { key, pending: places.len() });
+        let places: Vec<_> = bad
+            .filter_map(|copy| self.copy_place(wanted.source, copy))
+            .collect();
+        let repair = self.repairs.insert(Repair {
+            key,
+            pending: places.len(),
+        });
         for (drive, byte) in places {
             let Some(mut copy) = self.buffer(GRANULE) else {
                 return;
@@ -408,7 +434,12 @@ impl Engine {
         }
     }
 
-    pub(super) fn repair_written(&mut self, repair: usize, drive: usize, result: Result<(), IoError>) {
+    pub(super) fn repair_written(
+        &mut self,
+        repair: usize,
+        drive: usize,
+        result: Result<(), IoError>,
+    ) {
         match result {
             Ok(()) => self.counters.repaired += 1,
             Err(error) => self.drive_failed(drive, &error),

@@ -220,11 +220,6 @@ impl Segments {
     pub(crate) fn used(&self) -> u64 {
         self.by_id.len() as u64 * u64::from(self.units) - self.free
     }
-
-    /// The segments in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Segment)> {
-        self.by_id.iter().map(|(&id, segment)| (id, segment))
-    }
 }
 
 /// Chooses drives for `copies` columns of `extents` each: those with most room, distinct. Takes them.

@@ -15,7 +15,9 @@ use super::map::Map;
 use super::read::Repair;
 use super::space::{Extents, Segments};
 use super::{Op, Outbox, Owner, Waiter};
-use crate::format::{Label, LogId, Member, MemberState, MetaSegment, PageId, TermStart, VolumeEntry, VolumeState};
+use crate::format::{
+    Label, LogId, Member, MemberState, MetaSegment, PageId, TermStart, VolumeEntry, VolumeState,
+};
 use crate::log::Log;
 use crate::sizes::{GRANULE, SLOT_GRANULES};
 use crate::{Layout, Sizes};
@@ -148,12 +150,13 @@ pub(crate) struct Parts {
     pub(crate) volumes: BTreeMap<u32, VolumeEntry>,
     pub(crate) unhomed: Vec<SlotKey>,
     pub(crate) buffers: BufferPool,
+    pub(crate) now: Moment,
 }
 
 impl Engine {
     pub(crate) fn new(parts: Parts) -> Self {
         let mut engine = Self {
-            now: Moment::ORIGIN,
+            now: parts.now,
             out: Outbox::default(),
             sizes: parts.label.sizes,
             label: parts.label,

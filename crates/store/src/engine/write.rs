@@ -130,14 +130,20 @@ impl Engine {
     }
 
     fn judge(&mut self, volume: u32, first: u64, end: u64) -> Verdict {
-        if self.geometry(volume).is_none_or(|geometry| geometry.blocks < end) {
+        if self
+            .geometry(volume)
+            .is_none_or(|geometry| geometry.blocks < end)
+        {
             // Deleted or shrunk since it came.
             return Verdict::NoSpace;
         }
         let copies = self.copies_of(volume);
         let (mut fresh, mut whole) = (0, 0);
         for piece in pieces(first, end) {
-            let key = SlotKey { volume, slot: piece.slot };
+            let key = SlotKey {
+                volume,
+                slot: piece.slot,
+            };
             match self.map.location(volume, piece.slot) {
                 None => return Verdict::Load(leaf_id(volume, piece.first / LEAF_GRANULES)),
                 Some(_) if piece.is_whole() => whole += 1,
@@ -158,7 +164,10 @@ impl Engine {
         }
         // No room to write whole slots elsewhere: what has a home can still go through the ring.
         let unhomed = pieces(first, end).filter(|piece| {
-            let key = SlotKey { volume, slot: piece.slot };
+            let key = SlotKey {
+                volume,
+                slot: piece.slot,
+            };
             self.map.location(volume, piece.slot) == Some(0) && !self.reserved.contains_key(&key)
         });
         if unhomed.count() as u64 <= room {
@@ -170,7 +179,10 @@ impl Engine {
 
     /// Free slots that nobody counts on.
     pub(super) fn spare_slots(&self, copies: u8) -> u64 {
-        let free = self.mirrors.get(&copies).map_or(0, |segments| segments.free());
+        let free = self
+            .mirrors
+            .get(&copies)
+            .map_or(0, |segments| segments.free());
         let reserved = self.reserved_count.get(&copies).copied().unwrap_or(0);
         free.saturating_sub(reserved + DESTAGE_SLOTS)
     }
@@ -185,7 +197,10 @@ impl Engine {
         write.parts = parts.len();
         for piece in parts {
             let offset = (piece.first - first) as usize * GRANULE;
-            let key = SlotKey { volume, slot: piece.slot };
+            let key = SlotKey {
+                volume,
+                slot: piece.slot,
+            };
             if bypass && piece.is_whole() {
                 self.begin_bypass(op, key, offset);
                 continue;
@@ -222,7 +237,10 @@ impl Engine {
 
     fn begin_bypass(&mut self, parent: usize, key: SlotKey, offset: usize) {
         let copies = self.copies_of(key.volume);
-        let taken = self.mirrors.get_mut(&copies).and_then(|segments| segments.take());
+        let taken = self
+            .mirrors
+            .get_mut(&copies)
+            .and_then(|segments| segments.take());
         let Some((segment, slot)) = taken else {
             return self.fail("a counted slot was not there".into());
         };
@@ -296,6 +314,7 @@ impl Engine {
         let old = self.map.location(key.volume, key.slot).unwrap_or(0);
         self.staged_changes.push_back(StagedChange {
             change: Change::Place {
+                moved: false,
                 volume: key.volume,
                 first: key.slot * SLOT_GRANULES,
                 granules: SLOT_GRANULES as u16,
@@ -318,7 +337,11 @@ impl Engine {
 
     /// Drops a reservation that a home has made needless.
     pub(super) fn unreserve_if_homed(&mut self, key: SlotKey) {
-        if self.map.location(key.volume, key.slot).is_some_and(|location| location != 0) {
+        if self
+            .map
+            .location(key.volume, key.slot)
+            .is_some_and(|location| location != 0)
+        {
             self.unreserve(key);
         }
     }

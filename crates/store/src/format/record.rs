@@ -11,7 +11,7 @@ const WHAT: &str = "record";
 /// Nodes below this are system tables.
 const FIRST_VOLUME: u32 = 16;
 
-/// What a record says. Numbers on disk: 1 to 4 in this order.
+/// What a record says. Numbers on disk: 1 to 5 in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Granules of data, in the batch. One checksum and one data block a granule.
@@ -24,6 +24,9 @@ pub enum Kind {
     /// Entry `first_granule` of the system table `node` is now this: one checksum, one data block
     /// that begins with the entry's bytes.
     Entry = 4,
+    /// As [`Place`](Self::Place), for granules that are on their way there from the ring: their home
+    /// may not be durable yet, so records of the ring about them stay valid.
+    Move = 5,
 }
 
 /// One record of a batch. 48 bytes on disk, as in the design's table; `replica_sequence` (u64) and
@@ -43,9 +46,9 @@ pub struct Descriptor {
     /// Index of its first checksum in the batch's list.
     pub first_crc: u32,
     /// Data, entry: index of its first data block (0 is the first 4 KiB after the metadata).
-    /// Place: the new location. Otherwise 0.
+    /// Place, move: the new location. Otherwise 0.
     pub block_or_location: u32,
-    /// Place, deallocate: the slot that this frees, or 0.
+    /// Place, move, deallocate: the slot that this frees, or 0.
     pub old_location: u32,
 }
 
@@ -53,7 +56,7 @@ impl Descriptor {
     /// Checksums of the batch's list that it refers to.
     pub(super) fn crcs(&self) -> usize {
         match self.kind {
-            Kind::Data | Kind::Place | Kind::Entry => usize::from(self.granules),
+            Kind::Data | Kind::Place | Kind::Move | Kind::Entry => usize::from(self.granules),
             Kind::Deallocate => 0,
         }
     }
@@ -62,7 +65,7 @@ impl Descriptor {
     pub(super) fn data_blocks(&self) -> usize {
         match self.kind {
             Kind::Data | Kind::Entry => usize::from(self.granules),
-            Kind::Place | Kind::Deallocate => 0,
+            Kind::Place | Kind::Move | Kind::Deallocate => 0,
         }
     }
 
@@ -85,7 +88,7 @@ impl Descriptor {
         ensure(bounded, WHAT, "its granules are out of bounds")?;
         match self.kind {
             Kind::Data => self.check_frees_nothing(),
-            Kind::Place => {
+            Kind::Place | Kind::Move => {
                 let within = self.first_granule % SLOT_GRANULES + granules <= SLOT_GRANULES;
                 ensure(within, WHAT, "it places more than one slot")?;
                 let placed = is_location(self.block_or_location);
@@ -170,6 +173,7 @@ impl RawDescriptor {
             2 => Kind::Place,
             3 => Kind::Deallocate,
             4 => Kind::Entry,
+            5 => Kind::Move,
             kind => return Err(FormatError::new(WHAT, format!("unknown kind {kind}"))),
         };
         zeroes(WHAT, "flags", &[self.flags])?;

@@ -9,7 +9,9 @@ use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES};
 pub(super) fn identify(drives: &mut Drives) -> Result<(Label, Root), PoolError> {
     let mut labels = Vec::new();
     for drive in 0..drives.len() {
-        drives.check(drive).map_err(|why| refuse(format!("drive {drive}: {why}")))?;
+        drives
+            .check(drive)
+            .map_err(|why| refuse(format!("drive {drive}: {why}")))?;
         labels.push(read_label(drives, drive)?);
     }
     let Some(first) = labels.first().cloned() else {
@@ -44,7 +46,10 @@ fn refuse(why: String) -> PoolError {
 pub(crate) fn read_label(drives: &mut Drives, drive: usize) -> Result<Label, PoolError> {
     let mut damage = None;
     for at in LABEL_AT {
-        match drives.read(drive, at, GRANULE).map(|bytes| Label::decode(&bytes)) {
+        match drives
+            .read(drive, at, GRANULE)
+            .map(|bytes| Label::decode(&bytes))
+        {
             Ok(Ok(Some(label))) => return Ok(label),
             Ok(Ok(None)) => {}
             Ok(Err(error)) => damage = Some(error.to_string()),
@@ -82,7 +87,10 @@ fn newest_root(drives: &mut Drives, label: &Label) -> Result<Root, PoolError> {
             match read.map(|bytes| Root::decode(&bytes, label.salt)) {
                 Ok(Ok(root)) if root.pool != label.pool => {}
                 Ok(Ok(root)) => {
-                    if newest.as_ref().is_none_or(|n| n.generation < root.generation) {
+                    if newest
+                        .as_ref()
+                        .is_none_or(|n| n.generation < root.generation)
+                    {
                         newest = Some(root);
                     }
                 }
@@ -92,7 +100,9 @@ fn newest_root(drives: &mut Drives, label: &Label) -> Result<Root, PoolError> {
         }
     }
     let name = &label.pool_name;
-    newest.ok_or_else(|| PoolError::Damaged(format!("pool {name} has no root that verifies: {damage}")))
+    newest.ok_or_else(|| {
+        PoolError::Damaged(format!("pool {name} has no root that verifies: {damage}"))
+    })
 }
 
 fn check_members(labels: &[Label], root: &Root) -> Result<(), PoolError> {
@@ -107,7 +117,9 @@ fn check_members(labels: &[Label], root: &Root) -> Result<(), PoolError> {
             )));
         }
         if here.next().is_some() {
-            return Err(refuse(format!("pool {name} has two drives with number {index}")));
+            return Err(refuse(format!(
+                "pool {name} has two drives with number {index}"
+            )));
         }
     }
     if labels.len() != root.members.len() {

@@ -56,7 +56,14 @@ pub fn import(mut drives: Drives, options: &ImportOptions) -> Result<Imported, P
         0 => BUFFER_BYTES,
         bytes => bytes,
     };
-    let parts = replay::replay(&mut drives, label, next, ring, map, BufferPool::new(buffers))?;
+    let parts = replay::replay(
+        &mut drives,
+        label,
+        next,
+        ring,
+        map,
+        BufferPool::new(buffers),
+    )?;
     Ok(Imported {
         engine: Engine::new(parts),
         drives: drives.into_devices().into_iter().map(Some).collect(),
@@ -69,8 +76,13 @@ fn next_root(root: &Root, ring: &scan::Scanned, map: &scan::Scanned) -> Root {
     let begin = |state: &LogState, scanned: &scan::Scanned| {
         let mut state = state.clone();
         // A term that wrote nothing leaves no trace.
-        state.terms.retain(|start| start.first_batch < scanned.head.number);
-        state.terms.push(TermStart { term, first_batch: scanned.head.number });
+        state
+            .terms
+            .retain(|start| start.first_batch < scanned.head.number);
+        state.terms.push(TermStart {
+            term,
+            first_batch: scanned.head.number,
+        });
         state
     };
     Root {

@@ -10,9 +10,7 @@ use crate::engine::Parts;
 use crate::engine::append::{LogBatch, Span};
 use crate::engine::index::{GranuleKey, Index, Newest};
 use crate::engine::locks::SlotKey;
-use crate::engine::map::{
-    Change, Content, FIRST_VOLUME, LeafView, Map, SEGMENTS, SLOTS, VOLUMES, leaf_id,
-};
+use crate::engine::map::{Change, Content, FIRST_VOLUME, Map, SEGMENTS, SLOTS, VOLUMES, leaf_id};
 use crate::engine::space::{Extents, Segments, segment_and_unit, unit_at};
 use crate::engine::state::{Drive, LogSide};
 use crate::error::PoolError;
@@ -64,20 +62,33 @@ pub(super) fn replay(
     let unhomed = replay.unhomed(&ring, &index)?;
     let volumes = replay.volumes()?;
     let segments = replay.segments()?;
-    let Replay { map: pages, meta, .. } = replay;
+    let Replay {
+        map: pages, meta, ..
+    } = replay;
     let sizes = label.sizes;
     let mut extents = drive_extents(&label, &root, &segments.entries)?;
     extents.truncate(root.members.len());
-    ring_batches.iter_mut().for_each(|batch| batch.spans.shrink_to_fit());
+    ring_batches
+        .iter_mut()
+        .for_each(|batch| batch.spans.shrink_to_fit());
     let members = root.members.len();
     Ok(Parts {
-        drives: (0..members).map(|i| Drive { geometry: drives.geometry(i) }).collect(),
+        drives: (0..members)
+            .map(|i| Drive {
+                geometry: drives.geometry(i),
+            })
+            .collect(),
         members: root.members.clone(),
         generation: root.generation,
         term: root.term,
         sequence: root.next_sequence,
         ring: side(&root.ring, &ring, ring_batches, &sizes),
-        map_log: side(&root.map, &map, map.batches.iter().map(map_batch).collect(), &sizes),
+        map_log: side(
+            &root.map,
+            &map,
+            map.batches.iter().map(map_batch).collect(),
+            &sizes,
+        ),
         index,
         map: pages,
         extents,
@@ -94,7 +105,12 @@ pub(super) fn replay(
     })
 }
 
-fn side(state: &LogState, scanned: &Scanned, batches: Vec<LogBatch>, sizes: &crate::Sizes) -> LogSide {
+fn side(
+    state: &LogState,
+    scanned: &Scanned,
+    batches: Vec<LogBatch>,
+    sizes: &crate::Sizes,
+) -> LogSide {
     LogSide {
         log: Log {
             shape: super::shape(sizes, state),
@@ -133,16 +149,26 @@ fn changes(map: &Scanned) -> Result<Vec<(u64, Change)>, PoolError> {
 }
 
 fn change(scanned: &ScannedBatch, record: &Descriptor) -> Result<Change, PoolError> {
-    let strange = || PoolError::Damaged(format!("a record of the map log makes no sense: {record:?}"));
+    let strange = || {
+        PoolError::Damaged(format!(
+            "a record of the map log makes no sense: {record:?}"
+        ))
+    };
     let granules = usize::from(record.granules);
-    let one_slot = record.first_granule % SLOT_GRANULES + u64::from(record.granules) <= SLOT_GRANULES;
+    let one_slot =
+        record.first_granule % SLOT_GRANULES + u64::from(record.granules) <= SLOT_GRANULES;
     match record.kind {
-        Kind::Place if one_slot && record.block_or_location != 0 => {
+        Kind::Place | Kind::Move if one_slot && record.block_or_location != 0 => {
             let first = record.first_crc as usize;
-            let list = scanned.batch.crcs.get(first..first + granules).ok_or_else(strange)?;
+            let list = scanned
+                .batch
+                .crcs
+                .get(first..first + granules)
+                .ok_or_else(strange)?;
             let mut crcs = [0; SLOT_GRANULES as usize];
             crcs[..granules].copy_from_slice(list);
             Ok(Change::Place {
+                moved: record.kind == Kind::Move,
                 volume: record.volume,
                 first: record.first_granule,
                 granules: record.granules,
@@ -159,11 +185,19 @@ fn change(scanned: &ScannedBatch, record: &Descriptor) -> Result<Change, PoolErr
         }),
         Kind::Entry if record.node < FIRST_VOLUME => {
             let blocks = scanned.batch.data_blocks() * GRANULE;
-            let data = scanned.bytes.len().checked_sub(blocks).ok_or_else(strange)?;
+            let data = scanned
+                .bytes
+                .len()
+                .checked_sub(blocks)
+                .ok_or_else(strange)?;
             let at = data + record.block_or_location as usize * GRANULE;
             let bytes = scanned.bytes.get(at..at + GRANULE).ok_or_else(strange)?;
             let index = u32::try_from(record.first_granule).map_err(|_| strange())?;
-            Ok(Change::Entry { table: record.node, index, bytes: bytes.to_vec() })
+            Ok(Change::Entry {
+                table: record.node,
+                index,
+                bytes: bytes.to_vec(),
+            })
         }
         _ => Err(strange()),
     }
@@ -179,7 +213,11 @@ struct FoundSegments {
 impl Replay<'_> {
     fn load_tables(&mut self) -> Result<(), PoolError> {
         for top in &self.root.tops {
-            let id = PageId { node: top.node, level: 2, index: top.index };
+            let id = PageId {
+                node: top.node,
+                level: 2,
+                index: top.index,
+            };
             self.map.set_entry(id, top.entry);
             if top.entry.place == PLACE_NONE {
                 continue;
@@ -210,7 +248,9 @@ impl Replay<'_> {
                 return Ok(bytes);
             }
         }
-        Err(PoolError::Damaged(format!("no copy of the map's {id:?} is good")))
+        Err(PoolError::Damaged(format!(
+            "no copy of the map's {id:?} is good"
+        )))
     }
 
     fn claim_places(&mut self) -> Result<(), PoolError> {
@@ -218,7 +258,9 @@ impl Replay<'_> {
         for place in places {
             let (segment, unit) = segment_and_unit(place);
             if !self.meta.claim(segment, unit) {
-                return Err(PoolError::Damaged(format!("two pages share the place {place:#x}")));
+                return Err(PoolError::Damaged(format!(
+                    "two pages share the place {place:#x}"
+                )));
             }
         }
         Ok(())
@@ -226,10 +268,19 @@ impl Replay<'_> {
 
     fn load_system(&mut self) -> Result<(), PoolError> {
         for node in [SEGMENTS, SLOTS, VOLUMES] {
-            let tops: Vec<u32> =
-                self.root.tops.iter().filter(|top| top.node == node).map(|top| top.index).collect();
+            let tops: Vec<u32> = self
+                .root
+                .tops
+                .iter()
+                .filter(|top| top.node == node)
+                .map(|top| top.index)
+                .collect();
             for index in tops {
-                for (table, _) in self.map.children(PageId { node, level: 2, index }) {
+                for (table, _) in self.map.children(PageId {
+                    node,
+                    level: 2,
+                    index,
+                }) {
                     for (id, _) in self.map.children(table) {
                         self.ensure(id)?;
                     }
@@ -311,15 +362,24 @@ impl Replay<'_> {
 
     /// Records of volumes that are gone mean nothing any more.
     fn drop_orphans(&self, index: &mut Index, ring: &Scanned) {
-        for record in ring.batches.iter().flat_map(|scanned| &scanned.batch.records) {
+        for record in ring
+            .batches
+            .iter()
+            .flat_map(|scanned| &scanned.batch.records)
+        {
             let entry = record.volume.checked_sub(FIRST_VOLUME);
             let bytes = entry.and_then(|entry| self.map.entry_bytes(VOLUMES, entry));
-            let state = bytes.and_then(|bytes| VolumeEntry::decode(bytes).ok()).map(|e| e.state);
+            let state = bytes
+                .and_then(|bytes| VolumeEntry::decode(bytes).ok())
+                .map(|e| e.state);
             if matches!(state, Some(VolumeState::Live | VolumeState::Deleting)) {
                 continue;
             }
             for granule in 0..u64::from(record.granules) {
-                let key = GranuleKey { volume: record.volume, granule: record.first_granule + granule };
+                let key = GranuleKey {
+                    volume: record.volume,
+                    granule: record.first_granule + granule,
+                };
                 index.remove_older(key, u64::MAX);
             }
         }
@@ -328,17 +388,33 @@ impl Replay<'_> {
     /// Slots that have records in the ring and no home.
     fn unhomed(&mut self, ring: &Scanned, index: &Index) -> Result<Vec<SlotKey>, PoolError> {
         let mut slots = BTreeSet::new();
-        for record in ring.batches.iter().flat_map(|scanned| &scanned.batch.records) {
+        for record in ring
+            .batches
+            .iter()
+            .flat_map(|scanned| &scanned.batch.records)
+        {
             for granule in 0..u64::from(record.granules) {
                 let granule = record.first_granule + granule;
-                if index.get(GranuleKey { volume: record.volume, granule }).is_some() {
-                    slots.insert(SlotKey { volume: record.volume, slot: granule / SLOT_GRANULES });
+                if index
+                    .get(GranuleKey {
+                        volume: record.volume,
+                        granule,
+                    })
+                    .is_some()
+                {
+                    slots.insert(SlotKey {
+                        volume: record.volume,
+                        slot: granule / SLOT_GRANULES,
+                    });
                 }
             }
         }
         let mut unhomed = Vec::new();
         for key in slots {
-            self.ensure(leaf_id(key.volume, key.slot * SLOT_GRANULES / LEAF_GRANULES))?;
+            self.ensure(leaf_id(
+                key.volume,
+                key.slot * SLOT_GRANULES / LEAF_GRANULES,
+            ))?;
             if self.map.location(key.volume, key.slot) == Some(0) {
                 unhomed.push(key);
             }
@@ -386,8 +462,13 @@ impl Replay<'_> {
                 let copies = entry.columns.len() as u8;
                 found.copies.insert(id, copies);
                 let columns = entry.columns.iter();
-                let columns = columns.map(|&(drive, extent)| ChunkCopy { drive, extent }).collect();
-                let segments = found.mirrors.entry(copies).or_insert_with(|| Segments::new(slots));
+                let columns = columns
+                    .map(|&(drive, extent)| ChunkCopy { drive, extent })
+                    .collect();
+                let segments = found
+                    .mirrors
+                    .entry(copies)
+                    .or_insert_with(|| Segments::new(slots));
                 segments.add(id, columns);
                 self.claim_slots(id, segments);
                 found.entries.push((id, entry));
@@ -414,7 +495,10 @@ fn ring_batch(scanned: &ScannedBatch) -> LogBatch {
         first: record.first_granule,
         granules: record.granules,
     });
-    LogBatch { spans: spans.collect(), ..map_batch(scanned) }
+    LogBatch {
+        spans: spans.collect(),
+        ..map_batch(scanned)
+    }
 }
 
 fn live(index: &Index, batch: &LogBatch) -> u32 {
@@ -423,7 +507,10 @@ fn live(index: &Index, batch: &LogBatch) -> u32 {
     let mut seen = BTreeSet::new();
     for span in &batch.spans {
         for granule in span.first..span.first + u64::from(span.granules) {
-            let key = GranuleKey { volume: span.volume, granule };
+            let key = GranuleKey {
+                volume: span.volume,
+                granule,
+            };
             let newest = index.get(key);
             if newest.is_some_and(|n| range.contains(&n.at)) && seen.insert(key) {
                 live += 1;
@@ -435,10 +522,21 @@ fn live(index: &Index, batch: &LogBatch) -> u32 {
 
 fn supersede(index: &mut Index, change: &Change) {
     let (volume, first, granules) = match change {
-        // A destaged granule's record may go as well: its home has been... not necessarily flushed.
-        Change::Place { .. } => return,
-        Change::Clear { volume, first, granules, .. } => (*volume, *first, *granules),
-        Change::Entry { .. } => return,
+        Change::Place {
+            moved: false,
+            volume,
+            first,
+            granules,
+            ..
+        }
+        | Change::Clear {
+            volume,
+            first,
+            granules,
+            ..
+        } => (*volume, *first, *granules),
+        // What was on its way home may not have arrived.
+        Change::Place { moved: true, .. } | Change::Entry { .. } => return,
     };
     for granule in first..first + u64::from(granules) {
         index.remove_older(GranuleKey { volume, granule }, u64::MAX);
@@ -451,20 +549,33 @@ fn drive_extents(
     root: &Root,
     segments: &[(u32, SegmentEntry)],
 ) -> Result<Vec<Extents>, PoolError> {
-    let mut free: Vec<Extents> = root.members.iter().map(|m| Extents::new(m.extents)).collect();
+    let mut free: Vec<Extents> = root
+        .members
+        .iter()
+        .map(|m| Extents::new(m.extents))
+        .collect();
     let sizes = &label.sizes;
     let mut claim = |drive: u16, extent: u32, count: u32, what: String| {
-        let claimed = free.get_mut(usize::from(drive)).is_some_and(|e| e.claim(extent, count));
+        let claimed = free
+            .get_mut(usize::from(drive))
+            .is_some_and(|e| e.claim(extent, count));
         if claimed {
             Ok(())
         } else {
-            Err(PoolError::Damaged(format!("{what} lies where something else does, or nowhere")))
+            Err(PoolError::Damaged(format!(
+                "{what} lies where something else does, or nowhere"
+            )))
         }
     };
     let chunks: Vec<&Chunk> = root.ring.chunks.iter().chain(&root.map.chunks).collect();
     for (i, chunk) in chunks.into_iter().enumerate() {
         for copy in &chunk.copies {
-            claim(copy.drive, copy.extent, sizes.chunk_extents, format!("log chunk {i}"))?;
+            claim(
+                copy.drive,
+                copy.extent,
+                sizes.chunk_extents,
+                format!("log chunk {i}"),
+            )?;
         }
     }
     for segment in &root.meta {
@@ -475,14 +586,13 @@ fn drive_extents(
     }
     for (id, entry) in segments {
         for &(drive, extent) in &entry.columns {
-            claim(drive, extent, sizes.segment_extents(), format!("segment {id}"))?;
+            claim(
+                drive,
+                extent,
+                sizes.segment_extents(),
+                format!("segment {id}"),
+            )?;
         }
     }
     Ok(free)
-}
-
-/// Whether a leaf is absent: used by tests of recovery.
-#[allow(dead_code)]
-pub(super) fn is_absent(map: &Map, volume: u32, leaf: u64) -> bool {
-    matches!(map.leaf(volume, leaf), LeafView::Absent)
 }

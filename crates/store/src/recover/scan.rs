@@ -55,7 +55,14 @@ pub(super) fn scan(
         LogId::Map => &root.map,
     };
     let shape = super::shape(&label.sizes, state);
-    let mut scanner = Scanner { drives, label, state, shape, log, cache: BTreeMap::new() };
+    let mut scanner = Scanner {
+        drives,
+        label,
+        state,
+        shape,
+        log,
+        cache: BTreeMap::new(),
+    };
     scanner.run()
 }
 
@@ -67,7 +74,10 @@ impl Scanner<'_> {
             previous: self.state.tail_previous,
         };
         let mut batches = Vec::new();
-        let (first_chunk, chunks) = (self.shape.chunk_number(head.at), self.shape.chunks.len() as u64);
+        let (first_chunk, chunks) = (
+            self.shape.chunk_number(head.at),
+            self.shape.chunks.len() as u64,
+        );
         while self.shape.chunk_number(head.at) < first_chunk + chunks {
             let Some((found, crc)) = self.next(head) else {
                 break;
@@ -80,14 +90,24 @@ impl Scanner<'_> {
             batches.push(found);
         }
         self.refuse_damage(head)?;
-        let ends = batches.iter().map(|b| b.batch.first_sequence + b.batch.records.len() as u64);
+        let ends = batches
+            .iter()
+            .map(|b| b.batch.first_sequence + b.batch.records.len() as u64);
         let next_sequence = ends.max().unwrap_or(0);
-        Ok(Scanned { batches, head, next_sequence })
+        Ok(Scanned {
+            batches,
+            head,
+            next_sequence,
+        })
     }
 
     /// The term that batch `number` must have.
     fn term_of(&self, number: u64) -> u64 {
-        let begun = self.state.terms.iter().filter(|start| start.first_batch <= number);
+        let begun = self
+            .state
+            .terms
+            .iter()
+            .filter(|start| start.first_batch <= number);
         begun.map(|start| start.term).max().unwrap_or(0)
     }
 
@@ -100,7 +120,16 @@ impl Scanner<'_> {
                 Some((batch, crc, bytes)) if self.is_next(&batch, head) => {
                     found.get_or_insert_with(|| {
                         let len = bytes.len() as u64;
-                        (ScannedBatch { at: head.at, batch, bytes, len, lacking: Vec::new() }, crc)
+                        (
+                            ScannedBatch {
+                                at: head.at,
+                                batch,
+                                bytes,
+                                len,
+                                lacking: Vec::new(),
+                            },
+                            crc,
+                        )
                     });
                 }
                 _ => lacking.push(copy),
@@ -209,11 +238,18 @@ pub(super) fn complete_copies(
     scanned: &Scanned,
 ) -> Result<(), PoolError> {
     let shape = super::shape(sizes, state);
-    for batch in scanned.batches.iter().filter(|batch| !batch.lacking.is_empty()) {
+    for batch in scanned
+        .batches
+        .iter()
+        .filter(|batch| !batch.lacking.is_empty())
+    {
         let (copies, offset) = shape.locate(batch.at);
         let place = |&copy: &usize| {
             let copy = copies[copy];
-            (usize::from(copy.drive), sizes.extent_at(copy.extent) + offset)
+            (
+                usize::from(copy.drive),
+                sizes.extent_at(copy.extent) + offset,
+            )
         };
         let places: Vec<_> = batch.lacking.iter().map(place).collect();
         drives.write(&places, &batch.bytes)?;

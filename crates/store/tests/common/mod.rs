@@ -1,0 +1,216 @@
+//! A pool on drives in memory, driven step by step.
+#![allow(dead_code)]
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use ashlar_block::{
+    BlockDevice, BlockRange, BlockSize, BufferPool, Completion, Description, Durability, Geometry,
+    IoError, Moment, Operation, Request,
+};
+use ashlar_store::format::{DriveClass, Salt};
+use ashlar_store::{
+    DrivePlan, Drives, Engine, Event, ImportOptions, Imported, Layout, Manage, Managed, Outbox,
+    PoolPlan, Sizes, VolumePlan, format, import,
+};
+use uuid::Uuid;
+
+/// Bytes of a drive that outlive the engine.
+pub type Medium = Rc<RefCell<Vec<u8>>>;
+
+/// A drive that does everything at once, durably.
+struct Memory {
+    medium: Medium,
+    done: Vec<Completion>,
+}
+
+impl BlockDevice for Memory {
+    fn geometry(&self) -> Geometry {
+        let bytes = self.medium.borrow().len() as u64;
+        Geometry::plain(BlockSize::B4096, bytes / 4096)
+    }
+    fn submit(&mut self, mut request: Request) {
+        let at = request.range.start.0 as usize * 4096;
+        let mut medium = self.medium.borrow_mut();
+        if let Some(buffer) = &mut request.buffer {
+            let place = &mut medium[at..at + buffer.len()];
+            match request.op {
+                Operation::Read => buffer.copy_from_slice(place),
+                _ => place.copy_from_slice(buffer),
+            }
+        }
+        self.done.push(request.complete(Ok(())));
+    }
+    fn poll(&mut self, _now: Moment, done: &mut Vec<Completion>) {
+        done.append(&mut self.done);
+    }
+    fn describe(&self) -> Description {
+        Description::leaf("memory")
+    }
+}
+
+fn devices(media: &[Medium]) -> Vec<Box<dyn BlockDevice>> {
+    let open = |medium: &Medium| {
+        Box::new(Memory {
+            medium: medium.clone(),
+            done: Vec::new(),
+        }) as Box<dyn BlockDevice>
+    };
+    media.iter().map(open).collect()
+}
+
+pub fn small_sizes() -> Sizes {
+    Sizes {
+        extent_shift: 16,
+        chunk_extents: 8,
+        ring_chunks: 4,
+        map_chunks: 4,
+        segment_slots: 16,
+        batch_bytes: 128 << 10,
+    }
+}
+
+/// A pool and whoever uses it.
+pub struct Bench {
+    pub media: Vec<Medium>,
+    pub engine: Engine,
+    devices: Vec<Box<dyn BlockDevice>>,
+    buffers: BufferPool,
+    out: Outbox,
+    now: Moment,
+    next: u64,
+}
+
+impl Bench {
+    pub fn new(drives: usize, bytes: usize) -> Self {
+        let media: Vec<Medium> = (0..drives)
+            .map(|_| Rc::new(RefCell::new(vec![0; bytes])))
+            .collect();
+        let plan = PoolPlan {
+            name: "tank".into(),
+            pool: Uuid::from_u128(1),
+            salt: Salt(7),
+            sizes: small_sizes(),
+            log_copies: drives.min(2) as u8,
+            drives: (0..drives)
+                .map(|i| DrivePlan {
+                    uuid: Uuid::from_u128(100 + i as u128),
+                    class: DriveClass::Nvme,
+                })
+                .collect(),
+        };
+        let mut all = Drives::new(devices(&media), Box::new(|| Moment::ORIGIN));
+        format(&mut all, &plan).expect("format");
+        Self::open(media)
+    }
+
+    pub fn open(media: Vec<Medium>) -> Self {
+        let Imported { engine, drives } = import(
+            Drives::new(devices(&media), Box::new(|| Moment::ORIGIN)),
+            &ImportOptions::default(),
+        )
+        .expect("import");
+        Self {
+            media,
+            engine,
+            devices: drives.into_iter().flatten().collect(),
+            buffers: BufferPool::new(64 << 20),
+            out: Outbox::default(),
+            now: Moment::ORIGIN,
+            next: 1,
+        }
+    }
+
+    /// The process dies and another imports the pool.
+    pub fn restart(self) -> Self {
+        Self::open(self.media)
+    }
+
+    /// Feeds the engine until nothing happens any more.
+    pub fn run(&mut self, event: Event) -> (Vec<Completion>, Vec<(u64, Result<Managed, IoError>)>) {
+        let (mut done, mut managed) = (Vec::new(), Vec::new());
+        self.engine.handle(self.now, event, &mut self.out);
+        loop {
+            for (drive, request) in self.out.io.drain(..) {
+                self.devices[drive].submit(request);
+            }
+            done.append(&mut self.out.done);
+            managed.append(&mut self.out.managed);
+            let mut any = false;
+            for drive in 0..self.devices.len() {
+                let mut completions = Vec::new();
+                self.devices[drive].poll(self.now, &mut completions);
+                for completion in completions {
+                    any = true;
+                    self.engine
+                        .handle(self.now, Event::Done { drive, completion }, &mut self.out);
+                }
+            }
+            if !any {
+                assert_eq!(self.engine.failure(), None);
+                return (done, managed);
+            }
+        }
+    }
+
+    pub fn pass(&mut self, nanos: u64) {
+        self.now = Moment::from_nanos(self.now.as_nanos() + nanos);
+        self.run(Event::Tick);
+    }
+
+    pub fn manage(&mut self, what: Manage) -> Result<Managed, IoError> {
+        self.next += 1;
+        let (_, mut managed) = self.run(Event::Manage {
+            id: self.next,
+            what,
+        });
+        assert_eq!(managed.len(), 1);
+        managed.remove(0).1
+    }
+
+    pub fn volume(&mut self, granules: u64, copies: u8) -> u32 {
+        let plan = VolumePlan {
+            name: format!("v{}", self.next),
+            uuid: Uuid::from_u128(u128::from(self.next)),
+            granules,
+            layout: Layout::Mirror { copies },
+        };
+        match self.manage(Manage::CreateVolume(plan)).expect("create") {
+            Managed::Volume(number) => number,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn command(&mut self, volume: u32, request: Request) -> Completion {
+        let (mut done, _) = self.run(Event::Command { volume, request });
+        assert_eq!(done.len(), 1, "one answer");
+        done.remove(0)
+    }
+
+    pub fn write(&mut self, volume: u32, first: u64, data: &[u8]) -> Result<(), IoError> {
+        let mut buffer = self.buffers.get(data.len()).expect("buffer");
+        buffer.copy_from_slice(data);
+        let range = BlockRange::new(first, (data.len() / 4096) as u32);
+        self.command(volume, Request::write(1, range, buffer, Durability::Cached))
+            .result
+    }
+
+    pub fn read(&mut self, volume: u32, first: u64, granules: usize) -> Result<Vec<u8>, IoError> {
+        let buffer = self.buffers.get(granules * 4096).expect("buffer");
+        let done = self.command(
+            volume,
+            Request::read(1, BlockRange::new(first, granules as u32), buffer),
+        );
+        done.result.map(|()| done.buffer.expect("buffer").to_vec())
+    }
+
+    pub fn clear(&mut self, volume: u32, first: u64, granules: u32) -> Result<(), IoError> {
+        let request = Request {
+            tag: 1,
+            op: Operation::Deallocate,
+            range: BlockRange::new(first, granules),
+            buffer: None,
+        };
+        self.command(volume, request).result
+    }
+}
