@@ -218,6 +218,8 @@ impl Engine {
         self.seal_batches();
         self.advance_checkpoint();
         self.provision();
+        // What was staged since must not wait for an event that may never come.
+        self.seal_batches();
         self.answer_settled();
     }
 
