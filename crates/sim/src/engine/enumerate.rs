@@ -134,12 +134,15 @@ fn plan(case: &Case) -> Plan {
 
 /// How one case went: how many writes and flushes there were, and how many crashes there were during
 /// recovery.
-struct Lived {
+pub(crate) struct Lived {
     changes: u64,
     imports: u64,
 }
 
-fn live<S: Subject>(case: &Case, listener: Option<Listener<'_>>) -> Result<Lived, String> {
+pub(crate) fn live<S: Subject>(
+    case: &Case,
+    listener: Option<Listener<'_>>,
+) -> Result<Lived, String> {
     let mut world = World::<S>::new(plan(case), Chance::new(case.seed), listener);
     let lived = catch_unwind(AssertUnwindSafe(|| {
         world.format()?;

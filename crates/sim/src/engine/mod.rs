@@ -39,3 +39,4 @@ mod world;
 pub use enumerate::{Case, Counts};
 pub use profile::{Canary, Profile};
 pub use report::Summary;
+pub use run::{run, run_case, run_every_crash, run_traced};

@@ -14,7 +14,7 @@ pub(crate) type Seq = u64;
 pub(crate) type WriteId = u64;
 
 /// Largest write that must be atomic, and the boundary it must not cross, in granules.
-pub(crate) const ATOMIC_GRANULES: u32 = 4;
+pub(crate) const ATOMIC_GRANULES: u32 = 16;
 const BOUNDARY: u64 = 16;
 /// Entries of a granule beyond which those that are history are forgotten.
 const MOST_ENTRIES: usize = 48;
@@ -430,7 +430,7 @@ mod tests {
             assert!(says(look(&mut model, 0, other), "torn"));
             assert!(look(&mut model, 3, seen).is_ok());
         }
-        assert!(!is_atomic(BlockRange::new(14, 4)) && !is_atomic(BlockRange::new(0, 5)));
+        assert!(!is_atomic(BlockRange::new(14, 4)) && !is_atomic(BlockRange::new(0, 17)));
         assert!(is_atomic(BlockRange::new(13, 3)));
     }
 

@@ -77,10 +77,16 @@ impl<S: Subject> Node<S> {
         news: &mut Vec<News>,
     ) -> Result<bool, String> {
         let busy = !self.waiting.is_empty();
+        let together = chance.happens(700);
         while !self.waiting.is_empty() {
             let at = chance.below(self.waiting.len() as u64) as usize;
             let event = self.waiting.swap_remove(at);
-            self.engine.handle(now, event, &mut self.out);
+            // What arrives together may be taken together, or one by one.
+            if together && !self.waiting.is_empty() {
+                self.engine.post(now, event, &mut self.out);
+            } else {
+                self.engine.handle(now, event, &mut self.out);
+            }
             for (drive, request) in self.out.io.drain(..) {
                 let device = self.devices.get_mut(drive).and_then(Option::as_mut);
                 let Some(device) = device else {

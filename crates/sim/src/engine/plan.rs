@@ -23,6 +23,9 @@ pub(crate) const SMALL: Sizes = Sizes {
     batch_bytes: 128 << 10,
 };
 
+/// Granules of volumes that a drive of 16 MiB has room for beside its logs.
+const ROOM: u64 = 512;
+
 /// Something that happens when so many commands were answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fate {
@@ -210,7 +213,17 @@ fn wishes(chance: &mut Chance, drives: usize, redundant: bool) -> Vec<Wish> {
         }
     };
     let count = chance.pick(&[1, 1, 2, 3]);
-    let wished: Vec<Wish> = (0..count).map(|_| wish(chance)).collect();
+    let mut wished: Vec<Wish> = (0..count).map(|_| wish(chance)).collect();
+    // The smallest drives must hold everything, and what is written anew before the old is free.
+    let room = drives as u64 * ROOM;
+    let copies = |wish: &Wish| match wish.layout {
+        Layout::Mirror { copies } => u64::from(copies),
+        Layout::Stripe { .. } => 1,
+    };
+    let wanted: u64 = wished.iter().map(|w| w.granules * copies(w)).sum();
+    for wish in wished.iter_mut().filter(|_| wanted > room) {
+        wish.granules = (wish.granules * room / wanted).max(16);
+    }
     wished
 }
 

@@ -1,8 +1,11 @@
 //! What the world drives: the engine that ships, or a toy that shows that the world's checks work.
 
-use ashlar_block::{BlockDevice, Completion, IoError, Moment, Request};
-use ashlar_store::{Layout, Sizes};
+use ashlar_block::{BlockDevice, Moment};
+use ashlar_store::format::{DriveClass, Salt};
+use ashlar_store::{DrivePlan, Drives, Engine, ImportOptions, PoolPlan, Sizes};
 use uuid::Uuid;
+
+pub(crate) use ashlar_store::{Event, Manage, Managed, Outbox, VolumePlan};
 
 use super::profile::Canary;
 
@@ -10,46 +13,6 @@ use super::profile::Canary;
 pub(crate) type Wait = Box<dyn FnMut() -> Moment>;
 /// Drives as an engine gets them.
 pub(crate) type Devices = Vec<Box<dyn BlockDevice>>;
-
-pub enum Event {
-    Command {
-        volume: u32,
-        request: Request,
-    },
-    Done {
-        drive: usize,
-        completion: Completion,
-    },
-    Manage {
-        id: u64,
-        what: Manage,
-    },
-    Tick,
-}
-
-#[derive(Default)]
-pub struct Outbox {
-    pub io: Vec<(usize, Request)>,
-    pub done: Vec<Completion>,
-    pub managed: Vec<(u64, Result<Managed, IoError>)>,
-}
-
-pub struct VolumePlan {
-    pub name: String,
-    pub uuid: Uuid,
-    pub granules: u64,
-    pub layout: Layout,
-}
-
-pub enum Manage {
-    CreateVolume(VolumePlan),
-    Settle,
-}
-
-pub enum Managed {
-    Volume(u32),
-    Done,
-}
 
 /// A pool to be made.
 #[derive(Clone, Debug)]
@@ -73,6 +36,10 @@ pub(crate) trait Subject: Sized {
     fn format(devices: Devices, wait: Wait, shape: &Shape) -> Result<(), String>;
     /// Brings a pool into service.
     fn import(devices: Devices, wait: Wait) -> Result<Running<Self>, String>;
+    /// Takes an event that is not the last of a turn.
+    fn post(&mut self, now: Moment, event: Event, out: &mut Outbox) {
+        self.handle(now, event, out);
+    }
     /// Takes an event.
     fn handle(&mut self, now: Moment, event: Event, out: &mut Outbox);
     /// When it wants a tick.
@@ -82,5 +49,51 @@ pub(crate) trait Subject: Sized {
     /// Breaks something, if it is a test build.
     fn set_canary(&mut self, canary: Canary) {
         let _ = canary;
+    }
+}
+
+impl Subject for Engine {
+    fn format(devices: Devices, wait: Wait, shape: &Shape) -> Result<(), String> {
+        let drive = |index: usize| DrivePlan {
+            uuid: Uuid::from_u64_pair(index as u64, 3),
+            class: DriveClass::Nvme,
+        };
+        let plan = PoolPlan {
+            name: "tank".into(),
+            pool: shape.pool,
+            salt: Salt(shape.salt),
+            sizes: shape.sizes,
+            log_copies: shape.log_copies,
+            drives: (0..shape.drives).map(drive).collect(),
+        };
+        let mut drives = Drives::new(devices, wait);
+        ashlar_store::format(&mut drives, &plan).map_err(|error| error.to_string())
+    }
+
+    fn import(devices: Devices, wait: Wait) -> Result<Running<Self>, String> {
+        let drives = Drives::new(devices, wait);
+        let imported = ashlar_store::import(drives, &ImportOptions::default());
+        let imported = imported.map_err(|error| error.to_string())?;
+        Ok(Running {
+            engine: imported.engine,
+            devices: imported.drives,
+        })
+    }
+
+    fn post(&mut self, now: Moment, event: Event, out: &mut Outbox) {
+        Engine::post(self, now, event, out);
+    }
+
+    fn handle(&mut self, now: Moment, event: Event, out: &mut Outbox) {
+        Engine::handle(self, now, event, out);
+    }
+
+    fn next_deadline(&self) -> Option<Moment> {
+        Engine::next_deadline(self)
+    }
+
+    fn volumes(&self) -> Vec<(u32, String)> {
+        let volumes = Engine::volumes(self);
+        volumes.into_iter().map(|v| (v.number, v.name)).collect()
     }
 }
