@@ -51,16 +51,16 @@ fn check_root(bytes: &[u8]) {
 
 /// A batch of either log.
 pub fn batch(bytes: &[u8]) {
+    let mut sealed = bytes.to_vec();
+    sealed.resize(bytes.len().max(64), 0);
+    let verified = verified_bytes(number(&sealed, 18, 2), number(&sealed, 46, 2));
     for log in [LogId::Ring, LogId::Map] {
         check_batch(bytes, log);
-        let Some(length) = Batch::peek(bytes, SALT, log, BATCH_LIMIT) else {
-            continue;
-        };
-        let mut sealed = bytes.to_vec();
-        sealed.resize(length, 0);
-        let verified = verified_bytes(number(bytes, 18, 2), number(bytes, 46, 2));
-        SALT.seal(&mut sealed[..verified], batch::CRC_AT);
-        check_batch(&sealed, log);
+        if let Some(length) = Batch::peek(&sealed, SALT, log, BATCH_LIMIT) {
+            sealed.resize(length, 0);
+            SALT.seal(&mut sealed[..verified], batch::CRC_AT);
+            check_batch(&sealed, log);
+        }
     }
 }
 
