@@ -23,8 +23,8 @@ pub(crate) const SMALL: Sizes = Sizes {
     batch_bytes: 128 << 10,
 };
 
-/// Granules of volumes that a drive of 16 MiB has room for beside its logs.
-const ROOM: u64 = 512;
+/// Bytes of the smallest drive.
+const SMALLEST: u64 = 24 << 20;
 
 /// Something that happens when so many commands were answered.
 #[derive(Clone, Copy, Debug)]
@@ -95,13 +95,14 @@ impl Plan {
         let drives = (0..count).map(|_| drive(chance)).collect();
         let log_copies = chance.between(2, count.min(4) as u64) as u8;
         let redundant = profile.deaths || profile.rot > 0;
-        let wishes = wishes(chance, count, redundant);
+        let sizes = sizes(chance);
+        let wishes = wishes(chance, count, &sizes, redundant);
         let habits = Habits::draw(chance, profile.commands);
         let mut plan = Self {
             shape: Shape {
                 pool: Uuid::from_u64_pair(chance.below(u64::MAX), 1),
                 salt: chance.below(1 << 32) as u32,
-                sizes: sizes(chance),
+                sizes,
                 log_copies,
                 drives: count,
             },
@@ -177,7 +178,7 @@ impl Plan {
 
 fn drive(chance: &mut Chance) -> (BlockSize, u64) {
     let size = chance.pick(&[BlockSize::B512, BlockSize::B4096, BlockSize::B4096]);
-    (size, chance.pick(&[16, 17, 24, 32, 64]) << 20)
+    (size, chance.pick(&[0, 1, 8, 40]) * (1 << 20) + SMALLEST)
 }
 
 fn sizes(chance: &mut Chance) -> Sizes {
@@ -199,7 +200,15 @@ fn pace(chance: &mut Chance) -> Pace {
     }
 }
 
-fn wishes(chance: &mut Chance, drives: usize, redundant: bool) -> Vec<Wish> {
+/// Granules of volumes that a drive holds at least, beside its logs, the pool's own map, and what is
+/// written anew before the old is free.
+fn room(sizes: &Sizes) -> u64 {
+    let logs = u64::from(sizes.ring_chunks + sizes.map_chunks) * sizes.chunk_bytes();
+    let rest = SMALLEST - (1 << 20) - logs - 6 * sizes.segment_bytes();
+    rest / 4096 / 2
+}
+
+fn wishes(chance: &mut Chance, drives: usize, sizes: &Sizes, redundant: bool) -> Vec<Wish> {
     let most = drives.min(4) as u64;
     let wish = |chance: &mut Chance| {
         let copies = match chance.below(10) {
@@ -214,8 +223,7 @@ fn wishes(chance: &mut Chance, drives: usize, redundant: bool) -> Vec<Wish> {
     };
     let count = chance.pick(&[1, 1, 2, 3]);
     let mut wished: Vec<Wish> = (0..count).map(|_| wish(chance)).collect();
-    // The smallest drives must hold everything, and what is written anew before the old is free.
-    let room = drives as u64 * ROOM;
+    let room = drives as u64 * room(sizes);
     let copies = |wish: &Wish| match wish.layout {
         Layout::Mirror { copies } => u64::from(copies),
         Layout::Stripe { .. } => 1,
