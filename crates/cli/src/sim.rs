@@ -1,8 +1,8 @@
 //! `ashlar sim`: simulations, by seed.
 
-use ashlar_sim::{Profile, run, run_traced};
+use ashlar_sim::{Listener, Profile, engine, run, run_traced};
 
-use crate::args::WireArguments;
+use crate::args::{EngineArguments, WireArguments};
 use crate::exit::Failure;
 use crate::output::print;
 
@@ -13,12 +13,42 @@ pub(crate) fn wire(arguments: &WireArguments) -> Result<(), Failure> {
     if let Some(seed) = arguments.seed {
         return replay(seed, &profiles, arguments.trace);
     }
+    let seeds = arguments.first_seed..arguments.first_seed.saturating_add(arguments.seeds);
+    each(seeds, |seed| run(seed, turn(&profiles, seed)).err())
+}
+
+/// Lives seeded worlds of the storage engine through, and tells as [`wire`] does.
+pub(crate) fn engine(arguments: &EngineArguments) -> Result<(), Failure> {
+    let name = &arguments.profile;
+    let profiles = engine::Profile::named(name).ok_or_else(|| {
+        let names: Vec<&str> = engine::Profile::EVERY.iter().map(|p| p.name).collect();
+        let names = names.join(", ");
+        Failure::usage(format!("--profile {name}: there are all, {names}"))
+    })?;
+    let seeds = arguments.first_seed..arguments.first_seed.saturating_add(arguments.seeds);
+    let Some(seed) = arguments.seed else {
+        return each(seeds, |seed| engine::run(seed, turn(&profiles, seed)).err());
+    };
+    let profile = turn(&profiles, seed);
+    one(profile.name, arguments.trace, |listener| {
+        engine::run_traced(seed, profile, listener)
+    })
+}
+
+/// Each seed is one world; profiles take turns, so that any number of seeds meets all.
+fn turn<P>(profiles: &[P], seed: u64) -> &P {
+    &profiles[(seed % profiles.len() as u64) as usize]
+}
+
+/// Tries seeds, tells which fail, and how many.
+fn each<F: std::fmt::Display>(
+    range: std::ops::Range<u64>,
+    run: impl Fn(u64) -> Option<F>,
+) -> Result<(), Failure> {
     let (mut seeds, mut failed) = (0u64, 0u64);
-    for seed in arguments.first_seed..arguments.first_seed.saturating_add(arguments.seeds) {
-        // Each seed is one world; profiles take turns, so that any number of seeds meets all.
-        let profile = &profiles[(seed % profiles.len() as u64) as usize];
+    for seed in range {
         seeds += 1;
-        if let Err(failure) = run(seed, profile) {
+        if let Some(failure) = run(seed) {
             failed += 1;
             print(&format!("{failure}\n"))?;
         }
@@ -46,7 +76,18 @@ fn profiles(name: &str) -> Result<Vec<Profile>, Failure> {
 }
 
 fn replay(seed: u64, profiles: &[Profile], trace: bool) -> Result<(), Failure> {
-    let profile = &profiles[(seed % profiles.len() as u64) as usize];
+    let profile = turn(profiles, seed);
+    one(profile.name, trace, |listener| {
+        run_traced(seed, profile, listener)
+    })
+}
+
+/// Lives one world through, telling what happens in it if it is to be traced.
+fn one<S: std::fmt::Display, F: std::fmt::Display>(
+    profile: &str,
+    trace: bool,
+    run: impl FnOnce(Option<Listener<'_>>) -> Result<S, F>,
+) -> Result<(), Failure> {
     let mut broken = None;
     let mut listener = |line: &str| {
         // A closed pipe ends the trace, not the run.
@@ -54,16 +95,8 @@ fn replay(seed: u64, profiles: &[Profile], trace: bool) -> Result<(), Failure> {
             broken = print(&format!("{line}\n")).err();
         }
     };
-    let outcome = if trace {
-        run_traced(seed, profile, Some(&mut listener))
-    } else {
-        run(seed, profile)
-    };
-    match outcome {
-        Ok(summary) => print(&format!(
-            "profile {}: {summary}\nseeds 1 failed 0\n",
-            profile.name
-        )),
+    match run(trace.then_some(&mut listener)) {
+        Ok(summary) => print(&format!("profile {profile}: {summary}\nseeds 1 failed 0\n")),
         Err(failure) => {
             print(&format!("{failure}\nseeds 1 failed 1\n"))?;
             Err(Failure::check(failure))

@@ -33,6 +33,7 @@ mod bench;
 mod chance;
 mod content;
 mod cores;
+pub mod engine;
 mod env;
 mod faults;
 pub mod fuzzing;

@@ -72,6 +72,8 @@ pub(crate) struct NvmeOptions {
 pub(crate) enum SimCommand {
     /// Target against initiator over a stream that splits, delays and breaks; exit 1 if a seed fails
     Wire(WireArguments),
+    /// The storage engine over drives that lose power, die and lie; exit 1 if a seed fails
+    Engine(EngineArguments),
 }
 
 #[derive(Args)]
@@ -90,6 +92,25 @@ pub(crate) struct WireArguments {
     pub(crate) trace: bool,
     /// What happens to the world: every (in turn, by seed), or one of them
     #[arg(long, default_value = "every")]
+    pub(crate) profile: String,
+}
+
+#[derive(Args)]
+pub(crate) struct EngineArguments {
+    /// How many seeds
+    #[arg(long, default_value_t = 100)]
+    pub(crate) seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) first_seed: u64,
+    /// Only this seed
+    #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "first_seed"])]
+    pub(crate) seed: Option<u64>,
+    /// Tell everything that happens in it
+    #[arg(long, requires = "seed")]
+    pub(crate) trace: bool,
+    /// What befalls the pool: crash, bitrot, drive-loss, or all (in turn, by seed)
+    #[arg(long, default_value = "all")]
     pub(crate) profile: String,
 }
 

@@ -145,7 +145,7 @@ impl Engine {
     }
 
     /// Whether ring records may wait for homes in a range without leaves. Slots without homes are
-    /// reserved, so this needs no look at each granule.
+    /// reserved, or destage has just taken one for them, so this needs no look at each granule.
     fn holds_records(&self, volume: u32, first: u64, end: u64) -> bool {
         let from = SlotKey {
             volume,
@@ -155,7 +155,7 @@ impl Engine {
             volume,
             slot: end.div_ceil(SLOT_GRANULES),
         };
-        self.reserved.range(from..to).next().is_some()
+        self.reserved.range(from..to).next().is_some() || self.is_destaging(from..to)
     }
 
     pub(super) fn clear_page_loaded(&mut self, op: usize) {

@@ -65,6 +65,11 @@ impl Engine {
         self.destage.phase == Phase::Idle
     }
 
+    /// Whether slots of a range are on their way home.
+    pub(super) fn is_destaging(&self, range: std::ops::Range<SlotKey>) -> bool {
+        self.destage.jobs.iter().any(|job| range.contains(&job.key))
+    }
+
     /// Begins a round when a log fills up, when nothing else happens, or when somebody asked.
     pub(super) fn advance_destage(&mut self) {
         if self.destage.seen != self.ring.log.head.number {

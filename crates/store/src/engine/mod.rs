@@ -228,6 +228,8 @@ impl Engine {
         self.advance_checkpoint();
         self.advance_roots();
         self.provision();
+        // What was staged since must not wait for an event that may never come.
+        self.seal_batches();
         self.answer_settled();
     }
 

@@ -1,0 +1,232 @@
+//! A crash at every write and flush of a small, fixed workload.
+//!
+//! For each the write is left out, or torn; the power fails, or only the node; then the pool is
+//! imported as it is, with each drive missing that its layout can miss, and with another crash at
+//! each of the import's own writes. Every time everything must be there, before the logs have
+//! drained, after, and after a clean import.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use ashlar_block::{BlockRange, BlockSize, Durability, Operation};
+use ashlar_store::Layout;
+use uuid::Uuid;
+
+use super::drive::Pace;
+use super::load::Habits;
+use super::plan::{Plan, SMALL, Step, Wish};
+use super::rig::Cut;
+use super::run::panicked;
+use super::seam::{Shape, Subject};
+use super::world::World;
+use crate::chance::Chance;
+use crate::report::Listener;
+
+/// One way in which a workload is cut off. Replays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// The volume's layout.
+    pub layout: Layout,
+    /// At which write or flush, counted from the first import on; `None` for no crash.
+    pub at: Option<u64>,
+    /// Whether that write is torn, and not left out.
+    pub torn: bool,
+    /// Whether the power fails too.
+    pub power: bool,
+    /// At which write or flush of the import that follows it crashes again.
+    pub recovery: Option<u64>,
+    /// The drive that is missing after the crash.
+    pub missing: Option<usize>,
+    /// Decides what else is left to chance: service times, how writes tear.
+    pub seed: u64,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// What was tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Writes and flushes of the workload, from the first import on.
+    pub changes: u64,
+    /// Crashes with another one during recovery.
+    pub recoveries: u64,
+    /// Lives in all.
+    pub lives: u64,
+}
+
+/// The workload: small writes, atomic ones, overlapping ones, whole slots, zeroes, and both logs
+/// emptied twice, so that homes are first made and then overwritten.
+fn script() -> Vec<Step> {
+    let write = |start, count| {
+        let op = Operation::Write(Durability::Cached);
+        Step::Ask(op, BlockRange::new(start, count))
+    };
+    let zeroes = Operation::WriteZeroes {
+        durability: Durability::Cached,
+        deallocate: false,
+    };
+    vec![
+        write(0, 1),
+        write(4, 4),
+        Step::Wait,
+        write(1, 3),
+        write(16, 16),
+        write(5, 2),
+        Step::Wait,
+        Step::Settle,
+        write(2, 4),
+        write(30, 4),
+        Step::Wait,
+        write(32, 32),
+        Step::Ask(Operation::Deallocate, BlockRange::new(16, 16)),
+        Step::Wait,
+        write(33, 1),
+        Step::Ask(zeroes, BlockRange::new(3, 2)),
+        write(20, 4),
+        Step::Wait,
+        Step::Settle,
+        write(0, 16),
+        write(7, 1),
+        Step::Wait,
+    ]
+}
+
+fn plan(case: &Case) -> Plan {
+    let (count, tolerant) = match case.layout {
+        Layout::Mirror { copies } => (usize::from(copies).max(2), copies),
+        Layout::Stripe { columns } => (usize::from(columns).max(2), 2),
+    };
+    let shape = Shape {
+        pool: Uuid::from_u64_pair(1, 1),
+        salt: 0x5eed,
+        sizes: SMALL,
+        log_copies: tolerant,
+        drives: count,
+    };
+    let cut = if case.torn { Cut::Torn } else { Cut::Before };
+    Plan {
+        shape,
+        drives: vec![(BlockSize::B4096, 16 << 20); count],
+        pace: Pace {
+            time: Duration::from_micros(50),
+            slow: Duration::from_micros(50),
+            slow_per_mille: 0,
+            pieces: false,
+        },
+        wishes: vec![Wish {
+            layout: case.layout,
+            granules: 80,
+        }],
+        habits: Habits::none(),
+        fates: Vec::new(),
+        liar: None,
+        import_cuts: 0,
+        recovery: case.recovery.map(|at| (at, cut)),
+        missing: case.missing,
+        canary: None,
+    }
+}
+
+/// How one case went: how many writes and flushes there were, and how many crashes there were during
+/// recovery.
+pub(crate) struct Lived {
+    changes: u64,
+    imports: u64,
+}
+
+pub(crate) fn live<S: Subject>(
+    case: &Case,
+    listener: Option<Listener<'_>>,
+) -> Result<Lived, String> {
+    let mut world = World::<S>::new(plan(case), Chance::new(case.seed), listener);
+    let lived = catch_unwind(AssertUnwindSafe(|| {
+        world.format()?;
+        let before = world.count().changes;
+        if let Some(at) = case.at {
+            let cut = if case.torn { Cut::Torn } else { Cut::Before };
+            world.set_fuse(at, cut, case.power);
+        }
+        world.restart()?;
+        world.follow(&script())?;
+        let changes = world.count().changes - before;
+        world.end()?;
+        let imports = world.count().imports;
+        Ok(Lived { changes, imports })
+    }));
+    let lived = lived.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
+    if let Err(what) = &lived {
+        world.say(|| format!("FAILED {what}"));
+    }
+    lived
+}
+
+/// Tries every crash on a layout; a crash during recovery at every `stride`th place.
+///
+/// # Errors
+/// The first case that broke a promise, and what it broke.
+pub(crate) fn enumerate<S: Subject>(
+    layout: Layout,
+    seed: u64,
+    stride: u64,
+) -> Result<Counts, (Case, String)> {
+    let whole = Case {
+        layout,
+        at: None,
+        torn: false,
+        power: false,
+        recovery: None,
+        missing: None,
+        seed,
+    };
+    let mut counts = Counts::default();
+    let mut lives = |case: Case| {
+        counts.lives += 1;
+        live::<S>(&case, None).map_err(|what| (case, what))
+    };
+    let changes = lives(whole)?.changes;
+    let (mut recoveries, missing) = (0, may_miss(layout));
+    for at in 0..changes {
+        for (torn, power) in [(false, true), (false, false), (true, true), (true, false)] {
+            let case = Case {
+                at: Some(at),
+                torn,
+                power,
+                ..whole
+            };
+            let plain = lives(case)?.imports;
+            for drive in 0..missing {
+                lives(Case {
+                    missing: Some(drive),
+                    ..case
+                })?;
+            }
+            // Until the recovery has no more writes at which it could be cut off.
+            for recovery in (at % stride..).step_by(stride as usize) {
+                let again = lives(Case {
+                    recovery: Some(recovery),
+                    ..case
+                })?;
+                if again.imports == plain {
+                    break;
+                }
+                recoveries += 1;
+            }
+        }
+    }
+    counts.changes = changes;
+    counts.recoveries = recoveries;
+    Ok(counts)
+}
+
+/// Drives of which each may be missing.
+fn may_miss(layout: Layout) -> usize {
+    match layout {
+        Layout::Mirror { copies } if copies > 1 => usize::from(copies),
+        _ => 0,
+    }
+}

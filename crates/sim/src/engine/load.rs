@@ -1,0 +1,374 @@
+//! What users ask for, and whether what they are told is true.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use ashlar_block::{
+    BlockRange, BufferPool, Completion, Durability, IoBuffer, Moment, Operation, Request,
+};
+
+use super::model::{Model, Reading, WriteId};
+use crate::chance::Chance;
+use crate::content;
+
+const GRANULE: usize = 4096;
+const SLOT: u64 = 16;
+/// Largest request, in granules.
+const MOST: u64 = 64;
+
+/// How users behave; follows from the seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Habits {
+    /// Commands in all.
+    pub(crate) commands: u64,
+    /// Most at once.
+    pub(crate) depth: usize,
+    /// Longest pause between two; a hundredth of them is a thousand times longer.
+    pub(crate) pause: Duration,
+    /// Of a thousand commands: reads, and what makes zeroes, and flushes. The rest writes.
+    pub(crate) reads: u32,
+    pub(crate) zeroes: u32,
+    pub(crate) flushes: u32,
+    /// Of a thousand writes, those that cover whole slots.
+    pub(crate) slots: u32,
+    /// Of a thousand places, those near a hot spot.
+    pub(crate) hot: u32,
+}
+
+impl Habits {
+    /// No commands but those that are asked for one by one.
+    pub(crate) fn none() -> Self {
+        Self {
+            commands: 0,
+            depth: 8,
+            pause: Duration::ZERO,
+            reads: 0,
+            zeroes: 0,
+            flushes: 0,
+            slots: 0,
+            hot: 0,
+        }
+    }
+
+    /// Habits from chance.
+    pub(crate) fn draw(chance: &mut Chance, commands: u64) -> Self {
+        Self {
+            commands: chance.between(commands / 4, commands),
+            depth: chance.pick(&[1, 2, 4, 8, 16, 32]),
+            pause: Duration::from_micros(chance.pick(&[0, 10, 100, 1000])),
+            reads: chance.pick(&[50, 200, 500]),
+            zeroes: chance.pick(&[0, 20, 60, 200]),
+            flushes: chance.pick(&[0, 20, 100]),
+            slots: chance.pick(&[0, 50, 200, 600]),
+            hot: chance.pick(&[0, 500, 900, 1000]),
+        }
+    }
+}
+
+/// A command on its way.
+struct Op {
+    volume: usize,
+    op: Operation,
+    range: BlockRange,
+    write: Option<WriteId>,
+    reading: Option<Reading>,
+    since: Moment,
+}
+
+/// The users.
+pub(crate) struct Load {
+    habits: Habits,
+    chance: Chance,
+    pool: BufferPool,
+    hot: Vec<Vec<u64>>,
+    ops: BTreeMap<u64, Op>,
+    checks: VecDeque<(usize, BlockRange)>,
+    next_tag: u64,
+    next_at: Moment,
+    left: u64,
+    /// Answered.
+    pub(crate) answered: u64,
+}
+
+/// A command for a volume.
+pub(crate) type Asked = (usize, Request);
+
+impl Load {
+    pub(crate) fn new(habits: Habits, mut chance: Chance, model: &Model, volumes: usize) -> Self {
+        let spots = |chance: &mut Chance, volume: usize| {
+            let count = chance.between(1, 4);
+            let granules = model.granules(volume);
+            (0..count).map(|_| chance.below(granules)).collect()
+        };
+        let hot = (0..volumes).map(|v| spots(&mut chance, v)).collect();
+        Self {
+            left: habits.commands,
+            habits,
+            chance,
+            pool: BufferPool::new(64 << 20),
+            hot,
+            ops: BTreeMap::new(),
+            checks: VecDeque::new(),
+            next_tag: 1,
+            next_at: Moment::ORIGIN,
+            answered: 0,
+        }
+    }
+
+    /// Whether everything that was to be asked was answered.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left == 0 && self.is_idle()
+    }
+
+    /// Whether nothing is on its way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ops.is_empty() && self.checks.is_empty()
+    }
+
+    /// When the next command may be asked for.
+    pub(crate) fn next(&self) -> Option<Moment> {
+        let depth = self.ops.len() < self.habits.depth.max(1);
+        let more = depth && (self.left > 0 || !self.checks.is_empty());
+        more.then_some(self.next_at)
+    }
+
+    /// Pauses.
+    pub(crate) fn rest(&mut self, until: Moment) {
+        self.next_at = self.next_at.max(until);
+    }
+
+    /// Reads everything, soon.
+    pub(crate) fn check_all(&mut self, model: &Model) {
+        for volume in 0..self.hot.len() {
+            let granules = model.granules(volume);
+            let mut at = 0;
+            while at < granules {
+                let count = self.chance.between(1, MOST).min(granules - at);
+                self.checks
+                    .push_back((volume, BlockRange::new(at, count as u32)));
+                at += count;
+            }
+        }
+    }
+
+    /// The next command, if it is time.
+    pub(crate) fn ask(&mut self, now: Moment, model: &mut Model) -> Option<Asked> {
+        if self.next().is_none_or(|at| at > now) {
+            return None;
+        }
+        let (volume, op, range) = match self.checks.pop_front() {
+            Some((volume, range)) => (volume, Operation::Read, range),
+            None => {
+                self.left -= 1;
+                self.pause(now);
+                self.draw(model)
+            }
+        };
+        // Without memory the command is not asked for.
+        self.command((volume, op, range), now, model)
+    }
+
+    fn pause(&mut self, now: Moment) {
+        let pause = self.habits.pause;
+        self.next_at = match self.chance.happens(10) {
+            true => now + self.chance.time(pause * 1000),
+            false => now + self.chance.time(pause),
+        };
+    }
+
+    fn draw(&mut self, model: &Model) -> (usize, Operation, BlockRange) {
+        let volume = self.chance.below(self.hot.len() as u64) as usize;
+        let Habits {
+            reads,
+            zeroes,
+            flushes,
+            ..
+        } = self.habits;
+        let dice = self.chance.below(1000) as u32;
+        if dice < flushes {
+            return (volume, Operation::Flush, BlockRange::default());
+        }
+        let durability = self.chance.pick(&[Durability::Cached, Durability::Durable]);
+        let op = if dice < flushes + reads {
+            Operation::Read
+        } else if dice < flushes + reads + zeroes {
+            match self.chance.happens(500) {
+                true => Operation::Deallocate,
+                false => Operation::WriteZeroes {
+                    durability,
+                    deallocate: self.chance.happens(500),
+                },
+            }
+        } else {
+            Operation::Write(durability)
+        };
+        (volume, op, self.place(volume, model.granules(volume)))
+    }
+
+    fn place(&mut self, volume: usize, granules: u64) -> BlockRange {
+        let whole = self.chance.happens(self.habits.slots);
+        let count = if whole {
+            self.chance.pick(&[SLOT, SLOT, 2 * SLOT, MOST])
+        } else {
+            match self.chance.below(10) {
+                0..=4 => self.chance.between(1, 4),
+                5..=7 => self.chance.between(1, SLOT),
+                8 => self.chance.pick(&[2, 4]),
+                _ => self.chance.between(1, MOST),
+            }
+        };
+        let count = count.min(granules);
+        let mut start = if self.chance.happens(self.habits.hot) {
+            let spot = self.chance.pick(&self.hot[volume]);
+            (spot + self.chance.below(24)).saturating_sub(8)
+        } else {
+            self.chance.below(granules)
+        };
+        start = start.min(granules - count);
+        if whole {
+            start = start / SLOT * SLOT;
+        }
+        BlockRange::new(start, count as u32)
+    }
+
+    fn buffer(&mut self, op: Operation, range: BlockRange) -> Option<Option<IoBuffer>> {
+        match op.has_buffer() {
+            true => self.pool.get(range.count as usize * GRANULE).map(Some),
+            false => Some(None),
+        }
+    }
+
+    fn submit(
+        &mut self,
+        (volume, op, range): (usize, Operation, BlockRange),
+        mut buffer: Option<IoBuffer>,
+        now: Moment,
+        model: &mut Model,
+    ) -> Asked {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let zero = !matches!(op, Operation::Write(_));
+        let write = op.modifies().then(|| model.submit(volume, range, zero));
+        let reading = (op == Operation::Read).then(|| model.read(volume, range));
+        if let (Some(buffer), Some(write)) = (&mut buffer, write) {
+            let first = key(volume, range.start.0);
+            content::fill(buffer, GRANULE, first, write);
+        }
+        let since = now;
+        self.ops.insert(
+            tag,
+            Op {
+                volume,
+                op,
+                range,
+                write,
+                reading,
+                since,
+            },
+        );
+        let request = Request {
+            tag,
+            op,
+            range,
+            buffer,
+        };
+        (volume, request)
+    }
+
+    /// Asks for this command now.
+    pub(crate) fn command(
+        &mut self,
+        (volume, op, range): (usize, Operation, BlockRange),
+        now: Moment,
+        model: &mut Model,
+    ) -> Option<Asked> {
+        let buffer = self.buffer(op, range)?;
+        Some(self.submit((volume, op, range), buffer, now, model))
+    }
+
+    /// A command was answered.
+    ///
+    /// # Errors
+    /// What is wrong with the answer.
+    pub(crate) fn done(&mut self, done: Completion, model: &mut Model) -> Result<String, String> {
+        let Completion {
+            tag,
+            buffer,
+            result,
+        } = done;
+        let Some(op) = self.ops.remove(&tag) else {
+            return Err(format!("command {tag} was answered, but is not on its way"));
+        };
+        self.answered += 1;
+        let named = op.name();
+        if let Some(write) = op.write {
+            model.answer(write, result.is_ok());
+        }
+        if let Some(reading) = &op.reading {
+            let checked = match (&result, &buffer) {
+                (Ok(()), Some(buffer)) => check_read(reading, buffer, model),
+                (Ok(()), None) => Err("a read came back without its buffer".into()),
+                (Err(_), _) => Ok(()),
+            };
+            model.read_over(reading);
+            checked.map_err(|why| format!("{why} (command {tag}: {named})"))?;
+        }
+        match result {
+            Ok(()) => Ok(named),
+            Err(error) => Err(format!("command {tag}: {named} failed: {error}")),
+        }
+    }
+
+    /// The engine is gone, and so is what was on its way.
+    pub(crate) fn crash(&mut self) {
+        self.ops.clear();
+        self.checks.clear();
+    }
+
+    /// The commands that have waited since before `since`.
+    pub(crate) fn waiting(&self, since: Moment) -> Vec<String> {
+        let late = self.ops.iter().filter(|(_, op)| op.since < since);
+        late.map(|(tag, op)| format!("command {tag}: {}", op.name()))
+            .collect()
+    }
+
+    /// Memory that was handed out and has not come back.
+    pub(crate) fn outstanding_bytes(&self) -> usize {
+        self.pool.outstanding_bytes()
+    }
+}
+
+impl Op {
+    fn name(&self) -> String {
+        let Self {
+            volume, op, range, ..
+        } = self;
+        let write = self.write.map_or(String::new(), |w| format!(" as {w}"));
+        let Operation::Flush = op else {
+            let (start, count) = (range.start.0, range.count);
+            return format!("{op:?} of volume {volume} granules {start}+{count}{write}");
+        };
+        format!("flush of volume {volume}")
+    }
+}
+
+/// What names a granule in its content.
+fn key(volume: usize, granule: u64) -> u64 {
+    (volume as u64) << 40 | granule
+}
+
+fn check_read(reading: &Reading, buffer: &IoBuffer, model: &mut Model) -> Result<(), String> {
+    let Reading { volume, range, .. } = *reading;
+    if buffer.len() != range.count as usize * GRANULE {
+        return Err(format!("a read returned {} bytes", buffer.len()));
+    }
+    for (index, bytes) in buffer.chunks(GRANULE).enumerate() {
+        let granule = range.start.0 + index as u64;
+        let value = content::read(bytes, key(volume, granule)).map_err(|why| {
+            // LBAs in the message are keys: volume and granule.
+            format!("volume {volume} granule {granule} is {why}")
+        })?;
+        model.observe(reading, index, value)?;
+    }
+    Ok(())
+}

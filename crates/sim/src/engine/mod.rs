@@ -1,0 +1,42 @@
+//! A seeded world around the storage engine: drives that lose power, die and lie, users who know what
+//! they may read, and time.
+//!
+//! ```text
+//! load ─▶ Engine ─▶ outbox ─▶ drives (cache, medium, faults)
+//!   ╰───── model: what may every granule hold? ◀─────╯
+//! ```
+//!
+//! # What is checked
+//!
+//! Every granule read is one of the values it may hold: acknowledged writes survive every crash,
+//! what was read once never reverts, writes of up to 16 KiB within a 64 KiB slot happen whole or not
+//! at all; content names its volume, granule and write, so that lost, torn and misplaced data are
+//! told apart. Every command is answered, once; requests to drives are well-formed; when the faults
+//! have stopped, the logs drain, and an import finds everything again.
+//!
+//! # What drives do
+//!
+//! They answer in any order and late, in two pieces. A power loss keeps, loses or tears (at 512 B,
+//! in any order) what was in the cache and not flushed, and what was on its way. A crash of the node
+//! leaves the caches and lets what was on its way happen in part.
+
+mod drive;
+mod enumerate;
+mod load;
+mod model;
+mod node;
+mod pages;
+mod plan;
+mod profile;
+mod report;
+mod rig;
+mod run;
+mod seam;
+#[cfg(test)]
+mod toy;
+mod world;
+
+pub use enumerate::{Case, Counts};
+pub use profile::{Canary, Profile};
+pub use report::Summary;
+pub use run::{run, run_case, run_every_crash, run_traced};

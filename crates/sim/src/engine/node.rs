@@ -1,0 +1,103 @@
+//! An engine in service, with its drives.
+
+use ashlar_block::{BlockDevice, Completion, IoError, Moment, Request};
+
+use super::seam::{Event, Manage, Managed, Outbox, Running, Subject};
+use crate::chance::Chance;
+
+/// What an engine told.
+pub(crate) enum News {
+    /// A command was answered.
+    Answered(Completion),
+    /// Something that was asked of the pool was done.
+    Managed(u64, Result<Managed, IoError>),
+}
+
+/// An engine in service.
+pub(crate) struct Node<S> {
+    engine: S,
+    devices: Vec<Option<Box<dyn BlockDevice>>>,
+    out: Outbox,
+    polled: Vec<Completion>,
+    waiting: Vec<Event>,
+}
+
+impl<S: Subject> Node<S> {
+    pub(crate) fn new(running: Running<S>) -> Self {
+        Self {
+            engine: running.engine,
+            devices: running.devices,
+            out: Outbox::default(),
+            polled: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &S {
+        &self.engine
+    }
+
+    /// When the engine wants a tick.
+    pub(crate) fn next(&self) -> Option<Moment> {
+        self.engine.next_deadline()
+    }
+
+    /// A command for the engine, in the next turn.
+    pub(crate) fn command(&mut self, volume: u32, request: Request) {
+        self.waiting.push(Event::Command { volume, request });
+    }
+
+    /// Something else, in the next turn.
+    pub(crate) fn manage(&mut self, id: u64, what: Manage) {
+        self.waiting.push(Event::Manage { id, what });
+    }
+
+    /// Collects what the drives have answered.
+    pub(crate) fn poll(&mut self, now: Moment) {
+        for (drive, device) in self.devices.iter_mut().enumerate() {
+            let Some(device) = device else { continue };
+            device.poll(now, &mut self.polled);
+            let done = self.polled.drain(..);
+            self.waiting
+                .extend(done.map(|completion| Event::Done { drive, completion }));
+        }
+        if self.engine.next_deadline().is_some_and(|at| at <= now) {
+            self.waiting.push(Event::Tick);
+        }
+    }
+
+    /// Hands the engine what has happened, in any order; true if anything had.
+    ///
+    /// # Errors
+    /// The engine asked for what is not there.
+    pub(crate) fn turn(
+        &mut self,
+        now: Moment,
+        chance: &mut Chance,
+        news: &mut Vec<News>,
+    ) -> Result<bool, String> {
+        let busy = !self.waiting.is_empty();
+        let together = chance.happens(700);
+        while !self.waiting.is_empty() {
+            let at = chance.below(self.waiting.len() as u64) as usize;
+            let event = self.waiting.swap_remove(at);
+            // What arrives together may be taken together, or one by one.
+            if together && !self.waiting.is_empty() {
+                self.engine.post(now, event, &mut self.out);
+            } else {
+                self.engine.handle(now, event, &mut self.out);
+            }
+            for (drive, request) in self.out.io.drain(..) {
+                let device = self.devices.get_mut(drive).and_then(Option::as_mut);
+                let Some(device) = device else {
+                    return Err(format!("the engine uses drive {drive}, which is missing"));
+                };
+                device.submit(request);
+            }
+            news.extend(self.out.done.drain(..).map(News::Answered));
+            let managed = self.out.managed.drain(..);
+            news.extend(managed.map(|(id, result)| News::Managed(id, result)));
+        }
+        Ok(busy)
+    }
+}

@@ -1,0 +1,241 @@
+//! What a world is made of, and what befalls it: drawn from the seed before it begins.
+
+use std::time::Duration;
+
+use ashlar_block::{BlockRange, BlockSize, Operation};
+use ashlar_store::{Layout, Sizes};
+use uuid::Uuid;
+
+use super::drive::Pace;
+use super::load::Habits;
+use super::profile::{Canary, Profile};
+use super::rig::Cut;
+use super::seam::Shape;
+use crate::chance::Chance;
+
+/// Units small enough that logs wrap and segments fill within a few hundred commands.
+pub(crate) const SMALL: Sizes = Sizes {
+    extent_shift: 16,
+    chunk_extents: 8,
+    ring_chunks: 4,
+    map_chunks: 4,
+    segment_slots: 16,
+    batch_bytes: 128 << 10,
+};
+
+/// Granules of volumes that a drive of 16 MiB has room for beside its logs.
+const ROOM: u64 = 512;
+
+/// Something that happens when so many commands were answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fate {
+    /// The node, or its power, fails at once.
+    Crash { power: bool },
+    /// The same at the nth write or flush of a drive from now on.
+    Fuse { after: u64, cut: Cut, power: bool },
+    /// Somebody wants the logs empty.
+    Settle,
+    /// The users rest.
+    Rest(Duration),
+    /// A drive stops answering.
+    Stall { drive: usize, time: Duration },
+    /// A drive dies.
+    Die { drive: usize },
+    /// A bit flips somewhere on a drive.
+    Flip { drive: usize },
+    /// A sector cannot be read any more.
+    Spoil { drive: usize },
+}
+
+/// What happens next in a world that follows a script.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// A command for the first volume.
+    Ask(Operation, BlockRange),
+    /// Everything that was asked for is answered.
+    Wait,
+    /// The same, and the logs are empty.
+    Settle,
+}
+
+/// A volume that a world makes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) layout: Layout,
+    pub(crate) granules: u64,
+}
+
+/// A world before it begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) shape: Shape,
+    /// Block size and bytes of each drive.
+    pub(crate) drives: Vec<(BlockSize, u64)>,
+    pub(crate) pace: Pace,
+    pub(crate) wishes: Vec<Wish>,
+    pub(crate) habits: Habits,
+    /// Ordered by the number of answered commands.
+    pub(crate) fates: Vec<(u64, Fate)>,
+    /// The drive that may lie, and of how many writes of a thousand.
+    pub(crate) liar: Option<(usize, u32)>,
+    /// Of a thousand imports, those that are cut off.
+    pub(crate) import_cuts: u32,
+    /// The first import after a crash is cut off at this write or flush.
+    pub(crate) recovery: Option<(u64, Cut)>,
+    /// The drive that does not come back after a crash.
+    pub(crate) missing: Option<usize>,
+    /// What is broken on purpose.
+    pub(crate) canary: Option<Canary>,
+}
+
+impl Plan {
+    /// Draws a world.
+    pub(crate) fn draw(chance: &mut Chance, profile: &Profile) -> Self {
+        let count = chance.between(2, 5) as usize;
+        let drives = (0..count).map(|_| drive(chance)).collect();
+        let log_copies = chance.between(2, count.min(4) as u64) as u8;
+        let redundant = profile.deaths || profile.rot > 0;
+        let wishes = wishes(chance, count, redundant);
+        let habits = Habits::draw(chance, profile.commands);
+        let mut plan = Self {
+            shape: Shape {
+                pool: Uuid::from_u64_pair(chance.below(u64::MAX), 1),
+                salt: chance.below(1 << 32) as u32,
+                sizes: sizes(chance),
+                log_copies,
+                drives: count,
+            },
+            drives,
+            pace: pace(chance),
+            wishes,
+            habits,
+            fates: Vec::new(),
+            liar: None,
+            import_cuts: profile.import_cuts,
+            recovery: None,
+            missing: None,
+            canary: profile.canary,
+        };
+        plan.draw_fates(chance, profile);
+        plan
+    }
+
+    /// How many drives may be lost without loss of data.
+    pub(crate) fn tolerance(&self) -> usize {
+        let copies = self.wishes.iter().map(|wish| match wish.layout {
+            Layout::Mirror { copies } => copies,
+            Layout::Stripe { .. } => 1,
+        });
+        let least = copies.chain([self.shape.log_copies]).min().unwrap_or(1);
+        usize::from(least) - 1
+    }
+
+    fn draw_fates(&mut self, chance: &mut Chance, profile: &Profile) {
+        let commands = self.habits.commands;
+        let drives = self.drives.len() as u64;
+        let mut fates = Vec::new();
+        let mut add = |chance: &mut Chance, fate: Fate| fates.push((chance.below(commands), fate));
+        for _ in 0..chance.between(profile.crashes.min(1), profile.crashes) {
+            let fate = crash(chance);
+            add(chance, fate);
+        }
+        for _ in 0..chance.below(4) {
+            add(chance, Fate::Settle);
+        }
+        for _ in 0..chance.below(4) {
+            let rest = Fate::Rest(chance.time(Duration::from_secs(5)));
+            add(chance, rest);
+        }
+        for _ in 0..chance.between(0, profile.stalls) {
+            let drive = chance.below(drives) as usize;
+            let time = chance.time(Duration::from_secs(2));
+            add(chance, Fate::Stall { drive, time });
+        }
+        let one = chance.below(drives) as usize;
+        if profile.deaths {
+            for step in 0..self.tolerance() {
+                let drive = (one + step) % self.drives.len();
+                if chance.happens(700) {
+                    add(chance, Fate::Die { drive });
+                }
+            }
+        }
+        for _ in 0..chance.between(profile.rot.min(1), profile.rot) {
+            let fate = match chance.happens(500) {
+                true => Fate::Flip { drive: one },
+                false => Fate::Spoil { drive: one },
+            };
+            add(chance, fate);
+        }
+        if profile.astray > 0 {
+            self.liar = Some((one, chance.below(u64::from(profile.astray) + 1) as u32));
+        }
+        fates.sort_by_key(|(at, _)| *at);
+        self.fates = fates;
+    }
+}
+
+fn drive(chance: &mut Chance) -> (BlockSize, u64) {
+    let size = chance.pick(&[BlockSize::B512, BlockSize::B4096, BlockSize::B4096]);
+    (size, chance.pick(&[16, 17, 24, 32, 64]) << 20)
+}
+
+fn sizes(chance: &mut Chance) -> Sizes {
+    Sizes {
+        chunk_extents: chance.pick(&[8, 8, 12, 16]),
+        ring_chunks: chance.pick(&[3, 4, 5]),
+        map_chunks: chance.pick(&[3, 4]),
+        segment_slots: chance.pick(&[4, 16, 16, 32]),
+        ..SMALL
+    }
+}
+
+fn pace(chance: &mut Chance) -> Pace {
+    Pace {
+        time: Duration::from_micros(chance.pick(&[20, 100, 400])),
+        slow: Duration::from_millis(chance.pick(&[1, 20])),
+        slow_per_mille: chance.pick(&[0, 10, 50]),
+        pieces: chance.happens(700),
+    }
+}
+
+fn wishes(chance: &mut Chance, drives: usize, redundant: bool) -> Vec<Wish> {
+    let most = drives.min(4) as u64;
+    let wish = |chance: &mut Chance| {
+        let copies = match chance.below(10) {
+            0 if !redundant => 1,
+            0..=6 => 2,
+            _ => chance.between(2, most) as u8,
+        };
+        Wish {
+            layout: Layout::Mirror { copies },
+            granules: chance.pick(&[40, 200, 512, 700, 1024]),
+        }
+    };
+    let count = chance.pick(&[1, 1, 2, 3]);
+    let mut wished: Vec<Wish> = (0..count).map(|_| wish(chance)).collect();
+    // The smallest drives must hold everything, and what is written anew before the old is free.
+    let room = drives as u64 * ROOM;
+    let copies = |wish: &Wish| match wish.layout {
+        Layout::Mirror { copies } => u64::from(copies),
+        Layout::Stripe { .. } => 1,
+    };
+    let wanted: u64 = wished.iter().map(|w| w.granules * copies(w)).sum();
+    for wish in wished.iter_mut().filter(|_| wanted > room) {
+        wish.granules = (wish.granules * room / wanted).max(16);
+    }
+    wished
+}
+
+fn crash(chance: &mut Chance) -> Fate {
+    let power = chance.happens(600);
+    if chance.happens(300) {
+        return Fate::Crash { power };
+    }
+    let most = chance.pick(&[4, 20, 100, 400]);
+    Fate::Fuse {
+        after: chance.below(most),
+        cut: chance.pick(&[Cut::Before, Cut::Torn]),
+        power,
+    }
+}

@@ -1,0 +1,126 @@
+/// What is broken on purpose in a test build of the engine, to show that the checks notice. The list
+/// is the design's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Canary {
+    /// A write is acknowledged when its first copy is durable.
+    AcknowledgeBeforeSecondCopy,
+    /// A write can be read before it is durable.
+    PublishBeforeDurable,
+    /// Import does not raise the term.
+    NoTermBump,
+    /// Import does not write the logs' tails again on all copies.
+    NoTailRewrite,
+    /// A home is written before its checksum is durable.
+    HomeBeforeChecksum,
+    /// A log's tail passes records whose homes were not flushed.
+    TailBeforeFlush,
+    /// The map log's tail passes the ring's.
+    MapPastRing,
+    /// Space is used again before the record that freed it is durable.
+    ReuseBeforeDelta,
+    /// Space is freed while a read uses it.
+    FreeUnderPin,
+    /// A copy is repaired without looking its checksum up again.
+    RepairWithoutLookup,
+    /// Destage does not check that what it merged is the newest.
+    StaleDestage,
+    /// A write is acknowledged by fewer copies before the missing drive was excluded.
+    AcknowledgeBeforeExclusion,
+    /// Damage in the middle of a log is taken for its end.
+    TruncateDamage,
+}
+
+impl Canary {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::AcknowledgeBeforeSecondCopy,
+        Self::PublishBeforeDurable,
+        Self::NoTermBump,
+        Self::NoTailRewrite,
+        Self::HomeBeforeChecksum,
+        Self::TailBeforeFlush,
+        Self::MapPastRing,
+        Self::ReuseBeforeDelta,
+        Self::FreeUnderPin,
+        Self::RepairWithoutLookup,
+        Self::StaleDestage,
+        Self::AcknowledgeBeforeExclusion,
+        Self::TruncateDamage,
+    ];
+}
+
+/// What befalls a pool. Every choice that is not fixed here follows from the seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// Its name.
+    pub name: &'static str,
+    /// Most commands of a world's users.
+    pub commands: u64,
+    /// Most crashes, of the node or of its power.
+    pub crashes: u64,
+    /// Of a thousand imports, those that are cut off too.
+    pub import_cuts: u32,
+    /// Most times that a drive stops answering for a while.
+    pub stalls: u64,
+    /// Whether drives die, and perhaps return, within what the pool survives.
+    pub deaths: bool,
+    /// Most places that rot, or become unreadable, on the one drive that may.
+    pub rot: u64,
+    /// Of a thousand writes of that drive, those that go astray, and as many that are never done.
+    pub astray: u32,
+    /// What is broken on purpose.
+    pub canary: Option<Canary>,
+}
+
+impl Profile {
+    /// Crashes of the node and of its power, during import too.
+    pub const CRASH: Self = Self {
+        name: "crash",
+        commands: 500,
+        crashes: 4,
+        import_cuts: 300,
+        stalls: 1,
+        deaths: false,
+        rot: 0,
+        astray: 0,
+        canary: None,
+    };
+
+    /// One drive rots, has bad sectors, and loses or misplaces writes.
+    pub const BITROT: Self = Self {
+        name: "bitrot",
+        crashes: 2,
+        rot: 30,
+        astray: 10,
+        ..Self::CRASH
+    };
+
+    /// Drives die, stall and return.
+    pub const DRIVE_LOSS: Self = Self {
+        name: "drive-loss",
+        crashes: 2,
+        stalls: 3,
+        deaths: true,
+        ..Self::CRASH
+    };
+
+    /// Every profile.
+    pub const EVERY: [Self; 3] = [Self::CRASH, Self::BITROT, Self::DRIVE_LOSS];
+
+    /// The profiles of this name: one, or `all`.
+    pub fn named(name: &str) -> Option<Vec<Self>> {
+        if name == "all" {
+            return Some(Self::EVERY.to_vec());
+        }
+        let found = Self::EVERY.into_iter().find(|p| p.name == name)?;
+        Some(vec![found])
+    }
+
+    /// The same with something broken.
+    pub fn with_canary(self, canary: Canary) -> Self {
+        Self {
+            canary: Some(canary),
+            ..self
+        }
+    }
+}

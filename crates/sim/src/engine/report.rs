@@ -1,0 +1,33 @@
+use std::fmt;
+
+/// What a world has lived through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Commands answered.
+    pub commands: u64,
+    /// Crashes of the node or its power.
+    pub crashes: u64,
+    /// Imports, those that were cut off too.
+    pub imports: u64,
+    /// Writes and flushes done on drives.
+    pub changes: u64,
+    /// Simulated time in microseconds.
+    pub micros: u64,
+    /// Turns of the world.
+    pub turns: u64,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} commands, {} crashes, {} imports, {} drive writes and flushes, {} ms in {} turns",
+            self.commands,
+            self.crashes,
+            self.imports,
+            self.changes,
+            self.micros / 1000,
+            self.turns,
+        )
+    }
+}

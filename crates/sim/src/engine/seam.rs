@@ -1,0 +1,99 @@
+//! What the world drives: the engine that ships, or a toy that shows that the world's checks work.
+
+use ashlar_block::{BlockDevice, Moment};
+use ashlar_store::format::{DriveClass, Salt};
+use ashlar_store::{DrivePlan, Drives, Engine, ImportOptions, PoolPlan, Sizes};
+use uuid::Uuid;
+
+pub(crate) use ashlar_store::{Event, Manage, Managed, Outbox, VolumePlan};
+
+use super::profile::Canary;
+
+/// Waits for devices: lets simulated time go on and returns it.
+pub(crate) type Wait = Box<dyn FnMut() -> Moment>;
+/// Drives as an engine gets them.
+pub(crate) type Devices = Vec<Box<dyn BlockDevice>>;
+
+/// A pool to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) pool: Uuid,
+    pub(crate) salt: u32,
+    pub(crate) sizes: Sizes,
+    pub(crate) log_copies: u8,
+    pub(crate) drives: usize,
+}
+
+/// An engine and its drives by member.
+pub(crate) struct Running<S> {
+    pub(crate) engine: S,
+    pub(crate) devices: Vec<Option<Box<dyn BlockDevice>>>,
+}
+
+/// What a world needs of an engine.
+pub(crate) trait Subject: Sized {
+    /// Makes a pool.
+    fn format(devices: Devices, wait: Wait, shape: &Shape) -> Result<(), String>;
+    /// Brings a pool into service.
+    fn import(devices: Devices, wait: Wait) -> Result<Running<Self>, String>;
+    /// Takes an event that is not the last of a turn.
+    fn post(&mut self, now: Moment, event: Event, out: &mut Outbox) {
+        self.handle(now, event, out);
+    }
+    /// Takes an event.
+    fn handle(&mut self, now: Moment, event: Event, out: &mut Outbox);
+    /// When it wants a tick.
+    fn next_deadline(&self) -> Option<Moment>;
+    /// Its volumes: number and name.
+    fn volumes(&self) -> Vec<(u32, String)>;
+    /// Breaks something, if it is a test build.
+    fn set_canary(&mut self, canary: Canary) {
+        let _ = canary;
+    }
+}
+
+impl Subject for Engine {
+    fn format(devices: Devices, wait: Wait, shape: &Shape) -> Result<(), String> {
+        let drive = |index: usize| DrivePlan {
+            uuid: Uuid::from_u64_pair(index as u64, 3),
+            class: DriveClass::Nvme,
+        };
+        let plan = PoolPlan {
+            name: "tank".into(),
+            pool: shape.pool,
+            salt: Salt(shape.salt),
+            sizes: shape.sizes,
+            log_copies: shape.log_copies,
+            drives: (0..shape.drives).map(drive).collect(),
+        };
+        let mut drives = Drives::new(devices, wait);
+        ashlar_store::format(&mut drives, &plan).map_err(|error| error.to_string())
+    }
+
+    fn import(devices: Devices, wait: Wait) -> Result<Running<Self>, String> {
+        let drives = Drives::new(devices, wait);
+        let imported = ashlar_store::import(drives, &ImportOptions::default());
+        let imported = imported.map_err(|error| error.to_string())?;
+        Ok(Running {
+            engine: imported.engine,
+            devices: imported.drives,
+        })
+    }
+
+    fn post(&mut self, now: Moment, event: Event, out: &mut Outbox) {
+        Engine::post(self, now, event, out);
+    }
+
+    fn handle(&mut self, now: Moment, event: Event, out: &mut Outbox) {
+        Engine::handle(self, now, event, out);
+    }
+
+    fn next_deadline(&self) -> Option<Moment> {
+        Engine::next_deadline(self)
+    }
+
+    fn volumes(&self) -> Vec<(u32, String)> {
+        let volumes = Engine::volumes(self);
+        volumes.into_iter().map(|v| (v.number, v.name)).collect()
+    }
+}

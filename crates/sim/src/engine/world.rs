@@ -1,0 +1,536 @@
+//! The world: a pool, its users, what befalls it, and time.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use ashlar_block::Moment;
+use uuid::Uuid;
+
+use super::drive::{Drive, Handle, Lies, Shared};
+use super::load::{Asked, Load};
+use super::model::Model;
+use super::node::{News, Node};
+use super::plan::{Fate, Plan, Step};
+use super::report::Summary;
+use super::rig::{Cut, Rig};
+use super::seam::{Devices, Manage, Managed, Subject, VolumePlan, Wait};
+use crate::chance::Chance;
+use crate::report::Listener;
+
+/// Turns after which a world is stuck in a circle.
+const MOST_TURNS: u64 = 3_000_000;
+/// Simulated time in which everything that was asked must have been answered.
+const LIMIT: Duration = Duration::from_secs(300);
+/// Waits of an import after which it hangs.
+const MOST_WAITS: u64 = 2_000_000;
+
+pub(crate) struct World<'a, S> {
+    rig: Rc<Rig>,
+    chance: Chance,
+    plan: Plan,
+    drives: Vec<Shared>,
+    node: Option<Node<S>>,
+    pub(crate) model: Model,
+    pub(crate) load: Load,
+    /// Number of each volume, once it is known.
+    numbers: Vec<Option<u32>>,
+    /// Volumes whose making was acknowledged.
+    made: Vec<bool>,
+    settling: Option<u64>,
+    next_manage: u64,
+    next_fate: usize,
+    /// Whether the next crash takes the power too.
+    power: bool,
+    since: Moment,
+    pub(crate) summary: Summary,
+    listener: Option<Listener<'a>>,
+}
+
+impl<'a, S: Subject> World<'a, S> {
+    pub(crate) fn new(plan: Plan, mut chance: Chance, listener: Option<Listener<'a>>) -> Self {
+        let rig = Rig::new(listener.is_some());
+        let drives = plan.drives.iter().enumerate();
+        let drives = drives
+            .map(|(index, &size)| Drive::new(&rig, index, size, plan.pace, chance.fork()))
+            .collect();
+        let granules: Vec<u64> = plan.wishes.iter().map(|wish| wish.granules).collect();
+        let model = Model::new(&granules);
+        let load = Load::new(plan.habits.clone(), chance.fork(), &model, granules.len());
+        Self {
+            rig,
+            drives,
+            node: None,
+            model,
+            load,
+            numbers: vec![None; granules.len()],
+            made: vec![false; granules.len()],
+            settling: None,
+            next_manage: 0,
+            next_fate: 0,
+            power: false,
+            since: Moment::ORIGIN,
+            summary: Summary::default(),
+            chance,
+            plan,
+            listener,
+        }
+    }
+
+    /// The time in microseconds.
+    pub(crate) fn micros(&self) -> u64 {
+        self.rig.now().as_nanos() / 1000
+    }
+
+    /// Tells something.
+    pub(crate) fn say(&mut self, what: impl FnOnce() -> String) {
+        self.rig.note(what);
+        self.tell();
+    }
+
+    fn tell(&mut self) {
+        if let Some(listener) = &mut self.listener {
+            self.rig.take_notes().iter().for_each(|line| listener(line));
+        }
+    }
+
+    /// Tells what the world is made of.
+    pub(crate) fn say_plan(&mut self) {
+        let plan = self.plan.clone();
+        self.say(|| format!("{plan:?}"));
+    }
+
+    /// The whole life of a world.
+    pub(crate) fn live(&mut self) -> Result<(), String> {
+        self.format()?;
+        self.restart()?;
+        if let Some((liar, per_mille)) = self.plan.liar {
+            self.drives[liar].borrow_mut().lies = Lies {
+                misdirected: per_mille,
+                phantom: per_mille,
+            };
+        }
+        self.until("all commands are answered", |w| w.load.is_done())?;
+        self.peace();
+        self.end()
+    }
+
+    /// Faults stop.
+    fn peace(&mut self) {
+        self.say(|| "faults stop".into());
+        self.next_fate = self.plan.fates.len();
+        self.plan.import_cuts = 0;
+        if !self.rig.is_off() {
+            self.rig.restore();
+        }
+        for drive in &self.drives {
+            drive.borrow_mut().lies = Lies::default();
+        }
+    }
+
+    /// What must be so when the faults have stopped, and the users too.
+    pub(crate) fn end(&mut self) -> Result<(), String> {
+        self.check_all("everything is read")?;
+        self.settle()?;
+        self.check_all("everything is read after it has settled")?;
+        let power = self.chance.happens(500);
+        self.crash(power)?;
+        self.check_all("everything is read after a clean import")?;
+        let bytes = self.load.outstanding_bytes();
+        if bytes > 0 {
+            return Err(format!("{bytes} bytes of commands' buffers are still kept"));
+        }
+        Ok(())
+    }
+
+    /// Reads everything and compares.
+    pub(crate) fn check_all(&mut self, what: &str) -> Result<(), String> {
+        self.load.check_all(&self.model);
+        self.until(what, |w| w.load.is_idle())
+    }
+
+    /// Empties the logs.
+    pub(crate) fn settle(&mut self) -> Result<(), String> {
+        self.ask_settle();
+        self.until("the logs are empty", |w| w.settling.is_none())
+    }
+
+    fn ask_settle(&mut self) {
+        let id = self.manage(Manage::Settle);
+        self.settling = id.or(self.settling);
+    }
+
+    fn manage(&mut self, what: Manage) -> Option<u64> {
+        let id = self.next_manage;
+        self.next_manage += 1;
+        self.node.as_mut()?.manage(id, what);
+        Some(id)
+    }
+
+    /// Makes the pool.
+    pub(crate) fn format(&mut self) -> Result<(), String> {
+        let (devices, wait) = (self.devices(), self.wait());
+        S::format(devices, wait, &self.plan.shape)
+            .map_err(|why| format!("format failed: {why}"))?;
+        self.tell();
+        for drive in &self.drives {
+            let power = self.chance.happens(500);
+            drive.borrow_mut().crash(power);
+        }
+        Ok(())
+    }
+
+    fn devices(&self) -> Devices {
+        self.drives.iter().map(Handle::new).collect()
+    }
+
+    fn wait(&self) -> Wait {
+        let (rig, drives) = (self.rig.clone(), self.drives.clone());
+        let mut waits = 0;
+        Box::new(move || {
+            let next = drives.iter().filter_map(|drive| drive.borrow().next());
+            let soon = rig.now() + Duration::from_nanos(100);
+            let later = rig.now() + Duration::from_millis(1);
+            rig.advance(next.min().unwrap_or(later).max(soon));
+            waits += 1;
+            assert!(waits < MOST_WAITS, "an import or format never ends");
+            rig.now()
+        })
+    }
+
+    /// Brings the pool into service, however often that is cut off.
+    pub(crate) fn restart(&mut self) -> Result<(), String> {
+        let mut cuts = 0;
+        loop {
+            if cuts < 4 && self.chance.happens(self.plan.import_cuts) {
+                let most = self.chance.pick(&[3, 10, 40]);
+                let cut = self.chance.pick(&[Cut::Before, Cut::Torn]);
+                self.rig.set_fuse(self.chance.below(most), cut);
+                self.power = self.chance.happens(500);
+            }
+            if let Some((after, cut)) = self.plan.recovery
+                && self.summary.crashes > 0
+            {
+                self.plan.recovery = None;
+                self.rig.set_fuse(after, cut);
+            }
+            if self.import()? {
+                return self.begin();
+            }
+            cuts += 1;
+            self.fail_power();
+        }
+    }
+
+    /// One import; false if it was cut off.
+    pub(crate) fn import(&mut self) -> Result<bool, String> {
+        self.say(|| "import".into());
+        self.summary.imports += 1;
+        let mut devices: Devices = Vec::new();
+        for drive in &self.drives {
+            // A drive that is dead may be there and refuse everything, or not be there.
+            if !drive.borrow().is_dead() || self.chance.happens(500) {
+                devices.push(Handle::new(drive));
+            }
+        }
+        for at in (1..devices.len()).rev() {
+            let other = self.chance.below(at as u64 + 1) as usize;
+            devices.swap(at, other);
+        }
+        let wait = self.wait();
+        let running = S::import(devices, wait);
+        self.tell();
+        if let Some(violation) = self.rig.violation() {
+            return Err(violation);
+        }
+        if self.rig.is_off() {
+            return Ok(false);
+        }
+        let mut running = running.map_err(|why| format!("import failed: {why}"))?;
+        if let Some(canary) = self.plan.canary {
+            running.engine.set_canary(canary);
+        }
+        self.node = Some(Node::new(running));
+        Ok(true)
+    }
+
+    /// Looks for the volumes, and makes those that are not there.
+    fn begin(&mut self) -> Result<(), String> {
+        self.since = self.rig.now();
+        let found = self.node.as_ref().map(|node| node.engine().volumes());
+        let found = found.unwrap_or_default();
+        for index in 0..self.numbers.len() {
+            let name = volume_name(index);
+            let number = found.iter().find(|(_, known)| *known == name);
+            let number = number.map(|(number, _)| *number);
+            let before = std::mem::replace(&mut self.numbers[index], number);
+            if self.made[index] && number.is_none() {
+                return Err(format!("lost: volume {index} is gone"));
+            }
+            if before.is_some() && before != number {
+                return Err(format!(
+                    "volume {index} was number {before:?}, is {number:?}"
+                ));
+            }
+            if number.is_none() {
+                self.make(index);
+            }
+        }
+        if self.chance.happens(500) && self.numbers.iter().all(Option::is_some) {
+            self.load.check_all(&self.model);
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, index: usize) {
+        let wish = self.plan.wishes[index];
+        self.manage(Manage::CreateVolume(VolumePlan {
+            name: volume_name(index),
+            uuid: Uuid::from_u64_pair(index as u64, 2),
+            granules: wish.granules,
+            layout: wish.layout,
+        }));
+    }
+
+    /// The drives of a node that has failed.
+    pub(crate) fn fail_power(&mut self) {
+        self.node = None;
+        let power = self.power;
+        self.say(|| format!("the node is gone, power lost: {power}"));
+        for drive in &self.drives {
+            drive.borrow_mut().crash(power);
+        }
+        self.rig.restore();
+        let pause = self.chance.time(Duration::from_secs(1));
+        self.rig.pass(pause);
+    }
+
+    /// The node fails, perhaps with its power, and comes back.
+    pub(crate) fn crash(&mut self, power: bool) -> Result<(), String> {
+        self.power = power;
+        self.fall();
+        self.restart()
+    }
+
+    /// The node fails.
+    pub(crate) fn fall(&mut self) {
+        self.summary.crashes += 1;
+        self.fail_power();
+        self.model.crash();
+        self.load.crash();
+        self.settling = None;
+        if let Some(missing) = self.plan.missing {
+            self.drives[missing].borrow_mut().die();
+        }
+    }
+
+    /// Lets time go on until `done`.
+    pub(crate) fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<(), String> {
+        self.since = self.rig.now();
+        let mut busy = true;
+        while !(self.is_ready() && done(self)) {
+            let now = self.rig.now();
+            let turns = self.summary.turns;
+            if now.since(self.since) > LIMIT || turns > MOST_TURNS {
+                let waiting = self.load.waiting(now).join(", ");
+                return Err(format!("never: {what}; turn {turns}; waiting: [{waiting}]"));
+            }
+            self.step(busy);
+            busy = self.turn()?;
+            self.tell();
+        }
+        Ok(())
+    }
+
+    /// Whether all volumes are there.
+    fn is_ready(&self) -> bool {
+        self.node.is_some() && self.numbers.iter().all(Option::is_some)
+    }
+
+    /// Time goes on to the next event.
+    fn step(&mut self, busy: bool) {
+        self.summary.turns += 1;
+        let now = self.rig.now();
+        let soon = now + Duration::from_nanos(200);
+        if busy {
+            self.rig.advance(soon);
+            return;
+        }
+        let drives = self.drives.iter().filter_map(|d| d.borrow().next()).min();
+        let engine = self.node.as_ref().and_then(Node::next);
+        let load = self.load.next().filter(|_| self.is_ready());
+        let next = [drives, engine, load].into_iter().flatten().min();
+        let later = now + Duration::from_millis(100);
+        self.rig.advance(next.unwrap_or(later).max(soon));
+    }
+
+    /// Everybody does what there is to do. True if anything was done.
+    fn turn(&mut self) -> Result<bool, String> {
+        self.befall()?;
+        if self.rig.is_off() {
+            self.crash(self.power)?;
+        }
+        let now = self.rig.now();
+        if self.is_ready() {
+            self.ask(now);
+        }
+        let Some(node) = &mut self.node else {
+            return Ok(false);
+        };
+        node.poll(now);
+        if self.rig.is_off() {
+            return Ok(true);
+        }
+        let mut news = Vec::new();
+        let busy = node.turn(now, &mut self.chance, &mut news)?;
+        for one in news {
+            self.hear(one)?;
+        }
+        match self.rig.violation() {
+            Some(violation) => Err(violation),
+            None => Ok(busy),
+        }
+    }
+
+    fn ask(&mut self, now: Moment) {
+        while let Some(asked) = self.load.ask(now, &mut self.model) {
+            self.pass_on(asked);
+        }
+    }
+
+    fn pass_on(&mut self, (volume, request): Asked) {
+        self.rig.note(|| {
+            let (tag, op, range) = (request.tag, request.op, request.range);
+            format!("command {tag}: {op:?} of volume {volume} {range}")
+        });
+        if let (Some(node), Some(number)) = (&mut self.node, self.numbers[volume]) {
+            node.command(number, request);
+        }
+    }
+
+    fn hear(&mut self, news: News) -> Result<(), String> {
+        match news {
+            News::Answered(completion) => {
+                let tag = completion.tag;
+                self.summary.commands += 1;
+                let named = self.load.done(completion, &mut self.model)?;
+                self.rig.note(|| format!("command {tag} answered: {named}"));
+                Ok(())
+            }
+            News::Managed(id, result) => {
+                let result = result.map_err(|why| format!("a management request failed: {why}"))?;
+                self.managed(id, &result)
+            }
+        }
+    }
+
+    fn managed(&mut self, id: u64, managed: &Managed) -> Result<(), String> {
+        match managed {
+            Managed::Volume(number) => {
+                let found = self.node.as_ref().map(|node| node.engine().volumes());
+                let found = found.unwrap_or_default();
+                let name = found.iter().find(|(known, _)| known == number);
+                let index = name.and_then(|(_, name)| name.strip_prefix('v')?.parse().ok());
+                let index = index.filter(|&index: &usize| index < self.made.len());
+                let Some(index) = index else {
+                    return Err(format!("volume {number} was made, but is not there"));
+                };
+                self.rig
+                    .note(|| format!("volume {index} is number {number}"));
+                self.numbers[index] = Some(*number);
+                self.made[index] = true;
+            }
+            _ if self.settling == Some(id) => {
+                self.rig.note(|| "settled".into());
+                self.settling = None;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Lets happen what is due to happen.
+    fn befall(&mut self) -> Result<(), String> {
+        while let Some(&(at, fate)) = self.plan.fates.get(self.next_fate) {
+            if self.load.answered < at && !self.load.is_done() {
+                break;
+            }
+            self.next_fate += 1;
+            self.say(|| format!("{fate:?}"));
+            self.strike(fate)?;
+        }
+        Ok(())
+    }
+
+    fn strike(&mut self, fate: Fate) -> Result<(), String> {
+        let now = self.rig.now();
+        match fate {
+            Fate::Crash { power } => return self.crash(power),
+            Fate::Fuse { after, cut, power } => {
+                self.power = power;
+                self.rig.set_fuse(after, cut);
+            }
+            Fate::Settle if self.settling.is_none() => self.ask_settle(),
+            Fate::Settle => {}
+            Fate::Rest(time) => self.load.rest(now + time),
+            Fate::Stall { drive, time } => self.drives[drive].borrow_mut().stall(now + time),
+            Fate::Die { drive } => self.drives[drive].borrow_mut().die(),
+            Fate::Flip { drive } | Fate::Spoil { drive } => self.damage(drive, fate),
+        }
+        Ok(())
+    }
+
+    fn damage(&mut self, drive: usize, fate: Fate) {
+        let mut drive = self.drives[drive].borrow_mut();
+        let Some(page) = drive.pages.used_page(&mut self.chance) else {
+            return;
+        };
+        let at = page + self.chance.below(super::pages::PAGE as u64);
+        match fate {
+            Fate::Flip { .. } => drive.pages.flip(at, self.chance.below(8) as u32),
+            _ => drive.pages.spoil(at),
+        }
+    }
+
+    /// Counts what has happened.
+    pub(crate) fn count(&self) -> Summary {
+        Summary {
+            changes: self.rig.changes(),
+            micros: self.micros(),
+            ..self.summary
+        }
+    }
+
+    /// The power fails at the `after`th write or flush from now on.
+    pub(crate) fn set_fuse(&mut self, after: u64, cut: Cut, power: bool) {
+        self.power = power;
+        self.rig.set_fuse(after, cut);
+    }
+
+    /// Follows a script until its end or the first crash.
+    pub(crate) fn follow(&mut self, script: &[Step]) -> Result<(), String> {
+        for step in script {
+            let crashes = self.summary.crashes;
+            self.until("the script goes on", |w| match step {
+                Step::Wait | Step::Settle => w.load.is_idle(),
+                Step::Ask(..) => true,
+            })?;
+            match *step {
+                Step::Wait => {}
+                Step::Settle => self.settle()?,
+                Step::Ask(op, range) => {
+                    let now = self.rig.now();
+                    let asked = self.load.command((0, op, range), now, &mut self.model);
+                    self.pass_on(asked.ok_or("no memory for a command")?);
+                }
+            }
+            if self.summary.crashes > crashes {
+                return Ok(());
+            }
+        }
+        self.until("the script ends", |w| w.load.is_idle())
+    }
+}
+
+fn volume_name(index: usize) -> String {
+    format!("v{index}")
+}
