@@ -35,6 +35,9 @@ impl Host {
 /// dropped: by Cross-Controller Reset, which Ashlar's target has. It does not matter whether the
 /// target had noticed the loss.
 ///
+/// A write that is not repeated fails at once with its outcome unknown: it may still take effect until
+/// this object's next association is there.
+///
 /// Of a target without Cross-Controller Reset we only know that it accepted a new Connect. Ashlar's
 /// of earlier versions had then waited for the commands of every connection whose end it had noticed;
 /// of others, [`Replay::Reads`] at least repeats no write. A write whose outcome is unknown may still
