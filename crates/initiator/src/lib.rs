@@ -24,6 +24,8 @@
 //! * No silent loss: what may not be replayed fails with
 //!   [`Disconnected`](ashlar_block::ErrorKind::Disconnected), and a flush that covers writes which
 //!   a lost association may have taken along fails. See [`reconnect`].
+//! * No request goes out on a new association before the target has ended the lost one, where it has
+//!   Cross-Controller Reset: no old write lands on a new one. See [`Replay`].
 //! * Nothing is allocated a command in the steady state.
 //!
 //! # What it survives

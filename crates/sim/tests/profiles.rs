@@ -60,6 +60,8 @@ fn regressions() {
     // The model held a later flush to writes that a failed one had already spoken for.
     seeds(&Profile::RESTART, 109..110);
     seeds(&Profile::RESTART, 1080..1081);
+    // An I/O queue refused because its controller was gone meanwhile ended the session for good.
+    seeds(&Profile::LATE, 111..112);
     // A flush from before a loss, failed by it, was taken to speak for writes acknowledged after it.
     seeds(&Profile::RESTART, 294..295);
 }

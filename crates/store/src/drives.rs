@@ -1,6 +1,6 @@
 use ashlar_block::{
-    BlockDevice, BlockRange, BlockSize, BufferPool, Completion, ErrorKind, IoBuffer, IoError,
-    Moment, Request,
+    BlockDevice, BlockRange, BlockSize, BufferPool, Completion, ErrorKind, Geometry, IoBuffer,
+    IoError, Moment, Request,
 };
 
 use crate::sizes::GRANULE;
@@ -8,7 +8,7 @@ use crate::sizes::GRANULE;
 /// Drives for work that is done step by step: making a pool, importing one. Requests of a batch are
 /// on their way together; a batch is waited for.
 pub struct Drives {
-    devices: Vec<Box<dyn BlockDevice>>,
+    devices: Vec<Option<Box<dyn BlockDevice>>>,
     wait: Box<dyn FnMut() -> Moment>,
     buffers: BufferPool,
     now: Moment,
@@ -24,7 +24,7 @@ impl Drives {
     /// reactor's turn, a simulator's step) and says what time it is.
     pub fn new(devices: Vec<Box<dyn BlockDevice>>, wait: Box<dyn FnMut() -> Moment>) -> Self {
         Self {
-            devices,
+            devices: devices.into_iter().map(Some).collect(),
             wait,
             buffers: BufferPool::new(BUFFER_BYTES),
             now: Moment::ORIGIN,
@@ -41,29 +41,40 @@ impl Drives {
         self.devices.is_empty()
     }
 
-    /// The devices back.
-    pub fn into_devices(self) -> Vec<Box<dyn BlockDevice>> {
+    /// The devices back; those of members that are missing are `None`.
+    pub fn into_devices(self) -> Vec<Option<Box<dyn BlockDevice>>> {
         self.devices
     }
 
-    pub(crate) fn geometry(&self, drive: usize) -> ashlar_block::Geometry {
-        self.devices[drive].geometry()
+    /// The shape of a drive; of nothing for one that is missing.
+    pub(crate) fn geometry(&self, drive: usize) -> Geometry {
+        let device = self.devices.get(drive).and_then(Option::as_ref);
+        device.map_or(Geometry::plain(BlockSize::B4096, 0), |device| {
+            device.geometry()
+        })
+    }
+
+    /// Whether there is a drive with this number.
+    pub(crate) fn is_here(&self, drive: usize) -> bool {
+        self.devices.get(drive).is_some_and(Option::is_some)
+    }
+
+    /// From here on there is no such drive.
+    pub(crate) fn leave_out(&mut self, drive: usize) {
+        if let Some(place) = self.devices.get_mut(drive) {
+            *place = None;
+        }
     }
 
     pub(crate) fn now(&self) -> Moment {
         self.now
     }
 
-    /// Sets the drives in another order; `order[i]` is where the new drive `i` is now.
-    pub(crate) fn arrange(&mut self, order: &[usize]) {
-        let mut old: Vec<Option<Box<dyn BlockDevice>>> = std::mem::take(&mut self.devices)
-            .into_iter()
-            .map(Some)
-            .collect();
-        self.devices = order
-            .iter()
-            .filter_map(|&i| old.get_mut(i)?.take())
-            .collect();
+    /// Sets the drives in another order; `order[i]` is where drive `i` is now, if it is here.
+    pub(crate) fn arrange(&mut self, order: &[Option<usize>]) {
+        let mut old = std::mem::take(&mut self.devices);
+        let mut take = |from: &Option<usize>| old.get_mut((*from)?)?.take();
+        self.devices = order.iter().map(&mut take).collect();
     }
 
     fn range(&self, drive: usize, at: u64, bytes: usize) -> BlockRange {
@@ -123,14 +134,23 @@ impl Drives {
         let mut done: Vec<Option<Completion>> = batch.iter().map(|_| None).collect();
         let mut open = batch.len();
         let drives: Vec<usize> = batch.iter().map(|&(drive, _)| drive).collect();
+        let mut completions = Vec::new();
         for (i, (drive, mut request)) in batch.into_iter().enumerate() {
             request.tag = i as u64;
-            self.devices[drive].submit(request);
+            match &mut self.devices[drive] {
+                Some(device) => device.submit(request),
+                None => {
+                    let missing =
+                        IoError::new(ErrorKind::NotSent, format!("drive {drive} is missing"));
+                    completions.push(request.complete(Err(missing)));
+                }
+            }
         }
-        let mut completions = Vec::new();
         while open > 0 {
             for &drive in &drives {
-                self.devices[drive].poll(self.now, &mut completions);
+                if let Some(device) = &mut self.devices[drive] {
+                    device.poll(self.now, &mut completions);
+                }
             }
             if completions.is_empty() {
                 self.now = (self.wait)();

@@ -76,6 +76,8 @@ pub(crate) struct Log {
     pub(crate) head: Head,
     /// Everything below is dead for every durable root and every reader.
     pub(crate) free_below: u64,
+    /// Chunks are being given other copies: nothing is appended until the root knows.
+    pub(crate) held: bool,
 }
 
 impl Log {
@@ -83,7 +85,7 @@ impl Log {
     pub(crate) fn has_room(&self) -> bool {
         let head = self.shape.chunk_number(self.head.at);
         let tail = self.shape.chunk_number(self.free_below);
-        head < tail + self.shape.chunks.len() as u64
+        !self.held && head < tail + self.shape.chunks.len() as u64
     }
 
     /// How full it is, 0 to 1, counting whole chunks as full once begun.
@@ -141,6 +143,7 @@ mod tests {
                 previous: 0,
             },
             free_below: 0,
+            held: false,
         };
         let mut written = 0;
         while log.has_room() {

@@ -34,6 +34,8 @@ pub enum Manage {
     },
     /// Move everything home and write a root; answered when both logs are empty.
     Settle,
+    /// Read and verify every copy of everything that is mapped, and mend what is bad.
+    Scrub,
 }
 
 /// The answer to a wish.
@@ -43,4 +45,9 @@ pub enum Managed {
     Volume(u32),
     /// Done.
     Done,
+    /// Everything has been read.
+    Scrubbed {
+        /// Granules of which no copy was good.
+        lost: u64,
+    },
 }

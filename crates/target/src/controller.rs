@@ -27,6 +27,23 @@ pub(crate) enum Role {
     Io(Arc<Subsystem>),
 }
 
+/// What tells a controller from all others that have or had its id (CIU and CIRN).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Instance {
+    pub(crate) uniquifier: u8,
+    pub(crate) number: u64,
+}
+
+impl Instance {
+    /// The uniquifier is never 0, which would mean that there is none.
+    pub(crate) fn new(number: u64) -> Self {
+        Self {
+            uniquifier: (number % 255) as u8 + 1,
+            number,
+        }
+    }
+}
+
 /// What became of a claim on an I/O queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
@@ -45,6 +62,7 @@ pub(crate) struct Controller {
     pub(crate) id: u16,
     pub(crate) host: Arc<Host>,
     pub(crate) role: Role,
+    pub(crate) instance: Instance,
     alive: AtomicBool,
     ready: AtomicBool,
     /// The host wants writes acknowledged from the volatile cache (feature 06h).
@@ -78,7 +96,7 @@ impl Controller {
     pub(crate) fn new(
         id: u16,
         host: Arc<Host>,
-        role: Role,
+        (role, instance): (Role, Instance),
         keep_alive_ms: u32,
         now: Moment,
     ) -> Self {
@@ -86,6 +104,7 @@ impl Controller {
             id,
             host,
             role,
+            instance,
             alive: AtomicBool::new(true),
             ready: AtomicBool::new(false),
             write_cache: AtomicBool::new(true),

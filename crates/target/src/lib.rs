@@ -12,7 +12,7 @@
 //!   └ core          one a thread: its connections and its opened devices
 //!       └ connection    NVMe/TCP: PDUs, R2T, digests, backpressure   ← another transport goes here
 //!           ├ io            Read, Write, Flush, Write Zeroes, DSM, Compare, Verify
-//!           ├ admin         Identify, Get Log Page, features, events, abort, keep-alive
+//!           ├ admin         Identify, Get Log Page, features, events, abort, keep-alive, resets
 //!           └ fabrics       Connect, properties
 //! target ─ subsystem ─ controller    what all cores share, off the fast path
 //! ```
@@ -33,7 +33,9 @@
 //!   [`Timeouts::stall`]; nothing that a host does can hold a buffer for ever. Time that a device
 //!   takes does not count.
 //! * A completed command has been executed once. A connection that ends leaves its commands to
-//!   finish, and a host's next Connect waits for them: an old write cannot land after a new one.
+//!   finish, and a host's next Connect waits for them: an old write cannot land after a new one. Of
+//!   an end that the target cannot see, the host tells it by Cross-Controller Reset, answered when
+//!   nothing of the old association is left.
 //! * A status is never success unless the device said so.
 //!
 //! # Deliberately not here

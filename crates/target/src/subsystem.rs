@@ -8,7 +8,7 @@ use ashlar_nvme::event::AsyncEvent;
 use uuid::Uuid;
 
 use crate::config::SubsystemConfig;
-use crate::controller::Controller;
+use crate::controller::{Controller, Instance};
 
 /// Largest controller id; the ones above are reserved.
 const MAX_CNTLID: u16 = 0xffef;
@@ -42,6 +42,20 @@ impl Host {
         let mut associations = self.lock();
         associations.retain(|association| association.strong_count() > 0);
         associations.push(Arc::downgrade(controller));
+    }
+
+    /// The association of this host with controller `id` of this instance, if it exists or if commands
+    /// of it may still be executing.
+    pub(crate) fn association(&self, id: u16, instance: Instance) -> Option<Arc<Controller>> {
+        let mut associations = self
+            .lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect::<Vec<_>>();
+        let at = associations
+            .iter()
+            .position(|one| one.id == id && one.instance == instance);
+        at.map(|at| associations.swap_remove(at))
     }
 
     /// Whether commands of ended connections may still be executing: a connection keeps its

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use ashlar_nvme::fabrics::{DISCOVERY_NQN, Nqn};
 
 use crate::config::{SubsystemConfig, Timeouts};
+use crate::controller::Instance;
 use crate::subsystem::{Host, Subsystem};
 
 /// A configuration that cannot be served.
@@ -29,6 +30,8 @@ pub struct Target {
     pub(crate) timeouts: Timeouts,
     hosts: Mutex<HashMap<HostKey, Weak<Host>>>,
     next_discovery_id: AtomicU16,
+    /// Numbers the controllers; where it begins tells this target from its earlier selves.
+    next_instance: AtomicU64,
     served: AtomicU64,
 }
 
@@ -59,8 +62,23 @@ impl Target {
             timeouts,
             hosts: Mutex::default(),
             next_discovery_id: AtomicU16::new(1),
+            next_instance: AtomicU64::new(0),
             served: AtomicU64::new(0),
         })
+    }
+
+    /// The same, told from every earlier run of it: a host that asks for the end of a controller of an
+    /// earlier run must not meet one of this run that has the same id. `run` differs between runs by
+    /// more than the number of controllers that a run makes; a random number does.
+    #[must_use]
+    pub fn with_run(self, run: u64) -> Self {
+        self.next_instance.store(run, Ordering::Relaxed);
+        self
+    }
+
+    /// The number of a new controller.
+    pub(crate) fn next_instance(&self) -> Instance {
+        Instance::new(self.next_instance.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn subsystem(&self, nqn: &str) -> Option<&Arc<Subsystem>> {

@@ -13,9 +13,6 @@ use super::{Engine, Op, Owner};
 use crate::format::{Batch, Descriptor, Kind, LogId, MAX_RECORDS, encode_batch, metadata_bytes};
 use crate::sizes::{GRANULE, SLOT_GRANULES};
 
-/// Most bytes of recent ring batches that are kept in memory.
-const RECENT_BYTES: usize = 64 << 20;
-
 /// Part of a write on its way into the ring: granules of one slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Staged {
@@ -39,6 +36,8 @@ pub(crate) enum Then {
     Clear(usize, u64),
     /// A segment has come into being.
     Segment(u32, u8),
+    /// A segment has other columns.
+    Columns(u32),
     /// A volume's entry has changed, and who asked for it, if anybody.
     Volume(u32, Option<u64>),
 }
@@ -263,7 +262,8 @@ impl Engine {
         let side = self.side(log);
         let (copies, offset) = side.log.shape.locate(at);
         let copies = copies.to_vec();
-        side.appending = copies.len();
+        let copies = self.serving(&copies);
+        self.side(log).appending = copies.len();
         let mut buffers = vec![buffer];
         while buffers.len() < copies.len() {
             let Some(mut copy) = self.buffer(buffers[0].len()) else {
@@ -293,7 +293,7 @@ impl Engine {
         result: Result<(), IoError>,
     ) {
         if let Err(error) = result {
-            return self.drive_failed(drive, &error);
+            self.drive_failed(drive, &error);
         }
         let side = self.side(log);
         side.appending -= 1;
@@ -308,7 +308,16 @@ impl Engine {
                 self.remember(at, buffer);
             }
         }
-        while self.sealed.front().is_some_and(|sealed| sealed.durable) {
+        self.publish_durable();
+    }
+
+    /// Publishes what is durable, in order; but nothing while a drive has left without the others
+    /// knowing it durably.
+    pub(super) fn publish_durable(&mut self) {
+        while self.sealed.front().is_some_and(|sealed| sealed.durable)
+            && self.membership_is_durable()
+            && self.failed.is_none()
+        {
             if let Some(sealed) = self.sealed.pop_front() {
                 self.publish(sealed);
             }
@@ -318,7 +327,7 @@ impl Engine {
     fn remember(&mut self, at: u64, buffer: IoBuffer) {
         self.recent_bytes += buffer.len();
         self.recent.insert(at, buffer);
-        while self.recent_bytes > RECENT_BYTES {
+        while self.recent_bytes > self.buffer_bytes / 4 {
             self.forget_oldest();
         }
     }
@@ -436,6 +445,7 @@ impl Engine {
             Then::Bypass(op) => self.bypass_published(op),
             Then::Destage => self.destage_published(),
             Then::Clear(op, slot) => self.clear_published(op, slot),
+            Then::Columns(id) => self.columns_published(id),
             Then::Segment(id, copies) => self.segment_published(id, copies),
             Then::Volume(number, id) => self.volume_published(number, id),
         }

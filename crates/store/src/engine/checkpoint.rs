@@ -10,10 +10,9 @@ use super::space::{place, segment_and_slot, segment_and_unit, take_columns, unit
 use super::state::{LogSide, Retired};
 use super::{Engine, Owner, Waiter};
 use crate::format::{
-    ChunkCopy, Leaf, LogId, LogState, MemberState, MetaSegment, PLACE_NONE, PageId, Root,
-    TableEntry,
+    ChunkCopy, Leaf, LogId, LogState, MetaSegment, PLACE_NONE, PageId, Root, TableEntry,
 };
-use crate::sizes::{GRANULE, ROOT_AT};
+use crate::sizes::GRANULE;
 
 /// Pages of level 0 written in one round.
 const PAGES: usize = 1024;
@@ -49,10 +48,14 @@ impl Engine {
         }
         self.trim_ring();
         let filling = self.ring.log.fill() > LOW || self.map_log.log.fill() > LOW;
-        if !filling && self.settling.is_empty() {
+        let wanted =
+            filling || !self.settling.is_empty() || self.map.is_renewing() || self.is_healing();
+        if !wanted {
             return;
         }
-        if self.map.dirty_pages() == 0 && self.checkpoint.rooted == Some(self.tails()) {
+        let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
+        let useless = clean && self.checkpoint.rooted == Some(self.tails());
+        if useless && !self.is_healing() {
             return;
         }
         self.write_pages();
@@ -153,8 +156,8 @@ impl Engine {
         if let Some(found) = self.meta.take() {
             return Some(found);
         }
-        let copies = self.ring.log.shape.chunks.first()?.copies.len();
         let usable = self.usable();
+        let copies = self.log_copies().min(self.active().len());
         let extents = self.sizes.segment_extents();
         let columns = take_columns(&mut self.extents, &usable, copies, extents)?;
         let id = self
@@ -177,7 +180,7 @@ impl Engine {
 
     pub(super) fn page_written(&mut self, id: PageId, drive: usize, result: Result<(), IoError>) {
         if let Err(error) = result {
-            return self.drive_failed(
+            self.drive_failed(
                 drive,
                 &IoError::with_source(ErrorKind::Media, format!("{id:?}"), error),
             );
@@ -209,21 +212,14 @@ impl Engine {
         }
     }
 
-    fn active(&self) -> Vec<usize> {
-        let members = self.members.iter().enumerate();
-        members
-            .filter(|(_, member)| member.state == MemberState::Active)
-            .map(|(drive, _)| drive)
-            .collect()
-    }
-
     pub(super) fn checkpoint_flushed(&mut self, drive: usize, result: Result<(), IoError>) {
         if let Err(error) = result {
-            return self.drive_failed(drive, &error);
+            self.drive_failed(drive, &error);
         }
         self.checkpoint.pending -= 1;
-        if self.checkpoint.pending == 0 {
-            self.write_root();
+        if self.checkpoint.pending == 0 && self.failed.is_none() {
+            self.checkpoint.phase = Phase::Root;
+            self.root_due();
         }
     }
 
@@ -244,38 +240,15 @@ impl Engine {
         }
     }
 
-    fn write_root(&mut self) {
-        self.checkpoint.phase = Phase::Root;
+    /// The root on its way names these pages: from here to its end nothing else may.
+    pub(super) fn checkpoint_root(&mut self) -> Root {
         self.trim_ring();
         self.checkpoint.tails = Some(self.tails());
-        self.generation += 1;
-        self.counters.roots += 1;
-        let bytes = match self.root().encode(self.label.salt) {
-            Ok(bytes) => bytes,
-            Err(error) => return self.fail(error.to_string()),
-        };
-        for drive in self.active() {
-            let Some(mut buffer) = self.buffer(bytes.len()) else {
-                return;
-            };
-            buffer.copy_from_slice(&bytes);
-            let at = ROOT_AT[(self.generation % 2) as usize];
-            let range = self.range(drive, at, bytes.len());
-            self.checkpoint.pending += 1;
-            self.send(drive, Owner::Root, |tag| {
-                Request::write(tag, range, buffer, Durability::Durable)
-            });
-        }
+        self.root()
     }
 
-    pub(super) fn root_written(&mut self, drive: usize, result: Result<(), IoError>) {
-        if let Err(error) = result {
-            return self.drive_failed(drive, &error);
-        }
-        self.checkpoint.pending -= 1;
-        if self.checkpoint.pending > 0 {
-            return;
-        }
+    /// The checkpoint's root is durable.
+    pub(super) fn checkpoint_rooted(&mut self) {
         self.checkpoint.phase = Phase::Idle;
         for place in std::mem::take(&mut self.checkpoint.superseded) {
             self.guards.retire(Retired::Place(place));
@@ -284,6 +257,9 @@ impl Engine {
             return;
         };
         self.checkpoint.rooted = Some((ring, map));
+        if self.map.is_renewing() {
+            self.renew_pages();
+        }
         self.map_log.drop_below(map);
         self.guards.retire(Retired::Log(LogId::Ring, ring));
         self.guards.retire(Retired::Log(LogId::Map, map));
@@ -373,6 +349,7 @@ impl Engine {
             match waiter {
                 Waiter::Read(op) if self.failed.is_none() => self.plan_read(op),
                 Waiter::Read(op) => self.fail_read(op),
+                Waiter::Renew => self.renew_page(id),
                 Waiter::ClearPage(op) => self.clear_page_loaded(op),
                 // The others look again at every turn.
                 _ => {}
@@ -401,6 +378,7 @@ impl Engine {
             && self.index.len() == 0
             && self.destage_is_idle()
             && self.map.dirty_pages() == 0
+            && !self.map.has_dirty_tables()
             && self.checkpoint.phase == Phase::Idle
             && self.checkpoint.rooted == Some(self.tails())
     }

@@ -81,7 +81,7 @@ impl Engine {
         }
         let idle = self.now >= self.destage.last_write + IDLE;
         let filling = self.ring.log.fill() > LOW || self.map_log.log.fill() > LOW;
-        if idle || filling || !self.settling.is_empty() {
+        if idle || filling || !self.settling.is_empty() || self.is_healing() {
             self.collect_jobs();
             self.read_jobs();
         }
@@ -185,6 +185,7 @@ impl Engine {
             return self.destage.jobs[job].buffer[to..to + GRANULE].copy_from_slice(&bytes);
         }
         let (copies, offset) = self.ring.log.shape.locate(newest.at);
+        let copies = self.serving(copies);
         let Some(&place) = copies.get(copy) else {
             return self.fail(format!("no copy of ring position {} verifies", newest.at));
         };
@@ -211,9 +212,15 @@ impl Engine {
                 self.record_read(job, granule, copy, buffer.filter(|_| result.is_ok()));
                 self.write_jobs_if_read();
             }
-            (_, Err(error)) => self.drive_failed(drive, &error),
-            (DestageIo::Write, Ok(())) => self.flush_if_written(),
-            (DestageIo::Flush, Ok(())) => self.finish_if_home(),
+            (io, result) => {
+                if let Err(error) = result {
+                    self.drive_failed(drive, &error);
+                }
+                match io {
+                    DestageIo::Write => self.flush_if_written(),
+                    _ => self.finish_if_home(),
+                }
+            }
         }
     }
 
@@ -243,12 +250,13 @@ impl Engine {
                 self.stage_run(job, run);
             }
         }
+        self.flush_if_written();
     }
 
     /// Writes a run of granules to every copy of the home.
     fn write_run(&mut self, job: usize, run: std::ops::Range<usize>) {
         let (segment, slot) = segment_and_slot(self.destage.jobs[job].location);
-        for copy in self.columns(segment) {
+        for copy in self.written_columns(segment) {
             let drive = usize::from(copy.drive);
             let Some(mut buffer) = self.buffer(run.len() * GRANULE) else {
                 return;
@@ -287,7 +295,7 @@ impl Engine {
     }
 
     fn flush_if_written(&mut self) {
-        if self.destage.pending > 0 {
+        if self.destage.pending > 0 || self.failed.is_some() {
             return;
         }
         self.destage.phase = Phase::Flushing;
@@ -296,7 +304,7 @@ impl Engine {
             .jobs
             .iter()
             .map(|job| segment_and_slot(job.location).0);
-        let columns = locations.flat_map(|segment| self.columns(segment));
+        let columns = locations.flat_map(|segment| self.written_columns(segment));
         let drives: std::collections::BTreeSet<u16> = columns.map(|copy| copy.drive).collect();
         for drive in drives {
             self.destage.pending += 1;

@@ -23,6 +23,10 @@ impl Engine {
                 self.settling.push(id);
                 Ok(())
             }
+            (None, Manage::Scrub) => {
+                self.scrub(id);
+                Ok(())
+            }
             (None, Manage::CreateVolume(plan)) => self.create_volume(id, plan),
             (None, Manage::DeleteVolume { volume }) => self.delete_volume(id, volume),
             (None, Manage::ResizeVolume { volume, granules }) => {
@@ -173,8 +177,21 @@ impl Engine {
         }
     }
 
-    /// Columns of a mirror segment.
+    /// Columns of a mirror segment that can be read.
     pub(super) fn columns(&self, segment: u32) -> Vec<ChunkCopy> {
+        self.serving(&self.all_columns(segment))
+    }
+
+    /// Columns of a mirror segment that must be written: those, and one that is being filled.
+    pub(super) fn written_columns(&self, segment: u32) -> Vec<ChunkCopy> {
+        let mut columns = self.columns(segment);
+        let joining = self.joining.get(&segment);
+        columns.extend(joining.filter(|column| self.in_service(column.drive)));
+        columns
+    }
+
+    /// Columns of a mirror segment, also on drives that are out.
+    pub(super) fn all_columns(&self, segment: u32) -> Vec<ChunkCopy> {
         let copies = self.segment_copies.get(&segment);
         let segments = copies.and_then(|copies| self.mirrors.get(copies));
         let columns = segments.and_then(|segments| segments.columns(segment));

@@ -90,6 +90,7 @@ pub(crate) struct Map {
     /// Where the pages of level 2 are.
     tops: BTreeMap<PageId, TableEntry>,
     dirty: BTreeSet<(u64, PageId)>,
+    renewing: bool,
 }
 
 pub(crate) const fn leaf_id(volume: u32, leaf: u64) -> PageId {
@@ -441,5 +442,58 @@ impl Map {
                 (*id, bytes)
             })
             .collect()
+    }
+
+    /// Whether a table waits to be written.
+    pub(crate) fn has_dirty_tables(&self) -> bool {
+        self.tables.values().any(|table| table.dirty)
+    }
+
+    /// Whether pages still lie where they are to be moved from.
+    pub(crate) fn is_renewing(&self) -> bool {
+        self.renewing
+    }
+
+    /// Marks what lies in these metadata segments as dirty, so that it is written elsewhere. Returns
+    /// the leaves that must be loaded for that.
+    pub(crate) fn renew(&mut self, segments: &BTreeSet<u32>, sequence: u64) -> Vec<PageId> {
+        let lies_there = |entry: &TableEntry| {
+            entry.place != PLACE_NONE && segments.contains(&((entry.place >> 16) as u32))
+        };
+        let mut found: Vec<PageId> = self
+            .tops
+            .iter()
+            .filter(|(_, entry)| lies_there(entry))
+            .map(|(&id, _)| id)
+            .collect();
+        for id in self.tables.keys().copied().collect::<Vec<_>>() {
+            let children = self.children(id).into_iter();
+            found.extend(
+                children
+                    .filter(|(_, entry)| lies_there(entry))
+                    .map(|(id, _)| id),
+            );
+        }
+        self.renewing = !found.is_empty();
+        let mut to_load = Vec::new();
+        for id in found {
+            if id.level > 0 {
+                if let Some(table) = self.tables.get_mut(&id) {
+                    table.dirty = true;
+                }
+            } else if self.is_loaded(id) {
+                self.touch(id, sequence);
+            } else {
+                to_load.push(id);
+            }
+        }
+        to_load
+    }
+
+    /// A page that is here is to be written anew, though nothing in it has changed.
+    pub(crate) fn touch(&mut self, id: PageId, sequence: u64) {
+        if self.is_loaded(id) {
+            self.page_mut(id, sequence);
+        }
     }
 }

@@ -21,7 +21,9 @@ pub(crate) mod index;
 pub(crate) mod locks;
 mod manage;
 pub(crate) mod map;
+mod members;
 mod read;
+mod rebuild;
 pub(crate) mod space;
 pub(crate) mod state;
 mod write;
@@ -87,6 +89,7 @@ enum Owner {
     CheckpointFlush,
     Root,
     Repair { repair: usize },
+    Walk(rebuild::WalkIo),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +126,10 @@ enum Waiter {
     ClearSlot(usize, u64),
     /// Destage (for a page).
     Destage,
+    /// A scrub or rebuild (for a page).
+    Walk,
+    /// The page itself is to be written to another place.
+    Renew,
 }
 
 impl Engine {
@@ -202,6 +209,7 @@ impl Engine {
             Owner::Page { id } => self.page_written(id, drive, result),
             Owner::CheckpointFlush => self.checkpoint_flushed(drive, result),
             Owner::Root => self.root_written(drive, result),
+            Owner::Walk(io) => self.walk_io_done(io, drive, buffer, result),
             Owner::Repair { repair } => self.repair_written(repair, drive, result),
         }
     }
@@ -215,8 +223,10 @@ impl Engine {
         self.admit();
         self.advance_clears();
         self.advance_destage();
+        self.advance_rebuild();
         self.seal_batches();
         self.advance_checkpoint();
+        self.advance_roots();
         self.provision();
         // What was staged since must not wait for an event that may never come.
         self.seal_batches();
@@ -227,12 +237,6 @@ impl Engine {
     fn send(&mut self, drive: usize, owner: Owner, request: impl FnOnce(u64) -> Request) {
         let tag = self.ios.insert(owner) as u64;
         self.out.io.push((drive, request(tag)));
-    }
-
-    /// A write or flush on a drive did not succeed. Without exclusion of drives the engine cannot
-    /// promise anything any more.
-    fn drive_failed(&mut self, drive: usize, error: &IoError) {
-        self.fail(format!("drive {drive} of the pool failed: {error}"));
     }
 
     fn fail(&mut self, why: String) {

@@ -88,6 +88,8 @@ pub(crate) struct Segment {
     used: Vec<u64>,
     units: u32,
     free: u32,
+    /// Nothing more is taken from it.
+    closed: bool,
 }
 
 impl Segment {
@@ -97,6 +99,7 @@ impl Segment {
             used: vec![0; units.div_ceil(64) as usize],
             units,
             free: units,
+            closed: false,
         }
     }
 
@@ -194,7 +197,7 @@ impl Segments {
             return false;
         };
         let claimed = segment.mark(unit);
-        self.free -= u64::from(claimed);
+        self.free -= u64::from(claimed && !segment.closed);
         if segment.free == 0 {
             self.with_room.remove(&id);
         }
@@ -205,9 +208,26 @@ impl Segments {
     pub(crate) fn release(&mut self, id: u32, unit: u32) {
         if let Some(segment) = self.by_id.get_mut(&id)
             && segment.release(unit)
+            && !segment.closed
         {
             self.free += 1;
             self.with_room.insert(id);
+        }
+    }
+
+    /// Takes nothing more from a segment.
+    pub(crate) fn close(&mut self, id: u32) {
+        if let Some(segment) = self.by_id.get_mut(&id).filter(|segment| !segment.closed) {
+            segment.closed = true;
+            self.free -= u64::from(segment.free);
+            self.with_room.remove(&id);
+        }
+    }
+
+    /// A segment has other columns.
+    pub(crate) fn set_columns(&mut self, id: u32, columns: Vec<ChunkCopy>) {
+        if let Some(segment) = self.by_id.get_mut(&id) {
+            segment.columns = columns;
         }
     }
 

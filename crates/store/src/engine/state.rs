@@ -12,11 +12,14 @@ use super::guard::Guards;
 use super::index::Index;
 use super::locks::{Locks, SlotKey};
 use super::map::Map;
+use super::members::Roots;
 use super::read::Repair;
+use super::rebuild::Rebuild;
 use super::space::{Extents, Segments};
 use super::{Op, Outbox, Owner, Waiter};
 use crate::format::{
-    Label, LogId, Member, MemberState, MetaSegment, PageId, TermStart, VolumeEntry, VolumeState,
+    ChunkCopy, Label, LogId, Member, MemberState, MetaSegment, PageId, Root, TermStart,
+    VolumeEntry, VolumeState,
 };
 use crate::log::Log;
 use crate::sizes::{GRANULE, SLOT_GRANULES};
@@ -72,6 +75,11 @@ pub struct Engine {
     pub(super) generation: u64,
     pub(super) term: u64,
     pub(super) buffers: BufferPool,
+    pub(super) buffer_bytes: usize,
+    pub(super) roots: Roots,
+    pub(super) rebuild: Rebuild,
+    /// Columns that are being filled: they are written, not read.
+    pub(super) joining: BTreeMap<u32, ChunkCopy>,
     pub(super) ios: Slab<Owner>,
     pub(super) ops: Slab<Op>,
     pub(super) failed: Option<String>,
@@ -114,6 +122,8 @@ pub struct Engine {
     /// Number of the next command, to know older from younger.
     pub(super) serial: u64,
     pub(super) counters: Counters,
+    /// Drives that were left out since the import, and why.
+    pub(super) losses: Vec<(usize, String)>,
     pub(super) destage: Destage,
     pub(super) checkpoint: Checkpoint,
     pub(super) settling: Vec<u64>,
@@ -149,7 +159,9 @@ pub(crate) struct Parts {
     pub(crate) meta_segments: Vec<MetaSegment>,
     pub(crate) volumes: BTreeMap<u32, VolumeEntry>,
     pub(crate) unhomed: Vec<SlotKey>,
-    pub(crate) buffers: BufferPool,
+    pub(crate) buffer_bytes: usize,
+    /// The root that the import has made durable.
+    pub(crate) root: Root,
     pub(crate) now: Moment,
 }
 
@@ -164,7 +176,11 @@ impl Engine {
             members: parts.members,
             generation: parts.generation,
             term: parts.term,
-            buffers: parts.buffers,
+            buffers: BufferPool::new(parts.buffer_bytes),
+            buffer_bytes: parts.buffer_bytes,
+            roots: Roots::new(parts.root),
+            rebuild: Rebuild::default(),
+            joining: BTreeMap::new(),
             ios: Slab::new(),
             ops: Slab::new(),
             failed: None,
@@ -197,6 +213,7 @@ impl Engine {
             repairs: Slab::new(),
             serial: 0,
             counters: Counters::default(),
+            losses: Vec::new(),
             destage: Destage::default(),
             checkpoint: Checkpoint::default(),
             settling: Vec::new(),
@@ -205,6 +222,7 @@ impl Engine {
             engine.reserve(key);
         }
         engine.resume_deletions();
+        engine.begin_repairs();
         engine
     }
 
@@ -241,6 +259,16 @@ impl Engine {
                 ..plain
             },
         })
+    }
+
+    /// Drives that were left out since the import, and why.
+    pub fn losses(&self) -> &[(usize, String)] {
+        &self.losses
+    }
+
+    /// The pool's drives.
+    pub fn members(&self) -> &[Member] {
+        &self.members
     }
 
     /// What has happened since the import.

@@ -154,7 +154,7 @@ impl Engine {
         let room = self.spare_slots(copies);
         if fresh + whole <= room {
             // A map log that is filling up is destage's until a checkpoint has emptied it.
-            if whole > 0 && self.map_log.log.fill() > MAP_LIMIT {
+            if whole > 0 && (self.map_log.log.fill() > MAP_LIMIT || self.is_short_of_memory()) {
                 return Verdict::Wait;
             }
             return Verdict::Go { bypass: true };
@@ -175,6 +175,11 @@ impl Engine {
         } else {
             Verdict::NoSpace
         }
+    }
+
+    /// Copies of whole slots wait for their turn once half of the memory is on its way to drives.
+    fn is_short_of_memory(&self) -> bool {
+        self.buffers.outstanding_bytes() > self.buffer_bytes / 2
     }
 
     /// Free slots that nobody counts on.
@@ -262,7 +267,7 @@ impl Engine {
         };
         let (parent, offset, (segment, slot)) =
             (bypass.parent, bypass.offset, segment_and_slot(bypass.new));
-        let columns = self.columns(segment);
+        let columns = self.written_columns(segment);
         for &copy in &columns {
             let drive = usize::from(copy.drive);
             let Some(mut buffer) = self.buffer(SLOT_BYTES as usize) else {
@@ -283,7 +288,7 @@ impl Engine {
 
     pub(super) fn bypass_written(&mut self, op: usize, drive: usize, result: Result<(), IoError>) {
         if let Err(error) = result {
-            return self.drive_failed(drive, &error);
+            self.drive_failed(drive, &error);
         }
         let Some(Op::Bypass(bypass)) = self.ops.get_mut(op) else {
             return;

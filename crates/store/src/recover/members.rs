@@ -2,11 +2,17 @@
 
 use crate::drives::Drives;
 use crate::error::PoolError;
-use crate::format::{Label, MemberState, Root};
+use crate::format::{Label, Member, MemberState, Root};
+use crate::recover::ImportOptions;
 use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES};
 
-/// Reads labels and roots, and puts the drives in the order of the pool's members.
-pub(super) fn identify(drives: &mut Drives) -> Result<(Label, Root), PoolError> {
+/// Reads labels and roots, and puts the drives in the order of the pool's members. Members that are
+/// missing, and drives that the pool has left out, are not among them afterwards, and the root says
+/// that they are excluded.
+pub(super) fn identify(
+    drives: &mut Drives,
+    options: &ImportOptions,
+) -> Result<(Label, Root), PoolError> {
     let mut labels = Vec::new();
     for drive in 0..drives.len() {
         drives
@@ -20,22 +26,43 @@ pub(super) fn identify(drives: &mut Drives) -> Result<(Label, Root), PoolError> 
     for label in &labels {
         check_same_pool(&first, label)?;
     }
-    let mut order: Vec<usize> = (0..labels.len()).collect();
-    order.sort_by_key(|&drive| labels[drive].index);
-    labels.sort_by_key(|label| label.index);
+    let roots = newest_roots(drives, &first);
+    let newest = roots.iter().flatten().max_by_key(|root| root.generation);
+    let Some(mut root) = newest.cloned() else {
+        let name = &first.pool_name;
+        return Err(PoolError::Damaged(format!(
+            "pool {name} has no root that verifies"
+        )));
+    };
+    check_exclusions(&labels, &roots, &root)?;
+    let order = order(&labels, &root)?;
     drives.arrange(&order);
-    let root = newest_root(drives, &first)?;
-    check_members(&labels, &root)?;
-    for (drive, label) in labels.iter().enumerate() {
-        let bytes = drives.geometry(drive).bytes();
-        if bytes < label.bytes {
-            return Err(refuse(format!(
-                "drive {} of pool {} has {bytes} bytes, its label says {}: it has been cut short",
-                label.drive, label.pool_name, label.bytes
-            )));
+    exclude_missing(&mut root, &order, &first, options)?;
+    for (index, member) in root.members.iter().enumerate() {
+        if member.state == MemberState::Excluded {
+            drives.leave_out(index);
+        } else {
+            check_length(drives, index, &labels)?;
         }
     }
-    Ok((labels.swap_remove(0), root))
+    let label = labels
+        .iter()
+        .find(|label| drives.is_here(usize::from(label.index)));
+    Ok((label.cloned().unwrap_or(first), root))
+}
+
+fn check_length(drives: &Drives, index: usize, labels: &[Label]) -> Result<(), PoolError> {
+    let bytes = drives.geometry(index).bytes();
+    match labels
+        .iter()
+        .find(|label| usize::from(label.index) == index)
+    {
+        Some(label) if bytes < label.bytes => Err(refuse(format!(
+            "drive {} of pool {} has {bytes} bytes, its label says {}: it has been cut short",
+            label.drive, label.pool_name, label.bytes
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn refuse(why: String) -> PoolError {
@@ -78,55 +105,114 @@ fn check_same_pool(first: &Label, label: &Label) -> Result<(), PoolError> {
     Ok(())
 }
 
-fn newest_root(drives: &mut Drives, label: &Label) -> Result<Root, PoolError> {
-    let mut newest: Option<Root> = None;
-    let mut damage = String::from("no root was ever written");
+/// The newest root of each drive that verifies.
+fn newest_roots(drives: &mut Drives, label: &Label) -> Vec<Option<Root>> {
+    let mut roots = Vec::new();
     for drive in 0..drives.len() {
+        let mut found = Vec::new();
         for at in ROOT_AT {
             let read = drives.read(drive, at, ROOT_BYTES as usize);
-            match read.map(|bytes| Root::decode(&bytes, label.salt)) {
-                Ok(Ok(root)) if root.pool != label.pool => {}
-                Ok(Ok(root)) => {
-                    if newest
-                        .as_ref()
-                        .is_none_or(|n| n.generation < root.generation)
-                    {
-                        newest = Some(root);
-                    }
-                }
-                Ok(Err(error)) => damage = error.to_string(),
-                Err(error) => damage = error.to_string(),
+            if let Ok(Ok(root)) = read.map(|bytes| Root::decode(&bytes, label.salt)) {
+                found.push(root);
             }
         }
+        found.retain(|root| root.pool == label.pool);
+        roots.push(found.into_iter().max_by_key(|root| root.generation));
     }
-    let name = &label.pool_name;
-    newest.ok_or_else(|| {
-        PoolError::Damaged(format!("pool {name} has no root that verifies: {damage}"))
-    })
+    roots
 }
 
-fn check_members(labels: &[Label], root: &Root) -> Result<(), PoolError> {
-    let name = &labels[0].pool_name;
-    for (index, member) in root.members.iter().enumerate() {
-        let here = labels.iter().filter(|l| usize::from(l.index) == index);
-        let mut here = here.map(|l| l.drive);
-        if member.state == MemberState::Active && here.next() != Some(member.drive) {
+/// Refuses drives that have gone separate ways: each side has left the other out, so each may hold
+/// acknowledged writes that the other lacks.
+fn check_exclusions(
+    labels: &[Label],
+    roots: &[Option<Root>],
+    newest: &Root,
+) -> Result<(), PoolError> {
+    let is = |root: &Root, index: usize, state| {
+        root.members
+            .get(index)
+            .is_some_and(|member| member.state == state)
+    };
+    for (label, root) in labels.iter().zip(roots) {
+        let Some(root) = root else { continue };
+        let left_out = is(newest, usize::from(label.index), MemberState::Excluded);
+        let other = (0..newest.members.len())
+            .find(|&i| is(newest, i, MemberState::Active) && is(root, i, MemberState::Excluded));
+        if let (true, Some(other)) = (left_out, other) {
             return Err(refuse(format!(
-                "drive {} (number {index}) of pool {name} is missing",
+                "the drives of pool {} have gone separate ways: drive {} was left out by the others \
+                 and went on without drive {}; import one side alone",
+                label.pool_name, label.drive, newest.members[other].drive
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// For each member, where its drive is among those given.
+fn order(labels: &[Label], root: &Root) -> Result<Vec<Option<usize>>, PoolError> {
+    let mut order = Vec::new();
+    for (index, member) in root.members.iter().enumerate() {
+        let is_it = |label: &&Label| label.drive == member.drive;
+        if labels.iter().filter(is_it).count() > 1 {
+            let name = &labels[0].pool_name;
+            return Err(refuse(format!(
+                "drive {} of pool {name} was given twice",
                 member.drive
             )));
         }
-        if here.next().is_some() {
-            return Err(refuse(format!(
-                "pool {name} has two drives with number {index}"
-            )));
-        }
+        let place = labels.iter().position(|label| label.drive == member.drive);
+        let here = place.filter(|&place| usize::from(labels[place].index) == index);
+        order.push(here);
     }
-    if labels.len() != root.members.len() {
+    Ok(order)
+}
+
+/// Leaves out the members that are missing, if those here may decide that.
+fn exclude_missing(
+    root: &mut Root,
+    order: &[Option<usize>],
+    label: &Label,
+    options: &ImportOptions,
+) -> Result<(), PoolError> {
+    let active = |(_, member): &(usize, &Member)| member.state == MemberState::Active;
+    let members: Vec<(usize, &Member)> = root.members.iter().enumerate().filter(active).collect();
+    let missing: Vec<(usize, &Member)> = members
+        .iter()
+        .filter(|(i, _)| order[*i].is_none())
+        .copied()
+        .collect();
+    let here = members.len() - missing.len();
+    let name = &label.pool_name;
+    if let Some((index, member)) = missing.first()
+        && (here == 0 || (!options.degraded && here * 2 <= members.len()))
+    {
         return Err(refuse(format!(
-            "pool {name} has {} drives, {} were given",
-            root.members.len(),
-            labels.len()
+            "drive {} (number {index}) of pool {name} is missing, and with {here} of {} drives the \
+             others may have gone on without these: import degraded only if you know they have not",
+            member.drive,
+            members.len()
+        )));
+    }
+    for index in missing.iter().map(|(index, _)| *index).collect::<Vec<_>>() {
+        root.members[index].state = MemberState::Excluded;
+    }
+    check_logs(root, name)
+}
+
+/// Refuses a pool that has lost every copy of a part of its logs.
+fn check_logs(root: &Root, name: &str) -> Result<(), PoolError> {
+    let chunks = root.ring.chunks.iter().chain(&root.map.chunks);
+    let here = |copy: &crate::format::ChunkCopy| {
+        root.members[usize::from(copy.drive)].state == MemberState::Active
+    };
+    if chunks
+        .into_iter()
+        .any(|chunk| !chunk.copies.iter().any(here))
+    {
+        return Err(refuse(format!(
+            "too many drives of pool {name} are missing: its logs are not complete"
         )));
     }
     Ok(())

@@ -12,7 +12,7 @@ mod members;
 mod replay;
 mod scan;
 
-use ashlar_block::{BlockDevice, BufferPool};
+use ashlar_block::BlockDevice;
 
 use crate::drives::Drives;
 use crate::engine::Engine;
@@ -26,6 +26,10 @@ use crate::sizes::{ROOT_AT, Sizes};
 pub struct ImportOptions {
     /// Bytes of memory for the engine's I/O; 0 for the default of 256 MiB.
     pub buffer_bytes: usize,
+    /// Go on without members that are missing, even if they are half of the pool or more: the
+    /// operator has made sure that they were not in service later than those here. They are left
+    /// out of the pool for good. Without this, more than half of the members must be here.
+    pub degraded: bool,
 }
 
 /// An imported pool.
@@ -44,29 +48,21 @@ const BUFFER_BYTES: usize = 256 << 20;
 /// Drives of several pools, missing drives, structures that do not verify on any copy. Nothing is
 /// changed before the logs have been read.
 pub fn import(mut drives: Drives, options: &ImportOptions) -> Result<Imported, PoolError> {
-    let (label, root) = members::identify(&mut drives)?;
-    let sizes = label.sizes;
+    let (label, root) = members::identify(&mut drives, options)?;
     let ring = scan::scan(&mut drives, &label, &root, LogId::Ring)?;
     let map = scan::scan(&mut drives, &label, &root, LogId::Map)?;
-    scan::complete_copies(&mut drives, &sizes, &root.ring, &ring)?;
-    scan::complete_copies(&mut drives, &sizes, &root.map, &map)?;
+    scan::complete_copies(&mut drives, &label.sizes, &root.ring, &ring)?;
+    scan::complete_copies(&mut drives, &label.sizes, &root.map, &map)?;
     let next = next_root(&root, &ring, &map);
     write_root(&mut drives, &label, &next)?;
     let buffers = match options.buffer_bytes {
         0 => BUFFER_BYTES,
         bytes => bytes,
     };
-    let parts = replay::replay(
-        &mut drives,
-        label,
-        next,
-        ring,
-        map,
-        BufferPool::new(buffers),
-    )?;
+    let parts = replay::replay(&mut drives, label, next, ring, map, buffers)?;
     Ok(Imported {
         engine: Engine::new(parts),
-        drives: drives.into_devices().into_iter().map(Some).collect(),
+        drives: drives.into_devices(),
     })
 }
 
@@ -104,7 +100,8 @@ fn write_root(
 ) -> Result<(), PoolError> {
     let bytes = root.encode(label.salt)?;
     let at = ROOT_AT[(root.generation % 2) as usize];
-    let places: Vec<(usize, u64)> = (0..drives.len()).map(|drive| (drive, at)).collect();
+    let here = (0..drives.len()).filter(|&drive| drives.is_here(drive));
+    let places: Vec<(usize, u64)> = here.map(|drive| (drive, at)).collect();
     drives.write(&places, &bytes)?;
     Ok(())
 }

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ashlar_block::BufferPool;
-
 use super::scan::{Scanned, ScannedBatch};
 use crate::drives::Drives;
 use crate::engine::Parts;
@@ -38,7 +36,7 @@ pub(super) fn replay(
     root: Root,
     ring: Scanned,
     map: Scanned,
-    buffers: BufferPool,
+    buffer_bytes: usize,
 ) -> Result<Parts, PoolError> {
     let mut replay = Replay {
         drives,
@@ -99,7 +97,8 @@ pub(super) fn replay(
         meta_segments: root.meta.clone(),
         volumes,
         unhomed,
-        buffers,
+        buffer_bytes,
+        root: root.clone(),
         now: drives.now(),
         label,
     })
@@ -116,6 +115,7 @@ fn side(
             shape: super::shape(sizes, state),
             head: scanned.head,
             free_below: state.tail_at,
+            held: false,
         },
         terms: state.terms.clone(),
         batches: batches.into(),

@@ -112,10 +112,13 @@ impl Scanner<'_> {
     }
 
     fn next(&mut self, head: Head) -> Option<(ScannedBatch, u32)> {
-        let copies = self.shape.locate(head.at).0.len();
+        let copies = self.shape.locate(head.at).0.to_vec();
         let mut found: Option<(ScannedBatch, u32)> = None;
         let mut lacking = Vec::new();
-        for copy in 0..copies {
+        for (copy, place) in copies.iter().enumerate() {
+            if !self.drives.is_here(usize::from(place.drive)) {
+                continue;
+            }
             match self.candidate(copy, head.at) {
                 Some((batch, crc, bytes)) if self.is_next(&batch, head) => {
                     found.get_or_insert_with(|| {

@@ -120,8 +120,9 @@ impl Server {
     /// Opens the devices on every core, listens, and returns when hosts can connect.
     pub fn start(config: ServerConfig) -> Result<Self, ServeError> {
         let subsystems = config.exports.iter().map(subsystem_config).collect();
-        let target =
-            Arc::new(Target::new(subsystems, config.timeouts).map_err(ServeError::Config)?);
+        let target = Target::new(subsystems, config.timeouts).map_err(ServeError::Config)?;
+        let (run, _) = Uuid::new_v4().as_u64_pair();
+        let target = Arc::new(target.with_run(run));
         let (listener, address) = listen(config.listen).map_err(ServeError::Net)?;
         let devices: Vec<_> = config.exports.into_iter().flat_map(|e| e.devices).collect();
         let (sender, reports) = channel();

@@ -11,5 +11,6 @@ mod life;
 mod memory;
 mod status;
 mod storm;
+mod succession;
 mod transfer;
 mod world;

@@ -1,0 +1,294 @@
+//! Roots, and the members they name. A drive that fails a write is out: from then on nothing is
+//! acknowledged until the others hold a root that says so, for it may come back with an older past.
+
+use ashlar_block::{Durability, IoError, Request};
+
+use super::{Engine, Owner};
+use crate::format::{ChunkCopy, LogId, MemberState, Root};
+use crate::sizes::ROOT_AT;
+
+/// What roots are at.
+pub(crate) struct Roots {
+    /// The last one that every member in service holds.
+    durable: Root,
+    writing: Option<Writing>,
+    members_due: bool,
+    checkpoint_due: bool,
+    /// A log chunk lacks copies that another drive could hold.
+    healing: bool,
+}
+
+struct Writing {
+    root: Root,
+    purpose: Purpose,
+    pending: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Checkpoint,
+    Members,
+}
+
+impl Roots {
+    pub(crate) fn new(durable: Root) -> Self {
+        Self {
+            durable,
+            writing: None,
+            members_due: false,
+            checkpoint_due: false,
+            healing: false,
+        }
+    }
+
+    /// Copies that every log chunk should have.
+    fn copies(&self) -> usize {
+        let chunks = self
+            .durable
+            .ring
+            .chunks
+            .iter()
+            .chain(&self.durable.map.chunks);
+        chunks.map(|chunk| chunk.copies.len()).max().unwrap_or(1)
+    }
+}
+
+impl Engine {
+    /// Whether what is written now may be acknowledged: no drive has left without the others
+    /// knowing it durably.
+    pub(super) fn membership_is_durable(&self) -> bool {
+        let writing = self.roots.writing.as_ref();
+        !self.roots.members_due && writing.is_none_or(|w| w.purpose != Purpose::Members)
+    }
+
+    pub(super) fn in_service(&self, drive: u16) -> bool {
+        let member = self.members.get(usize::from(drive));
+        member.is_some_and(|member| member.state == MemberState::Active)
+    }
+
+    /// Those copies whose drives are in service.
+    pub(super) fn serving(&self, copies: &[ChunkCopy]) -> Vec<ChunkCopy> {
+        let copies = copies.iter().copied();
+        copies.filter(|copy| self.in_service(copy.drive)).collect()
+    }
+
+    /// A drive did not do what it was told: it is out.
+    pub(super) fn drive_failed(&mut self, drive: usize, error: &IoError) {
+        let Some(member) = self.members.get_mut(drive) else {
+            return;
+        };
+        if member.state == MemberState::Excluded {
+            return;
+        }
+        member.state = MemberState::Excluded;
+        self.losses.push((drive, error.to_string()));
+        if let Some(what) = self.lost_for_good() {
+            return self.fail(format!(
+                "drive {drive} failed ({error}), and it held the last copy of {what}"
+            ));
+        }
+        self.roots.members_due = true;
+        self.roots.healing = true;
+        self.rebuild_wanted();
+    }
+
+    /// What the pool cannot go on without and has no copy of any more.
+    fn lost_for_good(&self) -> Option<&'static str> {
+        let lost = |copies: &[ChunkCopy]| !copies.iter().any(|copy| self.in_service(copy.drive));
+        for (name, side) in [
+            ("the data ring", &self.ring),
+            ("the map log", &self.map_log),
+        ] {
+            if side
+                .log
+                .shape
+                .chunks
+                .iter()
+                .any(|chunk| lost(&chunk.copies))
+            {
+                return Some(name);
+            }
+        }
+        self.meta_segments
+            .iter()
+            .any(|segment| lost(&segment.columns))
+            .then_some("the map")
+    }
+
+    /// Copies that log chunks and metadata segments should have.
+    pub(super) fn log_copies(&self) -> usize {
+        self.roots.copies()
+    }
+
+    /// After an import: what the members left behind need.
+    pub(super) fn begin_repairs(&mut self) {
+        self.roots.healing = self.needs_healing();
+        self.rebuild_wanted();
+    }
+
+    /// A checkpoint's pages are flushed: its root may be written.
+    pub(super) fn root_due(&mut self) {
+        self.roots.checkpoint_due = true;
+    }
+
+    /// Writes the next root, if one is due and none is on its way.
+    pub(super) fn advance_roots(&mut self) {
+        if self.roots.writing.is_some() {
+            return;
+        }
+        if std::mem::take(&mut self.roots.members_due) {
+            let root = Root {
+                next_sequence: self.sequence,
+                members: self.members.clone(),
+                ..self.roots.durable.clone()
+            };
+            self.write_root(root, Purpose::Members);
+        } else if std::mem::take(&mut self.roots.checkpoint_due) {
+            self.heal_logs();
+            let root = self.checkpoint_root();
+            self.write_root(root, Purpose::Checkpoint);
+        }
+    }
+
+    fn write_root(&mut self, mut root: Root, purpose: Purpose) {
+        self.generation += 1;
+        self.counters.roots += 1;
+        root.generation = self.generation;
+        let bytes = match root.encode(self.label.salt) {
+            Ok(bytes) => bytes,
+            Err(error) => return self.fail(error.to_string()),
+        };
+        let drives = self.active();
+        let at = ROOT_AT[(self.generation % 2) as usize];
+        self.roots.writing = Some(Writing {
+            root,
+            purpose,
+            pending: drives.len(),
+        });
+        for drive in drives {
+            let Some(mut buffer) = self.buffer(bytes.len()) else {
+                return;
+            };
+            buffer.copy_from_slice(&bytes);
+            let range = self.range(drive, at, bytes.len());
+            self.send(drive, Owner::Root, |tag| {
+                Request::write(tag, range, buffer, Durability::Durable)
+            });
+        }
+    }
+
+    pub(super) fn root_written(&mut self, drive: usize, result: Result<(), IoError>) {
+        if let Err(error) = result {
+            self.drive_failed(drive, &error);
+        }
+        let Some(writing) = &mut self.roots.writing else {
+            return;
+        };
+        writing.pending -= 1;
+        if writing.pending > 0 || self.failed.is_some() {
+            return;
+        }
+        let Some(Writing { root, purpose, .. }) = self.roots.writing.take() else {
+            return;
+        };
+        self.roots.durable = root;
+        self.ring.log.held = false;
+        self.map_log.log.held = false;
+        if purpose == Purpose::Checkpoint {
+            self.checkpoint_rooted();
+            self.roots.healing = self.needs_healing();
+        }
+        self.advance_roots();
+        self.publish_durable();
+    }
+
+    pub(super) fn active(&self) -> Vec<usize> {
+        (0..self.members.len())
+            .filter(|&drive| self.in_service(drive as u16))
+            .collect()
+    }
+
+    /// Whether logs should be emptied and rooted, so that their chunks get back the copies they
+    /// lack.
+    pub(super) fn is_healing(&self) -> bool {
+        self.roots.healing
+    }
+
+    fn needs_healing(&self) -> bool {
+        let copies = self.roots.copies();
+        [&self.ring, &self.map_log].iter().any(|side| {
+            let mut chunks = side.log.shape.chunks.iter();
+            chunks.any(|chunk| {
+                self.serving(&chunk.copies).len() < copies
+                    && self.spare_for(&chunk.copies).is_some()
+            })
+        })
+    }
+
+    /// A drive in service without one of these copies and with room for another chunk.
+    fn spare_for(&self, copies: &[ChunkCopy]) -> Option<usize> {
+        let extents = self.sizes.chunk_extents;
+        let free = |&drive: &usize| {
+            self.extents[drive].free() >= extents
+                && !copies.iter().any(|copy| usize::from(copy.drive) == drive)
+        };
+        self.active()
+            .into_iter()
+            .filter(free)
+            .max_by_key(|&drive| self.extents[drive].free())
+    }
+
+    /// Gives chunks that hold nothing the copies they lack. They are in force with the root that is
+    /// about to be written, and until then nothing new is appended.
+    fn heal_logs(&mut self) {
+        if !self.roots.healing {
+            return;
+        }
+        for log in [LogId::Ring, LogId::Map] {
+            let side = self.side(log);
+            let shape = &side.log.shape;
+            if side.batches.is_empty() {
+                // Nothing is in it: go on in the next chunk, so that this one can be healed too.
+                let next = side.log.head.at + shape.left_in_chunk(side.log.head.at);
+                if next > side.log.head.at && side.log.head.at > 0 {
+                    side.log.head.at = next;
+                }
+            }
+            side.log.held = true;
+            let shape = &side.log.shape;
+            let tail = shape.chunk_number(side.tail_at().min(side.log.free_below));
+            let head = shape.chunk_number(side.log.head.at);
+            let begun = side.log.head.at > head * self.sizes.chunk_bytes();
+            let last = if begun || !self.side(log).batches.is_empty() {
+                head + 1
+            } else {
+                head
+            };
+            let count = self.side(log).log.shape.chunks.len() as u64;
+            for chunk in last..(tail + count).max(last) {
+                self.heal_chunk(log, (chunk % count) as usize);
+            }
+        }
+    }
+
+    fn heal_chunk(&mut self, log: LogId, chunk: usize) {
+        let wanted = self.roots.copies();
+        let copies = self.side(log).log.shape.chunks[chunk].copies.clone();
+        let mut copies = self.serving(&copies);
+        while copies.len() < wanted {
+            let Some(drive) = self.spare_for(&copies) else {
+                break;
+            };
+            let Some(extent) = self.extents[drive].take(self.sizes.chunk_extents) else {
+                break;
+            };
+            copies.push(ChunkCopy {
+                drive: drive as u16,
+                extent,
+            });
+        }
+        if !copies.is_empty() {
+            self.side(log).log.shape.chunks[chunk].copies = copies;
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! Walks over everything that is mapped: a *scrub* verifies every copy and mends bad ones; a *rebuild*
+//! does that and fills columns that replace those of lost drives. Slot by slot, under the slot's
+//! lock. A new column is written to from the beginning of the rebuild, and read only when the
+//! segment's entry with it is durable.
+
+use std::collections::BTreeSet;
+
+use ashlar_block::{Durability, IoBuffer, IoError, Request};
+
+use super::append::{StagedChange, Then};
+use super::index::GranuleKey;
+use super::locks::SlotKey;
+use super::map::{Change, LeafView, SEGMENTS, leaf_id};
+use super::space::{segment_and_slot, slot_at};
+use super::{Engine, Op, Owner, Waiter};
+use crate::Layout;
+use crate::format::{ChunkCopy, SegmentEntry, SegmentKind, VolumeState};
+use crate::sizes::{GRANULE, LEAF_SLOTS, SLOT_BYTES, SLOT_GRANULES};
+
+/// Slots worked on at a time.
+const SLOTS: usize = 8;
+/// Leaves without anything to do that one turn skips.
+const LEAVES: usize = 1024;
+
+/// What the walk is at.
+#[derive(Default)]
+pub(crate) struct Rebuild {
+    wanted: bool,
+    scrub_wanted: bool,
+    phase: Phase,
+    /// Commands older than this may have written without the new columns.
+    stamp: u64,
+    volume: u32,
+    slot: u64,
+    jobs: Vec<Option<Job>>,
+    pending: usize,
+    unpublished: usize,
+    /// Granules of which no copy was good, in this walk.
+    pub(super) lost: u64,
+    scrubs: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Idle,
+    /// Waiting for commands that know nothing of the new columns.
+    Draining,
+    Walking,
+    Flushing,
+    /// The segments' new entries are on their way.
+    Recording,
+}
+
+struct Job {
+    key: SlotKey,
+    location: u32,
+    /// What each copy holds: `None` when it cannot be read.
+    copies: Vec<(ChunkCopy, Option<IoBuffer>)>,
+    pending: usize,
+}
+
+/// Which I/O of a walk.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WalkIo {
+    Read { job: usize, copy: usize },
+    Write { job: usize },
+    Flush,
+}
+
+impl Engine {
+    /// A drive was lost: its columns are wanted elsewhere.
+    pub(super) fn rebuild_wanted(&mut self) {
+        self.rebuild.wanted = true;
+    }
+
+    /// Whether copies are missing that the walk is making, or is about to.
+    pub fn is_rebuilding(&self) -> bool {
+        self.rebuild.wanted || !self.joining.is_empty()
+    }
+
+    pub(super) fn scrub(&mut self, id: u64) {
+        self.rebuild.scrub_wanted = true;
+        self.rebuild.scrubs.push(id);
+    }
+
+    pub(super) fn advance_rebuild(&mut self) {
+        match self.rebuild.phase {
+            Phase::Idle if self.rebuild.wanted || self.rebuild.scrub_wanted => self.begin_walk(),
+            Phase::Draining if self.is_drained() => {
+                self.rebuild.phase = Phase::Walking;
+                self.walk();
+            }
+            Phase::Walking => self.walk(),
+            _ => {}
+        }
+    }
+
+    fn begin_walk(&mut self) {
+        self.renew_pages();
+        if std::mem::take(&mut self.rebuild.wanted) {
+            self.choose_columns();
+        }
+        if self.joining.is_empty() && !self.rebuild.scrub_wanted {
+            return;
+        }
+        self.rebuild.scrub_wanted = false;
+        self.rebuild.lost = 0;
+        self.rebuild.stamp = self.next_serial();
+        (self.rebuild.volume, self.rebuild.slot) = (0, 0);
+        self.rebuild.phase = Phase::Draining;
+    }
+
+    /// A new column for every segment that has lost one, on a drive that has none of it.
+    fn choose_columns(&mut self) {
+        let segments: Vec<(u32, u8)> = self.segment_copies.iter().map(|(&s, &c)| (s, c)).collect();
+        for (segment, copies) in segments {
+            let columns = self.all_columns(segment);
+            let serving = self.serving(&columns);
+            let joining = self.joining.contains_key(&segment);
+            if serving.is_empty() || serving.len() >= usize::from(copies) || joining {
+                continue;
+            }
+            let extents = self.sizes.segment_extents();
+            let fits = |&drive: &usize| {
+                self.extents[drive].free() >= extents
+                    && !columns.iter().any(|copy| usize::from(copy.drive) == drive)
+            };
+            let best = self
+                .active()
+                .into_iter()
+                .filter(fits)
+                .max_by_key(|&d| self.extents[d].free());
+            if let Some(drive) = best
+                && let Some(extent) = self.extents[drive].take(extents)
+            {
+                self.joining.insert(
+                    segment,
+                    ChunkCopy {
+                        drive: drive as u16,
+                        extent,
+                    },
+                );
+            }
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        let stamp = self.rebuild.stamp;
+        let older = |op: &Op| matches!(op, Op::Write(write) if write.serial < stamp);
+        // A destage under way has chosen its columns, too.
+        !self.ops.iter().any(|(_, op)| older(op)) && self.destage_is_idle()
+    }
+
+    /// Takes on slots until enough are under way.
+    fn walk(&mut self) {
+        let mut leaves = 0;
+        while self.rebuild.pending < SLOTS && leaves < LEAVES {
+            let Some(end) = self.walked_volume() else {
+                return self.flush_walked();
+            };
+            if self.rebuild.slot * SLOT_GRANULES >= end {
+                (self.rebuild.volume, self.rebuild.slot) = (self.rebuild.volume + 1, 0);
+                continue;
+            }
+            let (volume, slot) = (self.rebuild.volume, self.rebuild.slot);
+            let leaf = slot / LEAF_SLOTS as u64;
+            let location = match self.map.leaf(volume, leaf) {
+                LeafView::OnDisk => {
+                    self.load(leaf_id(volume, leaf), Waiter::Walk);
+                    return;
+                }
+                LeafView::Absent => {
+                    leaves += 1;
+                    self.rebuild.slot = (leaf + 1) * LEAF_SLOTS as u64;
+                    continue;
+                }
+                LeafView::Loaded(leaf) => leaf.locations[slot as usize % LEAF_SLOTS],
+            };
+            if location != 0 {
+                let key = SlotKey { volume, slot };
+                if !self.locks.try_lock(key) {
+                    return;
+                }
+                self.read_slot(key, location);
+            }
+            self.rebuild.slot += 1;
+        }
+    }
+
+    /// The volume that the walk is in (or the next one), and its end in granules.
+    fn walked_volume(&mut self) -> Option<u64> {
+        let mirrored = |layout| matches!(layout, Layout::Mirror { .. });
+        let next = self
+            .volumes
+            .range(self.rebuild.volume..)
+            .find(|(_, entry)| entry.state == VolumeState::Live && mirrored(entry.layout));
+        let (&volume, entry) = next?;
+        if volume != self.rebuild.volume {
+            (self.rebuild.volume, self.rebuild.slot) = (volume, 0);
+        }
+        Some(entry.granules)
+    }
+
+    fn read_slot(&mut self, key: SlotKey, location: u32) {
+        let (segment, slot) = segment_and_slot(location);
+        let columns = self.columns(segment);
+        let job = Job {
+            key,
+            location,
+            copies: columns.iter().map(|&column| (column, None)).collect(),
+            pending: columns.len(),
+        };
+        let place = self.rebuild.jobs.iter().position(Option::is_none);
+        let place = place.unwrap_or_else(|| {
+            self.rebuild.jobs.push(None);
+            self.rebuild.jobs.len() - 1
+        });
+        self.rebuild.jobs[place] = Some(job);
+        self.rebuild.pending += 1;
+        for (copy, column) in columns.iter().enumerate() {
+            let drive = usize::from(column.drive);
+            let Some(buffer) = self.buffer(SLOT_BYTES as usize) else {
+                return;
+            };
+            let range = self.range(drive, slot_at(&self.sizes, *column, slot), buffer.len());
+            let owner = Owner::Walk(WalkIo::Read { job: place, copy });
+            self.send(drive, owner, |tag| Request::read(tag, range, buffer));
+        }
+        if columns.is_empty() {
+            self.end_job(place);
+        }
+    }
+
+    pub(super) fn walk_io_done(
+        &mut self,
+        io: WalkIo,
+        drive: usize,
+        buffer: Option<IoBuffer>,
+        result: Result<(), IoError>,
+    ) {
+        match io {
+            WalkIo::Read { job, copy } => {
+                let Some(Some(state)) = self.rebuild.jobs.get_mut(job) else {
+                    return;
+                };
+                state.copies[copy].1 = buffer.filter(|_| result.is_ok());
+                state.pending -= 1;
+                if state.pending == 0 {
+                    self.mend_slot(job);
+                }
+            }
+            WalkIo::Write { job } => {
+                if let Err(error) = result {
+                    self.drive_failed(drive, &error);
+                }
+                let Some(Some(state)) = self.rebuild.jobs.get_mut(job) else {
+                    return;
+                };
+                state.pending -= 1;
+                if state.pending == 0 {
+                    self.end_job(job);
+                }
+            }
+            WalkIo::Flush => {
+                if let Err(error) = result {
+                    self.drive_failed(drive, &error);
+                }
+                self.rebuild.pending -= 1;
+                if self.rebuild.pending == 0 {
+                    self.record_columns();
+                }
+            }
+        }
+    }
+
+    /// Every copy has been read: writes good granules over bad ones, and the new column.
+    fn mend_slot(&mut self, place: usize) {
+        let Some(Some(job)) = self.rebuild.jobs.get_mut(place) else {
+            return;
+        };
+        let (key, location) = (job.key, job.location);
+        let copies = std::mem::take(&mut job.copies);
+        let mut whole = vec![0; SLOT_BYTES as usize];
+        let mut bad: Vec<(ChunkCopy, usize)> = Vec::new();
+        for inner in 0..SLOT_GRANULES as usize {
+            let granule = key.slot * SLOT_GRANULES + inner as u64;
+            let Some((_, crc)) = self.map.granule(key.volume, granule) else {
+                continue;
+            };
+            let recorded = self
+                .index
+                .get(GranuleKey {
+                    volume: key.volume,
+                    granule,
+                })
+                .is_some();
+            if crc == 0 || recorded {
+                // Nothing, or the ring has it and will write it to every column.
+                continue;
+            }
+            let bytes = inner * GRANULE..(inner + 1) * GRANULE;
+            let is_good = |buffer: &Option<IoBuffer>| {
+                let granule = buffer.as_ref().map(|buffer| &buffer[bytes.clone()]);
+                granule.is_some_and(|granule| self.label.salt.crc(granule) == crc)
+            };
+            let good = copies.iter().find(|(_, buffer)| is_good(buffer));
+            let Some((_, Some(good))) = good else {
+                self.counters.bad_copies += copies.len() as u64;
+                self.counters.lost += 1;
+                self.rebuild.lost += 1;
+                continue;
+            };
+            whole[bytes.clone()].copy_from_slice(&good[bytes.clone()]);
+            let others = copies.iter().filter(|(_, buffer)| !is_good(buffer));
+            bad.extend(others.map(|&(column, _)| (column, inner)));
+        }
+        drop(copies);
+        self.counters.bad_copies += bad.len() as u64;
+        let mut writes: Vec<(ChunkCopy, std::ops::Range<usize>)> = bad
+            .into_iter()
+            .map(|(column, inner)| (column, inner * GRANULE..(inner + 1) * GRANULE))
+            .collect();
+        self.counters.repaired += writes.len() as u64;
+        let (segment, slot) = segment_and_slot(location);
+        if let Some(&column) = self.joining.get(&segment) {
+            writes.push((column, 0..SLOT_BYTES as usize));
+        }
+        self.write_mended(place, slot, writes, &whole);
+    }
+
+    fn write_mended(
+        &mut self,
+        place: usize,
+        slot: u32,
+        writes: Vec<(ChunkCopy, std::ops::Range<usize>)>,
+        whole: &[u8],
+    ) {
+        if let Some(Some(job)) = self.rebuild.jobs.get_mut(place) {
+            job.pending = writes.len();
+        }
+        if writes.is_empty() {
+            return self.end_job(place);
+        }
+        for (column, bytes) in writes {
+            let drive = usize::from(column.drive);
+            let Some(mut buffer) = self.buffer(bytes.len()) else {
+                return;
+            };
+            buffer.copy_from_slice(&whole[bytes.clone()]);
+            let at = slot_at(&self.sizes, column, slot) + bytes.start as u64;
+            let range = self.range(drive, at, buffer.len());
+            self.send(drive, Owner::Walk(WalkIo::Write { job: place }), |tag| {
+                Request::write(tag, range, buffer, Durability::Cached)
+            });
+        }
+    }
+
+    fn end_job(&mut self, place: usize) {
+        if let Some(job) = self.rebuild.jobs.get_mut(place).and_then(Option::take) {
+            self.rebuild.pending -= 1;
+            self.unlock(job.key);
+        }
+    }
+
+    fn flush_walked(&mut self) {
+        if self.rebuild.pending > 0 {
+            return;
+        }
+        self.rebuild.phase = Phase::Flushing;
+        let drives = self.active();
+        self.rebuild.pending = drives.len();
+        for drive in drives {
+            self.send(drive, Owner::Walk(WalkIo::Flush), Request::flush);
+        }
+    }
+
+    /// The new columns are filled and flushed: their segments' entries say so.
+    fn record_columns(&mut self) {
+        self.rebuild.phase = Phase::Recording;
+        let joining: Vec<(u32, ChunkCopy)> = self.joining.iter().map(|(&s, &c)| (s, c)).collect();
+        for (segment, column) in joining {
+            if !self.in_service(column.drive) {
+                // Lost in its turn: the next walk chooses again.
+                self.joining.remove(&segment);
+                continue;
+            }
+            let mut columns = self.columns(segment);
+            columns.push(column);
+            let entry = SegmentEntry {
+                kind: SegmentKind::Mirror,
+                columns: columns
+                    .iter()
+                    .map(|copy| (copy.drive, copy.extent))
+                    .collect(),
+            };
+            let mut bytes = vec![0; SegmentEntry::BYTES];
+            entry.encode(&mut bytes);
+            self.rebuild.unpublished += 1;
+            self.staged_changes.push_front(StagedChange {
+                change: Change::Entry {
+                    table: SEGMENTS,
+                    index: segment,
+                    bytes,
+                },
+                then: Then::Columns(segment),
+            });
+        }
+        self.end_walk_if_recorded();
+    }
+
+    pub(super) fn columns_published(&mut self, segment: u32) {
+        self.rebuild.unpublished -= 1;
+        self.joining.remove(&segment);
+        let bytes = self
+            .map
+            .entry_bytes(SEGMENTS, segment)
+            .map(SegmentEntry::decode);
+        let Some(Ok(entry)) = bytes else {
+            return self.fail(format!("the entry of segment {segment} did not take"));
+        };
+        let columns = entry
+            .columns
+            .iter()
+            .map(|&(drive, extent)| ChunkCopy { drive, extent });
+        let columns: Vec<ChunkCopy> = columns.collect();
+        if let Some(copies) = self.segment_copies.get(&segment)
+            && let Some(segments) = self.mirrors.get_mut(copies)
+        {
+            segments.set_columns(segment, columns);
+        }
+        self.end_walk_if_recorded();
+    }
+
+    fn end_walk_if_recorded(&mut self) {
+        if self.rebuild.phase != Phase::Recording || self.rebuild.unpublished > 0 {
+            return;
+        }
+        self.rebuild.phase = Phase::Idle;
+        let lost = self.rebuild.lost;
+        for id in std::mem::take(&mut self.rebuild.scrubs) {
+            self.out
+                .managed
+                .push((id, Ok(crate::manage::Managed::Scrubbed { lost })));
+        }
+    }
+
+    /// Pages in metadata segments that have lost a copy move to healthy ones with the next
+    /// checkpoints.
+    pub(super) fn renew_pages(&mut self) {
+        let wanted = self.log_copies().min(self.active().len());
+        let short = self.meta_segments.iter();
+        let short = short.filter(|segment| self.serving(&segment.columns).len() < wanted);
+        let short: BTreeSet<u32> = short.map(|segment| segment.id).collect();
+        for &segment in &short {
+            self.meta.close(segment);
+        }
+        let published = self.published;
+        for id in self.map.renew(&short, published) {
+            self.load(id, Waiter::Renew);
+        }
+    }
+
+    /// A page that was loaded in order to be written elsewhere.
+    pub(super) fn renew_page(&mut self, id: crate::format::PageId) {
+        let published = self.published;
+        self.map.touch(id, published);
+    }
+}
