@@ -297,9 +297,11 @@ impl Engine {
         }
     }
 
-    fn read_page(&mut self, id: PageId, copy: usize) {
+    /// Reads a page from a drive that has not been `tried`.
+    fn read_page(&mut self, id: PageId, tried: u64) {
         let (segment, unit) = segment_and_unit(self.map.entry(id).place);
-        let Some(&place) = self.meta_columns(segment).get(copy) else {
+        let columns = self.meta_columns(segment);
+        let Some(&place) = columns.iter().find(|copy| tried & 1 << copy.drive == 0) else {
             return self.page_lost(id);
         };
         let drive = usize::from(place.drive);
@@ -311,15 +313,15 @@ impl Engine {
             unit_at(&self.sizes, place, unit, GRANULE as u64),
             GRANULE,
         );
-        self.send(drive, Owner::LoadPage { id, copy }, |tag| {
+        self.send(drive, Owner::LoadPage { id, tried }, |tag| {
             Request::read(tag, range, buffer)
         });
     }
 
     pub(super) fn page_read(
         &mut self,
-        id: PageId,
-        copy: usize,
+        (id, tried): (PageId, u64),
+        drive: usize,
         buffer: Option<IoBuffer>,
         result: Result<(), IoError>,
     ) {
@@ -334,7 +336,7 @@ impl Engine {
             Some(Err(error)) => self.fail(error.to_string()),
             None => {
                 self.counters.bad_copies += 1;
-                self.read_page(id, copy + 1);
+                self.read_page(id, tried | 1 << drive);
             }
         }
     }

@@ -177,7 +177,7 @@ impl Engine {
         self.write_jobs_if_read();
     }
 
-    fn read_record(&mut self, job: usize, granule: usize, copy: usize) {
+    fn read_record(&mut self, job: usize, granule: usize, tried: u64) {
         let (index, newest) = self.destage.jobs[job].granules[granule];
         if let Some(bytes) = self.remembered(newest.at) {
             let bytes = bytes.to_vec();
@@ -186,7 +186,7 @@ impl Engine {
         }
         let (copies, offset) = self.ring.log.shape.locate(newest.at);
         let copies = self.serving(copies);
-        let Some(&place) = copies.get(copy) else {
+        let Some(&place) = copies.iter().find(|copy| tried & 1 << copy.drive == 0) else {
             return self.fail(format!("no copy of ring position {} verifies", newest.at));
         };
         let drive = usize::from(place.drive);
@@ -195,7 +195,11 @@ impl Engine {
             return;
         };
         self.destage.pending += 1;
-        let owner = Owner::Destage(DestageIo::Read { job, granule, copy });
+        let owner = Owner::Destage(DestageIo::Read {
+            job,
+            granule,
+            tried,
+        });
         self.send(drive, owner, |tag| Request::read(tag, range, buffer));
     }
 
@@ -208,8 +212,16 @@ impl Engine {
     ) {
         self.destage.pending -= 1;
         match (io, result) {
-            (DestageIo::Read { job, granule, copy }, result) => {
-                self.record_read(job, granule, copy, buffer.filter(|_| result.is_ok()));
+            (
+                DestageIo::Read {
+                    job,
+                    granule,
+                    tried,
+                },
+                result,
+            ) => {
+                let tried = tried | 1 << drive;
+                self.record_read(job, granule, tried, buffer.filter(|_| result.is_ok()));
                 self.write_jobs_if_read();
             }
             (io, result) => {
@@ -224,7 +236,7 @@ impl Engine {
         }
     }
 
-    fn record_read(&mut self, job: usize, granule: usize, copy: usize, buffer: Option<IoBuffer>) {
+    fn record_read(&mut self, job: usize, granule: usize, tried: u64, buffer: Option<IoBuffer>) {
         let (index, newest) = self.destage.jobs[job].granules[granule];
         match buffer {
             Some(buffer) if self.label.salt.crc(&buffer) == newest.crc => {
@@ -233,7 +245,7 @@ impl Engine {
             }
             _ => {
                 self.counters.bad_copies += 1;
-                self.read_record(job, granule, copy + 1);
+                self.read_record(job, granule, tried);
             }
         }
     }

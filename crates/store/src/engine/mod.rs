@@ -84,7 +84,7 @@ enum Owner {
     ReadPart { op: usize, at: u32 },
     Bypass { op: usize },
     Destage(DestageIo),
-    LoadPage { id: PageId, copy: usize },
+    LoadPage { id: PageId, tried: u64 },
     Page { id: PageId },
     CheckpointFlush,
     Root,
@@ -97,7 +97,8 @@ enum DestageIo {
     Read {
         job: usize,
         granule: usize,
-        copy: usize,
+        /// Drives whose copies have failed, as bits.
+        tried: u64,
     },
     Write,
     Flush,
@@ -205,7 +206,7 @@ impl Engine {
             Owner::ReadPart { op, at } => self.read_part_done(op, at, buffer, result),
             Owner::Bypass { op } => self.bypass_written(op, drive, result),
             Owner::Destage(io) => self.destage_io_done(io, drive, buffer, result),
-            Owner::LoadPage { id, copy } => self.page_read(id, copy, buffer, result),
+            Owner::LoadPage { id, tried } => self.page_read((id, tried), drive, buffer, result),
             Owner::Page { id } => self.page_written(id, drive, result),
             Owner::CheckpointFlush => self.checkpoint_flushed(drive, result),
             Owner::Root => self.root_written(drive, result),

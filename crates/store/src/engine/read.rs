@@ -36,9 +36,10 @@ struct Wanted {
 struct Part {
     buffer: IoBuffer,
     wanted: Vec<Wanted>,
-    /// Copies that have failed, as bits; and the one being read.
-    tried: u32,
-    copy: usize,
+    /// Drives whose copies have failed, as bits (a pool has at most 64); and the one being read.
+    /// Drives, and not places in a list: the list changes when drives leave and columns join.
+    tried: u64,
+    drive: usize,
     done: bool,
 }
 
@@ -103,7 +104,7 @@ impl Engine {
                 buffer: buffer.split_off(start * GRANULE),
                 wanted: wanted[start..start + len].to_vec(),
                 tried: 0,
-                copy: 0,
+                drive: 0,
                 done: false,
             };
             read.parts.insert(start as u32, part);
@@ -167,45 +168,48 @@ impl Engine {
         }
     }
 
-    /// Drive and byte of a copy of a granule's source; `None` when there is no such copy.
-    fn copy_place(&self, source: Source, copy: usize) -> Option<(usize, u64)> {
-        let (copies, offset): (Vec<ChunkCopy>, _) = match source {
-            Source::Zero => return None,
+    /// Drive and byte of each copy of a granule's source that is in service.
+    fn places(&self, source: Source) -> Vec<(usize, u64)> {
+        match source {
+            Source::Zero => Vec::new(),
             Source::Ring(at) => {
                 let (copies, offset) = self.ring.log.shape.locate(at);
-                (copies.to_vec(), offset)
+                let copies = self.serving(copies);
+                let place = |copy: &ChunkCopy| {
+                    let at = self.sizes.extent_at(copy.extent) + offset;
+                    (usize::from(copy.drive), at)
+                };
+                copies.iter().map(place).collect()
             }
             Source::Home(location, inner) => {
                 let (segment, slot) = segment_and_slot(location);
                 let at = u64::from(inner) * GRANULE as u64;
-                let copies = self.columns(segment);
-                let copy = *copies.get(copy)?;
-                return Some((
-                    usize::from(copy.drive),
-                    slot_at(&self.sizes, copy, slot) + at,
-                ));
+                let place = |copy: &ChunkCopy| {
+                    let at = slot_at(&self.sizes, *copy, slot) + at;
+                    (usize::from(copy.drive), at)
+                };
+                self.columns(segment).iter().map(place).collect()
             }
-        };
-        let copy = *copies.get(copy)?;
-        Some((
-            usize::from(copy.drive),
-            self.sizes.extent_at(copy.extent) + offset,
-        ))
+        }
     }
 
-    /// The copy to begin with: they share the reads between them.
+    /// Which copy to begin with: they share the reads between them.
     fn first_copy(&self, source: Source) -> usize {
         match source {
             Source::Zero => 0,
-            Source::Ring(at) => {
-                let (copies, offset) = self.ring.log.shape.locate(at);
-                (offset as usize / GRANULE) % copies.len().max(1)
-            }
-            Source::Home(location, _) => {
-                let (segment, slot) = segment_and_slot(location);
-                slot as usize % self.columns(segment).len().max(1)
-            }
+            Source::Ring(at) => self.ring.log.shape.locate(at).1 as usize / GRANULE,
+            Source::Home(location, _) => segment_and_slot(location).1 as usize,
         }
+    }
+
+    /// The copy to read now, if one is left.
+    fn choose_place(&self, part: &Part) -> Option<(usize, u64)> {
+        let source = part.wanted[0].source;
+        let mut places = self.places(source);
+        let first = self.first_copy(source) % places.len().max(1);
+        places.rotate_left(first);
+        let untried = |&(drive, _): &(usize, u64)| part.tried & 1 << drive == 0;
+        places.into_iter().find(untried)
     }
 
     fn start_part(&mut self, op: usize, at: u32) {
@@ -215,18 +219,15 @@ impl Engine {
         let Some(mut part) = read.parts.remove(&at) else {
             return;
         };
-        let source = part.wanted[0].source;
         let filled = self.fill_from_memory(&mut part);
         if filled {
             part.done = true;
             return self.put_part(op, at, part);
         }
-        if part.tried == 0 {
-            part.copy = self.first_copy(source);
-        }
-        let Some((drive, byte)) = self.copy_place(source, part.copy) else {
+        let Some((drive, byte)) = self.choose_place(&part) else {
             return self.lose_part(op, at, part);
         };
+        part.drive = drive;
         let range = self.range(drive, byte, part.buffer.len());
         // The buffer travels with the I/O and is put back when it returns.
         let buffer = part.buffer.split_off(0);
@@ -311,7 +312,7 @@ impl Engine {
                 buffer,
                 wanted: vec![wanted],
                 tried: part.tried,
-                copy: part.copy,
+                drive: part.drive,
                 done: good,
             };
             let here = at + i as u32;
@@ -327,10 +328,7 @@ impl Engine {
                 single.tried = 0;
             } else {
                 self.counters.bad_copies += 1;
-                single.tried |= 1 << single.copy;
-                single.copy = (0..32)
-                    .find(|copy| single.tried & 1 << copy == 0)
-                    .unwrap_or(32);
+                single.tried |= 1 << single.drive;
             }
             self.put_part(op, here, single);
             self.start_part(op, here);
@@ -414,10 +412,11 @@ impl Engine {
         if self.look_up(volume, granule) != Some(*wanted) {
             return self.unlock(key);
         }
-        let bad = (0..32).filter(|copy| part.tried & 1 << copy != 0);
-        let places: Vec<_> = bad
-            .filter_map(|copy| self.copy_place(wanted.source, copy))
-            .collect();
+        let mut places = self.places(wanted.source);
+        places.retain(|&(drive, _)| part.tried & 1 << drive != 0);
+        if places.is_empty() {
+            return self.unlock(key);
+        }
         let repair = self.repairs.insert(Repair {
             key,
             pending: places.len(),
