@@ -90,7 +90,10 @@ impl<S: Subject> Node<S> {
             for (drive, request) in self.out.io.drain(..) {
                 let device = self.devices.get_mut(drive).and_then(Option::as_mut);
                 let Some(device) = device else {
-                    return Err(format!("the engine uses drive {drive}, which is missing"));
+                    let Request { op, range, .. } = request;
+                    return Err(format!(
+                        "the engine asks drive {drive}, which is missing, for {op:?} of {range}"
+                    ));
                 };
                 device.submit(request);
             }

@@ -171,11 +171,10 @@ impl Engine {
         self.meta.take()
     }
 
+    /// Columns of a metadata segment that are in service.
     pub(super) fn meta_columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        self.meta
-            .columns(segment)
-            .map(<[_]>::to_vec)
-            .unwrap_or_default()
+        let columns = self.meta.columns(segment).unwrap_or_default();
+        self.serving(columns)
     }
 
     pub(super) fn page_written(&mut self, id: PageId, drive: usize, result: Result<(), IoError>) {
