@@ -36,9 +36,9 @@ struct Wanted {
 struct Part {
     buffer: IoBuffer,
     wanted: Vec<Wanted>,
-    /// Copies that have failed, as bits; and the one being read.
-    tried: u32,
-    copy: usize,
+    /// Drives whose copies have failed, as bits; and the one being read.
+    tried: u64,
+    drive: usize,
     done: bool,
 }
 
@@ -103,7 +103,7 @@ impl Engine {
                 buffer: buffer.split_off(start * GRANULE),
                 wanted: wanted[start..start + len].to_vec(),
                 tried: 0,
-                copy: 0,
+                drive: 0,
                 done: false,
             };
             read.parts.insert(start as u32, part);
@@ -167,45 +167,45 @@ impl Engine {
         }
     }
 
-    /// Drive and byte of a copy of a granule's source; `None` when there is no such copy.
-    fn copy_place(&self, source: Source, copy: usize) -> Option<(usize, u64)> {
-        let (copies, offset): (Vec<ChunkCopy>, _) = match source {
-            Source::Zero => return None,
+    /// Drive and byte of every copy of a granule's source that can be read.
+    fn copies(&self, source: Source) -> Vec<(usize, u64)> {
+        match source {
+            Source::Zero => Vec::new(),
             Source::Ring(at) => {
                 let (copies, offset) = self.ring.log.shape.locate(at);
-                (copies.to_vec(), offset)
+                let place = |copy: &ChunkCopy| self.sizes.extent_at(copy.extent) + offset;
+                let copies = self.serving(copies);
+                copies
+                    .iter()
+                    .map(|copy| (usize::from(copy.drive), place(copy)))
+                    .collect()
             }
             Source::Home(location, inner) => {
                 let (segment, slot) = segment_and_slot(location);
-                let at = u64::from(inner) * GRANULE as u64;
+                let offset = u64::from(inner) * GRANULE as u64;
+                let place = |copy: &ChunkCopy| slot_at(&self.sizes, *copy, slot) + offset;
                 let copies = self.columns(segment);
-                let copy = *copies.get(copy)?;
-                return Some((
-                    usize::from(copy.drive),
-                    slot_at(&self.sizes, copy, slot) + at,
-                ));
-            }
-        };
-        let copy = *copies.get(copy)?;
-        Some((
-            usize::from(copy.drive),
-            self.sizes.extent_at(copy.extent) + offset,
-        ))
-    }
-
-    /// The copy to begin with: they share the reads between them.
-    fn first_copy(&self, source: Source) -> usize {
-        match source {
-            Source::Zero => 0,
-            Source::Ring(at) => {
-                let (copies, offset) = self.ring.log.shape.locate(at);
-                (offset as usize / GRANULE) % copies.len().max(1)
-            }
-            Source::Home(location, _) => {
-                let (segment, slot) = segment_and_slot(location);
-                slot as usize % self.columns(segment).len().max(1)
+                copies
+                    .iter()
+                    .map(|copy| (usize::from(copy.drive), place(copy)))
+                    .collect()
             }
         }
+    }
+
+    /// The copy to read next: copies share the reads between them, and none is read twice.
+    fn choose_copy(&self, source: Source, tried: u64) -> Option<(usize, u64)> {
+        let copies = self.copies(source);
+        let turn = match source {
+            Source::Zero => 0,
+            Source::Ring(at) => at as usize / GRANULE,
+            Source::Home(location, _) => location as usize,
+        };
+        let count = copies.len();
+        let in_turn = (0..count).map(|i| copies[(turn + i) % count]);
+        in_turn
+            .into_iter()
+            .find(|&(drive, _)| tried & 1 << drive == 0)
     }
 
     fn start_part(&mut self, op: usize, at: u32) {
@@ -221,12 +221,10 @@ impl Engine {
             part.done = true;
             return self.put_part(op, at, part);
         }
-        if part.tried == 0 {
-            part.copy = self.first_copy(source);
-        }
-        let Some((drive, byte)) = self.copy_place(source, part.copy) else {
+        let Some((drive, byte)) = self.choose_copy(source, part.tried) else {
             return self.lose_part(op, at, part);
         };
+        part.drive = drive;
         let range = self.range(drive, byte, part.buffer.len());
         // The buffer travels with the I/O and is put back when it returns.
         let buffer = part.buffer.split_off(0);
@@ -311,7 +309,7 @@ impl Engine {
                 buffer,
                 wanted: vec![wanted],
                 tried: part.tried,
-                copy: part.copy,
+                drive: part.drive,
                 done: good,
             };
             let here = at + i as u32;
@@ -327,10 +325,7 @@ impl Engine {
                 single.tried = 0;
             } else {
                 self.counters.bad_copies += 1;
-                single.tried |= 1 << single.copy;
-                single.copy = (0..32)
-                    .find(|copy| single.tried & 1 << copy == 0)
-                    .unwrap_or(32);
+                single.tried |= 1 << single.drive;
             }
             self.put_part(op, here, single);
             self.start_part(op, here);
@@ -414,10 +409,11 @@ impl Engine {
         if self.look_up(volume, granule) != Some(*wanted) {
             return self.unlock(key);
         }
-        let bad = (0..32).filter(|copy| part.tried & 1 << copy != 0);
-        let places: Vec<_> = bad
-            .filter_map(|copy| self.copy_place(wanted.source, copy))
-            .collect();
+        let bad = |&(drive, _): &(usize, u64)| part.tried & 1 << drive != 0;
+        let places: Vec<_> = self.copies(wanted.source).into_iter().filter(bad).collect();
+        if places.is_empty() {
+            return self.unlock(key);
+        }
         let repair = self.repairs.insert(Repair {
             key,
             pending: places.len(),
