@@ -12,6 +12,8 @@ pub struct Drives {
     wait: Box<dyn FnMut() -> Moment>,
     buffers: BufferPool,
     now: Moment,
+    /// A drive that has failed a write or a flush.
+    broken: Option<usize>,
 }
 
 /// Memory for the I/O of formats and imports.
@@ -28,6 +30,7 @@ impl Drives {
             wait,
             buffers: BufferPool::new(BUFFER_BYTES),
             now: Moment::ORIGIN,
+            broken: None,
         }
     }
 
@@ -57,6 +60,11 @@ impl Drives {
     /// Whether there is a drive with this number.
     pub(crate) fn is_here(&self, drive: usize) -> bool {
         self.devices.get(drive).is_some_and(Option::is_some)
+    }
+
+    /// The drive that has failed a write or a flush, if one has.
+    pub(crate) fn take_broken(&mut self) -> Option<usize> {
+        self.broken.take()
     }
 
     /// From here on there is no such drive.
@@ -114,19 +122,27 @@ impl Drives {
                 let durable = ashlar_block::Durability::Durable;
                 batch.push((drive, Request::write(0, range, buffer, durable)));
             }
-            for done in self.run(batch) {
-                done.result?;
-            }
+            self.all_done(batch)?;
         }
         Ok(())
     }
 
     /// Flushes every drive.
     pub(crate) fn flush(&mut self) -> Result<(), IoError> {
-        let all = (0..self.len())
-            .map(|drive| (drive, Request::flush(0)))
-            .collect();
-        self.run(all).into_iter().try_for_each(|done| done.result)
+        let here = (0..self.len()).filter(|&drive| self.is_here(drive));
+        let all = here.map(|drive| (drive, Request::flush(0))).collect();
+        self.all_done(all)
+    }
+
+    fn all_done(&mut self, batch: Vec<(usize, Request)>) -> Result<(), IoError> {
+        let drives: Vec<usize> = batch.iter().map(|&(drive, _)| drive).collect();
+        for (drive, done) in drives.into_iter().zip(self.run(batch)) {
+            if done.result.is_err() {
+                self.broken = Some(drive);
+            }
+            done.result?;
+        }
+        Ok(())
     }
 
     /// Has a batch done; the completions are in its order.

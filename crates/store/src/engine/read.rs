@@ -36,8 +36,7 @@ struct Wanted {
 struct Part {
     buffer: IoBuffer,
     wanted: Vec<Wanted>,
-    /// Drives whose copies have failed, as bits (a pool has at most 64); and the one being read.
-    /// Drives, and not places in a list: the list changes when drives leave and columns join.
+    /// Drives whose copies have failed, as bits; and the one being read.
     tried: u64,
     drive: usize,
     done: bool,
@@ -168,48 +167,45 @@ impl Engine {
         }
     }
 
-    /// Drive and byte of each copy of a granule's source that is in service.
-    fn places(&self, source: Source) -> Vec<(usize, u64)> {
+    /// Drive and byte of every copy of a granule's source that can be read.
+    fn copies(&self, source: Source) -> Vec<(usize, u64)> {
         match source {
             Source::Zero => Vec::new(),
             Source::Ring(at) => {
                 let (copies, offset) = self.ring.log.shape.locate(at);
+                let place = |copy: &ChunkCopy| self.sizes.extent_at(copy.extent) + offset;
                 let copies = self.serving(copies);
-                let place = |copy: &ChunkCopy| {
-                    let at = self.sizes.extent_at(copy.extent) + offset;
-                    (usize::from(copy.drive), at)
-                };
-                copies.iter().map(place).collect()
+                copies
+                    .iter()
+                    .map(|copy| (usize::from(copy.drive), place(copy)))
+                    .collect()
             }
             Source::Home(location, inner) => {
                 let (segment, slot) = segment_and_slot(location);
-                let at = u64::from(inner) * GRANULE as u64;
-                let place = |copy: &ChunkCopy| {
-                    let at = slot_at(&self.sizes, *copy, slot) + at;
-                    (usize::from(copy.drive), at)
-                };
-                self.columns(segment).iter().map(place).collect()
+                let offset = u64::from(inner) * GRANULE as u64;
+                let place = |copy: &ChunkCopy| slot_at(&self.sizes, *copy, slot) + offset;
+                let copies = self.columns(segment);
+                copies
+                    .iter()
+                    .map(|copy| (usize::from(copy.drive), place(copy)))
+                    .collect()
             }
         }
     }
 
-    /// Which copy to begin with: they share the reads between them.
-    fn first_copy(&self, source: Source) -> usize {
-        match source {
+    /// The copy to read next: copies share the reads between them, and none is read twice.
+    fn choose_copy(&self, source: Source, tried: u64) -> Option<(usize, u64)> {
+        let copies = self.copies(source);
+        let turn = match source {
             Source::Zero => 0,
-            Source::Ring(at) => self.ring.log.shape.locate(at).1 as usize / GRANULE,
-            Source::Home(location, _) => segment_and_slot(location).1 as usize,
-        }
-    }
-
-    /// The copy to read now, if one is left.
-    fn choose_place(&self, part: &Part) -> Option<(usize, u64)> {
-        let source = part.wanted[0].source;
-        let mut places = self.places(source);
-        let first = self.first_copy(source) % places.len().max(1);
-        places.rotate_left(first);
-        let untried = |&(drive, _): &(usize, u64)| part.tried & 1 << drive == 0;
-        places.into_iter().find(untried)
+            Source::Ring(at) => at as usize / GRANULE,
+            Source::Home(location, _) => location as usize,
+        };
+        let count = copies.len();
+        let in_turn = (0..count).map(|i| copies[(turn + i) % count]);
+        in_turn
+            .into_iter()
+            .find(|&(drive, _)| tried & 1 << drive == 0)
     }
 
     fn start_part(&mut self, op: usize, at: u32) {
@@ -219,12 +215,13 @@ impl Engine {
         let Some(mut part) = read.parts.remove(&at) else {
             return;
         };
+        let source = part.wanted[0].source;
         let filled = self.fill_from_memory(&mut part);
         if filled {
             part.done = true;
             return self.put_part(op, at, part);
         }
-        let Some((drive, byte)) = self.choose_place(&part) else {
+        let Some((drive, byte)) = self.choose_copy(source, part.tried) else {
             return self.lose_part(op, at, part);
         };
         part.drive = drive;
@@ -412,8 +409,8 @@ impl Engine {
         if self.look_up(volume, granule) != Some(*wanted) {
             return self.unlock(key);
         }
-        let mut places = self.places(wanted.source);
-        places.retain(|&(drive, _)| part.tried & 1 << drive != 0);
+        let bad = |&(drive, _): &(usize, u64)| part.tried & 1 << drive != 0;
+        let places: Vec<_> = self.copies(wanted.source).into_iter().filter(bad).collect();
         if places.is_empty() {
             return self.unlock(key);
         }

@@ -13,19 +13,18 @@ pub(super) fn identify(
     drives: &mut Drives,
     options: &ImportOptions,
 ) -> Result<(Label, Root), PoolError> {
-    let mut labels = Vec::new();
-    for drive in 0..drives.len() {
-        drives
-            .check(drive)
-            .map_err(|why| refuse(format!("drive {drive}: {why}")))?;
-        labels.push(read_label(drives, drive)?);
-    }
+    let (labels, places, strangers) = read_labels(drives);
     let Some(first) = labels.first().cloned() else {
-        return Err(refuse("no drives were given".into()));
+        let why = strangers.join("; ");
+        return Err(refuse(format!(
+            "none of the drives given belongs to a pool: {why}"
+        )));
     };
     for label in &labels {
         check_same_pool(&first, label)?;
     }
+    // From here on, drive `i` is the one that label `i` was read from.
+    drives.arrange(&places);
     let roots = newest_roots(drives, &first);
     let newest = roots.iter().flatten().max_by_key(|root| root.generation);
     let Some(mut root) = newest.cloned() else {
@@ -37,7 +36,7 @@ pub(super) fn identify(
     check_exclusions(&labels, &roots, &root)?;
     let order = order(&labels, &root)?;
     drives.arrange(&order);
-    exclude_missing(&mut root, &order, &first, options)?;
+    exclude_missing(&mut root, &order, &first, options).map_err(|error| also(error, &strangers))?;
     for (index, member) in root.members.iter().enumerate() {
         if member.state == MemberState::Excluded {
             drives.leave_out(index);
@@ -49,6 +48,37 @@ pub(super) fn identify(
         .iter()
         .find(|label| drives.is_here(usize::from(label.index)));
     Ok((label.cloned().unwrap_or(first), root))
+}
+
+/// The labels of the drives that have one, where those drives are, and why the others have none.
+fn read_labels(drives: &mut Drives) -> (Vec<Label>, Vec<Option<usize>>, Vec<String>) {
+    let (mut labels, mut places, mut strangers) = (Vec::new(), Vec::new(), Vec::new());
+    for drive in 0..drives.len() {
+        if !drives.is_here(drive) {
+            continue;
+        }
+        let usable = drives
+            .check(drive)
+            .map_err(|why| refuse(format!("drive {drive}: {why}")));
+        match usable.and_then(|()| read_label(drives, drive)) {
+            Ok(label) => {
+                labels.push(label);
+                places.push(Some(drive));
+            }
+            Err(error) => strangers.push(error.to_string()),
+        }
+    }
+    (labels, places, strangers)
+}
+
+/// Says why drives that were given do not count.
+fn also(error: PoolError, strangers: &[String]) -> PoolError {
+    match error {
+        PoolError::Refused(why) if !strangers.is_empty() => {
+            PoolError::Refused(format!("{why} ({})", strangers.join("; ")))
+        }
+        error => error,
+    }
 }
 
 fn check_length(drives: &Drives, index: usize, labels: &[Label]) -> Result<(), PoolError> {

@@ -15,7 +15,7 @@ mod scan;
 use ashlar_block::BlockDevice;
 
 use crate::drives::Drives;
-use crate::engine::Engine;
+use crate::engine::{Engine, Parts};
 use crate::error::PoolError;
 use crate::format::{LogId, LogState, Root, TermStart};
 use crate::log::LogShape;
@@ -48,22 +48,38 @@ const BUFFER_BYTES: usize = 256 << 20;
 /// Drives of several pools, missing drives, structures that do not verify on any copy. Nothing is
 /// changed before the logs have been read.
 pub fn import(mut drives: Drives, options: &ImportOptions) -> Result<Imported, PoolError> {
-    let (label, root) = members::identify(&mut drives, options)?;
-    let ring = scan::scan(&mut drives, &label, &root, LogId::Ring)?;
-    let map = scan::scan(&mut drives, &label, &root, LogId::Map)?;
-    scan::complete_copies(&mut drives, &label.sizes, &root.ring, &ring)?;
-    scan::complete_copies(&mut drives, &label.sizes, &root.map, &map)?;
+    loop {
+        match attempt(&mut drives, options) {
+            Ok(parts) => {
+                return Ok(Imported {
+                    engine: Engine::new(parts),
+                    drives: drives.into_devices(),
+                });
+            }
+            // A drive that fails now is as good as missing; whether the others may go on without
+            // it is decided as for any other.
+            Err(error @ PoolError::Io(_)) => match drives.take_broken() {
+                Some(drive) => drives.leave_out(drive),
+                None => return Err(error),
+            },
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolError> {
+    let (label, root) = members::identify(drives, options)?;
+    let ring = scan::scan(drives, &label, &root, LogId::Ring)?;
+    let map = scan::scan(drives, &label, &root, LogId::Map)?;
+    scan::complete_copies(drives, &label.sizes, &root.ring, &ring)?;
+    scan::complete_copies(drives, &label.sizes, &root.map, &map)?;
     let next = next_root(&root, &ring, &map);
-    write_root(&mut drives, &label, &next)?;
+    write_root(drives, &label, &next)?;
     let buffers = match options.buffer_bytes {
         0 => BUFFER_BYTES,
         bytes => bytes,
     };
-    let parts = replay::replay(&mut drives, label, next, ring, map, buffers)?;
-    Ok(Imported {
-        engine: Engine::new(parts),
-        drives: drives.into_devices(),
-    })
+    replay::replay(drives, label, next, ring, map, buffers)
 }
 
 /// The root that begins the next term where the logs end.
