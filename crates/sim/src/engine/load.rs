@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ashlar_block::{
-    BlockRange, BufferPool, Completion, Durability, IoBuffer, Moment, Operation, Request,
+    BlockRange, BufferPool, Completion, Durability, ErrorKind, IoBuffer, Moment, Operation, Request,
 };
 
 use super::model::{Model, Reading, WriteId};
@@ -88,6 +88,8 @@ pub(crate) struct Load {
     left: u64,
     /// Answered.
     pub(crate) answered: u64,
+    /// Writes may fail for want of space: there are fewer drives than a mirror has copies.
+    pub(crate) may_be_full: bool,
 }
 
 /// A command for a volume.
@@ -112,6 +114,7 @@ impl Load {
             next_tag: 1,
             next_at: Moment::ORIGIN,
             answered: 0,
+            may_be_full: false,
         }
     }
 
@@ -315,6 +318,9 @@ impl Load {
         }
         match result {
             Ok(()) => Ok(named),
+            Err(error) if self.may_be_full && error.kind() == ErrorKind::NoSpace => {
+                Ok(format!("{named}: no space"))
+            }
             Err(error) => Err(format!("command {tag}: {named} failed: {error}")),
         }
     }
