@@ -421,9 +421,11 @@ impl Core {
 
     /// When [`poll`](Self::poll) must be called even if nothing happens.
     pub fn next_deadline(&self, now: Moment) -> Option<Moment> {
+        // A driver that was asked to look may have given input that became requests.
+        let unpolled = self.devices.unpolled().then_some(now);
         let tick = (!self.connections.is_empty()).then_some(self.next_tick);
         let retry = (!self.waiting.is_empty()).then_some(now + CONNECT_RETRY);
-        [self.devices.next_deadline(), tick, retry]
+        [unpolled, self.devices.next_deadline(), tick, retry]
             .into_iter()
             .flatten()
             .min()
