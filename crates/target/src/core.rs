@@ -62,6 +62,8 @@ pub struct Core {
     /// Connections whose Connect waits for the host's old commands.
     waiting: Vec<ConnectionId>,
     done: Vec<Completion>,
+    /// Device requests completed since the driver last asked.
+    finished: usize,
     next_tick: Moment,
 }
 
@@ -83,6 +85,7 @@ impl Core {
             starving: Vec::new(),
             waiting: Vec::new(),
             done: Vec::new(),
+            finished: 0,
             next_tick: Moment::ORIGIN,
         }
     }
@@ -301,6 +304,7 @@ impl Core {
             let mut done = std::mem::take(&mut self.done);
             self.devices.poll(now, &mut done);
             let idle = done.is_empty();
+            self.finished += done.len();
             for completion in done.drain(..) {
                 self.completed(completion);
             }
@@ -314,6 +318,11 @@ impl Core {
         if now >= self.next_tick {
             self.tick(now);
         }
+    }
+
+    /// How many device requests have completed since the last call.
+    pub fn take_finished(&mut self) -> usize {
+        std::mem::take(&mut self.finished)
     }
 
     fn completed(&mut self, completion: Completion) {

@@ -99,6 +99,7 @@ impl Worker {
             if self.is_stopped() {
                 return Ok(());
             }
+            reactor.handled(self.core.take_finished());
             reactor.turn(self.deadline())?;
         }
     }
