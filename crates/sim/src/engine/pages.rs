@@ -183,12 +183,11 @@ impl Pages {
         self.open.clear();
     }
 
-    /// A page that holds something, near a random one.
+    /// A random page of those that hold something.
     pub(crate) fn used_page(&self, chance: &mut Chance) -> Option<u64> {
-        let start = chance.below(self.live.len() as u64) as usize;
-        let order = (start..self.live.len()).chain(0..start);
-        let found = order.into_iter().find(|&index| self.live[index].is_some());
-        found.map(|index| (index * PAGE) as u64)
+        let used = || self.live.iter().enumerate().filter(|(_, p)| p.is_some());
+        let choice = chance.below(used().count() as u64) as usize;
+        used().nth(choice).map(|(index, _)| (index * PAGE) as u64)
     }
 
     /// Flips a bit, beneath everything that watches.
@@ -205,7 +204,7 @@ impl Pages {
         self.bad.insert(at / UNIT as u64);
     }
 
-    /// Heals everything that cannot be read: the faults have ended.
+    /// Pages of which the cache holds something.
     #[cfg(test)]
     pub(crate) fn volatile_pages(&self) -> usize {
         self.older.len()

@@ -34,8 +34,8 @@ pub(crate) struct Running<S> {
 pub(crate) trait Subject: Sized {
     /// Makes a pool.
     fn format(devices: Devices, wait: Wait, shape: &Shape) -> Result<(), String>;
-    /// Brings a pool into service.
-    fn import(devices: Devices, wait: Wait) -> Result<Running<Self>, String>;
+    /// Brings a pool into service; `degraded` if the operator knows that drives are gone.
+    fn import(devices: Devices, wait: Wait, degraded: bool) -> Result<Running<Self>, String>;
     /// Takes an event that is not the last of a turn.
     fn post(&mut self, now: Moment, event: Event, out: &mut Outbox) {
         self.handle(now, event, out);
@@ -70,9 +70,13 @@ impl Subject for Engine {
         ashlar_store::format(&mut drives, &plan).map_err(|error| error.to_string())
     }
 
-    fn import(devices: Devices, wait: Wait) -> Result<Running<Self>, String> {
+    fn import(devices: Devices, wait: Wait, degraded: bool) -> Result<Running<Self>, String> {
         let drives = Drives::new(devices, wait);
-        let imported = ashlar_store::import(drives, &ImportOptions::default());
+        let options = ImportOptions {
+            degraded,
+            ..ImportOptions::default()
+        };
+        let imported = ashlar_store::import(drives, &options);
         let imported = imported.map_err(|error| error.to_string())?;
         Ok(Running {
             engine: imported.engine,

@@ -237,7 +237,8 @@ impl<'a, S: Subject> World<'a, S> {
             devices.swap(at, other);
         }
         let wait = self.wait();
-        let running = S::import(devices, wait);
+        let degraded = self.drives.iter().any(|drive| drive.borrow().is_dead());
+        let running = S::import(devices, wait, degraded);
         self.tell();
         if let Some(violation) = self.rig.violation() {
             return Err(violation);

@@ -325,7 +325,7 @@ impl<L: Liar> Subject for Toy<L> {
         Ok(())
     }
 
-    fn import(mut devices: Devices, mut wait: Wait) -> Result<Running<Self>, String> {
+    fn import(mut devices: Devices, mut wait: Wait, _: bool) -> Result<Running<Self>, String> {
         let pool = BufferPool::new(64 << 20);
         let mut members: Vec<Option<Box<dyn BlockDevice>>> = Vec::new();
         members.resize_with(devices.len(), || None);
