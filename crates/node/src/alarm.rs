@@ -32,13 +32,15 @@ impl Alarm {
     ) -> Result<JoinHandle<()>, std::io::Error> {
         let alarm = self.clone();
         let title = name.to_owned();
-        std::thread::Builder::new().name(name.into()).spawn(move || {
-            let result = catch_unwind(AssertUnwindSafe(run));
-            let result = result.unwrap_or_else(|panic| Err(panic_text(panic.as_ref())));
-            if let Err(why) = result {
-                alarm.raise(format!("{title} has died: {why}"));
-            }
-        })
+        std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || {
+                let result = catch_unwind(AssertUnwindSafe(run));
+                let result = result.unwrap_or_else(|panic| Err(panic_text(panic.as_ref())));
+                if let Err(why) = result {
+                    alarm.raise(format!("{title} has died: {why}"));
+                }
+            })
     }
 }
 
@@ -56,15 +58,22 @@ mod tests {
     #[test]
     fn a_panic_in_a_thread_is_heard() {
         let (alarm, mut heard) = Alarm::new();
-        for (run, word) in [
-            (Box::new(|| panic!("nothing left")) as Box<dyn FnOnce() -> _ + Send>, "nothing left"),
-            (Box::new(|| Err("no drive".to_owned())), "no drive"),
-        ] {
-            alarm.spawn("worker", run).expect("thread").join().expect("caught");
+        type Run = fn() -> Result<(), String>;
+        let runs: [(Run, &str); 2] = [
+            (|| panic!("nothing left"), "nothing left"),
+            (|| Err("no drive".into()), "no drive"),
+        ];
+        for (run, word) in runs {
+            let thread = alarm.spawn("worker", run).expect("thread");
+            thread.join().expect("caught");
             let text = heard.try_recv().expect("raised");
             assert!(text.contains("worker") && text.contains(word), "{text}");
         }
-        alarm.spawn("worker", || Ok(())).expect("thread").join().expect("ended");
+        alarm
+            .spawn("worker", || Ok(()))
+            .expect("thread")
+            .join()
+            .expect("ended");
         assert!(heard.try_recv().is_err(), "an ordinary end is no alarm");
     }
 }

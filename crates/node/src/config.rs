@@ -42,14 +42,13 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// Environment: it is not there or cannot be read. Usage: it makes no sense; the message names the key
-    /// and the line.
+    /// Environment: it is not there or cannot be read. Usage: it makes no sense; the message names
+    /// the key and the line.
     pub fn read(path: &Path) -> Result<Self, ControlError> {
         let text = files::read(path)?.ok_or_else(|| {
             ControlError::environment(format!("{}: there is no such file", path.display()))
         })?;
-        Self::parse(&text)
-            .map_err(|why| ControlError::usage(format!("{}: {why}", path.display())))
+        Self::parse(&text).map_err(|why| ControlError::usage(format!("{}: {why}", path.display())))
     }
 
     /// The same with what the command line says, which counts more.
@@ -77,7 +76,10 @@ impl Config {
         }
         for (index, pool) in config.pools.iter().enumerate() {
             check_name("pool", &pool.name).map_err(|error| error.message)?;
-            if config.pools[..index].iter().any(|other| other.name == pool.name) {
+            if config.pools[..index]
+                .iter()
+                .any(|other| other.name == pool.name)
+            {
                 return Err(format!("pool {} is there twice", pool.name));
             }
             if pool.drives.is_empty() {
@@ -118,7 +120,10 @@ mod tests {
             ("advertise = '1.2.3.4:0'", "port 0"),
             ("[[pool]]\nname = 'a'\ndrives = []", "drives"),
             ("[[pool]]\nname = 'a b'\ndrives = ['/x']", "a b"),
-            ("[[pool]]\nname='a'\ndrives=['/x']\n[[pool]]\nname='a'\ndrives=['/y']", "twice"),
+            (
+                "[[pool]]\nname='a'\ndrives=['/x']\n[[pool]]\nname='a'\ndrives=['/y']",
+                "twice",
+            ),
         ] {
             let why = Config::parse(text).expect_err(text);
             assert!(why.contains(word), "{text}: {why}");

@@ -8,14 +8,15 @@ use crate::model::{
 
 /// What a daemon can do with pools and volumes.
 ///
-/// Calls block until what they say has been done *durably*, or has durably begun where the work is long
-/// (rebuild, evacuation, scrub: `work` in the pool's status); they come from several threads at once,
-/// never from a thread of the data plane, and an implementation orders what must not overlap. Requests have
-/// passed their [`Check`](crate::model::Check): names are names, sizes are multiples of 4,096; what depends
-/// on the state of the node is checked here. A caller that has gone away does not end a call.
+/// Calls block until what they say has been done *durably*, or has durably begun where the work is
+/// long (rebuild, evacuation, scrub: `work` in the pool's status); they come from several threads
+/// at once, never from a thread of the data plane, and an implementation orders what must not
+/// overlap. Requests have passed their [`Check`](crate::model::Check): names are names, sizes are
+/// multiples of 4,096; what depends on the state of the node is checked here. A caller that has
+/// gone away does not end a call.
 ///
-/// Who implements it remembers, in [`StateFile`](crate::StateFile), which pools there are and who may
-/// connect to their volumes, before it answers.
+/// Who implements it remembers, in [`StateFile`](crate::StateFile), which pools there are and who
+/// may connect to their volumes, before it answers.
 pub trait Control: Send + Sync + 'static {
     /// Where hosts connect.
     fn address(&self) -> SocketAddr;
@@ -32,9 +33,9 @@ pub trait Control: Send + Sync + 'static {
     /// Makes a pool of drives.
     ///
     /// # Errors
-    /// Conflict: there is a pool of this name, or a drive is in use. Refused: a drive holds something and
-    /// `destroy_data` was not said. Usage: a device's text makes no sense. Environment: a drive cannot be
-    /// used.
+    /// Conflict: there is a pool of this name, or a drive is in use. Refused: a drive holds
+    /// something and `destroy_data` was not said. Usage: a device's text makes no sense.
+    /// Environment: a drive cannot be used.
     fn create_pool(&self, request: CreatePool) -> Result<PoolStatus, ControlError>;
 
     /// Takes a pool up again. One that is imported already is left as it is.
@@ -86,8 +87,8 @@ pub trait Control: Send + Sync + 'static {
     /// Makes a volume and serves it.
     ///
     /// # Errors
-    /// Not found: no such pool. Conflict: the name is taken. Usage: the pool has too few drives for the
-    /// layout. Environment: no space.
+    /// Not found: no such pool. Conflict: the name is taken. Usage: the pool has too few drives for
+    /// the layout. Environment: no space.
     fn create_volume(&self, request: CreateVolume) -> Result<VolumeStatus, ControlError>;
 
     /// Gives a volume another size.
@@ -136,8 +137,8 @@ pub trait Control: Send + Sync + 'static {
         }
     }
 
-    /// Ends everything in order: hosts are disconnected, logs settle, drives are let go. Called once, when
-    /// no other call is under way and none will follow.
+    /// Ends everything in order: hosts are disconnected, logs settle, drives are let go. Called
+    /// once, when no other call is under way and none will follow.
     ///
     /// # Errors
     /// What could not be ended in order; everything acknowledged is safe nevertheless.

@@ -97,7 +97,16 @@ impl Daemon {
             }
         };
         let (alarm, heard) = Alarm::new();
-        Ok(Self { dir, state, token, config, alarm, heard, signals, runtime })
+        Ok(Self {
+            dir,
+            state,
+            token,
+            config,
+            alarm,
+            heard,
+            signals,
+            runtime,
+        })
     }
 
     /// What is remembered.
@@ -118,16 +127,29 @@ impl Daemon {
     /// Serves the API, says `ready`, and ends in order when it is told to.
     ///
     /// # Errors
-    /// Whatever keeps it from listening, or what `ready` refuses; then `control` is stopped, too. Internal: a
-    /// part has died, or the end was not an orderly one.
+    /// Whatever keeps it from listening, or what `ready` refuses; then `control` is stopped, too.
+    /// Internal: a part has died, or the end was not an orderly one.
     pub fn run(
         self,
         control: Arc<dyn Control>,
         ready: impl FnOnce(&Ready) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {
-        let Self { dir, token, config, alarm, heard, signals, runtime, .. } = self;
+        let Self {
+            dir,
+            token,
+            config,
+            alarm,
+            heard,
+            signals,
+            runtime,
+            ..
+        } = self;
         let context = Context::new(control.clone(), alarm, dir.path().into())?;
-        let mut running = Running { context, heard, signals };
+        let mut running = Running {
+            context,
+            heard,
+            signals,
+        };
         let result = runtime.block_on(async {
             let result = running.serve(&dir, &config, token, ready).await;
             let ended = running.end(control).await;
@@ -169,8 +191,16 @@ impl Running {
             let tcp = TcpListener::from_std(tcp.listener).map_err(cannot)?;
             tasks.spawn(serve(tcp, router, Some(token), stopped));
         }
-        let address = self.context.calls().call(|control| Ok(control.address())).await?;
-        ready(&Ready { address, socket: dir.socket(), api })?;
+        let address = self
+            .context
+            .calls()
+            .call(|control| Ok(control.address()))
+            .await?;
+        ready(&Ready {
+            address,
+            socket: dir.socket(),
+            api,
+        })?;
         let result = self.wait(&mut tasks).await;
         // Nobody listens when both tasks have died.
         let _ = stop.send(true);
@@ -194,7 +224,9 @@ impl Running {
 
     /// Lets the last calls end, and stops what is behind them. A second signal breaks this off.
     async fn end(mut self, control: Arc<dyn Control>) -> Result<(), ControlError> {
-        let Self { context, signals, .. } = &mut self;
+        let Self {
+            context, signals, ..
+        } = &mut self;
         let end = async {
             if !context.calls().end(LAST_CALLS).await {
                 return Err(ControlError::internal(format!(

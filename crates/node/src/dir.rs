@@ -21,7 +21,8 @@ impl NodeDir {
     /// Makes the directory if there is none (for its owner only), and locks it.
     ///
     /// # Errors
-    /// Conflict: another daemon has it, named by its process. Environment: it cannot be made or used.
+    /// Conflict: another daemon has it, named by its process. Environment: it cannot be made or
+    /// used.
     pub fn lock(path: &Path) -> Result<Self, ControlError> {
         let path = std::path::absolute(path).map_err(|e| failed(path, "is no directory", &e))?;
         DirBuilder::new()

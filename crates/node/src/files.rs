@@ -10,8 +10,8 @@ use crate::model::ControlError;
 /// Only the daemon's user may read and write it.
 pub(crate) const PRIVATE: u32 = 0o600;
 
-/// Replaces a file so that, whatever happens, either the old or the new content is there: a file beside it,
-/// synced, renamed over it, and the folder synced.
+/// Replaces a file so that, whatever happens, either the old or the new content is there: a file
+/// beside it, synced, renamed over it, and the folder synced.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), ControlError> {
     write_and_rename(path, content).map_err(|error| failed(path, "cannot be written", &error))
 }

@@ -8,26 +8,26 @@
 //! SIGTERM ────▶ Daemon ──────────┘          DIR/state.toml ◀─ StateFile
 //! ```
 //!
-//! No byte of a host's data passes here: a write goes from the target to the engine. This room knows how
-//! one asks and orders ([`model`]), who may ([`Token`]), what is remembered across restarts
-//! ([`StateFile`]), and in which order a daemon starts and ends ([`Daemon`]). It runs on one tokio thread
-//! and a few blocking ones, apart from the cores that serve hosts.
+//! No byte of a host's data passes here: a write goes from the target to the engine. This room
+//! knows how one asks and orders ([`model`]), who may ([`Token`]), what is remembered across
+//! restarts ([`StateFile`]), and in which order a daemon starts and ends ([`Daemon`]). It runs on
+//! one tokio thread and a few blocking ones, apart from the cores that serve hosts.
 //!
 //! # Invariants
 //!
-//! 1. One daemon a directory: the lock is taken before anything else is looked at, and `ready` is said only
-//!    when everything listens.
+//! 1. One daemon a directory: the lock is taken before anything else is looked at, and `ready` is
+//!    said only when everything listens.
 //! 2. Nobody without the socket's file permission or the token reaches a [`Control`].
-//! 3. A file of the directory is replaced as a whole, durably, or not at all; one that is damaged is never
-//!    overwritten.
-//! 4. A request reaches [`Control`] only if it makes sense by itself, and is carried out to its end even if
-//!    its caller goes away. [`Control::stop`] runs alone.
+//! 3. A file of the directory is replaced as a whole, durably, or not at all; one that is damaged
+//!    is never overwritten.
+//! 4. A request reaches [`Control`] only if it makes sense by itself, and is carried out to its end
+//!    even if its caller goes away. [`Control::stop`] runs alone.
 //! 5. The death of any part ends the daemon, in order, with exit code 1.
 //!
 //! # Deliberately not here
 //!
-//! Devices, pools and volumes themselves: [`Control`] is implemented where they are assembled. TLS: on a
-//! network that is not trusted, put a proxy in front.
+//! Devices, pools and volumes themselves: [`Control`] is implemented where they are assembled. TLS:
+//! on a network that is not trusted, put a proxy in front.
 
 mod alarm;
 pub mod api;

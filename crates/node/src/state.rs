@@ -10,7 +10,8 @@ use crate::model::{Check, ControlError, SetHosts, check_name};
 
 /// The version of the file that this program writes and reads.
 const VERSION: u32 = 1;
-const HEAD: &str = "# Written by `ashlar node`, which replaces it as a whole. Stop the daemon before editing it.\n\n";
+const HEAD: &str = "# Written by `ashlar node`, which replaces it as a whole. \
+                    Stop the daemon before editing it.\n\n";
 
 /// A pool that the daemon imports when it starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,9 +80,8 @@ impl State {
 
     /// Puts in who may connect to a volume, in place of what was remembered.
     pub fn put_volume(&mut self, access: VolumeAccess) {
-        let same = |known: &&mut VolumeAccess| {
-            known.pool == access.pool && known.volume == access.volume
-        };
+        let same =
+            |known: &&mut VolumeAccess| known.pool == access.pool && known.volume == access.volume;
         match self.volumes.iter_mut().find(same) {
             Some(known) => *known = access,
             None => self.volumes.push(access),
@@ -159,7 +159,8 @@ impl StateFile {
             None => State::default(),
             Some(text) => parse(&text).map_err(|why| {
                 ControlError::environment(format!(
-                    "{} is damaged and was left as it is: {why}\nrepair it, or move it away and import the pools again",
+                    "{} is damaged and was left as it is: {why}\n\
+                     repair it, or move it away and import the pools again",
                     path.display()
                 ))
             })?,
@@ -175,7 +176,8 @@ impl StateFile {
         self.lock().clone()
     }
 
-    /// Changes what is remembered, and returns when that is durable. If it fails, nothing has changed.
+    /// Changes what is remembered, and returns when that is durable. If it fails, nothing has
+    /// changed.
     ///
     /// # Errors
     /// Usage: the change makes no sense. Environment: the file cannot be written.
@@ -242,7 +244,10 @@ mod tests {
         })
         .expect("written");
         file.update(|state| {
-            state.put_pool(PoolEntry { name: "renamed".into(), ..pool("", 1) });
+            state.put_pool(PoolEntry {
+                name: "renamed".into(),
+                ..pool("", 1)
+            });
             state.put_volume(access(1, 2, "nqn.c"));
             state.forget_volume(Uuid::from_u128(1), Uuid::from_u128(3));
         })
@@ -266,9 +271,18 @@ mod tests {
             ("", "version"),
             ("version = 2\n", "version 2"),
             ("version = 1\ncolour = 3\n", "colour"),
-            ("version = 1\n[[pool]]\nname = 'tank'\nid = 'x'\ndrives = ['/a']\n", "UUID"),
-            (&format!("version = 1\n[[pool]]\nname = 'a/b'\nid = '{id}'\ndrives = ['/a']\n"), "a/b"),
-            (&format!("version = 1\n[[pool]]\nname = 'tank'\nid = '{id}'\ndrives = []\n"), "no drives"),
+            (
+                "version = 1\n[[pool]]\nname = 'tank'\nid = 'x'\ndrives = ['/a']\n",
+                "UUID",
+            ),
+            (
+                &format!("version = 1\n[[pool]]\nname = 'a/b'\nid = '{id}'\ndrives = ['/a']\n"),
+                "a/b",
+            ),
+            (
+                &format!("version = 1\n[[pool]]\nname = 'tank'\nid = '{id}'\ndrives = []\n"),
+                "no drives",
+            ),
             (
                 &format!("version = 1\n[[volume]]\npool = '{id}'\nvolume = '{id}'\nhosts = []\n"),
                 "hosts",
@@ -290,14 +304,17 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("state.toml");
         let file = StateFile::open(&path).expect("none yet");
-        file.update(|state| state.put_pool(pool("tank", 1))).expect("written");
+        file.update(|state| state.put_pool(pool("tank", 1)))
+            .expect("written");
         let before = file.read();
         let twice = file.update(|state| state.put_pool(pool("tank", 2)));
         assert_eq!(twice.expect_err("two of one name").kind, ErrorKind::Usage);
         assert_eq!(file.read(), before);
         // A folder in the way of the new file makes writing impossible, for root too.
         std::fs::create_dir(dir.path().join(".state.toml.new")).expect("folder");
-        let error = file.update(|state| state.put_pool(pool("lake", 2))).expect_err("no place");
+        let error = file
+            .update(|state| state.put_pool(pool("lake", 2)))
+            .expect_err("no place");
         assert_eq!(error.kind, ErrorKind::Environment);
         assert_eq!(file.read(), before);
         assert_eq!(StateFile::open(&path).expect("whole").read(), before);

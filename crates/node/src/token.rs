@@ -28,10 +28,13 @@ impl Token {
             Err(error) => return Err(failed(path, "cannot be made", &error)),
             Ok(()) => {}
         }
-        let mode = std::fs::metadata(path).map_err(|e| failed(path, "cannot be read", &e))?.mode();
+        let mode = std::fs::metadata(path)
+            .map_err(|e| failed(path, "cannot be read", &e))?
+            .mode();
         if mode & 0o077 != 0 {
             return Err(ControlError::environment(format!(
-                "{} has mode {:04o}: others may use it; make a new token, or at least `chmod 600` it",
+                "{} has mode {:04o}: others may use it; make a new token, or at least \
+                 `chmod 600` it",
                 path.display(),
                 mode & 0o7777
             )));
@@ -97,7 +100,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("api.token");
         let token = Token::open(&path).expect("made");
-        assert_eq!(std::fs::metadata(&path).expect("file").mode() & 0o7777, 0o600);
+        assert_eq!(
+            std::fs::metadata(&path).expect("file").mode() & 0o7777,
+            0o600
+        );
         let text = std::fs::read_to_string(&path).expect("text");
         assert_eq!(text.trim().len(), 64);
         assert!(Token::open(&path).expect("kept").is(text.trim()));
@@ -122,7 +128,12 @@ mod tests {
     fn a_file_without_a_token_is_refused() {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("api.token");
-        for text in ["", "short", "two words in a line of text", "0123456789abcdef\n0123456789abcdef"] {
+        for text in [
+            "",
+            "short",
+            "two words in a line of text",
+            "0123456789abcdef\n0123456789abcdef",
+        ] {
             std::fs::write(&path, text).expect("file");
             assert!(Token::read(&path).is_err(), "{text:?}");
         }

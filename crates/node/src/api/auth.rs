@@ -1,8 +1,8 @@
+use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CONNECTION, HeaderMap, WWW_AUTHENTICATE};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::Router;
 
 use super::reply::Failure;
 use crate::Token;
@@ -20,7 +20,11 @@ async fn guard(State(token): State<Token>, request: Request, next: Next) -> Resp
     let message = "the API takes a bearer token over TCP: the text of DIR/api.token";
     let failure = Failure::new(ErrorKind::Unauthorized, message).into_response();
     // Strangers do not keep connections.
-    ([(WWW_AUTHENTICATE, "Bearer"), (CONNECTION, "close")], failure).into_response()
+    (
+        [(WWW_AUTHENTICATE, "Bearer"), (CONNECTION, "close")],
+        failure,
+    )
+        .into_response()
 }
 
 fn said(headers: &HeaderMap) -> Option<&str> {

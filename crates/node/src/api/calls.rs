@@ -11,7 +11,8 @@ use crate::{Alarm, Control};
 /// Most calls at the same time; others wait.
 pub(crate) const MOST: u32 = 16;
 
-/// Carries calls to [`Control`] on blocking threads, each to its end, whatever becomes of its caller.
+/// Carries calls to [`Control`] on blocking threads, each to its end, whatever becomes of its
+/// caller.
 pub(crate) struct Calls {
     control: Arc<dyn Control>,
     alarm: Alarm,
@@ -27,14 +28,19 @@ impl Calls {
         }
     }
 
-    /// Makes a call. A panic in it is this caller's error and the daemon's end: what it left half done is
-    /// not known.
+    /// Makes a call. A panic in it is this caller's error and the daemon's end: what it left half
+    /// done is not known.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&dyn Control) -> Result<T, ControlError> + Send + 'static,
     ) -> Result<T, ControlError> {
         let stopping = || ControlError::environment("the daemon is stopping");
-        let seat = self.seats.clone().acquire_owned().await.map_err(|_| stopping())?;
+        let seat = self
+            .seats
+            .clone()
+            .acquire_owned()
+            .await
+            .map_err(|_| stopping())?;
         let control = self.control.clone();
         let task = spawn_blocking(move || {
             let result = call(control.as_ref());
@@ -46,13 +52,16 @@ impl Calls {
             Err(error) if error.is_panic() => {
                 let why = panic_text(error.into_panic().as_ref());
                 self.alarm.raise(format!("a request has died: {why}"));
-                Err(ControlError::internal(format!("the request has died: {why}")))
+                Err(ControlError::internal(format!(
+                    "the request has died: {why}"
+                )))
             }
             Err(_) => Err(stopping()),
         }
     }
 
-    /// Waits until all calls have ended and lets no other begin. `false`: some go on after this time.
+    /// Waits until all calls have ended and lets no other begin. `false`: some go on after this
+    /// time.
     pub(crate) async fn end(&self, patience: Duration) -> bool {
         let all = tokio::time::timeout(patience, self.seats.acquire_many(MOST)).await;
         self.seats.close();
@@ -72,7 +81,10 @@ mod tests {
         let result: Result<(), _> = calls.call(|_| panic!("half done")).await;
         assert!(result.expect_err("died").message.contains("half done"));
         assert!(heard.try_recv().expect("raised").contains("half done"));
-        calls.call(|_| Ok(())).await.expect("the seat is free again");
+        calls
+            .call(|_| Ok(()))
+            .await
+            .expect("the seat is free again");
     }
 
     #[tokio::test]

@@ -25,7 +25,8 @@ impl ApiSocket {
     pub(crate) fn listen(path: &Path) -> Result<(Self, UnixListener), ControlError> {
         refuse_if_taken(path)?;
         let cannot = |error| failed(path, "cannot be listened on", &error);
-        // Under another name until its mode is right: between `bind` and `chmod` anybody could connect.
+        // Under another name until its mode is right: between `bind` and `chmod` anybody could
+        // connect.
         let beside = path.with_extension("new");
         match remove_file(&beside) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(cannot(error)),
@@ -130,7 +131,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("api.sock");
         std::fs::write(&path, "precious").expect("file");
-        assert_eq!(ApiSocket::listen(&path).expect_err("a file").kind, Kind::Conflict);
+        assert_eq!(
+            ApiSocket::listen(&path).expect_err("a file").kind,
+            Kind::Conflict
+        );
         assert_eq!(std::fs::read(&path).expect("kept"), b"precious");
     }
 
@@ -146,6 +150,9 @@ mod tests {
     fn an_address_that_is_taken_is_named() {
         let first = ApiTcp::listen("127.0.0.1:0".parse().expect("address")).expect("free");
         let error = ApiTcp::listen(first.address).expect_err("taken");
-        assert!(error.message.contains(&first.address.to_string()), "{error}");
+        assert!(
+            error.message.contains(&first.address.to_string()),
+            "{error}"
+        );
     }
 }

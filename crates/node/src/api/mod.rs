@@ -14,8 +14,8 @@
 //! | `GET /v1/openapi.json` | all of this, for machines |
 //! | `GET /metrics` | OpenMetrics text, for Prometheus |
 //!
-//! `reply` has what all handlers share, `calls` carries a request to [`Control`] on a blocking thread,
-//! `listen` and `serve` are the sockets and their connections.
+//! `reply` has what all handlers share, `calls` carries a request to [`Control`] on a blocking
+//! thread, `listen` and `serve` are the sockets and their connections.
 
 mod auth;
 mod calls;
@@ -24,8 +24,6 @@ mod metrics;
 mod pools;
 mod reply;
 mod serve;
-#[cfg(test)]
-mod tests;
 mod volumes;
 
 use std::path::PathBuf;
@@ -134,7 +132,10 @@ pub(crate) fn router(context: Context) -> Router {
 #[utoipa::path(get, path = "/v1/node", tag = "node",
     responses((status = 200, body = NodeStatus)))]
 async fn node(State(context): State<Context>) -> Result<Json<NodeStatus>, Failure> {
-    let address = context.calls().call(|control| Ok(control.address())).await?;
+    let address = context
+        .calls()
+        .call(|control| Ok(control.address()))
+        .await?;
     Ok(Json(NodeStatus {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
@@ -150,14 +151,20 @@ async fn openapi(State(context): State<Context>) -> impl IntoResponse {
 }
 
 async fn metrics(State(context): State<Context>) -> Result<impl IntoResponse, Failure> {
-    let snapshot = context.calls().call(|control| Ok(control.metrics())).await?;
+    let snapshot = context
+        .calls()
+        .call(|control| Ok(control.metrics()))
+        .await?;
     let text = metrics::render(&snapshot, context.0.started.elapsed())?;
     Ok(([("content-type", metrics::CONTENT_TYPE)], text))
 }
 
 async fn nowhere(uri: axum::http::Uri) -> Failure {
     let path = uri.path();
-    Failure::new(ErrorKind::NotFound, format!("there is no {path}; see /v1/openapi.json"))
+    Failure::new(
+        ErrorKind::NotFound,
+        format!("there is no {path}; see /v1/openapi.json"),
+    )
 }
 
 async fn not_so(method: axum::http::Method, uri: axum::http::Uri) -> impl IntoResponse {

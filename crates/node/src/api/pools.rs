@@ -28,7 +28,9 @@ pub(super) fn routes() -> OpenApiRouter<Context> {
 #[utoipa::path(get, path = "/v1/pools", operation_id = "pools_list", tag = "pools",
     responses((status = 200, body = [PoolStatus])))]
 async fn list(State(context): State<Context>) -> Result<Json<Vec<PoolStatus>>, Failure> {
-    Ok(Json(context.calls().call(|control| Ok(control.pools())).await?))
+    Ok(Json(
+        context.calls().call(|control| Ok(control.pools())).await?,
+    ))
 }
 
 /// Makes a pool of drives.
@@ -43,7 +45,9 @@ async fn create(
     State(context): State<Context>,
     Body(request): Body<CreatePool>,
 ) -> Result<(StatusCode, Json<PoolStatus>), Failure> {
-    let pool = context.calls().call(move |control| control.create_pool(request));
+    let pool = context
+        .calls()
+        .call(move |control| control.create_pool(request));
     Ok((StatusCode::CREATED, Json(pool.await?)))
 }
 
@@ -65,7 +69,9 @@ async fn import(
     PoolPath(pool): PoolPath,
     Body(request): Body<ImportPool>,
 ) -> Reply {
-    let pool = context.calls().call(move |control| control.import_pool(&pool, request));
+    let pool = context
+        .calls()
+        .call(move |control| control.import_pool(&pool, request));
     Ok(Json(pool.await?))
 }
 
@@ -78,7 +84,9 @@ async fn export(
     PoolPath(pool): PoolPath,
     Body(request): Body<ExportPool>,
 ) -> Result<StatusCode, Failure> {
-    let done = context.calls().call(move |control| control.export_pool(&pool, request));
+    let done = context
+        .calls()
+        .call(move |control| control.export_pool(&pool, request));
     done.await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -101,7 +109,9 @@ async fn add(
     PoolPath(pool): PoolPath,
     Body(request): Body<AddDrive>,
 ) -> Reply {
-    let pool = context.calls().call(move |control| control.add_drive(&pool, request));
+    let pool = context
+        .calls()
+        .call(move |control| control.add_drive(&pool, request));
     Ok(Json(pool.await?))
 }
 
@@ -114,7 +124,9 @@ async fn replace(
     PoolPath(pool): PoolPath,
     Body(request): Body<ReplaceDrive>,
 ) -> Reply {
-    let pool = context.calls().call(move |control| control.replace_drive(&pool, request));
+    let pool = context
+        .calls()
+        .call(move |control| control.replace_drive(&pool, request));
     Ok(Json(pool.await?))
 }
 
@@ -127,6 +139,8 @@ async fn remove(
     PoolPath(pool): PoolPath,
     Body(request): Body<RemoveDrive>,
 ) -> Reply {
-    let pool = context.calls().call(move |control| control.remove_drive(&pool, request));
+    let pool = context
+        .calls()
+        .call(move |control| control.remove_drive(&pool, request));
     Ok(Json(pool.await?))
 }

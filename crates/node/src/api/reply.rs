@@ -52,12 +52,19 @@ impl<T: DeserializeOwned + Check> FromRequest<Context> for Body<T> {
 
     async fn from_request(request: Request, context: &Context) -> Result<Self, Response> {
         let body = Json::<T>::from_request(request, context);
-        let body = tokio::time::timeout(BODY_TIMEOUT, body).await.map_err(|_| {
-            let message = format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs());
-            Failure::new(ErrorKind::Usage, message).with_status(StatusCode::REQUEST_TIMEOUT)
-        })?;
+        let body = tokio::time::timeout(BODY_TIMEOUT, body)
+            .await
+            .map_err(|_| {
+                let message = format!(
+                    "the body did not arrive within {} s",
+                    BODY_TIMEOUT.as_secs()
+                );
+                Failure::new(ErrorKind::Usage, message).with_status(StatusCode::REQUEST_TIMEOUT)
+            })?;
         let Json(value) = body.map_err(bad_body)?;
-        value.check().map_err(|error| Failure(error).into_response())?;
+        value
+            .check()
+            .map_err(|error| Failure(error).into_response())?;
         Ok(Self(value))
     }
 }
@@ -79,8 +86,7 @@ impl<T: DeserializeOwned + Check> FromRequestParts<Context> for Options<T> {
 
     async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Failure> {
         let query = Query::<T>::from_request_parts(parts, context).await;
-        let Query(value) =
-            query.map_err(|bad| Failure::new(ErrorKind::Usage, bad.body_text()))?;
+        let Query(value) = query.map_err(|bad| Failure::new(ErrorKind::Usage, bad.body_text()))?;
         value.check()?;
         Ok(Self(value))
     }

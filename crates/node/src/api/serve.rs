@@ -25,8 +25,8 @@ const HEAD_BYTES: usize = 64 << 10;
 /// How long answers may take to leave when everything ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Serves connections until `stop` says so, and then until the requests under way are answered. With a
-/// token, only to those who say it.
+/// Serves connections until `stop` says so, and then until the requests under way are answered.
+/// With a token, only to those who say it.
 ///
 /// # Errors
 /// A connection's task has died: a defect.

@@ -25,7 +25,12 @@ pub(super) fn routes() -> OpenApiRouter<Context> {
 #[utoipa::path(get, path = "/v1/volumes", operation_id = "volumes_list", tag = "volumes",
     responses((status = 200, body = [VolumeStatus])))]
 async fn list(State(context): State<Context>) -> Result<Json<Vec<VolumeStatus>>, Failure> {
-    Ok(Json(context.calls().call(|control| Ok(control.volumes())).await?))
+    Ok(Json(
+        context
+            .calls()
+            .call(|control| Ok(control.volumes()))
+            .await?,
+    ))
 }
 
 /// Makes a volume and serves it.
@@ -36,7 +41,9 @@ async fn create(
     State(context): State<Context>,
     Body(request): Body<CreateVolume>,
 ) -> Result<(StatusCode, Json<VolumeStatus>), Failure> {
-    let volume = context.calls().call(move |control| control.create_volume(request));
+    let volume = context
+        .calls()
+        .call(move |control| control.create_volume(request));
     Ok((StatusCode::CREATED, Json(volume.await?)))
 }
 
@@ -61,7 +68,9 @@ async fn delete(
     VolumePath(name): VolumePath,
     Options(request): Options<DeleteVolume>,
 ) -> Result<StatusCode, Failure> {
-    let done = context.calls().call(move |control| control.delete_volume(&name, request));
+    let done = context
+        .calls()
+        .call(move |control| control.delete_volume(&name, request));
     done.await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -76,7 +85,9 @@ async fn resize(
     VolumePath(name): VolumePath,
     Body(request): Body<ResizeVolume>,
 ) -> Reply {
-    let volume = context.calls().call(move |control| control.resize_volume(&name, request));
+    let volume = context
+        .calls()
+        .call(move |control| control.resize_volume(&name, request));
     Ok(Json(volume.await?))
 }
 
@@ -90,7 +101,9 @@ async fn set_hosts(
     VolumePath(name): VolumePath,
     Body(request): Body<SetHosts>,
 ) -> Reply {
-    let volume = context.calls().call(move |control| control.set_hosts(&name, request));
+    let volume = context
+        .calls()
+        .call(move |control| control.set_hosts(&name, request));
     Ok(Json(volume.await?))
 }
 
@@ -102,6 +115,8 @@ async fn stats(
     State(context): State<Context>,
     VolumePath(name): VolumePath,
 ) -> Result<Json<VolumeStats>, Failure> {
-    let stats = context.calls().call(move |control| control.volume_stats(&name));
+    let stats = context
+        .calls()
+        .call(move |control| control.volume_stats(&name));
     Ok(Json(stats.await?))
 }

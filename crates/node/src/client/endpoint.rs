@@ -31,7 +31,9 @@ impl FromStr for Endpoint {
             return Ok(Self::Socket(text.into()));
         };
         if scheme != "http" {
-            return Err(bad("the daemon speaks http:// only; put a tunnel in front for TLS"));
+            return Err(bad(
+                "the daemon speaks http:// only; put a tunnel in front for TLS",
+            ));
         }
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         let address: Option<hyper::http::uri::Authority> = authority.parse().ok();
@@ -69,8 +71,14 @@ mod tests {
             assert_eq!(text.parse::<Endpoint>().expect(text), expected);
         }
         for text in [
-            "", "https://x:1", "http://", "http://x", "http://x:99999", "http://x:1/path",
-            "http://a@b:1", "unix:///x",
+            "",
+            "https://x:1",
+            "http://",
+            "http://x",
+            "http://x:99999",
+            "http://x:1/path",
+            "http://a@b:1",
+            "unix:///x",
         ] {
             let error = text.parse::<Endpoint>().expect_err(text);
             assert_eq!(error.kind.exit_code(), 2, "{text}");

@@ -18,8 +18,8 @@ use transport::{Ask, Transport};
 
 type Result<T> = std::result::Result<T, ControlError>;
 
-/// A daemon's API. Each call is one connection; errors are the daemon's own, or `environment` when it cannot
-/// be reached.
+/// A daemon's API. Each call is one connection; errors are the daemon's own, or `environment` when
+/// it cannot be reached.
 pub struct Client {
     transport: Transport,
 }
@@ -159,8 +159,12 @@ impl Client {
     /// # Errors
     /// Those of [`Control::delete_volume`](crate::Control::delete_volume).
     pub fn delete_volume(&self, name: &VolumeName, request: &DeleteVolume) -> Result<()> {
-        let query = format!("?destroy_data={}&force={}", request.destroy_data, request.force);
-        self.transport.ask(&Ask::new("DELETE", &volume(name, &query)))
+        let query = format!(
+            "?destroy_data={}&force={}",
+            request.destroy_data, request.force
+        );
+        self.transport
+            .ask(&Ask::new("DELETE", &volume(name, &query)))
     }
 
     /// What a volume has done.
@@ -183,7 +187,10 @@ impl Client {
     ) -> Result<T> {
         let body = serde_json::to_vec(body)
             .map_err(|error| ControlError::internal(format!("the request: {error}")))?;
-        self.transport.ask(&Ask { body: Some(body), ..Ask::new(method, path) })
+        self.transport.ask(&Ask {
+            body: Some(body),
+            ..Ask::new(method, path)
+        })
     }
 }
 
@@ -192,10 +199,15 @@ fn pool(name: &str, rest: &str) -> String {
 }
 
 fn volume(name: &VolumeName, rest: &str) -> String {
-    format!("/v1/volumes/{}/{}{rest}", segment(&name.pool), segment(&name.name))
+    format!(
+        "/v1/volumes/{}/{}{rest}",
+        segment(&name.pool),
+        segment(&name.name)
+    )
 }
 
-/// A name in a path. What is no name is refused by the daemon, as long as it arrives there as it is.
+/// A name in a path. What is no name is refused by the daemon, as long as it arrives there as it
+/// is.
 fn segment(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let all_dots = name.bytes().all(|byte| byte == b'.');

@@ -30,7 +30,11 @@ pub(super) struct Ask {
 
 impl Ask {
     pub(super) fn new(method: &'static str, path: &str) -> Self {
-        Self { method, path: path.into(), body: None }
+        Self {
+            method,
+            path: path.into(),
+            body: None,
+        }
     }
 }
 
@@ -44,9 +48,13 @@ pub(super) struct Transport {
 impl Transport {
     pub(super) fn new(endpoint: Endpoint, token: Option<Token>) -> Result<Self, ControlError> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime
-            .map_err(|error| ControlError::environment(format!("cannot start: {error}")))?;
-        Ok(Self { endpoint, token, runtime })
+        let runtime =
+            runtime.map_err(|error| ControlError::environment(format!("cannot start: {error}")))?;
+        Ok(Self {
+            endpoint,
+            token,
+            runtime,
+        })
     }
 
     /// Asks, and takes the answer apart. An answer without a body is `null`.
@@ -89,7 +97,9 @@ impl Transport {
                 self.talk(stream, self.request("localhost", ask)?).await
             }
             Endpoint::Tcp(authority) => {
-                let stream = self.connected(TcpStream::connect(authority.as_str())).await?;
+                let stream = self
+                    .connected(TcpStream::connect(authority.as_str()))
+                    .await?;
                 self.talk(stream, self.request(authority, ask)?).await
             }
         }
@@ -134,17 +144,18 @@ impl Transport {
         stream: S,
         request: Request<Full<Bytes>>,
     ) -> Result<(u16, Bytes), ControlError> {
-        let broken = |error: &dyn std::error::Error| {
-            self.failed(&format!("broke off: {error}"))
-        };
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|e| broken(&e))?;
+        let broken = |error: &dyn std::error::Error| self.failed(&format!("broke off: {error}"));
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|e| broken(&e))?;
         // Its errors come out of the request, too.
         let connection = tokio::spawn(connection);
         let response: Response<Incoming> =
             sender.send_request(request).await.map_err(|e| broken(&e))?;
         let status = response.status().as_u16();
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let body = Limited::new(response.into_body(), MAX_ANSWER)
+            .collect()
+            .await;
         let body = body.map_err(|error| broken(error.as_ref()))?.to_bytes();
         connection.abort();
         Ok((status, body))

@@ -3,13 +3,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::ControlError;
 
-/// How a volume is laid out over the drives of its pool, as text: `mirror:2`, `parity:4+1`, `stripe`.
+/// How a volume is laid out over the drives of its pool, as text: `mirror:2`, `parity:4+1`,
+/// `stripe`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum LayoutSpec {
@@ -131,11 +132,16 @@ impl PartialSchema for LayoutSpec {
     fn schema() -> RefOr<Schema> {
         ObjectBuilder::new()
             .schema_type(Type::String)
-            .description(Some("How a volume is laid out over the drives of its pool."))
+            .description(Some(
+                "How a volume is laid out over the drives of its pool.",
+            ))
             .pattern(Some(
                 r"^(mirror:[1-4]|parity:([2-9]|1[0-6])\+[12]|stripe(:[1-8])?)$",
             ))
-            .examples([serde_json::json!("mirror:2"), serde_json::json!("parity:4+1")])
+            .examples([
+                serde_json::json!("mirror:2"),
+                serde_json::json!("parity:4+1"),
+            ])
             .into()
     }
 }

@@ -1,9 +1,9 @@
 //! The words of the API: what is asked, what is told, what goes wrong.
 //!
 //! Everything here is JSON on the wire and stable: within `/v1` fields are added, never renamed,
-//! removed or given another unit. Requests refuse fields they do not know, so that a mistyped option is
-//! an error and not a silence; answers may grow, so clients ignore what they do not know. Sizes are in
-//! bytes and times in seconds unless a name says otherwise.
+//! removed or given another unit. Requests refuse fields they do not know, so that a mistyped
+//! option is an error and not a silence; answers may grow, so clients ignore what they do not know.
+//! Sizes are in bytes and times in seconds unless a name says otherwise.
 
 mod error;
 mod layout;
@@ -27,6 +27,4 @@ pub use request::{
     AddDrive, Check, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool, RemoveDrive,
     ReplaceDrive, ResizeVolume, SetHosts,
 };
-pub use volume::{
-    IoCounters, NodeStatus, VolumeState, VolumeStats, VolumeStatus, WhenDegraded,
-};
+pub use volume::{IoCounters, NodeStatus, VolumeState, VolumeStats, VolumeStatus, WhenDegraded};

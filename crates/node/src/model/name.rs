@@ -11,16 +11,14 @@ const LONGEST: usize = 64;
 /// Longest NQN, in bytes (NVMe Base Specification 2.0, 4.5).
 const LONGEST_NQN: usize = 223;
 
-/// Checks the name of a pool or a volume: 1 to 64 letters, digits, `-`, `_`, `.`, and neither `.` nor
-/// `..`, which mean something else in a path.
+/// Checks the name of a pool or a volume: 1 to 64 letters, digits, `-`, `_`, `.`, and neither `.`
+/// nor `..`, which mean something else in a path.
 ///
 /// # Errors
 /// Usage, with `what` in front.
 pub fn check_name(what: &str, name: &str) -> Result<(), ControlError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if (1..=LONGEST).contains(&name.len())
-        && name.chars().all(plain)
-        && !matches!(name, "." | "..")
+    if (1..=LONGEST).contains(&name.len()) && name.chars().all(plain) && !matches!(name, "." | "..")
     {
         return Ok(());
     }

@@ -86,13 +86,14 @@ pub struct Reserve {
     pub bytes: u64,
 }
 
-/// The space of a pool. Raw bytes count every copy and all parity; user bytes are what volumes hold.
+/// The space of a pool. Raw bytes count every copy and all parity; user bytes are what volumes
+/// hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SpaceStatus {
     /// Raw bytes of all drives.
     pub raw_bytes: u64,
-    /// User bytes that the pool promises to hold, in the layouts it has now (those of its volumes by
-    /// size; while there are none, `mirror:2`, or `mirror:1` on a single drive).
+    /// User bytes that the pool promises to hold, in the layouts it has now (those of its volumes
+    /// by size; while there are none, `mirror:2`, or `mirror:1` on a single drive).
     pub advertised_bytes: u64,
     /// User bytes held.
     pub used_bytes: u64,

@@ -37,8 +37,8 @@ pub struct CreatePool {
     /// What is on the drives may be destroyed.
     #[serde(default)]
     pub destroy_data: bool,
-    /// How many drives' worth of space is kept for repair in place; by default one, if there are drives
-    /// to spare.
+    /// How many drives' worth of space is kept for repair in place; by default one, if there are
+    /// drives to spare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve_drives: Option<u8>,
 }

@@ -2,21 +2,46 @@ use super::*;
 
 #[test]
 fn layouts_are_texts() {
-    for text in ["mirror:1", "mirror:4", "parity:4+1", "parity:16+2", "stripe", "stripe:8"] {
+    for text in [
+        "mirror:1",
+        "mirror:4",
+        "parity:4+1",
+        "parity:16+2",
+        "stripe",
+        "stripe:8",
+    ] {
         let layout: LayoutSpec = text.parse().expect(text);
         assert_eq!(layout.to_string(), text);
         let json = serde_json::to_string(&layout).expect("json");
         assert_eq!(json, format!("\"{text}\""));
-        assert_eq!(serde_json::from_str::<LayoutSpec>(&json).expect("back"), layout);
+        assert_eq!(
+            serde_json::from_str::<LayoutSpec>(&json).expect("back"),
+            layout
+        );
     }
 }
 
 #[test]
 fn what_is_no_layout_is_refused_by_name() {
     for text in [
-        "", "mirror", "mirror:", "mirror:0", "mirror:5", "mirror:+2", "mirror:2 ", "parity", "parity:4",
-        "parity:1+1", "parity:4+3", "parity:17+1", "parity:4+1+1", "stripe:0", "stripe:9", "raid5",
-        "mirror:256", "Mirror:2",
+        "",
+        "mirror",
+        "mirror:",
+        "mirror:0",
+        "mirror:5",
+        "mirror:+2",
+        "mirror:2 ",
+        "parity",
+        "parity:4",
+        "parity:1+1",
+        "parity:4+3",
+        "parity:17+1",
+        "parity:4+1+1",
+        "stripe:0",
+        "stripe:9",
+        "raid5",
+        "mirror:256",
+        "Mirror:2",
     ] {
         let error = text.parse::<LayoutSpec>().expect_err(text);
         assert_eq!(error.kind, ErrorKind::Usage, "{text}");
@@ -42,7 +67,10 @@ fn names_are_plain() {
     for name in ["", ".", "..", "a/b", "a b", "ä", &"x".repeat(65), "a\n"] {
         assert!(check_name("pool", name).is_err(), "{name:?}");
     }
-    assert_eq!("tank/db".parse::<VolumeName>().expect("name").to_string(), "tank/db");
+    assert_eq!(
+        "tank/db".parse::<VolumeName>().expect("name").to_string(),
+        "tank/db"
+    );
     for name in ["tank", "tank/", "/db", "tank/db/x"] {
         assert!(name.parse::<VolumeName>().is_err(), "{name}");
     }
@@ -88,7 +116,11 @@ fn requests_are_checked() {
         volume(4096, None, &["a b"], false),
         volume(4096, None, &[""], false),
     ] {
-        assert_eq!(bad.check().expect_err("bad").kind, ErrorKind::Usage, "{bad:?}");
+        assert_eq!(
+            bad.check().expect_err("bad").kind,
+            ErrorKind::Usage,
+            "{bad:?}"
+        );
     }
 }
 
@@ -101,8 +133,19 @@ fn requests_refuse_what_they_do_not_know() {
 
 #[test]
 fn every_kind_has_its_status_and_exit_code() {
-    let mut statuses: Vec<u16> = ErrorKind::ALL.iter().map(|kind| kind.http_status()).collect();
+    let mut statuses: Vec<u16> = ErrorKind::ALL
+        .iter()
+        .map(|kind| kind.http_status())
+        .collect();
     statuses.dedup();
-    assert_eq!(statuses.len(), ErrorKind::ALL.len(), "statuses tell kinds apart");
-    assert!(ErrorKind::ALL.iter().all(|kind| (1..=3).contains(&kind.exit_code())));
+    assert_eq!(
+        statuses.len(),
+        ErrorKind::ALL.len(),
+        "statuses tell kinds apart"
+    );
+    assert!(
+        ErrorKind::ALL
+            .iter()
+            .all(|kind| (1..=3).contains(&kind.exit_code()))
+    );
 }

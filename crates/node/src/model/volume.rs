@@ -19,9 +19,7 @@ pub enum VolumeState {
 }
 
 /// What a volume does when it cannot be kept as its layout says.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenDegraded {
     /// Goes on, loudly.
@@ -85,8 +83,8 @@ pub struct IoCounters {
     pub bytes: u64,
     /// Of the commands, those that failed.
     pub errors: u64,
-    /// Time from each command's arrival to its end, added up, in microseconds: over the difference in
-    /// `operations` it is a mean latency.
+    /// Time from each command's arrival to its end, added up, in microseconds: over the difference
+    /// in `operations` it is a mean latency.
     pub latency_total_us: u64,
 }
 

@@ -32,7 +32,10 @@ pub(super) fn pool(request: &CreatePool) -> PoolStatus {
         },
         layouts: Vec::new(),
         work: Vec::new(),
-        log_fill: LogFill { data_ring: 0.25, map_log: 0.0 },
+        log_fill: LogFill {
+            data_ring: 0.25,
+            map_log: 0.0,
+        },
         counters: PoolCounters::default(),
         warnings: Vec::new(),
     };
@@ -43,9 +46,20 @@ pub(super) fn pool(request: &CreatePool) -> PoolStatus {
 /// What follows from the drives.
 pub(super) fn recount(pool: &mut PoolStatus) {
     let raw_bytes: u64 = pool.drives.iter().map(|drive| drive.bytes).sum();
-    let reserved_bytes = if pool.drives.len() > 2 { DRIVE_BYTES } else { 0 };
+    let reserved_bytes = if pool.drives.len() > 2 {
+        DRIVE_BYTES
+    } else {
+        0
+    };
     let usable = raw_bytes - reserved_bytes;
-    let texts = ["mirror:1", "mirror:2", "mirror:3", "parity:2+1", "parity:4+1", "stripe"];
+    let texts = [
+        "mirror:1",
+        "mirror:2",
+        "mirror:3",
+        "parity:2+1",
+        "parity:4+1",
+        "stripe",
+    ];
     let layouts = texts.iter().filter_map(|text| text.parse().ok());
     let possible = layouts.filter(|layout: &LayoutSpec| layout.min_drives() <= pool.drives.len());
     pool.layouts = possible
@@ -73,7 +87,10 @@ pub(super) fn recount(pool: &mut PoolStatus) {
         raw_bytes,
         advertised_bytes: advertised,
         reserved_bytes,
-        reserves: vec![Reserve { purpose: "repair".into(), bytes: reserved_bytes }],
+        reserves: vec![Reserve {
+            purpose: "repair".into(),
+            bytes: reserved_bytes,
+        }],
         efficiency_with_reserves: with,
         efficiency_without_reserves: without,
         ..pool.space
@@ -84,7 +101,11 @@ pub(super) fn drive(spec: &str) -> DriveStatus {
     DriveStatus {
         spec: spec.into(),
         id: id(spec),
-        class: if spec.contains("class=hdd") { DriveClass::Hdd } else { DriveClass::Nvme },
+        class: if spec.contains("class=hdd") {
+            DriveClass::Hdd
+        } else {
+            DriveClass::Nvme
+        },
         state: DriveState::Online,
         reason: None,
         bytes: DRIVE_BYTES,

@@ -108,13 +108,20 @@ impl Control for FakeControl {
     }
 
     fn pool(&self, name: &str) -> Result<PoolStatus, ControlError> {
-        self.inner().pools.get(name).cloned().ok_or_else(|| no_pool(name))
+        self.inner()
+            .pools
+            .get(name)
+            .cloned()
+            .ok_or_else(|| no_pool(name))
     }
 
     fn create_pool(&self, request: CreatePool) -> Result<PoolStatus, ControlError> {
         let mut inner = self.inner();
         if inner.pools.contains_key(&request.name) {
-            return Err(ControlError::conflict(format!("there is a pool {} already", request.name)));
+            return Err(ControlError::conflict(format!(
+                "there is a pool {} already",
+                request.name
+            )));
         }
         for drive in &request.drives {
             inner.check_empty(drive, request.destroy_data)?;
@@ -139,7 +146,10 @@ impl Control for FakeControl {
 
     fn export_pool(&self, name: &str, request: ExportPool) -> Result<(), ControlError> {
         let mut inner = self.inner();
-        let busy = inner.volumes.values().find(|v| v.pool == name && !v.connected_hosts.is_empty());
+        let busy = inner
+            .volumes
+            .values()
+            .find(|v| v.pool == name && !v.connected_hosts.is_empty());
         if let (Some(volume), false) = (busy, request.force) {
             return Err(ControlError::refused(format!(
                 "volume {name}/{} is in use by {}: disconnect it, or say --force",
@@ -153,7 +163,8 @@ impl Control for FakeControl {
     }
 
     fn add_drive(&self, name: &str, request: AddDrive) -> Result<PoolStatus, ControlError> {
-        self.inner().check_empty(&request.drive, request.destroy_data)?;
+        self.inner()
+            .check_empty(&request.drive, request.destroy_data)?;
         self.change(name, |pool| {
             pool.drives.push(drive(&request.drive));
             pool.work.push(work(WorkKind::Spread, &request.drive));
@@ -162,7 +173,8 @@ impl Control for FakeControl {
     }
 
     fn replace_drive(&self, name: &str, request: ReplaceDrive) -> Result<PoolStatus, ControlError> {
-        self.inner().check_empty(&request.new, request.destroy_data)?;
+        self.inner()
+            .check_empty(&request.new, request.destroy_data)?;
         self.change(name, |pool| {
             let old = find(pool, &request.old)?;
             pool.drives[old] = drive(&request.new);
@@ -205,7 +217,11 @@ impl Control for FakeControl {
     }
 
     fn volume(&self, name: &VolumeName) -> Result<VolumeStatus, ControlError> {
-        self.inner().volumes.get(name).cloned().ok_or_else(|| no_volume(name))
+        self.inner()
+            .volumes
+            .get(name)
+            .cloned()
+            .ok_or_else(|| no_volume(name))
     }
 
     fn create_volume(&self, request: CreateVolume) -> Result<VolumeStatus, ControlError> {
@@ -222,7 +238,9 @@ impl Control for FakeControl {
             )));
         }
         if inner.volumes.contains_key(&name) {
-            return Err(ControlError::conflict(format!("there is a volume {name} already")));
+            return Err(ControlError::conflict(format!(
+                "there is a volume {name} already"
+            )));
         }
         let made = volume(request);
         inner.volumes.insert(name, made.clone());
@@ -241,11 +259,7 @@ impl Control for FakeControl {
         Ok(volume.clone())
     }
 
-    fn delete_volume(
-        &self,
-        name: &VolumeName,
-        request: DeleteVolume,
-    ) -> Result<(), ControlError> {
+    fn delete_volume(&self, name: &VolumeName, request: DeleteVolume) -> Result<(), ControlError> {
         let mut inner = self.inner();
         request.allowed_on(inner.volumes.get(name).ok_or_else(|| no_volume(name))?)?;
         inner.volumes.remove(name);
@@ -293,7 +307,5 @@ fn find(pool: &PoolStatus, drive: &str) -> Result<usize, ControlError> {
     pool.drives
         .iter()
         .position(|known| known.spec == drive || Some(known.id) == id)
-        .ok_or_else(|| {
-            ControlError::not_found(format!("pool {} has no drive {drive}", pool.name))
-        })
+        .ok_or_else(|| ControlError::not_found(format!("pool {} has no drive {drive}", pool.name)))
 }

@@ -16,10 +16,7 @@ use crate::model::{ControlError, MetricsSnapshot};
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The text that Prometheus scrapes.
-pub(super) fn render(
-    snapshot: &MetricsSnapshot,
-    uptime: Duration,
-) -> Result<String, ControlError> {
+pub(super) fn render(snapshot: &MetricsSnapshot, uptime: Duration) -> Result<String, ControlError> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(All(series::all(snapshot, uptime))));
     let mut out = String::new();
@@ -28,7 +25,8 @@ pub(super) fn render(
     Ok(out)
 }
 
-/// One metric with all its series. A counter's name is written with `_total`, and a unit's after its name.
+/// One metric with all its series. A counter's name is written with `_total`, and a unit's after
+/// its name.
 #[derive(Debug)]
 struct Metric {
     name: &'static str,
