@@ -4,6 +4,7 @@
 mod args;
 mod exit;
 mod lab;
+mod node;
 mod nvme;
 mod output;
 mod serve;
@@ -39,6 +40,8 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Pool(command) => node::pool(&command),
+        Command::Volume(command) => node::volume(&command),
         Command::Nvme(command) => nvme::run(&command),
         Command::Lab(command) => lab::run(&command),
         Command::Sim(SimCommand::Wire(arguments)) => sim::wire(&arguments),

@@ -32,6 +32,16 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
         &["block", "nvme", "reactor"],
         "an initiator is a device, not a server",
     ),
+    (
+        "store",
+        &["block"],
+        "the engine takes its I/O, time and randomness as parameters",
+    ),
+    (
+        "node",
+        &["block", "store", "target", "device", "reactor"],
+        "the daemon assembles pools and a target; only the binary stands above it",
+    ),
     ("lab", &["block"], "the lab measures whatever it is handed"),
     (
         "bench",
@@ -54,6 +64,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
             "initiator",
             "lab",
             "sim",
+            "node",
         ],
         "the binary assembles",
     ),

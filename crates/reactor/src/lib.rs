@@ -20,8 +20,9 @@
 //!   operation table until its completion arrived; dropping a reactor waits for that, or leaks it.
 //! * On the read and write path there is no task, waker or allocation an operation: frames and
 //!   batches are lent to the ring and come back with the event.
-//! * An idle reactor sleeps in the kernel. It spins, without system calls, only for as long as
-//!   spinning has lately paid ([`Options::spin`]).
+//! * An idle reactor sleeps in the kernel. It spins, without system calls, only where few commands
+//!   share a wake-up or it costs more than the work that it is for, and events have lately come soon
+//!   ([`Options::spin`]).
 //! * Registered files and buffers are used where the kernel grants them, and done without
 //!   otherwise.
 //!
@@ -29,7 +30,7 @@
 //!
 //! Protocols, block devices, and any policy about who runs on which core. The simulator does not
 //! use this crate: the protocol state machines take bytes, completions and time as parameters.
-//! `unsafe` lives in `ring`, `frame` and `file`.
+//! `unsafe` lives in `ring`, `frame` and `net`.
 
 mod clock;
 mod file;

@@ -12,7 +12,7 @@ use crate::mail::Waker;
 use crate::options::{Options, SetupError};
 use crate::port::{Events, Port};
 use crate::ring::{Op, Ring, Target};
-use crate::spin::SpinPolicy;
+use crate::spin::{SpinPolicy, Wait};
 
 /// What the parts of one thread share: its ring. Cloning is cheap; it cannot leave the thread.
 #[derive(Clone)]
@@ -63,6 +63,10 @@ pub struct Reactor {
     handle: Handle,
     spin: SpinPolicy,
     last_batch: usize,
+    /// When the last wait ended.
+    woken: Moment,
+    /// Commands handled since then.
+    handled: usize,
 }
 
 impl Reactor {
@@ -73,6 +77,8 @@ impl Reactor {
             handle: Handle(Rc::new(Shared { ring })),
             spin: SpinPolicy::new(options.spin),
             last_batch: 0,
+            woken: Clock.now(),
+            handled: 0,
         })
     }
 
@@ -81,34 +87,83 @@ impl Reactor {
         &self.handle
     }
 
+    /// Tells how many commands were handled since the last call: many share a wake-up's cost, and are
+    /// not spun for.
+    pub fn handled(&mut self, commands: usize) {
+        self.handled += commands;
+    }
+
     /// Submits what was queued and returns when something has happened: completions are in their
     /// ports, mail has come, or `deadline` has passed. May return early for no reason.
     pub fn turn(&mut self, deadline: Option<Moment>) -> io::Result<()> {
-        let mut ring = self.handle.0.ring.borrow_mut();
-        let spin = self.spin.budget(self.last_batch);
-        if let Some(limit) = spin {
-            ring.kick()?;
-            let caught = spin_until_ready(&mut ring, limit, deadline);
-            self.spin.outcome(caught);
-        }
-        if ring.is_ready() {
-            ring.kick()?;
-        } else {
-            let timeout = deadline.map(|deadline| deadline.since(Clock.now()));
-            ring.wait(timeout)?;
+        let handle = self.handle.clone();
+        let mut ring = handle.0.ring.borrow_mut();
+        match self.spin.plan(self.last_batch) {
+            Wait::Spin(limit) => self.spin(&mut ring, limit, deadline)?,
+            Wait::Timed => self.sleep_timed(&mut ring, deadline)?,
+            Wait::Sleep => {
+                sleep(&mut ring, deadline)?;
+                self.waited();
+            }
         }
         self.last_batch = ring.reap();
         Ok(())
     }
+
+    fn spin(
+        &mut self,
+        ring: &mut Ring,
+        limit: Duration,
+        deadline: Option<Moment>,
+    ) -> io::Result<()> {
+        ring.kick()?;
+        if ring.is_ready() {
+            return Ok(());
+        }
+        let begin = Clock.now();
+        self.spin.worked(begin.since(self.woken));
+        let until = deadline.map_or(begin + limit, |at| at.min(begin + limit));
+        let caught = spin_until_ready(ring, until);
+        if caught {
+            ring.kick()?;
+            self.woken = Clock.now();
+        } else {
+            sleep(ring, deadline)?;
+            self.woken = Clock.now();
+        }
+        self.spin.spun(caught.then(|| self.woken.since(begin)));
+        self.waited();
+        Ok(())
+    }
+
+    fn sleep_timed(&mut self, ring: &mut Ring, deadline: Option<Moment>) -> io::Result<()> {
+        ring.kick()?;
+        if ring.is_ready() {
+            return Ok(());
+        }
+        let begin = Clock.now();
+        sleep(ring, deadline)?;
+        self.woken = Clock.now();
+        self.spin.slept(self.woken.since(begin));
+        self.waited();
+        Ok(())
+    }
+
+    fn waited(&mut self) {
+        self.spin.shared(std::mem::take(&mut self.handled));
+        self.spin.waited();
+    }
+}
+
+fn sleep(ring: &mut Ring, deadline: Option<Moment>) -> io::Result<()> {
+    if ring.is_ready() {
+        return ring.kick();
+    }
+    ring.wait(deadline.map(|deadline| deadline.since(Clock.now())))
 }
 
 /// Spins without system calls. False if the time ran out.
-fn spin_until_ready(ring: &mut Ring, limit: Duration, deadline: Option<Moment>) -> bool {
-    let start = Clock.now();
-    let mut until = start + limit;
-    if let Some(deadline) = deadline {
-        until = until.min(deadline);
-    }
+fn spin_until_ready(ring: &mut Ring, until: Moment) -> bool {
     loop {
         for _ in 0..16 {
             if ring.is_ready() {

@@ -64,6 +64,8 @@ pub struct Core {
     /// Connections with Cross-Controller Resets that wait for another association's end.
     resetting: Vec<ConnectionId>,
     done: Vec<Completion>,
+    /// Device requests completed since the driver last asked.
+    finished: usize,
     next_tick: Moment,
 }
 
@@ -86,6 +88,7 @@ impl Core {
             waiting: Vec::new(),
             resetting: Vec::new(),
             done: Vec::new(),
+            finished: 0,
             next_tick: Moment::ORIGIN,
         }
     }
@@ -308,6 +311,7 @@ impl Core {
             let mut done = std::mem::take(&mut self.done);
             self.devices.poll(now, &mut done);
             let idle = done.is_empty();
+            self.finished += done.len();
             for completion in done.drain(..) {
                 self.completed(completion);
             }
@@ -322,6 +326,11 @@ impl Core {
         if now >= self.next_tick {
             self.tick(now);
         }
+    }
+
+    /// How many device requests have completed since the last call.
+    pub fn take_finished(&mut self) -> usize {
+        std::mem::take(&mut self.finished)
     }
 
     fn completed(&mut self, completion: Completion) {
@@ -441,10 +450,12 @@ impl Core {
 
     /// When [`poll`](Self::poll) must be called even if nothing happens.
     pub fn next_deadline(&self, now: Moment) -> Option<Moment> {
+        // A driver that was asked to look may have given input that became requests.
+        let unpolled = self.devices.unpolled().then_some(now);
         let tick = (!self.connections.is_empty()).then_some(self.next_tick);
         let waits = !self.waiting.is_empty() || !self.resetting.is_empty();
         let retry = waits.then_some(now + CONNECT_RETRY);
-        [self.devices.next_deadline(), tick, retry]
+        [unpolled, self.devices.next_deadline(), tick, retry]
             .into_iter()
             .flatten()
             .min()

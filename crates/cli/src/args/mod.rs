@@ -5,8 +5,12 @@ use std::net::SocketAddr;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub(crate) use lab::{LabCommand, RunArguments, SweepArguments};
+pub(crate) use node::{
+    ApiOptions, CreateVolumeArguments, PoolCommand, VolumeCommand, WhenDegraded,
+};
 
 mod lab;
+mod node;
 
 /// Block storage for databases, served over standard NVMe/TCP, and the lab that measures it.
 #[derive(Parser)]
@@ -20,6 +24,12 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Serve devices as the namespaces of an NVMe/TCP subsystem
     Serve(ServeArguments),
+    /// Make drives into pools, and keep them
+    #[command(subcommand)]
+    Pool(Box<PoolCommand>),
+    /// Make volumes of pools' space, and say who may use them
+    #[command(subcommand)]
+    Volume(Box<VolumeCommand>),
     /// Ask an NVMe/TCP target what it is
     #[command(subcommand)]
     Nvme(NvmeCommand),

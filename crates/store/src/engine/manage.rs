@@ -250,23 +250,36 @@ impl Engine {
             .collect()
     }
 
+    /// Columns of a new segment: with fewer drives in service than copies, the pool goes on with
+    /// what there is, and a rebuild adds the rest when there is a drive for it.
+    fn columns_for(&self, copies: u8) -> usize {
+        usize::from(copies).min(self.active().len())
+    }
+
     fn can_add_segment(&self, copies: u8) -> bool {
         let mut extents = self.extents.clone();
         let columns = self.sizes.segment_extents();
-        take_columns(&mut extents, &self.roomy(), usize::from(copies), columns).is_some()
+        take_columns(
+            &mut extents,
+            &self.roomy(),
+            self.columns_for(copies),
+            columns,
+        )
+        .is_some()
     }
 
     fn add_segment(&mut self, copies: u8) {
         let roomy = self.roomy();
         let extents = self.sizes.segment_extents();
-        let Some(columns) = take_columns(&mut self.extents, &roomy, usize::from(copies), extents)
-        else {
+        let count = self.columns_for(copies);
+        let Some(columns) = take_columns(&mut self.extents, &roomy, count, extents) else {
             return;
         };
         let id = self.next_segment;
         self.next_segment += 1;
         let entry = SegmentEntry {
             kind: SegmentKind::Mirror,
+            copies,
             columns: columns
                 .iter()
                 .map(|copy| (copy.drive, copy.extent))

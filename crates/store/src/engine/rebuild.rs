@@ -389,6 +389,7 @@ impl Engine {
             columns.push(column);
             let entry = SegmentEntry {
                 kind: SegmentKind::Mirror,
+                copies: self.segment_copies.get(&segment).copied().unwrap_or(1),
                 columns: columns
                     .iter()
                     .map(|copy| (copy.drive, copy.extent))

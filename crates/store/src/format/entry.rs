@@ -29,6 +29,9 @@ pub enum SegmentKind {
 pub struct SegmentEntry {
     /// What it holds.
     pub kind: SegmentKind,
+    /// Copies that its slots should have: it may have fewer columns, made or left while drives
+    /// were missing. 1 to 8; 0 for a free entry.
+    pub copies: u8,
     /// Its columns: member and first extent; at most 8.
     pub columns: Vec<(u16, u32)>,
 }
@@ -46,6 +49,7 @@ impl SegmentEntry {
         if self.kind != SegmentKind::Free {
             raw.kind = self.kind as u8;
             raw.count = self.columns.len() as u8;
+            raw.copies = self.copies;
             for (raw, (member, extent)) in raw.columns[..self.columns.len()]
                 .iter_mut()
                 .zip(&self.columns)
@@ -68,13 +72,16 @@ impl SegmentEntry {
         };
         let count = usize::from(raw.count);
         let counted = if kind == SegmentKind::Free {
-            count == 0
+            count == 0 && raw.copies == 0
         } else {
-            count > 0
+            count > 0 && count <= usize::from(raw.copies) && usize::from(raw.copies) <= COLUMNS
         };
         let columns = raw.columns.split_at_checked(count).filter(|_| counted);
         let Some((columns, unused)) = columns else {
-            return Err(FormatError::new(SEGMENT, format!("{count} columns")));
+            return Err(FormatError::new(
+                SEGMENT,
+                format!("{count} columns for {} copies", raw.copies),
+            ));
         };
         zeroes(SEGMENT, "padding", unused.as_bytes())?;
         for column in columns {
@@ -90,7 +97,11 @@ impl SegmentEntry {
             .iter()
             .all(|(member, _)| usize::from(*member) < MAX_MEMBERS);
         ensure(bounded, SEGMENT, "a column's member is out of bounds")?;
-        Ok(Self { kind, columns })
+        Ok(Self {
+            kind,
+            copies: raw.copies,
+            columns,
+        })
     }
 }
 
@@ -99,7 +110,8 @@ impl SegmentEntry {
 struct RawSegment {
     kind: u8,
     count: u8,
-    zero: [u8; 6],
+    copies: u8,
+    zero: [u8; 5],
     columns: [RawColumn; COLUMNS],
     padding: [u8; SegmentEntry::BYTES - 72],
 }

@@ -459,7 +459,7 @@ impl Replay<'_> {
                     continue;
                 }
                 found.next = found.next.max(id + 1);
-                let copies = entry.columns.len() as u8;
+                let copies = entry.copies;
                 found.copies.insert(id, copies);
                 let columns = entry.columns.iter();
                 let columns = columns

@@ -149,30 +149,21 @@ impl Connection {
             self.slots.get_mut(index).stage = Stage::Parked;
             return Ok(());
         };
-        let controller = queue.controller.clone();
-        let command = self.slots.get_mut(index).command;
-        match &controller.role {
-            _ if command.is_fabrics() => fabrics::execute(self, &controller, index),
-            Role::Io(_) if queue.id > 0 => {
-                if !self.execute(ctx, index) {
-                    self.starve(index);
-                }
-            }
-            _ => self.administer(ctx, index),
+        let is_io = queue.id > 0 && matches!(queue.controller.role, Role::Io(_));
+        if self.slots.get_mut(index).command.is_fabrics() {
+            let controller = queue.controller.clone();
+            fabrics::execute(self, &controller, index);
+        } else if !is_io {
+            self.administer(ctx, index);
+        } else if !self.execute(ctx, index) {
+            self.starve(index);
         }
         Ok(())
     }
 
     /// Hands an I/O command to the devices. False without a buffer.
     fn execute(&mut self, ctx: &mut Context<'_>, index: u16) -> bool {
-        let Some(Queue { controller, .. }) = &self.queue else {
-            return true;
-        };
-        let controller = controller.clone();
-        let Role::Io(subsystem) = &controller.role else {
-            return true;
-        };
-        let bytes = io::working_bytes(subsystem, &self.slots.get_mut(index).command);
+        let bytes = self.working_bytes(index);
         let mut working = self.slots.get_mut(index).working.take();
         if bytes > 0 && working.is_none() {
             // Only what needs nothing more may overtake those that wait: they may wait for it.
@@ -185,12 +176,17 @@ impl Connection {
             }
         }
         let tag = self.tag(index);
+        let Some(Queue { controller, .. }) = &self.queue else {
+            return true;
+        };
+        let Role::Io(subsystem) = &controller.role else {
+            return true;
+        };
         let slot = self.slots.get_mut(index);
         slot.stage = Stage::Executing;
-        let devices = &mut *ctx.devices;
         let mut executor = Executor {
-            devices,
-            controller: &controller,
+            devices: ctx.devices,
+            controller,
             subsystem,
             tag,
         };

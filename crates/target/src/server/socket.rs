@@ -7,9 +7,11 @@ use crate::core::ConnectionId;
 
 /// Staging memory of a connection until it carries an I/O queue.
 pub(super) const GREETING_BYTES: usize = 8 << 10;
-/// Staging memory of an I/O queue: small enough to stay in the core's cache, large enough for a
-/// batch of 4 KiB writes.
+/// Staging memory of an I/O queue: room for a batch of reads, or a few 4 KiB writes.
 pub(super) const QUEUE_BYTES: usize = 32 << 10;
+/// Staging memory of an I/O queue that has filled that: a receive and a send, which are what a small
+/// command costs most of, then serve four times as many.
+pub(super) const BUSY_QUEUE_BYTES: usize = 128 << 10;
 
 /// A connection's socket, and what is or may be lent to the ring for it.
 pub(super) struct Socket {
@@ -19,6 +21,8 @@ pub(super) struct Socket {
     pub(super) frame: Option<Box<RecvFrame>>,
     /// Bytes in the frame's staging that the connection has not taken yet.
     pub(super) staged: Range<usize>,
+    /// The last receive filled its staging: more would have come with more room.
+    pub(super) cramped: bool,
     /// Absent while a send is in flight.
     pub(super) batch: Option<Box<SendBatch>>,
     /// The core that this connection is to move to, once no send is in flight.
@@ -41,6 +45,7 @@ impl Socket {
             connection,
             frame: Some(RecvFrame::new(buffers.get(staging_bytes)?)),
             staged: 0..0,
+            cramped: false,
             batch: Some(SendBatch::new()),
             moving: None,
             placed: false,

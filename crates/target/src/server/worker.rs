@@ -11,7 +11,7 @@ use ashlar_reactor::{Event, File, Handle, Mailbox, Port, Reactor, RecvFrame, Sen
 use slab::Slab;
 
 use super::placement::Placement;
-use super::socket::{GREETING_BYTES, QUEUE_BYTES, Socket};
+use super::socket::{BUSY_QUEUE_BYTES, GREETING_BYTES, QUEUE_BYTES, Socket};
 use crate::core::{Action, ConnectionId, Core, Handoff, Notice};
 
 const ACCEPT_KEY: u64 = u64::MAX;
@@ -99,6 +99,7 @@ impl Worker {
             if self.is_stopped() {
                 return Ok(());
             }
+            reactor.handled(self.core.take_finished());
             reactor.turn(self.deadline())?;
         }
     }
@@ -231,6 +232,9 @@ impl Worker {
         let connection = socket.connection;
         let direct_bytes = result.as_ref().map_or(0, |&bytes| frame.direct_part(bytes));
         let direct = frame.direct.take();
+        // Only where the whole staging was on offer: a small one behind a payload fills easily.
+        socket.cramped =
+            direct.is_none() && result.as_ref().is_ok_and(|&n| n == frame.staging.len());
         socket.frame = Some(frame);
         if socket.closed {
             return self.forget_if_idle(key);
@@ -263,6 +267,10 @@ impl Worker {
         if !ready || !self.core.accepts_input(socket.connection) {
             return;
         }
+        if std::mem::take(&mut socket.cramped) {
+            self.make_room(key);
+        }
+        let socket = &mut self.sockets[key];
         let Some(mut frame) = socket.frame.take() else {
             return;
         };
@@ -369,6 +377,21 @@ impl Worker {
         };
         larger[..frame.staging.len()].copy_from_slice(&frame.staging);
         socket.frame = Some(RecvFrame::new(larger));
+    }
+
+    /// An I/O queue that has filled its staging, now empty, gets more, while others can have some too.
+    fn make_room(&mut self, key: usize) {
+        let socket = &mut self.sockets[key];
+        let is_small = |frame: &&mut Box<RecvFrame>| frame.staging.len() == QUEUE_BYTES;
+        let Some(frame) = socket.frame.as_mut().filter(is_small) else {
+            return;
+        };
+        if self.staging.outstanding_bytes() > STAGING_LIMIT / 2 {
+            return;
+        }
+        if let Some(larger) = self.staging.get(BUSY_QUEUE_BYTES) {
+            *frame = RecvFrame::new(larger);
+        }
     }
 
     fn hand_over(&mut self, key: usize, to: usize) {

@@ -251,14 +251,17 @@ pub fn any_segment() -> impl Strategy<Value = SegmentEntry> {
     (0..3, columns).prop_map(|(kind, columns)| match kind {
         0 => SegmentEntry {
             kind: SegmentKind::Free,
+            copies: 0,
             columns: Vec::new(),
         },
         1 => SegmentEntry {
             kind: SegmentKind::Mirror,
+            copies: columns.len() as u8,
             columns,
         },
         _ => SegmentEntry {
             kind: SegmentKind::Raw,
+            copies: 8,
             columns,
         },
     })

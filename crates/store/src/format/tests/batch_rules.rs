@@ -45,7 +45,7 @@ fn records_out_of_bounds() {
     const ENTRY: usize = 208;
     assert_eq!(batch_with(DATA + 4, &[99]), "accepted");
     for (at, value, why) in [
-        (DATA, &[5][..], "record: unknown kind 5"),
+        (DATA, &[6][..], "record: unknown kind 6"),
         (DATA, &[0], "record: unknown kind 0"),
         (DATA + 1, &[1], "record: its flags must be zero"),
         (DATA + 24, &[1], "record: its replica sequence must be zero"),

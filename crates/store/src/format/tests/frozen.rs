@@ -184,13 +184,13 @@ fn the_entries_bytes() {
     expect(
         &page,
         &[
-            (0, &[1, 2, 0, 0, 0, 0, 0, 0]),
+            (0, &[1, 2, 2, 0, 0, 0, 0, 0]),
             (8, &columns),
             (24, &[0; 104]),
             (128, &[0xff]),
         ],
     );
-    assert_eq!(print(&page), 0x9ef0_72c0);
+    assert_eq!(print(&page), 0x63a5_ef0b);
 
     let page = page_of(|page| volume().encode(page));
     expect(

@@ -75,6 +75,7 @@ fn fresh_pages_and_entries_are_zeroes() {
     assert_eq!(VolumeEntry::decode(&zeroes), Ok(VolumeEntry::free()));
     let free = SegmentEntry {
         kind: SegmentKind::Free,
+        copies: 0,
         columns: Vec::new(),
     };
     assert_eq!(SegmentEntry::decode(&zeroes), Ok(free));

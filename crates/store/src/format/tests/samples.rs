@@ -189,6 +189,7 @@ pub fn table() -> TablePage {
 pub fn segment() -> SegmentEntry {
     SegmentEntry {
         kind: SegmentKind::Mirror,
+        copies: 2,
         columns: vec![(1, 20), (63, u32::MAX)],
     }
 }

@@ -1,0 +1,244 @@
+//! `ashlar pool` and `ashlar volume`.
+
+use std::path::PathBuf;
+
+use ashlar_node::model::{LayoutSpec, VolumeName};
+use clap::{Args, Subcommand, ValueEnum};
+use uuid::Uuid;
+
+/// Which daemon is asked.
+#[derive(Args)]
+pub(crate) struct ApiOptions {
+    /// The daemon's API: the path of its socket, or http://HOST:PORT [default:
+    /// /run/ashlar/api.sock]
+    #[arg(
+        long,
+        env = "ASHLAR_API",
+        value_name = "PATH|URL",
+        hide_env_values = true
+    )]
+    pub(crate) api: Option<String>,
+    /// The token for an API on TCP: a copy of the daemon's DIR/api.token
+    #[arg(
+        long,
+        env = "ASHLAR_TOKEN_FILE",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum PoolCommand {
+    /// Make a pool of drives
+    Create {
+        /// Its name
+        pool: String,
+        /// A drive, as devices are named: /dev/x, 'file:/p?size=8GiB&class=hdd'; several times
+        #[arg(long = "drive", required = true, value_name = "DEVICE")]
+        drives: Vec<String>,
+        /// Destroy what is on the drives
+        #[arg(long)]
+        destroy_data: bool,
+        /// How many drives' worth of space to keep for repair in place
+        #[arg(long, value_name = "DRIVES")]
+        reserve: Option<u8>,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Show everything about a pool
+    Status {
+        /// Its name; without it, every pool
+        pool: Option<String>,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// List the pools
+    List {
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Take a pool up again, after a move or on another machine
+    Import {
+        /// Its name
+        pool: String,
+        /// Where to look (default: the drives that the daemon knows it by); several times
+        #[arg(long = "drive", value_name = "DEVICE")]
+        drives: Vec<String>,
+        /// Which one, if several pools have this name
+        #[arg(long, value_name = "UUID")]
+        id: Option<Uuid>,
+        /// The name it has from now on
+        #[arg(long, value_name = "NAME")]
+        new_name: Option<String>,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Let a pool go, in order
+    Export {
+        /// Its name
+        pool: String,
+        /// Even if hosts are connected to its volumes; they lose them
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Add a drive to a pool
+    Add {
+        /// The pool
+        pool: String,
+        /// The drive
+        #[arg(long, value_name = "DEVICE")]
+        drive: String,
+        /// Destroy what is on it
+        #[arg(long)]
+        destroy_data: bool,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Put a drive in another's place and rebuild
+    Replace {
+        /// The pool
+        pool: String,
+        /// The drive that goes, by its device or its id
+        #[arg(long, value_name = "DEVICE|ID")]
+        old: String,
+        /// The drive that comes
+        #[arg(long, value_name = "DEVICE")]
+        new: String,
+        /// Destroy what is on the new one
+        #[arg(long)]
+        destroy_data: bool,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Empty a drive, which then leaves the pool
+    Remove {
+        /// The pool
+        pool: String,
+        /// The drive, by its device or its id
+        #[arg(long, value_name = "DEVICE|ID")]
+        drive: String,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Read everything and check it
+    Scrub {
+        /// The pool
+        pool: String,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+}
+
+/// What a volume does when a copy is missing.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum WhenDegraded {
+    /// Goes on, loudly
+    Continue,
+    /// Takes no writes until its redundancy is back
+    Stop,
+}
+
+/// Who may connect. Nobody, unless somebody says so.
+#[derive(Args)]
+pub(crate) struct HostOptions {
+    /// A host that may connect, by NQN; several times
+    #[arg(
+        long = "allow-host",
+        value_name = "NQN",
+        conflicts_with = "allow_any_host"
+    )]
+    pub(crate) allow_hosts: Vec<String>,
+    /// Let every host connect
+    #[arg(long)]
+    pub(crate) allow_any_host: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct CreateVolumeArguments {
+    /// POOL/VOLUME
+    pub(crate) volume: VolumeName,
+    /// Its size: 100GiB
+    #[arg(long)]
+    pub(crate) size: String,
+    /// mirror:N, parity:K+1, parity:K+2, stripe or stripe:N
+    #[arg(long)]
+    pub(crate) layout: LayoutSpec,
+    /// What is mapped and checked as one: 4k, 8k (default) or 16k
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) grain: Option<String>,
+    /// What it does when a copy is missing
+    #[arg(long, value_name = "WHAT", default_value = "continue")]
+    pub(crate) when_degraded: WhenDegraded,
+    #[command(flatten)]
+    pub(crate) hosts: HostOptions,
+    #[command(flatten)]
+    pub(crate) api: ApiOptions,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Make a volume and serve it
+    Create(CreateVolumeArguments),
+    /// List the volumes
+    List {
+        /// Only those of this pool
+        pool: Option<String>,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Show everything about a volume
+    Show {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Give a volume another size
+    Resize {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        /// The new size: 200GiB
+        #[arg(long)]
+        size: String,
+        /// Destroy what lies behind a nearer end
+        #[arg(long)]
+        destroy_data: bool,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Say who may connect from now on; without options, nobody
+    Hosts {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        #[command(flatten)]
+        hosts: HostOptions,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Delete a volume and what it holds
+    Delete {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        /// Destroy what it holds
+        #[arg(long)]
+        destroy_data: bool,
+        /// Even if hosts are connected; they lose it
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Show what a volume has done
+    Stats {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+}

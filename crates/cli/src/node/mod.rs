@@ -1,0 +1,100 @@
+//! `ashlar pool` and `ashlar volume`: a client of a daemon's API. And the frame of `ashlar node`.
+
+#[expect(
+    dead_code,
+    reason = "`ashlar node` becomes a command with the first implementation of `Control`"
+)]
+mod daemon;
+mod pool;
+mod pool_text;
+mod table;
+mod volume;
+
+use ashlar_device::parse_size;
+use ashlar_node::Token;
+use ashlar_node::client::{Client, Endpoint};
+use ashlar_node::model::ControlError;
+use serde::Serialize;
+
+use crate::args::ApiOptions;
+use crate::exit::Failure;
+use crate::output::print;
+
+pub(crate) use pool::run as pool;
+pub(crate) use volume::run as volume;
+
+/// The daemon that the options name.
+struct Api {
+    client: Client,
+    endpoint: Endpoint,
+    json: bool,
+}
+
+impl Api {
+    fn new(options: &ApiOptions) -> Result<Self, Failure> {
+        let text = options.api.as_deref().unwrap_or(Endpoint::DEFAULT);
+        let endpoint: Endpoint = text.parse()?;
+        let token = options.token_file.as_deref().map(Token::read).transpose()?;
+        Ok(Self {
+            client: Client::new(endpoint.clone(), token)?,
+            endpoint,
+            json: options.json,
+        })
+    }
+
+    /// Prints an answer: as JSON, or as people read it.
+    fn show<T: Serialize>(
+        &self,
+        answer: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        if !self.json {
+            return print(&text(answer));
+        }
+        let json = serde_json::to_string_pretty(answer);
+        let json = json.map_err(|error| Failure::environment(format!("the answer: {error}")))?;
+        print(&format!("{json}\n"))
+    }
+
+    /// A device as the daemon must be told: it has another working directory.
+    fn device(&self, text: &str) -> Result<String, Failure> {
+        let path = text.strip_prefix("file:").unwrap_or(text);
+        let relative = match text.strip_prefix("file:") {
+            Some(path) => !path.starts_with('/'),
+            None => text.starts_with('.'),
+        };
+        if !relative || path.is_empty() {
+            return Ok(text.into());
+        }
+        if let Endpoint::Tcp(_) = self.endpoint {
+            return Err(Failure::usage(format!(
+                "drive {text}: name it by its whole path; the daemon is elsewhere"
+            )));
+        }
+        let (path, options) = match path.split_once('?') {
+            Some((path, options)) => (path, format!("?{options}")),
+            None => (path, String::new()),
+        };
+        let absolute = std::path::absolute(path)
+            .map_err(|error| Failure::environment(format!("drive {text}: {error}")))?;
+        Ok(format!("file:{}{options}", absolute.display()))
+    }
+
+    fn devices(&self, texts: &[String]) -> Result<Vec<String>, Failure> {
+        texts.iter().map(|text| self.device(text)).collect()
+    }
+}
+
+fn size(text: &str) -> Result<u64, Failure> {
+    Ok(parse_size(text)?)
+}
+
+impl From<ControlError> for Failure {
+    fn from(error: ControlError) -> Self {
+        match error.kind.exit_code() {
+            crate::exit::CHECK => Self::check(error),
+            crate::exit::USAGE => Self::usage(error),
+            _ => Self::environment(error),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! `ashlar pool`.
+
+use ashlar_node::model::{
+    AddDrive, CreatePool, ExportPool, ImportPool, PoolStatus, RemoveDrive, ReplaceDrive,
+};
+
+use super::Api;
+use super::pool_text::{list, status};
+use crate::args::PoolCommand;
+use crate::exit::Failure;
+use crate::output::print;
+
+pub(crate) fn run(command: &PoolCommand) -> Result<(), Failure> {
+    match command {
+        PoolCommand::Create {
+            pool,
+            drives,
+            destroy_data,
+            reserve,
+            api,
+        } => {
+            let api = Api::new(api)?;
+            let request = CreatePool {
+                name: pool.clone(),
+                drives: api.devices(drives)?,
+                destroy_data: *destroy_data,
+                reserve_drives: *reserve,
+            };
+            show(&api, &api.client.create_pool(&request)?)
+        }
+        PoolCommand::Status {
+            pool: Some(pool),
+            api,
+        } => {
+            let api = Api::new(api)?;
+            show(&api, &api.client.pool(pool)?)
+        }
+        PoolCommand::Status { pool: None, api } => {
+            let api = Api::new(api)?;
+            let pools = api.client.pools()?;
+            api.show(&pools, |pools| match pools.is_empty() {
+                true => "there are no pools\n".into(),
+                false => pools.iter().map(status).collect::<Vec<_>>().join("\n"),
+            })
+        }
+        PoolCommand::List { api } => {
+            let api = Api::new(api)?;
+            api.show(&api.client.pools()?, |pools| list(pools))
+        }
+        PoolCommand::Import {
+            pool,
+            drives,
+            id,
+            new_name,
+            api,
+        } => {
+            let api = Api::new(api)?;
+            let request = ImportPool {
+                drives: api.devices(drives)?,
+                id: *id,
+                new_name: new_name.clone(),
+            };
+            show(&api, &api.client.import_pool(pool, &request)?)
+        }
+        PoolCommand::Export { pool, force, api } => {
+            let api = Api::new(api)?;
+            api.client
+                .export_pool(pool, &ExportPool { force: *force })?;
+            done(&api, &format!("pool {pool} is let go"))
+        }
+        PoolCommand::Add { .. }
+        | PoolCommand::Replace { .. }
+        | PoolCommand::Remove { .. }
+        | PoolCommand::Scrub { .. } => change(command),
+    }
+}
+
+/// What begins work on a pool's drives.
+fn change(command: &PoolCommand) -> Result<(), Failure> {
+    match command {
+        PoolCommand::Add {
+            pool,
+            drive,
+            destroy_data,
+            api,
+        } => {
+            let api = Api::new(api)?;
+            let request = AddDrive {
+                drive: api.device(drive)?,
+                destroy_data: *destroy_data,
+            };
+            show(&api, &api.client.add_drive(pool, &request)?)
+        }
+        PoolCommand::Replace {
+            pool,
+            old,
+            new,
+            destroy_data,
+            api,
+        } => {
+            let api = Api::new(api)?;
+            let request = ReplaceDrive {
+                old: api.device(old)?,
+                new: api.device(new)?,
+                destroy_data: *destroy_data,
+            };
+            show(&api, &api.client.replace_drive(pool, &request)?)
+        }
+        PoolCommand::Remove { pool, drive, api } => {
+            let api = Api::new(api)?;
+            let request = RemoveDrive {
+                drive: api.device(drive)?,
+            };
+            show(&api, &api.client.remove_drive(pool, &request)?)
+        }
+        PoolCommand::Scrub { pool, api } => {
+            let api = Api::new(api)?;
+            show(&api, &api.client.scrub(pool)?)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn show(api: &Api, pool: &PoolStatus) -> Result<(), Failure> {
+    api.show(pool, status)
+}
+
+/// What has no answer but that it is done.
+fn done(api: &Api, text: &str) -> Result<(), Failure> {
+    match api.json {
+        true => Ok(()),
+        false => print(&format!("{text}\n")),
+    }
+}

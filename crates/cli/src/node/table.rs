@@ -1,0 +1,126 @@
+//! Text in columns.
+
+/// A table whose columns are as wide as what is in them; numbers stand to the right.
+pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let head: Vec<String> = head.iter().map(|cell| cell.to_uppercase()).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().chain([&head]).filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let right: Vec<bool> = (0..head.len())
+        .map(|column| is_number(rows, column))
+        .collect();
+    let mut out = String::new();
+    for row in [&head].into_iter().chain(rows) {
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .zip(&right)
+            .map(|((cell, width), right)| match right {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
+            });
+        let line = cells.collect::<Vec<_>>().join("  ");
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+fn is_number(rows: &[Vec<String>], column: usize) -> bool {
+    let starts = |row: &Vec<String>| row.get(column).and_then(|cell| cell.chars().next());
+    !rows.is_empty()
+        && rows
+            .iter()
+            .all(|row| starts(row).is_some_and(|c| c.is_ascii_digit()))
+}
+
+/// `key: value` lines, the values one under another.
+pub(super) fn lines(pairs: &[(&str, String)]) -> String {
+    let width = pairs.iter().map(|(key, _)| key.len()).max().unwrap_or(0) + 1;
+    let line = |(key, value): &(&str, String)| {
+        let key = format!("{key}:");
+        format!("{key:<width$} {value}\n")
+    };
+    pairs.iter().map(line).collect()
+}
+
+/// Bytes as people read them: three digits, in powers of 1,024.
+pub(super) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = match value {
+        v if v < 10.0 && v.fract() != 0.0 => 2,
+        v if v < 100.0 && v.fract() != 0.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+/// A share as people read it.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// Seconds as people read them.
+pub(super) fn duration(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3600..86400 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{} d {} h", seconds / 86400, seconds % 86400 / 3600),
+    }
+}
+
+/// The word that stands for a value in JSON.
+pub(super) fn word(value: impl serde::Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().replace('_', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_what_is_in_them() {
+        let rows = [
+            vec!["a".into(), "5 B".into()],
+            vec!["long".into(), "100 B".into()],
+        ];
+        assert_eq!(
+            table(&["name", "size"], &rows),
+            "NAME   SIZE\na       5 B\nlong  100 B\n"
+        );
+        assert_eq!(table(&["name"], &[]), "NAME\n");
+    }
+
+    #[test]
+    fn numbers_are_readable() {
+        for (count, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (1536, "1.50 KiB"),
+            (100 << 30, "100 GiB"),
+            (1023 << 20, "1.00 GiB"),
+            (u64::MAX, "16 EiB"),
+        ] {
+            assert_eq!(bytes(count), text);
+        }
+        assert_eq!(percent(0.357), "35.7 %");
+        assert_eq!(
+            [duration(59), duration(90), duration(7260), duration(90000)],
+            ["59 s", "1 min 30 s", "2 h 1 min", "1 d 1 h"]
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! `ashlar volume`.
+
+use ashlar_node::model::{
+    CreateVolume, DeleteVolume, IoCounters, ResizeVolume, SetHosts, VolumeStats, VolumeStatus,
+    WhenDegraded,
+};
+
+use super::table::{bytes, duration, lines, table, word};
+use super::{Api, size};
+use crate::args::{self, CreateVolumeArguments, VolumeCommand};
+use crate::exit::Failure;
+use crate::output::print;
+
+pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
+    match command {
+        VolumeCommand::Create(arguments) => create(arguments),
+        VolumeCommand::List { pool, api } => {
+            let api = Api::new(api)?;
+            let mut volumes = api.client.volumes()?;
+            if let Some(pool) = pool {
+                // A pool that is not there is an error, not an empty list.
+                api.client.pool(pool)?;
+                volumes.retain(|volume| volume.pool == *pool);
+            }
+            api.show(&volumes, |volumes| list(volumes))
+        }
+        VolumeCommand::Show { volume, api } => {
+            let api = Api::new(api)?;
+            api.show(&api.client.volume(volume)?, show)
+        }
+        VolumeCommand::Resize {
+            volume,
+            size: text,
+            destroy_data,
+            api,
+        } => {
+            let api = Api::new(api)?;
+            let request = ResizeVolume {
+                bytes: size(text)?,
+                destroy_data: *destroy_data,
+            };
+            api.show(&api.client.resize_volume(volume, &request)?, show)
+        }
+        VolumeCommand::Hosts { volume, hosts, api } => {
+            let api = Api::new(api)?;
+            let request = SetHosts {
+                allow_hosts: hosts.allow_hosts.clone(),
+                allow_any_host: hosts.allow_any_host,
+            };
+            api.show(&api.client.set_hosts(volume, &request)?, show)
+        }
+        VolumeCommand::Delete {
+            volume,
+            destroy_data,
+            force,
+            api,
+        } => {
+            let api = Api::new(api)?;
+            let request = DeleteVolume {
+                destroy_data: *destroy_data,
+                force: *force,
+            };
+            api.client.delete_volume(volume, &request)?;
+            match api.json {
+                true => Ok(()),
+                false => print(&format!("volume {volume} is deleted\n")),
+            }
+        }
+        VolumeCommand::Stats { volume, api } => {
+            let api = Api::new(api)?;
+            api.show(&api.client.volume_stats(volume)?, stats)
+        }
+    }
+}
+
+fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
+    let grain = arguments.grain.as_deref().map(size).transpose()?;
+    let grain = grain.map(u32::try_from).transpose();
+    let request = CreateVolume {
+        grain_bytes: grain.map_err(|_| Failure::usage("--grain: say 4k, 8k or 16k"))?,
+        when_degraded: match arguments.when_degraded {
+            args::WhenDegraded::Continue => WhenDegraded::Continue,
+            args::WhenDegraded::Stop => WhenDegraded::Stop,
+        },
+        allow_hosts: arguments.hosts.allow_hosts.clone(),
+        allow_any_host: arguments.hosts.allow_any_host,
+        ..CreateVolume::new(&arguments.volume, size(&arguments.size)?, arguments.layout)
+    };
+    let api = Api::new(&arguments.api)?;
+    let volume = api.client.create_volume(&request)?;
+    if volume.allow_hosts.is_empty() && !volume.allow_any_host {
+        eprintln!(
+            "ashlar: no host may connect to {0}: name some with \
+             `ashlar volume hosts {0} --allow-host NQN`",
+            arguments.volume
+        );
+    }
+    api.show(&volume, show)
+}
+
+fn hosts(volume: &VolumeStatus) -> String {
+    match (volume.allow_any_host, volume.allow_hosts.is_empty()) {
+        (true, _) => "any".into(),
+        (false, true) => "none".into(),
+        (false, false) => volume.allow_hosts.join(", "),
+    }
+}
+
+fn list(volumes: &[VolumeStatus]) -> String {
+    if volumes.is_empty() {
+        return "there are no volumes\n".into();
+    }
+    let row = |volume: &VolumeStatus| {
+        vec![
+            format!("{}/{}", volume.pool, volume.name),
+            word(volume.state),
+            volume.layout.to_string(),
+            bytes(volume.bytes),
+            bytes(volume.used_bytes),
+            volume.connected_hosts.len().to_string(),
+            volume.nqn.clone(),
+        ]
+    };
+    let head = ["volume", "state", "layout", "size", "used", "hosts", "nqn"];
+    table(&head, &volumes.iter().map(row).collect::<Vec<_>>())
+}
+
+fn show(volume: &VolumeStatus) -> String {
+    let state = match &volume.reason {
+        Some(reason) => format!("{}: {reason}", word(volume.state)),
+        None => word(volume.state),
+    };
+    let atomic = match volume.atomic_bytes {
+        0 => "nothing is promised".to_owned(),
+        count => bytes(count.into()),
+    };
+    let cache = match volume.volatile_cache {
+        true => "volatile: hosts must flush",
+        false => "none: what is acknowledged is durable",
+    };
+    let connected = match volume.connected_hosts.is_empty() {
+        true => "none".to_owned(),
+        false => volume.connected_hosts.join(", "),
+    };
+    lines(&[
+        ("volume", format!("{}/{}", volume.pool, volume.name)),
+        ("state", state),
+        ("nqn", volume.nqn.clone()),
+        ("nsid", volume.nsid.to_string()),
+        ("uuid", volume.uuid.to_string()),
+        ("address", volume.address.clone()),
+        ("layout", volume.layout.to_string()),
+        (
+            "size",
+            format!("{} ({} bytes)", bytes(volume.bytes), volume.bytes),
+        ),
+        ("used", bytes(volume.used_bytes)),
+        ("block", bytes(volume.block_bytes.into())),
+        ("grain", bytes(volume.grain_bytes.into())),
+        ("atomic", atomic),
+        ("write cache", cache.to_owned()),
+        ("when degraded", word(volume.when_degraded)),
+        ("allowed hosts", hosts(volume)),
+        ("connected hosts", connected),
+    ])
+}
+
+fn stats(stats: &VolumeStats) -> String {
+    let row = |(name, counters): (&str, IoCounters)| {
+        let mean = match counters.operations {
+            0 => "-".to_owned(),
+            count => format!("{} us", counters.latency_total_us / count),
+        };
+        vec![
+            name.to_owned(),
+            counters.operations.to_string(),
+            bytes(counters.bytes),
+            counters.errors.to_string(),
+            mean,
+        ]
+    };
+    let rows = [
+        ("read", stats.read),
+        ("write", stats.write),
+        ("flush", stats.flush),
+        ("deallocate", stats.deallocate),
+    ];
+    let head = ["operation", "count", "bytes", "errors", "mean latency"];
+    let online = duration(stats.since_seconds);
+    format!(
+        "online for {online}, {} in flight\n\n{}",
+        stats.in_flight,
+        table(&head, &rows.map(row))
+    )
+}

@@ -1,0 +1,122 @@
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Context;
+use super::reply::{Body, Failure, Options, VolumePath};
+use crate::model::{
+    CreateVolume, DeleteVolume, ErrorBody, ResizeVolume, SetHosts, VolumeStats, VolumeStatus,
+};
+
+type Reply = Result<Json<VolumeStatus>, Failure>;
+
+pub(super) fn routes() -> OpenApiRouter<Context> {
+    OpenApiRouter::new()
+        .routes(routes!(list, create))
+        .routes(routes!(show, delete))
+        .routes(routes!(resize))
+        .routes(routes!(set_hosts))
+        .routes(routes!(stats))
+}
+
+/// All volumes of all pools, by name.
+#[utoipa::path(get, path = "/v1/volumes", operation_id = "volumes_list", tag = "volumes",
+    responses((status = 200, body = [VolumeStatus])))]
+async fn list(State(context): State<Context>) -> Result<Json<Vec<VolumeStatus>>, Failure> {
+    Ok(Json(
+        context
+            .calls()
+            .call(|control| Ok(control.volumes()))
+            .await?,
+    ))
+}
+
+/// Makes a volume and serves it.
+#[utoipa::path(post, path = "/v1/volumes", operation_id = "volume_create", tag = "volumes",
+    request_body = CreateVolume,
+    responses((status = 201, body = VolumeStatus), (status = "default", body = ErrorBody)))]
+async fn create(
+    State(context): State<Context>,
+    Body(request): Body<CreateVolume>,
+) -> Result<(StatusCode, Json<VolumeStatus>), Failure> {
+    let volume = context
+        .calls()
+        .call(move |control| control.create_volume(request));
+    Ok((StatusCode::CREATED, Json(volume.await?)))
+}
+
+/// Everything about a volume.
+#[utoipa::path(get, path = "/v1/volumes/{pool}/{volume}", operation_id = "volume_show",
+    tag = "volumes", params(("pool" = String, Path), ("volume" = String, Path)),
+    responses((status = 200, body = VolumeStatus), (status = "default", body = ErrorBody)))]
+async fn show(State(context): State<Context>, VolumePath(name): VolumePath) -> Reply {
+    let volume = context.calls().call(move |control| control.volume(&name));
+    Ok(Json(volume.await?))
+}
+
+/// Deletes a volume and what it holds.
+#[utoipa::path(delete, path = "/v1/volumes/{pool}/{volume}", operation_id = "volume_delete",
+    tag = "volumes", params(("pool" = String, Path), ("volume" = String, Path), DeleteVolume),
+    responses(
+        (status = 204),
+        (status = 412, description = "It holds data, or hosts are connected", body = ErrorBody),
+        (status = "default", body = ErrorBody)))]
+async fn delete(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+    Options(request): Options<DeleteVolume>,
+) -> Result<StatusCode, Failure> {
+    let done = context
+        .calls()
+        .call(move |control| control.delete_volume(&name, request));
+    done.await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Gives a volume another size.
+#[utoipa::path(put, path = "/v1/volumes/{pool}/{volume}/size", operation_id = "volume_resize",
+    tag = "volumes", params(("pool" = String, Path), ("volume" = String, Path)),
+    request_body = ResizeVolume,
+    responses((status = 200, body = VolumeStatus), (status = "default", body = ErrorBody)))]
+async fn resize(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+    Body(request): Body<ResizeVolume>,
+) -> Reply {
+    let volume = context
+        .calls()
+        .call(move |control| control.resize_volume(&name, request));
+    Ok(Json(volume.await?))
+}
+
+/// Says who may connect from now on.
+#[utoipa::path(put, path = "/v1/volumes/{pool}/{volume}/hosts", operation_id = "volume_hosts",
+    tag = "volumes", params(("pool" = String, Path), ("volume" = String, Path)),
+    request_body = SetHosts,
+    responses((status = 200, body = VolumeStatus), (status = "default", body = ErrorBody)))]
+async fn set_hosts(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+    Body(request): Body<SetHosts>,
+) -> Reply {
+    let volume = context
+        .calls()
+        .call(move |control| control.set_hosts(&name, request));
+    Ok(Json(volume.await?))
+}
+
+/// What a volume has done since it came online.
+#[utoipa::path(get, path = "/v1/volumes/{pool}/{volume}/stats", operation_id = "volume_stats",
+    tag = "volumes", params(("pool" = String, Path), ("volume" = String, Path)),
+    responses((status = 200, body = VolumeStats), (status = "default", body = ErrorBody)))]
+async fn stats(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+) -> Result<Json<VolumeStats>, Failure> {
+    let stats = context
+        .calls()
+        .call(move |control| control.volume_stats(&name));
+    Ok(Json(stats.await?))
+}

@@ -1,0 +1,233 @@
+//! A client of the API that blocks: what the command line is.
+
+mod endpoint;
+mod transport;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use endpoint::Endpoint;
+
+use crate::Token;
+use crate::model::{
+    AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool,
+    NodeStatus, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts, VolumeName,
+    VolumeStats, VolumeStatus,
+};
+use transport::{Ask, Transport};
+
+type Result<T> = std::result::Result<T, ControlError>;
+
+/// A daemon's API. Each call is one connection; errors are the daemon's own, or `environment` when
+/// it cannot be reached.
+pub struct Client {
+    transport: Transport,
+}
+
+impl Client {
+    /// A client of the API there. Connects when something is asked.
+    ///
+    /// # Errors
+    /// Environment: no runtime can be made.
+    pub fn new(endpoint: Endpoint, token: Option<Token>) -> Result<Self> {
+        let transport = Transport::new(endpoint, token)?;
+        Ok(Self { transport })
+    }
+
+    /// The daemon.
+    ///
+    /// # Errors
+    /// Those of [`Client`].
+    pub fn node(&self) -> Result<NodeStatus> {
+        self.get("/v1/node")
+    }
+
+    /// All pools.
+    ///
+    /// # Errors
+    /// Those of [`Client`].
+    pub fn pools(&self) -> Result<Vec<PoolStatus>> {
+        self.get("/v1/pools")
+    }
+
+    /// One pool.
+    ///
+    /// # Errors
+    /// Those of [`Control::pool`](crate::Control::pool).
+    pub fn pool(&self, name: &str) -> Result<PoolStatus> {
+        self.get(&pool(name, ""))
+    }
+
+    /// Makes a pool.
+    ///
+    /// # Errors
+    /// Those of [`Control::create_pool`](crate::Control::create_pool).
+    pub fn create_pool(&self, request: &CreatePool) -> Result<PoolStatus> {
+        self.send("POST", "/v1/pools", request)
+    }
+
+    /// Takes a pool up again.
+    ///
+    /// # Errors
+    /// Those of [`Control::import_pool`](crate::Control::import_pool).
+    pub fn import_pool(&self, name: &str, request: &ImportPool) -> Result<PoolStatus> {
+        self.send("POST", &pool(name, "/import"), request)
+    }
+
+    /// Lets a pool go.
+    ///
+    /// # Errors
+    /// Those of [`Control::export_pool`](crate::Control::export_pool).
+    pub fn export_pool(&self, name: &str, request: &ExportPool) -> Result<()> {
+        self.send("POST", &pool(name, "/export"), request)
+    }
+
+    /// Begins a scrub.
+    ///
+    /// # Errors
+    /// Those of [`Control::scrub`](crate::Control::scrub).
+    pub fn scrub(&self, name: &str) -> Result<PoolStatus> {
+        self.transport.ask(&Ask::new("POST", &pool(name, "/scrub")))
+    }
+
+    /// Adds a drive.
+    ///
+    /// # Errors
+    /// Those of [`Control::add_drive`](crate::Control::add_drive).
+    pub fn add_drive(&self, name: &str, request: &AddDrive) -> Result<PoolStatus> {
+        self.send("POST", &pool(name, "/drives"), request)
+    }
+
+    /// Replaces a drive.
+    ///
+    /// # Errors
+    /// Those of [`Control::replace_drive`](crate::Control::replace_drive).
+    pub fn replace_drive(&self, name: &str, request: &ReplaceDrive) -> Result<PoolStatus> {
+        self.send("POST", &pool(name, "/drives/replace"), request)
+    }
+
+    /// Begins to remove a drive.
+    ///
+    /// # Errors
+    /// Those of [`Control::remove_drive`](crate::Control::remove_drive).
+    pub fn remove_drive(&self, name: &str, request: &RemoveDrive) -> Result<PoolStatus> {
+        self.send("POST", &pool(name, "/drives/remove"), request)
+    }
+
+    /// All volumes.
+    ///
+    /// # Errors
+    /// Those of [`Client`].
+    pub fn volumes(&self) -> Result<Vec<VolumeStatus>> {
+        self.get("/v1/volumes")
+    }
+
+    /// One volume.
+    ///
+    /// # Errors
+    /// Those of [`Control::volume`](crate::Control::volume).
+    pub fn volume(&self, name: &VolumeName) -> Result<VolumeStatus> {
+        self.get(&volume(name, ""))
+    }
+
+    /// Makes a volume.
+    ///
+    /// # Errors
+    /// Those of [`Control::create_volume`](crate::Control::create_volume).
+    pub fn create_volume(&self, request: &CreateVolume) -> Result<VolumeStatus> {
+        self.send("POST", "/v1/volumes", request)
+    }
+
+    /// Gives a volume another size.
+    ///
+    /// # Errors
+    /// Those of [`Control::resize_volume`](crate::Control::resize_volume).
+    pub fn resize_volume(&self, name: &VolumeName, request: &ResizeVolume) -> Result<VolumeStatus> {
+        self.send("PUT", &volume(name, "/size"), request)
+    }
+
+    /// Says who may connect.
+    ///
+    /// # Errors
+    /// Those of [`Control::set_hosts`](crate::Control::set_hosts).
+    pub fn set_hosts(&self, name: &VolumeName, request: &SetHosts) -> Result<VolumeStatus> {
+        self.send("PUT", &volume(name, "/hosts"), request)
+    }
+
+    /// Deletes a volume.
+    ///
+    /// # Errors
+    /// Those of [`Control::delete_volume`](crate::Control::delete_volume).
+    pub fn delete_volume(&self, name: &VolumeName, request: &DeleteVolume) -> Result<()> {
+        let query = format!(
+            "?destroy_data={}&force={}",
+            request.destroy_data, request.force
+        );
+        self.transport
+            .ask(&Ask::new("DELETE", &volume(name, &query)))
+    }
+
+    /// What a volume has done.
+    ///
+    /// # Errors
+    /// Those of [`Control::volume_stats`](crate::Control::volume_stats).
+    pub fn volume_stats(&self, name: &VolumeName) -> Result<VolumeStats> {
+        self.get(&volume(name, "/stats"))
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.transport.ask(&Ask::new("GET", path))
+    }
+
+    fn send<T: DeserializeOwned>(
+        &self,
+        method: &'static str,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T> {
+        let body = serde_json::to_vec(body)
+            .map_err(|error| ControlError::internal(format!("the request: {error}")))?;
+        self.transport.ask(&Ask {
+            body: Some(body),
+            ..Ask::new(method, path)
+        })
+    }
+}
+
+fn pool(name: &str, rest: &str) -> String {
+    format!("/v1/pools/{}{rest}", segment(name))
+}
+
+fn volume(name: &VolumeName, rest: &str) -> String {
+    format!(
+        "/v1/volumes/{}/{}{rest}",
+        segment(&name.pool),
+        segment(&name.name)
+    )
+}
+
+/// A name in a path. What is no name is refused by the daemon, as long as it arrives there as it
+/// is.
+fn segment(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let all_dots = name.bytes().all(|byte| byte == b'.');
+    name.bytes()
+        .map(|byte| match plain(byte) && !all_dots {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_their_place_in_a_path() {
+        assert_eq!(pool("tank-1_a.b", "/scrub"), "/v1/pools/tank-1_a.b/scrub");
+        assert_eq!(pool("../volumes?x", ""), "/v1/pools/..%2Fvolumes%3Fx");
+        assert_eq!(pool("..", ""), "/v1/pools/%2E%2E");
+        assert_eq!(pool("é", ""), "/v1/pools/%C3%A9");
+    }
+}

@@ -1,0 +1,139 @@
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::files;
+use crate::model::{ControlError, check_name};
+
+/// A pool that is imported at start, wherever it was before.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConfigPool {
+    /// Its name.
+    pub name: String,
+    /// Its drives, as devices are named.
+    pub drives: Vec<String>,
+}
+
+/// What an operator sets: `ashlar.toml`, and above it the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where to listen for hosts; see [`Config::listen`].
+    listen: Option<SocketAddr>,
+    /// What hosts are told to connect to, if not `listen`.
+    pub advertise: Option<SocketAddr>,
+    /// The cores that serve hosts, one thread each; by default the first that the process may use.
+    #[serde(default)]
+    pub cores: Vec<usize>,
+    /// Where to listen for the API over TCP, besides the socket.
+    pub api: Option<SocketAddr>,
+    /// Pools to import at start, besides those that the daemon remembers.
+    #[serde(default, rename = "pool")]
+    pub pools: Vec<ConfigPool>,
+}
+
+impl Config {
+    /// Where hosts connect unless something else is said.
+    pub const LISTEN: SocketAddr =
+        SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 4420);
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Environment: it is not there or cannot be read. Usage: it makes no sense; the message names
+    /// the key and the line.
+    pub fn read(path: &Path) -> Result<Self, ControlError> {
+        let text = files::read(path)?.ok_or_else(|| {
+            ControlError::environment(format!("{}: there is no such file", path.display()))
+        })?;
+        Self::parse(&text).map_err(|why| ControlError::usage(format!("{}: {why}", path.display())))
+    }
+
+    /// The same with what the command line says, which counts more.
+    pub fn overridden(self, listen: Option<SocketAddr>, api: Option<SocketAddr>) -> Self {
+        Self {
+            listen: listen.or(self.listen),
+            api: api.or(self.api),
+            ..self
+        }
+    }
+
+    /// Where to listen for hosts.
+    pub fn listen(&self) -> SocketAddr {
+        self.listen.unwrap_or(Self::LISTEN)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut config: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        config.cores.sort_unstable();
+        if config.cores.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err("cores: one of them is there twice".into());
+        }
+        if config.advertise.is_some_and(|address| address.port() == 0) {
+            return Err("advertise: hosts cannot connect to port 0".into());
+        }
+        for (index, pool) in config.pools.iter().enumerate() {
+            check_name("pool", &pool.name).map_err(|error| error.message)?;
+            if config.pools[..index]
+                .iter()
+                .any(|other| other.name == pool.name)
+            {
+                return Err(format!("pool {} is there twice", pool.name));
+            }
+            if pool.drives.is_empty() {
+                return Err(format!("pool {}: name its drives", pool.name));
+            }
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_can_be_set() {
+        let config = Config::parse(
+            "listen = '0.0.0.0:4420'\nadvertise = '10.0.0.5:4420'\ncores = [3, 1]\n\
+             api = '[::1]:8080'\n[[pool]]\nname = 'tank'\ndrives = ['/dev/x']\n",
+        )
+        .expect("valid");
+        assert_eq!(config.listen().to_string(), "0.0.0.0:4420");
+        assert_eq!(config.cores, [1, 3]);
+        assert_eq!(config.pools[0].drives, ["/dev/x"]);
+        let over = config.overridden("127.0.0.1:1".parse().ok(), None);
+        assert_eq!(over.listen().to_string(), "127.0.0.1:1");
+        assert_eq!(over.api.expect("kept").to_string(), "[::1]:8080");
+        assert_eq!(Config::default().listen().to_string(), "127.0.0.1:4420");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, word) in [
+            ("colour = 3", "colour"),
+            ("[[pool]]\nname = 'a'\ndrives = ['/x']\nsize = 3", "size"),
+            ("listen = 'here'", "listen"),
+            ("cores = [1, 1]", "cores"),
+            ("advertise = '1.2.3.4:0'", "port 0"),
+            ("[[pool]]\nname = 'a'\ndrives = []", "drives"),
+            ("[[pool]]\nname = 'a b'\ndrives = ['/x']", "a b"),
+            (
+                "[[pool]]\nname='a'\ndrives=['/x']\n[[pool]]\nname='a'\ndrives=['/y']",
+                "twice",
+            ),
+        ] {
+            let why = Config::parse(text).expect_err(text);
+            assert!(why.contains(word), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = Config::read(Path::new("/nowhere/ashlar.toml")).expect_err("none");
+        assert_eq!(error.kind.exit_code(), 3);
+        assert!(error.message.contains("/nowhere/ashlar.toml"), "{error}");
+    }
+}

@@ -1,0 +1,146 @@
+use std::net::SocketAddr;
+
+use crate::model::{
+    AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool,
+    MetricsSnapshot, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts, VolumeMetrics,
+    VolumeName, VolumeStats, VolumeStatus,
+};
+
+/// What a daemon can do with pools and volumes.
+///
+/// Calls block until what they say has been done *durably*, or has durably begun where the work is
+/// long (rebuild, evacuation, scrub: `work` in the pool's status); they come from several threads
+/// at once, never from a thread of the data plane, and an implementation orders what must not
+/// overlap. Requests have passed their [`Check`](crate::model::Check): names are names, sizes are
+/// multiples of 4,096; what depends on the state of the node is checked here. A caller that has
+/// gone away does not end a call.
+///
+/// Who implements it remembers, in [`StateFile`](crate::StateFile), which pools there are and who
+/// may connect to their volumes, before it answers.
+pub trait Control: Send + Sync + 'static {
+    /// Where hosts connect.
+    fn address(&self) -> SocketAddr;
+
+    /// All pools that are imported, by name. One whose import failed at start is listed as failed.
+    fn pools(&self) -> Vec<PoolStatus>;
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// Not found.
+    fn pool(&self, name: &str) -> Result<PoolStatus, ControlError>;
+
+    /// Makes a pool of drives.
+    ///
+    /// # Errors
+    /// Conflict: there is a pool of this name, or a drive is in use. Refused: a drive holds
+    /// something and `destroy_data` was not said. Usage: a device's text makes no sense.
+    /// Environment: a drive cannot be used.
+    fn create_pool(&self, request: CreatePool) -> Result<PoolStatus, ControlError>;
+
+    /// Takes a pool up again. One that is imported already is left as it is.
+    ///
+    /// # Errors
+    /// Not found: no drive holds it. Conflict: the name is taken, or drives exclude each other.
+    /// Environment: too many drives are missing or damaged; nothing was changed.
+    fn import_pool(&self, name: &str, request: ImportPool) -> Result<PoolStatus, ControlError>;
+
+    /// Moves everything home, lets go of the drives and forgets the pool.
+    ///
+    /// # Errors
+    /// Not found. Refused: hosts are connected and `force` was not said.
+    fn export_pool(&self, name: &str, request: ExportPool) -> Result<(), ControlError>;
+
+    /// Adds a drive.
+    ///
+    /// # Errors
+    /// Those of [`create_pool`](Self::create_pool), and not found.
+    fn add_drive(&self, pool: &str, request: AddDrive) -> Result<PoolStatus, ControlError>;
+
+    /// Puts a drive in another's place and begins to rebuild.
+    ///
+    /// # Errors
+    /// Those of [`add_drive`](Self::add_drive).
+    fn replace_drive(&self, pool: &str, request: ReplaceDrive) -> Result<PoolStatus, ControlError>;
+
+    /// Begins to empty a drive, which then leaves the pool.
+    ///
+    /// # Errors
+    /// Not found. Conflict: what it holds has no room, or would lose redundancy, elsewhere.
+    fn remove_drive(&self, pool: &str, request: RemoveDrive) -> Result<PoolStatus, ControlError>;
+
+    /// Begins to read and check everything; goes on if it has begun already.
+    ///
+    /// # Errors
+    /// Not found.
+    fn scrub(&self, pool: &str) -> Result<PoolStatus, ControlError>;
+
+    /// All volumes of all pools, by name.
+    fn volumes(&self) -> Vec<VolumeStatus>;
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// Not found.
+    fn volume(&self, volume: &VolumeName) -> Result<VolumeStatus, ControlError>;
+
+    /// Makes a volume and serves it.
+    ///
+    /// # Errors
+    /// Not found: no such pool. Conflict: the name is taken. Usage: the pool has too few drives for
+    /// the layout. Environment: no space.
+    fn create_volume(&self, request: CreateVolume) -> Result<VolumeStatus, ControlError>;
+
+    /// Gives a volume another size.
+    ///
+    /// # Errors
+    /// Not found; those of [`ResizeVolume::allowed_on`].
+    fn resize_volume(
+        &self,
+        volume: &VolumeName,
+        request: ResizeVolume,
+    ) -> Result<VolumeStatus, ControlError>;
+
+    /// Deletes a volume. Its space comes back in the background.
+    ///
+    /// # Errors
+    /// Not found; those of [`DeleteVolume::allowed_on`].
+    fn delete_volume(&self, volume: &VolumeName, request: DeleteVolume)
+    -> Result<(), ControlError>;
+
+    /// Says who may connect. Hosts that may no longer are disconnected.
+    ///
+    /// # Errors
+    /// Not found.
+    fn set_hosts(
+        &self,
+        volume: &VolumeName,
+        request: SetHosts,
+    ) -> Result<VolumeStatus, ControlError>;
+
+    /// What a volume has done.
+    ///
+    /// # Errors
+    /// Not found.
+    fn volume_stats(&self, volume: &VolumeName) -> Result<VolumeStats, ControlError>;
+
+    /// Everything that can be measured. A volume that goes away meanwhile is left out.
+    fn metrics(&self) -> MetricsSnapshot {
+        let with_stats = |status: VolumeStatus| {
+            let name = VolumeName::new(&status.pool, &status.name).ok()?;
+            let stats = self.volume_stats(&name).ok()?;
+            Some(VolumeMetrics { status, stats })
+        };
+        MetricsSnapshot {
+            pools: self.pools(),
+            volumes: self.volumes().into_iter().filter_map(with_stats).collect(),
+        }
+    }
+
+    /// Ends everything in order: hosts are disconnected, logs settle, drives are let go. Called
+    /// once, when no other call is under way and none will follow.
+    ///
+    /// # Errors
+    /// What could not be ended in order; everything acknowledged is safe nevertheless.
+    fn stop(&self) -> Result<(), ControlError>;
+}

@@ -1,0 +1,30 @@
+//! The words of the API: what is asked, what is told, what goes wrong.
+//!
+//! Everything here is JSON on the wire and stable: within `/v1` fields are added, never renamed,
+//! removed or given another unit. Requests refuse fields they do not know, so that a mistyped
+//! option is an error and not a silence; answers may grow, so clients ignore what they do not know.
+//! Sizes are in bytes and times in seconds unless a name says otherwise.
+
+mod error;
+mod layout;
+mod metrics;
+mod name;
+mod pool;
+mod request;
+#[cfg(test)]
+mod tests;
+mod volume;
+
+pub use error::{ControlError, ErrorBody, ErrorKind};
+pub use layout::{LayoutSpec, Outcome, Survives};
+pub use metrics::{MetricsSnapshot, VolumeMetrics};
+pub use name::{VolumeName, check_name};
+pub use pool::{
+    DriveClass, DriveErrors, DriveState, DriveStatus, LayoutStatus, LogFill, PoolCounters,
+    PoolState, PoolStatus, Reserve, SpaceStatus, WorkKind, WorkState, WorkStatus,
+};
+pub use request::{
+    AddDrive, Check, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool, RemoveDrive,
+    ReplaceDrive, ResizeVolume, SetHosts,
+};
+pub use volume::{IoCounters, NodeStatus, VolumeState, VolumeStats, VolumeStatus, WhenDegraded};

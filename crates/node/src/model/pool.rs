@@ -1,0 +1,233 @@
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::{LayoutSpec, Survives};
+
+/// How a pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolState {
+    /// All drives are there, everything has its full redundancy.
+    Healthy,
+    /// It serves, with less redundancy than asked for.
+    Degraded,
+    /// It does not serve, or serves reads only.
+    Failed,
+}
+
+/// What a drive is good at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DriveClass {
+    /// NVMe flash.
+    Nvme,
+    /// SATA or SAS flash.
+    Ssd,
+    /// A disk that seeks.
+    Hdd,
+}
+
+/// How a drive is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DriveState {
+    /// In use.
+    Online,
+    /// Taking over what a lost drive held.
+    Rebuilding,
+    /// Giving what it holds to the others, to be removed.
+    Evacuating,
+    /// Not found.
+    Missing,
+    /// It failed, and is no longer used.
+    Failed,
+}
+
+/// Errors of a drive since the pool was imported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DriveErrors {
+    /// Reads that failed.
+    pub read: u64,
+    /// Writes and flushes that failed.
+    pub write: u64,
+    /// Blocks that it read without an error and that were not what had been written.
+    pub checksum: u64,
+}
+
+/// One drive of a pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DriveStatus {
+    /// The device as it was named when it was given to the pool or last imported.
+    pub spec: String,
+    /// Its identity, from its label.
+    pub id: Uuid,
+    /// Its class.
+    pub class: DriveClass,
+    /// How it is.
+    pub state: DriveState,
+    /// Why it is not online.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What the pool uses of it.
+    pub bytes: u64,
+    /// Of these, what is allocated.
+    pub used_bytes: u64,
+    /// Its errors since the pool was imported.
+    pub errors: DriveErrors,
+}
+
+/// Space that is kept back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Reserve {
+    /// What for: `repair`, `cleaning`, `logs`, `metadata`, `deletion`.
+    pub purpose: String,
+    /// Raw bytes.
+    pub bytes: u64,
+}
+
+/// The space of a pool. Raw bytes count every copy and all parity; user bytes are what volumes
+/// hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SpaceStatus {
+    /// Raw bytes of all drives.
+    pub raw_bytes: u64,
+    /// User bytes that the pool promises to hold, in the layouts it has now (those of its volumes
+    /// by size; while there are none, `mirror:2`, or `mirror:1` on a single drive).
+    pub advertised_bytes: u64,
+    /// User bytes held.
+    pub used_bytes: u64,
+    /// User bytes that the volumes could ask for if all were written: their sizes. More than
+    /// `advertised_bytes` means that the pool is overcommitted.
+    pub provisioned_bytes: u64,
+    /// Raw bytes kept back, in all.
+    pub reserved_bytes: u64,
+    /// The same by purpose.
+    pub reserves: Vec<Reserve>,
+    /// `advertised_bytes / raw_bytes`, as it is.
+    pub efficiency_with_reserves: f64,
+    /// The same if nothing were kept back: the formula of the layouts alone.
+    pub efficiency_without_reserves: f64,
+}
+
+/// What a layout gives on this pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LayoutStatus {
+    /// The layout.
+    pub layout: LayoutSpec,
+    /// User bytes if the whole pool were in this layout.
+    pub advertised_bytes: u64,
+    /// User bytes that can still be written in this layout.
+    pub free_bytes: u64,
+    /// Share of raw space that holds data, with the reserves kept back.
+    pub efficiency_with_reserves: f64,
+    /// The same if nothing were kept back.
+    pub efficiency_without_reserves: f64,
+    /// What it survives.
+    pub survives: Survives,
+}
+
+/// What a pool does in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkKind {
+    /// Makes what a lost drive held again.
+    Rebuild,
+    /// Empties a drive.
+    Evacuate,
+    /// Reads everything and checks it.
+    Scrub,
+    /// Gives back the space of a deleted volume or a cut-off end.
+    Reclaim,
+    /// Spreads what is there over a drive that was added.
+    Spread,
+}
+
+/// How far background work is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkState {
+    /// It will start by itself.
+    Waiting,
+    /// It goes on.
+    Running,
+    /// It cannot go on; `reason` says why.
+    Stuck,
+}
+
+/// One piece of background work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct WorkStatus {
+    /// What it is.
+    pub what: WorkKind,
+    /// What it is about: a drive or a volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// How it is.
+    pub state: WorkState,
+    /// Why it waits or is stuck.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How far, from 0 to 1.
+    pub progress: f64,
+    /// When it will be done, at the present rate; `null` while that is not known.
+    pub eta_seconds: Option<u64>,
+}
+
+/// What has happened since the pool was imported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolCounters {
+    /// Bytes that hosts have read.
+    pub user_read_bytes: u64,
+    /// Bytes that hosts have written.
+    pub user_written_bytes: u64,
+    /// Bytes read from drives, for hosts and for background work.
+    pub device_read_bytes: u64,
+    /// Bytes written to drives.
+    pub device_written_bytes: u64,
+    /// Copies that did not verify or could not be read, in bytes.
+    pub bad_copy_bytes: u64,
+    /// Of these, written again from a good copy.
+    pub repaired_bytes: u64,
+    /// Of these, without any good copy: they read as errors.
+    pub lost_bytes: u64,
+    /// Scrubs that reached the end.
+    pub scrubs: u64,
+}
+
+/// How full the logs are, from 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LogFill {
+    /// The rings of small writes.
+    pub data_ring: f64,
+    /// The log of changes to the map.
+    pub map_log: f64,
+}
+
+/// Everything about a pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub id: Uuid,
+    /// How it is.
+    pub state: PoolState,
+    /// Why it is not healthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Its drives, in the order of their labels.
+    pub drives: Vec<DriveStatus>,
+    /// Its space.
+    pub space: SpaceStatus,
+    /// What the layouts give on it, those it can have at all.
+    pub layouts: Vec<LayoutStatus>,
+    /// What it does in the background.
+    pub work: Vec<WorkStatus>,
+    /// How full its logs are.
+    pub log_fill: LogFill,
+    /// What has happened since it was imported.
+    pub counters: PoolCounters,
+    /// What an operator should know: space that runs out, drives with errors, narrower stripes.
+    pub warnings: Vec<String>,
+}

@@ -1,0 +1,377 @@
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::name::check_host;
+use super::{ControlError, LayoutSpec, VolumeName, VolumeStatus, WhenDegraded, check_name};
+
+/// Most drives of a pool.
+const MAX_DRIVES: usize = 64;
+/// Most hosts in a volume's list.
+const MAX_HOSTS: usize = 1024;
+/// Longest text that names a device.
+const MAX_SPEC: usize = 4096;
+/// Sizes of volumes are whole numbers of these.
+const SIZE_UNIT: u64 = 4096;
+const GRAINS: [u32; 3] = [4096, 8192, 16384];
+
+/// A request that can be wrong by itself. Checked before it reaches [`Control`](crate::Control).
+pub trait Check {
+    /// Whether it makes sense, whatever the state of the node.
+    ///
+    /// # Errors
+    /// Usage.
+    fn check(&self) -> Result<(), ControlError>;
+}
+
+/// A pool to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreatePool {
+    /// Its name.
+    pub name: String,
+    /// Its drives, as devices are named: `/dev/x`, `file:/p?size=8GiB&class=hdd`.
+    pub drives: Vec<String>,
+    /// What is on the drives may be destroyed.
+    #[serde(default)]
+    pub destroy_data: bool,
+    /// How many drives' worth of space is kept for repair in place; by default one, if there are
+    /// drives to spare.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve_drives: Option<u8>,
+}
+
+impl Check for CreatePool {
+    fn check(&self) -> Result<(), ControlError> {
+        check_name("pool", &self.name)?;
+        if self.drives.is_empty() {
+            return Err(ControlError::usage(format!(
+                "pool {}: name at least one drive",
+                self.name
+            )));
+        }
+        check_drives(&self.name, &self.drives)?;
+        match self.reserve_drives {
+            Some(reserve) if usize::from(reserve) >= self.drives.len() => {
+                Err(ControlError::usage(format!(
+                    "pool {}: {reserve} of {} drives cannot be kept in reserve",
+                    self.name,
+                    self.drives.len()
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_drives(pool: &str, drives: &[String]) -> Result<(), ControlError> {
+    if drives.len() > MAX_DRIVES {
+        return Err(ControlError::usage(format!(
+            "pool {pool}: {} drives; at most {MAX_DRIVES}",
+            drives.len()
+        )));
+    }
+    let mut seen = BTreeSet::new();
+    for drive in drives {
+        check_spec(drive)?;
+        if !seen.insert(drive) {
+            return Err(ControlError::usage(format!(
+                "pool {pool}: drive {drive} is named twice"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_spec(spec: &str) -> Result<(), ControlError> {
+    if spec.is_empty() || spec.len() > MAX_SPEC || spec.chars().any(char::is_control) {
+        return Err(ControlError::usage(format!(
+            "drive {:?}: a device is named by 1 to {MAX_SPEC} characters, none of them a control",
+            spec.chars().take(64).collect::<String>()
+        )));
+    }
+    Ok(())
+}
+
+/// A pool to be taken up again: after a restart of the machine, a move of its drives, a rename.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ImportPool {
+    /// Where to look; empty for the drives it had when the daemon last knew it.
+    #[serde(default)]
+    pub drives: Vec<String>,
+    /// Which one, if several pools have this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Uuid>,
+    /// The name it has from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_name: Option<String>,
+}
+
+impl Check for ImportPool {
+    fn check(&self) -> Result<(), ControlError> {
+        if let Some(name) = &self.new_name {
+            check_name("pool", name)?;
+        }
+        check_drives("to be imported", &self.drives)
+    }
+}
+
+/// A pool to be let go, in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExportPool {
+    /// Even if hosts are connected to its volumes; they lose them.
+    #[serde(default)]
+    pub force: bool,
+}
+
+impl Check for ExportPool {
+    fn check(&self) -> Result<(), ControlError> {
+        Ok(())
+    }
+}
+
+/// A drive to be added to a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddDrive {
+    /// The device.
+    pub drive: String,
+    /// What is on it may be destroyed.
+    #[serde(default)]
+    pub destroy_data: bool,
+}
+
+impl Check for AddDrive {
+    fn check(&self) -> Result<(), ControlError> {
+        check_spec(&self.drive)
+    }
+}
+
+/// A drive to be replaced by another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplaceDrive {
+    /// The drive that goes, by its device or its id; it may be dead or missing.
+    pub old: String,
+    /// The device that comes.
+    pub new: String,
+    /// What is on the new one may be destroyed.
+    #[serde(default)]
+    pub destroy_data: bool,
+}
+
+impl Check for ReplaceDrive {
+    fn check(&self) -> Result<(), ControlError> {
+        check_spec(&self.old)?;
+        check_spec(&self.new)?;
+        if self.old == self.new {
+            return Err(ControlError::usage(format!(
+                "drive {} cannot replace itself; name the old one by its id",
+                self.old
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// A drive to be emptied and removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveDrive {
+    /// The drive, by its device or its id.
+    pub drive: String,
+}
+
+impl Check for RemoveDrive {
+    fn check(&self) -> Result<(), ControlError> {
+        check_spec(&self.drive)
+    }
+}
+
+/// A volume to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateVolume {
+    /// Its pool.
+    pub pool: String,
+    /// Its name in the pool.
+    pub name: String,
+    /// Its size, a multiple of 4,096.
+    pub bytes: u64,
+    /// How it is laid out.
+    pub layout: LayoutSpec,
+    /// What is mapped and checked as one: 4,096, 8,192 (default) or 16,384.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grain_bytes: Option<u32>,
+    /// What it does when a copy is missing.
+    #[serde(default)]
+    pub when_degraded: WhenDegraded,
+    /// The hosts that may connect, by NQN.
+    #[serde(default)]
+    pub allow_hosts: Vec<String>,
+    /// Whether every host may.
+    #[serde(default)]
+    pub allow_any_host: bool,
+}
+
+impl CreateVolume {
+    /// A volume that no host may use yet.
+    pub fn new(volume: &VolumeName, bytes: u64, layout: LayoutSpec) -> Self {
+        Self {
+            pool: volume.pool.clone(),
+            name: volume.name.clone(),
+            bytes,
+            layout,
+            grain_bytes: None,
+            when_degraded: WhenDegraded::default(),
+            allow_hosts: Vec::new(),
+            allow_any_host: false,
+        }
+    }
+}
+
+impl Check for CreateVolume {
+    fn check(&self) -> Result<(), ControlError> {
+        VolumeName::new(&self.pool, &self.name)?;
+        check_size(self.bytes)?;
+        if let Some(grain) = self.grain_bytes.filter(|grain| !GRAINS.contains(grain)) {
+            return Err(ControlError::usage(format!(
+                "grain of {grain} bytes: there are {GRAINS:?}"
+            )));
+        }
+        check_hosts(&self.allow_hosts, self.allow_any_host)
+    }
+}
+
+fn check_size(bytes: u64) -> Result<(), ControlError> {
+    if bytes == 0 || !bytes.is_multiple_of(SIZE_UNIT) {
+        return Err(ControlError::usage(format!(
+            "size of {bytes} bytes: it must be a multiple of {SIZE_UNIT}, and not 0"
+        )));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_hosts(hosts: &[String], any: bool) -> Result<(), ControlError> {
+    if any && !hosts.is_empty() {
+        return Err(ControlError::usage(
+            "either some hosts are allowed, or any host is: not both",
+        ));
+    }
+    if hosts.len() > MAX_HOSTS {
+        return Err(ControlError::usage(format!(
+            "{} hosts are allowed; at most {MAX_HOSTS}",
+            hosts.len()
+        )));
+    }
+    hosts.iter().try_for_each(|host| check_host(host))
+}
+
+/// Another size for a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeVolume {
+    /// The new size, a multiple of 4,096.
+    pub bytes: u64,
+    /// What lies behind a nearer end may be destroyed.
+    #[serde(default)]
+    pub destroy_data: bool,
+}
+
+impl Check for ResizeVolume {
+    fn check(&self) -> Result<(), ControlError> {
+        check_size(self.bytes)
+    }
+}
+
+impl ResizeVolume {
+    /// Whether it may be done to this volume.
+    ///
+    /// # Errors
+    /// Refused: it cuts off the volume's end and does not say that this is meant.
+    pub fn allowed_on(&self, volume: &VolumeStatus) -> Result<(), ControlError> {
+        if self.bytes >= volume.bytes || self.destroy_data {
+            return Ok(());
+        }
+        Err(ControlError::refused(format!(
+            "volume {}/{} has {} bytes: what lies behind {} would be destroyed; say --destroy-data \
+             if that is meant",
+            volume.pool, volume.name, volume.bytes, self.bytes
+        )))
+    }
+}
+
+/// Who may connect to a volume from now on. Hosts that may no longer lose their connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetHosts {
+    /// These hosts, by NQN.
+    #[serde(default)]
+    pub allow_hosts: Vec<String>,
+    /// Every host.
+    #[serde(default)]
+    pub allow_any_host: bool,
+}
+
+impl Check for SetHosts {
+    fn check(&self) -> Result<(), ControlError> {
+        check_hosts(&self.allow_hosts, self.allow_any_host)
+    }
+}
+
+/// A volume to be deleted: the query of `DELETE`.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::IntoParams,
+)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct DeleteVolume {
+    /// What it holds may be destroyed.
+    #[serde(default)]
+    #[param(required = false)]
+    pub destroy_data: bool,
+    /// Even if hosts are connected; they lose it.
+    #[serde(default)]
+    #[param(required = false)]
+    pub force: bool,
+}
+
+impl Check for DeleteVolume {
+    fn check(&self) -> Result<(), ControlError> {
+        Ok(())
+    }
+}
+
+impl DeleteVolume {
+    /// Whether it may be done to this volume.
+    ///
+    /// # Errors
+    /// Refused: hosts are connected, or it holds data, and the request does not say that this is
+    /// meant; the message names what was found.
+    pub fn allowed_on(&self, volume: &VolumeStatus) -> Result<(), ControlError> {
+        let name = format!("volume {}/{}", volume.pool, volume.name);
+        if let (false, Some(host)) = (self.force, volume.connected_hosts.first()) {
+            let others = match volume.connected_hosts.len() {
+                1 => String::new(),
+                count => format!(" and {} more", count - 1),
+            };
+            return Err(ControlError::refused(format!(
+                "{name} is in use by {host}{others}: disconnect it, or say --force"
+            )));
+        }
+        if self.destroy_data {
+            return Ok(());
+        }
+        let holds = match volume.used_bytes {
+            0 => "is empty, but its name and identity would be gone".to_owned(),
+            bytes => format!("holds {bytes} bytes of data, which would be destroyed"),
+        };
+        Err(ControlError::refused(format!(
+            "{name} {holds}; say --destroy-data if that is meant"
+        )))
+    }
+}

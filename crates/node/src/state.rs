@@ -1,0 +1,322 @@
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::files;
+use crate::model::{Check, ControlError, SetHosts, check_name};
+
+/// The version of the file that this program writes and reads.
+const VERSION: u32 = 1;
+const HEAD: &str = "# Written by `ashlar node`, which replaces it as a whole. \
+                    Stop the daemon before editing it.\n\n";
+
+/// A pool that the daemon imports when it starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolEntry {
+    /// Its name.
+    pub name: String,
+    /// Its identity: drives of another pool are not taken for this one.
+    pub id: Uuid,
+    /// Its drives, as devices are named.
+    pub drives: Vec<String>,
+}
+
+/// Who may connect to a volume. A volume that is not listed admits nobody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeAccess {
+    /// The pool's identity.
+    pub pool: Uuid,
+    /// The volume's identity.
+    pub volume: Uuid,
+    /// These hosts, by NQN.
+    #[serde(default)]
+    pub allow_hosts: Vec<String>,
+    /// Every host.
+    #[serde(default)]
+    pub allow_any_host: bool,
+}
+
+/// What a daemon remembers across restarts, besides what is on the drives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    version: u32,
+    /// Its pools.
+    #[serde(default, rename = "pool", skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolEntry>,
+    /// Who may connect to their volumes.
+    #[serde(default, rename = "volume", skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeAccess>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            version: VERSION,
+            pools: Vec::new(),
+            volumes: Vec::new(),
+        }
+    }
+}
+
+impl State {
+    /// Puts a pool in, in place of what was remembered about it.
+    pub fn put_pool(&mut self, entry: PoolEntry) {
+        match self.pools.iter_mut().find(|known| known.id == entry.id) {
+            Some(known) => *known = entry,
+            None => self.pools.push(entry),
+        }
+    }
+
+    /// Forgets a pool, but not who may connect to its volumes: it may come back.
+    pub fn forget_pool(&mut self, id: Uuid) {
+        self.pools.retain(|pool| pool.id != id);
+    }
+
+    /// Puts in who may connect to a volume, in place of what was remembered.
+    pub fn put_volume(&mut self, access: VolumeAccess) {
+        let same =
+            |known: &&mut VolumeAccess| known.pool == access.pool && known.volume == access.volume;
+        match self.volumes.iter_mut().find(same) {
+            Some(known) => *known = access,
+            None => self.volumes.push(access),
+        }
+    }
+
+    /// Forgets a volume.
+    pub fn forget_volume(&mut self, pool: Uuid, volume: Uuid) {
+        self.volumes
+            .retain(|known| known.pool != pool || known.volume != volume);
+    }
+
+    /// Who may connect to a volume; `None` for one that is not known.
+    pub fn access(&self, pool: Uuid, volume: Uuid) -> Option<&VolumeAccess> {
+        self.volumes
+            .iter()
+            .find(|known| known.pool == pool && known.volume == volume)
+    }
+
+    fn check(&self) -> Result<(), ControlError> {
+        if self.version != VERSION {
+            return Err(ControlError::usage(format!(
+                "version {}; this program knows version {VERSION}",
+                self.version
+            )));
+        }
+        let (mut names, mut ids) = (BTreeSet::new(), BTreeSet::new());
+        for pool in &self.pools {
+            check_name("pool", &pool.name)?;
+            if !names.insert(&pool.name) || !ids.insert(pool.id) {
+                return Err(ControlError::usage(format!(
+                    "pool {} ({}) is there twice",
+                    pool.name, pool.id
+                )));
+            }
+            if pool.drives.is_empty() || pool.drives.iter().any(String::is_empty) {
+                return Err(ControlError::usage(format!(
+                    "pool {} has no drives, or one without a name",
+                    pool.name
+                )));
+            }
+        }
+        let mut volumes = BTreeSet::new();
+        for access in &self.volumes {
+            if !volumes.insert((access.pool, access.volume)) {
+                return Err(ControlError::usage(format!(
+                    "volume {} of pool {} is there twice",
+                    access.volume, access.pool
+                )));
+            }
+            let hosts = SetHosts {
+                allow_hosts: access.allow_hosts.clone(),
+                allow_any_host: access.allow_any_host,
+            };
+            hosts.check()?;
+        }
+        Ok(())
+    }
+}
+
+/// `DIR/state.toml`.
+#[derive(Debug)]
+pub struct StateFile {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+impl StateFile {
+    /// Reads it; a file that is not there is an empty state.
+    ///
+    /// # Errors
+    /// Environment: it cannot be read, or is damaged. It is left as it is.
+    pub fn open(path: &Path) -> Result<Self, ControlError> {
+        let state = match files::read(path)? {
+            None => State::default(),
+            Some(text) => parse(&text).map_err(|why| {
+                ControlError::environment(format!(
+                    "{} is damaged and was left as it is: {why}\n\
+                     repair it, or move it away and import the pools again",
+                    path.display()
+                ))
+            })?,
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            state: Mutex::new(state),
+        })
+    }
+
+    /// What is remembered now.
+    pub fn read(&self) -> State {
+        self.lock().clone()
+    }
+
+    /// Changes what is remembered, and returns when that is durable. If it fails, nothing has
+    /// changed.
+    ///
+    /// # Errors
+    /// Usage: the change makes no sense. Environment: the file cannot be written.
+    pub fn update<T>(&self, change: impl FnOnce(&mut State) -> T) -> Result<T, ControlError> {
+        let mut state = self.lock();
+        let mut next = state.clone();
+        let result = change(&mut next);
+        if next == *state {
+            return Ok(result);
+        }
+        next.check()?;
+        let text = toml::to_string(&next)
+            .map_err(|error| ControlError::internal(format!("state.toml: {error}")))?;
+        files::replace(&self.path, format!("{HEAD}{text}").as_bytes())?;
+        *state = next;
+        Ok(result)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // It is replaced in one assignment, so a panic elsewhere cannot have left half of a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn parse(text: &str) -> Result<State, String> {
+    let state: State = toml::from_str(text).map_err(|error| error.to_string())?;
+    state.check().map_err(|error| error.message)?;
+    Ok(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ErrorKind;
+
+    fn pool(name: &str, id: u128) -> PoolEntry {
+        PoolEntry {
+            name: name.into(),
+            id: Uuid::from_u128(id),
+            drives: vec!["file:/p?size=8GiB&class=hdd".into(), "/dev/x".into()],
+        }
+    }
+
+    fn access(pool: u128, volume: u128, host: &str) -> VolumeAccess {
+        VolumeAccess {
+            pool: Uuid::from_u128(pool),
+            volume: Uuid::from_u128(volume),
+            allow_hosts: vec![host.into()],
+            allow_any_host: false,
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("state.toml");
+        let file = StateFile::open(&path).expect("none yet");
+        assert_eq!(file.read(), State::default());
+        assert!(!path.exists(), "reading writes nothing");
+        file.update(|state| {
+            state.put_pool(pool("tank", 1));
+            state.put_volume(access(1, 2, "nqn.a"));
+            state.put_volume(access(1, 3, "nqn.b"));
+        })
+        .expect("written");
+        file.update(|state| {
+            state.put_pool(PoolEntry {
+                name: "renamed".into(),
+                ..pool("", 1)
+            });
+            state.put_volume(access(1, 2, "nqn.c"));
+            state.forget_volume(Uuid::from_u128(1), Uuid::from_u128(3));
+        })
+        .expect("written");
+        let again = StateFile::open(&path).expect("whole").read();
+        assert_eq!(again, file.read());
+        assert_eq!(again.pools.len(), 1);
+        assert_eq!(again.pools[0].name, "renamed");
+        assert_eq!(again.volumes, [access(1, 2, "nqn.c")]);
+        let only: Vec<_> = std::fs::read_dir(dir.path()).expect("directory").collect();
+        assert_eq!(only.len(), 1, "nothing is left beside it: {only:?}");
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_and_kept() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("state.toml");
+        let id = Uuid::from_u128(7);
+        for (text, word) in [
+            ("version = 1\n[[pool", "state.toml"),
+            ("", "version"),
+            ("version = 2\n", "version 2"),
+            ("version = 1\ncolour = 3\n", "colour"),
+            (
+                "version = 1\n[[pool]]\nname = 'tank'\nid = 'x'\ndrives = ['/a']\n",
+                "UUID",
+            ),
+            (
+                &format!("version = 1\n[[pool]]\nname = 'a/b'\nid = '{id}'\ndrives = ['/a']\n"),
+                "a/b",
+            ),
+            (
+                &format!("version = 1\n[[pool]]\nname = 'tank'\nid = '{id}'\ndrives = []\n"),
+                "no drives",
+            ),
+            (
+                &format!("version = 1\n[[volume]]\npool = '{id}'\nvolume = '{id}'\nhosts = []\n"),
+                "hosts",
+            ),
+        ] {
+            std::fs::write(&path, text).expect("file");
+            let error = StateFile::open(&path).expect_err(text);
+            assert_eq!(error.kind, ErrorKind::Environment);
+            let named = error.message.contains(word) && error.message.contains("state.toml");
+            assert!(named, "{text}: {error}");
+            assert_eq!(std::fs::read_to_string(&path).expect("kept"), text);
+        }
+        std::fs::write(&path, [0xff, 0xfe]).expect("file");
+        assert!(StateFile::open(&path).is_err(), "no text at all");
+    }
+
+    #[test]
+    fn a_change_that_fails_changes_nothing() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("state.toml");
+        let file = StateFile::open(&path).expect("none yet");
+        file.update(|state| state.put_pool(pool("tank", 1)))
+            .expect("written");
+        let before = file.read();
+        let twice = file.update(|state| state.put_pool(pool("tank", 2)));
+        assert_eq!(twice.expect_err("two of one name").kind, ErrorKind::Usage);
+        assert_eq!(file.read(), before);
+        // A folder in the way of the new file makes writing impossible, for root too.
+        std::fs::create_dir(dir.path().join(".state.toml.new")).expect("folder");
+        let error = file
+            .update(|state| state.put_pool(pool("lake", 2)))
+            .expect_err("no place");
+        assert_eq!(error.kind, ErrorKind::Environment);
+        assert_eq!(file.read(), before);
+        assert_eq!(StateFile::open(&path).expect("whole").read(), before);
+    }
+}

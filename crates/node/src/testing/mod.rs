@@ -1,0 +1,311 @@
+//! A [`Control`] in memory, for tests of what speaks to one. It keeps names and numbers, no data.
+
+mod make;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+
+use crate::Control;
+use crate::model::{
+    AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, DriveState, ExportPool,
+    ImportPool, IoCounters, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts,
+    VolumeName, VolumeStats, VolumeStatus, WorkKind,
+};
+use make::{drive, pool, recount, volume, work};
+
+/// Pools and volumes that exist by name only.
+#[derive(Debug, Default)]
+pub struct FakeControl {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    pools: BTreeMap<String, PoolStatus>,
+    exported: BTreeMap<String, PoolStatus>,
+    volumes: BTreeMap<VolumeName, VolumeStatus>,
+    full_drives: BTreeSet<String>,
+    panics: bool,
+    stops: usize,
+}
+
+impl FakeControl {
+    /// No pools yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From now on this drive holds something.
+    pub fn fill_drive(&self, spec: &str) {
+        self.inner().full_drives.insert(spec.into());
+    }
+
+    /// A host has connected to a volume and written to it.
+    pub fn use_volume(&self, name: &VolumeName, host: &str, bytes: u64) {
+        if let Some(volume) = self.inner().volumes.get_mut(name) {
+            volume.connected_hosts.push(host.into());
+            volume.used_bytes = bytes;
+        }
+    }
+
+    /// The next scrub panics.
+    pub fn panic_next(&self) {
+        self.inner().panics = true;
+    }
+
+    /// How often it was stopped.
+    pub fn stops(&self) -> usize {
+        self.inner().stops
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes a pool.
+    fn change(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut PoolStatus) -> Result<(), ControlError>,
+    ) -> Result<PoolStatus, ControlError> {
+        let mut inner = self.inner();
+        let pool = inner.pools.get_mut(name).ok_or_else(|| no_pool(name))?;
+        change(pool)?;
+        recount(pool);
+        Ok(pool.clone())
+    }
+}
+
+fn no_pool(name: &str) -> ControlError {
+    ControlError::not_found(format!("there is no pool {name}"))
+}
+
+fn no_volume(name: &VolumeName) -> ControlError {
+    ControlError::not_found(format!("there is no volume {name}"))
+}
+
+impl Inner {
+    fn check_empty(&self, drive: &str, destroy: bool) -> Result<(), ControlError> {
+        if destroy || !self.full_drives.contains(drive) {
+            return Ok(());
+        }
+        Err(ControlError::refused(format!(
+            "drive {drive} holds a file system; say --destroy-data if that is meant"
+        )))
+    }
+}
+
+impl Control for FakeControl {
+    fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 4420))
+    }
+
+    fn pools(&self) -> Vec<PoolStatus> {
+        self.inner().pools.values().cloned().collect()
+    }
+
+    fn pool(&self, name: &str) -> Result<PoolStatus, ControlError> {
+        self.inner()
+            .pools
+            .get(name)
+            .cloned()
+            .ok_or_else(|| no_pool(name))
+    }
+
+    fn create_pool(&self, request: CreatePool) -> Result<PoolStatus, ControlError> {
+        let mut inner = self.inner();
+        if inner.pools.contains_key(&request.name) {
+            return Err(ControlError::conflict(format!(
+                "there is a pool {} already",
+                request.name
+            )));
+        }
+        for drive in &request.drives {
+            inner.check_empty(drive, request.destroy_data)?;
+        }
+        let made = pool(&request);
+        inner.pools.insert(request.name, made.clone());
+        Ok(made)
+    }
+
+    fn import_pool(&self, name: &str, request: ImportPool) -> Result<PoolStatus, ControlError> {
+        let mut inner = self.inner();
+        if let Some(pool) = inner.pools.get(name) {
+            return Ok(pool.clone());
+        }
+        let mut pool = inner.exported.remove(name).ok_or_else(|| no_pool(name))?;
+        if let Some(new) = request.new_name {
+            pool.name = new;
+        }
+        inner.pools.insert(pool.name.clone(), pool.clone());
+        Ok(pool)
+    }
+
+    fn export_pool(&self, name: &str, request: ExportPool) -> Result<(), ControlError> {
+        let mut inner = self.inner();
+        let busy = inner
+            .volumes
+            .values()
+            .find(|v| v.pool == name && !v.connected_hosts.is_empty());
+        if let (Some(volume), false) = (busy, request.force) {
+            return Err(ControlError::refused(format!(
+                "volume {name}/{} is in use by {}: disconnect it, or say --force",
+                volume.name, volume.connected_hosts[0]
+            )));
+        }
+        let pool = inner.pools.remove(name).ok_or_else(|| no_pool(name))?;
+        inner.volumes.retain(|volume, _| volume.pool != name);
+        inner.exported.insert(name.into(), pool);
+        Ok(())
+    }
+
+    fn add_drive(&self, name: &str, request: AddDrive) -> Result<PoolStatus, ControlError> {
+        self.inner()
+            .check_empty(&request.drive, request.destroy_data)?;
+        self.change(name, |pool| {
+            pool.drives.push(drive(&request.drive));
+            pool.work.push(work(WorkKind::Spread, &request.drive));
+            Ok(())
+        })
+    }
+
+    fn replace_drive(&self, name: &str, request: ReplaceDrive) -> Result<PoolStatus, ControlError> {
+        self.inner()
+            .check_empty(&request.new, request.destroy_data)?;
+        self.change(name, |pool| {
+            let old = find(pool, &request.old)?;
+            pool.drives[old] = drive(&request.new);
+            pool.drives[old].state = DriveState::Rebuilding;
+            pool.work.push(work(WorkKind::Rebuild, &request.new));
+            Ok(())
+        })
+    }
+
+    fn remove_drive(&self, name: &str, request: RemoveDrive) -> Result<PoolStatus, ControlError> {
+        self.change(name, |pool| {
+            let old = find(pool, &request.drive)?;
+            if pool.drives.len() == 1 {
+                return Err(ControlError::conflict(format!(
+                    "drive {} is the last of pool {}",
+                    request.drive, pool.name
+                )));
+            }
+            pool.drives[old].state = DriveState::Evacuating;
+            pool.work.push(work(WorkKind::Evacuate, &request.drive));
+            Ok(())
+        })
+    }
+
+    fn scrub(&self, name: &str) -> Result<PoolStatus, ControlError> {
+        if std::mem::take(&mut self.inner().panics) {
+            panic!("a planted defect");
+        }
+        self.change(name, |pool| {
+            let begun = pool.work.iter().any(|work| work.what == WorkKind::Scrub);
+            if !begun {
+                pool.work.push(work(WorkKind::Scrub, name));
+            }
+            Ok(())
+        })
+    }
+
+    fn volumes(&self) -> Vec<VolumeStatus> {
+        self.inner().volumes.values().cloned().collect()
+    }
+
+    fn volume(&self, name: &VolumeName) -> Result<VolumeStatus, ControlError> {
+        self.inner()
+            .volumes
+            .get(name)
+            .cloned()
+            .ok_or_else(|| no_volume(name))
+    }
+
+    fn create_volume(&self, request: CreateVolume) -> Result<VolumeStatus, ControlError> {
+        let name = VolumeName::new(&request.pool, &request.name)?;
+        let mut inner = self.inner();
+        let drives = inner.pools.get(&name.pool).map(|pool| pool.drives.len());
+        let drives = drives.ok_or_else(|| no_pool(&name.pool))?;
+        if drives < request.layout.min_drives() {
+            return Err(ControlError::usage(format!(
+                "{} needs {} drives; pool {} has {drives}",
+                request.layout,
+                request.layout.min_drives(),
+                name.pool
+            )));
+        }
+        if inner.volumes.contains_key(&name) {
+            return Err(ControlError::conflict(format!(
+                "there is a volume {name} already"
+            )));
+        }
+        let made = volume(request);
+        inner.volumes.insert(name, made.clone());
+        Ok(made)
+    }
+
+    fn resize_volume(
+        &self,
+        name: &VolumeName,
+        request: ResizeVolume,
+    ) -> Result<VolumeStatus, ControlError> {
+        let mut inner = self.inner();
+        let volume = inner.volumes.get_mut(name).ok_or_else(|| no_volume(name))?;
+        request.allowed_on(volume)?;
+        volume.bytes = request.bytes;
+        Ok(volume.clone())
+    }
+
+    fn delete_volume(&self, name: &VolumeName, request: DeleteVolume) -> Result<(), ControlError> {
+        let mut inner = self.inner();
+        request.allowed_on(inner.volumes.get(name).ok_or_else(|| no_volume(name))?)?;
+        inner.volumes.remove(name);
+        Ok(())
+    }
+
+    fn set_hosts(
+        &self,
+        name: &VolumeName,
+        request: SetHosts,
+    ) -> Result<VolumeStatus, ControlError> {
+        let mut inner = self.inner();
+        let volume = inner.volumes.get_mut(name).ok_or_else(|| no_volume(name))?;
+        volume.allow_hosts = request.allow_hosts;
+        volume.allow_any_host = request.allow_any_host;
+        Ok(volume.clone())
+    }
+
+    fn volume_stats(&self, name: &VolumeName) -> Result<VolumeStats, ControlError> {
+        self.volume(name)?;
+        let counters = |operations, bytes| IoCounters {
+            operations,
+            bytes,
+            errors: 0,
+            latency_total_us: operations * 100,
+        };
+        Ok(VolumeStats {
+            since_seconds: 60,
+            in_flight: 2,
+            read: counters(10, 81_920),
+            write: counters(5, 40_960),
+            flush: counters(1, 0),
+            deallocate: counters(0, 0),
+        })
+    }
+
+    fn stop(&self) -> Result<(), ControlError> {
+        self.inner().stops += 1;
+        Ok(())
+    }
+}
+
+fn find(pool: &PoolStatus, drive: &str) -> Result<usize, ControlError> {
+    let id: Option<Uuid> = drive.parse().ok();
+    pool.drives
+        .iter()
+        .position(|known| known.spec == drive || Some(known.id) == id)
+        .ok_or_else(|| ControlError::not_found(format!("pool {} has no drive {drive}", pool.name)))
+}

@@ -1,0 +1,141 @@
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use subtle::ConstantTimeEq;
+use uuid::Uuid;
+
+use crate::files::{self, PRIVATE, failed};
+use crate::model::ControlError;
+
+/// Fewest characters of a token: 64 random bits in hexadecimal.
+const SHORTEST: usize = 16;
+const LONGEST: usize = 1024;
+
+/// The secret that lets a caller in over TCP.
+#[derive(Clone)]
+pub struct Token(String);
+
+impl Token {
+    /// The token in a daemon's file, which is made, with 244 random bits, if it is not there.
+    ///
+    /// # Errors
+    /// Environment: the file cannot be read or made, others may read it, or it holds no token.
+    pub fn open(path: &Path) -> Result<Self, ControlError> {
+        match Self::make(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(path, "cannot be made", &error)),
+            Ok(()) => {}
+        }
+        let mode = std::fs::metadata(path)
+            .map_err(|e| failed(path, "cannot be read", &e))?
+            .mode();
+        if mode & 0o077 != 0 {
+            return Err(ControlError::environment(format!(
+                "{} has mode {:04o}: others may use it; make a new token, or at least \
+                 `chmod 600` it",
+                path.display(),
+                mode & 0o7777
+            )));
+        }
+        Self::read(path)
+    }
+
+    /// The token in a file that somebody else made.
+    ///
+    /// # Errors
+    /// Environment: the file cannot be read, or holds no token.
+    pub fn read(path: &Path) -> Result<Self, ControlError> {
+        let text = files::read(path)?.ok_or_else(|| {
+            ControlError::environment(format!("{}: there is no such file", path.display()))
+        })?;
+        let token = text.trim();
+        let plain = token.bytes().all(|byte| byte.is_ascii_graphic());
+        if !plain || !(SHORTEST..=LONGEST).contains(&token.len()) {
+            return Err(ControlError::environment(format!(
+                "{} holds no token: {SHORTEST} to {LONGEST} printable characters on one line",
+                path.display()
+            )));
+        }
+        Ok(Self(token.into()))
+    }
+
+    fn make(path: &Path) -> Result<(), std::io::Error> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(PRIVATE)
+            .open(path)?;
+        let token = format!("{}{}\n", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+        file.write_all(token.as_bytes())?;
+        file.sync_all()
+    }
+
+    /// Whether somebody has said this token. Takes the same time wherever they differ.
+    pub fn is(&self, said: &str) -> bool {
+        self.0.as_bytes().ct_eq(said.as_bytes()).into()
+    }
+
+    /// The value of the header that says it.
+    pub(crate) fn header(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_made_once_and_kept() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("api.token");
+        let token = Token::open(&path).expect("made");
+        assert_eq!(
+            std::fs::metadata(&path).expect("file").mode() & 0o7777,
+            0o600
+        );
+        let text = std::fs::read_to_string(&path).expect("text");
+        assert_eq!(text.trim().len(), 64);
+        assert!(Token::open(&path).expect("kept").is(text.trim()));
+        assert!(token.is(text.trim()));
+        for other in ["", "x", &text.trim()[1..], &format!("{}x", text.trim())] {
+            assert!(!token.is(other), "{other}");
+        }
+        assert_eq!(format!("{token:?}"), "Token", "it is not logged");
+    }
+
+    #[test]
+    fn a_token_that_others_may_read_is_refused() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("api.token");
+        Token::open(&path).expect("made");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).expect("chmod");
+        let error = Token::open(&path).expect_err("too open");
+        assert!(error.message.contains("0640"), "{error}");
+    }
+
+    #[test]
+    fn a_file_without_a_token_is_refused() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("api.token");
+        for text in [
+            "",
+            "short",
+            "two words in a line of text",
+            "0123456789abcdef\n0123456789abcdef",
+        ] {
+            std::fs::write(&path, text).expect("file");
+            assert!(Token::read(&path).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use ashlar_node::Token;
+use ashlar_node::model::{CreatePool, ErrorKind};
+
+use crate::node::{Node, parts};
+
+#[test]
+fn strangers_are_not_let_in_over_tcp() {
+    let node = Node::with_tcp();
+    let error = node.tcp_client(None).pools().expect_err("no token");
+    assert_eq!(error.kind, ErrorKind::Unauthorized);
+    assert!(error.message.contains("--token-file"), "{error}");
+    let other = node.dir.path().join("other");
+    std::fs::write(&other, "0123456789abcdef0123456789abcdef").expect("file");
+    let wrong = node.tcp_client(Some(Token::read(&other).expect("a token")));
+    assert_eq!(
+        wrong.pools().expect_err("another token").kind,
+        ErrorKind::Unauthorized
+    );
+    for path in [
+        "/v1/node",
+        "/v1/openapi.json",
+        "/metrics",
+        "/",
+        "/v1/pools/tank",
+    ] {
+        for header in [
+            "",
+            "authorization: Bearer \r\n",
+            "authorization: Basic eDp5\r\n",
+        ] {
+            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n{header}\r\n");
+            let answer = node.raw_tcp(request.as_bytes());
+            assert_eq!(parts(&answer).0, 401, "{path} {header}");
+            assert!(answer.contains("www-authenticate: Bearer"), "{answer}");
+        }
+    }
+    let client = node.tcp_client(Some(node.token()));
+    assert!(client.pools().expect("the token").is_empty());
+    assert_eq!(client.node().expect("the token").pid, std::process::id());
+    node.end();
+}
+
+#[test]
+fn bodies_and_heads_have_limits() {
+    let node = Node::start();
+    let huge = format!(r#"{{"name":"tank","drives":["{}"]}}"#, "x".repeat(2 << 20));
+    let (status, answer) = node.ask("POST", "/v1/pools", &huge);
+    assert_eq!(status, 413);
+    assert_eq!(answer["error"]["kind"], "usage");
+    let head = format!(
+        "GET /v1/node HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n",
+        "x".repeat(1 << 20)
+    );
+    assert_eq!(parts(&node.raw(head.as_bytes())).0, 431);
+    let many: Vec<String> = (0..65).map(|n| format!("/dev/{n}")).collect();
+    let pool = CreatePool {
+        name: "tank".into(),
+        drives: many,
+        ..CreatePool::default()
+    };
+    assert_eq!(
+        node.client().create_pool(&pool).expect_err("too many").kind,
+        ErrorKind::Usage
+    );
+    assert!(node.client().pools().expect("it goes on").is_empty());
+    node.end();
+}
+
+#[test]
+fn what_is_no_request_harms_nobody() {
+    let node = Node::start();
+    for bytes in [
+        &b"\0\0\0\0\r\n\r\n"[..],
+        b"GET /v1/node HTTP/9.9\r\n\r\n",
+        b"GET nonsense HTTP/1.1\r\nconnection: close\r\n\r\n",
+        b"POST /v1/pools HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
+        b"POST /v1/pools HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ] {
+        let answer = node.raw(bytes);
+        assert!(answer.is_empty() || parts(&answer).0 >= 400, "{answer}");
+    }
+    let (status, answer) = node.ask("GET", "/v2/pools", "");
+    assert_eq!(
+        (status, &answer["error"]["kind"]),
+        (404, &"not_found".into())
+    );
+    let (status, answer) = node.ask("PATCH", "/v1/pools", "{}");
+    assert_eq!((status, &answer["error"]["kind"]), (405, &"usage".into()));
+    let (status, answer) = node.ask("GET", "/v1/pools/%2e%2e", "");
+    assert_eq!((status, &answer["error"]["kind"]), (400, &"usage".into()));
+    assert!(node.client().pools().expect("it goes on").is_empty());
+    node.end();
+}
+
+#[test]
+fn silent_clients_do_not_keep_others_out() {
+    let node = Node::start();
+    let idle: Vec<UnixStream> = (0..40)
+        .map(|_| {
+            let mut stream = UnixStream::connect(&node.ready.socket).expect("it listens");
+            stream.write_all(b"GET /v1/no").expect("taken");
+            stream
+        })
+        .collect();
+    assert!(node.client().pools().expect("an answer").is_empty());
+    let (dir, _) = node.end();
+    assert!(
+        !dir.path().join("api.sock").exists(),
+        "the end does not wait for them for ever"
+    );
+    for mut stream in idle {
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+    }
+}
