@@ -8,6 +8,7 @@ use ashlar_block::{
 };
 
 use super::model::{Model, Reading, WriteId};
+use super::seam::memory;
 use crate::chance::Chance;
 use crate::content;
 
@@ -80,6 +81,7 @@ pub(crate) struct Load {
     habits: Habits,
     chance: Chance,
     pool: BufferPool,
+    outstanding_before: usize,
     hot: Vec<Vec<u64>>,
     ops: BTreeMap<u64, Op>,
     checks: VecDeque<(usize, BlockRange)>,
@@ -107,7 +109,8 @@ impl Load {
             left: habits.commands,
             habits,
             chance,
-            pool: BufferPool::new(64 << 20),
+            outstanding_before: memory().outstanding_bytes(),
+            pool: memory(),
             hot,
             ops: BTreeMap::new(),
             checks: VecDeque::new(),
@@ -338,9 +341,11 @@ impl Load {
             .collect()
     }
 
-    /// Memory that was handed out and has not come back.
+    /// Memory that was handed out in this world and has not come back.
     pub(crate) fn outstanding_bytes(&self) -> usize {
-        self.pool.outstanding_bytes()
+        self.pool
+            .outstanding_bytes()
+            .saturating_sub(self.outstanding_before)
     }
 }
 

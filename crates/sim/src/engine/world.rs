@@ -136,9 +136,10 @@ impl<'a, S: Subject> World<'a, S> {
         let power = self.chance.happens(500);
         self.crash(power)?;
         self.check_all("everything is read after a clean import")?;
+        self.fail_power();
         let bytes = self.load.outstanding_bytes();
         if bytes > 0 {
-            return Err(format!("{bytes} bytes of commands' buffers are still kept"));
+            return Err(format!("{bytes} bytes of memory have not come back"));
         }
         Ok(())
     }
