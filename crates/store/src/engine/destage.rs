@@ -58,7 +58,9 @@ struct Job {
 impl Engine {
     pub(super) fn destage_deadline(&self) -> Option<Moment> {
         let waits = self.destage.phase == Phase::Idle && self.index.len() > 0;
-        waits.then(|| self.destage.last_write + IDLE)
+        let at = self.destage.last_write + IDLE;
+        // Once it has come, whatever still stands in the way will end with an event.
+        (waits && self.now < at).then_some(at)
     }
 
     pub(super) fn destage_is_idle(&self) -> bool {
