@@ -38,6 +38,7 @@ mod daemon;
 mod dir;
 mod files;
 pub mod model;
+pub mod pool;
 mod state;
 mod token;
 

@@ -43,9 +43,9 @@ pub mod sizes;
 
 pub use create::{DrivePlan, PoolPlan, format};
 pub use drives::Drives;
-pub use engine::{Counters, Engine, Event, Outbox, VolumeInfo};
+pub use engine::{Counters, Engine, Event, MemberStatus, MirrorStatus, Outbox, Status, VolumeInfo};
 pub use error::PoolError;
 pub use layout::Layout;
 pub use manage::{Manage, Managed, VolumePlan};
-pub use recover::{ImportOptions, Imported, import};
+pub use recover::{ImportOptions, Imported, import, read_label};
 pub use sizes::Sizes;

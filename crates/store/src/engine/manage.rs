@@ -4,7 +4,7 @@ use ashlar_block::{ErrorKind, IoError};
 
 use super::append::{StagedChange, Then};
 use super::map::{Change, FIRST_VOLUME, SEGMENTS, VOLUMES};
-use super::space::take_columns;
+use super::space::{Extents, take_columns};
 use super::{Engine, Retired};
 use crate::Layout;
 use crate::format::{ChunkCopy, MemberState, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
@@ -236,18 +236,8 @@ impl Engine {
     }
 
     /// Extents of a drive that only the pool's own map may take.
-    fn kept_extents(&self, drive: usize) -> u32 {
+    pub(super) fn kept_extents(&self, drive: usize) -> u32 {
         self.members[drive].extents / 64 + 2 * self.sizes.segment_extents()
-    }
-
-    fn roomy(&self) -> Vec<bool> {
-        let extents = self.sizes.segment_extents();
-        let usable = self.usable().into_iter().enumerate();
-        usable
-            .map(|(drive, usable)| {
-                usable && self.extents[drive].free() >= self.kept_extents(drive) + extents
-            })
-            .collect()
     }
 
     /// Columns of a new segment: with fewer drives in service than copies, the pool goes on with
@@ -257,22 +247,26 @@ impl Engine {
     }
 
     fn can_add_segment(&self, copies: u8) -> bool {
-        let mut extents = self.extents.clone();
-        let columns = self.sizes.segment_extents();
-        take_columns(
-            &mut extents,
-            &self.roomy(),
-            self.columns_for(copies),
-            columns,
-        )
-        .is_some()
+        self.take_segment(&mut self.extents.clone(), copies)
+            .is_some()
+    }
+
+    /// Takes the columns of a new segment out of these extents.
+    pub(super) fn take_segment(&self, free: &mut [Extents], copies: u8) -> Option<Vec<ChunkCopy>> {
+        let extents = self.sizes.segment_extents();
+        let roomy = |drive: usize| {
+            self.in_service(drive as u16)
+                && free[drive].free() >= self.kept_extents(drive) + extents
+        };
+        let roomy: Vec<bool> = (0..free.len()).map(roomy).collect();
+        take_columns(free, &roomy, self.columns_for(copies), extents)
     }
 
     fn add_segment(&mut self, copies: u8) {
-        let roomy = self.roomy();
-        let extents = self.sizes.segment_extents();
-        let count = self.columns_for(copies);
-        let Some(columns) = take_columns(&mut self.extents, &roomy, count, extents) else {
+        let mut free = std::mem::take(&mut self.extents);
+        let columns = self.take_segment(&mut free, copies);
+        self.extents = free;
+        let Some(columns) = columns else {
             return;
         };
         let id = self.next_segment;

@@ -26,6 +26,7 @@ mod read;
 mod rebuild;
 pub(crate) mod space;
 pub(crate) mod state;
+mod status;
 mod write;
 
 use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, Request};
@@ -33,6 +34,7 @@ use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, 
 pub(crate) use manage::check_name;
 pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeInfo};
+pub use status::{MemberStatus, MirrorStatus, Status};
 
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};

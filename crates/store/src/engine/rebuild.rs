@@ -79,6 +79,27 @@ impl Engine {
         self.rebuild.wanted || !self.joining.is_empty()
     }
 
+    /// How far a walk has come, 0 to 1.
+    pub(super) fn walk_progress(&self) -> Option<f64> {
+        if self.rebuild.phase == Phase::Idle {
+            return None;
+        }
+        let mirrored = |entry: &&crate::format::VolumeEntry| entry.state == VolumeState::Live;
+        let all: u64 = self
+            .volumes
+            .values()
+            .filter(mirrored)
+            .map(|entry| entry.granules)
+            .sum();
+        let before = self
+            .volumes
+            .range(..self.rebuild.volume)
+            .map(|(_, entry)| entry);
+        let walked: u64 = before.filter(mirrored).map(|entry| entry.granules).sum();
+        let here = self.rebuild.slot * SLOT_GRANULES;
+        Some(((walked + here) as f64 / all.max(1) as f64).min(1.0))
+    }
+
     pub(super) fn scrub(&mut self, id: u64) {
         self.rebuild.scrub_wanted = true;
         self.rebuild.scrubs.push(id);

@@ -100,7 +100,10 @@ fn refuse(why: String) -> PoolError {
 }
 
 /// The label of a drive, from either copy.
-pub(crate) fn read_label(drives: &mut Drives, drive: usize) -> Result<Label, PoolError> {
+///
+/// # Errors
+/// [`PoolError::Refused`] when it has none, [`PoolError::Damaged`] when neither copy is usable.
+pub fn read_label(drives: &mut Drives, drive: usize) -> Result<Label, PoolError> {
     let mut damage = None;
     for at in LABEL_AT {
         match drives

@@ -14,6 +14,8 @@ mod scan;
 
 use ashlar_block::{BlockDevice, BufferPool};
 
+pub use members::read_label;
+
 use crate::drives::Drives;
 use crate::engine::{Engine, Parts};
 use crate::error::PoolError;

@@ -1,0 +1,349 @@
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+
+use ashlar_block::{
+    BlockDevice, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Request,
+};
+use ashlar_reactor::{Handle, Mailbox, Opener};
+use ashlar_store::{Engine, Event, Managed, Outbox};
+use slab::Slab;
+
+use super::link::{Mail, PoolLink, RemotePort, View};
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// The hosts that live on this thread, by number.
+    static HERE: RefCell<BTreeMap<u64, Rc<RefCell<Host>>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// What has gone through a pool since it was imported, in operations and bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Traffic {
+    /// Bytes that hosts have read.
+    pub user_read_bytes: u64,
+    /// Bytes that hosts have written.
+    pub user_written_bytes: u64,
+    /// Bytes read from drives.
+    pub device_read_bytes: u64,
+    /// Bytes written to drives.
+    pub device_written_bytes: u64,
+    /// By volume.
+    pub volumes: BTreeMap<u32, VolumeTraffic>,
+    /// The volumes in service and their shapes.
+    pub geometries: Vec<(u32, Geometry)>,
+    /// By member: reads and writes that have failed.
+    pub errors: Vec<(u64, u64)>,
+}
+
+/// Operations of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Operations {
+    /// Completed.
+    pub count: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Of those, failed.
+    pub errors: u64,
+    /// Sum of their times, in nanoseconds.
+    pub nanos: u64,
+}
+
+/// What a volume's hosts have done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct VolumeTraffic {
+    /// Commands on their way.
+    pub in_flight: u64,
+    /// Reads.
+    pub read: Operations,
+    /// Writes.
+    pub write: Operations,
+    /// Flushes.
+    pub flush: Operations,
+    /// Deallocations and writes of zeroes.
+    pub deallocate: Operations,
+}
+
+enum From {
+    Local(usize),
+    Remote(Arc<RemotePort>),
+}
+
+/// A command on its way through the engine.
+struct Pending {
+    from: From,
+    tag: u64,
+    volume: u32,
+    op: Operation,
+    bytes: u64,
+    begun: Moment,
+}
+
+/// An engine and its drives, on one thread.
+pub struct Host {
+    engine: Engine,
+    drives: Vec<Option<Box<dyn BlockDevice>>>,
+    mail: Mailbox<Mail>,
+    out: Outbox,
+    done: Vec<Completion>,
+    now: Moment,
+    pending: Slab<Pending>,
+    ports: Slab<Vec<Completion>>,
+    waiting: Slab<Sender<Result<Managed, IoError>>>,
+    /// Something was posted that `handle` must follow.
+    posted: bool,
+    traffic: Traffic,
+}
+
+impl Host {
+    /// Opens the drives on this thread's reactor and settles the engine here.
+    ///
+    /// # Errors
+    /// A drive that cannot be opened.
+    pub fn settle(
+        engine: Engine,
+        drives: &[Option<Arc<dyn Opener>>],
+        reactor: &Handle,
+        link: &PoolLink,
+    ) -> Result<Rc<RefCell<Self>>, IoError> {
+        let mut opened = Vec::new();
+        for drive in drives {
+            opened.push(match drive {
+                Some(drive) => Some(drive.open(reactor)?),
+                None => None,
+            });
+        }
+        let errors = vec![(0, 0); opened.len()];
+        let host = Rc::new(RefCell::new(Self {
+            engine,
+            drives: opened,
+            mail: link.mail.clone(),
+            out: Outbox::default(),
+            done: Vec::new(),
+            now: reactor.now(),
+            pending: Slab::new(),
+            ports: Slab::new(),
+            waiting: Slab::new(),
+            posted: true,
+            traffic: Traffic {
+                errors,
+                ..Traffic::default()
+            },
+        }));
+        HERE.with_borrow_mut(|here| here.insert(link.number, host.clone()));
+        Ok(host)
+    }
+
+    /// The host of a pool, if it lives on this thread.
+    pub(super) fn here(link: &PoolLink) -> Option<Rc<RefCell<Self>>> {
+        HERE.with_borrow(|here| here.get(&link.number).cloned())
+    }
+
+    /// Takes the pool off this thread; its drives are let go with the last volume.
+    pub fn leave(link: &PoolLink) {
+        HERE.with_borrow_mut(|here| here.remove(&link.number));
+    }
+
+    /// A link for a host that will settle on the thread of `reactor`.
+    pub fn link(reactor: &Handle) -> PoolLink {
+        PoolLink {
+            mail: Mailbox::new(reactor.waker()),
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn add_port(&mut self) -> usize {
+        self.ports.insert(Vec::new())
+    }
+
+    pub(super) fn remove_port(&mut self, port: usize) {
+        self.ports.try_remove(port);
+    }
+
+    pub(super) fn take_done(&mut self, port: usize, into: &mut Vec<Completion>) {
+        if let Some(done) = self.ports.get_mut(port) {
+            into.append(done);
+        }
+    }
+
+    pub(super) fn geometry(&self, volume: u32) -> Option<Geometry> {
+        self.engine.geometry(volume)
+    }
+
+    pub(super) fn local_command(&mut self, port: usize, volume: u32, request: Request) {
+        self.command(From::Local(port), volume, request);
+    }
+
+    fn command(&mut self, from: From, volume: u32, mut request: Request) {
+        self.traffic.volumes.entry(volume).or_default().in_flight += 1;
+        let key = self.pending.insert(Pending {
+            from,
+            tag: request.tag,
+            volume,
+            op: request.op,
+            bytes: u64::from(request.range.count) * 4096,
+            begun: self.now,
+        });
+        request.tag = key as u64;
+        self.post(Event::Command { volume, request });
+    }
+
+    fn post(&mut self, event: Event) {
+        self.engine.post(self.now, event, &mut self.out);
+        self.posted = true;
+    }
+
+    /// Does everything that can be done now.
+    pub fn turn(&mut self, now: Moment) {
+        self.now = now;
+        self.read_mail();
+        self.poll_drives();
+        let due = self.engine.next_deadline().is_some_and(|at| at <= now);
+        if !self.posted && !due {
+            return;
+        }
+        self.posted = false;
+        self.engine.handle(now, Event::Tick, &mut self.out);
+        self.send();
+        // What was submitted in this turn goes out in this turn.
+        self.poll_drives();
+        self.deliver();
+    }
+
+    /// When `turn` must be called next even if nothing happens.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        if self.posted {
+            return Some(self.now);
+        }
+        let drives = self
+            .drives
+            .iter()
+            .flatten()
+            .filter_map(|drive| drive.next_deadline());
+        drives.chain(self.engine.next_deadline()).min()
+    }
+
+    fn read_mail(&mut self) {
+        while let Some(mail) = self.mail.take() {
+            match mail {
+                Mail::Command {
+                    port,
+                    volume,
+                    request,
+                } => {
+                    self.command(From::Remote(port), volume, request);
+                }
+                Mail::Manage { what, reply } => {
+                    let id = self.waiting.insert(reply) as u64;
+                    self.post(Event::Manage { id, what });
+                }
+                // Whoever asked may have gone.
+                Mail::Look { reply } => drop(reply.send(self.view())),
+            }
+        }
+    }
+
+    fn view(&self) -> View {
+        let status = self.engine.status();
+        let volumes = status.volumes.iter().map(|volume| volume.number);
+        let geometries = volumes.filter_map(|number| Some((number, self.engine.geometry(number)?)));
+        View {
+            traffic: Traffic {
+                geometries: geometries.collect(),
+                ..self.traffic.clone()
+            },
+            status,
+        }
+    }
+
+    fn poll_drives(&mut self) {
+        for drive in 0..self.drives.len() {
+            let Some(device) = &mut self.drives[drive] else {
+                continue;
+            };
+            device.poll(self.now, &mut self.done);
+            for completion in std::mem::take(&mut self.done) {
+                if completion.result.is_err() {
+                    let (reads, writes) = &mut self.traffic.errors[drive];
+                    *(if completion.buffer.is_some() {
+                        reads
+                    } else {
+                        writes
+                    }) += 1;
+                }
+                self.post(Event::Done { drive, completion });
+            }
+        }
+    }
+
+    fn send(&mut self) {
+        for (drive, request) in std::mem::take(&mut self.out.io) {
+            let bytes = request
+                .buffer
+                .as_ref()
+                .map_or(0, |buffer| buffer.len() as u64);
+            match request.op {
+                Operation::Read => self.traffic.device_read_bytes += bytes,
+                _ => self.traffic.device_written_bytes += bytes,
+            }
+            match self.drives.get_mut(drive).and_then(Option::as_mut) {
+                Some(device) => device.submit(request),
+                None => {
+                    let missing =
+                        IoError::new(ErrorKind::NotSent, format!("drive {drive} is missing"));
+                    let completion = request.complete(Err(missing));
+                    self.post(Event::Done { drive, completion });
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self) {
+        for (id, answer) in std::mem::take(&mut self.out.managed) {
+            if let Some(reply) = self.waiting.try_remove(id as usize) {
+                // Whoever asked may have gone.
+                let _ = reply.send(answer);
+            }
+        }
+        for mut completion in std::mem::take(&mut self.out.done) {
+            let Some(pending) = self.pending.try_remove(completion.tag as usize) else {
+                continue;
+            };
+            self.count(&pending, completion.result.is_err());
+            completion.tag = pending.tag;
+            match pending.from {
+                From::Local(port) => {
+                    if let Some(done) = self.ports.get_mut(port) {
+                        done.push(completion);
+                    }
+                }
+                From::Remote(port) => port.put(completion),
+            }
+        }
+    }
+
+    fn count(&mut self, pending: &Pending, failed: bool) {
+        let volume = self.traffic.volumes.entry(pending.volume).or_default();
+        volume.in_flight = volume.in_flight.saturating_sub(1);
+        let operations = match pending.op {
+            Operation::Read => &mut volume.read,
+            Operation::Write(_) => &mut volume.write,
+            Operation::Flush => &mut volume.flush,
+            Operation::WriteZeroes { .. } | Operation::Deallocate => &mut volume.deallocate,
+        };
+        operations.count += 1;
+        operations.bytes += pending.bytes;
+        operations.errors += u64::from(failed);
+        let nanos = self.now.since(pending.begun).as_nanos();
+        operations.nanos += u64::try_from(nanos).unwrap_or(u64::MAX);
+        match pending.op {
+            Operation::Read => self.traffic.user_read_bytes += pending.bytes,
+            Operation::Write(_) => self.traffic.user_written_bytes += pending.bytes,
+            _ => {}
+        }
+    }
+}

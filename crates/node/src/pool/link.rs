@@ -1,0 +1,131 @@
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ashlar_block::{Completion, ErrorKind, Geometry, IoError, Request};
+use ashlar_reactor::{Mailbox, Waker};
+use ashlar_store::{Manage, Managed, Status};
+
+use super::host::Traffic;
+
+/// How long the control plane waits for an answer: a pool whose drives hang must not hang it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the control plane is shown of a pool.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The engine's own account.
+    pub status: Status,
+    /// What went to and came from hosts and drives.
+    pub traffic: Traffic,
+}
+
+/// Mail to a host.
+pub(super) enum Mail {
+    /// A command of a volume that is open on another core.
+    Command {
+        port: Arc<RemotePort>,
+        volume: u32,
+        request: Request,
+    },
+    /// An operator's wish.
+    Manage {
+        what: Manage,
+        reply: Sender<Result<Managed, IoError>>,
+    },
+    /// A look at everything.
+    Look { reply: Sender<View> },
+}
+
+/// Where completions for another core's device wait.
+pub(super) struct RemotePort {
+    done: Mutex<Vec<Completion>>,
+    waker: Waker,
+}
+
+impl RemotePort {
+    pub(super) fn new(waker: Waker) -> Self {
+        Self {
+            done: Mutex::default(),
+            waker,
+        }
+    }
+
+    pub(super) fn put(&self, completion: Completion) {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.push(completion);
+        drop(done);
+        self.waker.wake();
+    }
+
+    pub(super) fn take(&self, into: &mut Vec<Completion>) {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        into.append(&mut done);
+    }
+}
+
+/// A pool's host, as other threads know it. Cloning shares it.
+#[derive(Clone)]
+pub struct PoolLink {
+    pub(super) mail: Mailbox<Mail>,
+    /// Names the pool among those of this process.
+    pub(super) number: u64,
+}
+
+impl PoolLink {
+    /// Has the engine do something, and waits for its answer.
+    ///
+    /// # Errors
+    /// The engine's, or [`ErrorKind::Timeout`] when there is none within a minute.
+    pub fn manage(&self, what: Manage) -> Result<Managed, IoError> {
+        let (reply, answer) = channel();
+        self.mail.post(Mail::Manage { what, reply });
+        wait(&answer)?
+    }
+
+    /// Has the engine begin something that takes long; the answer comes in the channel.
+    pub fn begin(&self, what: Manage) -> Receiver<Result<Managed, IoError>> {
+        let (reply, answer) = channel();
+        self.mail.post(Mail::Manage { what, reply });
+        answer
+    }
+
+    /// The pool at this moment.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`] when its core does not answer within a minute.
+    pub fn view(&self) -> Result<View, IoError> {
+        let (reply, answer) = channel();
+        self.mail.post(Mail::Look { reply });
+        wait(&answer)
+    }
+
+    /// The shape of one of its volumes.
+    ///
+    /// # Errors
+    /// Those of [`view`](Self::view), and one when there is no such volume.
+    pub fn geometry(&self, volume: u32) -> Result<Geometry, IoError> {
+        let view = self.view()?;
+        let found = view
+            .traffic
+            .geometries
+            .iter()
+            .find(|(number, _)| *number == volume);
+        let none = || {
+            IoError::new(
+                ErrorKind::InvalidRequest,
+                format!("there is no volume {volume}"),
+            )
+        };
+        found.map(|(_, geometry)| *geometry).ok_or_else(none)
+    }
+}
+
+fn wait<T>(answer: &Receiver<T>) -> Result<T, IoError> {
+    answer.recv_timeout(PATIENCE).map_err(|_| {
+        IoError::new(
+            ErrorKind::Timeout,
+            "the pool's core has not answered for a minute",
+        )
+    })
+}

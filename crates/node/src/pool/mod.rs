@@ -1,0 +1,15 @@
+//! A pool on its core: the engine's driver, and the volumes as devices.
+//!
+//! The engine and the drives live on one core's thread, in a [`Host`]. A volume opened on that
+//! thread calls it directly; one opened on another core sends its commands by mail. The control
+//! plane speaks to it through a [`PoolLink`].
+
+mod host;
+mod link;
+mod setup;
+mod volume;
+
+pub use host::{Host, Traffic};
+pub use link::{PoolLink, View};
+pub use setup::{Found, ImportedPool, OpenDrive, create, import, open_drives, probe};
+pub use volume::VolumeOpener;

@@ -1,0 +1,274 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use ashlar_block::{BlockDevice, BlockSize, IoError};
+use ashlar_device::{FindingKind, OpenError, OpenErrorKind, Spec, inspect, open};
+use ashlar_reactor::{Opener, Options, Reactor};
+use ashlar_store::format::{DriveClass, Label, Salt};
+use ashlar_store::{
+    DrivePlan, Drives, Engine, ImportOptions, PoolError, PoolPlan, Sizes, format, read_label,
+};
+use uuid::Uuid;
+
+use crate::model::ControlError;
+
+/// A drive that is open for a pool.
+#[derive(Clone)]
+pub struct OpenDrive {
+    /// As the user named it.
+    pub spec: String,
+    /// Its class, said or guessed.
+    pub class: DriveClass,
+    /// The device.
+    pub opener: Arc<dyn Opener>,
+}
+
+/// What is on a drive.
+#[derive(Debug)]
+pub enum Found {
+    /// A pool's label.
+    Label(Box<Label>),
+    /// A label that cannot be used, and why.
+    Damaged(String),
+    /// No label.
+    Nothing,
+}
+
+/// Memory of the reactor that formats and imports run on.
+const SETUP_POOL: usize = 8 << 20;
+
+/// Opens drives by the texts that name them.
+///
+/// # Errors
+/// A text that makes no sense, a device that cannot be opened or is in use, one named twice.
+pub fn open_drives(specs: &[String]) -> Result<Vec<OpenDrive>, ControlError> {
+    let mut drives: Vec<OpenDrive> = Vec::new();
+    for text in specs {
+        if drives.iter().any(|drive| drive.spec == *text) {
+            return Err(ControlError::usage(format!("drive {text} is named twice")));
+        }
+        drives.push(open_drive(text)?);
+    }
+    Ok(drives)
+}
+
+fn open_drive(text: &str) -> Result<OpenDrive, ControlError> {
+    let (plain, class) = split_class(text)?;
+    let spec: Spec = plain.parse().map_err(|error: OpenError| refusal(&error))?;
+    let opener = open(&spec, BlockSize::B4096).map_err(|error| refusal(&error))?;
+    Ok(OpenDrive {
+        spec: text.to_owned(),
+        class: class.unwrap_or_else(|| guess_class(&spec)),
+        opener,
+    })
+}
+
+/// Takes `class=…` out of a drive's options: it is the pool's, not the device's.
+fn split_class(text: &str) -> Result<(String, Option<DriveClass>), ControlError> {
+    let Some((path, options)) = text.split_once('?') else {
+        return Ok((text.to_owned(), None));
+    };
+    let (mut class, mut rest) = (None, Vec::new());
+    for option in options.split('&') {
+        match option.strip_prefix("class=") {
+            Some("nvme") => class = Some(DriveClass::Nvme),
+            Some("ssd") => class = Some(DriveClass::Ssd),
+            Some("hdd") => class = Some(DriveClass::Hdd),
+            Some(other) => {
+                let why = format!("{text}: class `{other}` is none of nvme, ssd, hdd");
+                return Err(ControlError::usage(why));
+            }
+            None => rest.push(option),
+        }
+    }
+    let plain = if rest.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}?{}", rest.join("&"))
+    };
+    Ok((plain, class))
+}
+
+fn guess_class(spec: &Spec) -> DriveClass {
+    let paths = spec.paths();
+    let name = paths
+        .first()
+        .and_then(|path| path.file_name())
+        .and_then(|name| name.to_str());
+    let rotates = |name: &str| {
+        let file = format!("/sys/class/block/{name}/queue/rotational");
+        std::fs::read_to_string(file).is_ok_and(|text| text.trim() == "1")
+    };
+    match (spec, name) {
+        (Spec::Disk(..), _) => DriveClass::Hdd,
+        (Spec::File(_), Some(name)) if rotates(name) => DriveClass::Hdd,
+        (Spec::File(_), Some(name)) if !name.starts_with("nvme") => DriveClass::Ssd,
+        _ => DriveClass::Nvme,
+    }
+}
+
+fn refusal(error: &OpenError) -> ControlError {
+    match error.kind() {
+        OpenErrorKind::Usage => ControlError::usage(error.to_string()),
+        _ => ControlError::environment(error.to_string()),
+    }
+}
+
+fn trouble(error: &dyn std::fmt::Display) -> ControlError {
+    ControlError::environment(error.to_string())
+}
+
+fn refused(error: PoolError) -> ControlError {
+    match error {
+        PoolError::Plan(why) => ControlError::usage(why),
+        PoolError::Refused(why) => ControlError::refused(why),
+        other => ControlError::environment(other.to_string()),
+    }
+}
+
+/// Runs `work` on the drives, with a reactor of its own on this thread.
+fn with_drives<T>(
+    drives: &[OpenDrive],
+    work: impl FnOnce(Drives) -> Result<T, ControlError>,
+) -> Result<T, ControlError> {
+    let options = Options {
+        entries: 256,
+        pool_bytes: SETUP_POOL,
+        spin: Duration::ZERO,
+        files: 128,
+    };
+    let mut reactor = Reactor::new(&options).map_err(|error| trouble(&error))?;
+    let handle = reactor.handle().clone();
+    let devices: Result<Vec<Box<dyn BlockDevice>>, IoError> = drives
+        .iter()
+        .map(|drive| drive.opener.open(&handle))
+        .collect();
+    let devices = devices.map_err(|error| trouble(&error))?;
+    let wait = move || {
+        // A ring that fails answers nothing more; the drives' own errors say what happened.
+        let _ = reactor.turn(Some(handle.now() + Duration::from_millis(10)));
+        handle.now()
+    };
+    work(Drives::new(devices, Box::new(wait)))
+}
+
+/// Looks at what each drive holds.
+///
+/// # Errors
+/// The drives cannot be opened on this thread.
+pub fn probe(drives: &[OpenDrive]) -> Result<Vec<Found>, ControlError> {
+    with_drives(drives, |mut all| {
+        let found = (0..drives.len()).map(|drive| match read_label(&mut all, drive) {
+            Ok(label) => Found::Label(Box::new(label)),
+            Err(PoolError::Refused(_)) => Found::Nothing,
+            Err(error) => Found::Damaged(error.to_string()),
+        });
+        Ok(found.collect())
+    })
+}
+
+/// Makes a pool of drives that hold nothing, or whose data may be destroyed.
+///
+/// # Errors
+/// A drive that holds something without `destroy_data`, naming what; whatever the engine refuses.
+pub fn create(name: &str, drives: &[OpenDrive], destroy_data: bool) -> Result<Uuid, ControlError> {
+    refuse_used(drives, destroy_data)?;
+    let smallest = drives
+        .iter()
+        .map(|drive| drive.opener.geometry().bytes())
+        .min();
+    let sizes = smallest.and_then(Sizes::for_drive).ok_or_else(|| {
+        ControlError::usage("a pool's drives have at least 64 MiB each".to_owned())
+    })?;
+    let pool = Uuid::new_v4();
+    let random = Uuid::new_v4().as_u128();
+    let plan = PoolPlan {
+        name: name.to_owned(),
+        pool,
+        salt: Salt(random as u32 ^ (random >> 64) as u32),
+        sizes,
+        log_copies: drives.len().min(2) as u8,
+        drives: drives
+            .iter()
+            .map(|drive| DrivePlan {
+                uuid: Uuid::new_v4(),
+                class: drive.class,
+            })
+            .collect(),
+    };
+    with_drives(drives, |mut all| format(&mut all, &plan).map_err(refused))?;
+    Ok(pool)
+}
+
+fn refuse_used(drives: &[OpenDrive], destroy_data: bool) -> Result<(), ControlError> {
+    let found = probe(drives)?;
+    for (drive, found) in drives.iter().zip(found) {
+        let spec: Option<Spec> = split_class(&drive.spec)?.0.parse().ok();
+        let paths = spec.iter().flat_map(|spec| spec.paths());
+        for path in paths {
+            let what = inspect(path).map_err(|error| refusal(&error))?;
+            let Some(what) = what else { continue };
+            // A device in use is not a matter of its data.
+            let overridable = matches!(
+                what.kind,
+                FindingKind::Signature | FindingKind::Data | FindingKind::Partitions
+            );
+            if !(destroy_data && overridable) {
+                let pool = match &found {
+                    Found::Label(label) => {
+                        format!(" (pool {}, drive {})", label.pool_name, label.drive)
+                    }
+                    _ => String::new(),
+                };
+                let hint = if overridable {
+                    "; --destroy-data overwrites it"
+                } else {
+                    ""
+                };
+                return Err(ControlError::refused(format!(
+                    "{} {what}{pool}{hint}",
+                    path.display()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A pool that has been imported, not yet on a core.
+pub struct ImportedPool {
+    /// Its engine.
+    pub engine: Engine,
+    /// Its drives by member index.
+    pub drives: Vec<Option<OpenDrive>>,
+}
+
+/// Imports the pool that these drives hold.
+///
+/// # Errors
+/// Whatever the engine refuses; nothing is changed then.
+pub fn import(drives: &[OpenDrive], degraded: bool) -> Result<ImportedPool, ControlError> {
+    let labels = probe(drives)?;
+    let options = ImportOptions {
+        degraded,
+        ..ImportOptions::default()
+    };
+    let engine = with_drives(drives, |all| {
+        ashlar_store::import(all, &options)
+            .map(|imported| imported.engine)
+            .map_err(refused)
+    })?;
+    let place = |uuid: Uuid| {
+        let is_it = |found: &Found| matches!(found, Found::Label(label) if label.drive == uuid);
+        labels
+            .iter()
+            .position(is_it)
+            .map(|place| drives[place].clone())
+    };
+    let drives = engine
+        .members()
+        .iter()
+        .map(|member| place(member.drive))
+        .collect();
+    Ok(ImportedPool { engine, drives })
+}

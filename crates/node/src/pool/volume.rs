@@ -1,0 +1,151 @@
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ashlar_block::{BlockDevice, Completion, Description, Geometry, IoError, Moment, Request};
+use ashlar_reactor::{Handle, Opener};
+
+use super::host::Host;
+use super::link::{Mail, PoolLink, RemotePort};
+
+/// A volume, to be opened on any core.
+pub struct VolumeOpener {
+    link: PoolLink,
+    number: u32,
+    name: String,
+    geometry: Mutex<Geometry>,
+}
+
+impl VolumeOpener {
+    /// The volume `number` of the pool behind `link`; `name` is for people.
+    ///
+    /// # Errors
+    /// Those of [`PoolLink::geometry`].
+    pub fn new(link: PoolLink, number: u32, name: String) -> Result<Arc<Self>, IoError> {
+        let geometry = Mutex::new(link.geometry(number)?);
+        Ok(Arc::new(Self {
+            link,
+            number,
+            name,
+            geometry,
+        }))
+    }
+
+    /// Asks the engine for the volume's shape again, after a change of its size.
+    ///
+    /// # Errors
+    /// Those of [`PoolLink::geometry`].
+    pub fn refresh(&self) -> Result<(), IoError> {
+        let geometry = self.link.geometry(self.number)?;
+        *self.geometry.lock().unwrap_or_else(PoisonError::into_inner) = geometry;
+        Ok(())
+    }
+}
+
+impl Opener for VolumeOpener {
+    fn geometry(&self) -> Geometry {
+        *self.geometry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self, reactor: &Handle) -> Result<Box<dyn BlockDevice>, IoError> {
+        let geometry = Opener::geometry(self);
+        let description = Opener::describe(self);
+        Ok(match Host::here(&self.link) {
+            Some(host) => {
+                let port = host.borrow_mut().add_port();
+                Box::new(Local {
+                    host,
+                    port,
+                    volume: self.number,
+                    geometry,
+                    description,
+                })
+            }
+            None => Box::new(Remote {
+                link: self.link.clone(),
+                port: Arc::new(RemotePort::new(reactor.waker())),
+                volume: self.number,
+                geometry,
+                description,
+            }),
+        })
+    }
+
+    fn describe(&self) -> Description {
+        Description::leaf(format!("volume {}", self.name))
+    }
+}
+
+/// A volume on its engine's own core.
+struct Local {
+    host: Rc<RefCell<Host>>,
+    port: usize,
+    volume: u32,
+    geometry: Geometry,
+    description: Description,
+}
+
+impl BlockDevice for Local {
+    fn geometry(&self) -> Geometry {
+        // A resized volume has its new size at once.
+        let now = self.host.borrow().geometry(self.volume);
+        now.unwrap_or(self.geometry)
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.host
+            .borrow_mut()
+            .local_command(self.port, self.volume, request);
+    }
+
+    fn poll(&mut self, now: Moment, done: &mut Vec<Completion>) {
+        let mut host = self.host.borrow_mut();
+        host.turn(now);
+        host.take_done(self.port, done);
+    }
+
+    fn next_deadline(&self) -> Option<Moment> {
+        self.host.borrow().next_deadline()
+    }
+
+    fn describe(&self) -> Description {
+        self.description.clone()
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.host.borrow_mut().remove_port(self.port);
+    }
+}
+
+/// A volume whose engine is on another core.
+struct Remote {
+    link: PoolLink,
+    port: Arc<RemotePort>,
+    volume: u32,
+    geometry: Geometry,
+    description: Description,
+}
+
+impl BlockDevice for Remote {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.link.mail.post(Mail::Command {
+            port: self.port.clone(),
+            volume: self.volume,
+            request,
+        });
+    }
+
+    fn poll(&mut self, _now: Moment, done: &mut Vec<Completion>) {
+        self.port.take(done);
+    }
+
+    fn describe(&self) -> Description {
+        self.description.clone()
+    }
+}

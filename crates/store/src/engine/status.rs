@@ -1,0 +1,129 @@
+//! What an operator is shown.
+
+use uuid::Uuid;
+
+use super::{Counters, Engine, VolumeInfo};
+use crate::format::MemberState;
+use crate::sizes::SLOT_BYTES;
+
+/// A drive of the pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// The drive.
+    pub drive: Uuid,
+    /// Whether it is in service.
+    pub in_service: bool,
+    /// Why it is not, if it was left out since the import.
+    pub reason: Option<String>,
+    /// Bytes that the pool can use of it.
+    pub bytes: u64,
+    /// Of these, in use by logs, map and segments.
+    pub used_bytes: u64,
+}
+
+/// Mirrored space of one number of copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MirrorStatus {
+    /// Copies of each slot.
+    pub copies: u8,
+    /// Bytes of volumes that have homes, counted once.
+    pub used_bytes: u64,
+    /// Bytes that can be written before another segment must be made, counted once.
+    pub free_bytes: u64,
+    /// Bytes that all the segments that could still be made would hold, counted once.
+    pub growth_bytes: u64,
+}
+
+/// A pool at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    /// Why the engine has stopped, if it has.
+    pub failure: Option<String>,
+    /// Its drives.
+    pub members: Vec<MemberStatus>,
+    /// Its volumes.
+    pub volumes: Vec<VolumeInfo>,
+    /// Its mirrored space, by copies.
+    pub mirrors: Vec<MirrorStatus>,
+    /// Bytes per drive that only the pool's own map may take.
+    pub kept_bytes: u64,
+    /// How full the data ring is, 0 to 1.
+    pub ring_fill: f64,
+    /// How full the map log is, 0 to 1.
+    pub map_fill: f64,
+    /// Copies are being made anew.
+    pub rebuilding: bool,
+    /// How far a rebuild or scrub has come, 0 to 1.
+    pub walk: Option<f64>,
+    /// Whether some log chunk, map page or segment lacks a copy.
+    pub degraded: bool,
+    /// What has happened since the import.
+    pub counters: Counters,
+}
+
+impl Engine {
+    /// The pool at this moment.
+    pub fn status(&self) -> Status {
+        let extent = self.sizes.extent_bytes();
+        let members = self.members.iter().enumerate().map(|(index, member)| {
+            let free = self.extents.get(index).map_or(0, |extents| extents.free());
+            let lost = self.losses.iter().find(|(drive, _)| *drive == index);
+            MemberStatus {
+                drive: member.drive,
+                in_service: member.state == MemberState::Active,
+                reason: lost.map(|(_, why)| why.clone()),
+                bytes: u64::from(member.extents) * extent,
+                used_bytes: u64::from(member.extents.saturating_sub(free)) * extent,
+            }
+        });
+        let mirrors = (1..=4).filter(|copies| usize::from(*copies) <= self.members.len());
+        Status {
+            failure: self.failed.clone(),
+            members: members.collect(),
+            volumes: self.volumes(),
+            mirrors: mirrors.map(|copies| self.mirror_status(copies)).collect(),
+            kept_bytes: (0..self.members.len())
+                .map(|drive| u64::from(self.kept_extents(drive)) * extent)
+                .sum(),
+            ring_fill: self.ring.log.fill(),
+            map_fill: self.map_log.log.fill(),
+            rebuilding: self.is_rebuilding(),
+            walk: self.walk_progress(),
+            degraded: self.is_degraded(),
+            counters: self.counters,
+        }
+    }
+
+    fn mirror_status(&self, copies: u8) -> MirrorStatus {
+        let segments = self.mirrors.get(&copies);
+        let mut extents = self.extents.clone();
+        let mut growth = 0;
+        while self.take_segment(&mut extents, copies).is_some() {
+            growth += self.sizes.segment_bytes();
+        }
+        MirrorStatus {
+            copies,
+            used_bytes: segments.map_or(0, |segments| segments.used()) * SLOT_BYTES,
+            free_bytes: self.spare_slots(copies) * SLOT_BYTES,
+            growth_bytes: growth,
+        }
+    }
+
+    /// Whether anything lacks a copy that it should have.
+    fn is_degraded(&self) -> bool {
+        let copies = self.log_copies();
+        let chunks = self
+            .ring
+            .log
+            .shape
+            .chunks
+            .iter()
+            .chain(&self.map_log.log.shape.chunks);
+        let logs = chunks
+            .into_iter()
+            .any(|chunk| self.serving(&chunk.copies).len() < copies);
+        let homes = self.segment_copies.iter();
+        let mut homes = homes.map(|(&id, &copies)| (self.columns(id).len(), usize::from(copies)));
+        logs || homes.any(|(columns, copies)| columns < copies)
+    }
+}
