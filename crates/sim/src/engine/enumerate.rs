@@ -128,6 +128,8 @@ fn plan(case: &Case) -> Plan {
         import_cuts: 0,
         recovery: case.recovery.map(|at| (at, cut)),
         missing: case.missing,
+        casualties: Vec::new(),
+        casualty_per_mille: 0,
         canary: None,
     }
 }

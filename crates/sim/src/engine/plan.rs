@@ -41,6 +41,13 @@ pub(crate) enum Fate {
     Stall { drive: usize, time: Duration },
     /// A drive dies.
     Die { drive: usize },
+    /// A drive dies, the node fails soon after, the drive comes back, and at first another does not:
+    /// the pool must refuse, or have acknowledged nothing that the drive lacks.
+    Swap {
+        dies: usize,
+        absent: usize,
+        after: u64,
+    },
     /// A drive that died comes back, with what it held when it died, or less.
     Return { drive: usize },
     /// Somebody wants everything read and mended.
@@ -88,6 +95,9 @@ pub(crate) struct Plan {
     pub(crate) recovery: Option<(u64, Cut)>,
     /// The drive that does not come back after a crash.
     pub(crate) missing: Option<usize>,
+    /// Drives that may die together with the node, and how many of a thousand failures take one.
+    pub(crate) casualties: Vec<usize>,
+    pub(crate) casualty_per_mille: u32,
     /// What is broken on purpose.
     pub(crate) canary: Option<Canary>,
 }
@@ -119,6 +129,8 @@ impl Plan {
             import_cuts: profile.import_cuts,
             recovery: None,
             missing: None,
+            casualties: Vec::new(),
+            casualty_per_mille: 0,
             canary: profile.canary,
         };
         plan.draw_fates(chance, profile);
@@ -157,10 +169,27 @@ impl Plan {
             add(chance, Fate::Stall { drive, time });
         }
         let one = chance.below(drives) as usize;
-        if profile.deaths {
-            for step in 0..self.tolerance() {
+        let tolerance = self.tolerance();
+        let swaps = profile.deaths && tolerance > 0 && drives > 2 && chance.happens(400);
+        if swaps {
+            let absent = (one + 1 + chance.below(drives - 1) as usize) % self.drives.len();
+            let after = chance.below(6);
+            let dies = one;
+            add(
+                chance,
+                Fate::Swap {
+                    dies,
+                    absent,
+                    after,
+                },
+            );
+        } else if profile.deaths {
+            self.casualty_per_mille = chance.pick(&[0, 200, 500]);
+            for step in 0..tolerance {
                 let drive = (one + step) % self.drives.len();
-                if chance.happens(700) {
+                if chance.happens(500) {
+                    self.casualties.push(drive);
+                } else {
                     add(chance, Fate::Die { drive });
                 }
                 if chance.happens(400) {

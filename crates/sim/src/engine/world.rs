@@ -42,6 +42,8 @@ pub(crate) struct World<'a, S> {
     next_fate: usize,
     /// Whether the next crash takes the power too.
     power: bool,
+    /// After the next crash the first of these drives is back, and the other is not, at first.
+    swap: Option<(usize, usize)>,
     since: Moment,
     pub(crate) summary: Summary,
     listener: Option<Listener<'a>>,
@@ -69,6 +71,7 @@ impl<'a, S: Subject> World<'a, S> {
             next_manage: 0,
             next_fate: 0,
             power: false,
+            swap: None,
             since: Moment::ORIGIN,
             summary: Summary::default(),
             chance,
@@ -201,6 +204,11 @@ impl<'a, S: Subject> World<'a, S> {
 
     /// Brings the pool into service, however often that is cut off.
     pub(crate) fn restart(&mut self) -> Result<(), String> {
+        if let Some(swap) = self.swap.take()
+            && self.swapped_import(swap)
+        {
+            return self.begin();
+        }
         let mut cuts = 0;
         loop {
             if cuts < 4 && self.chance.happens(self.plan.import_cuts) {
@@ -223,6 +231,26 @@ impl<'a, S: Subject> World<'a, S> {
         }
     }
 
+    /// An import with a drive that was dead, and without one that was not. It may be refused, for
+    /// the one may lack what the other has; then the other comes back, and nothing was changed.
+    fn swapped_import(&mut self, (back, absent): (usize, usize)) -> bool {
+        self.drives[back].borrow_mut().revive();
+        self.drives[absent].borrow_mut().die();
+        let running = self.try_import(false);
+        self.say(|| format!("an import with drive {back}, without drive {absent}"));
+        match running {
+            Ok(running) => {
+                self.node = Some(Node::new(running));
+                true
+            }
+            Err(why) => {
+                self.say(|| format!("it is refused: {why}"));
+                self.drives[absent].borrow_mut().revive();
+                false
+            }
+        }
+    }
+
     /// One import; false if it was cut off.
     pub(crate) fn import(&mut self) -> Result<bool, String> {
         self.say(|| "import".into());
@@ -241,10 +269,7 @@ impl<'a, S: Subject> World<'a, S> {
         if self.rig.is_off() {
             return Ok(false);
         }
-        let mut running = running.map_err(|why| format!("import failed: {why}"))?;
-        if let Some(canary) = self.plan.canary {
-            running.engine.set_canary(canary);
-        }
+        let running = running.map_err(|why| format!("import failed: {why}"))?;
         self.node = Some(Node::new(running));
         Ok(true)
     }
@@ -261,7 +286,11 @@ impl<'a, S: Subject> World<'a, S> {
             let other = self.chance.below(at as u64 + 1) as usize;
             devices.swap(at, other);
         }
-        S::import(devices, self.wait(), degraded)
+        let mut running = S::import(devices, self.wait(), degraded)?;
+        if let Some(canary) = self.plan.canary {
+            running.engine.set_canary(canary);
+        }
+        Ok(running)
     }
 
     /// Looks for the volumes, and makes those that are not there.
@@ -311,6 +340,14 @@ impl<'a, S: Subject> World<'a, S> {
             drive.borrow_mut().crash(power);
         }
         self.rig.restore();
+        // Without all its drives a volume that is not there yet cannot be made.
+        if self.made.iter().all(|&made| made)
+            && self.chance.happens(self.plan.casualty_per_mille)
+            && let Some(drive) = self.plan.casualties.pop()
+        {
+            self.say(|| format!("drive {drive} does not come back"));
+            self.lose_drive(drive);
+        }
         let pause = self.chance.time(Duration::from_secs(1));
         self.rig.pass(pause);
     }
@@ -488,6 +525,16 @@ impl<'a, S: Subject> World<'a, S> {
             Fate::Rest(time) => self.load.rest(now + time),
             Fate::Stall { drive, time } => self.drives[drive].borrow_mut().stall(now + time),
             Fate::Die { drive } => self.lose_drive(drive),
+            Fate::Swap {
+                dies,
+                absent,
+                after,
+            } => {
+                self.lose_drive(dies);
+                self.swap = Some((dies, absent));
+                self.power = false;
+                self.rig.set_fuse(after, Cut::Before);
+            }
             Fate::Return { drive } => self.drives[drive].borrow_mut().revive(),
             Fate::Scrub => drop(self.manage(Manage::Scrub)),
             Fate::Flip { drive } | Fate::Spoil { drive } => self.damage(drive, fate),
