@@ -174,7 +174,7 @@ fn what_is_measured_is_text_for_prometheus() {
         "ashlar_pool_raw_bytes{pool=\"tank\"} 137438953472",
         "ashlar_pool_state{pool=\"tank\",state=\"healthy\"} 1",
         "ashlar_pool_state{pool=\"tank\",state=\"failed\"} 0",
-        "ashlar_pool_log_fill_ratios{pool=\"tank\",log=\"data_ring\"} 0.25",
+        "ashlar_pool_log_fill_ratio{pool=\"tank\",log=\"data_ring\"} 0.25",
         "ashlar_volume_size_bytes{pool=\"tank\",volume=\"db\"} 1048576",
         "ashlar_volume_operations_total{pool=\"tank\",volume=\"db\",operation=\"read\"} 10",
         "ashlar_volume_transferred_bytes_total{pool=\"tank\",volume=\"db\",operation=\"write\"} 40960",

@@ -23,7 +23,7 @@ fn a_pool_from_its_making_to_its_export() {
         .expect("made");
     assert_eq!(made.drives.len(), 3);
     assert_eq!(client.pool("tank").expect("there"), made);
-    assert_eq!(client.pools().expect("a list"), [made.clone()]);
+    assert_eq!(client.pools().expect("a list"), std::slice::from_ref(&made));
 
     let add = AddDrive {
         drive: "/dev/d".into(),
