@@ -34,6 +34,12 @@ impl Drives {
         }
     }
 
+    /// The same, with the owner's memory for their I/O instead of their own.
+    #[must_use]
+    pub fn with_buffers(self, buffers: BufferPool) -> Self {
+        Self { buffers, ..self }
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.devices.len()

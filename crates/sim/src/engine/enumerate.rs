@@ -135,6 +135,8 @@ fn plan(case: &Case) -> Plan {
 /// How one case went: how many writes and flushes there were, and how many crashes there were during
 /// recovery.
 pub(crate) struct Lived {
+    /// Until the volume was made.
+    ready: u64,
     changes: u64,
     imports: u64,
 }
@@ -152,11 +154,17 @@ pub(crate) fn live<S: Subject>(
             world.set_fuse(at, cut, case.power);
         }
         world.restart()?;
+        world.until("the volume is made", |_| true)?;
+        let ready = world.count().changes - before;
         world.follow(&script())?;
         let changes = world.count().changes - before;
         world.end()?;
         let imports = world.count().imports;
-        Ok(Lived { changes, imports })
+        Ok(Lived {
+            ready,
+            changes,
+            imports,
+        })
     }));
     let lived = lived.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
     if let Err(what) = &lived {
@@ -188,7 +196,7 @@ pub(crate) fn enumerate<S: Subject>(
         counts.lives += 1;
         live::<S>(&case, None).map_err(|what| (case, what))
     };
-    let changes = lives(whole)?.changes;
+    let Lived { ready, changes, .. } = lives(whole)?;
     let (mut recoveries, missing) = (0, may_miss(layout));
     for at in 0..changes {
         for (torn, power) in [(false, true), (false, false), (true, true), (true, false)] {
@@ -199,7 +207,8 @@ pub(crate) fn enumerate<S: Subject>(
                 ..whole
             };
             let plain = lives(case)?.imports;
-            for drive in 0..missing {
+            // Without all its drives a volume that is not there yet cannot be made.
+            for drive in (0..missing).filter(|_| at >= ready) {
                 lives(Case {
                     missing: Some(drive),
                     ..case

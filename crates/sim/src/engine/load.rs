@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ashlar_block::{
-    BlockRange, BufferPool, Completion, Durability, IoBuffer, Moment, Operation, Request,
+    BlockRange, BufferPool, Completion, Durability, ErrorKind, IoBuffer, Moment, Operation, Request,
 };
 
 use super::model::{Model, Reading, WriteId};
+use super::seam::memory;
 use crate::chance::Chance;
 use crate::content;
 
@@ -80,6 +81,7 @@ pub(crate) struct Load {
     habits: Habits,
     chance: Chance,
     pool: BufferPool,
+    outstanding_before: usize,
     hot: Vec<Vec<u64>>,
     ops: BTreeMap<u64, Op>,
     checks: VecDeque<(usize, BlockRange)>,
@@ -88,6 +90,8 @@ pub(crate) struct Load {
     left: u64,
     /// Answered.
     pub(crate) answered: u64,
+    /// Writes may fail for want of space: there are fewer drives than a mirror has copies.
+    pub(crate) may_be_full: bool,
 }
 
 /// A command for a volume.
@@ -105,13 +109,15 @@ impl Load {
             left: habits.commands,
             habits,
             chance,
-            pool: BufferPool::new(64 << 20),
+            outstanding_before: memory().outstanding_bytes(),
+            pool: memory(),
             hot,
             ops: BTreeMap::new(),
             checks: VecDeque::new(),
             next_tag: 1,
             next_at: Moment::ORIGIN,
             answered: 0,
+            may_be_full: false,
         }
     }
 
@@ -315,6 +321,9 @@ impl Load {
         }
         match result {
             Ok(()) => Ok(named),
+            Err(error) if self.may_be_full && error.kind() == ErrorKind::NoSpace => {
+                Ok(format!("{named}: no space"))
+            }
             Err(error) => Err(format!("command {tag}: {named} failed: {error}")),
         }
     }
@@ -332,9 +341,11 @@ impl Load {
             .collect()
     }
 
-    /// Memory that was handed out and has not come back.
+    /// Memory that was handed out in this world and has not come back.
     pub(crate) fn outstanding_bytes(&self) -> usize {
-        self.pool.outstanding_bytes()
+        self.pool
+            .outstanding_bytes()
+            .saturating_sub(self.outstanding_before)
     }
 }
 

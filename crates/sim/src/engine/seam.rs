@@ -1,6 +1,6 @@
 //! What the world drives: the engine that ships, or a toy that shows that the world's checks work.
 
-use ashlar_block::{BlockDevice, Moment};
+use ashlar_block::{BlockDevice, BufferPool, Moment};
 use ashlar_store::format::{DriveClass, Salt};
 use ashlar_store::{DrivePlan, Drives, Engine, ImportOptions, PoolPlan, Sizes};
 use uuid::Uuid;
@@ -52,6 +52,19 @@ pub(crate) trait Subject: Sized {
     }
 }
 
+/// Memory of an engine.
+const ENGINE_BYTES: usize = 128 << 20;
+
+thread_local! {
+    static MEMORY: BufferPool = BufferPool::new(2 * ENGINE_BYTES);
+}
+
+/// Memory for engines and users, the same for all worlds that a thread lives through: to make it
+/// anew for each would take longer than their lives.
+pub(crate) fn memory() -> BufferPool {
+    MEMORY.with(BufferPool::clone)
+}
+
 impl Subject for Engine {
     fn format(devices: Devices, wait: Wait, shape: &Shape) -> Result<(), String> {
         let drive = |index: usize| DrivePlan {
@@ -66,13 +79,15 @@ impl Subject for Engine {
             log_copies: shape.log_copies,
             drives: (0..shape.drives).map(drive).collect(),
         };
-        let mut drives = Drives::new(devices, wait);
+        let mut drives = Drives::new(devices, wait).with_buffers(memory());
         ashlar_store::format(&mut drives, &plan).map_err(|error| error.to_string())
     }
 
     fn import(devices: Devices, wait: Wait, degraded: bool) -> Result<Running<Self>, String> {
-        let drives = Drives::new(devices, wait);
+        let drives = Drives::new(devices, wait).with_buffers(memory());
         let options = ImportOptions {
+            buffer_bytes: ENGINE_BYTES,
+            buffers: Some(memory()),
             degraded,
             ..ImportOptions::default()
         };

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ashlar_block::Moment;
+use ashlar_store::Layout;
 use uuid::Uuid;
 
 use super::drive::{Drive, Handle, Lies, Shared};
@@ -135,9 +136,10 @@ impl<'a, S: Subject> World<'a, S> {
         let power = self.chance.happens(500);
         self.crash(power)?;
         self.check_all("everything is read after a clean import")?;
+        self.fail_power();
         let bytes = self.load.outstanding_bytes();
         if bytes > 0 {
-            return Err(format!("{bytes} bytes of commands' buffers are still kept"));
+            return Err(format!("{bytes} bytes of memory have not come back"));
         }
         Ok(())
     }
@@ -320,7 +322,7 @@ impl<'a, S: Subject> World<'a, S> {
         self.load.crash();
         self.settling = None;
         if let Some(missing) = self.plan.missing {
-            self.drives[missing].borrow_mut().die();
+            self.lose_drive(missing);
         }
     }
 
@@ -474,10 +476,20 @@ impl<'a, S: Subject> World<'a, S> {
             Fate::Settle => {}
             Fate::Rest(time) => self.load.rest(now + time),
             Fate::Stall { drive, time } => self.drives[drive].borrow_mut().stall(now + time),
-            Fate::Die { drive } => self.drives[drive].borrow_mut().die(),
+            Fate::Die { drive } => self.lose_drive(drive),
             Fate::Flip { drive } | Fate::Spoil { drive } => self.damage(drive, fate),
         }
         Ok(())
+    }
+
+    fn lose_drive(&mut self, drive: usize) {
+        self.drives[drive].borrow_mut().die();
+        let alive = self.drives.iter().filter(|d| !d.borrow().is_dead());
+        let copies = self.plan.wishes.iter().map(|wish| match wish.layout {
+            Layout::Mirror { copies } => usize::from(copies),
+            Layout::Stripe { columns } => usize::from(columns),
+        });
+        self.load.may_be_full = alive.count() < copies.max().unwrap_or(0);
     }
 
     fn damage(&mut self, drive: usize, fate: Fate) {

@@ -287,11 +287,13 @@ impl Engine {
 
     /// Reads a page of level 0; whoever waits goes on when it is here.
     pub(super) fn load(&mut self, id: PageId, waiter: Waiter) {
+        let is_coming = self.loading.contains_key(&id);
         let waiters = self.loading.entry(id).or_default();
         if !waiters.contains(&waiter) {
             waiters.push(waiter);
         }
-        if waiters.len() == 1 {
+        if !is_coming {
+            // A second read could return when the page has long been changed and moved.
             self.read_page(id, 0);
         }
     }

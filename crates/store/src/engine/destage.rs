@@ -8,6 +8,7 @@ use std::time::Duration;
 use ashlar_block::{Durability, IoBuffer, IoError, Moment, Request};
 
 use super::append::{StagedChange, Then};
+use super::guard::Guard;
 use super::index::{GranuleKey, Newest};
 use super::locks::SlotKey;
 use super::map::{Change, leaf_id};
@@ -27,6 +28,9 @@ const SLOTS: usize = 64;
 pub(crate) struct Destage {
     jobs: Vec<Job>,
     phase: Phase,
+    /// While records are read: they may be superseded meanwhile, and their place in the ring must
+    /// not be written to again before they have been.
+    guard: Option<Guard>,
     /// I/Os on their way in this phase.
     pending: usize,
     /// Map changes that are not published yet.
@@ -58,7 +62,9 @@ struct Job {
 impl Engine {
     pub(super) fn destage_deadline(&self) -> Option<Moment> {
         let waits = self.destage.phase == Phase::Idle && self.index.len() > 0;
-        waits.then(|| self.destage.last_write + IDLE)
+        let at = self.destage.last_write + IDLE;
+        // Once it has come, whatever still stands in the way will end with an event.
+        (waits && self.now < at).then_some(at)
     }
 
     pub(super) fn destage_is_idle(&self) -> bool {
@@ -169,6 +175,7 @@ impl Engine {
             return;
         }
         self.destage.phase = Phase::Reading;
+        self.destage.guard = Some(self.guards.enter());
         for job in 0..self.destage.jobs.len() {
             for granule in 0..self.destage.jobs[job].granules.len() {
                 self.read_record(job, granule, 0);
@@ -256,6 +263,9 @@ impl Engine {
             return;
         }
         self.destage.phase = Phase::Writing;
+        if let Some(guard) = self.destage.guard.take() {
+            self.guards.leave(guard);
+        }
         for job in 0..self.destage.jobs.len() {
             for run in self.destage.jobs[job].runs() {
                 self.write_run(job, run.clone());

@@ -160,6 +160,8 @@ pub(crate) struct Parts {
     pub(crate) volumes: BTreeMap<u32, VolumeEntry>,
     pub(crate) unhomed: Vec<SlotKey>,
     pub(crate) buffer_bytes: usize,
+    /// The owner's memory, if the engine is to use it.
+    pub(crate) buffers: Option<BufferPool>,
     /// The root that the import has made durable.
     pub(crate) root: Root,
     pub(crate) now: Moment,
@@ -176,7 +178,9 @@ impl Engine {
             members: parts.members,
             generation: parts.generation,
             term: parts.term,
-            buffers: BufferPool::new(parts.buffer_bytes),
+            buffers: parts
+                .buffers
+                .unwrap_or_else(|| BufferPool::new(parts.buffer_bytes)),
             buffer_bytes: parts.buffer_bytes,
             roots: Roots::new(parts.root),
             rebuild: Rebuild::default(),

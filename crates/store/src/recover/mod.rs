@@ -12,7 +12,7 @@ mod members;
 mod replay;
 mod scan;
 
-use ashlar_block::BlockDevice;
+use ashlar_block::{BlockDevice, BufferPool};
 
 pub use members::read_label;
 
@@ -28,6 +28,8 @@ use crate::sizes::{ROOT_AT, Sizes};
 pub struct ImportOptions {
     /// Bytes of memory for the engine's I/O; 0 for the default of 256 MiB.
     pub buffer_bytes: usize,
+    /// The owner's memory, of which the engine takes that much; it gets its own without.
+    pub buffers: Option<BufferPool>,
     /// Go on without members that are missing, even if they are half of the pool or more: the
     /// operator has made sure that they were not in service later than those here. They are left
     /// out of the pool for good. Without this, more than half of the members must be here.
@@ -81,7 +83,11 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
         0 => BUFFER_BYTES,
         bytes => bytes,
     };
-    replay::replay(drives, label, next, ring, map, buffers)
+    let parts = replay::replay(drives, label, next, ring, map, buffers)?;
+    Ok(Parts {
+        buffers: options.buffers.clone(),
+        ..parts
+    })
 }
 
 /// The root that begins the next term where the logs end.

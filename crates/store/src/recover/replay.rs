@@ -98,6 +98,7 @@ pub(super) fn replay(
         volumes,
         unhomed,
         buffer_bytes,
+        buffers: None,
         root: root.clone(),
         now: drives.now(),
         label,

@@ -13,7 +13,7 @@ use ashlar_block::{
 };
 
 use super::seam::{
-    Devices, Event, Manage, Managed, Outbox, Running, Shape, Subject, VolumePlan, Wait,
+    Devices, Event, Manage, Managed, Outbox, Running, Shape, Subject, VolumePlan, Wait, memory,
 };
 use disk::{Disk, GRANULE, Record};
 
@@ -318,7 +318,7 @@ impl Reading {
 
 impl<L: Liar> Subject for Toy<L> {
     fn format(mut devices: Devices, mut wait: Wait, _: &Shape) -> Result<(), String> {
-        let pool = BufferPool::new(4 << 20);
+        let pool = memory();
         for (index, device) in devices.iter_mut().enumerate() {
             disk::write_label(device, &pool, &mut wait, index)?;
         }
@@ -326,7 +326,7 @@ impl<L: Liar> Subject for Toy<L> {
     }
 
     fn import(mut devices: Devices, mut wait: Wait, _: bool) -> Result<Running<Self>, String> {
-        let pool = BufferPool::new(64 << 20);
+        let pool = memory();
         let mut members: Vec<Option<Box<dyn BlockDevice>>> = Vec::new();
         members.resize_with(devices.len(), || None);
         for mut device in devices.drain(..) {
