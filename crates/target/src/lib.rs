@@ -14,7 +14,7 @@
 //!           ├ io            Read, Write, Flush, Write Zeroes, DSM, Compare, Verify
 //!           ├ admin         Identify, Get Log Page, features, events, abort, keep-alive
 //!           └ fabrics       Connect, properties
-//! target ─ subsystem ─ controller    what all cores share, off the fast path
+//! target ─ roster ─ subsystem ─ controller    what all cores share, off the fast path
 //! ```
 //!
 //! # Invariants
@@ -35,11 +35,14 @@
 //! * A completed command has been executed once. A connection that ends leaves its commands to
 //!   finish, and a host's next Connect waits for them: an old write cannot land after a new one.
 //! * A status is never success unless the device said so.
+//! * Subsystems come, change and go while hosts are connected. One is listed when every core has
+//!   its devices, and its devices go when no core has a connection to it: a command that was begun
+//!   finds its device. What a resize changes is in the devices before hosts are told.
 //!
 //! # Deliberately not here
 //!
-//! Where blocks go, authentication, TLS, RDMA, reservations, ANA. Namespaces are fixed when the
-//! target starts.
+//! Where blocks go, authentication, TLS, RDMA, reservations, ANA. The namespaces
+//! of a subsystem are fixed for its life, as are their block sizes.
 
 mod admin;
 mod config;
@@ -50,6 +53,8 @@ mod devices;
 mod discovery;
 mod fabrics;
 mod io;
+mod namespace;
+mod roster;
 pub mod server;
 mod slot;
 mod status;
@@ -58,4 +63,5 @@ mod target;
 
 pub use config::{HostAccess, NamespaceConfig, SubsystemConfig, Timeouts};
 pub use core::{Action, ConnectionId, Core, Handoff, Notice};
+pub use roster::Listing;
 pub use target::{ConfigError, Target};
