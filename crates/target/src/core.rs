@@ -105,9 +105,9 @@ impl Core {
     /// Whether nothing is left here of a subsystem: no connection, and no device.
     pub fn is_clear_of(&self, listing: &Listing) -> bool {
         let belongs = |connection: &Connection| {
-            connection.queue.as_ref().is_some_and(|queue| {
-                matches!(&queue.controller.role, Role::Io(s) if Arc::ptr_eq(s, &listing.0))
-            })
+            connection.queue.as_ref().is_some_and(
+                |queue| matches!(&queue.controller.role, Role::Io(s) if Arc::ptr_eq(s, &listing.0)),
+            )
         };
         let mut numbers = listing.devices().into_iter();
         numbers.all(|number| self.devices.is_vacant(number))

@@ -216,10 +216,7 @@ impl Executor<'_> {
             return slot.fail(Status::INVALID_FIELD.with_dnr());
         };
         let block_range = |r: &DsmRange| BlockRange::new(r.slba.get(), r.blocks.get());
-        if ranges
-            .iter()
-            .any(|r| !namespace.contains(block_range(r)))
-        {
+        if ranges.iter().any(|r| !namespace.contains(block_range(r))) {
             return slot.fail(Status::LBA_OUT_OF_RANGE.with_dnr());
         }
         if !slot.command.dsm_deallocate() {

@@ -41,7 +41,10 @@ pub(super) fn page(controller: &Controller, command: &Command) -> Result<Vec<u8>
     };
     let nvm = parameters.csi == CSI_NVM;
     match parameters.cns {
-        cns::NAMESPACE => Ok(identify_namespace(namespace()?, subsystem.max_transfer_bytes())),
+        cns::NAMESPACE => Ok(identify_namespace(
+            namespace()?,
+            subsystem.max_transfer_bytes(),
+        )),
         cns::CONTROLLER => Ok(io_controller(controller, subsystem)),
         cns::ACTIVE_NAMESPACES => active(subsystem, nsid),
         cns::COMMAND_SET_ACTIVE_NAMESPACES if nvm => active(subsystem, nsid),

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ashlar_block::{BufferPool, IoError, Moment};
-use ashlar_reactor::{Event, File, Handle, Mailbox, Opener, Port, Reactor, RecvFrame, SendBatch, What};
+use ashlar_reactor::{
+    Event, File, Handle, Mailbox, Opener, Port, Reactor, RecvFrame, SendBatch, What,
+};
 use slab::Slab;
 
 use super::mail::{Mail, Reply};
