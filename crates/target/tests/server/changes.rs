@@ -2,13 +2,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ashlar_block::{BlockDevice, BlockRange, ErrorKind, Request};
+use ashlar_block::ErrorKind;
 use ashlar_initiator::{discover, identify, local_host};
 use ashlar_target::server::ServeError;
 use uuid::Uuid;
 
 use crate::disk::{Disk, Door};
-use crate::rig::{Rig, eventually, export, open_files, serve, stop};
+use crate::rig::{Rig, eventually, export, serve, stop};
 
 const NQN: &str = "nqn.2026-01.io.ashlar:pool:one";
 const OTHER: &str = "nqn.2026-01.io.ashlar:pool:two";
@@ -95,7 +95,7 @@ fn a_core_that_cannot_open_undoes_the_rest() {
     stop(server);
 }
 
-/// Our initiator looks again when it is told, and goes on with the requests that it has.
+/// Our initiator looks when it is told, and goes on: growth is no loss.
 #[test]
 fn hosts_see_a_new_size_while_they_write() {
     let server = serve();
@@ -120,10 +120,9 @@ fn hosts_see_a_new_size_while_they_write() {
         }
     }
     rig.wait(16);
-    assert!(
-        size > 100 && rig.device.inner_mut().losses() > 0,
-        "it was told"
-    );
+    println!("{written} writes, grown to {size} blocks");
+    assert!(size > 110 && written > 200, "{written}");
+    assert_eq!(rig.device.inner_mut().losses(), 0);
     rig.done.clear();
     let mut late = Rig::connect(&server, NQN, "").expect("connected");
     late.write(size - 1, 9);
@@ -207,60 +206,5 @@ fn a_stuck_device_is_reported_and_closes_when_it_can() {
         disk.open.load(Ordering::SeqCst) == 0
     });
     drop(rig);
-    stop(server);
-}
-
-fn resident_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("proc");
-    let line = status.lines().find(|l| l.starts_with("VmRSS:"));
-    let digits = line.and_then(|l| l.split_whitespace().nth(1));
-    digits.and_then(|d| d.parse().ok()).expect("a number")
-}
-
-#[test]
-fn a_hundred_comings_and_goings_leave_nothing() {
-    let server = serve();
-    let keeper = Disk::new(100);
-    server.add(export(OTHER, door(&keeper))).expect("added");
-    let mut steady = Rig::connect(&server, OTHER, "").expect("connected");
-    let (mut files, mut memory) = (0, 0);
-    for round in 0..120 {
-        let disk = Disk::new(64);
-        server.add(export(NQN, door(&disk))).expect("added");
-        let mut rig = Rig::connect(&server, NQN, "?queues=2").expect("connected");
-        rig.write(round % 64, round as u8);
-        if round % 3 == 0 {
-            disk.resize(65 + round);
-            server.resized(NQN).expect("resized");
-        }
-        if round % 2 == 0 {
-            // In mid-I/O, and without a farewell.
-            let buffer = rig.buffer(4096);
-            let request = Request::read(1, BlockRange::new(0, 1), buffer);
-            rig.device.submit(request);
-        } else {
-            drop(rig);
-        }
-        server.remove(NQN).expect("removed");
-        assert_eq!(Arc::strong_count(&disk), 1, "round {round}");
-        steady.write(1, round as u8);
-        if round == 20 {
-            eventually("sockets close", || {
-                files = open_files();
-                std::thread::sleep(Duration::from_millis(50));
-                open_files() == files
-            });
-            memory = resident_kib();
-        }
-    }
-    let grown = |now: u64| now.saturating_sub(memory);
-    println!(
-        "{files} files, {memory} KiB, then {} KiB more",
-        grown(resident_kib())
-    );
-    // Other tests of this process open files too.
-    eventually("files are closed", || open_files() <= files + 8);
-    assert_eq!(steady.device.inner_mut().losses(), 0);
-    drop(steady);
     stop(server);
 }

@@ -80,10 +80,16 @@ impl Rig {
         buffers.get(bytes).expect("a buffer")
     }
 
-    /// One turn.
-    pub fn turn(&mut self) {
+    /// Takes what is there.
+    fn poll(&mut self) {
         let now = self.reactor.handle().now();
         self.device.poll(now, &mut self.done);
+    }
+
+    /// One turn.
+    pub fn turn(&mut self) {
+        self.poll();
+        let now = self.reactor.handle().now();
         let limit = now + Duration::from_millis(5);
         let own = self.device.next_deadline();
         let deadline = own.map_or(limit, |at| at.min(limit));
@@ -93,7 +99,11 @@ impl Rig {
     /// Polls until `count` completions are there.
     pub fn wait(&mut self, count: usize) {
         let start = Instant::now();
-        while self.done.len() < count {
+        loop {
+            self.poll();
+            if self.done.len() >= count {
+                return;
+            }
             assert!(start.elapsed() < PATIENCE, "{} of {count}", self.done.len());
             self.turn();
         }
@@ -126,8 +136,4 @@ impl Rig {
         let buffer = completion.buffer.expect("data");
         assert!(buffer.iter().all(|&byte| byte == fill));
     }
-}
-
-pub fn open_files() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("proc").count()
 }
