@@ -19,6 +19,7 @@ logs=$repo_root/.cache/guest/logs
 hostnqn=nqn.2014-08.org.nvmexpress:uuid:11111111-1111-4111-8111-111111111111
 hostid=11111111-1111-4111-8111-111111111111
 nqn_base=nqn.2026-11.io.ashlar.test
+golden_nqn=nqn.2026-11.golden:one
 
 # --- targets ----------------------------------------------------------------------------------
 # Each has a name; $state/NAME.args holds its command line, so that the hook (another process) can
@@ -179,12 +180,13 @@ run_capture() {
     local port recorded
     port=$(free_port)
     recorded=$(free_port)
-    advertised=$recorded target captured "$nqn_base:captured" "$port" --device memory:64MiB \
-        --allow-host "$hostnqn" || { no_target capture; return; }
+    # As the golden replays expect it: crates/sim/golden/README.md. What discovery tells is not used.
+    advertised=4420 target captured "$golden_nqn" "$port" --device memory:16MiB \
+        --allow-any-host || { no_target capture; return; }
     python3 "$here/capture.py" "127.0.0.1:$recorded" "127.0.0.1:$port" "$CAPTURE_DIR" > "$state/proxy.out" &
     proxy_pid=$!
     for _ in $(seq 100); do grep -q ready "$state/proxy.out" && break; sleep 0.1; done
-    boot capture "PORT=$recorded" "NQN=$nqn_base:captured"
+    boot capture "PORT=$recorded" "NQN=$golden_nqn"
     survived capture captured
 }
 

@@ -30,11 +30,16 @@ impl Host {
 /// Which requests may be sent again after a connection was lost with their outcome unknown.
 ///
 /// Sending a write twice is harmless to its own blocks, but a first copy that is still on its way
-/// inside the target could land *after* a newer write to the same blocks. Ashlar's target rules
-/// that out for every connection whose end it has noticed: it completes a Connect only when the
-/// commands of the host's dead connections have ended. A link that goes silent in such a way that
-/// the target notices nothing until the keep-alive runs out is not covered; where that is to be
-/// feared, use [`Replay::Reads`].
+/// inside the target could land *after* a newer write to the same blocks. So nothing is sent on a
+/// new association before the target has said that the lost one is over, its commands done or
+/// dropped: by Cross-Controller Reset, which Ashlar's target has. It does not matter whether the
+/// target had noticed the loss.
+///
+/// Of a target without Cross-Controller Reset we only know that it accepted a new Connect. Ashlar's
+/// of earlier versions had then waited for the commands of every connection whose end it had noticed;
+/// of others, [`Replay::Reads`] at least repeats no write. A write whose outcome is unknown may still
+/// land late there, as it may if this process is restarted while the network is silent: then nobody
+/// knows which association to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Replay {
     /// Reads, writes, write zeroes and deallocate.

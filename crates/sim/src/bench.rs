@@ -30,11 +30,12 @@ pub struct Bench {
 
 impl Bench {
     /// A target with the subsystem `nqn` and one zeroed namespace of this shape, with the UUID that
-    /// `ashlar serve` would give it.
+    /// `ashlar serve` would give it. `run` is what [`Target::with_run`] takes; discovery tells the
+    /// address 10.0.2.2:4420.
     ///
     /// # Panics
     /// If the NQN is not one.
-    pub fn new(nqn: &str, geometry: Geometry) -> Self {
+    pub fn new(nqn: &str, geometry: Geometry, run: u64) -> Self {
         let shape = DeviceShape {
             time: Duration::ZERO,
             slow: Duration::ZERO,
@@ -49,10 +50,10 @@ impl Bench {
                 uuid: Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("{nqn}#1").as_bytes()),
             }],
             access: HostAccess::Any,
-            advertise: None,
+            advertise: Some(SocketAddr::from(([10, 0, 2, 2], 4420))),
         };
         let target = match Target::new(vec![subsystem], Timeouts::default()) {
-            Ok(target) => Arc::new(target),
+            Ok(target) => Arc::new(target.with_run(run)),
             Err(error) => panic!("{error}"),
         };
         let pool = BufferPool::new(REGION_BYTES);

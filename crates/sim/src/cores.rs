@@ -68,7 +68,8 @@ impl Cores {
             advertise: None,
         };
         let target = Target::new(vec![subsystem], TIMEOUTS).map_err(|error| error.to_string())?;
-        let target = Arc::new(target);
+        // Runs begin at different times, and none makes as many controllers as it lasts nanoseconds.
+        let target = Arc::new(target.with_run(env.now.as_nanos()));
         let worker = |index| {
             let pool = BufferPool::new(env.profile.pool_regions * REGION_BYTES);
             let device = SimDevice::new(medium.clone(), index, env.chance.fork());

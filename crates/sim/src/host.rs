@@ -196,7 +196,12 @@ impl HostSession {
 }
 
 fn digests(env: &mut Env<'_>) -> Digests {
-    if env.profile.canary == Some(Canary::UndetectedFlip) {
+    let bare = [Canary::UndetectedFlip, Canary::LivingPredecessor];
+    if env
+        .profile
+        .canary
+        .is_some_and(|canary| bare.contains(&canary))
+    {
         return Digests::NONE;
     }
     if env.profile.flips > 0 && env.profile.cuts == 0 {

@@ -56,8 +56,9 @@ impl Sockets {
             match (streams.wish(at), socket.link) {
                 (Wish::Open, None) => {
                     let delay = env.profile.delay;
-                    let link = env.net.dial(env.now, &mut env.chance, delay, self.digests);
                     let name = self.name;
+                    let what = (name, self.digests);
+                    let link = env.net.dial(env.now, &mut env.chance, delay, what);
                     env.trace.say(env.now, || {
                         format!("session {name} dials {at}: link {link}")
                     });
@@ -122,7 +123,10 @@ impl Socket {
             .net
             .link(id)
             .map_or(usize::MAX, |link| link.to_target.room());
-        let bytes = sending.next(room);
+        let mut bytes = sending.next(room);
+        if env.profile.canary == Some(Canary::LivingPredecessor) {
+            misname_predecessor(&mut bytes);
+        }
         if let Some(link) = env.net.link(id) {
             link.to_target.send(env.now, &mut env.chance, &bytes);
         }
@@ -218,5 +222,18 @@ impl Socket {
             streams.direct_done(at, buffer, 0);
         }
         streams.closed(at);
+    }
+}
+
+/// Makes Cross-Controller Resets name a controller that never was, where no digest forbids it.
+fn misname_predecessor(bytes: &mut [u8]) {
+    /// A command capsule without digest and data, with the command's opcode.
+    const CAPSULE: [u8; 9] = [4, 0, 72, 0, 72, 0, 0, 0, 0x38];
+    /// Where such a capsule has the last byte of CDW13.
+    const NUMBER: usize = 8 + 55;
+    for at in 0..bytes.len().saturating_sub(NUMBER) {
+        if bytes[at..].starts_with(&CAPSULE) {
+            bytes[at + NUMBER] ^= 0x80;
+        }
     }
 }

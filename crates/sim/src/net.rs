@@ -13,6 +13,8 @@ pub(crate) type LinkId = u32;
 
 /// A connection.
 pub(crate) struct Link {
+    /// The session that made it.
+    owner: usize,
     pub(crate) to_target: Pipe,
     pub(crate) to_host: Pipe,
     /// When the attempt to connect succeeds or fails.
@@ -42,18 +44,18 @@ pub(crate) enum Cut {
     HostUnaware,
     /// Only the host is told.
     TargetUnaware,
-    /// Nobody is told.
+    /// Nobody is told, and all connections of the session are hit: its network is gone for a while.
     Silent,
 }
 
 impl Net {
-    /// Starts a connection.
+    /// Starts a connection of session `owner`.
     pub(crate) fn dial(
         &mut self,
         now: Moment,
         chance: &mut Chance,
         delay: Duration,
-        digests: bool,
+        (owner, digests): (usize, bool),
     ) -> LinkId {
         let mut shape = || Shape {
             window: 1024 << chance.below(9),
@@ -65,6 +67,7 @@ impl Net {
         let id = self.next;
         self.next += 1;
         let link = Link {
+            owner,
             to_target,
             to_host,
             dialed: now + chance.time(delay),
@@ -83,34 +86,20 @@ impl Net {
 
     /// The host has closed its end.
     pub(crate) fn close_host(&mut self, now: Moment, chance: &mut Chance, id: LinkId) {
-        let Some(link) = self.links.get_mut(&id) else {
-            return;
-        };
-        let end = if chance.happens(500) {
-            End::Fin
-        } else {
-            End::Reset
-        };
-        link.to_target.finish(now, chance, end);
-        link.to_host.sink = true;
-        link.host_gone = true;
-        self.forget(id);
+        if let Some(link) = self.links.get_mut(&id) {
+            link.host_gone = true;
+            close(now, chance, &mut link.to_target, &mut link.to_host);
+            self.forget(id);
+        }
     }
 
     /// The target has closed its end.
     pub(crate) fn close_target(&mut self, now: Moment, chance: &mut Chance, id: LinkId) {
-        let Some(link) = self.links.get_mut(&id) else {
-            return;
-        };
-        let end = if chance.happens(500) {
-            End::Fin
-        } else {
-            End::Reset
-        };
-        link.to_host.finish(now, chance, end);
-        link.to_target.sink = true;
-        link.target_gone = true;
-        self.forget(id);
+        if let Some(link) = self.links.get_mut(&id) {
+            link.target_gone = true;
+            close(now, chance, &mut link.to_host, &mut link.to_target);
+            self.forget(id);
+        }
     }
 
     /// How many connections were ever made.
@@ -143,6 +132,14 @@ impl Net {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
+        if cut == Cut::Silent {
+            let owner = link.owner;
+            for link in self.links.values_mut().filter(|link| link.owner == owner) {
+                link.to_host.cut(now, chance, None);
+                link.to_target.cut(now, chance, None);
+            }
+            return;
+        }
         let host = matches!(cut, Cut::Both | Cut::TargetUnaware).then_some(End::Reset);
         let target = matches!(cut, Cut::Both | Cut::HostUnaware).then_some(End::Reset);
         link.to_host.cut(now, chance, host);
@@ -166,4 +163,15 @@ impl Net {
         });
         times.flatten().min()
     }
+}
+
+/// One end is closed: what it sends ends, in order or at once, and nobody reads what it is sent.
+fn close(now: Moment, chance: &mut Chance, sends: &mut Pipe, receives: &mut Pipe) {
+    let end = if chance.happens(500) {
+        End::Fin
+    } else {
+        End::Reset
+    };
+    sends.finish(now, chance, end);
+    receives.sink = true;
 }

@@ -38,11 +38,14 @@ pub enum Canary {
     LeakedBuffer,
     /// The target's driver forgets to report a closed connection.
     ForgottenClose,
+    /// The host's driver damages the command that has a lost association ended, so that it names none:
+    /// what a host that does not ask would do.
+    LivingPredecessor,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::EarlyAck,
         Self::DroppedCompletion,
         Self::WrongPlace,
@@ -53,6 +56,7 @@ impl Canary {
         Self::LateReplay,
         Self::LeakedBuffer,
         Self::ForgottenClose,
+        Self::LivingPredecessor,
     ];
 }
 
@@ -80,8 +84,8 @@ pub struct Profile {
     pub cuts: u64,
     /// Whether a cut may leave an end unaware.
     pub half_open: bool,
-    /// Whether a cut may go unnoticed by both ends, so that a target may not know that a whole
-    /// association is dead: the late-write hazard in docs/simulation.md.
+    /// Whether the network of a session may go silent, so that neither end notices and the target does
+    /// not know that a whole association is dead.
     pub silent: bool,
     /// Restarts of the target.
     pub restarts: u64,
@@ -166,16 +170,17 @@ impl Profile {
         ..Self::STREAM
     };
 
-    /// Connections that only the host knows to be dead, and devices that take seconds: old writes
-    /// must not land after new ones.
+    /// Associations that only the host knows to be dead, and devices that take longer than the host
+    /// waits: old writes must not land after new ones.
     pub const LATE: Self = Self {
         name: "late",
         cuts: 8,
         half_open: true,
+        silent: true,
         depth: 8,
         device: DeviceShape {
-            slow: Duration::from_secs(1),
-            slow_per_mille: 200,
+            slow: Duration::from_secs(5),
+            slow_per_mille: 50,
             ..QUICK
         },
         ..Self::STREAM

@@ -106,3 +106,12 @@ fn leaked_buffer() {
 fn forgotten_close() {
     check(Canary::ForgottenClose, Profile::STREAM, &["connections"]);
 }
+
+#[test]
+fn a_predecessor_that_is_not_ended() {
+    check(
+        Canary::LivingPredecessor,
+        Profile::LATE,
+        &["reads as write", "ends as write"],
+    );
+}

@@ -48,12 +48,41 @@ fn geometry() -> Geometry {
     }
 }
 
-fn replay(name: &str) {
+/// An Identify Controller page on a connection, if it is one of an I/O controller, tells which number
+/// its controller had in the run of the target (CIRN).
+fn controller_number(recording: &Recording) -> Option<u64> {
+    const HEAD: usize = 24;
+    let pages = pdus(&recording.controller);
+    let numbers = pages.into_iter().filter_map(|pdu| {
+        // C2HData with 4 KiB, behind its header and that header's digest; SUBNQN is at 768.
+        let digest = if pdu[0] == 7 && pdu[1] & 1 > 0 { 4 } else { 0 };
+        let page = pdu.get(HEAD + digest..HEAD + digest + 4096)?;
+        let ours = pdu[0] == 7 && page[768..].starts_with(NQN.as_bytes());
+        ours.then(|| u64::from_le_bytes(page[136..144].try_into().expect("eight bytes")))
+    });
+    numbers.into_iter().next()
+}
+
+/// Replays associations that came one after the other: the numbers of the connections of the admin
+/// and, if there is one, of the I/O queue.
+fn replay(name: &str, associations: &[(u32, Option<u32>)]) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("golden")
         .join(name);
-    let admin = recording(&directory, 1).expect("the admin connection's recording");
-    let mut bench = Bench::new(NQN, geometry());
+    let recorded = |number| recording(&directory, number).expect("a recording");
+    let numbers = associations
+        .iter()
+        .zip(0u64..)
+        .find_map(|((admin, _), at)| Some(controller_number(&recorded(*admin))?.wrapping_sub(at)));
+    let mut bench = Bench::new(NQN, geometry(), numbers.unwrap_or(0));
+    for (admin, io) in associations {
+        let label = format!("{name} {admin:02}");
+        converse(&mut bench, &label, &recorded(*admin), io.map(recorded));
+    }
+    bench.finish();
+}
+
+fn converse(bench: &mut Bench, name: &str, admin: &Recording, io: Option<Recording>) {
     let line = bench.accept();
     let admin_pdus = pdus(&admin.host);
     // The I/O queue lives between bring-up and the last Property Set, the shutdown.
@@ -64,7 +93,7 @@ fn replay(name: &str) {
     admin_pdus[..last]
         .iter()
         .for_each(|pdu| bench.receive(line, pdu));
-    if let Some(io) = recording(&directory, 2) {
+    if let Some(io) = io {
         let line = bench.accept();
         pdus(&io.host)
             .iter()
@@ -76,7 +105,7 @@ fn replay(name: &str) {
         .iter()
         .for_each(|pdu| bench.receive(line, pdu));
     same(name, "admin", &bench.output(line), &admin.controller);
-    bench.finish();
+    bench.close(line);
 }
 
 fn same(name: &str, queue: &str, now: &[u8], then: &[u8]) {
@@ -100,20 +129,27 @@ fn same(name: &str, queue: &str, now: &[u8], then: &[u8]) {
 
 #[test]
 fn spdk_reads() {
-    replay("spdk-read");
+    replay("spdk-read", &[(1, Some(2))]);
 }
 
 #[test]
 fn spdk_writes() {
-    replay("spdk-write");
+    replay("spdk-write", &[(1, Some(2))]);
 }
 
 #[test]
 fn spdk_reads_and_writes_with_digests() {
-    replay("spdk-digests");
+    replay("spdk-digests", &[(1, Some(2))]);
 }
 
 #[test]
 fn spdk_identifies() {
-    replay("spdk-identify");
+    replay("spdk-identify", &[(1, None)]);
+}
+
+#[test]
+fn linux_discovers_connects_reads_and_writes() {
+    let plain = (2, Some(3));
+    let digests = (4, Some(5));
+    replay("linux-6.12", &[(1, None), plain, digests, (6, None)]);
 }

@@ -27,6 +27,23 @@ pub(crate) enum Role {
     Io(Arc<Subsystem>),
 }
 
+/// What tells a controller from all others that have or had its id (CIU and CIRN).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Instance {
+    pub(crate) uniquifier: u8,
+    pub(crate) number: u64,
+}
+
+impl Instance {
+    /// The uniquifier is never 0, which would mean that there is none.
+    pub(crate) fn new(number: u64) -> Self {
+        Self {
+            uniquifier: (number % 255) as u8 + 1,
+            number,
+        }
+    }
+}
+
 /// What became of a claim on an I/O queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
@@ -45,6 +62,7 @@ pub(crate) struct Controller {
     pub(crate) id: u16,
     pub(crate) host: Arc<Host>,
     pub(crate) role: Role,
+    pub(crate) instance: Instance,
     alive: AtomicBool,
     /// The target has ended it: its connections may answer what devices have.
     dismissed: AtomicBool,
@@ -85,7 +103,7 @@ impl Controller {
     pub(crate) fn new(
         id: u16,
         host: Arc<Host>,
-        role: Role,
+        (role, instance): (Role, Instance),
         keep_alive_ms: u32,
         now: Moment,
     ) -> Self {
@@ -93,6 +111,7 @@ impl Controller {
             id,
             host,
             role,
+            instance,
             alive: AtomicBool::new(true),
             dismissed: AtomicBool::new(false),
             ready: AtomicBool::new(false),

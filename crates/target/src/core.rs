@@ -17,7 +17,7 @@ use crate::target::Target;
 
 /// How often idle connections are looked at.
 const TICK: Duration = Duration::from_millis(500);
-/// How often a Connect that waits for old commands is tried.
+/// How often a Connect or a reset that waits for old commands is looked at.
 const CONNECT_RETRY: Duration = Duration::from_millis(1);
 
 /// A connection's number on its core.
@@ -65,6 +65,8 @@ pub struct Core {
     starving: Vec<ConnectionId>,
     /// Connections whose Connect waits for the host's old commands.
     waiting: Vec<ConnectionId>,
+    /// Connections with Cross-Controller Resets that wait for another association's end.
+    resetting: Vec<ConnectionId>,
     done: Vec<Completion>,
     next_tick: Moment,
 }
@@ -86,6 +88,7 @@ impl Core {
             actions: VecDeque::new(),
             starving: Vec::new(),
             waiting: Vec::new(),
+            resetting: Vec::new(),
             done: Vec::new(),
             next_tick: Moment::ORIGIN,
         }
@@ -224,6 +227,9 @@ impl Core {
         if connection.is_starved() && !self.starving.contains(&id) {
             self.starving.push(id);
         }
+        if connection.waiting_resets() > 0 && !self.resetting.contains(&id) {
+            self.resetting.push(id);
+        }
         // While a batch is in flight there is nothing for the driver to do: `sent` comes back here.
         if connection.has_output() || connection.is_finished() {
             self.note(id);
@@ -321,6 +327,7 @@ impl Core {
         }
         self.starving.retain(|&other| other != id);
         self.waiting.retain(|&other| other != id);
+        self.resetting.retain(|&other| other != id);
         self.forget_actions(id);
     }
 
@@ -348,6 +355,7 @@ impl Core {
             }
         }
         self.retry_connects(now);
+        self.answer_resets();
         if now >= self.next_tick {
             self.tick(now);
         }
@@ -388,6 +396,18 @@ impl Core {
             if !self.try_connect(now, id) {
                 self.waiting.push(id);
             }
+        }
+    }
+
+    fn answer_resets(&mut self) {
+        for id in std::mem::take(&mut self.resetting) {
+            let Some(connection) = self.connections.get_mut(id as usize) else {
+                continue;
+            };
+            if connection.answer_resets() {
+                self.resetting.push(id);
+            }
+            self.after(id);
         }
     }
 
@@ -465,7 +485,8 @@ impl Core {
     /// When [`poll`](Self::poll) must be called even if nothing happens.
     pub fn next_deadline(&self, now: Moment) -> Option<Moment> {
         let tick = (!self.connections.is_empty()).then_some(self.next_tick);
-        let retry = (!self.waiting.is_empty()).then_some(now + CONNECT_RETRY);
+        let waits = !self.waiting.is_empty() || !self.resetting.is_empty();
+        let retry = waits.then_some(now + CONNECT_RETRY);
         [self.devices.next_deadline(), tick, retry]
             .into_iter()
             .flatten()

@@ -138,8 +138,10 @@ fn connect_admin(
     let (subnqn, hostnqn) = (data.subnqn(), data.hostnqn());
     // An empty host NQN is not refused as such: SPDK's tools send one. No list contains it.
     let host = ctx.target.host(&hostnqn, data.hostid);
-    let make =
-        |id, role| Controller::new(id, host.clone(), role, parameters.keep_alive_ms, ctx.now);
+    let make = |id, role| {
+        let role = (role, ctx.target.next_instance());
+        Controller::new(id, host.clone(), role, parameters.keep_alive_ms, ctx.now)
+    };
     let controller = if subnqn == DISCOVERY_NQN {
         let controller = Arc::new(make(ctx.target.discovery_id(), Role::Discovery));
         ctx.target.roster_mut().listen(&controller);

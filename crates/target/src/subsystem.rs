@@ -9,7 +9,7 @@ use ashlar_nvme::event::AsyncEvent;
 use uuid::Uuid;
 
 use crate::config::{HostAccess, SubsystemConfig};
-use crate::controller::{Controller, Role};
+use crate::controller::{Controller, Instance, Role};
 use crate::namespace::Namespace;
 
 /// Largest controller id; the ones above are reserved.
@@ -44,6 +44,20 @@ impl Host {
         let mut associations = self.lock();
         associations.retain(|association| association.strong_count() > 0);
         associations.push(Arc::downgrade(controller));
+    }
+
+    /// The association of this host with controller `id` of this instance, if it exists or if commands
+    /// of it may still be executing.
+    pub(crate) fn association(&self, id: u16, instance: Instance) -> Option<Arc<Controller>> {
+        let mut associations = self
+            .lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect::<Vec<_>>();
+        let at = associations
+            .iter()
+            .position(|one| one.id == id && one.instance == instance);
+        at.map(|at| associations.swap_remove(at))
     }
 
     /// Whether commands of ended connections to subsystem `nqn` may still be executing: a

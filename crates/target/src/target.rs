@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use crate::config::{SubsystemConfig, Timeouts};
+use crate::controller::Instance;
 use crate::roster::Roster;
 use crate::subsystem::{Host, Subsystem};
 
@@ -35,6 +36,8 @@ pub struct Target {
     pub(crate) served: AtomicU64,
     hosts: Mutex<HashMap<HostKey, Weak<Host>>>,
     next_discovery_id: AtomicU16,
+    /// Numbers the controllers; where it begins tells this target from its earlier selves.
+    next_instance: AtomicU64,
 }
 
 impl Target {
@@ -50,6 +53,7 @@ impl Target {
             served: AtomicU64::new(0),
             hosts: Mutex::default(),
             next_discovery_id: AtomicU16::new(1),
+            next_instance: AtomicU64::new(0),
         };
         for config in subsystems {
             // Nobody listens yet: no change of what was told.
@@ -57,6 +61,20 @@ impl Target {
             target.roster_mut().subsystems.push(listing.0);
         }
         Ok(target)
+    }
+
+    /// The same, told from every earlier run of it: a host that asks for the end of a controller of an
+    /// earlier run must not meet one of this run that has the same id. `run` differs between runs by
+    /// more than the number of controllers that a run makes; a random number does.
+    #[must_use]
+    pub fn with_run(self, run: u64) -> Self {
+        self.next_instance.store(run, Ordering::Relaxed);
+        self
+    }
+
+    /// The number of a new controller.
+    pub(crate) fn next_instance(&self) -> Instance {
+        Instance::new(self.next_instance.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn subsystem(&self, nqn: &str) -> Option<Arc<Subsystem>> {

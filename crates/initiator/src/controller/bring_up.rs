@@ -31,6 +31,7 @@ pub(super) enum Step {
     Enable,
     AwaitReady,
     IdentifyController,
+    EndPredecessor,
     FindNamespace,
     IdentifyNamespace,
     Descriptors,
@@ -57,6 +58,7 @@ impl Step {
             }
             Self::Enable | Self::AwaitReady => "enabling the controller",
             Self::IdentifyController => "identifying the controller",
+            Self::EndPredecessor => "ending the lost association",
             Self::FindNamespace | Self::IdentifyNamespace | Self::Descriptors => {
                 "identifying the namespace"
             }
@@ -86,6 +88,10 @@ impl Association {
                 (Command::property_get(property::CSTS, false), 0)
             }
             Step::IdentifyController => identify(0, cns::CONTROLLER),
+            Step::EndPredecessor => match self.end_predecessor() {
+                Some(command) => (command, 0),
+                None => return,
+            },
             Step::FindNamespace => identify(0, cns::ACTIVE_NAMESPACES),
             Step::IdentifyNamespace => identify(self.nsid, cns::NAMESPACE),
             Step::Descriptors => identify(self.nsid, cns::NAMESPACE_DESCRIPTORS),
@@ -204,11 +210,15 @@ impl Association {
                 ok("Identify Controller")?;
                 let facts = facts::controller(data, self.version, self.cntlid)?;
                 self.start_keep_alive(now, &facts);
+                let next = self.succeed(now, &facts, self.after_identify());
                 self.controller = Some(Box::new(facts));
-                match (self.purpose, self.nsid) {
-                    (Purpose::Admin, _) => Step::Ready,
-                    (Purpose::Namespace, 0) => Step::FindNamespace,
-                    (Purpose::Namespace, _) => Step::IdentifyNamespace,
+                next
+            }
+            Step::EndPredecessor => {
+                if self.predecessor_answer(now, completion)? {
+                    self.after_identify()
+                } else {
+                    Step::EndPredecessor
                 }
             }
             Step::FindNamespace => {
@@ -252,6 +262,14 @@ impl Association {
             step @ (Step::OpenAdmin | Step::OpenQueues | Step::Ready) => step,
         };
         Ok(())
+    }
+
+    fn after_identify(&self) -> Step {
+        match (self.purpose, self.nsid) {
+            (Purpose::Admin, _) => Step::Ready,
+            (Purpose::Namespace, 0) => Step::FindNamespace,
+            (Purpose::Namespace, _) => Step::IdentifyNamespace,
+        }
     }
 
     fn ready_answer(&mut self, now: Moment, completion: &Completion) -> Result<Step, Failure> {
@@ -302,7 +320,7 @@ impl Association {
             };
             match connected(&completion) {
                 Ok(_) => self.io_connected += 1,
-                Err(failure) => return self.fail(failure),
+                Err(failure) => return self.fail(passing(failure)),
             }
         }
         if self.io_connected + 1 == self.streams.len() {
@@ -318,6 +336,7 @@ impl Association {
         let (what, after) = match self.step {
             Step::AskShutdown | Step::AwaitShutdown => return self.fail(Failure::Shutdown),
             Step::OpenAdmin | Step::OpenQueues => ("a connection attempt", self.config.timeout),
+            Step::EndPredecessor => ("the end of the lost association", self.config.timeout),
             Step::AwaitReady => {
                 let units = u32::from(self.cap.ready_timeout()).max(2);
                 (
@@ -351,6 +370,22 @@ fn check(what: &'static str, completion: &Completion) -> Result<(), Failure> {
     match completion.status() {
         status if status.is_success() => Ok(()),
         status => Err(Failure::Command { what, status }),
+    }
+}
+
+/// A refused I/O queue of a controller whose admin queue was just connected: the target has given the
+/// controller up meanwhile, or was restarted, and the admin connection's end is still on its way.
+/// Whatever the refusal says (`do not retry`, mostly), a new association may well do better.
+fn passing(refusal: Failure) -> Failure {
+    let gone = [
+        Status::CONNECT_INVALID_PARAMETERS,
+        Status::COMMAND_SEQUENCE_ERROR,
+    ];
+    match refusal {
+        Failure::Command { status, .. } if gone.iter().any(|&one| status.is(one)) => {
+            Failure::Network(format!("{refusal}: the controller is gone"))
+        }
+        other => other,
     }
 }
 

@@ -5,6 +5,7 @@ use ashlar_nvme::identify::{
     IdentifyController, IdentifyNamespace, NamespaceIdentity, nsfeat, oncs, parse_namespace_list,
 };
 
+use super::Instance;
 use crate::failure::Failure;
 
 /// Bytes of an Identify data structure.
@@ -31,6 +32,8 @@ pub struct ControllerFacts {
     pub events: u32,
     /// Largest transfer in bytes (MDTS), if limited.
     pub max_transfer: Option<u64>,
+    /// What names it for ever, if it has Cross-Controller Reset.
+    pub instance: Option<Instance>,
 }
 
 /// What makes a namespace the same one after a reconnect.
@@ -113,6 +116,7 @@ pub(super) fn controller(
         max_commands: Some(raw.maxcmd.get()).filter(|&most| most > 0),
         keep_alive_granularity: raw.kas.get(),
         events: raw.oaes.get(),
+        instance: Instance::parse(page, cntlid),
         max_transfer: raw.max_transfer_bytes(PAGE),
         raw,
     })

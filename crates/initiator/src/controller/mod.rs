@@ -2,7 +2,8 @@
 //! each a stream; from the first Connect to the orderly shutdown.
 //!
 //! ```text
-//! admin stream ─▶ Connect ─▶ CAP, VS, CC ─▶ enable, ready ─▶ Identify ─▶ queues, events
+//! admin stream ─▶ Connect ─▶ CAP, VS, CC ─▶ enable, ready ─▶ Identify
+//!     ─▶ (the end of the association before) ─▶ queues, events
 //!     ─▶ I/O streams ─▶ Connect each ─▶ Ready (keep-alive, events) ─▶ CC.SHN ─▶ closed
 //! ```
 //!
@@ -13,6 +14,7 @@ mod admin;
 mod bring_up;
 pub mod discovery;
 mod facts;
+mod succession;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +31,7 @@ use crate::streams::{Streams, Wish};
 
 use bring_up::Step;
 pub use facts::{ControllerFacts, Identity, NamespaceFacts};
+pub use succession::Instance;
 
 /// Admin commands outstanding: bring-up, keep-alive, an event request, the owner's calls.
 const ADMIN_DEPTH: u16 = 31;
@@ -84,6 +87,8 @@ pub struct Association {
     /// The event whose log page is being read.
     event: Option<ashlar_nvme::event::AsyncEvent>,
     called: std::collections::VecDeque<Finished>,
+    /// The lost association from which this one takes over, until nothing is left of it.
+    predecessor: Option<Instance>,
 }
 
 impl Association {
@@ -115,6 +120,7 @@ impl Association {
             keep_alive: None,
             event: None,
             called: Default::default(),
+            predecessor: None,
             config,
         }
     }

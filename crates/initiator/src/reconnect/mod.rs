@@ -6,13 +6,16 @@
 //! 1. *Back off* (0, then 100 ms doubling to 2 s), connect, and check that the same namespace
 //!    answers: UUID, NGUID, EUI64, size and block size, and no promise weakened. Otherwise every
 //!    request fails for good.
-//! 2. *Replay* what was never sent, and of what was sent and not acknowledged what
+//! 2. *Take over*: have the target end the lost association and wait until nothing of it is left
+//!    (Cross-Controller Reset). A target whose link went silent does not know that it is lost, and a
+//!    write that it still has in a device could land after a newer one.
+//! 3. *Replay* what was never sent, and of what was sent and not acknowledged what
 //!    [`Replay`] allows. Requests in flight together have no order, so sending a write again is
 //!    within the contract. The rest fails with `Disconnected`: the outcome is unknown.
-//! 3. *Flushes*: the loss may have been a power loss of the target. If writes that were
+//! 4. *Flushes*: the loss may have been a power loss of the target. If writes that were
 //!    acknowledged but not flushed may have been in a volatile cache, every flush that covers them
 //!    fails, once; the caller then knows, and the next flush is judged afresh.
-//! 4. *Give up* after [`Config::loss`] without an association: every request fails, for good.
+//! 5. *Give up* after [`Config::loss`] without an association: every request fails, for good.
 //!
 //! A request that the controller leaves unanswered three times fails with `Timeout`.
 
@@ -33,7 +36,7 @@ use ashlar_block::{
 use slab::Slab;
 
 use crate::config::{Config, Replay};
-use crate::controller::{Association, NamespaceFacts, Purpose};
+use crate::controller::{Association, Instance, NamespaceFacts, Purpose};
 use crate::failure::Failure;
 use crate::queue_pair::{Finished, Outcome, Submission};
 use crate::status::{self, Verdict};
@@ -65,6 +68,8 @@ pub struct Session {
     expected: NamespaceFacts,
     shape: Shape,
     association: Option<Association>,
+    /// The last association that carried requests: nothing may be left of it when the next does.
+    predecessor: Option<Instance>,
     /// The association has been ready.
     established: bool,
     /// Since when there has been no ready association.
@@ -108,6 +113,7 @@ impl Session {
             expected,
             shape,
             association: None,
+            predecessor: None,
             established: false,
             lost_since: Some(now),
             retry_at: now,
@@ -233,7 +239,8 @@ impl Session {
         {
             self.established = false;
             let (config, pool) = (self.config.clone(), self.pool.clone());
-            self.association = Some(Association::new(now, config, Purpose::Namespace, pool));
+            let association = Association::new(now, config, Purpose::Namespace, pool);
+            self.association = Some(association.after(self.predecessor));
         }
     }
 
@@ -242,6 +249,7 @@ impl Session {
         let Some(found) = self.association.as_ref().and_then(Association::namespace) else {
             return;
         };
+        let instance = self.association.as_ref().and_then(Association::instance);
         let (new, old) = (found.geometry, self.shape.geometry);
         let weaker = new.atomic_blocks < old.atomic_blocks
             || new.max_blocks < old.max_blocks
@@ -262,6 +270,7 @@ impl Session {
         match why {
             None => {
                 self.shape.nsid = found.nsid;
+                self.predecessor = instance;
                 (self.lost_since, self.backoff) = (None, Duration::ZERO);
             }
             Some(why) => {

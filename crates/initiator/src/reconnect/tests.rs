@@ -173,6 +173,72 @@ fn what_was_in_flight_is_sent_again_after_a_loss() {
 }
 
 #[test]
+fn a_lost_association_is_ended_before_the_next_carries_a_request() {
+    const NUMBER: u64 = 0x1122_3344_5566_7788;
+    let mut rig = Rig::with(config(), |world| world.target.instance = Some((9, NUMBER)));
+    assert!(rig.world.target.resets.is_empty(), "there was none before");
+    rig.world.target.stalled = true;
+    rig.write(1, 11, Durability::Cached);
+    rig.run(Duration::from_millis(10));
+    rig.world.target.stalled = false;
+    // Under way, too many, and only then complete; the next run of the controller has another name.
+    rig.world.target.instance = Some((10, 1));
+    let under_way = (Status::SUCCESS, 0);
+    let in_progress = (Status::new(1, 0x3f), 0);
+    let limit = (Status::new(1, 0x40), 0);
+    rig.world.target.reset_answers = [vec![limit, in_progress], vec![under_way; 50]].concat();
+    rig.cut();
+    rig.run(Duration::from_millis(300));
+    assert!(rig.world.target.executed.is_empty() && !rig.session.is_ready());
+    rig.run(SHORT);
+    assert_eq!(rig.results(), [(1, None)]);
+    assert_eq!(rig.world.target.executed, [opcode::io::WRITE]);
+    let resets = std::mem::take(&mut rig.world.target.resets);
+    assert_eq!(resets.len(), 53);
+    let words = [9 << 16 | 5, 0x5566_7788, 0x1122_3344];
+    assert!(resets.iter().all(|reset| *reset == words));
+    rig.cut();
+    rig.run(SHORT);
+    assert_eq!(rig.world.target.resets, [[10 << 16 | 5, 1, 0]]);
+}
+
+#[test]
+fn a_reset_that_never_ends_or_fails_costs_the_attempt_and_not_the_order() {
+    let mut config = config();
+    config.timeout = Duration::from_millis(200);
+    let mut rig = Rig::with(config, |world| world.target.instance = Some((1, 2)));
+    rig.world.target.reset_answers = vec![(Status::SUCCESS, 0); 100];
+    rig.world
+        .target
+        .reset_answers
+        .push((Status::INTERNAL_ERROR, 0));
+    rig.cut();
+    rig.write(1, 11, Durability::Cached);
+    rig.run(Duration::from_millis(700));
+    assert!(rig.world.target.executed.is_empty());
+    let attempts = rig.world.target.connects.iter().filter(|qid| **qid == 0);
+    assert!(
+        attempts.count() >= 3,
+        "the first, a refused one, a slow one"
+    );
+    rig.run(20 * SHORT);
+    assert_eq!(rig.results(), [(1, None)]);
+}
+
+#[test]
+fn a_refused_io_queue_is_a_loss_and_no_verdict() {
+    let mut rig = Rig::new();
+    rig.world.target.io_connect = Status::CONNECT_INVALID_PARAMETERS.with_dnr();
+    rig.cut();
+    rig.write(1, 11, Durability::Cached);
+    rig.run(SHORT);
+    assert!(rig.results().is_empty());
+    rig.world.target.io_connect = Status::SUCCESS;
+    rig.run(3 * SHORT);
+    assert_eq!(rig.results(), [(1, None)]);
+}
+
+#[test]
 fn the_replay_rule_decides_what_fails() {
     let after_cut = |replay| {
         let mut config = config();

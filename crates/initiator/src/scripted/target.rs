@@ -20,6 +20,7 @@ pub(crate) struct Target {
     pub uuid: [u8; 16],
     pub cap: Cap,
     pub connect: Status,
+    pub io_connect: Status,
     /// Refuses connections.
     pub down: bool,
     /// Executes I/O commands but does not answer them.
@@ -38,6 +39,12 @@ pub(crate) struct Target {
     pub shutdowns: usize,
     pub connects: Vec<u16>,
     pub event_cid: Option<u16>,
+    /// CIU and CIRN, if it has Cross-Controller Reset.
+    pub instance: Option<(u8, u64)>,
+    /// CDW10, CDW12 and CDW13 of each such command.
+    pub resets: Vec<[u32; 3]>,
+    /// Answers the next such commands with these; all others are complete at once.
+    pub reset_answers: Vec<(Status, u32)>,
     cc: u32,
     ready_polls: u32,
 }
@@ -61,6 +68,7 @@ impl Target {
             uuid: [7; 16],
             cap: Cap::new(128, 2),
             connect: Status::SUCCESS,
+            io_connect: Status::SUCCESS,
             down: false,
             mute: false,
             stalled: false,
@@ -72,6 +80,9 @@ impl Target {
             shutdowns: 0,
             connects: Vec::new(),
             event_cid: None,
+            instance: None,
+            resets: Vec::new(),
+            reset_answers: Vec::new(),
             cc: 0,
             ready_polls: 0,
         }
@@ -120,8 +131,10 @@ impl Target {
         match command.fctype() {
             opcode::fabrics::CONNECT => {
                 self.connects.push(command.connect_parameters().qid);
-                if !self.connect.is_success() {
-                    return Completion::new(cid, self.connect);
+                let io = command.connect_parameters().qid > 0;
+                let status = if io { self.io_connect } else { self.connect };
+                if !status.is_success() {
+                    return Completion::new(cid, status);
                 }
                 Completion::connected(cid, 5)
             }
@@ -177,13 +190,27 @@ impl Target {
             opcode::admin::SET_FEATURES => {
                 peer.answer(&Completion::new(cid, Status::SUCCESS).with_dw0(0x0003_0003));
             }
+            // Cross-Controller Reset.
+            0x38 => {
+                let words = [command.cdw10, command.cdw12, command.cdw13];
+                self.resets.push(words.map(|word| word.get()));
+                let (status, dw0) = self.reset_answers.pop().unwrap_or((Status::SUCCESS, 1));
+                peer.answer(&Completion::new(cid, status).with_dw0(dw0));
+            }
             other => panic!("admin command {other:#x}"),
         }
     }
 
     fn identify(&self, command: &Command) -> Vec<u8> {
         match command.identify_parameters().cns {
-            cns::CONTROLLER => self.controller.as_wire().to_vec(),
+            cns::CONTROLLER => {
+                let mut page = self.controller.as_wire().to_vec();
+                if let Some((uniquifier, number)) = self.instance {
+                    (page[135], page[1807]) = (uniquifier, 1);
+                    page[136..144].copy_from_slice(&number.to_le_bytes());
+                }
+                page
+            }
             cns::ACTIVE_NAMESPACES => namespace_list([3, 4], command.nsid.get()),
             cns::NAMESPACE => {
                 let blocks = (self.storage.len() / BLOCK) as u64;

@@ -33,7 +33,7 @@ pub fn target_stream(bytes: &[u8]) {
     };
     let mut geometry = Geometry::plain(BlockSize::B512, 512);
     geometry.deallocates = true;
-    let mut bench = Bench::new(NQN, geometry);
+    let mut bench = Bench::new(NQN, geometry, 0);
     let mut admin = Line::open(&mut bench, digests, 0);
     let enable = Command::property_set(property::CC, false, u64::from(Cc::ENABLED.0));
     admin.command(&mut bench, enable, &[]);

@@ -11,6 +11,7 @@ use ashlar_nvme::identify::{
 };
 use ashlar_nvme::{Command, Status};
 
+use super::cross_reset;
 use crate::connection::IN_CAPSULE_BYTES;
 use crate::controller::{Controller, Role};
 use crate::fabrics::{MAX_QUEUE_ENTRIES, VERSION};
@@ -115,7 +116,9 @@ fn io_controller(controller: &Controller, subsystem: &Subsystem) -> Vec<u8> {
         .set(oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::VERIFY);
     // Bits 2:1: a flush may address all namespaces.
     id.vwc = 0b110 | u8::from(subsystem.volatile_cache());
-    id.as_wire().to_vec()
+    let mut page = id.as_wire().to_vec();
+    cross_reset::identify(&mut page, controller.instance);
+    page
 }
 
 /// Verify reads into a buffer, so it has the limit of a read.

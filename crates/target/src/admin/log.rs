@@ -6,7 +6,7 @@ use ashlar_nvme::log::{
 };
 use ashlar_nvme::{Command, Status, opcode};
 
-use super::is_discovery;
+use super::{cross_reset, is_discovery};
 use crate::connection::{Connection, Context};
 use crate::controller::{Controller, Role};
 use crate::discovery;
@@ -96,6 +96,7 @@ fn commands() -> Vec<u8> {
         opcode::admin::ABORT,
         opcode::admin::ASYNC_EVENT_REQUEST,
         opcode::admin::KEEP_ALIVE,
+        cross_reset::OPCODE,
     ];
     for opcode in admin {
         page.admin[usize::from(opcode)].set(effects::SUPPORTED);

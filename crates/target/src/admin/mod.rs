@@ -1,8 +1,11 @@
 //! Admin commands (Base 2.1, section 5).
 
+mod cross_reset;
 mod feature;
 mod identify;
 mod log;
+
+use std::sync::{Arc, Weak};
 
 use ashlar_nvme::identify::BYTES as IDENTIFY_BYTES;
 use ashlar_nvme::{Command, Status, opcode};
@@ -16,6 +19,8 @@ use crate::subsystem::MAX_TRANSFER_BYTES;
 /// Most asynchronous event requests outstanding.
 const EVENT_REQUESTS: usize = 4;
 
+pub(crate) use cross_reset::COMPLETE as RESET_COMPLETE;
+
 /// What became of an admin command.
 pub(crate) enum Outcome {
     /// It ends with this status.
@@ -26,6 +31,8 @@ pub(crate) enum Outcome {
     Data(Vec<u8>),
     /// It is an event request: it ends when there is an event.
     Parked,
+    /// It ends when nothing is left of this association.
+    Waits(Weak<Controller>),
 }
 
 /// Checks an admin command as far as that needs no data.
@@ -44,7 +51,8 @@ pub(crate) fn plan(command: &Command) -> Result<Transfer, Status> {
         | opcode::admin::SET_FEATURES
         | opcode::admin::ABORT
         | opcode::admin::ASYNC_EVENT_REQUEST
-        | opcode::admin::KEEP_ALIVE => return Ok(Transfer::None),
+        | opcode::admin::KEEP_ALIVE
+        | cross_reset::OPCODE => return Ok(Transfer::None),
         _ => return Err(Status::INVALID_OPCODE.with_dnr()),
     };
     check_data_pointer(command, transfer)?;
@@ -54,7 +62,7 @@ pub(crate) fn plan(command: &Command) -> Result<Transfer, Status> {
 /// Executes a planned admin command in slot `index` of `connection`, which is an admin queue's.
 pub(crate) fn execute(
     ctx: &Context<'_>,
-    controller: &Controller,
+    controller: &Arc<Controller>,
     connection: &mut Connection,
     index: u16,
 ) -> Outcome {
@@ -66,6 +74,7 @@ pub(crate) fn execute(
         opcode::admin::SET_FEATURES => return feature::set(controller, &command),
         opcode::admin::ABORT => return abort(connection, &command),
         opcode::admin::ASYNC_EVENT_REQUEST => return request_event(connection),
+        cross_reset::OPCODE => return cross_reset::execute(controller, connection, &command),
         // Any command on the admin queue is a sign of life.
         _ => return Outcome::Result(0),
     };

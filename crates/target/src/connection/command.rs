@@ -1,12 +1,14 @@
 //! A command's way from its capsule to its execution.
 
+use std::sync::Weak;
+
 use ashlar_nvme::command::DataPointer;
 use ashlar_nvme::pdu::{self, Fatal, FatalStatus, R2t};
 use ashlar_nvme::{Command, Status};
 
 use super::{Connection, Context, IN_CAPSULE_BYTES, Queue, Sink};
 use crate::admin::{self, Outcome};
-use crate::controller::Role;
+use crate::controller::{Controller, Role};
 use crate::fabrics;
 use crate::io::{self, Executor, Transfer};
 use crate::slot::Stage;
@@ -215,7 +217,26 @@ impl Connection {
                 self.event_requests.push_back(index);
                 self.deliver_events();
             }
+            Outcome::Waits(old) => {
+                self.slots.get_mut(index).stage = Stage::Parked;
+                self.resets.push((index, old));
+            }
         }
+    }
+
+    /// Answers Cross-Controller Resets of associations of which nothing is left. True if some wait on.
+    pub(crate) fn answer_resets(&mut self) -> bool {
+        let over = |(_, old): &mut (u16, Weak<Controller>)| old.strong_count() == 0;
+        let done: Vec<_> = self.resets.extract_if(.., over).collect();
+        for (index, _) in done {
+            self.complete(index, Status::SUCCESS, admin::RESET_COMPLETE);
+        }
+        !self.resets.is_empty()
+    }
+
+    /// How many Cross-Controller Resets wait.
+    pub(crate) fn waiting_resets(&self) -> usize {
+        self.resets.len()
     }
 
     /// Ends all event requests: the controller is reset, the host will send new ones.

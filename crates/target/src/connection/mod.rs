@@ -7,7 +7,7 @@ mod respond;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ashlar_block::{BufferPool, Completion, Gather, IoBuffer, Moment, REGION_BYTES};
@@ -130,6 +130,9 @@ pub(crate) struct Connection {
     unplaced: bool,
     /// Asynchronous event requests.
     pub(crate) event_requests: VecDeque<u16>,
+    /// Cross-Controller Resets, and the associations of which nothing may be left before they are
+    /// answered.
+    resets: Vec<(u16, Weak<Controller>)>,
     /// Buffer bytes of commands that are not answered yet.
     held: usize,
     /// Device requests outstanding.
@@ -179,6 +182,7 @@ impl Connection {
             connect: None,
             unplaced: false,
             event_requests: VecDeque::new(),
+            resets: Vec::new(),
             held: 0,
             requests: 0,
             queues_must_go: false,
@@ -291,6 +295,7 @@ impl Connection {
         self.drop_waiting();
         self.ready.clear();
         self.event_requests.clear();
+        self.resets.clear();
         self.connect = None;
         self.clear_output();
         let idle: Vec<u16> = self

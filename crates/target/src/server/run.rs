@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use ashlar_block::BlockDevice;
 use ashlar_reactor::{Handle, Mailbox, Opener, Options, Reactor, listen, pin_to_core};
+use uuid::Uuid;
 
 use super::control::{Control, Link};
 use super::error::ServeError;
@@ -74,7 +75,9 @@ impl Server {
     /// The configuration makes no sense, or the machine does not give what it asks for.
     pub fn start(config: ServerConfig) -> Result<Self, ServeError> {
         let subsystems = config.exports.iter().map(Export::config).collect();
-        let target = Arc::new(Target::new(subsystems, config.timeouts)?);
+        let target = Target::new(subsystems, config.timeouts)?;
+        let (run, _) = Uuid::new_v4().as_u64_pair();
+        let target = Arc::new(target.with_run(run));
         let (listener, address) = listen(config.listen).map_err(ServeError::Net)?;
         let mut openers = HashMap::new();
         let mut devices = Vec::new();

@@ -11,12 +11,35 @@ use crate::world::{NQN, Plan, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-#[test]
-fn an_association_without_signs_of_life_ends() {
-    let mut world = World::new(&Plan {
+fn two_cores() -> Plan {
+    Plan {
         cores: 2,
         ..Plan::default()
-    });
+    }
+}
+
+/// A host that leaves, with a command in a device that holds it.
+fn leave_behind(world: &mut World, plan: &Plan, command: Command, data: &[u8]) {
+    let (admin, mut io) = Host::pair(world);
+    plan.disks[0].hold();
+    io.send(world, command, data);
+    world.settle();
+    world.hang_up(io.wire);
+    world.hang_up(admin.wire);
+}
+
+/// The host again, whose Connect may have to wait.
+fn knock(world: &mut World) -> Host {
+    let mut next = Host::dial(world, Digests::NONE);
+    let bytes = next.connect_bytes(0, CNTLID_DYNAMIC, 32);
+    world.push(next.wire, &bytes);
+    next.settle(world);
+    next
+}
+
+#[test]
+fn an_association_without_signs_of_life_ends() {
+    let mut world = World::new(&two_cores());
     let mut admin = Host::dial(&mut world, Digests::NONE);
     let parameters = Connect {
         keep_alive_ms: 5000,
@@ -153,22 +176,11 @@ fn a_slow_device_is_not_the_hosts_fault() {
 
 #[test]
 fn an_old_write_lands_before_the_hosts_next_connect_is_answered() {
-    let plan = Plan {
-        cores: 2,
-        ..Plan::default()
-    };
+    let plan = two_cores();
     let mut world = World::new(&plan);
-    let (admin, mut io) = Host::pair(&mut world);
-    plan.disks[0].hold();
     let old = pattern(1, 4096);
-    io.send(&mut world, write_in(0, &old, 4096), &old);
-    world.settle();
-    world.hang_up(io.wire);
-    world.hang_up(admin.wire);
-    let mut next = Host::dial(&mut world, Digests::NONE);
-    let bytes = next.connect_bytes(0, CNTLID_DYNAMIC, 32);
-    world.push(next.wire, &bytes);
-    next.settle(&mut world);
+    leave_behind(&mut world, &plan, write_in(0, &old, 4096), &old);
+    let mut next = knock(&mut world);
     world.pass(SECOND);
     next.settle(&mut world);
     assert!(
@@ -204,15 +216,8 @@ fn reply_cntlid(host: &Host) -> u16 {
 fn a_connect_that_waits_too_long_is_told_to_come_again() {
     let plan = Plan::default();
     let mut world = World::new(&plan);
-    let (admin, mut io) = Host::pair(&mut world);
-    plan.disks[0].hold();
-    io.send(&mut world, Command::flush(1), &[]);
-    world.settle();
-    world.hang_up(io.wire);
-    world.hang_up(admin.wire);
-    let mut next = Host::dial(&mut world, Digests::NONE);
-    let bytes = next.connect_bytes(0, CNTLID_DYNAMIC, 32);
-    world.push(next.wire, &bytes);
+    leave_behind(&mut world, &plan, Command::flush(1), &[]);
+    let mut next = knock(&mut world);
     world.pass(12 * SECOND);
     next.settle(&mut world);
     let reply = next.replies.values().next().expect("an answer");
@@ -250,10 +255,7 @@ fn a_queue_is_connected_again_only_when_its_commands_have_ended() {
 
 #[test]
 fn a_reset_closes_the_io_queues_even_if_the_host_enables_at_once() {
-    let plan = Plan {
-        cores: 2,
-        ..Plan::default()
-    };
+    let plan = two_cores();
     let mut world = World::new(&plan);
     let (mut admin, cntlid) = Host::admin(&mut world, Digests::NONE);
     let io = Host::io(&mut world, cntlid, 1, 32, Digests::NONE);
@@ -275,10 +277,7 @@ fn a_reset_closes_the_io_queues_even_if_the_host_enables_at_once() {
 #[test]
 fn a_connect_sent_with_the_greeting_is_answered_on_the_core_it_moves_to() {
     for reading in [true, false] {
-        let mut world = World::new(&Plan {
-            cores: 2,
-            ..Plan::default()
-        });
+        let mut world = World::new(&two_cores());
         let (_admin, cntlid) = Host::admin(&mut world, Digests::NONE);
         let mut io = Host::silent(&mut world);
         let mut bytes = Vec::new();
@@ -302,10 +301,7 @@ fn a_connect_sent_with_the_greeting_is_answered_on_the_core_it_moves_to() {
 
 #[test]
 fn a_connection_that_dies_while_it_waits_for_its_core_leaves_nothing() {
-    let mut world = World::new(&Plan {
-        cores: 2,
-        ..Plan::default()
-    });
+    let mut world = World::new(&two_cores());
     let (_admin, cntlid) = Host::admin(&mut world, Digests::NONE);
     let mut io = Host::silent(&mut world);
     let mut bytes = Vec::new();
@@ -324,10 +320,7 @@ fn a_connection_that_dies_while_it_waits_for_its_core_leaves_nothing() {
 
 #[test]
 fn a_thousand_associations_leave_nothing() {
-    let mut world = World::new(&Plan {
-        cores: 2,
-        ..Plan::default()
-    });
+    let mut world = World::new(&two_cores());
     for turn in 0..1000 {
         let (admin, cntlid) = Host::admin(&mut world, Digests::NONE);
         let mut io = Host::io(&mut world, cntlid, 1, 32, Digests::NONE);
@@ -346,16 +339,8 @@ fn a_thousand_associations_leave_nothing() {
 fn a_waiting_connect_whose_host_leaves_is_forgotten() {
     let plan = Plan::default();
     let mut world = World::new(&plan);
-    let (admin, mut io) = Host::pair(&mut world);
-    plan.disks[0].hold();
-    io.send(&mut world, Command::flush(1), &[]);
-    world.settle();
-    world.hang_up(io.wire);
-    world.hang_up(admin.wire);
-    let mut next = Host::dial(&mut world, Digests::NONE);
-    let bytes = next.connect_bytes(0, CNTLID_DYNAMIC, 32);
-    world.push(next.wire, &bytes);
-    world.settle();
+    leave_behind(&mut world, &plan, Command::flush(1), &[]);
+    let next = knock(&mut world);
     world.hang_up(next.wire);
     plan.disks[0].release();
     world.pass(SECOND);

@@ -12,5 +12,6 @@ mod life;
 mod memory;
 mod status;
 mod storm;
+mod succession;
 mod transfer;
 mod world;

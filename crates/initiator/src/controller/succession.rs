@@ -1,0 +1,115 @@
+//! Taking over from a lost association: Cross-Controller Reset (Base 2.3, 5.4.3; TP8028).
+//!
+//! What the old association's commands still do in the target must be over before this one sends
+//! the first of its own: a write of old must not land on a newer one. The target cannot know which of
+//! our associations we have given up, if their links went silent, so we tell it, and wait.
+
+use std::time::Duration;
+
+use ashlar_block::Moment;
+use ashlar_nvme::{Command, Completion, Status};
+
+use super::bring_up::Step;
+use super::{Association, ControllerFacts};
+use crate::failure::Failure;
+
+/// The command's opcode.
+const OPCODE: u8 = 0x38;
+/// DW0 bit 0, IRS: the reset is complete.
+const COMPLETE: u32 = 1;
+/// The reset of this controller is going on.
+const IN_PROGRESS: Status = Status::new(1, 0x3f);
+/// There are too many resets going on.
+const LIMIT_EXCEEDED: Status = Status::new(1, 0x40);
+/// How long to wait until the target is asked again.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Where Identify Controller has CIU, CIRN and CCRL.
+const CIU: usize = 135;
+const CIRN: usize = 136;
+const CCRL: usize = 1807;
+
+/// What names a controller for ever: its id is used again, the other two with it are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// Its id.
+    pub cntlid: u16,
+    /// CIU.
+    pub uniquifier: u8,
+    /// CIRN.
+    pub number: u64,
+}
+
+impl Instance {
+    /// The instance that an Identify Controller page speaks of, if its controller can end others
+    /// (CCRL) and be ended by others.
+    pub(super) fn parse(page: &[u8], cntlid: u16) -> Option<Self> {
+        let (uniquifier, limit) = (*page.get(CIU)?, *page.get(CCRL)?);
+        let number = page.get(CIRN..CIRN + 8)?.try_into().ok()?;
+        (uniquifier > 0 && limit > 0).then_some(Self {
+            cntlid,
+            uniquifier,
+            number: u64::from_le_bytes(number),
+        })
+    }
+
+    fn reset(self) -> Command {
+        let mut command = Command::new(OPCODE, 0);
+        let uniquifier = u32::from(self.uniquifier) << 16;
+        command.cdw10.set(uniquifier | u32::from(self.cntlid));
+        command.cdw12.set(self.number as u32);
+        command.cdw13.set((self.number >> 32) as u32);
+        command
+    }
+}
+
+impl Association {
+    /// The same, to take over from an association with `predecessor`: it is ready only when nothing is
+    /// left of that. A controller without Cross-Controller Reset is trusted to see to it itself.
+    #[must_use]
+    pub fn after(mut self, predecessor: Option<Instance>) -> Self {
+        self.predecessor = predecessor;
+        self
+    }
+
+    /// The controller's name for a successor, if it has told one.
+    pub fn instance(&self) -> Option<Instance> {
+        self.controller.as_deref()?.instance
+    }
+
+    /// The step after Identify Controller: what the predecessor needs, or `next`.
+    pub(super) fn succeed(&mut self, now: Moment, facts: &ControllerFacts, next: Step) -> Step {
+        if self.predecessor.is_none() || facts.instance.is_none() {
+            return next;
+        }
+        self.step_deadline = Some(now + self.config.timeout);
+        Step::EndPredecessor
+    }
+
+    /// Asks for the end of the predecessor. Again, until the answer says that it has come: our target
+    /// answers when it has, others may answer at once.
+    pub(super) fn end_predecessor(&self) -> Option<Command> {
+        self.predecessor.map(Instance::reset)
+    }
+
+    pub(super) fn predecessor_answer(
+        &mut self,
+        now: Moment,
+        completion: &Completion,
+    ) -> Result<bool, Failure> {
+        let status = completion.status();
+        let goes_on = status.is(IN_PROGRESS) || status.is(LIMIT_EXCEEDED);
+        if !status.is_success() && !goes_on {
+            let what = "ending the lost association (Cross-Controller Reset)";
+            return Err(Failure::Command { what, status });
+        }
+        let complete = status.is_success() && completion.dw0.get() & COMPLETE != 0;
+        if complete {
+            self.predecessor = None;
+            self.step_deadline = None;
+        } else {
+            self.pause = Some(now + LOOK_AGAIN);
+        }
+        Ok(complete)
+    }
+}

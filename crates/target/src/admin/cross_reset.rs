@@ -1,0 +1,83 @@
+//! Cross-Controller Reset (Base 2.3, 5.4.3; TP8028): a host has another of its associations ended.
+//!
+//! A host that has lost an association may know of its end while this target does not: a link that
+//! went silent is noticed only when the keep-alive runs out, and a core without a processor notices
+//! nothing. Commands of the old association, in devices or not even read, could then take effect
+//! after newer ones. So the host asks here, on its new association, for the end of the old one, and
+//! sends nothing else that writes before the answer.
+//!
+//! The answer comes when the last connection of the old association is closed and its last command
+//! has left the devices; it then always says that the reset is complete, so that there is nothing for
+//! the Cross-Controller Reset log page (1Eh) and its event to tell, and this target has neither.
+//!
+//! A controller that is not known any more, or was one of an earlier run of this target, has ended.
+//! Only associations of the same host (NQN and identifier) can be named.
+
+use std::sync::Arc;
+
+use ashlar_nvme::identify::IdentifyController;
+use ashlar_nvme::{Command, Status};
+
+use super::Outcome;
+use crate::connection::Connection;
+use crate::controller::{Controller, Instance, Role};
+
+/// The command's opcode.
+pub(super) const OPCODE: u8 = 0x38;
+/// DW0 bit 0, IRS: the reset is complete.
+pub(crate) const COMPLETE: u64 = 1;
+/// CCRL: how many may be outstanding on an association.
+const LIMIT: u8 = 4;
+const LIMIT_EXCEEDED: Status = Status::new(1, 0x40);
+
+/// Where Identify Controller has CIU, CIRN and CCRL.
+const CIU: usize = 135;
+const CIRN: usize = 136;
+const CCRL: usize = 1807;
+
+/// Adds what a host needs to have this controller ended one day.
+pub(super) fn identify(page: &mut [u8], instance: Instance) {
+    debug_assert_eq!(page.len(), IdentifyController::BYTES);
+    page[CIU] = instance.uniquifier;
+    page[CIRN..CIRN + 8].copy_from_slice(&instance.number.to_le_bytes());
+    page[CCRL] = LIMIT;
+}
+
+/// Ends the association that the command names. It is answered by
+/// [`Connection::answer_resets`].
+pub(super) fn execute(
+    controller: &Arc<Controller>,
+    connection: &mut Connection,
+    command: &Command,
+) -> Outcome {
+    if matches!(controller.role, Role::Discovery) {
+        return Outcome::Done(Status::INVALID_OPCODE.with_dnr());
+    }
+    let (id, ciu) = (
+        command.cdw10.get() as u16,
+        (command.cdw10.get() >> 16) as u8,
+    );
+    let number = u64::from(command.cdw13.get()) << 32 | u64::from(command.cdw12.get());
+    let instance = Instance {
+        uniquifier: ciu,
+        number,
+    };
+    let Some(old) = controller.host.association(id, instance) else {
+        return Outcome::Result(COMPLETE);
+    };
+    if Arc::ptr_eq(&old, controller) {
+        return Outcome::Done(Status::INVALID_FIELD.with_dnr());
+    }
+    if connection.waiting_resets() >= usize::from(LIMIT) {
+        return Outcome::Done(LIMIT_EXCEEDED);
+    }
+    // It may be one of another subsystem, where the same id is another controller's.
+    if old.end()
+        && let Role::Io(subsystem) = &old.role
+    {
+        subsystem.remove_controller(old.id);
+    }
+    // Even if it had ended before: cores may not have been told yet.
+    connection.queues_must_go = true;
+    Outcome::Waits(Arc::downgrade(&old))
+}
