@@ -1,8 +1,11 @@
 //! `ashlar pool` and `ashlar volume`: a client of a daemon's API. And the frame of `ashlar node`.
 
-#[expect(
-    dead_code,
-    reason = "`ashlar node` becomes a command with the first implementation of `Control`"
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        reason = "`ashlar node` becomes a command with the first implementation of `Control`"
+    )
 )]
 mod daemon;
 mod pool;
