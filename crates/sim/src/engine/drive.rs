@@ -117,9 +117,11 @@ impl Drive {
         self.dead = true;
     }
 
-    /// Comes back with what it held.
+    /// Comes back with what it held; its cache may not have.
     pub(crate) fn revive(&mut self) {
-        self.dead = false;
+        if std::mem::take(&mut self.dead) && self.chance.happens(500) {
+            self.pages.lose_cache(&mut self.chance);
+        }
     }
 
     /// Whether it is dead.
@@ -130,11 +132,6 @@ impl Drive {
     /// Answers nothing for a while.
     pub(crate) fn stall(&mut self, until: Moment) {
         self.stalled_until = self.stalled_until.max(until);
-    }
-
-    /// Requests on their way.
-    pub(crate) fn outstanding(&self) -> usize {
-        self.pending.len()
     }
 
     /// When something happens next.
@@ -421,7 +418,7 @@ pub(crate) struct Handle(Shared);
 
 impl Handle {
     /// A handle of `drive`.
-    pub(crate) fn new(drive: &Shared) -> Box<dyn BlockDevice> {
+    pub(crate) fn open(drive: &Shared) -> Box<dyn BlockDevice> {
         Box::new(Self(drive.clone()))
     }
 }

@@ -41,6 +41,10 @@ pub(crate) enum Fate {
     Stall { drive: usize, time: Duration },
     /// A drive dies.
     Die { drive: usize },
+    /// A drive that died comes back, with what it held when it died, or less.
+    Return { drive: usize },
+    /// Somebody wants everything read and mended.
+    Scrub,
     /// A bit flips somewhere on a drive.
     Flip { drive: usize },
     /// A sector cannot be read any more.
@@ -159,6 +163,14 @@ impl Plan {
                 if chance.happens(700) {
                     add(chance, Fate::Die { drive });
                 }
+                if chance.happens(400) {
+                    add(chance, Fate::Return { drive });
+                }
+            }
+        }
+        if profile.deaths || profile.rot > 0 {
+            for _ in 0..chance.below(3) {
+                add(chance, Fate::Scrub);
             }
         }
         for _ in 0..chance.between(profile.rot.min(1), profile.rot) {

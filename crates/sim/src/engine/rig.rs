@@ -60,11 +60,6 @@ impl Rig {
         self.fuse.set(None);
     }
 
-    /// The power fails now.
-    pub(crate) fn cut(&self) {
-        self.off.set(true);
-    }
-
     /// The power will fail at the `after`th write or flush from now on, 0 for the next.
     pub(crate) fn set_fuse(&self, after: u64, cut: Cut) {
         self.fuse.set(Some((after, cut)));

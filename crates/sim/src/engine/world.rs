@@ -14,7 +14,7 @@ use super::node::{News, Node};
 use super::plan::{Fate, Plan, Step};
 use super::report::Summary;
 use super::rig::{Cut, Rig};
-use super::seam::{Devices, Manage, Managed, Subject, VolumePlan, Wait};
+use super::seam::{Devices, Manage, Managed, Running, Subject, VolumePlan, Wait};
 use crate::chance::Chance;
 use crate::report::Listener;
 
@@ -182,7 +182,7 @@ impl<'a, S: Subject> World<'a, S> {
     }
 
     fn devices(&self) -> Devices {
-        self.drives.iter().map(Handle::new).collect()
+        self.drives.iter().map(Handle::open).collect()
     }
 
     fn wait(&self) -> Wait {
@@ -227,20 +227,13 @@ impl<'a, S: Subject> World<'a, S> {
     pub(crate) fn import(&mut self) -> Result<bool, String> {
         self.say(|| "import".into());
         self.summary.imports += 1;
-        let mut devices: Devices = Vec::new();
-        for drive in &self.drives {
-            // A drive that is dead may be there and refuse everything, or not be there.
-            if !drive.borrow().is_dead() || self.chance.happens(500) {
-                devices.push(Handle::new(drive));
-            }
-        }
-        for at in (1..devices.len()).rev() {
-            let other = self.chance.below(at as u64 + 1) as usize;
-            devices.swap(at, other);
-        }
-        let wait = self.wait();
         let degraded = self.drives.iter().any(|drive| drive.borrow().is_dead());
-        let running = S::import(devices, wait, degraded);
+        let mut running = self.try_import(degraded);
+        let rots = self.plan.liar.is_some();
+        if running.is_err() && rots && !self.rig.is_off() {
+            // Both labels of the drive that rots may be gone: its operator does without it.
+            running = self.try_import(true);
+        }
         self.tell();
         if let Some(violation) = self.rig.violation() {
             return Err(violation);
@@ -254,6 +247,21 @@ impl<'a, S: Subject> World<'a, S> {
         }
         self.node = Some(Node::new(running));
         Ok(true)
+    }
+
+    fn try_import(&mut self, degraded: bool) -> Result<Running<S>, String> {
+        let mut devices: Devices = Vec::new();
+        for drive in &self.drives {
+            // A drive that is dead may be there and refuse everything, or not be there.
+            if !drive.borrow().is_dead() || self.chance.happens(500) {
+                devices.push(Handle::open(drive));
+            }
+        }
+        for at in (1..devices.len()).rev() {
+            let other = self.chance.below(at as u64 + 1) as usize;
+            devices.swap(at, other);
+        }
+        S::import(devices, self.wait(), degraded)
     }
 
     /// Looks for the volumes, and makes those that are not there.
@@ -442,6 +450,9 @@ impl<'a, S: Subject> World<'a, S> {
                 self.numbers[index] = Some(*number);
                 self.made[index] = true;
             }
+            Managed::Scrubbed { lost } if *lost > 0 => {
+                return Err(format!("a scrub found no good copy of {lost} granules"));
+            }
             _ if self.settling == Some(id) => {
                 self.rig.note(|| "settled".into());
                 self.settling = None;
@@ -477,6 +488,8 @@ impl<'a, S: Subject> World<'a, S> {
             Fate::Rest(time) => self.load.rest(now + time),
             Fate::Stall { drive, time } => self.drives[drive].borrow_mut().stall(now + time),
             Fate::Die { drive } => self.lose_drive(drive),
+            Fate::Return { drive } => self.drives[drive].borrow_mut().revive(),
+            Fate::Scrub => drop(self.manage(Manage::Scrub)),
             Fate::Flip { drive } | Fate::Spoil { drive } => self.damage(drive, fate),
         }
         Ok(())
