@@ -27,7 +27,11 @@ pub(crate) enum Kept {
     /// On a core.
     Live(LivePool),
     /// It could not be imported at start: its name among those remembered, and why.
-    Failed { id: Uuid, drives: Vec<String>, why: String },
+    Failed {
+        id: Uuid,
+        drives: Vec<String>,
+        why: String,
+    },
 }
 
 /// A pool on its core.
@@ -100,7 +104,10 @@ impl Control for Keeper {
 
     fn pools(&self) -> Vec<PoolStatus> {
         let pools = self.lock();
-        pools.iter().map(|(name, kept)| self.pool_status(name, kept)).collect()
+        pools
+            .iter()
+            .map(|(name, kept)| self.pool_status(name, kept))
+            .collect()
     }
 
     fn pool(&self, name: &str) -> Result<PoolStatus, ControlError> {
@@ -158,11 +165,19 @@ impl Control for Keeper {
         self.change_size(volume, &request)
     }
 
-    fn delete_volume(&self, volume: &VolumeName, request: DeleteVolume) -> Result<(), ControlError> {
+    fn delete_volume(
+        &self,
+        volume: &VolumeName,
+        request: DeleteVolume,
+    ) -> Result<(), ControlError> {
         self.drop_volume(volume, &request)
     }
 
-    fn set_hosts(&self, volume: &VolumeName, request: SetHosts) -> Result<VolumeStatus, ControlError> {
+    fn set_hosts(
+        &self,
+        volume: &VolumeName,
+        request: SetHosts,
+    ) -> Result<VolumeStatus, ControlError> {
         self.change_hosts(volume, &request)
     }
 

@@ -27,7 +27,11 @@ impl Keeper {
                 Err(error) => {
                     let why = error.message;
                     eprintln!("ashlar: pool {name} is not in service: {why}");
-                    Kept::Failed { id: id.unwrap_or_default(), drives, why }
+                    Kept::Failed {
+                        id: id.unwrap_or_default(),
+                        drives,
+                        why,
+                    }
                 }
             };
             pools.insert(name, kept);
@@ -119,7 +123,9 @@ impl Keeper {
         let mut pools = self.lock();
         let name = &request.name;
         if pools.contains_key(name) {
-            return Err(ControlError::conflict(format!("there is a pool {name} already")));
+            return Err(ControlError::conflict(format!(
+                "there is a pool {name} already"
+            )));
         }
         self.refuse_drives_in_use(&pools, &request.drives)?;
         let drives = open_drives(&request.drives)?;
@@ -140,7 +146,9 @@ impl Keeper {
             let Kept::Live(pool) = kept else { continue };
             let theirs = specs(&pool.drives);
             if let Some(drive) = wanted.iter().find(|drive| theirs.contains(drive)) {
-                return Err(ControlError::conflict(format!("drive {drive} is in pool {name}")));
+                return Err(ControlError::conflict(format!(
+                    "drive {drive} is in pool {name}"
+                )));
             }
         }
         Ok(())
@@ -153,7 +161,9 @@ impl Keeper {
     ) -> Result<PoolStatus, ControlError> {
         let mut pools = self.lock();
         if request.new_name.is_some() {
-            return Err(ControlError::usage("a pool cannot be renamed in this version".to_owned()));
+            return Err(ControlError::usage(
+                "a pool cannot be renamed in this version".to_owned(),
+            ));
         }
         let (id, drives) = match pools.get(name) {
             Some(kept @ Kept::Live(_)) => return Ok(self.pool_status(name, kept)),
@@ -161,7 +171,9 @@ impl Keeper {
                 (Some(*id).filter(|id| !id.is_nil()), drives.clone())
             }
             _ if request.drives.is_empty() => {
-                return Err(ControlError::usage(format!("name the drives of pool {name}")));
+                return Err(ControlError::usage(format!(
+                    "name the drives of pool {name}"
+                )));
             }
             _ => (request.id, request.drives.clone()),
         };
@@ -181,14 +193,19 @@ impl Keeper {
             return Ok(());
         }
         let pool = live(&pools, name)?;
-        let connected = pool.volumes.values().flat_map(|volume| self.connected(&volume.nqn));
+        let connected = pool
+            .volumes
+            .values()
+            .flat_map(|volume| self.connected(&volume.nqn));
         if let (false, Some(host)) = (force, connected.into_iter().next()) {
             return Err(ControlError::refused(format!(
                 "host {host} is connected to a volume of pool {name}; --force disconnects it"
             )));
         }
         for volume in pool.volumes.values() {
-            self.target.remove(&volume.nqn).map_err(super::serve::served)?;
+            self.target
+                .remove(&volume.nqn)
+                .map_err(super::serve::served)?;
         }
         pool.link.manage(Manage::Settle).map_err(engine)?;
         let id = pool.id;
@@ -242,9 +259,15 @@ impl Keeper {
     fn evacuate(&self, name: &str, member: usize) -> Result<PoolStatus, ControlError> {
         let pools = self.lock();
         let pool = live(&pools, name)?;
-        match pool.link.manage(Manage::RemoveDrive { member }).map_err(engine)? {
+        match pool
+            .link
+            .manage(Manage::RemoveDrive { member })
+            .map_err(engine)?
+        {
             Managed::Done => Ok(self.pool_status(name, &pools[name])),
-            other => Err(ControlError::internal(format!("an answer to another question: {other:?}"))),
+            other => Err(ControlError::internal(format!(
+                "an answer to another question: {other:?}"
+            ))),
         }
     }
 
@@ -258,10 +281,12 @@ impl Keeper {
             let spec = pool.drives.get(*index).and_then(Option::as_ref);
             member.drive.to_string() == drive || spec.is_some_and(|open| open.spec == drive)
         };
-        let mut found = members.filter(|member| is_it(member)).map(|(index, _)| index);
-        found.next().ok_or_else(|| {
-            ControlError::not_found(format!("pool {name} has no drive {drive}"))
-        })
+        let mut found = members
+            .filter(|member| is_it(member))
+            .map(|(index, _)| index);
+        found
+            .next()
+            .ok_or_else(|| ControlError::not_found(format!("pool {name} has no drive {drive}")))
     }
 
     /// Everything in order: no hosts, logs empty, drives let go.
@@ -271,7 +296,11 @@ impl Keeper {
         for (name, kept) in std::mem::take(&mut *pools) {
             let Kept::Live(pool) = kept else { continue };
             for volume in pool.volumes.values() {
-                first = first.and(self.target.remove(&volume.nqn).map_err(super::serve::served));
+                first = first.and(
+                    self.target
+                        .remove(&volume.nqn)
+                        .map_err(super::serve::served),
+                );
             }
             let settled = pool.link.manage(Manage::Settle);
             let settled = settled.map(drop).map_err(|error| {
@@ -279,6 +308,7 @@ impl Keeper {
             });
             first = first.and(settled).and(self.unsettle(pool.id));
         }
+        self.target.stop();
         first
     }
 }

@@ -59,10 +59,16 @@ fn resident_name(pool: Uuid) -> String {
 
 impl Keeper {
     /// Puts an imported pool on its core.
-    pub(super) fn settle(&self, id: Uuid, imported: ImportedPool) -> Result<LivePool, ControlError> {
+    pub(super) fn settle(
+        &self,
+        id: Uuid,
+        imported: ImportedPool,
+    ) -> Result<LivePool, ControlError> {
         let ImportedPool { engine, drives } = imported;
-        let openers: Vec<Option<Arc<dyn Opener>>> =
-            drives.iter().map(|drive| drive.as_ref().map(|drive| drive.opener.clone())).collect();
+        let openers: Vec<Option<Arc<dyn Opener>>> = drives
+            .iter()
+            .map(|drive| drive.as_ref().map(|drive| drive.opener.clone()))
+            .collect();
         let (sender, receiver) = channel();
         let make = Box::new(move |reactor: &ashlar_reactor::Handle| {
             let link = Host::link(reactor);
@@ -71,7 +77,9 @@ impl Keeper {
             sender.send(link.clone()).map_err(gone)?;
             Ok(Box::new(Settled { host, link }) as Box<dyn Resident>)
         });
-        self.target.settle_in(CORE, &resident_name(id), make).map_err(served)?;
+        self.target
+            .settle_in(CORE, &resident_name(id), make)
+            .map_err(served)?;
         let link = receiver
             .recv()
             .map_err(|_| ControlError::internal("the pool's core said nothing".to_owned()))?;
@@ -125,5 +133,9 @@ pub(super) fn access_of(access: Option<&VolumeAccess>) -> HostAccess {
 
 /// The texts that name a pool's drives.
 pub(super) fn specs(drives: &[Option<OpenDrive>]) -> Vec<String> {
-    drives.iter().flatten().map(|drive| drive.spec.clone()).collect()
+    drives
+        .iter()
+        .flatten()
+        .map(|drive| drive.spec.clone())
+        .collect()
 }

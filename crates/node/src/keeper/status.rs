@@ -42,13 +42,20 @@ fn failed_status(name: &str, id: uuid::Uuid, why: String) -> PoolStatus {
 
 fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
     let status = &view.status;
-    let raw: u64 = status.members.iter().filter(|m| m.in_service).map(|m| m.bytes).sum();
+    let raw: u64 = status
+        .members
+        .iter()
+        .filter(|m| m.in_service)
+        .map(|m| m.bytes)
+        .sum();
     let layouts: Vec<LayoutStatus> = status
         .mirrors
         .iter()
         .filter(|mirror| usize::from(mirror.copies) <= pool.drives.len().min(2))
         .map(|mirror| {
-            let layout = LayoutSpec::Mirror { copies: mirror.copies };
+            let layout = LayoutSpec::Mirror {
+                copies: mirror.copies,
+            };
             let free = mirror.free_bytes + mirror.growth_bytes;
             let advertised = mirror.used_bytes + free;
             LayoutStatus {
@@ -62,7 +69,11 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
         })
         .collect();
     let used = status.mirrors.iter().map(|mirror| mirror.used_bytes).sum();
-    let provisioned = status.volumes.iter().map(|volume| volume.granules * GRANULE).sum();
+    let provisioned = status
+        .volumes
+        .iter()
+        .map(|volume| volume.granules * GRANULE)
+        .sum();
     let (state, reason) = state(view);
     PoolStatus {
         name: name.to_owned(),
@@ -96,9 +107,17 @@ fn state(view: &View) -> (PoolState, Option<String>) {
     if let Some(why) = &status.failure {
         return (PoolState::Failed, Some(why.clone()));
     }
-    let out = status.members.iter().filter(|member| !member.in_service).count();
+    let out = status
+        .members
+        .iter()
+        .filter(|member| !member.in_service)
+        .count();
     if status.degraded {
-        let what = if status.rebuilding { ", being made again" } else { "" };
+        let what = if status.rebuilding {
+            ", being made again"
+        } else {
+            ""
+        };
         let why = format!("{out} drives are out of service, copies are missing{what}");
         return (PoolState::Degraded, Some(why));
     }
@@ -128,7 +147,11 @@ fn drives(pool: &LivePool, view: &View) -> Vec<DriveStatus> {
                 reason: member.reason.clone(),
                 bytes: member.bytes,
                 used_bytes: member.used_bytes,
-                errors: DriveErrors { read, write, checksum: member.bad_copies },
+                errors: DriveErrors {
+                    read,
+                    write,
+                    checksum: member.bad_copies,
+                },
             }
         })
         .collect()
@@ -149,7 +172,10 @@ fn space(
         used_bytes: used,
         provisioned_bytes: provisioned,
         reserved_bytes: kept,
-        reserves: vec![Reserve { purpose: "metadata".into(), bytes: kept }],
+        reserves: vec![Reserve {
+            purpose: "metadata".into(),
+            bytes: kept,
+        }],
         efficiency_with_reserves: usual.map_or(0.0, |layout| layout.efficiency_with_reserves),
         efficiency_without_reserves: usual.map_or(0.0, |layout| layout.efficiency_without_reserves),
     }
@@ -157,7 +183,11 @@ fn space(
 
 fn work(view: &View) -> Vec<WorkStatus> {
     let status = &view.status;
-    let what = if status.rebuilding { WorkKind::Rebuild } else { WorkKind::Scrub };
+    let what = if status.rebuilding {
+        WorkKind::Rebuild
+    } else {
+        WorkKind::Scrub
+    };
     let walk = status.walk.map(|progress| WorkStatus {
         what,
         subject: None,
@@ -183,10 +213,17 @@ fn warnings(view: &View) -> Vec<String> {
     let mut warnings = Vec::new();
     if status.counters.lost > 0 {
         let lost = status.counters.lost * GRANULE;
-        warnings.push(format!("{lost} bytes have no good copy left: they read as errors"));
+        warnings.push(format!(
+            "{lost} bytes have no good copy left: they read as errors"
+        ));
     }
     let used: u64 = status.mirrors.iter().map(|mirror| mirror.used_bytes).sum();
-    let free = status.mirrors.iter().map(|m| m.free_bytes + m.growth_bytes).min().unwrap_or(0);
+    let free = status
+        .mirrors
+        .iter()
+        .map(|m| m.free_bytes + m.growth_bytes)
+        .min()
+        .unwrap_or(0);
     if free < (used + free) / 10 {
         warnings.push(format!("the pool is nearly full: {free} bytes are left"));
     }

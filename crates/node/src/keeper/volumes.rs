@@ -19,16 +19,18 @@ const GRANULE: u64 = 4096;
 pub(super) fn layout(spec: LayoutSpec) -> Result<Layout, ControlError> {
     match spec {
         LayoutSpec::Mirror { copies } => Ok(Layout::Mirror { copies }),
-        LayoutSpec::Parity { .. } | LayoutSpec::Stripe { .. } => {
-            Err(ControlError::usage(format!("layout {spec} is not in this version: there is mirror:N")))
-        }
+        LayoutSpec::Parity { .. } | LayoutSpec::Stripe { .. } => Err(ControlError::usage(format!(
+            "layout {spec} is not in this version: there is mirror:N"
+        ))),
     }
 }
 
 fn spec(layout: Layout) -> LayoutSpec {
     match layout {
         Layout::Mirror { copies } => LayoutSpec::Mirror { copies },
-        Layout::Stripe { columns } => LayoutSpec::Stripe { columns: Some(columns) },
+        Layout::Stripe { columns } => LayoutSpec::Stripe {
+            columns: Some(columns),
+        },
     }
 }
 
@@ -46,7 +48,10 @@ impl Keeper {
         let taken = |volume: &VolumeInfo| volume.name == request.name && !volume.deleting;
         let view = pool.link.view().map_err(engine)?;
         if view.status.volumes.iter().any(taken) {
-            let why = format!("there is a volume {}/{} already", request.pool, request.name);
+            let why = format!(
+                "there is a volume {}/{} already",
+                request.pool, request.name
+            );
             return Err(ControlError::conflict(why));
         }
         let (id, uuid) = (pool.id, plan.uuid);
@@ -57,14 +62,17 @@ impl Keeper {
             allow_hosts: request.allow_hosts.clone(),
             allow_any_host: request.allow_any_host,
         };
-        self.state.update(|state| state.put_volume(access.clone()))?;
+        self.state
+            .update(|state| state.put_volume(access.clone()))?;
         let made = pool.link.manage(Manage::CreateVolume(plan)).map_err(engine);
         let number = match made {
             Ok(Managed::Volume(number)) => number,
             other => {
                 self.state.update(|state| state.forget_volume(id, uuid))?;
                 other?;
-                return Err(ControlError::internal("an answer to another question".to_owned()));
+                return Err(ControlError::internal(
+                    "an answer to another question".to_owned(),
+                ));
             }
         };
         let full = format!("{}/{}", request.pool, request.name);
@@ -78,14 +86,27 @@ impl Keeper {
     /// A volume by its name, and its pool's view.
     fn find(&self, pool: &LivePool, name: &VolumeName) -> Result<(VolumeInfo, View), ControlError> {
         let view = pool.link.view().map_err(engine)?;
-        let mut named = view.status.volumes.iter().filter(|volume| volume.name == name.name);
-        let found = named.clone().find(|volume| !volume.deleting).or_else(|| named.next());
-        let none = || ControlError::not_found(format!("there is no volume {}/{}", name.pool, name.name));
+        let mut named = view
+            .status
+            .volumes
+            .iter()
+            .filter(|volume| volume.name == name.name);
+        let found = named
+            .clone()
+            .find(|volume| !volume.deleting)
+            .or_else(|| named.next());
+        let none =
+            || ControlError::not_found(format!("there is no volume {}/{}", name.pool, name.name));
         let found = found.cloned().ok_or_else(none)?;
         Ok((found, view))
     }
 
-    fn status_of(&self, pool: &LivePool, pool_name: &str, name: &str) -> Result<VolumeStatus, ControlError> {
+    fn status_of(
+        &self,
+        pool: &LivePool,
+        pool_name: &str,
+        name: &str,
+    ) -> Result<VolumeStatus, ControlError> {
         let name = VolumeName::new(pool_name, name)?;
         let (volume, view) = self.find(pool, &name)?;
         Ok(self.volume_status(pool, pool_name, &volume, &view))
@@ -100,14 +121,19 @@ impl Keeper {
     ) -> VolumeStatus {
         let nqn = nqn(volume.uuid);
         let access = self.state.read().access(pool.id, volume.uuid).cloned();
-        let shape = view.traffic.geometries.iter().find(|(number, _)| *number == volume.number);
+        let shape = view
+            .traffic
+            .geometries
+            .iter()
+            .find(|(number, _)| *number == volume.number);
         let shape = shape.map(|(_, geometry)| *geometry);
         let (state, reason) = match &view.status.failure {
             Some(why) => (VolumeState::Failed, Some(why.clone())),
             None if volume.deleting => (VolumeState::Deleting, None),
-            None if view.status.degraded => {
-                (VolumeState::Degraded, Some("a copy of something is missing".to_owned()))
-            }
+            None if view.status.degraded => (
+                VolumeState::Degraded,
+                Some("a copy of something is missing".to_owned()),
+            ),
             None => (VolumeState::Online, None),
         };
         VolumeStatus {
@@ -120,7 +146,7 @@ impl Keeper {
             address: self.advertise.unwrap_or(self.address).to_string(),
             layout: spec(volume.layout),
             bytes: volume.granules * GRANULE,
-            used_bytes: None,
+            used_bytes: volume.used_bytes,
             block_bytes: GRANULE as u32,
             grain_bytes: GRANULE as u32,
             atomic_bytes: shape.map_or(0, |shape| shape.atomic_blocks * GRANULE as u32),
@@ -128,7 +154,10 @@ impl Keeper {
             state,
             reason,
             when_degraded: WhenDegraded::Continue,
-            allow_hosts: access.as_ref().map(|a| a.allow_hosts.clone()).unwrap_or_default(),
+            allow_hosts: access
+                .as_ref()
+                .map(|a| a.allow_hosts.clone())
+                .unwrap_or_default(),
             allow_any_host: access.is_some_and(|access| access.allow_any_host),
         }
     }
@@ -161,7 +190,10 @@ impl Keeper {
         let (volume, view) = self.find(pool, name)?;
         request.allowed_on(&self.volume_status(pool, &name.pool, &volume, &view))?;
         let granules = request.bytes / GRANULE;
-        let wish = Manage::ResizeVolume { volume: volume.number, granules };
+        let wish = Manage::ResizeVolume {
+            volume: volume.number,
+            granules,
+        };
         pool.link.manage(wish).map_err(engine)?;
         if let Some(served_volume) = pool.volumes.get(&volume.number) {
             served_volume.opener.refresh().map_err(engine)?;
@@ -185,8 +217,12 @@ impl Keeper {
         {
             self.target.remove(&gone.nqn).map_err(served)?;
         }
-        link.manage(Manage::DeleteVolume { volume: volume.number }).map_err(engine)?;
-        self.state.update(|state| state.forget_volume(id, volume.uuid))
+        link.manage(Manage::DeleteVolume {
+            volume: volume.number,
+        })
+        .map_err(engine)?;
+        self.state
+            .update(|state| state.forget_volume(id, volume.uuid))
     }
 
     pub(super) fn change_hosts(
@@ -203,9 +239,12 @@ impl Keeper {
             allow_hosts: request.allow_hosts.clone(),
             allow_any_host: request.allow_any_host,
         };
-        self.state.update(|state| state.put_volume(access.clone()))?;
+        self.state
+            .update(|state| state.put_volume(access.clone()))?;
         if let Some(volume) = pool.volumes.get(&volume.number) {
-            self.target.allow(&volume.nqn, access_of(Some(&access))).map_err(served)?;
+            self.target
+                .allow(&volume.nqn, access_of(Some(&access)))
+                .map_err(served)?;
         }
         self.status_of(pool, &name.pool, &name.name)
     }
@@ -214,7 +253,12 @@ impl Keeper {
         let pools = self.lock();
         let pool = live(&pools, &name.pool)?;
         let (volume, view) = self.find(pool, name)?;
-        let traffic = view.traffic.volumes.get(&volume.number).copied().unwrap_or_default();
+        let traffic = view
+            .traffic
+            .volumes
+            .get(&volume.number)
+            .copied()
+            .unwrap_or_default();
         Ok(VolumeStats {
             since_seconds: pool.since.elapsed().as_secs(),
             in_flight: traffic.in_flight,
@@ -227,7 +271,7 @@ impl Keeper {
 
     /// The hosts that are connected to a subsystem.
     pub(super) fn connected(&self, nqn: &str) -> Vec<String> {
-        self.target.target().hosts(nqn)
+        self.target.target().hosts_of(nqn)
     }
 }
 
@@ -241,13 +285,18 @@ fn counters(of: Operations) -> IoCounters {
 }
 
 fn check_options(request: &CreateVolume) -> Result<(), ControlError> {
-    if request.grain_bytes.is_some_and(|grain| u64::from(grain) != GRANULE) {
+    if request
+        .grain_bytes
+        .is_some_and(|grain| u64::from(grain) != GRANULE)
+    {
         return Err(ControlError::usage(
             "mirrors have grains of 4 KiB in this version: leave --grain out".to_owned(),
         ));
     }
     if request.when_degraded == WhenDegraded::Stop {
-        return Err(ControlError::usage("volumes go on when degraded in this version".to_owned()));
+        return Err(ControlError::usage(
+            "volumes go on when degraded in this version".to_owned(),
+        ));
     }
     Ok(())
 }

@@ -55,6 +55,7 @@ fn a_pool_from_its_making_to_its_export() {
     );
     let import = ImportPool {
         new_name: Some("lake".into()),
+        degraded: false,
         ..ImportPool::default()
     };
     assert_eq!(

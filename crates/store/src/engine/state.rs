@@ -18,8 +18,7 @@ use super::rebuild::Rebuild;
 use super::space::{Extents, Segments};
 use super::{Op, Outbox, Owner, Waiter};
 use crate::format::{
-    ChunkCopy, Label, LogId, Member, MetaSegment, PageId, Root, TermStart,
-    VolumeEntry, VolumeState,
+    ChunkCopy, Label, LogId, Member, MetaSegment, PageId, Root, TermStart, VolumeEntry, VolumeState,
 };
 use crate::log::Log;
 use crate::sizes::{GRANULE, SLOT_BYTES, SLOT_GRANULES};
