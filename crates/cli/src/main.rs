@@ -40,6 +40,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Node(arguments) => node::daemon(&arguments),
         Command::Pool(command) => node::pool(&command),
         Command::Volume(command) => node::volume(&command),
         Command::Nvme(command) => nvme::run(&command),

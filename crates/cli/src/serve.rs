@@ -45,6 +45,7 @@ fn config(arguments: &ServeArguments) -> Result<ServerConfig, Failure> {
     let export = Export {
         nqn: arguments.nqn.clone(),
         devices,
+        identities: Vec::new(),
         access: access(arguments),
         advertise: arguments.advertise,
     };

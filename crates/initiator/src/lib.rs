@@ -31,7 +31,7 @@
 //! # What it survives
 //!
 //! Loss of any connection at any byte, silence, corrupted headers and (with digests) data, a target
-//! that restarts. It does not survive another namespace under the same name: then everything fails.
+//! that restarts, a namespace that grows (of which only the old size is used). It does not survive another namespace under the same name: then everything fails.
 //!
 //! # Deliberately not here
 //!

@@ -32,6 +32,7 @@ fn serve(listen: &str, device: Arc<Memory>, access: HostAccess) -> Server {
             exports: vec![Export {
                 nqn: NQN.into(),
                 devices: vec![device.clone() as Arc<dyn Opener>],
+                identities: Vec::new(),
                 access: access.clone(),
                 advertise: None,
             }],

@@ -196,6 +196,10 @@ impl Running {
             .calls()
             .call(|control| Ok(control.address()))
             .await?;
+        // Nobody is told to come to a daemon that is dying already.
+        if let Ok(why) = self.heard.try_recv() {
+            return Err(ControlError::internal(why));
+        }
         ready(&Ready {
             address,
             socket: dir.socket(),

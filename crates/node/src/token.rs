@@ -1,12 +1,10 @@
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
-use crate::files::{self, PRIVATE, failed};
+use crate::files::{self, failed};
 use crate::model::ControlError;
 
 /// Fewest characters of a token: 64 random bits in hexadecimal.
@@ -23,10 +21,11 @@ impl Token {
     /// # Errors
     /// Environment: the file cannot be read or made, others may read it, or it holds no token.
     pub fn open(path: &Path) -> Result<Self, ControlError> {
-        match Self::make(path) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(failed(path, "cannot be made", &error)),
-            Ok(()) => {}
+        if files::read(path)?.is_none() {
+            // As a whole or not at all: half a token would keep the daemon from starting.
+            let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
+            let token = format!("{}{}\n", one.simple(), other.simple());
+            files::replace(path, token.as_bytes())?;
         }
         let mode = std::fs::metadata(path)
             .map_err(|e| failed(path, "cannot be read", &e))?
@@ -59,17 +58,6 @@ impl Token {
             )));
         }
         Ok(Self(token.into()))
-    }
-
-    fn make(path: &Path) -> Result<(), std::io::Error> {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(PRIVATE)
-            .open(path)?;
-        let token = format!("{}{}\n", Uuid::new_v4().simple(), Uuid::new_v4().simple());
-        file.write_all(token.as_bytes())?;
-        file.sync_all()
     }
 
     /// Whether somebody has said this token. Takes the same time wherever they differ.

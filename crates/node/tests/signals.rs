@@ -1,13 +1,42 @@
 //! Signals go to the whole process, so this test has one for itself.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ashlar_node::testing::FakeControl;
 use ashlar_node::{Config, Daemon};
 use rustix::process::{Signal, getpid, kill_process};
 
+fn later(wait: Duration, signal: Signal) {
+    std::thread::spawn(move || {
+        std::thread::sleep(wait);
+        kill_process(getpid(), signal).expect("ourselves");
+    });
+}
+
+/// One test, since a signal reaches every daemon of the process.
 #[test]
+fn signals_end_it() {
+    a_signal_ends_it_in_order_even_one_that_came_early();
+    a_second_signal_does_not_wait();
+}
+
+fn a_second_signal_does_not_wait() {
+    let dir = tempfile::tempdir().expect("directory");
+    let daemon = Daemon::open(dir.path(), Config::default()).expect("it opens");
+    let control = Arc::new(FakeControl::new());
+    control.slow_stop(Duration::from_secs(60));
+    let start = Instant::now();
+    let result = daemon.run(control, |_| {
+        later(Duration::from_millis(50), Signal::TERM);
+        later(Duration::from_millis(500), Signal::TERM);
+        Ok(())
+    });
+    let error = result.expect_err("not in order");
+    assert!(error.message.contains("second signal"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(30));
+}
+
 fn a_signal_ends_it_in_order_even_one_that_came_early() {
     for (signal, early) in [
         (Signal::TERM, false),
@@ -17,16 +46,12 @@ fn a_signal_ends_it_in_order_even_one_that_came_early() {
         let dir = tempfile::tempdir().expect("directory");
         let daemon = Daemon::open(dir.path(), Config::default()).expect("it opens");
         let control = Arc::new(FakeControl::new());
-        let send = move || kill_process(getpid(), signal).expect("ourselves");
         if early {
-            send();
+            kill_process(getpid(), signal).expect("ourselves");
         }
         let result = daemon.run(control.clone(), |_| {
             if !early {
-                std::thread::spawn(move || {
-                    std::thread::sleep(Duration::from_millis(50));
-                    send();
-                });
+                later(Duration::from_millis(50), signal);
             }
             Ok(())
         });

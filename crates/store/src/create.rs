@@ -76,6 +76,23 @@ pub fn format(drives: &mut Drives, plan: &PoolPlan) -> Result<(), PoolError> {
     Ok(())
 }
 
+/// Writes a pool's label to a drive that is to join it, durably. What was on it is lost. It is a
+/// member once the engine has added it.
+///
+/// # Errors
+/// A drive that a pool cannot use, an I/O error.
+pub fn enlist(drives: &mut Drives, drive: usize, label: &Label) -> Result<(), PoolError> {
+    drives
+        .check(drive)
+        .map_err(|why| PoolError::plan(format!("drive {drive}: {why}")))?;
+    let both = |at: [u64; 2]| [(drive, at[0]), (drive, at[1])];
+    drives.write(&both(LABEL_AT), &vec![0; GRANULE])?;
+    drives.write(&both(ROOT_AT), &vec![0; GRANULE])?;
+    drives.write(&both(LABEL_AT), &label.encode())?;
+    drives.flush()?;
+    Ok(())
+}
+
 fn check(drives: &Drives, plan: &PoolPlan) -> Result<(), PoolError> {
     let refuse = |why: String| Err(PoolError::plan(why));
     if let Err(error) = crate::engine::check_name(&plan.name) {

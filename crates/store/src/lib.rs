@@ -41,7 +41,7 @@ mod manage;
 mod recover;
 pub mod sizes;
 
-pub use create::{DrivePlan, PoolPlan, format};
+pub use create::{DrivePlan, PoolPlan, enlist, format};
 pub use drives::Drives;
 pub use engine::{Counters, Engine, Event, MemberStatus, MirrorStatus, Outbox, Status, VolumeInfo};
 pub use error::PoolError;

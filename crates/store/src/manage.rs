@@ -1,3 +1,4 @@
+use ashlar_block::Geometry;
 use uuid::Uuid;
 
 use crate::Layout;
@@ -34,6 +35,18 @@ pub enum Manage {
     },
     /// Move everything home and write a root; answered when both logs are empty.
     Settle,
+    /// A drive that has been given this pool's label takes part from now on.
+    AddDrive {
+        /// Its identity.
+        drive: Uuid,
+        /// Its shape.
+        geometry: Geometry,
+    },
+    /// Move what a drive holds elsewhere; then it is out. Goes on in the background.
+    RemoveDrive {
+        /// Its member index.
+        member: usize,
+    },
     /// Read and verify every copy of everything that is mapped, and mend what is bad.
     Scrub,
 }

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -64,6 +64,8 @@ pub(crate) struct Controller {
     pub(crate) role: Role,
     pub(crate) instance: Instance,
     alive: AtomicBool,
+    /// The target has ended it: its connections may answer what devices have.
+    dismissed: AtomicBool,
     ready: AtomicBool,
     /// The host wants writes acknowledged from the volatile cache (feature 06h).
     write_cache: AtomicBool,
@@ -86,7 +88,12 @@ pub(crate) struct State {
     pub(crate) event_mask: u32,
     /// Features that are remembered and change nothing.
     pub(crate) plain: BTreeMap<u8, u32>,
+    /// Events that the host has not been told.
     events: VecDeque<AsyncEvent>,
+    /// Events it was told and has not looked into: not told again until it has.
+    told: Vec<AsyncEvent>,
+    /// Namespaces that changed since the host last looked.
+    changed: BTreeSet<u32>,
     errors: VecDeque<ErrorInformation>,
     error_count: u64,
     media_errors: u64,
@@ -106,6 +113,7 @@ impl Controller {
             role,
             instance,
             alive: AtomicBool::new(true),
+            dismissed: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             write_cache: AtomicBool::new(true),
             keep_alive_ms: AtomicU32::new(keep_alive_ms),
@@ -126,6 +134,17 @@ impl Controller {
     /// Ends the association; true for the first caller.
     pub(crate) fn end(&self) -> bool {
         self.alive.swap(false, Ordering::AcqRel)
+    }
+
+    /// Ends the association because the host may not be here any more.
+    pub(crate) fn dismiss(&self) {
+        self.dismissed.store(true, Ordering::Release);
+        self.end();
+    }
+
+    /// Whether it was the target that ended the association.
+    pub(crate) fn is_dismissed(&self) -> bool {
+        self.dismissed.load(Ordering::Acquire)
     }
 
     /// Whether the host has enabled the controller.
@@ -181,6 +200,8 @@ impl Controller {
             state.granted_queues = None;
             state.event_mask = 0;
             state.events.clear();
+            state.told.clear();
+            state.changed.clear();
         }
         let must_go = (was_enabled && !cc.enabled()) || shut_down;
         if must_go {
@@ -255,23 +276,55 @@ impl Controller {
         (state.error_count, state.media_errors)
     }
 
-    /// Keeps an event until a request takes it, if the host wants such; the same event is kept
-    /// once.
+    /// Keeps an event until a request takes it, if the host wants such. The same event is kept
+    /// once, and not at all while the host has yet to look into the last.
     pub(crate) fn raise(&self, event: AsyncEvent) {
-        let mut state = self.state();
-        if event
-            .enabled_by()
-            .is_some_and(|bit| state.event_mask & bit == 0)
-        {
-            return;
-        }
-        if !state.events.contains(&event) && state.events.len() < MAX_PENDING_EVENTS {
-            state.events.push_back(event);
-        }
+        self.state().raise(event);
     }
 
     /// The oldest event that the host has not been told.
     pub(crate) fn take_event(&self) -> Option<AsyncEvent> {
-        self.state().events.pop_front()
+        let mut state = self.state();
+        let event = state.events.pop_front()?;
+        state.told.push(event);
+        Some(event)
+    }
+
+    /// These namespaces have changed.
+    pub(crate) fn note_changed(&self, nsids: &[u32]) {
+        let mut state = self.state();
+        state.changed.extend(nsids);
+        if !nsids.is_empty() {
+            state.raise(AsyncEvent::NamespaceAttributeChanged);
+        }
+    }
+
+    /// The host is about to be shown a log page: what happens from now on is told again. To be
+    /// called before the page is made, or a change in between would never be told.
+    pub(crate) fn rearm(&self, log: u8) {
+        let mut state = self.state();
+        state.told.retain(|event| event.log_page() != log);
+        state.events.retain(|event| event.log_page() != log);
+    }
+
+    /// The namespaces that have changed since the last call that did not `retain` them.
+    pub(crate) fn changed(&self, retain: bool) -> Vec<u32> {
+        let mut state = self.state();
+        if retain {
+            return state.changed.iter().copied().collect();
+        }
+        std::mem::take(&mut state.changed).into_iter().collect()
+    }
+}
+
+impl State {
+    fn raise(&mut self, event: AsyncEvent) {
+        let wanted = event
+            .enabled_by()
+            .is_none_or(|bit| self.event_mask & bit != 0);
+        let known = self.events.contains(&event) || self.told.contains(&event);
+        if wanted && !known && self.events.len() < MAX_PENDING_EVENTS {
+            self.events.push_back(event);
+        }
     }
 }

@@ -12,6 +12,7 @@ use crate::connection::{Connection, Context};
 use crate::controller::Role;
 use crate::devices::Devices;
 use crate::fabrics::{self, Verdict};
+use crate::roster::Listing;
 use crate::target::Target;
 
 /// How often idle connections are looked at.
@@ -44,6 +45,9 @@ pub enum Notice {
     /// Asynchronous events wait to be delivered.
     Events,
 }
+
+/// How long a connection that the target ends may take to answer what devices have.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A connection on its way from one core to another.
 pub struct Handoff(Box<Connection>);
@@ -91,6 +95,39 @@ impl Core {
             finished: 0,
             next_tick: Moment::ORIGIN,
         }
+    }
+
+    /// Opens the device of this number here ([`Listing::devices`]). One that was there is replaced:
+    /// it finishes what it has.
+    pub fn attach(&mut self, number: usize, device: Box<dyn BlockDevice>) {
+        self.devices.attach(number, device);
+    }
+
+    /// Takes the device of this number away; it finishes what it has.
+    pub fn detach(&mut self, number: usize) {
+        self.devices.detach(number);
+    }
+
+    /// Whether nothing is left here of a subsystem: no connection, and no device.
+    pub fn is_clear_of(&self, listing: &Listing) -> bool {
+        let belongs = |connection: &Connection| {
+            connection.queue.as_ref().is_some_and(
+                |queue| matches!(&queue.controller.role, Role::Io(s) if Arc::ptr_eq(s, &listing.0)),
+            )
+        };
+        let mut numbers = listing.devices().into_iter();
+        numbers.all(|number| self.devices.is_vacant(number))
+            && !self.connections.iter().any(|(_, c)| belongs(c))
+    }
+
+    /// Whether devices were given something since the last call.
+    pub fn take_submitted(&mut self) -> bool {
+        self.devices.take_submitted()
+    }
+
+    /// Whether devices were given something since they were last polled.
+    pub fn has_unpolled(&self) -> bool {
+        self.devices.unpolled()
     }
 
     /// A new connection, to `local`.
@@ -398,6 +435,7 @@ impl Core {
             if expired
                 || connection.is_loitering(before(timeouts.handshake))
                 || connection.is_stalled(now, timeouts.stall)
+                || connection.is_overdue(now, FAREWELL)
             {
                 self.actions.push_back(Action::Close(id as ConnectionId));
             }
@@ -432,7 +470,12 @@ impl Core {
             match notice {
                 Notice::Reap => {
                     if queue.must_go() && connection.is_open() {
-                        self.actions.push_back(Action::Close(id));
+                        if queue.controller.is_dismissed() {
+                            connection.leave();
+                            self.after(id);
+                        } else {
+                            self.actions.push_back(Action::Close(id));
+                        }
                     }
                 }
                 Notice::Events => {

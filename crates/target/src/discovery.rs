@@ -8,22 +8,17 @@ use ashlar_nvme::log::{DiscoveryEntry, DiscoveryHeader, SubsystemType};
 use crate::subsystem::Host;
 use crate::target::Target;
 
-/// Subsystems do not come and go while a target runs, so neither does the log's generation.
-const GENERATION: u64 = 1;
-
 /// The whole page for `host`, which has connected to `local`.
 pub(crate) fn page(target: &Target, host: &Host, local: SocketAddr) -> Vec<u8> {
-    let allowed = target
-        .subsystems
-        .iter()
-        .filter(|s| s.config.access.allows(&host.nqn));
+    let roster = target.roster();
+    let allowed = roster.subsystems.iter().filter(|s| s.allows(&host.nqn));
     let entries: Vec<DiscoveryEntry> = allowed
         .map(|subsystem| {
-            let address = subsystem.config.advertise.unwrap_or(local);
-            entry(&subsystem.config.nqn, address)
+            let address = subsystem.advertise.unwrap_or(local);
+            entry(&subsystem.nqn, address)
         })
         .collect();
-    let mut page = DiscoveryHeader::new(GENERATION, entries.len() as u64)
+    let mut page = DiscoveryHeader::new(roster.generation, entries.len() as u64)
         .as_wire()
         .to_vec();
     for entry in &entries {

@@ -143,17 +143,19 @@ fn connect_admin(
         Controller::new(id, host.clone(), role, parameters.keep_alive_ms, ctx.now)
     };
     let controller = if subnqn == DISCOVERY_NQN {
-        Arc::new(make(ctx.target.discovery_id(), Role::Discovery))
+        let controller = Arc::new(make(ctx.target.discovery_id(), Role::Discovery));
+        ctx.target.roster_mut().listen(&controller);
+        controller
     } else {
         let subsystem = find_subsystem(ctx, &subnqn)?;
-        if !subsystem.config.access.allows(&hostnqn) {
+        if !subsystem.allows(&hostnqn) {
             return Err(Status::CONNECT_INVALID_HOST.with_dnr().into());
         }
-        if host.has_lingering() {
+        if host.has_lingering(&subnqn) {
             return Ok(Verdict::Wait);
         }
         let role = Role::Io(subsystem.clone());
-        subsystem.add_controller(|id| make(id, role))?
+        subsystem.add_controller(&hostnqn, |id| make(id, role))?
     };
     host.remember(&controller);
     Ok(Verdict::Connected(Queue::new(
@@ -163,7 +165,7 @@ fn connect_admin(
     )))
 }
 
-fn find_subsystem<'a>(ctx: &Context<'a>, nqn: &str) -> Result<&'a Arc<Subsystem>, Verdict> {
+fn find_subsystem(ctx: &Context<'_>, nqn: &str) -> Result<Arc<Subsystem>, Verdict> {
     ctx.target
         .subsystem(nqn)
         .ok_or(InvalidParameter::SUBNQN.into())

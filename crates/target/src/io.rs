@@ -7,9 +7,10 @@ use ashlar_nvme::{Command, Status, opcode};
 
 use crate::controller::Controller;
 use crate::devices::Devices;
+use crate::namespace::Namespace;
 use crate::slot::Slot;
 use crate::status::from_error;
-use crate::subsystem::{MAX_TRANSFER_BYTES, Namespace, Subsystem};
+use crate::subsystem::Subsystem;
 
 /// Which way a command's data goes, and how much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,9 +108,10 @@ fn check_protection(command: &Command) -> Result<(), Status> {
 
 fn range(namespace: &Namespace, command: &Command) -> Result<BlockRange, Status> {
     let range = BlockRange::new(command.slba(), command.blocks());
-    match range.end() {
-        Some(end) if end <= namespace.geometry.blocks => Ok(range),
-        _ => Err(Status::LBA_OUT_OF_RANGE.with_dnr()),
+    if namespace.contains(range) {
+        Ok(range)
+    } else {
+        Err(Status::LBA_OUT_OF_RANGE.with_dnr())
     }
 }
 
@@ -118,8 +120,8 @@ fn checked_bytes(subsystem: &Subsystem, command: &Command) -> Result<usize, Stat
     let namespace = namespace(subsystem, command)?;
     check_protection(command)?;
     let range = range(namespace, command)?;
-    let bytes = namespace.geometry.range_bytes(range);
-    if bytes > subsystem.max_transfer_bytes().min(MAX_TRANSFER_BYTES) as usize {
+    let bytes = namespace.bytes_of(range.count);
+    if bytes > subsystem.max_transfer_bytes() as usize {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     Ok(bytes)
@@ -130,7 +132,7 @@ pub(crate) fn working_bytes(subsystem: &Subsystem, command: &Command) -> usize {
     match command.opcode {
         opcode::io::READ | opcode::io::COMPARE | opcode::io::VERIFY => {
             let namespace = subsystem.namespace(command.nsid.get());
-            namespace.map_or(0, |n| (command.blocks() as usize) << n.block_size().shift())
+            namespace.map_or(0, |n| n.bytes_of(command.blocks()))
         }
         _ => 0,
     }
@@ -214,10 +216,7 @@ impl Executor<'_> {
             return slot.fail(Status::INVALID_FIELD.with_dnr());
         };
         let block_range = |r: &DsmRange| BlockRange::new(r.slba.get(), r.blocks.get());
-        if ranges
-            .iter()
-            .any(|r| namespace.geometry.check(block_range(r)).is_err())
-        {
+        if ranges.iter().any(|r| !namespace.contains(block_range(r))) {
             return slot.fail(Status::LBA_OUT_OF_RANGE.with_dnr());
         }
         if !slot.command.dsm_deallocate() {

@@ -14,7 +14,7 @@
 //!           ├ io            Read, Write, Flush, Write Zeroes, DSM, Compare, Verify
 //!           ├ admin         Identify, Get Log Page, features, events, abort, keep-alive, resets
 //!           └ fabrics       Connect, properties
-//! target ─ subsystem ─ controller    what all cores share, off the fast path
+//! target ─ roster ─ subsystem ─ controller    what all cores share, off the fast path
 //! ```
 //!
 //! # Invariants
@@ -37,11 +37,14 @@
 //!   an end that the target cannot see, the host tells it by Cross-Controller Reset, answered when
 //!   nothing of the old association is left.
 //! * A status is never success unless the device said so.
+//! * Subsystems come, change and go while hosts are connected. One is listed when every core has
+//!   its devices, and its devices go when no core has a connection to it: a command that was begun
+//!   finds its device. What a resize changes is in the devices before hosts are told.
 //!
 //! # Deliberately not here
 //!
-//! Where blocks go, authentication, TLS, RDMA, reservations, ANA. Namespaces are fixed when the
-//! target starts.
+//! Where blocks go, authentication, TLS, RDMA, reservations, ANA. The namespaces
+//! of a subsystem are fixed for its life, as are their block sizes.
 
 mod admin;
 mod config;
@@ -52,6 +55,8 @@ mod devices;
 mod discovery;
 mod fabrics;
 mod io;
+mod namespace;
+mod roster;
 pub mod server;
 mod slot;
 mod status;
@@ -60,4 +65,5 @@ mod target;
 
 pub use config::{HostAccess, NamespaceConfig, SubsystemConfig, Timeouts};
 pub use core::{Action, ConnectionId, Core, Handoff, Notice};
+pub use roster::Listing;
 pub use target::{ConfigError, Target};

@@ -1,14 +1,16 @@
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use ashlar_block::{BlockSize, Geometry};
+use ashlar_block::Geometry;
 use ashlar_nvme::Status;
 use ashlar_nvme::event::AsyncEvent;
 use uuid::Uuid;
 
-use crate::config::SubsystemConfig;
-use crate::controller::{Controller, Instance};
+use crate::config::{HostAccess, SubsystemConfig};
+use crate::controller::{Controller, Instance, Role};
+use crate::namespace::Namespace;
 
 /// Largest controller id; the ones above are reserved.
 const MAX_CNTLID: u16 = 0xffef;
@@ -58,64 +60,62 @@ impl Host {
         at.map(|at| associations.swap_remove(at))
     }
 
-    /// Whether commands of ended connections may still be executing: a connection keeps its
-    /// controller until the last of its device requests has completed. An association of which only
-    /// I/O queues have ended counts too: the end of the others may be on its way, or never come.
-    pub(crate) fn has_lingering(&self) -> bool {
+    /// Whether commands of ended connections to subsystem `nqn` may still be executing: a
+    /// connection keeps its controller until the last of its device requests has completed. An
+    /// association of which only I/O queues have ended counts too: the end of the others may be on
+    /// its way, or never come. So does one with an earlier subsystem of that name: the devices may
+    /// be the same.
+    pub(crate) fn has_lingering(&self, nqn: &str) -> bool {
+        let of_it = |controller: &Arc<Controller>| match &controller.role {
+            Role::Io(subsystem) => subsystem.nqn == nqn,
+            Role::Discovery => false,
+        };
         self.lock()
             .iter()
             .filter_map(Weak::upgrade)
+            .filter(of_it)
             .any(|controller| !controller.is_alive() || controller.is_draining())
-    }
-}
-
-/// A namespace as hosts see it.
-pub(crate) struct Namespace {
-    pub(crate) nsid: u32,
-    pub(crate) geometry: Geometry,
-    pub(crate) uuid: Uuid,
-    /// Index of its device in every core's list.
-    pub(crate) device: usize,
-}
-
-impl Namespace {
-    pub(crate) fn block_size(&self) -> BlockSize {
-        self.geometry.block_size
     }
 }
 
 /// A subsystem: what hosts connect to by NQN.
 pub(crate) struct Subsystem {
-    pub(crate) config: SubsystemConfig,
+    pub(crate) nqn: String,
+    pub(crate) advertise: Option<SocketAddr>,
     pub(crate) namespaces: Vec<Namespace>,
-    controllers: Mutex<Controllers>,
+    guests: Mutex<Guests>,
+    max_transfer_bytes: AtomicU32,
     degraded: AtomicBool,
 }
 
-#[derive(Default)]
-struct Controllers {
+/// Who is here and who may come.
+struct Guests {
+    access: HostAccess,
+    /// Nobody may come any more.
+    shut: bool,
     by_id: BTreeMap<u16, Arc<Controller>>,
     last: u16,
 }
 
 impl Subsystem {
-    pub(crate) fn new(config: SubsystemConfig, first_device: usize) -> Self {
-        let namespace = |(index, namespace): (usize, &crate::NamespaceConfig)| Namespace {
-            nsid: index as u32 + 1,
-            geometry: namespace.geometry,
-            uuid: namespace.uuid,
-            device: first_device + index,
-        };
-        let namespaces = config
-            .namespaces
-            .iter()
-            .enumerate()
-            .map(namespace)
+    /// A subsystem whose namespaces' devices have these `numbers` on every core.
+    pub(crate) fn new(config: SubsystemConfig, numbers: &[usize]) -> Self {
+        let numbered = config.namespaces.iter().zip(numbers).zip(1..);
+        let namespaces: Vec<Namespace> = numbered
+            .map(|((namespace, &number), nsid)| Namespace::new(nsid, namespace, number))
             .collect();
+        let guests = Guests {
+            access: config.access,
+            shut: false,
+            by_id: BTreeMap::new(),
+            last: 0,
+        };
         Self {
-            config,
+            nqn: config.nqn,
+            advertise: config.advertise,
+            max_transfer_bytes: AtomicU32::new(max_transfer_bytes(&namespaces)),
             namespaces,
-            controllers: Mutex::default(),
+            guests: Mutex::new(guests),
             degraded: AtomicBool::new(false),
         }
     }
@@ -127,23 +127,31 @@ impl Subsystem {
 
     /// Serial number: 20 characters that differ between subsystems and stay the same.
     pub(crate) fn serial(&self) -> String {
-        let uuid = Uuid::new_v5(&Uuid::NAMESPACE_OID, self.config.nqn.as_bytes());
+        let uuid = Uuid::new_v5(&Uuid::NAMESPACE_OID, self.nqn.as_bytes());
         uuid.simple().to_string()[..20].to_uppercase()
     }
 
     /// Whether any namespace loses completed writes when the power goes.
     pub(crate) fn volatile_cache(&self) -> bool {
-        self.namespaces
-            .iter()
-            .any(|namespace| namespace.geometry.volatile_cache)
+        let volatile = |namespace: &Namespace| namespace.geometry().volatile_cache;
+        self.namespaces.iter().any(volatile)
     }
 
     /// Largest transfer that every namespace takes, in bytes: a power of two of 4 KiB pages.
     pub(crate) fn max_transfer_bytes(&self) -> u32 {
-        let bytes = |n: &Namespace| u64::from(n.geometry.max_blocks) << n.block_size().shift();
-        let least = self.namespaces.iter().map(bytes).min().unwrap_or(u64::MAX);
-        let pages = (least.min(u64::from(MAX_TRANSFER_BYTES)) / 4096).max(1) as u32;
-        4096 << pages.ilog2()
+        self.max_transfer_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The namespaces have new geometries; hosts are told of those that `changed`.
+    pub(crate) fn reshape(&self, geometries: &[Geometry], changed: &[u32]) {
+        for (namespace, &geometry) in self.namespaces.iter().zip(geometries) {
+            namespace.reshape(geometry);
+        }
+        self.max_transfer_bytes
+            .store(max_transfer_bytes(&self.namespaces), Ordering::Relaxed);
+        for controller in self.lock().by_id.values() {
+            controller.note_changed(changed);
+        }
     }
 
     /// Whether a device has failed a write.
@@ -155,36 +163,44 @@ impl Subsystem {
     pub(crate) fn degrade(&self) -> bool {
         let first = !self.degraded.swap(true, Ordering::Relaxed);
         if first {
-            let controllers = self.lock();
-            let event = AsyncEvent::SubsystemReliability;
-            controllers
-                .by_id
-                .values()
-                .for_each(|controller| controller.raise(event));
+            for controller in self.lock().by_id.values() {
+                controller.raise(AsyncEvent::SubsystemReliability);
+            }
         }
         first
     }
 
-    fn lock(&self) -> MutexGuard<'_, Controllers> {
-        self.controllers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Guests> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a controller made by `make` under a free id, not one used lately.
+    /// Whether the host with this NQN may connect.
+    pub(crate) fn allows(&self, host_nqn: &str) -> bool {
+        self.lock().access.allows(host_nqn)
+    }
+
+    /// Adds a controller for `host_nqn` made by `make` under a free id, not one used lately. Access
+    /// is decided under the lock that [`allow`](Self::allow) takes: nobody slips in.
     pub(crate) fn add_controller(
         &self,
+        host_nqn: &str,
         make: impl FnOnce(u16) -> Controller,
     ) -> Result<Arc<Controller>, Status> {
-        let mut controllers = self.lock();
-        let after = controllers.last;
+        let mut guests = self.lock();
+        if guests.shut {
+            return Err(Status::CONNECT_CONTROLLER_BUSY);
+        }
+        if !guests.access.allows(host_nqn) {
+            return Err(Status::CONNECT_INVALID_HOST.with_dnr());
+        }
+        let after = guests.last;
         let free = (after + 1..=MAX_CNTLID)
             .chain(1..=after)
-            .find(|id| !controllers.by_id.contains_key(id));
+            .find(|id| !guests.by_id.contains_key(id));
         let id = free.ok_or(Status::CONNECT_CONTROLLER_BUSY)?;
-        controllers.last = if id == MAX_CNTLID { 0 } else { id };
+        guests.last = if id == MAX_CNTLID { 0 } else { id };
         let controller = Arc::new(make(id));
-        controllers.by_id.insert(id, controller.clone());
+        guests.by_id.insert(id, controller.clone());
         Ok(controller)
     }
 
@@ -195,4 +211,45 @@ impl Subsystem {
     pub(crate) fn remove_controller(&self, id: u16) {
         self.lock().by_id.remove(&id);
     }
+
+    /// Changes who may connect, and ends the controllers of hosts that may not.
+    pub(crate) fn allow(&self, access: HostAccess) {
+        let mut guests = self.lock();
+        guests.access = access;
+        guests.send_away();
+    }
+
+    /// Lets nobody connect any more, and ends all controllers.
+    pub(crate) fn shut(&self) {
+        let mut guests = self.lock();
+        guests.shut = true;
+        guests.send_away();
+    }
+
+    /// The hosts' NQNs, one for each controller.
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        let guests = self.lock();
+        guests.by_id.values().map(|c| c.host.nqn.clone()).collect()
+    }
+}
+
+impl Guests {
+    /// Ends the controllers of hosts that may not be here.
+    fn send_away(&mut self) {
+        let (access, shut) = (&self.access, self.shut);
+        self.by_id.retain(|_, controller| {
+            let stays = !shut && access.allows(&controller.host.nqn);
+            if !stays {
+                controller.dismiss();
+            }
+            stays
+        });
+    }
+}
+
+fn max_transfer_bytes(namespaces: &[Namespace]) -> u32 {
+    let bytes = |n: &Namespace| u64::from(n.geometry().max_blocks) << n.block_size().shift();
+    let least = namespaces.iter().map(bytes).min().unwrap_or(u64::MAX);
+    let pages = (least.min(u64::from(MAX_TRANSFER_BYTES)) / 4096).max(1) as u32;
+    4096 << pages.ilog2()
 }

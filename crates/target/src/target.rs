@@ -1,17 +1,22 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-
-use ashlar_nvme::fabrics::{DISCOVERY_NQN, Nqn};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use crate::config::{SubsystemConfig, Timeouts};
 use crate::controller::Instance;
+use crate::roster::Roster;
 use crate::subsystem::{Host, Subsystem};
 
 /// A configuration that cannot be served.
 #[derive(Debug)]
 pub struct ConfigError(String);
+
+impl ConfigError {
+    pub(crate) fn new(why: String) -> Self {
+        Self(why)
+    }
+}
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,45 +31,36 @@ type HostKey = (String, [u8; 16]);
 
 /// What all cores share: subsystems, their controllers, and the hosts.
 pub struct Target {
-    pub(crate) subsystems: Vec<Arc<Subsystem>>,
     pub(crate) timeouts: Timeouts,
+    pub(crate) roster: RwLock<Roster>,
+    pub(crate) served: AtomicU64,
     hosts: Mutex<HashMap<HostKey, Weak<Host>>>,
     next_discovery_id: AtomicU16,
     /// Numbers the controllers; where it begins tells this target from its earlier selves.
     next_instance: AtomicU64,
-    served: AtomicU64,
 }
 
 impl Target {
-    /// A target with these subsystems. The devices of every core are numbered through the
+    /// A target with these subsystems, or none. The devices of every core are numbered through the
     /// subsystems' namespaces in order.
+    ///
+    /// # Errors
+    /// A subsystem makes no sense, or an NQN is used twice.
     pub fn new(subsystems: Vec<SubsystemConfig>, timeouts: Timeouts) -> Result<Self, ConfigError> {
-        let mut built: Vec<Arc<Subsystem>> = Vec::new();
-        let mut devices = 0;
-        for config in subsystems {
-            let invalid = |why: String| ConfigError(format!("subsystem {:?}: {why}", config.nqn));
-            Nqn::lenient(&config.nqn).map_err(|error| invalid(error.to_string()))?;
-            if config.nqn == DISCOVERY_NQN {
-                return Err(invalid("this NQN is reserved for discovery".into()));
-            }
-            if built.iter().any(|other| other.config.nqn == config.nqn) {
-                return Err(invalid("the NQN is used twice".into()));
-            }
-            if config.namespaces.is_empty() {
-                return Err(invalid("it has no namespace".into()));
-            }
-            let first = devices;
-            devices += config.namespaces.len();
-            built.push(Arc::new(Subsystem::new(config, first)));
-        }
-        Ok(Self {
-            subsystems: built,
+        let target = Self {
             timeouts,
+            roster: RwLock::default(),
+            served: AtomicU64::new(0),
             hosts: Mutex::default(),
             next_discovery_id: AtomicU16::new(1),
             next_instance: AtomicU64::new(0),
-            served: AtomicU64::new(0),
-        })
+        };
+        for config in subsystems {
+            // Nobody listens yet: no change of what was told.
+            let listing = target.prepare(config)?;
+            target.roster_mut().subsystems.push(listing.0);
+        }
+        Ok(target)
     }
 
     /// The same, told from every earlier run of it: a host that asks for the end of a controller of an
@@ -81,10 +77,8 @@ impl Target {
         Instance::new(self.next_instance.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(crate) fn subsystem(&self, nqn: &str) -> Option<&Arc<Subsystem>> {
-        self.subsystems
-            .iter()
-            .find(|subsystem| subsystem.config.nqn == nqn)
+    pub(crate) fn subsystem(&self, nqn: &str) -> Option<Arc<Subsystem>> {
+        self.roster().find(nqn).cloned()
     }
 
     /// The host of this identity, the same object for all its associations.
@@ -111,10 +105,5 @@ impl Target {
 
     pub(crate) fn count_connection(&self) {
         self.served.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Connections accepted since the start.
-    pub fn connections_served(&self) -> u64 {
-        self.served.load(Ordering::Relaxed)
     }
 }

@@ -35,6 +35,7 @@ fn target() -> Server {
     let export = Export {
         nqn: NQN.into(),
         devices: vec![device],
+        identities: Vec::new(),
         access: HostAccess::Any,
         advertise: None,
     };

@@ -24,6 +24,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Serve devices as the namespaces of an NVMe/TCP subsystem
     Serve(ServeArguments),
+    /// Keep pools and serve their volumes, until SIGINT or SIGTERM
+    Node(crate::node::NodeArguments),
     /// Make drives into pools, and keep them
     #[command(subcommand)]
     Pool(Box<PoolCommand>),

@@ -74,6 +74,10 @@ pub(crate) enum PoolCommand {
         /// The name it has from now on
         #[arg(long, value_name = "NAME")]
         new_name: Option<String>,
+        /// Even if half of its drives or more are missing: they are left out for good. Only if you
+        /// know that they were not in service later than those that are here
+        #[arg(long)]
+        degraded: bool,
         #[command(flatten)]
         api: ApiOptions,
     },

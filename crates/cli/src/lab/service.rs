@@ -24,6 +24,7 @@ impl Services for LocalServices<'_> {
         let export = Export {
             nqn: NQN.into(),
             devices: vec![self.stacks.opener(spec)?],
+            identities: Vec::new(),
             access: HostAccess::Any,
             advertise: None,
         };

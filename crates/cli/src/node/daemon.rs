@@ -54,3 +54,60 @@ pub(crate) fn run(
         None => Ok(result?),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitCode;
+
+    use ashlar_node::testing::FakeControl;
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        node: NodeArguments,
+    }
+
+    fn parse(words: &[&str]) -> NodeArguments {
+        Line::try_parse_from([&["node"], words].concat())
+            .map(|line| line.node)
+            .expect("valid")
+    }
+
+    #[test]
+    fn the_command_line_counts_more_than_the_file() {
+        let dir = tempfile::tempdir().expect("directory");
+        let file = dir.path().join("ashlar.toml");
+        std::fs::write(&file, "listen = '127.0.0.1:1'\ncores = [0]\n").expect("file");
+        let (path, file) = (dir.path().to_str(), file.to_str());
+        let (path, file) = (path.expect("text"), file.expect("text"));
+        let arguments = parse(&["--dir", path, "--config", file, "--listen", "127.0.0.1:2"]);
+        let mut seen = None;
+        let result = run(&arguments, |daemon| {
+            seen = Some((
+                daemon.config().listen().port(),
+                daemon.config().cores.clone(),
+            ));
+            Err(Failure::environment("a drive is missing"))
+        });
+        assert_eq!(seen, Some((2, vec![0])));
+        let code = result.err().map(Failure::report);
+        assert_eq!(code, Some(ExitCode::from(crate::exit::ENVIRONMENT)));
+    }
+
+    #[test]
+    fn the_death_of_a_part_is_exit_code_one() {
+        let dir = tempfile::tempdir().expect("directory");
+        let arguments = parse(&["--dir", dir.path().to_str().expect("text")]);
+        let control = Arc::new(FakeControl::new());
+        let result = run(&arguments, |daemon| {
+            daemon.alarm().raise("core 1 has died");
+            Ok(control.clone())
+        });
+        let code = result.err().map(Failure::report);
+        assert_eq!(code, Some(ExitCode::from(crate::exit::CHECK)));
+        assert_eq!(control.stops(), 1, "what was assembled is stopped");
+    }
+}

@@ -1,9 +1,6 @@
 //! `ashlar pool` and `ashlar volume`: a client of a daemon's API. And the frame of `ashlar node`.
 
-#[expect(
-    dead_code,
-    reason = "`ashlar node` becomes a command with the first implementation of `Control`"
-)]
+mod assemble;
 mod daemon;
 mod pool;
 mod pool_text;
@@ -20,7 +17,14 @@ use crate::args::ApiOptions;
 use crate::exit::Failure;
 use crate::output::print;
 
+pub(crate) use daemon::NodeArguments;
 pub(crate) use pool::run as pool;
+
+/// `ashlar node`.
+pub(crate) fn daemon(arguments: &NodeArguments) -> Result<(), Failure> {
+    daemon::run(arguments, assemble::assemble)
+}
+
 pub(crate) use volume::run as volume;
 
 /// The daemon that the options name.

@@ -52,6 +52,7 @@ pub(crate) fn run(command: &PoolCommand) -> Result<(), Failure> {
             drives,
             id,
             new_name,
+            degraded,
             api,
         } => {
             let api = Api::new(api)?;
@@ -59,6 +60,7 @@ pub(crate) fn run(command: &PoolCommand) -> Result<(), Failure> {
                 drives: api.devices(drives)?,
                 id: *id,
                 new_name: new_name.clone(),
+                degraded: *degraded,
             };
             show(&api, &api.client.import_pool(pool, &request)?)
         }

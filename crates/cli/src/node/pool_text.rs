@@ -6,6 +6,13 @@ use ashlar_node::model::{
 
 use super::table::{bytes, duration, lines, percent, table, word};
 
+/// What the columns of the layouts mean.
+const LEGEND: &str = "\
+net, gross: share of raw space that holds data, with reserves kept back and without
+losses: drives that may die at once; survives: nothing acknowledged is lost, every read is right
+detected: an error for the blocks affected, never wrong data; -: as the drive does it
+";
+
 /// The pools, one a line.
 pub(super) fn list(pools: &[PoolStatus]) -> String {
     if pools.is_empty() {
@@ -44,6 +51,7 @@ pub(super) fn status(pool: &PoolStatus) -> String {
     out.push_str(&drives(&pool.drives));
     out.push('\n');
     out.push_str(&layouts(&pool.layouts));
+    out.push_str(LEGEND);
     if !pool.work.is_empty() {
         out.push('\n');
         out.push_str(&work(&pool.work));

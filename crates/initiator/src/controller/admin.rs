@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ashlar_block::Moment;
+use ashlar_block::{Geometry, Moment};
 use ashlar_nvme::Command;
 use ashlar_nvme::command::{GetLogPage, Identify, NSID_BROADCAST};
 use ashlar_nvme::event::{AsyncEvent, notices};
@@ -189,7 +189,7 @@ impl Association {
     }
 
     /// A namespace that has changed its shape ends the association; the next one finds out whether
-    /// it is still the same namespace.
+    /// it is still the same namespace. Mere growth is nothing to us: what was promised still holds.
     fn look_again_answer(&mut self, finished: &Finished) {
         let Outcome::Answered(completion) = finished.outcome else {
             return;
@@ -198,7 +198,14 @@ impl Association {
         let limits = self.controller.as_deref();
         let same = completion.status().is_success()
             && match (facts::namespace(self.nsid, data, limits), &self.namespace) {
-                (Ok(new), Some(old)) => new.geometry == old.geometry,
+                (Ok(new), Some(old)) => {
+                    let blocks = new.geometry.blocks.min(old.geometry.blocks);
+                    let within = Geometry {
+                        blocks,
+                        ..new.geometry
+                    };
+                    within == old.geometry
+                }
                 _ => false,
             };
         if !same {

@@ -48,6 +48,19 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Whether a namespace with this identity is the one that had `old`. It may have grown if its
+    /// identifiers say that it is the same; requests within the old size are good as ever.
+    pub fn continues(&self, old: &Self) -> bool {
+        let has_name =
+            self.ids.uuid.is_some() || self.ids.nguid.is_some() || self.ids.eui64.is_some();
+        let has_grown = has_name && self.blocks > old.blocks;
+        let like_old = Self {
+            blocks: old.blocks,
+            ..*self
+        };
+        like_old == *old && (self.blocks == old.blocks || has_grown)
+    }
+
     /// Adds what the Namespace Identification Descriptor list has.
     pub(super) fn take_descriptors(&mut self, page: &[u8]) {
         let listed = NamespaceIdentity::parse(page);

@@ -193,6 +193,9 @@ fn a_changed_namespace_ends_the_association_and_an_unchanged_one_does_not() {
     notice(&mut world, &mut association);
     assert_eq!(association.failure(), None);
     assert!(world.target.event_cid.is_some(), "asked for again");
+    world.target.storage.resize(200 * 4096, 0);
+    notice(&mut world, &mut association);
+    assert_eq!(association.failure(), None, "it has only grown");
     world.target.storage.truncate(32 * 4096);
     notice(&mut world, &mut association);
     let failure = association.failure().expect("changed").to_string();

@@ -256,7 +256,7 @@ impl Session {
             || (new.volatile_cache && !old.volatile_cache)
             || (self.shape.writes_zeroes && !found.writes_zeroes)
             || (old.deallocates && !new.deallocates);
-        let why = if found.identity != self.expected.identity {
+        let why = if !found.identity.continues(&self.expected.identity) {
             Some(format!(
                 "another namespace answers at {}",
                 self.config.address

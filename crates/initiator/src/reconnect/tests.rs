@@ -349,6 +349,19 @@ fn a_flush_of_another_object_covers_the_writes_of_this_one() {
 }
 
 #[test]
+fn a_namespace_that_has_grown_is_the_same_one() {
+    let mut rig = Rig::new();
+    let blocks = rig.session.geometry().blocks as usize;
+    rig.world.target.storage.resize(2 * blocks * 4096, 0);
+    rig.cut();
+    rig.write(1, 1, Durability::Cached);
+    rig.read(2);
+    rig.run(SHORT);
+    assert_eq!(rig.results(), [(1, None), (2, None)]);
+    assert_eq!(rig.session.geometry().blocks as usize, blocks);
+}
+
+#[test]
 fn another_namespace_under_the_same_name_fails_everything() {
     let changes: [fn(&mut World); 2] = [
         |world| world.target.uuid = [8; 16],

@@ -5,7 +5,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Context;
-use super::reply::{Body, Failure, PoolPath};
+use super::reply::{Body, Failure, MaybeBody, PoolPath};
 use crate::model::{
     AddDrive, CreatePool, ErrorBody, ExportPool, ImportPool, PoolStatus, RemoveDrive, ReplaceDrive,
 };
@@ -62,12 +62,12 @@ async fn status(State(context): State<Context>, PoolPath(pool): PoolPath) -> Rep
 
 /// Takes a pool up again.
 #[utoipa::path(post, path = "/v1/pools/{pool}/import", operation_id = "pool_import", tag = "pools",
-    params(("pool" = String, Path)), request_body = ImportPool,
+    params(("pool" = String, Path)), request_body = Option<ImportPool>,
     responses((status = 200, body = PoolStatus), (status = "default", body = ErrorBody)))]
 async fn import(
     State(context): State<Context>,
     PoolPath(pool): PoolPath,
-    Body(request): Body<ImportPool>,
+    MaybeBody(request): MaybeBody<ImportPool>,
 ) -> Reply {
     let pool = context
         .calls()
@@ -77,12 +77,12 @@ async fn import(
 
 /// Moves everything home, lets go of the drives and forgets the pool.
 #[utoipa::path(post, path = "/v1/pools/{pool}/export", operation_id = "pool_export", tag = "pools",
-    params(("pool" = String, Path)), request_body = ExportPool,
+    params(("pool" = String, Path)), request_body = Option<ExportPool>,
     responses((status = 204), (status = "default", body = ErrorBody)))]
 async fn export(
     State(context): State<Context>,
     PoolPath(pool): PoolPath,
-    Body(request): Body<ExportPool>,
+    MaybeBody(request): MaybeBody<ExportPool>,
 ) -> Result<StatusCode, Failure> {
     let done = context
         .calls()

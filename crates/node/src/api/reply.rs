@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::Json;
+use axum::body::HttpBody;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
@@ -65,6 +66,21 @@ impl<T: DeserializeOwned + Check> FromRequest<Context> for Body<T> {
         value
             .check()
             .map_err(|error| Failure(error).into_response())?;
+        Ok(Self(value))
+    }
+}
+
+/// A body that may be left out, which says nothing special.
+pub(crate) struct MaybeBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Check + Default> FromRequest<Context> for MaybeBody<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, context: &Context) -> Result<Self, Response> {
+        if request.body().is_end_stream() {
+            return Ok(Self(T::default()));
+        }
+        let Body(value) = Body::from_request(request, context).await?;
         Ok(Self(value))
     }
 }

@@ -19,7 +19,7 @@ use crate::alarm::panic_text;
 /// Most connections a listener holds; others wait to be accepted.
 const CONNECTIONS: usize = 64;
 /// How long the head of a request may take, and a connection be idle.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest head of a request.
 const HEAD_BYTES: usize = 64 << 10;
 /// How long answers may take to leave when everything ends.

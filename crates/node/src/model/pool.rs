@@ -1,8 +1,13 @@
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{LayoutSpec, Survives};
+
+/// Writes a share. One of nothing is no number, which JSON does not have: it is 0.
+fn share<S: Serializer>(share: &f64, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(if share.is_finite() { *share } else { 0.0 })
+}
 
 /// How a pool is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -105,8 +110,10 @@ pub struct SpaceStatus {
     /// The same by purpose.
     pub reserves: Vec<Reserve>,
     /// `advertised_bytes / raw_bytes`, as it is.
+    #[serde(serialize_with = "share")]
     pub efficiency_with_reserves: f64,
     /// The same if nothing were kept back: the formula of the layouts alone.
+    #[serde(serialize_with = "share")]
     pub efficiency_without_reserves: f64,
 }
 
@@ -120,8 +127,10 @@ pub struct LayoutStatus {
     /// User bytes that can still be written in this layout.
     pub free_bytes: u64,
     /// Share of raw space that holds data, with the reserves kept back.
+    #[serde(serialize_with = "share")]
     pub efficiency_with_reserves: f64,
     /// The same if nothing were kept back.
+    #[serde(serialize_with = "share")]
     pub efficiency_without_reserves: f64,
     /// What it survives.
     pub survives: Survives,
@@ -169,6 +178,7 @@ pub struct WorkStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// How far, from 0 to 1.
+    #[serde(serialize_with = "share")]
     pub progress: f64,
     /// When it will be done, at the present rate; `null` while that is not known.
     pub eta_seconds: Option<u64>,
@@ -199,8 +209,10 @@ pub struct PoolCounters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LogFill {
     /// The rings of small writes.
+    #[serde(serialize_with = "share")]
     pub data_ring: f64,
     /// The log of changes to the map.
+    #[serde(serialize_with = "share")]
     pub map_log: f64,
 }
 

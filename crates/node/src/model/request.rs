@@ -108,6 +108,10 @@ pub struct ImportPool {
     /// The name it has from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new_name: Option<String>,
+    /// Even if half of its drives or more are missing: they are left out for good. Only for an
+    /// operator who knows that they were not in service later than those that are here.
+    #[serde(default)]
+    pub degraded: bool,
 }
 
 impl Check for ImportPool {

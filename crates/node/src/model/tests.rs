@@ -149,3 +149,13 @@ fn every_kind_has_its_status_and_exit_code() {
             .all(|kind| (1..=3).contains(&kind.exit_code()))
     );
 }
+
+#[test]
+fn a_share_of_nothing_is_still_a_number() {
+    let fill = LogFill {
+        data_ring: f64::NAN,
+        map_log: f64::INFINITY,
+    };
+    let json = serde_json::to_string(&fill).expect("json");
+    assert_eq!(json, r#"{"data_ring":0.0,"map_log":0.0}"#);
+}

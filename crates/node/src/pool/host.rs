@@ -9,8 +9,9 @@ use ashlar_block::{
     BlockDevice, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Request,
 };
 use ashlar_reactor::{Handle, Mailbox, Opener};
-use ashlar_store::{Engine, Event, Managed, Outbox};
+use ashlar_store::{Engine, Event, Manage, Managed, Outbox};
 use slab::Slab;
+use uuid::Uuid;
 
 use super::link::{Mail, PoolLink, RemotePort, View};
 
@@ -87,6 +88,7 @@ struct Pending {
 pub struct Host {
     engine: Engine,
     drives: Vec<Option<Box<dyn BlockDevice>>>,
+    reactor: Handle,
     mail: Mailbox<Mail>,
     out: Outbox,
     done: Vec<Completion>,
@@ -121,6 +123,7 @@ impl Host {
         let host = Rc::new(RefCell::new(Self {
             engine,
             drives: opened,
+            reactor: reactor.clone(),
             mail: link.mail.clone(),
             out: Outbox::default(),
             done: Vec::new(),
@@ -241,9 +244,34 @@ impl Host {
                     let id = self.waiting.insert(reply) as u64;
                     self.post(Event::Manage { id, what });
                 }
+                Mail::AddDrive {
+                    uuid,
+                    opener,
+                    reply,
+                } => self.add_drive(uuid, &*opener, reply),
                 // Whoever asked may have gone.
                 Mail::Look { reply } => drop(reply.send(self.view())),
             }
+        }
+    }
+
+    fn add_drive(
+        &mut self,
+        drive: Uuid,
+        opener: &dyn Opener,
+        reply: Sender<Result<Managed, IoError>>,
+    ) {
+        match opener.open(&self.reactor) {
+            Ok(device) => {
+                let geometry = device.geometry();
+                self.drives.push(Some(device));
+                self.traffic.errors.push((0, 0));
+                let id = self.waiting.insert(reply) as u64;
+                let what = Manage::AddDrive { drive, geometry };
+                self.post(Event::Manage { id, what });
+            }
+            // Whoever asked may have gone.
+            Err(error) => drop(reply.send(Err(error))),
         }
     }
 

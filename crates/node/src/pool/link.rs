@@ -3,8 +3,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ashlar_block::{Completion, ErrorKind, Geometry, IoError, Request};
-use ashlar_reactor::{Mailbox, Waker};
+use ashlar_reactor::{Mailbox, Opener, Waker};
 use ashlar_store::{Manage, Managed, Status};
+use uuid::Uuid;
 
 use super::host::Traffic;
 
@@ -31,6 +32,12 @@ pub(super) enum Mail {
     /// An operator's wish.
     Manage {
         what: Manage,
+        reply: Sender<Result<Managed, IoError>>,
+    },
+    /// A drive with the pool's label, to be a member.
+    AddDrive {
+        uuid: Uuid,
+        opener: Arc<dyn Opener>,
         reply: Sender<Result<Managed, IoError>>,
     },
     /// A look at everything.
@@ -81,6 +88,20 @@ impl PoolLink {
         let (reply, answer) = channel();
         self.mail.post(Mail::Manage { what, reply });
         wait(&answer)?
+    }
+
+    /// Makes a drive that has the pool's label a member.
+    ///
+    /// # Errors
+    /// Those of [`manage`](Self::manage), and of opening the drive on the pool's core.
+    pub fn add_drive(&self, uuid: Uuid, opener: Arc<dyn Opener>) -> Result<(), IoError> {
+        let (reply, answer) = channel();
+        self.mail.post(Mail::AddDrive {
+            uuid,
+            opener,
+            reply,
+        });
+        wait(&answer)?.map(drop)
     }
 
     /// Has the engine begin something that takes long; the answer comes in the channel.

@@ -9,7 +9,7 @@ mod link;
 mod setup;
 mod volume;
 
-pub use host::{Host, Traffic};
+pub use host::{Host, Operations, Traffic, VolumeTraffic};
 pub use link::{PoolLink, View};
-pub use setup::{Found, ImportedPool, OpenDrive, create, import, open_drives, probe};
+pub use setup::{Found, ImportedPool, OpenDrive, add, create, import, open_drives, probe};
 pub use volume::VolumeOpener;

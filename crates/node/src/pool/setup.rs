@@ -6,10 +6,12 @@ use ashlar_device::{FindingKind, OpenError, OpenErrorKind, Spec, inspect, open};
 use ashlar_reactor::{Opener, Options, Reactor};
 use ashlar_store::format::{DriveClass, Label, Salt};
 use ashlar_store::{
-    DrivePlan, Drives, Engine, ImportOptions, PoolError, PoolPlan, Sizes, format, read_label,
+    DrivePlan, Drives, Engine, ImportOptions, PoolError, PoolPlan, Sizes, enlist, format,
+    read_label,
 };
 use uuid::Uuid;
 
+use super::link::PoolLink;
 use crate::model::ControlError;
 
 /// A drive that is open for a pool.
@@ -233,6 +235,37 @@ fn refuse_used(drives: &[OpenDrive], destroy_data: bool) -> Result<(), ControlEr
         }
     }
     Ok(())
+}
+
+/// Gives a drive a pool's label and makes it a member. Returns its member index.
+///
+/// # Errors
+/// A drive that holds something without `destroy_data`, one that the pool cannot use.
+pub fn add(
+    link: &PoolLink,
+    drives: &[OpenDrive],
+    destroy_data: bool,
+) -> Result<usize, ControlError> {
+    let [drive] = drives else {
+        return Err(ControlError::internal("one drive at a time"));
+    };
+    refuse_used(drives, destroy_data)?;
+    let view = link.view().map_err(|error| trouble(&error))?;
+    let member = view.status.members.len();
+    let uuid = Uuid::new_v4();
+    let label = Label {
+        drive: uuid,
+        index: member as u16,
+        class: drive.class,
+        bytes: drive.opener.geometry().bytes(),
+        ..view.status.label
+    };
+    with_drives(drives, |mut all| {
+        enlist(&mut all, 0, &label).map_err(refused)
+    })?;
+    link.add_drive(uuid, drive.opener.clone())
+        .map_err(|error| trouble(&error))?;
+    Ok(member)
 }
 
 /// A pool that has been imported, not yet on a core.

@@ -5,6 +5,7 @@ mod make;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -29,6 +30,7 @@ struct Inner {
     volumes: BTreeMap<VolumeName, VolumeStatus>,
     full_drives: BTreeSet<String>,
     panics: bool,
+    stop_takes: Duration,
     stops: usize,
 }
 
@@ -54,6 +56,11 @@ impl FakeControl {
     /// The next scrub panics.
     pub fn panic_next(&self) {
         self.inner().panics = true;
+    }
+
+    /// Stopping will take this long.
+    pub fn slow_stop(&self, time: Duration) {
+        self.inner().stop_takes = time;
     }
 
     /// How often it was stopped.
@@ -297,6 +304,8 @@ impl Control for FakeControl {
     }
 
     fn stop(&self) -> Result<(), ControlError> {
+        let takes = self.inner().stop_takes;
+        std::thread::sleep(takes);
         self.inner().stops += 1;
         Ok(())
     }

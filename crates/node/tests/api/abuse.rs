@@ -117,3 +117,84 @@ fn silent_clients_do_not_keep_others_out() {
         let _ = stream.read_to_end(&mut rest);
     }
 }
+
+#[test]
+fn bodies_that_are_nearly_right_are_refused_or_done() {
+    let node = Node::start();
+    node.ask(
+        "POST",
+        "/v1/pools",
+        r#"{"name":"tank","drives":["/dev/a","/dev/b"]}"#,
+    );
+    let bodies = [
+        (
+            "POST",
+            "/v1/pools",
+            r#"{"name":"x","drives":["/dev/c"],"reserve_drives":0}"#,
+        ),
+        (
+            "POST",
+            "/v1/pools/tank/drives",
+            r#"{"drive":"/dev/d","destroy_data":true}"#,
+        ),
+        (
+            "POST",
+            "/v1/volumes",
+            r#"{"pool":"tank","name":"v","bytes":4096,"layout":"mirror:2"}"#,
+        ),
+        (
+            "PUT",
+            "/v1/volumes/tank/v/size",
+            r#"{"bytes":8192,"destroy_data":true}"#,
+        ),
+        (
+            "PUT",
+            "/v1/volumes/tank/v/hosts",
+            r#"{"allow_hosts":["a"],"allow_any_host":false}"#,
+        ),
+    ];
+    let mut chance = fastrand::Rng::with_seed(7);
+    for round in 0..400 {
+        let (method, path, body) = bodies[round % bodies.len()];
+        let mut bytes = body.as_bytes().to_vec();
+        for _ in 0..chance.usize(1..4) {
+            let at = chance.usize(..bytes.len());
+            match chance.u8(..3) {
+                0 => bytes[at] = chance.u8(b' '..127),
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, chance.u8(b' '..127)),
+            }
+        }
+        let body = String::from_utf8(bytes).expect("plain characters");
+        let (status, answer) = node.ask(method, path, &body);
+        assert!(status < 500, "{method} {path} {body}: {status} {answer}");
+        if status >= 400 {
+            assert!(
+                answer["error"]["kind"].is_string(),
+                "{body}: {status} {answer}"
+            );
+        }
+    }
+    node.end();
+}
+
+#[test]
+fn many_at_once_are_all_answered() {
+    let node = Node::start();
+    std::thread::scope(|scope| {
+        for worker in 0..100 {
+            let node = &node;
+            scope.spawn(move || {
+                let pool = CreatePool {
+                    name: format!("pool-{worker}"),
+                    drives: vec![format!("/dev/{worker}")],
+                    ..CreatePool::default()
+                };
+                node.client().create_pool(&pool).expect("made");
+                node.client().pools().expect("a list");
+            });
+        }
+    });
+    assert_eq!(node.client().pools().expect("a list").len(), 100);
+    node.end();
+}

@@ -85,6 +85,19 @@ fn an_address_that_is_taken_is_an_error_and_stops_control() {
 }
 
 #[test]
+fn a_daemon_that_dies_before_it_is_ready_does_not_say_so() {
+    let dir = tempfile::tempdir().expect("directory");
+    let daemon = Daemon::open(dir.path(), Config::default()).expect("it opens");
+    let control = std::sync::Arc::new(ashlar_node::testing::FakeControl::new());
+    daemon.alarm().raise("core 1 has died");
+    let error = daemon
+        .run(control.clone(), |_| panic!("it is not ready"))
+        .expect_err("a death is no success");
+    assert!(error.message.contains("core 1"), "{error}");
+    assert_eq!(control.stops(), 1);
+}
+
+#[test]
 fn the_description_names_every_path_and_its_schemas() {
     let node = Node::start();
     let (status, openapi) = node.ask("GET", "/v1/openapi.json", "");
@@ -174,7 +187,7 @@ fn what_is_measured_is_text_for_prometheus() {
         "ashlar_pool_raw_bytes{pool=\"tank\"} 137438953472",
         "ashlar_pool_state{pool=\"tank\",state=\"healthy\"} 1",
         "ashlar_pool_state{pool=\"tank\",state=\"failed\"} 0",
-        "ashlar_pool_log_fill_ratios{pool=\"tank\",log=\"data_ring\"} 0.25",
+        "ashlar_pool_log_fill_ratio{pool=\"tank\",log=\"data_ring\"} 0.25",
         "ashlar_volume_size_bytes{pool=\"tank\",volume=\"db\"} 1048576",
         "ashlar_volume_operations_total{pool=\"tank\",volume=\"db\",operation=\"read\"} 10",
         "ashlar_volume_transferred_bytes_total{pool=\"tank\",volume=\"db\",operation=\"write\"} 40960",

@@ -3,7 +3,7 @@ use ashlar_node::model::{
     WorkKind,
 };
 
-use crate::node::Node;
+use crate::node::{Node, parts};
 
 fn create(name: &str, drives: &[&str]) -> CreatePool {
     CreatePool {
@@ -23,7 +23,7 @@ fn a_pool_from_its_making_to_its_export() {
         .expect("made");
     assert_eq!(made.drives.len(), 3);
     assert_eq!(client.pool("tank").expect("there"), made);
-    assert_eq!(client.pools().expect("a list"), [made.clone()]);
+    assert_eq!(client.pools().expect("a list"), std::slice::from_ref(&made));
 
     let add = AddDrive {
         drive: "/dev/d".into(),
@@ -55,6 +55,7 @@ fn a_pool_from_its_making_to_its_export() {
     );
     let import = ImportPool {
         new_name: Some("lake".into()),
+        degraded: false,
         ..ImportPool::default()
     };
     assert_eq!(
@@ -131,6 +132,28 @@ fn errors_keep_their_kind_and_name_the_thing() {
         ..create("lake", &["/dev/full"])
     };
     client.create_pool(&meant).expect("said so");
+    node.end();
+}
+
+#[test]
+fn what_needs_no_body_takes_none() {
+    let node = Node::start();
+    node.client()
+        .create_pool(&create("tank", &["/dev/a"]))
+        .expect("made");
+    let bare = |path: &str| {
+        let request = format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        parts(&node.raw(request.as_bytes())).0
+    };
+    assert_eq!(bare("/v1/pools/tank/scrub"), 200);
+    assert_eq!(bare("/v1/pools/tank/export"), 204);
+    assert_eq!(bare("/v1/pools/tank/import"), 200);
+    assert_eq!(bare("/v1/pools/tank/drives"), 415);
+    assert_eq!(
+        node.ask("POST", "/v1/pools/tank/export", r#"{"forced":true}"#)
+            .0,
+        400
+    );
     node.end();
 }
 

@@ -39,7 +39,7 @@ fn a_volume_from_its_making_to_its_end() {
         made.allow_hosts.is_empty() && !made.allow_any_host,
         "nobody unless somebody says so"
     );
-    assert_eq!(client.volumes().expect("a list"), [made.clone()]);
+    assert_eq!(client.volumes().expect("a list"), [made]);
     let hosts = SetHosts {
         allow_hosts: vec![HOST.into()],
         allow_any_host: false,

@@ -126,6 +126,7 @@ impl Engine {
                     place: place(segment, unit),
                     crc: id.crc(self.label.salt, &bytes),
                     sequence: self.published,
+                    slots: self.map.slots_of(id),
                 }
             }
         };
@@ -241,6 +242,9 @@ impl Engine {
 
     /// The root on its way names these pages: from here to its end nothing else may.
     pub(super) fn checkpoint_root(&mut self) -> Root {
+        let meta = &self.meta;
+        self.meta_segments
+            .retain(|segment| !meta.is_closed_and_empty(segment.id));
         self.trim_ring();
         self.checkpoint.tails = Some(self.tails());
         self.root()

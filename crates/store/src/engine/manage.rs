@@ -27,6 +27,8 @@ impl Engine {
                 self.scrub(id);
                 Ok(())
             }
+            (None, Manage::AddDrive { drive, geometry }) => self.add_drive(id, drive, geometry),
+            (None, Manage::RemoveDrive { member }) => self.remove_drive(id, member),
             (None, Manage::CreateVolume(plan)) => self.create_volume(id, plan),
             (None, Manage::DeleteVolume { volume }) => self.delete_volume(id, volume),
             (None, Manage::ResizeVolume { volume, granules }) => {
@@ -243,7 +245,8 @@ impl Engine {
     /// Columns of a new segment: with fewer drives in service than copies, the pool goes on with
     /// what there is, and a rebuild adds the rest when there is a drive for it.
     fn columns_for(&self, copies: u8) -> usize {
-        usize::from(copies).min(self.active().len())
+        let staying = self.usable().into_iter().filter(|&stays| stays).count();
+        usize::from(copies).min(staying)
     }
 
     fn can_add_segment(&self, copies: u8) -> bool {
@@ -255,8 +258,7 @@ impl Engine {
     pub(super) fn take_segment(&self, free: &mut [Extents], copies: u8) -> Option<Vec<ChunkCopy>> {
         let extents = self.sizes.segment_extents();
         let roomy = |drive: usize| {
-            self.in_service(drive as u16)
-                && free[drive].free() >= self.kept_extents(drive) + extents
+            self.stays(drive as u16) && free[drive].free() >= self.kept_extents(drive) + extents
         };
         let roomy: Vec<bool> = (0..free.len()).map(roomy).collect();
         take_columns(free, &roomy, self.columns_for(copies), extents)

@@ -91,6 +91,8 @@ pub(crate) struct Map {
     tops: BTreeMap<PageId, TableEntry>,
     dirty: BTreeSet<(u64, PageId)>,
     renewing: bool,
+    /// Slots that have homes, by volume.
+    mapped: BTreeMap<u32, u64>,
 }
 
 pub(crate) const fn leaf_id(volume: u32, leaf: u64) -> PageId {
@@ -204,6 +206,8 @@ impl Map {
 
     /// A table came from the drives.
     pub(crate) fn table_loaded(&mut self, id: PageId, page: TablePage) {
+        let slots: u64 = page.0.iter().map(|entry| u64::from(entry.slots)).sum();
+        *self.mapped.entry(id.node).or_default() += slots;
         self.tables.insert(id, Table { page, dirty: false });
     }
 
@@ -346,7 +350,9 @@ impl Map {
             && let Some(place) = leaf.crcs.get_mut(at..at + crcs.len())
         {
             place.copy_from_slice(crcs);
-            leaf.locations[at / SLOT_GRANULES as usize] = new;
+            let location = &mut leaf.locations[at / SLOT_GRANULES as usize];
+            let before = std::mem::replace(location, new);
+            self.count(id.node, before, new);
         }
     }
 
@@ -357,8 +363,32 @@ impl Map {
         {
             place.fill(0);
             if frees {
-                leaf.locations[at / SLOT_GRANULES as usize] = 0;
+                let location = &mut leaf.locations[at / SLOT_GRANULES as usize];
+                let before = std::mem::replace(location, 0);
+                self.count(id.node, before, 0);
             }
+        }
+    }
+
+    fn count(&mut self, volume: u32, before: u32, after: u32) {
+        let mapped = self.mapped.entry(volume).or_default();
+        *mapped = (*mapped + u64::from(after != 0)).saturating_sub(u64::from(before != 0));
+    }
+
+    /// Slots of a volume that have homes.
+    pub(crate) fn mapped(&self, volume: u32) -> u64 {
+        self.mapped.get(&volume).copied().unwrap_or(0)
+    }
+
+    /// Slots with homes in a leaf that is here.
+    pub(crate) fn slots_of(&self, id: PageId) -> u32 {
+        match self.pages.get(&id).map(|page| &page.content) {
+            Some(Content::Leaf(leaf)) => leaf
+                .locations
+                .iter()
+                .filter(|&&location| location != 0)
+                .count() as u32,
+            _ => 0,
         }
     }
 

@@ -1,10 +1,12 @@
 //! Roots, and the members they name. A drive that fails a write is out: from then on nothing is
 //! acknowledged until the others hold a root that says so, for it may come back with an older past.
 
-use ashlar_block::{Durability, IoError, Request};
+use ashlar_block::{Durability, ErrorKind, Geometry, IoError, Request};
+use uuid::Uuid;
 
+use super::space::Extents;
 use super::{Engine, Owner};
-use crate::format::{ChunkCopy, LogId, MemberState, Root};
+use crate::format::{ChunkCopy, LogId, Member, MemberState, Root};
 use crate::sizes::ROOT_AT;
 
 /// What roots are at.
@@ -16,6 +18,8 @@ pub(crate) struct Roots {
     checkpoint_due: bool,
     /// A log chunk lacks copies that another drive could hold.
     healing: bool,
+    /// Who waits for the members to be durable.
+    waiting: Vec<u64>,
 }
 
 struct Writing {
@@ -38,6 +42,7 @@ impl Roots {
             members_due: false,
             checkpoint_due: false,
             healing: false,
+            waiting: Vec::new(),
         }
     }
 
@@ -72,6 +77,120 @@ impl Engine {
         copies.filter(|copy| self.in_service(copy.drive)).collect()
     }
 
+    /// Whether a drive is in service and not being emptied.
+    pub(super) fn stays(&self, drive: u16) -> bool {
+        self.in_service(drive) && !self.leaving.contains(&drive)
+    }
+
+    /// Those copies whose drives stay.
+    pub(super) fn staying(&self, copies: &[ChunkCopy]) -> Vec<ChunkCopy> {
+        let copies = copies.iter().copied();
+        copies.filter(|copy| self.stays(copy.drive)).collect()
+    }
+
+    /// A copy on this drive did not verify, or could not be read.
+    pub(super) fn note_bad(&mut self, drive: usize) {
+        self.counters.bad_copies += 1;
+        *self.bad_by_drive.entry(drive).or_default() += 1;
+    }
+
+    /// A drive that has this pool's label becomes a member.
+    pub(super) fn add_drive(
+        &mut self,
+        id: u64,
+        drive: Uuid,
+        geometry: Geometry,
+    ) -> Result<(), IoError> {
+        if self.members.iter().any(|member| member.drive == drive) || self.members.len() >= 64 {
+            let why = format!("drive {drive} is in the pool already, or the pool has 64 drives");
+            return Err(IoError::new(ErrorKind::InvalidRequest, why));
+        }
+        let extents = self.sizes.drive_extents(geometry.bytes());
+        self.members.push(Member {
+            drive,
+            state: MemberState::Active,
+            extents,
+        });
+        self.extents.push(Extents::new(extents));
+        self.drives.push(super::state::Drive { geometry });
+        self.roots.members_due = true;
+        self.roots.waiting.push(id);
+        self.begin_repairs();
+        Ok(())
+    }
+
+    /// Begins to empty a drive.
+    pub(super) fn remove_drive(&mut self, id: u64, member: usize) -> Result<(), IoError> {
+        let refuse = |why: String| Err(IoError::new(ErrorKind::InvalidRequest, why));
+        let drive = member as u16;
+        if member >= self.members.len() {
+            return refuse(format!("the pool has no drive {member}"));
+        }
+        let staying = (0..self.members.len() as u16)
+            .filter(|&d| d != drive && self.stays(d))
+            .count();
+        let most = self
+            .segment_copies
+            .values()
+            .copied()
+            .map(usize::from)
+            .max()
+            .unwrap_or(1);
+        let needed = most.max(self.log_copies());
+        if self.in_service(drive) && staying < needed {
+            return refuse(format!(
+                "without drive {member} the pool has {staying} drives, and what it holds needs {needed}: \
+                 add one first"
+            ));
+        }
+        if self.in_service(drive) {
+            self.leaving.insert(drive);
+            self.begin_repairs();
+        }
+        self.out
+            .managed
+            .push((id, Ok(crate::manage::Managed::Done)));
+        Ok(())
+    }
+
+    /// Drives that hold nothing any more leave the pool.
+    pub(super) fn let_go_emptied(&mut self) {
+        let empty = |&drive: &u16| {
+            let chunks = self
+                .ring
+                .log
+                .shape
+                .chunks
+                .iter()
+                .chain(&self.map_log.log.shape.chunks);
+            let chunks = chunks.flat_map(|chunk| &chunk.copies);
+            let meta = self
+                .meta_segments
+                .iter()
+                .flat_map(|segment| &segment.columns);
+            let homes = self
+                .segment_copies
+                .keys()
+                .flat_map(|&id| self.all_columns(id));
+            !chunks
+                .chain(meta)
+                .copied()
+                .chain(homes)
+                .any(|copy| copy.drive == drive)
+                && self.joining.values().all(|copy| copy.drive != drive)
+        };
+        let emptied: Vec<u16> = self.leaving.iter().copied().filter(empty).collect();
+        for drive in emptied {
+            self.leaving.remove(&drive);
+            self.losses
+                .push((usize::from(drive), "it was emptied and removed".to_owned()));
+            if let Some(member) = self.members.get_mut(usize::from(drive)) {
+                member.state = MemberState::Excluded;
+            }
+            self.roots.members_due = true;
+        }
+    }
+
     /// A drive did not do what it was told: it is out.
     pub(super) fn drive_failed(&mut self, drive: usize, error: &IoError) {
         let Some(member) = self.members.get_mut(drive) else {
@@ -89,6 +208,7 @@ impl Engine {
         }
         self.roots.members_due = true;
         self.roots.healing = true;
+        self.leaving.remove(&(drive as u16));
         self.rebuild_wanted();
     }
 
@@ -194,6 +314,13 @@ impl Engine {
         self.roots.durable = root;
         self.ring.log.held = false;
         self.map_log.log.held = false;
+        if self.membership_is_durable() {
+            for id in std::mem::take(&mut self.roots.waiting) {
+                self.out
+                    .managed
+                    .push((id, Ok(crate::manage::Managed::Done)));
+            }
+        }
         if purpose == Purpose::Checkpoint {
             self.checkpoint_rooted();
             self.roots.healing = self.needs_healing();
@@ -219,7 +346,7 @@ impl Engine {
         [&self.ring, &self.map_log].iter().any(|side| {
             let mut chunks = side.log.shape.chunks.iter();
             chunks.any(|chunk| {
-                self.serving(&chunk.copies).len() < copies
+                self.staying(&chunk.copies).len() < copies
                     && self.spare_for(&chunk.copies).is_some()
             })
         })
@@ -229,7 +356,8 @@ impl Engine {
     fn spare_for(&self, copies: &[ChunkCopy]) -> Option<usize> {
         let extents = self.sizes.chunk_extents;
         let free = |&drive: &usize| {
-            self.extents[drive].free() >= extents
+            self.stays(drive as u16)
+                && self.extents[drive].free() >= extents
                 && !copies.iter().any(|copy| usize::from(copy.drive) == drive)
         };
         self.active()
@@ -274,7 +402,7 @@ impl Engine {
     fn heal_chunk(&mut self, log: LogId, chunk: usize) {
         let wanted = self.roots.copies();
         let copies = self.side(log).log.shape.chunks[chunk].copies.clone();
-        let mut copies = self.serving(&copies);
+        let mut copies = self.staying(&copies);
         while copies.len() < wanted {
             let Some(drive) = self.spare_for(&copies) else {
                 break;

@@ -324,7 +324,7 @@ impl Engine {
                 single.wanted = vec![now];
                 single.tried = 0;
             } else {
-                self.counters.bad_copies += 1;
+                self.note_bad(single.drive);
                 single.tried |= 1 << single.drive;
             }
             self.put_part(op, here, single);

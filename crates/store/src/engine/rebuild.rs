@@ -108,6 +108,7 @@ impl Engine {
     pub(super) fn advance_rebuild(&mut self) {
         match self.rebuild.phase {
             Phase::Idle if self.rebuild.wanted || self.rebuild.scrub_wanted => self.begin_walk(),
+            Phase::Idle => self.let_go_emptied(),
             Phase::Draining if self.is_drained() => {
                 self.rebuild.phase = Phase::Walking;
                 self.walk();
@@ -137,14 +138,16 @@ impl Engine {
         let segments: Vec<(u32, u8)> = self.segment_copies.iter().map(|(&s, &c)| (s, c)).collect();
         for (segment, copies) in segments {
             let columns = self.all_columns(segment);
-            let serving = self.serving(&columns);
+            let serving = self.staying(&columns);
             let joining = self.joining.contains_key(&segment);
-            if serving.is_empty() || serving.len() >= usize::from(copies) || joining {
+            let readable = !self.serving(&columns).is_empty();
+            if !readable || serving.len() >= usize::from(copies) || joining {
                 continue;
             }
             let extents = self.sizes.segment_extents();
             let fits = |&drive: &usize| {
-                self.extents[drive].free() >= extents
+                self.stays(drive as u16)
+                    && self.extents[drive].free() >= extents
                     && !columns.iter().any(|copy| usize::from(copy.drive) == drive)
             };
             let best = self
@@ -337,7 +340,9 @@ impl Engine {
             bad.extend(others.map(|&(column, _)| (column, inner)));
         }
         drop(copies);
-        self.counters.bad_copies += bad.len() as u64;
+        for (column, _) in &bad {
+            self.note_bad(usize::from(column.drive));
+        }
         let mut writes: Vec<(ChunkCopy, std::ops::Range<usize>)> = bad
             .into_iter()
             .map(|(column, inner)| (column, inner * GRANULE..(inner + 1) * GRANULE))
@@ -406,7 +411,7 @@ impl Engine {
                 self.joining.remove(&segment);
                 continue;
             }
-            let mut columns = self.columns(segment);
+            let mut columns = self.staying(&self.all_columns(segment));
             columns.push(column);
             let entry = SegmentEntry {
                 kind: SegmentKind::Mirror,
@@ -470,9 +475,10 @@ impl Engine {
     /// Pages in metadata segments that have lost a copy move to healthy ones with the next
     /// checkpoints.
     pub(super) fn renew_pages(&mut self) {
-        let wanted = self.log_copies().min(self.active().len());
+        let staying = self.usable().into_iter().filter(|&stays| stays).count();
+        let wanted = self.log_copies().min(staying);
         let short = self.meta_segments.iter();
-        let short = short.filter(|segment| self.serving(&segment.columns).len() < wanted);
+        let short = short.filter(|segment| self.staying(&segment.columns).len() < wanted);
         let short: BTreeSet<u32> = short.map(|segment| segment.id).collect();
         for &segment in &short {
             self.meta.close(segment);

@@ -224,6 +224,12 @@ impl Segments {
         }
     }
 
+    /// Whether a segment holds nothing and will hold nothing more.
+    pub(crate) fn is_closed_and_empty(&self, id: u32) -> bool {
+        let segment = self.by_id.get(&id);
+        segment.is_some_and(|segment| segment.closed && segment.free == segment.units)
+    }
+
     /// A segment has other columns.
     pub(crate) fn set_columns(&mut self, id: u32, columns: Vec<ChunkCopy>) {
         if let Some(segment) = self.by_id.get_mut(&id) {

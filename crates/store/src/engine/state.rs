@@ -18,11 +18,10 @@ use super::rebuild::Rebuild;
 use super::space::{Extents, Segments};
 use super::{Op, Outbox, Owner, Waiter};
 use crate::format::{
-    ChunkCopy, Label, LogId, Member, MemberState, MetaSegment, PageId, Root, TermStart,
-    VolumeEntry, VolumeState,
+    ChunkCopy, Label, LogId, Member, MetaSegment, PageId, Root, TermStart, VolumeEntry, VolumeState,
 };
 use crate::log::Log;
-use crate::sizes::{GRANULE, SLOT_GRANULES};
+use crate::sizes::{GRANULE, SLOT_BYTES, SLOT_GRANULES};
 use crate::{Layout, Sizes};
 
 /// What is given up and waits for its readers.
@@ -122,6 +121,10 @@ pub struct Engine {
     /// Number of the next command, to know older from younger.
     pub(super) serial: u64,
     pub(super) counters: Counters,
+    /// Drives that are being emptied.
+    pub(super) leaving: BTreeSet<u16>,
+    /// Copies that did not verify, by drive.
+    pub(super) bad_by_drive: BTreeMap<usize, u64>,
     /// Drives that were left out since the import, and why.
     pub(super) losses: Vec<(usize, String)>,
     pub(super) destage: Destage,
@@ -218,6 +221,8 @@ impl Engine {
             serial: 0,
             counters: Counters::default(),
             losses: Vec::new(),
+            leaving: BTreeSet::new(),
+            bad_by_drive: BTreeMap::new(),
             destage: Destage::default(),
             checkpoint: Checkpoint::default(),
             settling: Vec::new(),
@@ -290,10 +295,21 @@ impl Engine {
                 name: entry.name.clone(),
                 uuid: entry.uuid,
                 granules: entry.granules,
+                used_bytes: self.used_bytes(number),
                 layout: entry.layout,
                 deleting: entry.state == VolumeState::Deleting,
             })
             .collect()
+    }
+
+    fn used_bytes(&self, volume: u32) -> u64 {
+        let from = SlotKey { volume, slot: 0 };
+        let to = SlotKey {
+            volume: volume + 1,
+            slot: 0,
+        };
+        let waiting = self.reserved.range(from..to).count() as u64;
+        (self.map.mapped(volume) + waiting) * SLOT_BYTES
     }
 
     /// The pool's label, as its first drive has it.
@@ -301,10 +317,11 @@ impl Engine {
         &self.label
     }
 
-    /// Which members may be written.
+    /// Members that may be given more.
     pub(super) fn usable(&self) -> Vec<bool> {
-        let members = self.members.iter();
-        members.map(|m| m.state == MemberState::Active).collect()
+        (0..self.members.len() as u16)
+            .map(|drive| self.stays(drive))
+            .collect()
     }
 
     pub(super) fn copies_of(&self, volume: u32) -> u8 {
@@ -340,6 +357,8 @@ pub struct VolumeInfo {
     pub uuid: uuid::Uuid,
     /// Size in granules of 4 KiB.
     pub granules: u64,
+    /// Bytes of its slots that have homes, or will have.
+    pub used_bytes: u64,
     /// How it is laid out.
     pub layout: Layout,
     /// Its space is being given back.

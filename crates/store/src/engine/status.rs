@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::{Counters, Engine, VolumeInfo};
-use crate::format::MemberState;
+use crate::format::{Label, MemberState};
 use crate::sizes::SLOT_BYTES;
 
 /// A drive of the pool.
@@ -19,6 +19,10 @@ pub struct MemberStatus {
     pub bytes: u64,
     /// Of these, in use by logs, map and segments.
     pub used_bytes: u64,
+    /// It is being emptied.
+    pub leaving: bool,
+    /// Copies on it that did not verify or could not be read, since the import.
+    pub bad_copies: u64,
 }
 
 /// Mirrored space of one number of copies.
@@ -41,6 +45,8 @@ pub struct Status {
     pub failure: Option<String>,
     /// Its drives.
     pub members: Vec<MemberStatus>,
+    /// Its label, as a drive has it.
+    pub label: Label,
     /// Its volumes.
     pub volumes: Vec<VolumeInfo>,
     /// Its mirrored space, by copies.
@@ -74,12 +80,15 @@ impl Engine {
                 reason: lost.map(|(_, why)| why.clone()),
                 bytes: u64::from(member.extents) * extent,
                 used_bytes: u64::from(member.extents.saturating_sub(free)) * extent,
+                leaving: self.leaving.contains(&(index as u16)),
+                bad_copies: self.bad_by_drive.get(&index).copied().unwrap_or(0),
             }
         });
         let mirrors = (1..=4).filter(|copies| usize::from(*copies) <= self.members.len());
         Status {
             failure: self.failed.clone(),
             members: members.collect(),
+            label: self.label.clone(),
             volumes: self.volumes(),
             mirrors: mirrors.map(|copies| self.mirror_status(copies)).collect(),
             kept_bytes: (0..self.members.len())

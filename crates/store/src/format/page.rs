@@ -54,6 +54,8 @@ pub struct TableEntry {
     pub crc: u32,
     /// Map changes below this sequence are in it.
     pub sequence: u64,
+    /// Slots that have homes in it, if it is a leaf; otherwise 0.
+    pub slots: u32,
 }
 
 impl TableEntry {
@@ -62,6 +64,7 @@ impl TableEntry {
         place: PLACE_NONE,
         crc: 0,
         sequence: 0,
+        slots: 0,
     };
 
     /// The segment of its place, unless it has none.
@@ -85,7 +88,7 @@ pub(super) struct RawTableEntry {
     place_and_one: U64,
     sequence: U64,
     crc: U32,
-    zero: [u8; 4],
+    slots: U32,
 }
 
 const _: () = assert!(size_of::<RawTableEntry>() == 24);
@@ -102,7 +105,7 @@ impl From<&TableEntry> for RawTableEntry {
             place_and_one: entry.place.wrapping_add(1).into(),
             sequence: entry.sequence.into(),
             crc: entry.crc.into(),
-            zero: [0; 4],
+            slots: entry.slots.into(),
         }
     }
 }
@@ -113,8 +116,13 @@ impl RawTableEntry {
             place: self.place_and_one.get().wrapping_sub(1),
             crc: self.crc.get(),
             sequence: self.sequence.get(),
+            slots: self.slots.get(),
         };
-        zeroes(what, "padding", &self.zero)?;
+        ensure(
+            entry.slots <= SLOTS,
+            what,
+            "a page has more slots than a leaf",
+        )?;
         counter(what, "sequence", entry.sequence)?;
         let units = u64::from(SEGMENT_SLOTS) * SLOT_GRANULES;
         match entry.segment() {
@@ -162,6 +170,8 @@ impl TablePage {
     }
 }
 
+/// Slots of a leaf.
+const SLOTS: u32 = LEAF_SLOTS as u32;
 const ENTRY_BYTES: usize = size_of::<RawTableEntry>();
 const ENTRIES_BYTES: usize = 128 * ENTRY_BYTES;
 

@@ -50,9 +50,9 @@ pub(super) fn execute(
     connection: &mut Connection,
     command: &Command,
 ) -> Outcome {
-    let Role::Io(subsystem) = &controller.role else {
+    if matches!(controller.role, Role::Discovery) {
         return Outcome::Done(Status::INVALID_OPCODE.with_dnr());
-    };
+    }
     let (id, ciu) = (
         command.cdw10.get() as u16,
         (command.cdw10.get() >> 16) as u8,
@@ -71,7 +71,10 @@ pub(super) fn execute(
     if connection.waiting_resets() >= usize::from(LIMIT) {
         return Outcome::Done(LIMIT_EXCEEDED);
     }
-    if old.end() {
+    // It may be one of another subsystem, where the same id is another controller's.
+    if old.end()
+        && let Role::Io(subsystem) = &old.role
+    {
         subsystem.remove_controller(old.id);
     }
     // Even if it had ended before: cores may not have been told yet.

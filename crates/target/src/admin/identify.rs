@@ -1,5 +1,6 @@
 //! Identify (Base 2.1, 5.1.13): what a controller and its namespaces are.
 
+use ashlar_block::Geometry;
 use ashlar_nvme::command::NSID_BROADCAST;
 use ashlar_nvme::event::notices;
 use ashlar_nvme::fabrics::DISCOVERY_NQN;
@@ -14,7 +15,8 @@ use super::cross_reset;
 use crate::connection::IN_CAPSULE_BYTES;
 use crate::controller::{Controller, Role};
 use crate::fabrics::{MAX_QUEUE_ENTRIES, VERSION};
-use crate::subsystem::{Namespace, Subsystem};
+use crate::namespace::Namespace;
+use crate::subsystem::Subsystem;
 
 const MODEL: &str = "Ashlar";
 /// KAS: keep-alive timeouts are counted in units of 100 ms; a second is fine enough.
@@ -40,7 +42,10 @@ pub(super) fn page(controller: &Controller, command: &Command) -> Result<Vec<u8>
     };
     let nvm = parameters.csi == CSI_NVM;
     match parameters.cns {
-        cns::NAMESPACE => Ok(identify_namespace(namespace()?)),
+        cns::NAMESPACE => Ok(identify_namespace(
+            namespace()?,
+            subsystem.max_transfer_bytes(),
+        )),
         cns::CONTROLLER => Ok(io_controller(controller, subsystem)),
         cns::ACTIVE_NAMESPACES => active(subsystem, nsid),
         cns::COMMAND_SET_ACTIVE_NAMESPACES if nvm => active(subsystem, nsid),
@@ -97,7 +102,7 @@ fn discovery_controller(controller: &Controller) -> Vec<u8> {
 fn io_controller(controller: &Controller, subsystem: &Subsystem) -> Vec<u8> {
     let mut id = common(controller);
     id.set_identity(&subsystem.serial(), MODEL, env!("CARGO_PKG_VERSION"));
-    id.set_subnqn(&subsystem.config.nqn);
+    id.set_subnqn(&subsystem.nqn);
     id.cntrltype = 1;
     id.cmic = cmic::MULTIPLE_PORTS | cmic::MULTIPLE_CONTROLLERS;
     id.mdts = mdts(subsystem);
@@ -128,14 +133,20 @@ fn mdts(subsystem: &Subsystem) -> u8 {
     (subsystem.max_transfer_bytes() / 4096).ilog2() as u8
 }
 
-fn identify_namespace(namespace: &Namespace) -> Vec<u8> {
-    let geometry = &namespace.geometry;
+fn identify_namespace(namespace: &Namespace, max_transfer_bytes: u32) -> Vec<u8> {
+    let geometry = namespace.geometry();
     let mut id = IdentifyNamespace::of_blocks(geometry.blocks, geometry.block_size.shift() as u8);
     // Linux takes atomicity from NAWUPF, and only with this bit and NABO 0.
     id.nsfeat = nsfeat::NAMESPACE_ATOMIC | nsfeat::OPTIMAL_PERFORMANCE;
     let less_one = |blocks: u32| (blocks.clamp(1, 1 << 16) - 1) as u16;
-    id.nawun.set(less_one(geometry.atomic_blocks));
-    id.nawupf.set(less_one(geometry.atomic_blocks));
+    // FFFFh would mean writes of any size; no write is larger than MDTS anyway.
+    let largest = max_transfer_bytes >> geometry.block_size.shift();
+    let atomic = less_one(geometry.atomic_blocks.min(largest.max(1)));
+    id.nawun.set(atomic);
+    id.nawupf.set(atomic);
+    let boundary = less_one(atomic_boundary(&geometry));
+    id.nabsn.set(boundary);
+    id.nabspf.set(boundary);
     let optimal = less_one(geometry.optimal_blocks);
     for field in [&mut id.npwg, &mut id.npwa, &mut id.npdg, &mut id.npda] {
         field.set(optimal);
@@ -146,6 +157,17 @@ fn identify_namespace(namespace: &Namespace) -> Vec<u8> {
     id.nmic = NMIC_SHARED;
     id.nguid = namespace.uuid.into_bytes();
     id.as_wire().to_vec()
+}
+
+/// Blocks between the boundaries that an atomic write must not cross, counted from the first block
+/// (NABSN and NABSPF with NABO 0; NVM Command Set 1.0, 2.1.4); 1, which is written 0, for none. A
+/// device whose atomic unit is its preferred one is made of such units.
+fn atomic_boundary(geometry: &Geometry) -> u32 {
+    if geometry.atomic_blocks == geometry.optimal_blocks {
+        geometry.atomic_blocks
+    } else {
+        1
+    }
 }
 
 fn descriptors(namespace: &Namespace) -> Vec<u8> {

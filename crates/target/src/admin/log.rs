@@ -43,6 +43,9 @@ pub(super) fn page(
     if !pages.contains(&parameters.lid) {
         return Err(Status::INVALID_LOG_PAGE.with_dnr());
     }
+    if !parameters.retain_event {
+        controller.rearm(parameters.lid);
+    }
     let page = match parameters.lid {
         lid::SUPPORTED_LOG_PAGES => SupportedLogPages::of(pages).as_wire().to_vec(),
         lid::ERROR_INFORMATION => controller.error_page(),
@@ -50,7 +53,7 @@ pub(super) fn page(
         lid::FIRMWARE_SLOT => FirmwareSlots::single(env!("CARGO_PKG_VERSION"))
             .as_wire()
             .to_vec(),
-        lid::CHANGED_NAMESPACES => changed_namespaces(&[]),
+        lid::CHANGED_NAMESPACES => changed_namespaces(&controller.changed(parameters.retain_event)),
         lid::COMMANDS_SUPPORTED => commands(),
         _ => discovery::page(ctx.target, &controller.host, connection.local),
     };

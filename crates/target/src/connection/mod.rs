@@ -97,6 +97,8 @@ enum Sink {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Open,
+    /// What devices have is still answered; nothing more is received.
+    Leaving,
     /// What is in the output may still be sent; nothing more is received.
     LastWords,
     /// The socket is gone; device requests are coming home.
@@ -148,6 +150,8 @@ pub(crate) struct Connection {
     paid: usize,
     /// Since when the host has left a batch untaken.
     untaken: Option<Moment>,
+    /// Since when, as far as a tick has seen, it has been leaving.
+    leaving: Option<Moment>,
     /// Bytes of the output that are payload, which the share bounds.
     payload_queued: usize,
     life: Life,
@@ -188,6 +192,7 @@ impl Connection {
             owing: None,
             paid: 0,
             untaken: None,
+            leaving: None,
             payload_queued: 0,
             life: Life::Open,
         }
@@ -255,6 +260,11 @@ impl Connection {
 
     pub(crate) fn is_open(&self) -> bool {
         self.life == Life::Open
+    }
+
+    /// Whether the host can still be told something.
+    pub(crate) fn may_answer(&self) -> bool {
+        matches!(self.life, Life::Open | Life::Leaving)
     }
 
     /// A device request of this connection is done. True when the connection is closed and this was
@@ -326,9 +336,27 @@ impl Connection {
         }
     }
 
+    /// Takes no more commands; ends once those that devices have are answered.
+    pub(crate) fn leave(&mut self) {
+        if self.life == Life::Open {
+            self.life = Life::Leaving;
+            self.drop_waiting();
+        }
+    }
+
+    /// Whether it has been leaving for `limit`. Time counts from the first call that finds it so.
+    pub(crate) fn is_overdue(&mut self, now: Moment, limit: Duration) -> bool {
+        self.life == Life::Leaving && now.since(*self.leaving.get_or_insert(now)) > limit
+    }
+
     /// Whether the socket can be closed now.
     pub(crate) fn is_finished(&self) -> bool {
-        self.life == Life::LastWords && self.output.is_empty() && self.sending == 0
+        let has_spoken = match self.life {
+            Life::LastWords => true,
+            Life::Leaving => self.requests == 0 && self.ready.is_empty(),
+            Life::Open | Life::Closed => false,
+        };
+        has_spoken && self.output.is_empty() && self.sending == 0
     }
 
     /// Swaps the output against an empty batch, if there is any and none is in flight.

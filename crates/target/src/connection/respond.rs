@@ -12,7 +12,7 @@ use crate::slot::Stage;
 impl Connection {
     /// Answers a command that is done, as soon as there is room.
     pub(super) fn respond(&mut self, index: u16) {
-        if !self.is_open() {
+        if !self.may_answer() {
             // The last words have been said.
             return self.release(index);
         }
@@ -42,7 +42,7 @@ impl Connection {
 
     /// Answers an admin command with data, which goes out with the headers: it is small and rare.
     pub(super) fn respond_with(&mut self, index: u16, data: &[u8]) {
-        if !self.is_open() {
+        if !self.may_answer() {
             return self.release(index);
         }
         self.data_header(index, data.len());

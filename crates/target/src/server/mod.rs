@@ -3,10 +3,23 @@
 //! One thread a core runs a [`Core`](crate::Core) on its own reactor. The first also listens. A
 //! connection is accepted and greeted there; when its Connect arrives, an admin queue stays and an
 //! I/O queue goes to the core with the fewest, socket and state together.
+//!
+//! A [`Control`] changes what a running server serves, by mail to the cores, and settles
+//! [`Resident`]s on them: an engine that needs turns beside the connections whose I/O it does.
 
+mod claims;
+mod control;
+mod error;
+mod export;
+mod mail;
 mod placement;
+mod resident;
 mod run;
 mod socket;
 mod worker;
 
-pub use run::{Export, ServeError, Server, ServerConfig};
+pub use control::Control;
+pub use error::ServeError;
+pub use export::Export;
+pub use resident::{MakeResident, Resident};
+pub use run::{Server, ServerConfig};

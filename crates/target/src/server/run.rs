@@ -1,34 +1,26 @@
-use std::fmt;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use ashlar_block::{BlockDevice, IoError};
-use ashlar_reactor::{
-    Handle, Mailbox, NetError, Opener, Options, Reactor, SetupError, listen, pin_to_core,
-};
+use ashlar_block::BlockDevice;
+use ashlar_reactor::{Handle, Mailbox, Opener, Options, Reactor, listen, pin_to_core};
 use uuid::Uuid;
 
+use super::control::{Control, Link};
+use super::error::ServeError;
+use super::export::Export;
+use super::mail::Mail;
 use super::placement::Placement;
-use super::worker::{Common, Mail, Worker};
-use crate::config::{HostAccess, NamespaceConfig, SubsystemConfig, Timeouts};
+use super::resident::MakeResident;
+use super::worker::{Common, Worker};
+use crate::config::{HostAccess, Timeouts};
 use crate::core::Core;
-use crate::target::{ConfigError, Target};
-
-/// A subsystem and the devices behind its namespaces.
-pub struct Export {
-    /// Its NQN.
-    pub nqn: String,
-    /// Its devices: nsid 1, 2, …
-    pub devices: Vec<Arc<dyn Opener>>,
-    /// Who may connect.
-    pub access: HostAccess,
-    /// What discovery tells hosts to connect to, if not the address they used.
-    pub advertise: Option<SocketAddr>,
-}
+use crate::target::Target;
 
 /// What to serve, where, and with what.
 pub struct ServerConfig {
@@ -38,58 +30,10 @@ pub struct ServerConfig {
     pub cores: Vec<usize>,
     /// How each core's reactor is set up.
     pub reactor: Options,
-    /// The subsystems.
+    /// The subsystems to start with; there may be none.
     pub exports: Vec<Export>,
     /// How long hosts may keep the target waiting.
     pub timeouts: Timeouts,
-}
-
-/// Why a server did not start, or ended.
-#[derive(Debug)]
-pub enum ServeError {
-    /// The configuration makes no sense.
-    Config(ConfigError),
-    /// The address cannot be listened on.
-    Net(NetError),
-    /// A core's reactor cannot be made.
-    Setup(SetupError),
-    /// A device cannot be opened.
-    Device(IoError),
-    /// A core has died: a defect, or the kernel refused to go on.
-    Core(usize, String),
-}
-
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Net(error) => error.fmt(f),
-            Self::Setup(error) => error.fmt(f),
-            Self::Device(error) => error.fmt(f),
-            Self::Core(core, why) => write!(f, "the thread of core {core} has died: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for ServeError {}
-
-/// The identity of a namespace: the same for the same subsystem and number after every restart, so
-/// that hosts recognise it.
-fn namespace_uuid(nqn: &str, nsid: usize) -> Uuid {
-    Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("{nqn}#{nsid}").as_bytes())
-}
-
-fn subsystem_config(export: &Export) -> SubsystemConfig {
-    let namespace = |(index, device): (usize, &Arc<dyn Opener>)| NamespaceConfig {
-        geometry: device.geometry(),
-        uuid: namespace_uuid(&export.nqn, index + 1),
-    };
-    SubsystemConfig {
-        nqn: export.nqn.clone(),
-        namespaces: export.devices.iter().enumerate().map(namespace).collect(),
-        access: export.access.clone(),
-        advertise: export.advertise,
-    }
 }
 
 /// What a core tells whoever started it.
@@ -101,9 +45,16 @@ enum Report {
 /// A running target.
 pub struct Server {
     address: SocketAddr,
-    target: Arc<Target>,
-    mailboxes: Vec<Mailbox<Mail>>,
+    control: Control,
     reports: Receiver<Report>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A target whose cores are being started.
+struct Starting {
+    links: Vec<Link>,
+    reports: Receiver<Report>,
+    sender: Sender<Report>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -114,95 +65,53 @@ struct Seat {
     options: Options,
     target: Arc<Target>,
     devices: Vec<Arc<dyn Opener>>,
+    started: Receiver<Start>,
 }
 
 impl Server {
     /// Opens the devices on every core, listens, and returns when hosts can connect.
+    ///
+    /// # Errors
+    /// The configuration makes no sense, or the machine does not give what it asks for.
     pub fn start(config: ServerConfig) -> Result<Self, ServeError> {
-        let subsystems = config.exports.iter().map(subsystem_config).collect();
-        let target = Target::new(subsystems, config.timeouts).map_err(ServeError::Config)?;
+        let subsystems = config.exports.iter().map(Export::config).collect();
+        let target = Target::new(subsystems, config.timeouts)?;
         let (run, _) = Uuid::new_v4().as_u64_pair();
         let target = Arc::new(target.with_run(run));
         let (listener, address) = listen(config.listen).map_err(ServeError::Net)?;
-        let devices: Vec<_> = config.exports.into_iter().flat_map(|e| e.devices).collect();
+        let mut openers = HashMap::new();
+        let mut devices = Vec::new();
+        for export in config.exports {
+            devices.extend(export.devices.iter().cloned());
+            openers.insert(export.nqn, export.devices);
+        }
         let (sender, reports) = channel();
-        let mut server = Self {
-            address,
-            target,
-            mailboxes: Vec::new(),
+        let mut starting = Starting {
+            links: Vec::new(),
             reports,
+            sender,
             threads: Vec::new(),
         };
         let mut starts = Vec::new();
         for (index, &core) in config.cores.iter().enumerate() {
             let (start, started) = channel();
-            let seat = Seat {
+            starting.spawn(Seat {
                 index,
                 core,
                 options: config.reactor.clone(),
-                target: server.target.clone(),
+                target: target.clone(),
                 devices: devices.clone(),
-            };
-            server.spawn(seat, sender.clone(), started)?;
+                started,
+            })?;
             starts.push(start);
-            server.await_ready()?;
         }
-        server.release(starts, listener);
-        Ok(server)
-    }
-
-    fn spawn(
-        &mut self,
-        seat: Seat,
-        sender: Sender<Report>,
-        started: Receiver<Start>,
-    ) -> Result<(), ServeError> {
-        let core = seat.core;
-        let thread = std::thread::Builder::new()
-            .name(format!("core-{core}"))
-            .spawn(move || {
-                let reports = sender.clone();
-                let run = AssertUnwindSafe(|| serve(seat, &reports, &started));
-                let result = catch_unwind(run).unwrap_or_else(|panic| {
-                    Err(ServeError::Core(core, panic_text(panic.as_ref())))
-                });
-                // Nobody listens any more when the server itself is gone.
-                let _ = sender.send(Report::Ended(core, result));
-            });
-        let thread = thread.map_err(|error| ServeError::Core(core, error.to_string()))?;
-        self.threads.push(thread);
-        Ok(())
-    }
-
-    fn await_ready(&mut self) -> Result<(), ServeError> {
-        match self.reports.recv() {
-            Ok(Report::Ready(mailbox)) => {
-                self.mailboxes.push(mailbox);
-                Ok(())
-            }
-            Ok(Report::Ended(_, Err(error))) => Err(error),
-            Ok(Report::Ended(core, Ok(()))) => {
-                Err(ServeError::Core(core, "it ended at once".into()))
-            }
-            Err(_) => Err(ServeError::Core(0, "it said nothing".into())),
-        }
-    }
-
-    /// Lets the cores go, now that each can know the others.
-    fn release(&self, starts: Vec<Sender<Start>>, listener: OwnedFd) {
-        let common = Arc::new(Common {
-            placement: Placement::new(starts.len()),
-            mailboxes: self.mailboxes.clone(),
-        });
-        let mut listener = Some(listener);
-        for start in starts {
-            let message = Start {
-                common: common.clone(),
-                listener: listener.take(),
-            };
-            // A thread that has died has reported it.
-            let _ = start.send(message);
-        }
+        starting.release(starts, listener);
+        Ok(Self {
+            address,
+            control: Control::new(target, starting.links, openers),
+            reports: starting.reports,
+            threads: starting.threads,
+        })
     }
 
     /// The address that is listened on.
@@ -212,20 +121,54 @@ impl Server {
 
     /// Counters and configuration.
     pub fn target(&self) -> &Target {
-        &self.target
+        self.control.target()
+    }
+
+    /// What changes the server, for other threads.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// See [`Control::add`].
+    pub fn add(&self, export: Export) -> Result<(), ServeError> {
+        self.control.add(export)
+    }
+
+    /// See [`Control::remove`].
+    pub fn remove(&self, nqn: &str) -> Result<(), ServeError> {
+        self.control.remove(nqn)
+    }
+
+    /// See [`Control::resized`].
+    pub fn resized(&self, nqn: &str) -> Result<(), ServeError> {
+        self.control.resized(nqn)
+    }
+
+    /// See [`Control::allow`].
+    pub fn allow(&self, nqn: &str, access: HostAccess) -> Result<(), ServeError> {
+        self.control.allow(nqn, access)
+    }
+
+    /// See [`Control::settle_in`].
+    pub fn settle_in(&self, core: usize, name: &str, make: MakeResident) -> Result<(), ServeError> {
+        self.control.settle_in(core, name, make)
+    }
+
+    /// See [`Control::move_out`].
+    pub fn move_out(&self, name: &str) -> Result<(), ServeError> {
+        self.control.move_out(name)
     }
 
     /// A handle that stops the server from another thread.
     pub fn stopper(&self) -> impl Fn() + Send + Sync + use<> {
-        let mailboxes = self.mailboxes.clone();
-        move || {
-            mailboxes
-                .iter()
-                .for_each(|mailbox| mailbox.post(Mail::Stop))
-        }
+        let control = self.control.clone();
+        move || control.stop()
     }
 
     /// Waits until the server was stopped, or one of its cores has died.
+    ///
+    /// # Errors
+    /// A core has died.
     pub fn wait(self) -> Result<(), ServeError> {
         let mut running = self.threads.len();
         while running > 0 {
@@ -244,17 +187,71 @@ impl Server {
     }
 }
 
+impl Starting {
+    /// Starts a core's thread and waits until it has opened everything.
+    fn spawn(&mut self, seat: Seat) -> Result<(), ServeError> {
+        let core = seat.core;
+        let ended = Arc::new(AtomicBool::new(false));
+        let (sender, end) = (self.sender.clone(), ended.clone());
+        let thread = std::thread::Builder::new()
+            .name(format!("core-{core}"))
+            .spawn(move || {
+                let reports = sender.clone();
+                let run = AssertUnwindSafe(|| serve(seat, &reports));
+                let result = catch_unwind(run).unwrap_or_else(|panic| {
+                    Err(ServeError::Core(core, panic_text(panic.as_ref())))
+                });
+                end.store(true, Ordering::Release);
+                // Nobody listens any more when the server itself is gone.
+                let _ = sender.send(Report::Ended(core, result));
+            });
+        let thread = thread.map_err(|error| ServeError::Core(core, error.to_string()))?;
+        self.threads.push(thread);
+        let mailbox = self.await_ready()?;
+        self.links.push(Link {
+            core,
+            mailbox,
+            ended,
+        });
+        Ok(())
+    }
+
+    fn await_ready(&mut self) -> Result<Mailbox<Mail>, ServeError> {
+        match self.reports.recv() {
+            Ok(Report::Ready(mailbox)) => Ok(mailbox),
+            Ok(Report::Ended(_, Err(error))) => Err(error),
+            Ok(Report::Ended(core, Ok(()))) => {
+                Err(ServeError::Core(core, "it ended at once".into()))
+            }
+            Err(_) => Err(ServeError::Core(0, "it said nothing".into())),
+        }
+    }
+
+    /// Lets the cores go, now that each can know the others.
+    fn release(&self, starts: Vec<Sender<Start>>, listener: OwnedFd) {
+        let common = Arc::new(Common {
+            placement: Placement::new(starts.len()),
+            mailboxes: self.links.iter().map(|l| l.mailbox.clone()).collect(),
+        });
+        let mut listener = Some(listener);
+        for start in starts {
+            let message = Start {
+                common: common.clone(),
+                listener: listener.take(),
+            };
+            // A thread that has died has reported it.
+            let _ = start.send(message);
+        }
+    }
+}
+
 struct Start {
     common: Arc<Common>,
     listener: Option<OwnedFd>,
 }
 
 /// A core's thread.
-fn serve(
-    seat: Seat,
-    reports: &Sender<Report>,
-    started: &Receiver<Start>,
-) -> Result<(), ServeError> {
+fn serve(seat: Seat, reports: &Sender<Report>) -> Result<(), ServeError> {
     let died = |error: std::io::Error| ServeError::Core(seat.core, error.to_string());
     pin_to_core(seat.core).map_err(|error| {
         ServeError::Core(seat.core, format!("cannot run on this core: {error}"))
@@ -267,7 +264,7 @@ fn serve(
     if reports.send(Report::Ready(mailbox)).is_err() {
         return Ok(());
     }
-    let Ok(start) = started.recv() else {
+    let Ok(start) = seat.started.recv() else {
         return Ok(());
     };
     let mut worker = Worker::new(seat.index, start.common, &handle, core);

@@ -6,13 +6,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ashlar_block::{BufferPool, Moment};
-use ashlar_reactor::{Event, File, Handle, Mailbox, Port, Reactor, RecvFrame, SendBatch, What};
+use ashlar_block::{BufferPool, IoError, Moment};
+use ashlar_reactor::{
+    Event, File, Handle, Mailbox, Opener, Port, Reactor, RecvFrame, SendBatch, What,
+};
 use slab::Slab;
 
+use super::mail::{Mail, Reply};
 use super::placement::Placement;
+use super::resident::{MakeResident, Residents};
 use super::socket::{BUSY_QUEUE_BYTES, GREETING_BYTES, QUEUE_BYTES, Socket};
-use crate::core::{Action, ConnectionId, Core, Handoff, Notice};
+use crate::core::{Action, ConnectionId, Core, Handoff};
+use crate::roster::Listing;
 
 const ACCEPT_KEY: u64 = u64::MAX;
 /// How long a listener rests after an error such as too many open files.
@@ -24,17 +29,17 @@ const DIRECT_STAGING: usize = 4 << 10;
 /// Most staging memory of a core; it is taken as connections come.
 const STAGING_LIMIT: usize = 256 << 20;
 
-/// Messages between cores, and from whoever started the server.
-pub(super) enum Mail {
-    /// A connection whose Connect is to be decided here.
-    Adopt {
-        socket: OwnedFd,
-        handoff: Handoff,
-        early: Vec<u8>,
-        placed: bool,
-    },
-    Notice(Notice),
-    Stop,
+/// How often a core looks whether what it waits for has ended.
+const DRAIN_CHECK: Duration = Duration::from_millis(10);
+/// Most rounds in one turn for what residents and devices give each other to do; the rest is for
+/// the next turn, after events were read.
+const ROUNDS: usize = 4;
+
+/// A subsystem that is being removed.
+struct Clearing {
+    listing: Listing,
+    since: Moment,
+    reply: Reply<bool>,
 }
 
 /// What the workers of a server share.
@@ -57,7 +62,12 @@ pub(super) struct Worker {
     listener: Option<File>,
     accept_again: Option<Moment>,
     stopping: Option<Moment>,
+    clearing: Vec<Clearing>,
     now: Moment,
+    /// There is more to do in the next turn, which does not wait.
+    busy: bool,
+    /// After the core, whose devices may use them.
+    residents: Residents,
 }
 
 impl Worker {
@@ -74,7 +84,10 @@ impl Worker {
             listener: None,
             accept_again: None,
             stopping: None,
+            clearing: Vec::new(),
             now: handle.now(),
+            busy: false,
+            residents: Residents::default(),
         }
     }
 
@@ -93,8 +106,8 @@ impl Worker {
             while let Some(event) = self.port.next() {
                 self.event(event);
             }
-            self.core.poll(self.now);
-            self.act();
+            self.work();
+            self.clear();
             self.accept_if_rested();
             if self.is_stopped() {
                 return Ok(());
@@ -104,12 +117,77 @@ impl Worker {
         }
     }
 
+    /// Lets the core and the residents get on, until neither has given the other more to do.
+    fn work(&mut self) {
+        self.busy = false;
+        for _ in 0..ROUNDS {
+            self.core.take_submitted();
+            self.residents.poll(self.now);
+            self.core.poll(self.now);
+            self.act();
+            let again = if self.residents.is_empty() {
+                // Input that `act` has fed may have gone to devices that were polled before.
+                self.core.has_unpolled()
+            } else {
+                self.core.take_submitted()
+            };
+            if !again {
+                return;
+            }
+        }
+        self.busy = true;
+    }
+
     fn deadline(&self) -> Option<Moment> {
-        let stop = self.stopping.map(|_| self.now + Duration::from_millis(10));
-        [self.core.next_deadline(self.now), self.accept_again, stop]
+        let drains = self.stopping.is_some() || !self.clearing.is_empty();
+        let check = drains.then(|| self.now + DRAIN_CHECK);
+        let at_once = self.busy.then_some(self.now);
+        let core = self.core.next_deadline(self.now);
+        let residents = self.residents.next_deadline();
+        [core, residents, self.accept_again, check, at_once]
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// Answers for subsystems of which nothing is left here, or not in time.
+    fn clear(&mut self) {
+        for clearing in std::mem::take(&mut self.clearing) {
+            let clear = self.core.is_clear_of(&clearing.listing);
+            if clear || self.now.since(clearing.since) > STOP_LIMIT {
+                clearing.reply.send(clear);
+            } else {
+                self.clearing.push(clearing);
+            }
+        }
+    }
+
+    /// Opens devices: all, or none.
+    fn open(&mut self, devices: Vec<(usize, Arc<dyn Opener>)>) -> Result<(), IoError> {
+        let handle = &self.handle;
+        let open = |(number, opener): (usize, Arc<dyn Opener>)| Ok((number, opener.open(handle)?));
+        let opened: Result<Vec<_>, IoError> = devices.into_iter().map(open).collect();
+        for (number, device) in opened? {
+            self.core.attach(number, device);
+        }
+        Ok(())
+    }
+
+    fn close_devices(&mut self, listing: Listing, reply: Reply<bool>) {
+        for number in listing.devices() {
+            self.core.detach(number);
+        }
+        self.clearing.push(Clearing {
+            listing,
+            since: self.now,
+            reply,
+        });
+    }
+
+    fn settle_in(&mut self, name: String, make: MakeResident) -> Result<(), IoError> {
+        let resident = make(&self.handle)?;
+        self.residents.settle(name, resident);
+        Ok(())
     }
 
     fn is_stopped(&self) -> bool {
@@ -133,6 +211,13 @@ impl Worker {
                     self.adopt(socket, handoff, &early, placed);
                 }
                 Mail::Notice(notice) => self.core.notice(notice),
+                Mail::Open(devices, reply) => reply.send(self.open(devices)),
+                Mail::Close(listing, reply) => self.close_devices(listing, reply),
+                Mail::SettleIn(name, make, reply) => reply.send(self.settle_in(name, make)),
+                Mail::MoveOut(name, reply) => {
+                    self.residents.leave(&name);
+                    reply.send(());
+                }
                 Mail::Stop => self.stop(),
             }
         }

@@ -1,6 +1,7 @@
 //! The target's protocol against a scripted host and scripted disks, without sockets and clocks.
 
 mod admin;
+mod changes;
 mod connect;
 mod discovery;
 mod disk;

@@ -145,3 +145,32 @@ fn resets_that_wait_are_limited_and_leave_nothing_behind() {
     world.pass(Duration::from_secs(1));
     assert_eq!((world.connections(), world.outstanding()), (0, 0));
 }
+
+/// Controller ids are of a subsystem: a reset that names a controller of another one must not take
+/// the namesake here for it.
+#[test]
+fn a_namesake_in_another_subsystem_lives_on() {
+    const OTHER: &str = "nqn.2024-01.com.example:other";
+    let plan = Plan::default();
+    let mut world = World::new(&plan);
+    world.add(OTHER, &plan.disks);
+    let admin_of_other = |world: &mut World| {
+        let mut host = Host::dial(world, Digests::NONE);
+        let reply = host.connect_to(world, OTHER, queue(0, 32), CNTLID_DYNAMIC);
+        host.enable(world);
+        (host, reply.completion.connected_cntlid())
+    };
+    let (mut old, cntlid) = Host::admin(&mut world, Digests::NONE);
+    let named = name(&mut world, &mut old, cntlid);
+    let (_namesake, same) = admin_of_other(&mut world);
+    assert_eq!(same, cntlid);
+    let (mut next, _) = admin_of_other(&mut world);
+    let cid = next.send(&mut world, reset(named), &[]);
+    world.pass(Duration::from_millis(10));
+    next.settle(&mut world);
+    assert!(next.replies[&cid].status().is_success());
+    assert!(world.wires[old.wire].is_closed());
+    let mut io = Host::dial(&mut world, Digests::NONE);
+    let reply = io.connect_to(&mut world, OTHER, queue(1, 32), same);
+    assert!(reply.status().is_success(), "{:?}", reply.status());
+}

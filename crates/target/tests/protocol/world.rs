@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use ashlar_block::{BlockSize, BufferPool, Gather, Geometry, IoBuffer, Moment};
 use ashlar_target::{
-    Action, ConnectionId, Core, HostAccess, NamespaceConfig, SubsystemConfig, Target, Timeouts,
+    Action, ConnectionId, Core, HostAccess, Listing, NamespaceConfig, Notice, SubsystemConfig,
+    Target, Timeouts,
 };
 use uuid::Uuid;
 
@@ -50,6 +51,7 @@ impl Wire {
 }
 
 pub struct World {
+    pub target: Arc<Target>,
     pub cores: Vec<Core>,
     pub pools: Vec<BufferPool>,
     pub wires: Vec<Wire>,
@@ -92,15 +94,26 @@ fn namespace((index, disk): (usize, &Disk)) -> NamespaceConfig {
     }
 }
 
+/// A subsystem over these disks.
+pub fn subsystem(nqn: &str, disks: &[Disk], access: &HostAccess) -> SubsystemConfig {
+    SubsystemConfig {
+        nqn: nqn.into(),
+        namespaces: disks.iter().enumerate().map(namespace).collect(),
+        access: access.clone(),
+        advertise: None,
+    }
+}
+
 impl World {
     pub fn new(plan: &Plan) -> Self {
         let subsystem = SubsystemConfig {
-            nqn: NQN.into(),
-            namespaces: plan.disks.iter().enumerate().map(namespace).collect(),
-            access: plan.access.clone(),
             advertise: plan.advertise,
+            ..subsystem(NQN, &plan.disks, &plan.access)
         };
-        let target = Arc::new(Target::new(vec![subsystem], plan.timeouts).expect("valid"));
+        // Without disks there is no subsystem.
+        let has_disks = !plan.disks.is_empty();
+        let subsystems = Some(subsystem).filter(|_| has_disks).into_iter().collect();
+        let target = Arc::new(Target::new(subsystems, plan.timeouts).expect("valid"));
         let pools: Vec<_> = (0..plan.cores)
             .map(|_| BufferPool::new(plan.pool_bytes))
             .collect();
@@ -109,6 +122,7 @@ impl World {
             Core::new(target.clone(), devices, pool.clone())
         };
         Self {
+            target: target.clone(),
             cores: pools.iter().map(core).collect(),
             pools,
             wires: Vec::new(),
@@ -117,6 +131,48 @@ impl World {
             io_core: plan.cores - 1,
             placements: 0,
         }
+    }
+
+    /// Tells every core.
+    pub fn tell(&mut self, notices: &[Notice]) {
+        for core in &mut self.cores {
+            notices.iter().for_each(|&notice| core.notice(notice));
+        }
+        self.settle();
+    }
+
+    /// Adds a subsystem the way the server does.
+    pub fn add(&mut self, nqn: &str, disks: &[Disk]) {
+        let config = subsystem(nqn, disks, &HostAccess::Any);
+        let listing = self.target.prepare(config).expect("a free name");
+        self.attach(&listing.devices(), disks);
+        self.target.admit(&listing).expect("still free");
+        self.tell(&[Notice::Events]);
+    }
+
+    /// Opens the disks anew on every core.
+    pub fn attach(&mut self, numbers: &[usize], disks: &[Disk]) {
+        for core in &mut self.cores {
+            for (&number, disk) in numbers.iter().zip(disks) {
+                core.attach(number, disk.queue());
+            }
+        }
+    }
+
+    /// Removes a subsystem the way the server does, as far as that goes without waiting.
+    pub fn expel(&mut self, nqn: &str) -> Listing {
+        let listing = self.target.expel(nqn).expect("it is there");
+        self.tell(&[Notice::Reap, Notice::Events]);
+        for core in &mut self.cores {
+            listing.devices().iter().for_each(|&n| core.detach(n));
+        }
+        self.settle();
+        listing
+    }
+
+    /// Whether no core has anything left of it.
+    pub fn is_clear_of(&self, listing: &Listing) -> bool {
+        self.cores.iter().all(|core| core.is_clear_of(listing))
     }
 
     /// A new TCP connection.

@@ -41,6 +41,10 @@ fn gauge(name: &'static str, help: &'static str, unit: Option<Unit>) -> Metric {
     }
 }
 
+fn ratio() -> Option<Unit> {
+    Some(Unit::Other("ratio".into()))
+}
+
 fn counter(name: &'static str, help: &'static str, unit: Option<Unit>) -> Metric {
     Metric {
         kind: MetricType::Counter,
@@ -106,20 +110,17 @@ fn pools(pools: &[PoolStatus]) -> Vec<Metric> {
         bytes("ashlar_pool_reserved", "Raw space kept back", |p| {
             p.space.reserved_bytes
         }),
-        gauge(
-            "ashlar_pool_log_fill",
-            "How full a log is, 0 to 1",
-            Some(Unit::Ratios),
-        )
-        .with(pools.iter().flat_map(|pool| {
-            let fill = pool.log_fill;
-            [("data_ring", fill.data_ring), ("map_log", fill.map_log)]
-                .map(|(log, fill)| (label([("pool", &pool.name), ("log", log)]), fill))
-        })),
+        gauge("ashlar_pool_log_fill", "How full a log is, 0 to 1", ratio()).with(
+            pools.iter().flat_map(|pool| {
+                let fill = pool.log_fill;
+                [("data_ring", fill.data_ring), ("map_log", fill.map_log)]
+                    .map(|(log, fill)| (label([("pool", &pool.name), ("log", log)]), fill))
+            }),
+        ),
         gauge(
             "ashlar_pool_work_progress",
             "How far background work is, 0 to 1",
-            Some(Unit::Ratios),
+            ratio(),
         )
         .with(pools.iter().flat_map(work)),
     ]

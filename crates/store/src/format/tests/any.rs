@@ -83,6 +83,7 @@ pub fn any_entry(segment: u32) -> impl Strategy<Value = TableEntry> {
                 place: u64::from(segment) << 16 | unit,
                 crc,
                 sequence,
+                slots: crc % 33,
             }
         });
     prop_oneof![Just(TableEntry::NONE), page]

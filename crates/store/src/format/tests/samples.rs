@@ -60,6 +60,7 @@ pub fn root() -> Root {
         place: 7 << 16 | 12,
         crc: 0x1234_5678,
         sequence: 998,
+        slots: 0,
     };
     Root {
         pool: label().pool,
@@ -177,11 +178,13 @@ pub fn table() -> TablePage {
         place: 0,
         crc: 0xaabb_ccdd,
         sequence: 4,
+        slots: 32,
     };
     entries[127] = TableEntry {
         place: 7 << 16 | 8191,
         crc: 1,
         sequence: 1 << 40,
+        slots: 1,
     };
     TablePage(entries)
 }

@@ -1,0 +1,45 @@
+//! What is behind `ashlar node`: a running target, and the keeper of the pools on its cores.
+
+use std::sync::Arc;
+
+use ashlar_node::{Config, Control, Daemon, Keeper};
+use ashlar_reactor::{Options, available_cores, raise_file_limit};
+use ashlar_target::Timeouts;
+use ashlar_target::server::{Server, ServerConfig};
+
+use crate::exit::Failure;
+
+/// Listens for hosts, imports the pools and serves their volumes.
+pub(crate) fn assemble(daemon: &Daemon) -> Result<Arc<dyn Control>, Failure> {
+    raise_file_limit();
+    let config = daemon.config();
+    let server = Server::start(ServerConfig {
+        listen: config.listen(),
+        cores: cores(config)?,
+        reactor: Options {
+            files: 8192,
+            ..Options::default()
+        },
+        exports: Vec::new(),
+        timeouts: Timeouts::default(),
+    });
+    let server = server.map_err(Failure::environment)?;
+    let keeper = Keeper::new(&server, daemon.state(), config);
+    let wait = move || server.wait().map_err(|error| error.to_string());
+    let thread = daemon.alarm().spawn("target", wait);
+    thread.map_err(|error| Failure::environment(format!("cannot start a thread: {error}")))?;
+    Ok(keeper)
+}
+
+fn cores(config: &Config) -> Result<Vec<usize>, Failure> {
+    let available = available_cores();
+    if config.cores.is_empty() {
+        return Ok(available.into_iter().take(1).collect());
+    }
+    match config.cores.iter().find(|core| !available.contains(core)) {
+        Some(core) => Err(Failure::usage(format!(
+            "core {core} is not among those this process may use ({available:?})"
+        ))),
+        None => Ok(config.cores.clone()),
+    }
+}

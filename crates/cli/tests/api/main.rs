@@ -1,0 +1,6 @@
+//! `ashlar pool` and `ashlar volume` against an API over pools that exist by name only.
+
+mod node;
+mod pool;
+mod refusals;
+mod volume;

@@ -1,0 +1,113 @@
+//! A daemon inside the test, and the binary that asks it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ashlar_node::testing::FakeControl;
+use ashlar_node::{Alarm, Config, Daemon, Ready};
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub struct Node {
+    pub dir: TempDir,
+    pub control: Arc<FakeControl>,
+    pub ready: Ready,
+    alarm: Alarm,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How a run of the binary ended.
+pub struct Ended {
+    pub code: i32,
+    pub out: String,
+    pub error: String,
+}
+
+impl Node {
+    pub fn start() -> Self {
+        let dir = tempfile::tempdir().expect("directory");
+        let config = Config::default().overridden(None, "127.0.0.1:0".parse().ok());
+        let daemon = Daemon::open(dir.path(), config).expect("it opens");
+        let control = Arc::new(FakeControl::new());
+        let (alarm, run) = (daemon.alarm(), control.clone());
+        let (sender, ready) = channel();
+        let thread = std::thread::spawn(move || {
+            let result = daemon.run(run, |ready| {
+                sender.send(ready.clone()).expect("the test waits");
+                Ok(())
+            });
+            assert!(result.is_err(), "it ends by the alarm");
+        });
+        let ready = ready
+            .recv_timeout(Duration::from_secs(60))
+            .expect("it gets ready");
+        Self {
+            dir,
+            control,
+            ready,
+            alarm,
+            thread: Some(thread),
+        }
+    }
+
+    pub fn token(&self) -> PathBuf {
+        self.dir.path().join("api.token")
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.ready.api.expect("it listens on TCP"))
+    }
+
+    /// Runs the binary with these words and this daemon.
+    pub fn run(&self, words: &str) -> Ended {
+        let mut command = ashlar(self.dir.path(), words);
+        ended(command.arg("--api").arg(&self.ready.socket).output())
+    }
+
+    /// The same where it must succeed; what it prints.
+    pub fn done(&self, words: &str) -> String {
+        let ended = self.run(words);
+        assert_eq!(ended.code, 0, "{words}: {}", ended.error);
+        ended.out
+    }
+
+    /// The same with `--json`.
+    pub fn json(&self, words: &str) -> Value {
+        let out = self.done(&format!("{words} --json"));
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{words}: {error}: {out}"))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.alarm.raise("the test is over");
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(matches!(ended, Some(Ok(()))) || std::thread::panicking());
+    }
+}
+
+/// The binary with these words, in a directory, without settings from outside.
+pub fn ashlar(folder: &Path, words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
+    command
+        .args(words.split_whitespace())
+        .current_dir(folder)
+        .env_remove("ASHLAR_API")
+        .env_remove("ASHLAR_TOKEN_FILE")
+        .stdin(Stdio::null());
+    command
+}
+
+pub fn ended(output: std::io::Result<Output>) -> Ended {
+    let output = output.expect("it runs");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Ended {
+        code: output.status.code().expect("it ends by itself"),
+        out: text(output.stdout),
+        error: text(output.stderr),
+    }
+}

@@ -1,0 +1,191 @@
+//! The [`Control`](crate::Control) of a real node: pools on the cores of a running target.
+
+mod pools;
+mod serve;
+mod status;
+mod volumes;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use ashlar_target::server::{self, Server};
+use uuid::Uuid;
+
+use crate::control::Control;
+use crate::model::{
+    AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool,
+    PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts, VolumeName, VolumeStats,
+    VolumeStatus,
+};
+use crate::pool::{OpenDrive, PoolLink, VolumeOpener};
+use crate::{Config, StateFile};
+
+/// A pool that is in service, or should be.
+pub(crate) enum Kept {
+    /// On a core.
+    Live(LivePool),
+    /// It could not be imported at start: its name among those remembered, and why.
+    Failed {
+        id: Uuid,
+        drives: Vec<String>,
+        why: String,
+    },
+}
+
+/// A pool on its core.
+pub(crate) struct LivePool {
+    pub(crate) id: Uuid,
+    pub(crate) link: PoolLink,
+    /// By member index.
+    pub(crate) drives: Vec<Option<OpenDrive>>,
+    /// Volumes that are served, by number.
+    pub(crate) volumes: BTreeMap<u32, Served>,
+    pub(crate) since: Instant,
+    pub(crate) scrubs: u64,
+}
+
+/// A volume that hosts can connect to.
+pub(crate) struct Served {
+    pub(crate) nqn: String,
+    pub(crate) opener: Arc<VolumeOpener>,
+}
+
+/// Keeps pools and serves their volumes.
+pub struct Keeper {
+    state: Arc<StateFile>,
+    target: server::Control,
+    address: SocketAddr,
+    advertise: Option<SocketAddr>,
+    /// What changes pools or volumes holds this: such calls come one after another.
+    pools: Mutex<BTreeMap<String, Kept>>,
+}
+
+impl Keeper {
+    /// A keeper over a running target, with the pools that are remembered or configured. A pool that
+    /// cannot be imported is kept as failed, loudly: the others must not wait for it.
+    pub fn new(server: &Server, state: Arc<StateFile>, config: &Config) -> Arc<Self> {
+        let keeper = Arc::new(Self {
+            state,
+            target: server.control(),
+            address: server.address(),
+            advertise: config.advertise,
+            pools: Mutex::default(),
+        });
+        keeper.import_remembered(config);
+        keeper
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
+        // Each change of the map is a single insertion or removal; a panic leaves none half done.
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The pool of this name, in service.
+pub(crate) fn live<'a>(
+    pools: &'a BTreeMap<String, Kept>,
+    name: &str,
+) -> Result<&'a LivePool, ControlError> {
+    match pools.get(name) {
+        Some(Kept::Live(pool)) => Ok(pool),
+        Some(Kept::Failed { why, .. }) => Err(ControlError::environment(format!(
+            "pool {name} is not in service: {why}"
+        ))),
+        None => Err(ControlError::not_found(format!("there is no pool {name}"))),
+    }
+}
+
+impl Control for Keeper {
+    fn address(&self) -> SocketAddr {
+        self.advertise.unwrap_or(self.address)
+    }
+
+    fn pools(&self) -> Vec<PoolStatus> {
+        let pools = self.lock();
+        pools
+            .iter()
+            .map(|(name, kept)| self.pool_status(name, kept))
+            .collect()
+    }
+
+    fn pool(&self, name: &str) -> Result<PoolStatus, ControlError> {
+        let pools = self.lock();
+        let none = || ControlError::not_found(format!("there is no pool {name}"));
+        let kept = pools.get(name).ok_or_else(none)?;
+        Ok(self.pool_status(name, kept))
+    }
+
+    fn create_pool(&self, request: CreatePool) -> Result<PoolStatus, ControlError> {
+        self.make_pool(&request)
+    }
+
+    fn import_pool(&self, name: &str, request: ImportPool) -> Result<PoolStatus, ControlError> {
+        self.take_up_pool(name, &request)
+    }
+
+    fn export_pool(&self, name: &str, request: ExportPool) -> Result<(), ControlError> {
+        self.let_go_pool(name, request.force)
+    }
+
+    fn add_drive(&self, pool: &str, request: AddDrive) -> Result<PoolStatus, ControlError> {
+        self.grow_pool(pool, &request.drive, request.destroy_data)
+    }
+
+    fn replace_drive(&self, pool: &str, request: ReplaceDrive) -> Result<PoolStatus, ControlError> {
+        self.swap_drive(pool, &request)
+    }
+
+    fn remove_drive(&self, pool: &str, request: RemoveDrive) -> Result<PoolStatus, ControlError> {
+        self.empty_drive(pool, &request.drive)
+    }
+
+    fn scrub(&self, pool: &str) -> Result<PoolStatus, ControlError> {
+        self.begin_scrub(pool)
+    }
+
+    fn volumes(&self) -> Vec<VolumeStatus> {
+        self.all_volumes()
+    }
+
+    fn volume(&self, volume: &VolumeName) -> Result<VolumeStatus, ControlError> {
+        self.one_volume(volume)
+    }
+
+    fn create_volume(&self, request: CreateVolume) -> Result<VolumeStatus, ControlError> {
+        self.make_volume(&request)
+    }
+
+    fn resize_volume(
+        &self,
+        volume: &VolumeName,
+        request: ResizeVolume,
+    ) -> Result<VolumeStatus, ControlError> {
+        self.change_size(volume, &request)
+    }
+
+    fn delete_volume(
+        &self,
+        volume: &VolumeName,
+        request: DeleteVolume,
+    ) -> Result<(), ControlError> {
+        self.drop_volume(volume, &request)
+    }
+
+    fn set_hosts(
+        &self,
+        volume: &VolumeName,
+        request: SetHosts,
+    ) -> Result<VolumeStatus, ControlError> {
+        self.change_hosts(volume, &request)
+    }
+
+    fn volume_stats(&self, volume: &VolumeName) -> Result<VolumeStats, ControlError> {
+        self.traffic_of(volume)
+    }
+
+    fn stop(&self) -> Result<(), ControlError> {
+        self.stop_all()
+    }
+}

@@ -1,0 +1,332 @@
+//! Making, importing and letting go of pools.
+
+use ashlar_store::{Manage, Managed};
+use uuid::Uuid;
+
+use super::serve::specs;
+use super::{Keeper, Kept, LivePool, live};
+use crate::Config;
+use crate::PoolEntry;
+use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReplaceDrive};
+use crate::pool::{Found, OpenDrive, create, import, open_drives, probe};
+
+impl Keeper {
+    /// Imports what is remembered and what the configuration names.
+    pub(super) fn import_remembered(&self, config: &Config) {
+        let remembered = self.state.read().pools.into_iter();
+        let remembered = remembered.map(|pool| (pool.name, Some(pool.id), pool.drives));
+        let configured = config.pools.iter();
+        let configured = configured.map(|pool| (pool.name.clone(), None, pool.drives.clone()));
+        for (name, id, drives) in remembered.chain(configured) {
+            let mut pools = self.lock();
+            if pools.contains_key(&name) {
+                continue;
+            }
+            let kept = match self.bring_up(&name, id, &drives, false) {
+                Ok(pool) => Kept::Live(pool),
+                Err(error) => {
+                    let why = error.message;
+                    eprintln!("ashlar: pool {name} is not in service: {why}");
+                    Kept::Failed {
+                        id: id.unwrap_or_default(),
+                        drives,
+                        why,
+                    }
+                }
+            };
+            pools.insert(name, kept);
+        }
+    }
+
+    /// Imports a pool, puts it on a core and serves its volumes.
+    fn bring_up(
+        &self,
+        name: &str,
+        id: Option<Uuid>,
+        specs: &[String],
+        degraded: bool,
+    ) -> Result<LivePool, ControlError> {
+        let mut drives = Vec::new();
+        let mut missing = Vec::new();
+        for spec in specs {
+            match open_drives(std::slice::from_ref(spec)) {
+                Ok(mut drive) => drives.append(&mut drive),
+                // The pool may be able to go on without it; the engine decides.
+                Err(error) => missing.push(error.message),
+            }
+        }
+        if drives.is_empty() {
+            return Err(ControlError::environment(format!(
+                "no drive of pool {name} can be opened: {}",
+                missing.join("; ")
+            )));
+        }
+        self.refuse_another_pool(name, id, &drives)?;
+        let imported = import(&drives, degraded).map_err(|error| also(error, &missing))?;
+        let pool_id = imported.engine.label().pool;
+        let volumes = imported.engine.volumes();
+        let mut pool = self.settle(pool_id, imported)?;
+        let state = self.state.read();
+        for volume in volumes.iter().filter(|volume| !volume.deleting) {
+            let access = state.access(pool_id, volume.uuid);
+            let full = format!("{name}/{}", volume.name);
+            if let Err(error) = self.serve(&mut pool, volume.number, &full, volume.uuid, access) {
+                self.take_down(&pool);
+                return Err(error);
+            }
+        }
+        Ok(pool)
+    }
+
+    /// Refuses drives that hold another pool than the one that is meant.
+    fn refuse_another_pool(
+        &self,
+        name: &str,
+        id: Option<Uuid>,
+        drives: &[OpenDrive],
+    ) -> Result<(), ControlError> {
+        for (drive, found) in drives.iter().zip(probe(drives)?) {
+            let Found::Label(label) = found else { continue };
+            let other = id.is_some_and(|id| id != label.pool) || label.pool_name != name;
+            if other {
+                return Err(ControlError::conflict(format!(
+                    "drive {} holds pool {} ({}), not {name}: import it under its own name",
+                    drive.spec, label.pool_name, label.pool
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a pool's volumes and the pool itself off the cores.
+    fn take_down(&self, pool: &LivePool) {
+        for volume in pool.volumes.values() {
+            if let Err(error) = self.target.remove(&volume.nqn) {
+                eprintln!("ashlar: {}: {error}", volume.nqn);
+            }
+        }
+        if let Err(error) = self.unsettle(pool.id) {
+            eprintln!("ashlar: pool {}: {}", pool.id, error.message);
+        }
+    }
+
+    fn remember(&self, name: &str, pool: &LivePool) -> Result<(), ControlError> {
+        let entry = PoolEntry {
+            name: name.to_owned(),
+            id: pool.id,
+            drives: specs(&pool.drives),
+        };
+        self.state.update(|state| state.put_pool(entry))
+    }
+
+    pub(super) fn make_pool(&self, request: &CreatePool) -> Result<PoolStatus, ControlError> {
+        let mut pools = self.lock();
+        let name = &request.name;
+        if pools.contains_key(name) {
+            return Err(ControlError::conflict(format!(
+                "there is a pool {name} already"
+            )));
+        }
+        self.refuse_drives_in_use(&pools, &request.drives)?;
+        let drives = open_drives(&request.drives)?;
+        let id = create(name, &drives, request.destroy_data)?;
+        drop(drives);
+        let pool = self.bring_up(name, Some(id), &request.drives, false)?;
+        self.remember(name, &pool)?;
+        let kept = pools.entry(name.clone()).or_insert(Kept::Live(pool));
+        Ok(self.pool_status(name, kept))
+    }
+
+    fn refuse_drives_in_use(
+        &self,
+        pools: &std::collections::BTreeMap<String, Kept>,
+        wanted: &[String],
+    ) -> Result<(), ControlError> {
+        for (name, kept) in pools {
+            let Kept::Live(pool) = kept else { continue };
+            let theirs = specs(&pool.drives);
+            if let Some(drive) = wanted.iter().find(|drive| theirs.contains(drive)) {
+                return Err(ControlError::conflict(format!(
+                    "drive {drive} is in pool {name}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn take_up_pool(
+        &self,
+        name: &str,
+        request: &ImportPool,
+    ) -> Result<PoolStatus, ControlError> {
+        let mut pools = self.lock();
+        if request.new_name.is_some() {
+            return Err(ControlError::usage(
+                "a pool cannot be renamed in this version".to_owned(),
+            ));
+        }
+        let (id, drives) = match pools.get(name) {
+            Some(kept @ Kept::Live(_)) => return Ok(self.pool_status(name, kept)),
+            Some(Kept::Failed { id, drives, .. }) if request.drives.is_empty() => {
+                (Some(*id).filter(|id| !id.is_nil()), drives.clone())
+            }
+            _ if request.drives.is_empty() => {
+                return Err(ControlError::usage(format!(
+                    "name the drives of pool {name}"
+                )));
+            }
+            _ => (request.id, request.drives.clone()),
+        };
+        self.refuse_drives_in_use(&pools, &drives)?;
+        let pool = self.bring_up(name, id, &drives, request.degraded)?;
+        self.remember(name, &pool)?;
+        pools.insert(name.to_owned(), Kept::Live(pool));
+        Ok(self.pool_status(name, &pools[name]))
+    }
+
+    pub(super) fn let_go_pool(&self, name: &str, force: bool) -> Result<(), ControlError> {
+        let mut pools = self.lock();
+        if let Some(Kept::Failed { id, .. }) = pools.get(name) {
+            let id = *id;
+            self.state.update(|state| state.forget_pool(id))?;
+            pools.remove(name);
+            return Ok(());
+        }
+        let pool = live(&pools, name)?;
+        let connected = pool
+            .volumes
+            .values()
+            .flat_map(|volume| self.connected(&volume.nqn));
+        if let (false, Some(host)) = (force, connected.into_iter().next()) {
+            return Err(ControlError::refused(format!(
+                "host {host} is connected to a volume of pool {name}; --force disconnects it"
+            )));
+        }
+        for volume in pool.volumes.values() {
+            self.target
+                .remove(&volume.nqn)
+                .map_err(super::serve::served)?;
+        }
+        pool.link.manage(Manage::Settle).map_err(engine)?;
+        let id = pool.id;
+        self.unsettle(id)?;
+        pools.remove(name);
+        self.state.update(|state| state.forget_pool(id))
+    }
+
+    pub(super) fn begin_scrub(&self, name: &str) -> Result<PoolStatus, ControlError> {
+        let pools = self.lock();
+        let pool = live(&pools, name)?;
+        // Its progress is in the status; nobody waits for the answer.
+        drop(pool.link.begin(Manage::Scrub));
+        Ok(self.pool_status(name, &pools[name]))
+    }
+
+    pub(super) fn grow_pool(
+        &self,
+        name: &str,
+        spec: &str,
+        destroy_data: bool,
+    ) -> Result<PoolStatus, ControlError> {
+        let mut pools = self.lock();
+        self.refuse_drives_in_use(&pools, &[spec.to_owned()])?;
+        let link = live(&pools, name)?.link.clone();
+        let drives = open_drives(&[spec.to_owned()])?;
+        let member = crate::pool::add(&link, &drives, destroy_data)?;
+        if let Some(Kept::Live(pool)) = pools.get_mut(name) {
+            pool.drives.resize(pool.drives.len().max(member + 1), None);
+            pool.drives[member] = drives.into_iter().next();
+            self.remember(name, pool)?;
+        }
+        Ok(self.pool_status(name, &pools[name]))
+    }
+
+    pub(super) fn swap_drive(
+        &self,
+        name: &str,
+        request: &ReplaceDrive,
+    ) -> Result<PoolStatus, ControlError> {
+        let member = self.member(name, &request.old)?;
+        self.grow_pool(name, &request.new, request.destroy_data)?;
+        self.evacuate(name, member)
+    }
+
+    pub(super) fn empty_drive(&self, name: &str, drive: &str) -> Result<PoolStatus, ControlError> {
+        let member = self.member(name, drive)?;
+        self.evacuate(name, member)
+    }
+
+    fn evacuate(&self, name: &str, member: usize) -> Result<PoolStatus, ControlError> {
+        let pools = self.lock();
+        let pool = live(&pools, name)?;
+        match pool
+            .link
+            .manage(Manage::RemoveDrive { member })
+            .map_err(engine)?
+        {
+            Managed::Done => Ok(self.pool_status(name, &pools[name])),
+            other => Err(ControlError::internal(format!(
+                "an answer to another question: {other:?}"
+            ))),
+        }
+    }
+
+    /// The member that a text names: by identity, or as the drive was named.
+    fn member(&self, name: &str, drive: &str) -> Result<usize, ControlError> {
+        let pools = self.lock();
+        let pool = live(&pools, name)?;
+        let view = pool.link.view().map_err(engine)?;
+        let members = view.status.members.iter().enumerate();
+        let is_it = |(index, member): &(usize, &ashlar_store::MemberStatus)| {
+            let spec = pool.drives.get(*index).and_then(Option::as_ref);
+            member.drive.to_string() == drive || spec.is_some_and(|open| open.spec == drive)
+        };
+        let mut found = members
+            .filter(|member| is_it(member))
+            .map(|(index, _)| index);
+        found
+            .next()
+            .ok_or_else(|| ControlError::not_found(format!("pool {name} has no drive {drive}")))
+    }
+
+    /// Everything in order: no hosts, logs empty, drives let go.
+    pub(super) fn stop_all(&self) -> Result<(), ControlError> {
+        let mut pools = self.lock();
+        let mut first = Ok(());
+        for (name, kept) in std::mem::take(&mut *pools) {
+            let Kept::Live(pool) = kept else { continue };
+            for volume in pool.volumes.values() {
+                first = first.and(
+                    self.target
+                        .remove(&volume.nqn)
+                        .map_err(super::serve::served),
+                );
+            }
+            let settled = pool.link.manage(Manage::Settle);
+            let settled = settled.map(drop).map_err(|error| {
+                ControlError::environment(format!("pool {name} did not settle: {error}"))
+            });
+            first = first.and(settled).and(self.unsettle(pool.id));
+        }
+        self.target.stop();
+        first
+    }
+}
+
+/// What the engine has refused, for an operator.
+pub(super) fn engine(error: ashlar_block::IoError) -> ControlError {
+    use ashlar_block::ErrorKind;
+    let text = error.to_string();
+    match error.kind() {
+        ErrorKind::InvalidRequest => ControlError::usage(error.context().to_owned()),
+        ErrorKind::Internal => ControlError::internal(text),
+        _ => ControlError::environment(text),
+    }
+}
+
+fn also(mut error: ControlError, missing: &[String]) -> ControlError {
+    if !missing.is_empty() {
+        error.message = format!("{} ({})", error.message, missing.join("; "));
+    }
+    error
+}

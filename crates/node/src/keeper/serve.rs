@@ -1,0 +1,141 @@
+//! Pools on cores, volumes as subsystems.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use ashlar_block::{ErrorKind, IoError, Moment};
+use ashlar_reactor::Opener;
+use ashlar_target::HostAccess;
+use ashlar_target::server::{Export, Resident, ServeError};
+use uuid::Uuid;
+
+use super::{Keeper, LivePool, Served};
+use crate::VolumeAccess;
+use crate::model::ControlError;
+use crate::pool::{Host, ImportedPool, OpenDrive, PoolLink, VolumeOpener};
+
+/// The core that engines live on. One for now: a pool is one shard.
+const CORE: usize = 0;
+
+/// A host as the target's core polls it.
+struct Settled {
+    host: Rc<RefCell<Host>>,
+    link: PoolLink,
+}
+
+impl Resident for Settled {
+    fn poll(&mut self, now: Moment) {
+        self.host.borrow_mut().turn(now);
+    }
+
+    fn next_deadline(&self) -> Option<Moment> {
+        self.host.borrow().next_deadline()
+    }
+}
+
+impl Drop for Settled {
+    fn drop(&mut self) {
+        Host::leave(&self.link);
+    }
+}
+
+pub(super) fn served(error: ServeError) -> ControlError {
+    match error {
+        ServeError::Config(_) => ControlError::conflict(error.to_string()),
+        _ => ControlError::environment(error.to_string()),
+    }
+}
+
+/// How hosts name a volume: by its identity, so that neither a rename nor another node changes it.
+pub(super) fn nqn(uuid: Uuid) -> String {
+    format!("nqn.2014-08.org.nvmexpress:uuid:{uuid}")
+}
+
+fn resident_name(pool: Uuid) -> String {
+    format!("pool {pool}")
+}
+
+impl Keeper {
+    /// Puts an imported pool on its core.
+    pub(super) fn settle(
+        &self,
+        id: Uuid,
+        imported: ImportedPool,
+    ) -> Result<LivePool, ControlError> {
+        let ImportedPool { engine, drives } = imported;
+        let openers: Vec<Option<Arc<dyn Opener>>> = drives
+            .iter()
+            .map(|drive| drive.as_ref().map(|drive| drive.opener.clone()))
+            .collect();
+        let (sender, receiver) = channel();
+        let make = Box::new(move |reactor: &ashlar_reactor::Handle| {
+            let link = Host::link(reactor);
+            let host = Host::settle(engine, &openers, reactor, &link)?;
+            let gone = |_| IoError::new(ErrorKind::Internal, "nobody waits for the pool");
+            sender.send(link.clone()).map_err(gone)?;
+            Ok(Box::new(Settled { host, link }) as Box<dyn Resident>)
+        });
+        self.target
+            .settle_in(CORE, &resident_name(id), make)
+            .map_err(served)?;
+        let link = receiver
+            .recv()
+            .map_err(|_| ControlError::internal("the pool's core said nothing".to_owned()))?;
+        Ok(LivePool {
+            id,
+            link,
+            drives,
+            volumes: Default::default(),
+            since: std::time::Instant::now(),
+            scrubs: 0,
+        })
+    }
+
+    /// Takes a pool off its core; its drives are let go.
+    pub(super) fn unsettle(&self, id: Uuid) -> Result<(), ControlError> {
+        self.target.move_out(&resident_name(id)).map_err(served)
+    }
+
+    /// Lets hosts connect to a volume.
+    pub(super) fn serve(
+        &self,
+        pool: &mut LivePool,
+        number: u32,
+        name: &str,
+        uuid: Uuid,
+        access: Option<&VolumeAccess>,
+    ) -> Result<(), ControlError> {
+        let opener = VolumeOpener::new(pool.link.clone(), number, name.to_owned())
+            .map_err(|error| ControlError::environment(error.to_string()))?;
+        let nqn = nqn(uuid);
+        let export = Export {
+            nqn: nqn.clone(),
+            devices: vec![opener.clone()],
+            identities: vec![Some(uuid)],
+            access: access_of(access),
+            advertise: self.advertise,
+        };
+        self.target.add(export).map_err(served)?;
+        pool.volumes.insert(number, Served { nqn, opener });
+        Ok(())
+    }
+}
+
+pub(super) fn access_of(access: Option<&VolumeAccess>) -> HostAccess {
+    match access {
+        Some(access) if access.allow_any_host => HostAccess::Any,
+        Some(access) => HostAccess::Listed(access.allow_hosts.clone()),
+        None => HostAccess::Listed(Vec::new()),
+    }
+}
+
+/// The texts that name a pool's drives.
+pub(super) fn specs(drives: &[Option<OpenDrive>]) -> Vec<String> {
+    drives
+        .iter()
+        .flatten()
+        .map(|drive| drive.spec.clone())
+        .collect()
+}

@@ -1,0 +1,302 @@
+//! Volumes: made, changed, deleted, shown.
+
+use ashlar_store::{Layout, Manage, Managed, VolumeInfo, VolumePlan};
+use uuid::Uuid;
+
+use super::pools::engine;
+use super::serve::{access_of, nqn, served};
+use super::{Keeper, Kept, LivePool, live};
+use crate::VolumeAccess;
+use crate::model::{
+    ControlError, CreateVolume, DeleteVolume, IoCounters, LayoutSpec, ResizeVolume, SetHosts,
+    VolumeName, VolumeState, VolumeStats, VolumeStatus, WhenDegraded,
+};
+use crate::pool::{Operations, View};
+
+const GRANULE: u64 = 4096;
+
+/// What this version's engine can keep.
+pub(super) fn layout(spec: LayoutSpec) -> Result<Layout, ControlError> {
+    match spec {
+        LayoutSpec::Mirror { copies } => Ok(Layout::Mirror { copies }),
+        LayoutSpec::Parity { .. } | LayoutSpec::Stripe { .. } => Err(ControlError::usage(format!(
+            "layout {spec} is not in this version: there is mirror:N"
+        ))),
+    }
+}
+
+fn spec(layout: Layout) -> LayoutSpec {
+    match layout {
+        Layout::Mirror { copies } => LayoutSpec::Mirror { copies },
+        Layout::Stripe { columns } => LayoutSpec::Stripe {
+            columns: Some(columns),
+        },
+    }
+}
+
+impl Keeper {
+    pub(super) fn make_volume(&self, request: &CreateVolume) -> Result<VolumeStatus, ControlError> {
+        let mut pools = self.lock();
+        let pool = live(&pools, &request.pool)?;
+        check_options(request)?;
+        let plan = VolumePlan {
+            name: request.name.clone(),
+            uuid: Uuid::new_v4(),
+            granules: request.bytes / GRANULE,
+            layout: layout(request.layout)?,
+        };
+        let taken = |volume: &VolumeInfo| volume.name == request.name && !volume.deleting;
+        let view = pool.link.view().map_err(engine)?;
+        if view.status.volumes.iter().any(taken) {
+            let why = format!(
+                "there is a volume {}/{} already",
+                request.pool, request.name
+            );
+            return Err(ControlError::conflict(why));
+        }
+        let (id, uuid) = (pool.id, plan.uuid);
+        // Who may connect is remembered before there is anything to connect to.
+        let access = VolumeAccess {
+            pool: id,
+            volume: uuid,
+            allow_hosts: request.allow_hosts.clone(),
+            allow_any_host: request.allow_any_host,
+        };
+        self.state
+            .update(|state| state.put_volume(access.clone()))?;
+        let made = pool.link.manage(Manage::CreateVolume(plan)).map_err(engine);
+        let number = match made {
+            Ok(Managed::Volume(number)) => number,
+            other => {
+                self.state.update(|state| state.forget_volume(id, uuid))?;
+                other?;
+                return Err(ControlError::internal(
+                    "an answer to another question".to_owned(),
+                ));
+            }
+        };
+        let full = format!("{}/{}", request.pool, request.name);
+        if let Some(Kept::Live(pool)) = pools.get_mut(&request.pool) {
+            self.serve(pool, number, &full, uuid, Some(&access))?;
+        }
+        let pool = live(&pools, &request.pool)?;
+        self.status_of(pool, &request.pool, &request.name)
+    }
+
+    /// A volume by its name, and its pool's view.
+    fn find(&self, pool: &LivePool, name: &VolumeName) -> Result<(VolumeInfo, View), ControlError> {
+        let view = pool.link.view().map_err(engine)?;
+        let mut named = view
+            .status
+            .volumes
+            .iter()
+            .filter(|volume| volume.name == name.name);
+        let found = named
+            .clone()
+            .find(|volume| !volume.deleting)
+            .or_else(|| named.next());
+        let none =
+            || ControlError::not_found(format!("there is no volume {}/{}", name.pool, name.name));
+        let found = found.cloned().ok_or_else(none)?;
+        Ok((found, view))
+    }
+
+    fn status_of(
+        &self,
+        pool: &LivePool,
+        pool_name: &str,
+        name: &str,
+    ) -> Result<VolumeStatus, ControlError> {
+        let name = VolumeName::new(pool_name, name)?;
+        let (volume, view) = self.find(pool, &name)?;
+        Ok(self.volume_status(pool, pool_name, &volume, &view))
+    }
+
+    pub(super) fn volume_status(
+        &self,
+        pool: &LivePool,
+        pool_name: &str,
+        volume: &VolumeInfo,
+        view: &View,
+    ) -> VolumeStatus {
+        let nqn = nqn(volume.uuid);
+        let access = self.state.read().access(pool.id, volume.uuid).cloned();
+        let shape = view
+            .traffic
+            .geometries
+            .iter()
+            .find(|(number, _)| *number == volume.number);
+        let shape = shape.map(|(_, geometry)| *geometry);
+        let (state, reason) = match &view.status.failure {
+            Some(why) => (VolumeState::Failed, Some(why.clone())),
+            None if volume.deleting => (VolumeState::Deleting, None),
+            None if view.status.degraded => (
+                VolumeState::Degraded,
+                Some("a copy of something is missing".to_owned()),
+            ),
+            None => (VolumeState::Online, None),
+        };
+        VolumeStatus {
+            pool: pool_name.to_owned(),
+            name: volume.name.clone(),
+            connected_hosts: self.connected(&nqn),
+            nqn,
+            nsid: 1,
+            uuid: volume.uuid,
+            address: self.advertise.unwrap_or(self.address).to_string(),
+            layout: spec(volume.layout),
+            bytes: volume.granules * GRANULE,
+            used_bytes: volume.used_bytes,
+            block_bytes: GRANULE as u32,
+            grain_bytes: GRANULE as u32,
+            atomic_bytes: shape.map_or(0, |shape| shape.atomic_blocks * GRANULE as u32),
+            volatile_cache: shape.is_some_and(|shape| shape.volatile_cache),
+            state,
+            reason,
+            when_degraded: WhenDegraded::Continue,
+            allow_hosts: access
+                .as_ref()
+                .map(|a| a.allow_hosts.clone())
+                .unwrap_or_default(),
+            allow_any_host: access.is_some_and(|access| access.allow_any_host),
+        }
+    }
+
+    pub(super) fn all_volumes(&self) -> Vec<VolumeStatus> {
+        let pools = self.lock();
+        let mut all = Vec::new();
+        for (name, kept) in pools.iter() {
+            let Kept::Live(pool) = kept else { continue };
+            let Ok(view) = pool.link.view() else { continue };
+            let volumes = view.status.volumes.iter();
+            all.extend(volumes.map(|volume| self.volume_status(pool, name, volume, &view)));
+        }
+        all
+    }
+
+    pub(super) fn one_volume(&self, name: &VolumeName) -> Result<VolumeStatus, ControlError> {
+        let pools = self.lock();
+        let pool = live(&pools, &name.pool)?;
+        self.status_of(pool, &name.pool, &name.name)
+    }
+
+    pub(super) fn change_size(
+        &self,
+        name: &VolumeName,
+        request: &ResizeVolume,
+    ) -> Result<VolumeStatus, ControlError> {
+        let pools = self.lock();
+        let pool = live(&pools, &name.pool)?;
+        let (volume, view) = self.find(pool, name)?;
+        request.allowed_on(&self.volume_status(pool, &name.pool, &volume, &view))?;
+        let granules = request.bytes / GRANULE;
+        let wish = Manage::ResizeVolume {
+            volume: volume.number,
+            granules,
+        };
+        pool.link.manage(wish).map_err(engine)?;
+        if let Some(served_volume) = pool.volumes.get(&volume.number) {
+            served_volume.opener.refresh().map_err(engine)?;
+            self.target.resized(&served_volume.nqn).map_err(served)?;
+        }
+        self.status_of(pool, &name.pool, &name.name)
+    }
+
+    pub(super) fn drop_volume(
+        &self,
+        name: &VolumeName,
+        request: &DeleteVolume,
+    ) -> Result<(), ControlError> {
+        let mut pools = self.lock();
+        let pool = live(&pools, &name.pool)?;
+        let (volume, view) = self.find(pool, name)?;
+        request.allowed_on(&self.volume_status(pool, &name.pool, &volume, &view))?;
+        let (id, link) = (pool.id, pool.link.clone());
+        if let Some(Kept::Live(pool)) = pools.get_mut(&name.pool)
+            && let Some(gone) = pool.volumes.remove(&volume.number)
+        {
+            self.target.remove(&gone.nqn).map_err(served)?;
+        }
+        link.manage(Manage::DeleteVolume {
+            volume: volume.number,
+        })
+        .map_err(engine)?;
+        self.state
+            .update(|state| state.forget_volume(id, volume.uuid))
+    }
+
+    pub(super) fn change_hosts(
+        &self,
+        name: &VolumeName,
+        request: &SetHosts,
+    ) -> Result<VolumeStatus, ControlError> {
+        let pools = self.lock();
+        let pool = live(&pools, &name.pool)?;
+        let (volume, _) = self.find(pool, name)?;
+        let access = VolumeAccess {
+            pool: pool.id,
+            volume: volume.uuid,
+            allow_hosts: request.allow_hosts.clone(),
+            allow_any_host: request.allow_any_host,
+        };
+        self.state
+            .update(|state| state.put_volume(access.clone()))?;
+        if let Some(volume) = pool.volumes.get(&volume.number) {
+            self.target
+                .allow(&volume.nqn, access_of(Some(&access)))
+                .map_err(served)?;
+        }
+        self.status_of(pool, &name.pool, &name.name)
+    }
+
+    pub(super) fn traffic_of(&self, name: &VolumeName) -> Result<VolumeStats, ControlError> {
+        let pools = self.lock();
+        let pool = live(&pools, &name.pool)?;
+        let (volume, view) = self.find(pool, name)?;
+        let traffic = view
+            .traffic
+            .volumes
+            .get(&volume.number)
+            .copied()
+            .unwrap_or_default();
+        Ok(VolumeStats {
+            since_seconds: pool.since.elapsed().as_secs(),
+            in_flight: traffic.in_flight,
+            read: counters(traffic.read),
+            write: counters(traffic.write),
+            flush: counters(traffic.flush),
+            deallocate: counters(traffic.deallocate),
+        })
+    }
+
+    /// The hosts that are connected to a subsystem.
+    pub(super) fn connected(&self, nqn: &str) -> Vec<String> {
+        self.target.target().hosts_of(nqn)
+    }
+}
+
+fn counters(of: Operations) -> IoCounters {
+    IoCounters {
+        operations: of.count,
+        bytes: of.bytes,
+        errors: of.errors,
+        latency_total_us: of.nanos / 1000,
+    }
+}
+
+fn check_options(request: &CreateVolume) -> Result<(), ControlError> {
+    if request
+        .grain_bytes
+        .is_some_and(|grain| u64::from(grain) != GRANULE)
+    {
+        return Err(ControlError::usage(
+            "mirrors have grains of 4 KiB in this version: leave --grain out".to_owned(),
+        ));
+    }
+    if request.when_degraded == WhenDegraded::Stop {
+        return Err(ControlError::usage(
+            "volumes go on when degraded in this version".to_owned(),
+        ));
+    }
+    Ok(())
+}

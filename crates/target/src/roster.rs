@@ -1,0 +1,227 @@
+//! Which subsystems there are, and how they come, change and go while hosts are connected.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+use ashlar_block::Geometry;
+use ashlar_nvme::event::AsyncEvent;
+use ashlar_nvme::fabrics::{DISCOVERY_NQN, Nqn};
+
+use crate::config::{HostAccess, SubsystemConfig};
+use crate::controller::Controller;
+use crate::subsystem::Subsystem;
+use crate::target::{ConfigError, Target};
+
+/// The subsystems that hosts can connect to.
+pub(crate) struct Roster {
+    pub(crate) subsystems: Vec<Arc<Subsystem>>,
+    /// Counts the changes of what discovery tells: the log's GENCTR.
+    pub(crate) generation: u64,
+    /// Numbers of devices that some core has, or is about to have.
+    numbers: BTreeSet<usize>,
+    /// Discovery controllers, to be told of changes.
+    listeners: Vec<Weak<Controller>>,
+}
+
+impl Default for Roster {
+    fn default() -> Self {
+        Self {
+            subsystems: Vec::new(),
+            generation: 1,
+            numbers: BTreeSet::new(),
+            listeners: Vec::new(),
+        }
+    }
+}
+
+impl Roster {
+    pub(crate) fn find(&self, nqn: &str) -> Option<&Arc<Subsystem>> {
+        self.subsystems.iter().find(|s| s.nqn == nqn)
+    }
+
+    /// A free device number, the lowest: cores keep a list by number.
+    fn take_number(&mut self) -> usize {
+        let expected = self.numbers.iter().enumerate();
+        let gap = expected.take_while(|(at, number)| at == *number).count();
+        self.numbers.insert(gap);
+        gap
+    }
+
+    pub(crate) fn listen(&mut self, controller: &Arc<Controller>) {
+        self.listeners.retain(|other| other.strong_count() > 0);
+        self.listeners.push(Arc::downgrade(controller));
+    }
+
+    /// What discovery tells has changed.
+    fn changed(&mut self) {
+        self.generation += 1;
+        for listener in self.listeners.iter().filter_map(Weak::upgrade) {
+            listener.raise(AsyncEvent::DiscoveryLogChange);
+        }
+    }
+}
+
+/// A subsystem that hosts cannot connect to yet, or no more, and the devices that cores have for
+/// it.
+#[derive(Clone)]
+pub struct Listing(pub(crate) Arc<Subsystem>);
+
+impl Listing {
+    /// The numbers of its namespaces' devices on every core, nsid 1 first.
+    pub fn devices(&self) -> Vec<usize> {
+        self.0.namespaces.iter().map(|n| n.device).collect()
+    }
+}
+
+fn invalid(nqn: &str, why: impl std::fmt::Display) -> ConfigError {
+    ConfigError::new(format!("subsystem {nqn:?}: {why}"))
+}
+
+impl Target {
+    pub(crate) fn roster(&self) -> RwLockReadGuard<'_, Roster> {
+        self.roster.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn roster_mut(&self) -> RwLockWriteGuard<'_, Roster> {
+        self.roster.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The subsystem `nqn`, if hosts can connect to it.
+    fn known(&self, nqn: &str) -> Result<Arc<Subsystem>, ConfigError> {
+        let found = self.roster().find(nqn).cloned();
+        found.ok_or_else(|| invalid(nqn, "there is none of this name"))
+    }
+
+    /// First step of adding a subsystem: checks it and numbers its devices. Give every core its
+    /// devices with [`Core::attach`](crate::Core::attach), then [`admit`](Self::admit) it, or
+    /// [`forget`](Self::forget) it.
+    ///
+    /// # Errors
+    /// The configuration makes no sense, or the NQN is taken.
+    pub fn prepare(&self, config: SubsystemConfig) -> Result<Listing, ConfigError> {
+        let nqn = config.nqn.clone();
+        Nqn::lenient(&nqn).map_err(|error| invalid(&nqn, error))?;
+        if nqn == DISCOVERY_NQN {
+            return Err(invalid(&nqn, "this NQN is reserved for discovery"));
+        }
+        if config.namespaces.is_empty() {
+            return Err(invalid(&nqn, "it has no namespace"));
+        }
+        let mut roster = self.roster_mut();
+        if roster.find(&nqn).is_some() {
+            return Err(invalid(&nqn, "the NQN is used twice"));
+        }
+        let number = |_| roster.take_number();
+        let numbers: Vec<usize> = config.namespaces.iter().map(number).collect();
+        Ok(Listing(Arc::new(Subsystem::new(config, &numbers))))
+    }
+
+    /// Lets hosts connect to it. Tell every core of [`Notice::Events`](crate::Notice::Events)
+    /// afterwards.
+    ///
+    /// # Errors
+    /// The NQN was taken meanwhile.
+    pub fn admit(&self, listing: &Listing) -> Result<(), ConfigError> {
+        let mut roster = self.roster_mut();
+        if roster.find(&listing.0.nqn).is_some() {
+            return Err(invalid(&listing.0.nqn, "the NQN is used twice"));
+        }
+        roster.subsystems.push(listing.0.clone());
+        roster.changed();
+        Ok(())
+    }
+
+    /// First step of removing a subsystem: no host can connect to it any more, and its controllers
+    /// end. Tell every core of [`Notice::Reap`](crate::Notice::Reap) and
+    /// [`Notice::Events`](crate::Notice::Events), take the devices away with
+    /// [`Core::detach`](crate::Core::detach), and when every core
+    /// [is clear of it](crate::Core::is_clear_of), [`forget`](Self::forget) it.
+    ///
+    /// # Errors
+    /// There is no such subsystem.
+    pub fn expel(&self, nqn: &str) -> Result<Listing, ConfigError> {
+        let subsystem = self.known(nqn)?;
+        let mut roster = self.roster_mut();
+        roster.subsystems.retain(|s| !Arc::ptr_eq(s, &subsystem));
+        roster.changed();
+        drop(roster);
+        subsystem.shut();
+        Ok(Listing(subsystem))
+    }
+
+    /// Last step of removing a subsystem: no core has its devices; their numbers are used again.
+    pub fn forget(&self, listing: Listing) {
+        let mut roster = self.roster_mut();
+        for number in listing.devices() {
+            roster.numbers.remove(&number);
+        }
+    }
+
+    /// The numbers of the devices of subsystem `nqn`, nsid 1 first.
+    ///
+    /// # Errors
+    /// There is no such subsystem.
+    pub fn devices_of(&self, nqn: &str) -> Result<Vec<usize>, ConfigError> {
+        Ok(Listing(self.known(nqn)?).devices())
+    }
+
+    /// Which of `geometries`, one a namespace, differ from what hosts are told, by nsid.
+    ///
+    /// # Errors
+    /// There is no such subsystem, their number is not that of its namespaces, or a block size
+    /// has changed, which no host would survive.
+    pub fn changes(&self, nqn: &str, geometries: &[Geometry]) -> Result<Vec<u32>, ConfigError> {
+        let subsystem = self.known(nqn)?;
+        if geometries.len() != subsystem.namespaces.len() {
+            return Err(invalid(nqn, "the number of its namespaces is fixed"));
+        }
+        let pairs = || subsystem.namespaces.iter().zip(geometries);
+        if pairs().any(|(namespace, new)| namespace.block_size() != new.block_size) {
+            return Err(invalid(nqn, "the block size of a namespace is fixed"));
+        }
+        let changed = pairs().filter(|(namespace, new)| namespace.geometry() != **new);
+        Ok(changed.map(|(namespace, _)| namespace.nsid).collect())
+    }
+
+    /// The namespaces of subsystem `nqn` have these geometries from now on. Every core must have
+    /// devices of that shape already ([`Core::attach`](crate::Core::attach) replaces them); tell
+    /// every core of [`Notice::Events`](crate::Notice::Events) afterwards.
+    ///
+    /// # Errors
+    /// As for [`changes`](Self::changes); then nothing has changed.
+    pub fn reshape(&self, nqn: &str, geometries: &[Geometry]) -> Result<(), ConfigError> {
+        let changed = self.changes(nqn, geometries)?;
+        self.known(nqn)?.reshape(geometries, &changed);
+        Ok(())
+    }
+
+    /// Changes who may connect to subsystem `nqn`; controllers of other hosts end. Tell every core
+    /// of [`Notice::Reap`](crate::Notice::Reap) and [`Notice::Events`](crate::Notice::Events)
+    /// afterwards.
+    ///
+    /// # Errors
+    /// There is no such subsystem.
+    pub fn allow(&self, nqn: &str, access: HostAccess) -> Result<(), ConfigError> {
+        self.known(nqn)?.allow(access);
+        self.roster_mut().changed();
+        Ok(())
+    }
+
+    /// The NQNs that hosts can connect to.
+    pub fn subsystems(&self) -> Vec<String> {
+        let roster = self.roster();
+        roster.subsystems.iter().map(|s| s.nqn.clone()).collect()
+    }
+
+    /// Hosts that are connected to subsystem `nqn` with a controller, by NQN, one for each
+    /// controller.
+    pub fn hosts_of(&self, nqn: &str) -> Vec<String> {
+        self.known(nqn).map_or_else(|_| Vec::new(), |s| s.hosts())
+    }
+
+    /// Connections accepted since the start.
+    pub fn connections_served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,7 @@
+//! A running server that is changed: real sockets and threads, our own initiator as the host.
+
+mod access;
+mod changes;
+mod disk;
+mod residents;
+mod rig;
