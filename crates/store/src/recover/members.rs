@@ -8,11 +8,11 @@ use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES};
 
 /// Reads labels and roots, and puts the drives in the order of the pool's members. Members that are
 /// missing, and drives that the pool has left out, are not among them afterwards, and the root says
-/// that they are excluded.
+/// that they are excluded. Returns the missing ones, too.
 pub(super) fn identify(
     drives: &mut Drives,
     options: &ImportOptions,
-) -> Result<(Label, Root), PoolError> {
+) -> Result<(Label, Root, Vec<usize>), PoolError> {
     let (labels, places, strangers) = read_labels(drives);
     let Some(first) = labels.first().cloned() else {
         let why = strangers.join("; ");
@@ -36,7 +36,8 @@ pub(super) fn identify(
     check_exclusions(&labels, &roots, &root)?;
     let order = order(&labels, &root)?;
     drives.arrange(&order);
-    exclude_missing(&mut root, &order, &first, options).map_err(|error| also(error, &strangers))?;
+    let missing = exclude_missing(&mut root, &order, &first, options)
+        .map_err(|error| also(error, &strangers))?;
     for (index, member) in root.members.iter().enumerate() {
         if member.state == MemberState::Excluded {
             drives.leave_out(index);
@@ -47,7 +48,7 @@ pub(super) fn identify(
     let label = labels
         .iter()
         .find(|label| drives.is_here(usize::from(label.index)));
-    Ok((label.cloned().unwrap_or(first), root))
+    Ok((label.cloned().unwrap_or(first), root, missing))
 }
 
 /// The labels of the drives that have one, where those drives are, and why the others have none.
@@ -208,7 +209,7 @@ fn exclude_missing(
     order: &[Option<usize>],
     label: &Label,
     options: &ImportOptions,
-) -> Result<(), PoolError> {
+) -> Result<Vec<usize>, PoolError> {
     let active = |(_, member): &(usize, &Member)| member.state == MemberState::Active;
     let members: Vec<(usize, &Member)> = root.members.iter().enumerate().filter(active).collect();
     let missing: Vec<(usize, &Member)> = members
@@ -228,10 +229,12 @@ fn exclude_missing(
             members.len()
         )));
     }
-    for index in missing.iter().map(|(index, _)| *index).collect::<Vec<_>>() {
+    let missing: Vec<usize> = missing.iter().map(|(index, _)| *index).collect();
+    for &index in &missing {
         root.members[index].state = MemberState::Excluded;
     }
-    check_logs(root, name)
+    check_logs(root, name)?;
+    Ok(missing)
 }
 
 /// Refuses a pool that has lost every copy of a part of its logs.

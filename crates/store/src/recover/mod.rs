@@ -5,8 +5,9 @@
 //! 3. Both logs from the root's tails to their ends (`scan`); a batch that one copy holds counts,
 //!    and is written to the others before anything else: otherwise the next import, without that
 //!    copy, would see another past.
-//! 4. A root of the next term, so that nothing an old term left behind its end comes back.
-//! 5. The tables and system pages, the map log's changes on top, the index from the ring (`replay`).
+//! 4. The tables and system pages, the map log's changes on top, the index from the ring (`replay`).
+//! 5. A root of the next term, so that nothing an old term left behind its end comes back. It also
+//!    leaves out members that are missing, hence only when nothing can be refused any more.
 
 mod members;
 mod replay;
@@ -19,7 +20,7 @@ pub use members::read_label;
 use crate::drives::Drives;
 use crate::engine::{Engine, Parts};
 use crate::error::PoolError;
-use crate::format::{LogId, LogState, Root, TermStart};
+use crate::format::{ChunkCopy, LogId, LogState, MemberState, Root, TermStart};
 use crate::log::LogShape;
 use crate::sizes::{ROOT_AT, Sizes};
 
@@ -72,22 +73,51 @@ pub fn import(mut drives: Drives, options: &ImportOptions) -> Result<Imported, P
 }
 
 fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolError> {
-    let (label, root) = members::identify(drives, options)?;
+    let (label, root, missing) = members::identify(drives, options)?;
     let ring = scan::scan(drives, &label, &root, LogId::Ring)?;
     let map = scan::scan(drives, &label, &root, LogId::Map)?;
     scan::complete_copies(drives, &label.sizes, &root.ring, &ring)?;
     scan::complete_copies(drives, &label.sizes, &root.map, &map)?;
     let next = next_root(&root, &ring, &map);
-    write_root(drives, &label, &next)?;
     let buffers = match options.buffer_bytes {
         0 => BUFFER_BYTES,
         bytes => bytes,
     };
     let parts = replay::replay(drives, label, next, ring, map, buffers)?;
+    if !options.degraded {
+        check_segments(&parts, &missing)?;
+    }
+    // Last of all: it leaves members out for good, and whoever is refused can still bring them.
+    write_root(drives, &parts.label, &parts.root)?;
     Ok(Parts {
         buffers: options.buffers.clone(),
         ..parts
     })
+}
+
+/// Refuses to leave out members that hold the last copy of something.
+fn check_segments(parts: &Parts, missing: &[usize]) -> Result<(), PoolError> {
+    for (id, copies) in &parts.segment_copies {
+        let segments = parts.mirrors.get(copies);
+        let columns = segments
+            .and_then(|segments| segments.columns(*id))
+            .unwrap_or_default();
+        let is_active = |column: &ChunkCopy| {
+            let member = parts.members.get(usize::from(column.drive));
+            member.is_some_and(|member| member.state == MemberState::Active)
+        };
+        let mut last = columns.iter().map(|column| usize::from(column.drive));
+        if !columns.iter().any(is_active)
+            && let Some(drive) = last.find(|drive| missing.contains(drive))
+        {
+            return Err(PoolError::Refused(format!(
+                "drive {} (number {drive}) of pool {} is missing and holds the last copy of some \
+                 data: bring it, or import degraded without these data",
+                parts.members[drive].drive, parts.label.pool_name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The root that begins the next term where the logs end.
