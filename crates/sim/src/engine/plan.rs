@@ -173,7 +173,7 @@ impl Plan {
         let swaps = profile.deaths && tolerance > 0 && drives > 2 && chance.happens(400);
         if swaps {
             let absent = (one + 1 + chance.below(drives - 1) as usize) % self.drives.len();
-            let after = chance.below(6);
+            let after = chance.below(4);
             let dies = one;
             add(
                 chance,
@@ -184,10 +184,10 @@ impl Plan {
                 },
             );
         } else if profile.deaths {
-            self.casualty_per_mille = chance.pick(&[0, 200, 500]);
+            self.casualty_per_mille = chance.pick(&[0, 300, 700]);
             for step in 0..tolerance {
                 let drive = (one + step) % self.drives.len();
-                if chance.happens(500) {
+                if chance.happens(700) {
                     self.casualties.push(drive);
                 } else {
                     add(chance, Fate::Die { drive });

@@ -98,7 +98,6 @@ impl Profile {
     /// Drives die, stall and return.
     pub const DRIVE_LOSS: Self = Self {
         name: "drive-loss",
-        crashes: 2,
         stalls: 3,
         deaths: true,
         ..Self::CRASH

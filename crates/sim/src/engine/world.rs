@@ -531,6 +531,12 @@ impl<'a, S: Subject> World<'a, S> {
                 after,
             } => {
                 self.lose_drive(dies);
+                // Whatever is acknowledged now, the one that will be absent alone has it.
+                for (index, drive) in self.drives.iter().enumerate() {
+                    if index != absent {
+                        drive.borrow_mut().stall(now + Duration::from_millis(20));
+                    }
+                }
                 self.swap = Some((dies, absent));
                 self.power = false;
                 self.rig.set_fuse(after, Cut::Before);
