@@ -30,6 +30,7 @@
 //! # Deliberately not here
 //!
 //! Sockets, clocks, threads: time and I/O are parameters ([`Event`], [`Outbox`]).
+mod canary;
 mod create;
 mod drives;
 mod engine;
@@ -41,6 +42,7 @@ mod manage;
 mod recover;
 pub mod sizes;
 
+pub use canary::{Cage, Canary};
 pub use create::{DrivePlan, PoolPlan, enlist, format};
 pub use drives::Drives;
 pub use engine::{Counters, Engine, Event, MemberStatus, MirrorStatus, Outbox, Status, VolumeInfo};

@@ -10,6 +10,7 @@ use super::locks::SlotKey;
 use super::map::Change;
 use super::state::{LogSide, Retired};
 use super::{Engine, Op, Owner};
+use crate::Canary;
 use crate::format::{Batch, Descriptor, Kind, LogId, MAX_RECORDS, encode_batch, metadata_bytes};
 use crate::sizes::{GRANULE, SLOT_GRANULES};
 
@@ -252,7 +253,7 @@ impl Engine {
             at: head.at,
             first_sequence,
             records: count,
-            durable: false,
+            durable: self.cage.sings(Canary::PublishBeforeDurable),
             content,
         });
         self.write_copies(log, head.at, buffer);
@@ -295,9 +296,10 @@ impl Engine {
         if let Err(error) = result {
             self.drive_failed(drive, &error);
         }
+        let early = self.cage.sings(Canary::AcknowledgeBeforeSecondCopy);
         let side = self.side(log);
         side.appending -= 1;
-        if side.appending > 0 {
+        if side.appending > 0 && !early {
             return;
         }
         let on_its_way = |sealed: &&mut Sealed| sealed.log == log && !sealed.durable;
@@ -315,7 +317,7 @@ impl Engine {
     /// knowing it durably.
     pub(super) fn publish_durable(&mut self) {
         while self.sealed.front().is_some_and(|sealed| sealed.durable)
-            && self.membership_is_durable()
+            && (self.membership_is_durable() || self.cage.sings(Canary::AcknowledgeBeforeExclusion))
             && self.failed.is_none()
         {
             if let Some(sealed) = self.sealed.pop_front() {
@@ -461,9 +463,13 @@ impl Engine {
     }
 
     fn release_slot(&mut self, location: u32) {
-        if location != 0 {
-            self.guards.retire(Retired::Slot(location));
+        if location == 0 {
+            return;
         }
+        if self.cage.sings(Canary::FreeUnderReader) {
+            return self.free_slot(location);
+        }
+        self.guards.retire(Retired::Slot(location));
     }
 }
 

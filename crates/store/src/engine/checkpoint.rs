@@ -9,6 +9,7 @@ use super::map::Content;
 use super::space::{place, segment_and_slot, segment_and_unit, take_columns, unit_at};
 use super::state::{LogSide, Retired};
 use super::{Engine, Owner, Waiter};
+use crate::Canary;
 use crate::format::{
     ChunkCopy, Leaf, LogId, LogState, MetaSegment, PLACE_NONE, PageId, Root, TableEntry,
 };
@@ -78,6 +79,7 @@ impl Engine {
     /// round), and no ring record that recovery would replay is older.
     fn map_sequence(&self) -> u64 {
         let ring = self.ring.batches.front().map(|batch| batch.first_sequence);
+        let ring = ring.filter(|_| !self.cage.sings(Canary::MapPastRing));
         let dirty = self.map.oldest_dirty();
         [ring, dirty]
             .into_iter()
@@ -132,6 +134,9 @@ impl Engine {
         };
         let old = self.map.set_entry(id, entry);
         if old.place != PLACE_NONE {
+            if self.cage.sings(Canary::ReuseBeforeRoot) {
+                return self.guards.retire(Retired::Place(old.place));
+            }
             self.checkpoint.superseded.push(old.place);
         }
     }
@@ -268,18 +273,20 @@ impl Engine {
         self.guards.retire(Retired::Log(LogId::Map, map));
     }
 
+    pub(super) fn free_slot(&mut self, location: u32) {
+        let (segment, slot) = segment_and_slot(location);
+        if let Some(copies) = self.segment_copies.get(&segment)
+            && let Some(segments) = self.mirrors.get_mut(copies)
+        {
+            segments.release(segment, slot);
+        }
+    }
+
     /// Takes back what no reader uses any more.
     pub(super) fn reclaim(&mut self) {
         while let Some(free) = self.guards.next_free() {
             match free {
-                Retired::Slot(location) => {
-                    let (segment, slot) = segment_and_slot(location);
-                    if let Some(copies) = self.segment_copies.get(&segment)
-                        && let Some(segments) = self.mirrors.get_mut(copies)
-                    {
-                        segments.release(segment, slot);
-                    }
-                }
+                Retired::Slot(location) => self.free_slot(location),
                 Retired::Place(place) => {
                     let (segment, unit) = segment_and_unit(place);
                     self.meta.release(segment, unit);

@@ -14,6 +14,7 @@ use super::locks::SlotKey;
 use super::map::{Change, leaf_id};
 use super::space::{location, segment_and_slot, slot_at};
 use super::{DestageIo, Engine, Owner, Waiter};
+use crate::Canary;
 use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_BYTES, SLOT_GRANULES};
 
 /// How full a log may get before its oldest records are moved home: below, overwrites are merged.
@@ -321,6 +322,9 @@ impl Engine {
             return;
         }
         self.destage.phase = Phase::Flushing;
+        if self.cage.sings(Canary::TailBeforeFlush) {
+            return self.finish_if_home();
+        }
         let locations = self
             .destage
             .jobs
@@ -339,13 +343,14 @@ impl Engine {
     }
 
     pub(super) fn destage_published(&mut self) {
-        self.destage.unpublished -= 1;
+        self.destage.unpublished = self.destage.unpublished.saturating_sub(1);
         self.finish_if_home();
     }
 
     fn finish_if_home(&mut self) {
         let destage = &self.destage;
-        if destage.phase != Phase::Flushing || destage.pending > 0 || destage.unpublished > 0 {
+        let unpublished = destage.unpublished > 0 && !self.cage.sings(Canary::TailBeforeMove);
+        if destage.phase != Phase::Flushing || destage.pending > 0 || unpublished {
             return;
         }
         self.destage.phase = Phase::Idle;

@@ -6,6 +6,7 @@ use super::append::{StagedChange, Then};
 use super::map::{Change, FIRST_VOLUME, SEGMENTS, VOLUMES};
 use super::space::{Extents, take_columns};
 use super::{Engine, Retired};
+use crate::Canary;
 use crate::Layout;
 use crate::format::{ChunkCopy, MemberState, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
 use crate::manage::{Manage, Managed, VolumePlan};
@@ -181,7 +182,11 @@ impl Engine {
 
     /// Columns of a mirror segment that can be read.
     pub(super) fn columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        self.serving(&self.all_columns(segment))
+        let mut columns = self.serving(&self.all_columns(segment));
+        if self.cage.sings(Canary::ReadWhileJoining) {
+            columns.extend(self.joining.get(&segment));
+        }
+        columns
     }
 
     /// Columns of a mirror segment that must be written: those, and one that is being filled.

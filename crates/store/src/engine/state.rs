@@ -17,6 +17,7 @@ use super::read::Repair;
 use super::rebuild::Rebuild;
 use super::space::{Extents, Segments};
 use super::{Op, Outbox, Owner, Waiter};
+use crate::Cage;
 use crate::format::{
     ChunkCopy, Label, LogId, Member, MetaSegment, PageId, Root, TermStart, VolumeEntry, VolumeState,
 };
@@ -73,6 +74,7 @@ pub struct Engine {
     pub(super) members: Vec<Member>,
     pub(super) generation: u64,
     pub(super) term: u64,
+    pub(super) cage: Cage,
     pub(super) buffers: BufferPool,
     pub(super) buffer_bytes: usize,
     pub(super) roots: Roots,
@@ -165,6 +167,7 @@ pub(crate) struct Parts {
     pub(crate) buffer_bytes: usize,
     /// The owner's memory, if the engine is to use it.
     pub(crate) buffers: Option<BufferPool>,
+    pub(crate) cage: Cage,
     /// The root that the import has made durable.
     pub(crate) root: Root,
     pub(crate) now: Moment,
@@ -185,6 +188,7 @@ impl Engine {
                 .buffers
                 .unwrap_or_else(|| BufferPool::new(parts.buffer_bytes)),
             buffer_bytes: parts.buffer_bytes,
+            cage: parts.cage,
             roots: Roots::new(parts.root),
             rebuild: Rebuild::default(),
             joining: BTreeMap::new(),

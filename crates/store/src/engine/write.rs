@@ -7,6 +7,7 @@ use super::locks::SlotKey;
 use super::map::{Change, leaf_id};
 use super::space::{location, segment_and_slot, slot_at};
 use super::{Engine, Op, Owner, Waiter};
+use crate::Canary;
 use crate::format::PageId;
 use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_BYTES, SLOT_GRANULES};
 
@@ -298,7 +299,8 @@ impl Engine {
             return;
         }
         let key = bypass.key;
-        if self.locks.lock_or_wait(key, Waiter::Bypass(op)) {
+        let reckless = self.cage.sings(Canary::BypassWithoutLock);
+        if reckless || self.locks.lock_or_wait(key, Waiter::Bypass(op)) {
             self.place_bypass(op);
         }
     }

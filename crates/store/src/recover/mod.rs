@@ -23,6 +23,7 @@ use crate::error::PoolError;
 use crate::format::{ChunkCopy, LogId, LogState, MemberState, Root, TermStart};
 use crate::log::LogShape;
 use crate::sizes::{ROOT_AT, Sizes};
+use crate::{Cage, Canary};
 
 /// How to import.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +36,8 @@ pub struct ImportOptions {
     /// operator has made sure that they were not in service later than those here. They are left
     /// out of the pool for good. Without this, more than half of the members must be here.
     pub degraded: bool,
+    /// What to break on purpose.
+    pub cage: Cage,
 }
 
 /// An imported pool.
@@ -74,16 +77,22 @@ pub fn import(mut drives: Drives, options: &ImportOptions) -> Result<Imported, P
 
 fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolError> {
     let (label, root, missing) = members::identify(drives, options)?;
-    let ring = scan::scan(drives, &label, &root, LogId::Ring)?;
-    let map = scan::scan(drives, &label, &root, LogId::Map)?;
-    scan::complete_copies(drives, &label.sizes, &root.ring, &ring)?;
-    scan::complete_copies(drives, &label.sizes, &root.map, &map)?;
-    let next = next_root(&root, &ring, &map);
+    let ring = scan::scan(drives, &label, &root, LogId::Ring, options.cage)?;
+    let map = scan::scan(drives, &label, &root, LogId::Map, options.cage)?;
+    if !options.cage.sings(Canary::NoTailRewrite) {
+        scan::complete_copies(drives, &label.sizes, &root.ring, &ring)?;
+        scan::complete_copies(drives, &label.sizes, &root.map, &map)?;
+    }
+    let mut next = next_root(&root, &ring, &map);
+    if options.cage.sings(Canary::NoTermBump) {
+        (next.term, next.ring.terms, next.map.terms) =
+            (root.term, root.ring.terms.clone(), root.map.terms.clone());
+    }
     let buffers = match options.buffer_bytes {
         0 => BUFFER_BYTES,
         bytes => bytes,
     };
-    let parts = replay::replay(drives, label, next, ring, map, buffers)?;
+    let parts = replay::replay(drives, label, next, ring, map, buffers, options.cage)?;
     if !options.degraded {
         check_segments(&parts, &missing)?;
     }
@@ -91,6 +100,7 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
     write_root(drives, &parts.label, &parts.root)?;
     Ok(Parts {
         buffers: options.buffers.clone(),
+        cage: options.cage,
         ..parts
     })
 }

@@ -18,6 +18,7 @@ use crate::format::{
 };
 use crate::log::Log;
 use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_GRANULES};
+use crate::{Cage, Canary};
 
 struct Replay<'a> {
     drives: &'a mut Drives,
@@ -37,6 +38,7 @@ pub(super) fn replay(
     ring: Scanned,
     map: Scanned,
     buffer_bytes: usize,
+    cage: Cage,
 ) -> Result<Parts, PoolError> {
     let mut replay = Replay {
         drives,
@@ -52,7 +54,14 @@ pub(super) fn replay(
     replay.load_tables()?;
     replay.claim_places()?;
     replay.load_system()?;
-    let changes = changes(&map)?;
+    let mut changes = changes(&map)?;
+    if cage.sings(Canary::MoveVoidsRecords) {
+        for (_, change) in &mut changes {
+            if let Change::Place { moved, .. } = change {
+                *moved = false;
+            }
+        }
+    }
     for (sequence, change) in &changes {
         replay.apply(*sequence, change)?;
     }
@@ -98,6 +107,7 @@ pub(super) fn replay(
         volumes,
         unhomed,
         buffer_bytes,
+        cage,
         buffers: None,
         root: root.clone(),
         now: drives.now(),
