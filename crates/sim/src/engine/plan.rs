@@ -8,7 +8,9 @@ use uuid::Uuid;
 
 use super::drive::Pace;
 use super::load::Habits;
-use super::profile::{Canary, Profile};
+use ashlar_store::Canary;
+
+use super::profile::Profile;
 use super::rig::Cut;
 use super::seam::Shape;
 use crate::chance::Chance;

@@ -2,12 +2,10 @@
 
 use ashlar_block::{BlockDevice, BufferPool, Moment};
 use ashlar_store::format::{DriveClass, Salt};
-use ashlar_store::{DrivePlan, Drives, Engine, ImportOptions, PoolPlan, Sizes};
+use ashlar_store::{Cage, DrivePlan, Drives, Engine, ImportOptions, PoolPlan, Sizes};
 use uuid::Uuid;
 
 pub(crate) use ashlar_store::{Event, Manage, Managed, Outbox, VolumePlan};
-
-use super::profile::Canary;
 
 /// Waits for devices: lets simulated time go on and returns it.
 pub(crate) type Wait = Box<dyn FnMut() -> Moment>;
@@ -35,7 +33,13 @@ pub(crate) trait Subject: Sized {
     /// Makes a pool.
     fn format(devices: Devices, wait: Wait, shape: &Shape) -> Result<(), String>;
     /// Brings a pool into service; `degraded` if the operator knows that drives are gone.
-    fn import(devices: Devices, wait: Wait, degraded: bool) -> Result<Running<Self>, String>;
+    /// With a canary, something in it is broken, if it is a build that can be.
+    fn import(
+        devices: Devices,
+        wait: Wait,
+        degraded: bool,
+        cage: Cage,
+    ) -> Result<Running<Self>, String>;
     /// Takes an event that is not the last of a turn.
     fn post(&mut self, now: Moment, event: Event, out: &mut Outbox) {
         self.handle(now, event, out);
@@ -46,10 +50,6 @@ pub(crate) trait Subject: Sized {
     fn next_deadline(&self) -> Option<Moment>;
     /// Its volumes: number and name.
     fn volumes(&self) -> Vec<(u32, String)>;
-    /// Breaks something, if it is a test build.
-    fn set_canary(&mut self, canary: Canary) {
-        let _ = canary;
-    }
 }
 
 /// Memory of an engine.
@@ -83,10 +83,16 @@ impl Subject for Engine {
         ashlar_store::format(&mut drives, &plan).map_err(|error| error.to_string())
     }
 
-    fn import(devices: Devices, wait: Wait, degraded: bool) -> Result<Running<Self>, String> {
+    fn import(
+        devices: Devices,
+        wait: Wait,
+        degraded: bool,
+        cage: Cage,
+    ) -> Result<Running<Self>, String> {
         let drives = Drives::new(devices, wait).with_buffers(memory());
         let options = ImportOptions {
             buffer_bytes: ENGINE_BYTES,
+            cage,
             buffers: Some(memory()),
             degraded,
         };

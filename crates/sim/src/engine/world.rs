@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ashlar_block::Moment;
-use ashlar_store::Layout;
+use ashlar_store::{Cage, Layout};
 use uuid::Uuid;
 
 use super::drive::{Drive, Handle, Lies, Shared};
@@ -286,11 +286,7 @@ impl<'a, S: Subject> World<'a, S> {
             let other = self.chance.below(at as u64 + 1) as usize;
             devices.swap(at, other);
         }
-        let mut running = S::import(devices, self.wait(), degraded)?;
-        if let Some(canary) = self.plan.canary {
-            running.engine.set_canary(canary);
-        }
-        Ok(running)
+        S::import(devices, self.wait(), degraded, Cage::new(self.plan.canary))
     }
 
     /// Looks for the volumes, and makes those that are not there.

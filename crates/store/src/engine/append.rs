@@ -466,9 +466,6 @@ impl Engine {
         if location == 0 {
             return;
         }
-        if self.cage.sings(Canary::FreeUnderReader) {
-            return self.free_slot(location);
-        }
         self.guards.retire(Retired::Slot(location));
     }
 }

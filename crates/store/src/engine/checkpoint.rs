@@ -273,7 +273,7 @@ impl Engine {
         self.guards.retire(Retired::Log(LogId::Map, map));
     }
 
-    pub(super) fn free_slot(&mut self, location: u32) {
+    fn free_slot(&mut self, location: u32) {
         let (segment, slot) = segment_and_slot(location);
         if let Some(copies) = self.segment_copies.get(&segment)
             && let Some(segments) = self.mirrors.get_mut(copies)

@@ -6,7 +6,6 @@ use super::append::{StagedChange, Then};
 use super::map::{Change, FIRST_VOLUME, SEGMENTS, VOLUMES};
 use super::space::{Extents, take_columns};
 use super::{Engine, Retired};
-use crate::Canary;
 use crate::Layout;
 use crate::format::{ChunkCopy, MemberState, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
 use crate::manage::{Manage, Managed, VolumePlan};
@@ -182,11 +181,7 @@ impl Engine {
 
     /// Columns of a mirror segment that can be read.
     pub(super) fn columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        let mut columns = self.serving(&self.all_columns(segment));
-        if self.cage.sings(Canary::ReadWhileJoining) {
-            columns.extend(self.joining.get(&segment));
-        }
-        columns
+        self.serving(&self.all_columns(segment))
     }
 
     /// Columns of a mirror segment that must be written: those, and one that is being filled.

@@ -11,7 +11,6 @@ use super::locks::SlotKey;
 use super::map::leaf_id;
 use super::space::{segment_and_slot, slot_at};
 use super::{Engine, Op, Owner, Waiter};
-use crate::Canary;
 use crate::format::ChunkCopy;
 use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_GRANULES};
 
@@ -407,8 +406,7 @@ impl Engine {
         }
         // A third look, now that nothing can move it: mending from a read that raced would destroy
         // acknowledged data.
-        let unchanged = self.look_up(volume, granule) == Some(*wanted);
-        if !unchanged && !self.cage.sings(Canary::MendWithoutLook) {
+        if self.look_up(volume, granule) != Some(*wanted) {
             return self.unlock(key);
         }
         let bad = |&(drive, _): &(usize, u64)| part.tried & 1 << drive != 0;

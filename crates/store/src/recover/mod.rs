@@ -77,17 +77,13 @@ pub fn import(mut drives: Drives, options: &ImportOptions) -> Result<Imported, P
 
 fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolError> {
     let (label, root, missing) = members::identify(drives, options)?;
-    let ring = scan::scan(drives, &label, &root, LogId::Ring, options.cage)?;
-    let map = scan::scan(drives, &label, &root, LogId::Map, options.cage)?;
+    let ring = scan::scan(drives, &label, &root, LogId::Ring)?;
+    let map = scan::scan(drives, &label, &root, LogId::Map)?;
     if !options.cage.sings(Canary::NoTailRewrite) {
         scan::complete_copies(drives, &label.sizes, &root.ring, &ring)?;
         scan::complete_copies(drives, &label.sizes, &root.map, &map)?;
     }
-    let mut next = next_root(&root, &ring, &map);
-    if options.cage.sings(Canary::NoTermBump) {
-        (next.term, next.ring.terms, next.map.terms) =
-            (root.term, root.ring.terms.clone(), root.map.terms.clone());
-    }
+    let next = next_root(&root, &ring, &map);
     let buffers = match options.buffer_bytes {
         0 => BUFFER_BYTES,
         bytes => bytes,

@@ -12,7 +12,6 @@ use crate::error::PoolError;
 use crate::format::{Batch, BatchError, Label, LogId, LogState, Root};
 use crate::log::{Head, LogShape};
 use crate::sizes::{GRANULE, Sizes};
-use crate::{Cage, Canary};
 
 /// A batch that counts.
 pub(super) struct ScannedBatch {
@@ -50,7 +49,6 @@ pub(super) fn scan(
     label: &Label,
     root: &Root,
     log: LogId,
-    cage: Cage,
 ) -> Result<Scanned, PoolError> {
     let state = match log {
         LogId::Ring => &root.ring,
@@ -65,11 +63,11 @@ pub(super) fn scan(
         log,
         cache: BTreeMap::new(),
     };
-    scanner.run(cage)
+    scanner.run()
 }
 
 impl Scanner<'_> {
-    fn run(&mut self, cage: Cage) -> Result<Scanned, PoolError> {
+    fn run(&mut self) -> Result<Scanned, PoolError> {
         let mut head = Head {
             at: self.state.tail_at,
             number: self.state.tail_number,
@@ -91,9 +89,7 @@ impl Scanner<'_> {
             };
             batches.push(found);
         }
-        if !cage.sings(Canary::TruncateDamage) {
-            self.refuse_damage(head)?;
-        }
+        self.refuse_damage(head)?;
         let ends = batches
             .iter()
             .map(|b| b.batch.first_sequence + b.batch.records.len() as u64);

@@ -12,6 +12,8 @@ use ashlar_block::{
     Moment, Operation, Request,
 };
 
+use ashlar_store::Cage;
+
 use super::seam::{
     Devices, Event, Manage, Managed, Outbox, Running, Shape, Subject, VolumePlan, Wait, memory,
 };
@@ -325,7 +327,12 @@ impl<L: Liar> Subject for Toy<L> {
         Ok(())
     }
 
-    fn import(mut devices: Devices, mut wait: Wait, _: bool) -> Result<Running<Self>, String> {
+    fn import(
+        mut devices: Devices,
+        mut wait: Wait,
+        _: bool,
+        _: Cage,
+    ) -> Result<Running<Self>, String> {
         let pool = memory();
         let mut members: Vec<Option<Box<dyn BlockDevice>>> = Vec::new();
         members.resize_with(devices.len(), || None);
