@@ -89,6 +89,7 @@ impl Subject for Engine {
             buffer_bytes: ENGINE_BYTES,
             buffers: Some(memory()),
             degraded,
+            ..ImportOptions::default()
         };
         let imported = ashlar_store::import(drives, &options);
         let imported = imported.map_err(|error| error.to_string())?;
