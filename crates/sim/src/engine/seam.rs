@@ -95,6 +95,7 @@ impl Subject for Engine {
             cage,
             buffers: Some(memory()),
             degraded,
+            ..ImportOptions::default()
         };
         let imported = ashlar_store::import(drives, &options);
         let imported = imported.map_err(|error| error.to_string())?;

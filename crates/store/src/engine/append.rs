@@ -115,7 +115,9 @@ impl Engine {
         if !self.staged.is_empty() && self.ring.appending == 0 && self.ring.log.has_room() {
             self.seal_ring();
         }
-        let changes = !self.staged_changes.is_empty();
+        // A place may name a slot whose copy on a drive that has just failed is torn. Should that
+        // drive come back, it must be known to be out before the place can be found.
+        let changes = !self.staged_changes.is_empty() && self.membership_is_durable();
         if changes && self.map_log.appending == 0 && self.map_log.log.has_room() {
             self.seal_map();
         }
