@@ -3,7 +3,8 @@
 
 mod common;
 
-use ashlar_store::{Layout, Manage, Managed, VolumePlan};
+use ashlar_store::format::Root;
+use ashlar_store::{Layout, Manage, Managed, PoolError, VolumePlan, sizes};
 use common::Bench;
 
 fn fill(granules: usize, seed: u8) -> Vec<u8> {
@@ -159,4 +160,141 @@ fn nonsense_is_refused() {
     assert!(bench.manage(plan("a", 1, 2)).is_err());
     assert!(bench.manage(Manage::DeleteVolume { volume: 99 }).is_err());
     assert!(bench.read(16, 1, 1).is_err());
+}
+
+/// The newest root that a drive holds.
+fn root_of(medium: &common::Medium) -> Root {
+    let medium = medium.borrow();
+    let roots = sizes::ROOT_AT.iter().filter_map(|&at| {
+        let bytes = &medium[at as usize..(at + sizes::ROOT_BYTES) as usize];
+        Root::decode(bytes, common::SALT).ok()
+    });
+    roots.max_by_key(|root| root.generation).unwrap()
+}
+
+/// Damages block `block` (4 KiB) of the ring's tail chunk on every copy.
+fn damage_ring(bench: &Bench, block: usize) {
+    let root = root_of(&bench.media[0]);
+    let sizes = common::small_sizes();
+    let chunk = (root.ring.tail_at / sizes.chunk_bytes()) as usize % root.ring.chunks.len();
+    for copy in &root.ring.chunks[chunk].copies {
+        let offset = root.ring.tail_at % sizes.chunk_bytes();
+        let at = (sizes.extent_at(copy.extent) + offset) as usize + block * 4096;
+        bench.media[usize::from(copy.drive)].borrow_mut()[at + 100] ^= 0x40;
+    }
+}
+
+#[test]
+fn a_hole_in_a_log_is_damage_and_its_end_is_not() {
+    let write_three = || {
+        let mut bench = Bench::new(2, 16 << 20);
+        let volume = bench.volume(1024, 2);
+        for i in 0..3 {
+            bench.write(volume, i * 20, &fill(1, i as u8)).unwrap();
+        }
+        (bench, volume)
+    };
+    // Each of these batches is a block of metadata and one of data.
+    let (bench, _) = write_three();
+    damage_ring(&bench, 2);
+    let before: Vec<Vec<u8>> = bench
+        .media
+        .iter()
+        .map(|medium| medium.borrow().clone())
+        .collect();
+    let error = Bench::try_open(bench.media.clone(), false).err().unwrap();
+    assert!(matches!(error, PoolError::Damaged(_)), "{error}");
+    assert!(
+        bench
+            .media
+            .iter()
+            .zip(before)
+            .all(|(medium, old)| *medium.borrow() == old)
+    );
+    // The last one may have been torn before it was acknowledged: the log ends there.
+    let (bench, volume) = write_three();
+    damage_ring(&bench, 4);
+    let mut bench = bench.restart();
+    assert_eq!(bench.read(volume, 20, 1).unwrap(), fill(1, 1));
+    assert_eq!(bench.read(volume, 40, 1).unwrap(), vec![0; 4096]);
+    // It was the newest batch of an earlier term: now it must be there.
+    let (bench, _) = write_three();
+    let bench = bench.restart();
+    damage_ring(&bench, 4);
+    assert!(matches!(
+        Bench::try_open(bench.media, false),
+        Err(PoolError::Damaged(_))
+    ));
+}
+
+#[test]
+fn members_that_are_missing_are_left_out_for_good() {
+    let mut bench = Bench::new(3, 16 << 20);
+    let volume = bench.volume(1024, 2);
+    bench.write(volume, 0, &fill(64, 1)).unwrap();
+    bench.write(volume, 70, &fill(3, 2)).unwrap();
+    let media = bench.media.clone();
+    assert!(matches!(
+        Bench::try_open(media[..1].to_vec(), false),
+        Err(PoolError::Refused(_))
+    ));
+    // Two of three may go on, and give everything its copies back.
+    let mut rest = Bench::try_open(media[..2].to_vec(), false).unwrap();
+    rest.pass(1);
+    rest.manage(Manage::Settle).unwrap();
+    assert_eq!(rest.read(volume, 0, 64).unwrap(), fill(64, 1));
+    rest.write(volume, 0, &fill(4, 5)).unwrap();
+    assert!(!rest.engine.status().degraded, "{:?}", rest.engine.status());
+    // The third is old now; with it or without it, the others are right.
+    let mut all = Bench::try_open(media.clone(), false).unwrap();
+    assert_eq!(all.read(volume, 0, 4).unwrap(), fill(4, 5));
+    assert_eq!(all.read(volume, 70, 3).unwrap(), fill(3, 2));
+    assert!(Bench::try_open(media[2..].to_vec(), false).is_err());
+}
+
+#[test]
+fn drives_are_added_and_emptied() {
+    let mut bench = Bench::new(2, 16 << 20);
+    let volume = bench.volume(1024, 2);
+    bench.write(volume, 0, &fill(64, 1)).unwrap();
+    assert!(bench.manage(Manage::RemoveDrive { member: 0 }).is_err());
+    bench.add_drive(16 << 20);
+    bench.manage(Manage::RemoveDrive { member: 0 }).unwrap();
+    bench.pass(1);
+    bench.manage(Manage::Settle).unwrap();
+    bench.pass(1);
+    let status = bench.engine.status();
+    assert!(
+        !status.members[0].in_service && !status.degraded,
+        "{status:?}"
+    );
+    let media = bench.media[1..].to_vec();
+    let mut bench = Bench::try_open(media, false).unwrap();
+    assert_eq!(bench.read(volume, 0, 64).unwrap(), fill(64, 1));
+}
+
+#[test]
+fn a_scrub_mends_what_is_bad() {
+    let mut bench = Bench::new(2, 16 << 20);
+    let volume = bench.volume(1024, 2);
+    bench.write(volume, 0, &fill(64, 1)).unwrap();
+    bench.manage(Manage::Settle).unwrap();
+    // Noise over all homes of the second drive.
+    let pattern = fill(64, 1);
+    {
+        let mut medium = bench.media[1].borrow_mut();
+        for at in (0..medium.len()).step_by(4096) {
+            if (0..64).any(|i| medium[at..at + 4096] == pattern[i * 4096..(i + 1) * 4096]) {
+                medium[at..at + 4096].fill(0xA5);
+            }
+        }
+    }
+    assert_eq!(
+        bench.manage(Manage::Scrub).unwrap(),
+        Managed::Scrubbed { lost: 0 }
+    );
+    let counters = bench.engine.counters();
+    assert_eq!((counters.repaired, counters.lost), (64, 0), "{counters:?}");
+    let mut alone = Bench::try_open(bench.media[1..].to_vec(), true).unwrap();
+    assert_eq!(alone.read(volume, 0, 64).unwrap(), fill(64, 1));
 }

@@ -102,7 +102,11 @@ impl Engine {
                 break;
             }
             leaves += 1;
-            if !self.clear_next(op) || leaves > LEAVES {
+            if !self.clear_next(op) {
+                break;
+            }
+            if leaves > LEAVES {
+                self.again = true;
                 break;
             }
         }

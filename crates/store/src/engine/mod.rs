@@ -222,6 +222,7 @@ impl Engine {
         if self.failed.is_some() {
             return self.fail_waiting();
         }
+        self.again = false;
         self.reclaim();
         self.admit();
         self.advance_clears();

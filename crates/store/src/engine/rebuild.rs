@@ -107,7 +107,10 @@ impl Engine {
 
     pub(super) fn advance_rebuild(&mut self) {
         match self.rebuild.phase {
-            Phase::Idle if self.rebuild.wanted || self.rebuild.scrub_wanted => self.begin_walk(),
+            Phase::Idle if self.rebuild.wanted || self.rebuild.scrub_wanted => {
+                self.begin_walk();
+                self.again = true;
+            }
             Phase::Idle => self.let_go_emptied(),
             Phase::Draining if self.is_drained() => {
                 self.rebuild.phase = Phase::Walking;
@@ -183,6 +186,9 @@ impl Engine {
             let Some(end) = self.walked_volume() else {
                 return self.flush_walked();
             };
+            if leaves + 1 == LEAVES {
+                self.again = true;
+            }
             if self.rebuild.slot * SLOT_GRANULES >= end {
                 (self.rebuild.volume, self.rebuild.slot) = (self.rebuild.volume + 1, 0);
                 continue;

@@ -85,6 +85,8 @@ pub struct Engine {
     pub(super) ops: Slab<Op>,
     pub(super) failed: Option<String>,
 
+    /// There is more to do at once than one turn may take.
+    pub(super) again: bool,
     /// The next sequence to be assigned; everything below `published` is published.
     pub(super) sequence: u64,
     pub(super) published: u64,
@@ -195,6 +197,7 @@ impl Engine {
             ios: Slab::new(),
             ops: Slab::new(),
             failed: None,
+            again: false,
             sequence: parts.sequence,
             published: parts.sequence,
             ring: parts.ring,
@@ -243,6 +246,9 @@ impl Engine {
     pub fn next_deadline(&self) -> Option<Moment> {
         if self.failed.is_some() {
             return None;
+        }
+        if self.again {
+            return Some(self.now);
         }
         self.destage_deadline()
     }

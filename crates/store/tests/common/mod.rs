@@ -8,12 +8,15 @@ use ashlar_block::{
     BlockDevice, BlockRange, BlockSize, BufferPool, Completion, Description, Durability, Geometry,
     IoError, Moment, Operation, Request,
 };
-use ashlar_store::format::{DriveClass, Salt};
+use ashlar_store::format::{DriveClass, Label, Salt};
 use ashlar_store::{
     DrivePlan, Drives, Engine, Event, ImportOptions, Imported, Layout, Manage, Managed, Outbox,
-    PoolPlan, Sizes, VolumePlan, format, import,
+    PoolError, PoolPlan, Sizes, VolumePlan, enlist, format, import,
 };
 use uuid::Uuid;
+
+/// Seed of the pool's checksums.
+pub const SALT: Salt = Salt(7);
 
 /// Bytes of a drive that outlive the engine.
 pub type Medium = Rc<RefCell<Vec<u8>>>;
@@ -74,7 +77,7 @@ pub fn small_sizes() -> Sizes {
 pub struct Bench {
     pub media: Vec<Medium>,
     pub engine: Engine,
-    devices: Vec<Box<dyn BlockDevice>>,
+    devices: Vec<Option<Box<dyn BlockDevice>>>,
     buffers: BufferPool,
     out: Outbox,
     now: Moment,
@@ -89,7 +92,7 @@ impl Bench {
         let plan = PoolPlan {
             name: "tank".into(),
             pool: Uuid::from_u128(1),
-            salt: Salt(7),
+            salt: SALT,
             sizes: small_sizes(),
             log_copies: drives.min(2) as u8,
             drives: (0..drives)
@@ -105,20 +108,44 @@ impl Bench {
     }
 
     pub fn open(media: Vec<Medium>) -> Self {
-        let Imported { engine, drives } = import(
-            Drives::new(devices(&media), Box::new(|| Moment::ORIGIN)),
-            &ImportOptions::default(),
-        )
-        .expect("import");
-        Self {
+        Self::try_open(media, false).expect("import")
+    }
+
+    pub fn try_open(media: Vec<Medium>, degraded: bool) -> Result<Self, PoolError> {
+        let options = ImportOptions {
+            degraded,
+            ..ImportOptions::default()
+        };
+        let drives = Drives::new(devices(&media), Box::new(|| Moment::ORIGIN));
+        let Imported { engine, drives } = import(drives, &options)?;
+        Ok(Self {
             media,
             engine,
-            devices: drives.into_iter().flatten().collect(),
+            devices: drives,
             buffers: BufferPool::new(64 << 20),
             out: Outbox::default(),
             now: Moment::ORIGIN,
             next: 1,
-        }
+        })
+    }
+
+    /// Makes another drive a member.
+    pub fn add_drive(&mut self, bytes: usize) {
+        let medium: Medium = Rc::new(RefCell::new(vec![0; bytes]));
+        let drive = Uuid::from_u128(200 + self.media.len() as u128);
+        let label = Label {
+            drive,
+            index: self.media.len() as u16,
+            bytes: bytes as u64,
+            ..self.engine.label().clone()
+        };
+        let mut new = Drives::new(devices(&[medium.clone()]), Box::new(|| Moment::ORIGIN));
+        enlist(&mut new, 0, &label).expect("enlist");
+        self.devices.extend(new.into_devices());
+        self.media.push(medium);
+        let geometry = Geometry::plain(BlockSize::B4096, bytes as u64 / 4096);
+        self.manage(Manage::AddDrive { drive, geometry })
+            .expect("add");
     }
 
     /// The process dies and another imports the pool.
@@ -132,19 +159,28 @@ impl Bench {
         self.engine.handle(self.now, event, &mut self.out);
         loop {
             for (drive, request) in self.out.io.drain(..) {
-                self.devices[drive].submit(request);
+                self.devices[drive]
+                    .as_mut()
+                    .expect("a drive in service")
+                    .submit(request);
             }
             done.append(&mut self.out.done);
             managed.append(&mut self.out.managed);
             let mut any = false;
             for drive in 0..self.devices.len() {
                 let mut completions = Vec::new();
-                self.devices[drive].poll(self.now, &mut completions);
+                if let Some(device) = &mut self.devices[drive] {
+                    device.poll(self.now, &mut completions);
+                }
                 for completion in completions {
                     any = true;
                     self.engine
                         .handle(self.now, Event::Done { drive, completion }, &mut self.out);
                 }
+            }
+            if self.engine.next_deadline().is_some_and(|at| at <= self.now) {
+                any = true;
+                self.engine.handle(self.now, Event::Tick, &mut self.out);
             }
             if !any {
                 assert_eq!(self.engine.failure(), None);
