@@ -9,7 +9,8 @@ command -v cargo-fuzz >/dev/null || {
     echo "fuzz.sh: cargo-fuzz is missing: cargo install cargo-fuzz --locked" >&2
     exit 3
 }
-for target in pdu_stream target_stream initiator_stream; do
+for target in pdu_stream target_stream initiator_stream \
+    store_label store_root store_batch store_leaf store_table store_entries; do
     mkdir -p "fuzz/found/$target"
     echo "fuzz.sh: $target for $seconds s"
     cargo +nightly fuzz run "$target" "fuzz/found/$target" "fuzz/corpus/$target" -- \

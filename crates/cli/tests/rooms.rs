@@ -50,7 +50,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     ),
     (
         "sim",
-        &["block", "nvme", "target", "initiator", "device"],
+        &["block", "nvme", "target", "initiator", "device", "store"],
         "the simulator replaces the reactor",
     ),
     (
@@ -79,6 +79,10 @@ const MAY_BE_UNSAFE: &[(&str, &str)] = &[
     (
         "crates/reactor/src/frame.rs",
         "message headers that point into what they own",
+    ),
+    (
+        "crates/reactor/src/net.rs",
+        "a socket option that the system-call library does not have",
     ),
     ("crates/reactor/src/ring.rs", "submissions to the kernel"),
     ("crates/device/src/", "mapped memory and ioctls"),
