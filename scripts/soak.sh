@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 first=$(date +%s)
 echo "== simulation, seeds from $first"
 "$bin" sim wire --seeds "${SOAK_SEEDS:-100000}" --first-seed "$first"
+"$bin" sim engine --seeds "${SOAK_SEEDS:-100000}" --first-seed "$first"
 echo "== abuse at full length"
 ASHLAR_SOAK=1 cargo test --release --locked -p ashlar -p ashlar-target
 echo "== fuzzers"

@@ -50,7 +50,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     ),
     (
         "sim",
-        &["block", "nvme", "target", "initiator", "device"],
+        &["block", "nvme", "target", "initiator", "device", "store"],
         "the simulator replaces the reactor",
     ),
     (

@@ -36,7 +36,8 @@ mod seam;
 mod toy;
 mod world;
 
+pub use ashlar_store::{Canary, Layout};
 pub use enumerate::{Case, Counts};
-pub use profile::{Canary, Profile};
+pub use profile::Profile;
 pub use report::Summary;
 pub use run::{run, run_case, run_every_crash, run_traced};

@@ -1,53 +1,4 @@
-/// What is broken on purpose in a test build of the engine, to show that the checks notice. The list
-/// is the design's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Canary {
-    /// A write is acknowledged when its first copy is durable.
-    AcknowledgeBeforeSecondCopy,
-    /// A write can be read before it is durable.
-    PublishBeforeDurable,
-    /// Import does not raise the term.
-    NoTermBump,
-    /// Import does not write the logs' tails again on all copies.
-    NoTailRewrite,
-    /// A home is written before its checksum is durable.
-    HomeBeforeChecksum,
-    /// A log's tail passes records whose homes were not flushed.
-    TailBeforeFlush,
-    /// The map log's tail passes the ring's.
-    MapPastRing,
-    /// Space is used again before the record that freed it is durable.
-    ReuseBeforeDelta,
-    /// Space is freed while a read uses it.
-    FreeUnderPin,
-    /// A copy is repaired without looking its checksum up again.
-    RepairWithoutLookup,
-    /// Destage does not check that what it merged is the newest.
-    StaleDestage,
-    /// A write is acknowledged by fewer copies before the missing drive was excluded.
-    AcknowledgeBeforeExclusion,
-    /// Damage in the middle of a log is taken for its end.
-    TruncateDamage,
-}
-
-impl Canary {
-    /// All of them.
-    pub const ALL: [Self; 13] = [
-        Self::AcknowledgeBeforeSecondCopy,
-        Self::PublishBeforeDurable,
-        Self::NoTermBump,
-        Self::NoTailRewrite,
-        Self::HomeBeforeChecksum,
-        Self::TailBeforeFlush,
-        Self::MapPastRing,
-        Self::ReuseBeforeDelta,
-        Self::FreeUnderPin,
-        Self::RepairWithoutLookup,
-        Self::StaleDestage,
-        Self::AcknowledgeBeforeExclusion,
-        Self::TruncateDamage,
-    ];
-}
+use ashlar_store::Canary;
 
 /// What befalls a pool. Every choice that is not fixed here follows from the seed.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +19,7 @@ pub struct Profile {
     pub rot: u64,
     /// Of a thousand writes of that drive, those that go astray, and as many that are never done.
     pub astray: u32,
-    /// What is broken on purpose.
+    /// What is broken on purpose, in builds whose engine can be (feature `canary` of the store).
     pub canary: Option<Canary>,
 }
 

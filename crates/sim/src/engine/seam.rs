@@ -2,12 +2,10 @@
 
 use ashlar_block::{BlockDevice, BufferPool, Moment};
 use ashlar_store::format::{DriveClass, Salt};
-use ashlar_store::{DrivePlan, Drives, Engine, ImportOptions, PoolPlan, Sizes};
+use ashlar_store::{Cage, Canary, DrivePlan, Drives, Engine, ImportOptions, PoolPlan, Sizes};
 use uuid::Uuid;
 
 pub(crate) use ashlar_store::{Event, Manage, Managed, Outbox, VolumePlan};
-
-use super::profile::Canary;
 
 /// Waits for devices: lets simulated time go on and returns it.
 pub(crate) type Wait = Box<dyn FnMut() -> Moment>;
@@ -24,6 +22,15 @@ pub(crate) struct Shape {
     pub(crate) drives: usize,
 }
 
+/// How a pool is to be brought into service.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wish {
+    /// The operator knows that drives are gone.
+    pub(crate) degraded: bool,
+    /// What is broken on purpose.
+    pub(crate) canary: Option<Canary>,
+}
+
 /// An engine and its drives by member.
 pub(crate) struct Running<S> {
     pub(crate) engine: S,
@@ -34,8 +41,8 @@ pub(crate) struct Running<S> {
 pub(crate) trait Subject: Sized {
     /// Makes a pool.
     fn format(devices: Devices, wait: Wait, shape: &Shape) -> Result<(), String>;
-    /// Brings a pool into service; `degraded` if the operator knows that drives are gone.
-    fn import(devices: Devices, wait: Wait, degraded: bool) -> Result<Running<Self>, String>;
+    /// Brings a pool into service.
+    fn import(devices: Devices, wait: Wait, wish: Wish) -> Result<Running<Self>, String>;
     /// Takes an event that is not the last of a turn.
     fn post(&mut self, now: Moment, event: Event, out: &mut Outbox) {
         self.handle(now, event, out);
@@ -46,10 +53,6 @@ pub(crate) trait Subject: Sized {
     fn next_deadline(&self) -> Option<Moment>;
     /// Its volumes: number and name.
     fn volumes(&self) -> Vec<(u32, String)>;
-    /// Breaks something, if it is a test build.
-    fn set_canary(&mut self, canary: Canary) {
-        let _ = canary;
-    }
 }
 
 /// Memory of an engine.
@@ -83,13 +86,13 @@ impl Subject for Engine {
         ashlar_store::format(&mut drives, &plan).map_err(|error| error.to_string())
     }
 
-    fn import(devices: Devices, wait: Wait, degraded: bool) -> Result<Running<Self>, String> {
+    fn import(devices: Devices, wait: Wait, wish: Wish) -> Result<Running<Self>, String> {
         let drives = Drives::new(devices, wait).with_buffers(memory());
         let options = ImportOptions {
             buffer_bytes: ENGINE_BYTES,
             buffers: Some(memory()),
-            degraded,
-            ..ImportOptions::default()
+            degraded: wish.degraded,
+            cage: Cage::new(wish.canary),
         };
         let imported = ashlar_store::import(drives, &options);
         let imported = imported.map_err(|error| error.to_string())?;

@@ -14,7 +14,7 @@ use super::node::{News, Node};
 use super::plan::{Fate, Plan, Step};
 use super::report::Summary;
 use super::rig::{Cut, Rig};
-use super::seam::{Devices, Manage, Managed, Running, Subject, VolumePlan, Wait};
+use super::seam::{Devices, Manage, Managed, Running, Subject, VolumePlan, Wait, Wish};
 use crate::chance::Chance;
 use crate::report::Listener;
 
@@ -286,11 +286,8 @@ impl<'a, S: Subject> World<'a, S> {
             let other = self.chance.below(at as u64 + 1) as usize;
             devices.swap(at, other);
         }
-        let mut running = S::import(devices, self.wait(), degraded)?;
-        if let Some(canary) = self.plan.canary {
-            running.engine.set_canary(canary);
-        }
-        Ok(running)
+        let canary = self.plan.canary;
+        S::import(devices, self.wait(), Wish { degraded, canary })
     }
 
     /// Looks for the volumes, and makes those that are not there.

@@ -13,7 +13,8 @@ use ashlar_block::{
 };
 
 use super::seam::{
-    Devices, Event, Manage, Managed, Outbox, Running, Shape, Subject, VolumePlan, Wait, memory,
+    Devices, Event, Manage, Managed, Outbox, Running, Shape, Subject, VolumePlan, Wait, Wish,
+    memory,
 };
 use disk::{Disk, GRANULE, Record};
 
@@ -325,7 +326,7 @@ impl<L: Liar> Subject for Toy<L> {
         Ok(())
     }
 
-    fn import(mut devices: Devices, mut wait: Wait, _: bool) -> Result<Running<Self>, String> {
+    fn import(mut devices: Devices, mut wait: Wait, _: Wish) -> Result<Running<Self>, String> {
         let pool = memory();
         let mut members: Vec<Option<Box<dyn BlockDevice>>> = Vec::new();
         members.resize_with(devices.len(), || None);
