@@ -105,7 +105,10 @@ pub(crate) struct Plan {
 impl Plan {
     /// Draws a world.
     pub(crate) fn draw(chance: &mut Chance, profile: &Profile) -> Self {
-        let count = chance.pick(&[2, 3, 3, 4, 5]);
+        let count = match profile.swaps {
+            1000 => 3,
+            _ => chance.between(2, 5) as usize,
+        };
         let drives = (0..count).map(|_| drive(chance)).collect();
         let log_copies = chance.between(2, (count as u64).min(4)) as u8;
         let redundant = profile.deaths || profile.rot > 0;
@@ -170,7 +173,7 @@ impl Plan {
         }
         let one = chance.below(drives) as usize;
         let tolerance = self.tolerance();
-        let swaps = profile.deaths && tolerance > 0 && drives > 2 && chance.happens(400);
+        let swaps = profile.deaths && tolerance > 0 && drives > 2 && chance.happens(profile.swaps);
         if swaps {
             // Few copies on few drives: both must have the same part of a log.
             self.shape.log_copies = 2;
