@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# The long rounds: simulation seeds of wire and engine, fuzzers, abuse at full length, real initiators again and again.
-# SOAK_SEEDS (100000), SOAK_FUZZ_SECONDS (1800 each), SOAK_GUEST_ROUNDS (10).
+# The long rounds: simulation seeds, fuzzers, abuse at full length, real initiators again and again.
+# SOAK_SEEDS (100000), SOAK_ENGINE_SEEDS (1000000), SOAK_FUZZ_SECONDS (1800 each), SOAK_GUEST_ROUNDS (10).
 set -euo pipefail
 bin=$(realpath "${1:?usage: soak.sh BINARY}")
 cd "$(dirname "$0")/.."
 first=$(date +%s)
 echo "== simulation, seeds from $first"
 "$bin" sim wire --seeds "${SOAK_SEEDS:-100000}" --first-seed "$first"
-echo "== engine, seeds from $first"
-"$bin" sim engine --seeds "${SOAK_SEEDS:-1000000}" --first-seed "$first" --profile all
+"$bin" sim engine --seeds "${SOAK_ENGINE_SEEDS:-1000000}" --first-seed "$first" --profile all
 echo "== abuse at full length"
 ASHLAR_SOAK=1 cargo test --release --locked -p ashlar -p ashlar-target
 echo "== fuzzers"

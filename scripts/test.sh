@@ -16,7 +16,6 @@ stage "format" cargo fmt --all --check
 stage "lint" cargo clippy --workspace --all-targets --locked -- -D warnings
 stage "documentation" cargo doc --workspace --no-deps --locked --quiet
 stage "unit, property and simulation tests" cargo test --workspace --locked
-stage "defects built in on purpose" cargo test --locked -p ashlar-sim --features canary --test engine_canaries
 stage "release build" cargo build --release --locked -p ashlar
 stage "the engine through a thousand lives" target/release/ashlar sim engine --seeds 1000 --profile all
 stage "a scenario, end to end" scripts/smoke.sh target/release/ashlar

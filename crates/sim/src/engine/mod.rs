@@ -36,7 +36,7 @@ mod seam;
 mod toy;
 mod world;
 
-pub use ashlar_store::Canary;
+pub use ashlar_store::{Canary, Layout};
 pub use enumerate::{Case, Counts};
 pub use profile::Profile;
 pub use report::Summary;

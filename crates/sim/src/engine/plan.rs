@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use ashlar_block::{BlockRange, BlockSize, Operation};
-use ashlar_store::{Layout, Sizes};
+use ashlar_store::{Canary, Layout, Sizes};
 use uuid::Uuid;
 
 use super::drive::Pace;
 use super::load::Habits;
-use ashlar_store::Canary;
-
 use super::profile::Profile;
 use super::rig::Cut;
 use super::seam::Shape;
@@ -107,9 +105,12 @@ pub(crate) struct Plan {
 impl Plan {
     /// Draws a world.
     pub(crate) fn draw(chance: &mut Chance, profile: &Profile) -> Self {
-        let count = chance.between(2, 5) as usize;
+        let count = match profile.swaps {
+            1000 => 3,
+            _ => chance.between(2, 5) as usize,
+        };
         let drives = (0..count).map(|_| drive(chance)).collect();
-        let log_copies = chance.between(2, count.min(4) as u64) as u8;
+        let log_copies = chance.between(2, (count as u64).min(4)) as u8;
         let redundant = profile.deaths || profile.rot > 0;
         let sizes = sizes(chance);
         let wishes = wishes(chance, count, &sizes, redundant);
@@ -172,10 +173,12 @@ impl Plan {
         }
         let one = chance.below(drives) as usize;
         let tolerance = self.tolerance();
-        let swaps = profile.deaths && tolerance > 0 && drives > 2 && chance.happens(400);
+        let swaps = profile.deaths && tolerance > 0 && drives > 2 && chance.happens(profile.swaps);
         if swaps {
+            // Few copies on few drives: both must have the same part of a log.
+            self.shape.log_copies = 2;
             let absent = (one + 1 + chance.below(drives - 1) as usize) % self.drives.len();
-            let after = chance.below(4);
+            let after = chance.between(1, 6);
             let dies = one;
             add(
                 chance,

@@ -15,11 +15,14 @@ pub struct Profile {
     pub stalls: u64,
     /// Whether drives die, and perhaps return, within what the pool survives.
     pub deaths: bool,
+    /// Of a thousand worlds in which drives die, those in which one that died comes back just when
+    /// another is away.
+    pub swaps: u32,
     /// Most places that rot, or become unreadable, on the one drive that may.
     pub rot: u64,
     /// Of a thousand writes of that drive, those that go astray, and as many that are never done.
     pub astray: u32,
-    /// What is broken on purpose.
+    /// What is broken on purpose, in builds whose engine can be (feature `canary` of the store).
     pub canary: Option<Canary>,
 }
 
@@ -32,6 +35,7 @@ impl Profile {
         import_cuts: 300,
         stalls: 1,
         deaths: false,
+        swaps: 0,
         rot: 0,
         astray: 0,
         canary: None,
@@ -51,11 +55,24 @@ impl Profile {
         name: "drive-loss",
         stalls: 3,
         deaths: true,
+        swaps: 300,
         ..Self::CRASH
     };
 
+    /// A drive dies, comes back, and another is away: what only that one has must not be missed.
+    pub const DRIVE_SWAP: Self = Self {
+        name: "drive-swap",
+        swaps: 1000,
+        ..Self::DRIVE_LOSS
+    };
+
     /// Every profile.
-    pub const EVERY: [Self; 3] = [Self::CRASH, Self::BITROT, Self::DRIVE_LOSS];
+    pub const EVERY: [Self; 4] = [
+        Self::CRASH,
+        Self::BITROT,
+        Self::DRIVE_LOSS,
+        Self::DRIVE_SWAP,
+    ];
 
     /// The profiles of this name: one, or `all`.
     pub fn named(name: &str) -> Option<Vec<Self>> {

@@ -2,7 +2,7 @@
 
 use ashlar_block::{BlockDevice, BufferPool, Moment};
 use ashlar_store::format::{DriveClass, Salt};
-use ashlar_store::{Cage, DrivePlan, Drives, Engine, ImportOptions, PoolPlan, Sizes};
+use ashlar_store::{Cage, Canary, DrivePlan, Drives, Engine, ImportOptions, PoolPlan, Sizes};
 use uuid::Uuid;
 
 pub(crate) use ashlar_store::{Event, Manage, Managed, Outbox, VolumePlan};
@@ -22,6 +22,15 @@ pub(crate) struct Shape {
     pub(crate) drives: usize,
 }
 
+/// How a pool is to be brought into service.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wish {
+    /// The operator knows that drives are gone.
+    pub(crate) degraded: bool,
+    /// What is broken on purpose.
+    pub(crate) canary: Option<Canary>,
+}
+
 /// An engine and its drives by member.
 pub(crate) struct Running<S> {
     pub(crate) engine: S,
@@ -32,14 +41,8 @@ pub(crate) struct Running<S> {
 pub(crate) trait Subject: Sized {
     /// Makes a pool.
     fn format(devices: Devices, wait: Wait, shape: &Shape) -> Result<(), String>;
-    /// Brings a pool into service; `degraded` if the operator knows that drives are gone.
-    /// With a canary, something in it is broken, if it is a build that can be.
-    fn import(
-        devices: Devices,
-        wait: Wait,
-        degraded: bool,
-        cage: Cage,
-    ) -> Result<Running<Self>, String>;
+    /// Brings a pool into service.
+    fn import(devices: Devices, wait: Wait, wish: Wish) -> Result<Running<Self>, String>;
     /// Takes an event that is not the last of a turn.
     fn post(&mut self, now: Moment, event: Event, out: &mut Outbox) {
         self.handle(now, event, out);
@@ -83,19 +86,13 @@ impl Subject for Engine {
         ashlar_store::format(&mut drives, &plan).map_err(|error| error.to_string())
     }
 
-    fn import(
-        devices: Devices,
-        wait: Wait,
-        degraded: bool,
-        cage: Cage,
-    ) -> Result<Running<Self>, String> {
+    fn import(devices: Devices, wait: Wait, wish: Wish) -> Result<Running<Self>, String> {
         let drives = Drives::new(devices, wait).with_buffers(memory());
         let options = ImportOptions {
             buffer_bytes: ENGINE_BYTES,
-            cage,
             buffers: Some(memory()),
-            degraded,
-            ..ImportOptions::default()
+            degraded: wish.degraded,
+            cage: Cage::new(wish.canary),
         };
         let imported = ashlar_store::import(drives, &options);
         let imported = imported.map_err(|error| error.to_string())?;

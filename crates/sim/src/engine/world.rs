@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ashlar_block::Moment;
-use ashlar_store::{Cage, Layout};
+use ashlar_store::Layout;
 use uuid::Uuid;
 
 use super::drive::{Drive, Handle, Lies, Shared};
@@ -14,7 +14,7 @@ use super::node::{News, Node};
 use super::plan::{Fate, Plan, Step};
 use super::report::Summary;
 use super::rig::{Cut, Rig};
-use super::seam::{Devices, Manage, Managed, Running, Subject, VolumePlan, Wait};
+use super::seam::{Devices, Manage, Managed, Running, Subject, VolumePlan, Wait, Wish};
 use crate::chance::Chance;
 use crate::report::Listener;
 
@@ -286,7 +286,8 @@ impl<'a, S: Subject> World<'a, S> {
             let other = self.chance.below(at as u64 + 1) as usize;
             devices.swap(at, other);
         }
-        S::import(devices, self.wait(), degraded, Cage::new(self.plan.canary))
+        let canary = self.plan.canary;
+        S::import(devices, self.wait(), Wish { degraded, canary })
     }
 
     /// Looks for the volumes, and makes those that are not there.

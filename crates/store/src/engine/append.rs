@@ -94,6 +94,16 @@ pub(crate) struct Sealed {
     content: Content,
 }
 
+impl Content {
+    /// The granules that it has records of.
+    fn spans(&self) -> Vec<Span> {
+        match self {
+            Self::Ring { pieces, .. } => pieces.iter().map(Staged::span).collect(),
+            Self::Map(_) => Vec::new(),
+        }
+    }
+}
+
 impl LogSide {
     /// The batch that holds a position of the ring.
     fn batch_of(&mut self, at: u64) -> Option<&mut LogBatch> {
@@ -162,13 +172,12 @@ impl Engine {
         }
         let at = self.ring.log.head.at;
         self.counters.ring_batches += 1;
-        let spans = pieces.iter().map(Staged::span).collect();
         let content = Content::Ring {
             pieces,
             crcs: crcs.clone(),
             data_at: at + metadata as u64,
         };
-        self.append(LogId::Ring, descriptors, crcs, buffer, spans, content);
+        self.append(LogId::Ring, (descriptors, crcs), buffer, content);
     }
 
     fn seal_map(&mut self) {
@@ -206,10 +215,8 @@ impl Engine {
         self.counters.map_batches += 1;
         self.append(
             LogId::Map,
-            descriptors,
-            list,
+            (descriptors, list),
             buffer,
-            Vec::new(),
             Content::Map(changes),
         );
     }
@@ -217,12 +224,11 @@ impl Engine {
     fn append(
         &mut self,
         log: LogId,
-        records: Vec<Descriptor>,
-        crcs: Vec<u32>,
+        (records, crcs): (Vec<Descriptor>, Vec<u32>),
         mut buffer: IoBuffer,
-        spans: Vec<Span>,
         content: Content,
     ) {
+        let spans = content.spans();
         let first_sequence = self.sequence;
         let count = records.len() as u64;
         self.sequence += count;

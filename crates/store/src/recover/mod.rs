@@ -50,6 +50,16 @@ pub struct Imported {
 
 const BUFFER_BYTES: usize = 256 << 20;
 
+impl ImportOptions {
+    /// Bytes of memory for the engine's I/O.
+    fn memory(&self) -> usize {
+        match self.buffer_bytes {
+            0 => BUFFER_BYTES,
+            bytes => bytes,
+        }
+    }
+}
+
 /// Imports the pool that these drives hold.
 ///
 /// # Errors
@@ -84,21 +94,13 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
         scan::complete_copies(drives, &label.sizes, &root.map, &map)?;
     }
     let next = next_root(&root, &ring, &map);
-    let buffers = match options.buffer_bytes {
-        0 => BUFFER_BYTES,
-        bytes => bytes,
-    };
-    let parts = replay::replay(drives, label, next, ring, map, buffers, options.cage)?;
+    let parts = replay::replay(drives, label, next, ring, map, options)?;
     if !options.degraded {
         check_segments(&parts, &missing)?;
     }
     // Last of all: it leaves members out for good, and whoever is refused can still bring them.
     write_root(drives, &parts.label, &parts.root)?;
-    Ok(Parts {
-        buffers: options.buffers.clone(),
-        cage: options.cage,
-        ..parts
-    })
+    Ok(parts)
 }
 
 /// Refuses to leave out members that hold the last copy of something.

@@ -18,7 +18,7 @@ use crate::format::{
 };
 use crate::log::Log;
 use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_GRANULES};
-use crate::{Cage, Canary};
+use crate::{Canary, ImportOptions};
 
 struct Replay<'a> {
     drives: &'a mut Drives,
@@ -37,8 +37,7 @@ pub(super) fn replay(
     root: Root,
     ring: Scanned,
     map: Scanned,
-    buffer_bytes: usize,
-    cage: Cage,
+    options: &ImportOptions,
 ) -> Result<Parts, PoolError> {
     let mut replay = Replay {
         drives,
@@ -55,7 +54,7 @@ pub(super) fn replay(
     replay.claim_places()?;
     replay.load_system()?;
     let mut changes = changes(&map)?;
-    if cage.sings(Canary::MoveVoidsRecords) {
+    if options.cage.sings(Canary::MoveVoidsRecords) {
         for (_, change) in &mut changes {
             if let Change::Place { moved, .. } = change {
                 *moved = false;
@@ -106,9 +105,9 @@ pub(super) fn replay(
         meta_segments: root.meta.clone(),
         volumes,
         unhomed,
-        buffer_bytes,
-        cage,
-        buffers: None,
+        buffer_bytes: options.memory(),
+        cage: options.cage,
+        buffers: options.buffers.clone(),
         root: root.clone(),
         now: drives.now(),
         label,

@@ -12,10 +12,9 @@ use ashlar_block::{
     Moment, Operation, Request,
 };
 
-use ashlar_store::Cage;
-
 use super::seam::{
-    Devices, Event, Manage, Managed, Outbox, Running, Shape, Subject, VolumePlan, Wait, memory,
+    Devices, Event, Manage, Managed, Outbox, Running, Shape, Subject, VolumePlan, Wait, Wish,
+    memory,
 };
 use disk::{Disk, GRANULE, Record};
 
@@ -327,12 +326,7 @@ impl<L: Liar> Subject for Toy<L> {
         Ok(())
     }
 
-    fn import(
-        mut devices: Devices,
-        mut wait: Wait,
-        _: bool,
-        _: Cage,
-    ) -> Result<Running<Self>, String> {
+    fn import(mut devices: Devices, mut wait: Wait, _: Wish) -> Result<Running<Self>, String> {
         let pool = memory();
         let mut members: Vec<Option<Box<dyn BlockDevice>>> = Vec::new();
         members.resize_with(devices.len(), || None);

@@ -1,0 +1,104 @@
+//! The storage engine over drives that lose power, die and lie: some seeds of every profile, a crash
+//! at every write of a small workload, and what is broken on purpose.
+
+use ashlar_sim::engine::{Canary, Layout, Profile, run, run_every_crash};
+
+/// The first of these seeds that fails, and what it says.
+fn first_failure(seeds: std::ops::Range<u64>, profile: Profile) -> Option<String> {
+    seeds
+        .into_iter()
+        .find_map(|seed| Some(run(seed, &profile).err()?.to_string()))
+}
+
+#[test]
+fn crashes() {
+    assert_eq!(first_failure(0..150, Profile::CRASH), None);
+}
+
+#[test]
+fn bit_rot() {
+    assert_eq!(first_failure(0..150, Profile::BITROT), None);
+}
+
+#[test]
+fn drive_loss() {
+    assert_eq!(first_failure(0..150, Profile::DRIVE_LOSS), None);
+}
+
+#[test]
+fn drive_swap() {
+    assert_eq!(first_failure(0..150, Profile::DRIVE_SWAP), None);
+}
+
+#[test]
+fn a_crash_at_every_write_of_a_mirror() {
+    let counts = run_every_crash(Layout::Mirror { copies: 2 }, 1, 29);
+    let counts = counts.unwrap_or_else(|(case, what)| panic!("{case}: {what}"));
+    assert!(
+        counts.changes >= 60 && counts.recoveries > 100,
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn a_crash_at_every_write_of_a_single_copy() {
+    let counts = run_every_crash(Layout::Mirror { copies: 1 }, 2, 31);
+    let counts = counts.unwrap_or_else(|(case, what)| panic!("{case}: {what}"));
+    assert!(counts.changes >= 40, "{counts:?}");
+}
+
+/// What is broken must be noticed within a hundred seeds.
+fn sings(canary: Canary, profile: Profile) {
+    let noticed = first_failure(0..100, profile.with_canary(canary));
+    assert!(noticed.is_some(), "{canary:?} goes unnoticed in 100 seeds");
+}
+
+#[test]
+fn acknowledging_before_the_second_copy_is_noticed() {
+    sings(Canary::AcknowledgeBeforeSecondCopy, Profile::DRIVE_SWAP);
+}
+
+#[test]
+fn publishing_before_durable_is_noticed() {
+    sings(Canary::PublishBeforeDurable, Profile::CRASH);
+}
+
+#[test]
+fn a_tail_that_is_not_written_again_is_noticed() {
+    sings(Canary::NoTailRewrite, Profile::DRIVE_SWAP);
+}
+
+#[test]
+fn records_dropped_before_a_flush_are_noticed() {
+    sings(Canary::TailBeforeFlush, Profile::CRASH);
+}
+
+#[test]
+fn records_dropped_before_the_map_has_changed_are_noticed() {
+    sings(Canary::TailBeforeMove, Profile::CRASH);
+}
+
+#[test]
+fn a_map_log_that_passes_the_ring_is_noticed() {
+    sings(Canary::MapPastRing, Profile::CRASH);
+}
+
+#[test]
+fn homes_that_count_too_early_are_noticed() {
+    sings(Canary::MoveVoidsRecords, Profile::CRASH);
+}
+
+#[test]
+fn space_that_is_used_again_too_early_is_noticed() {
+    sings(Canary::ReuseBeforeRoot, Profile::CRASH);
+}
+
+#[test]
+fn a_bypass_that_overtakes_is_noticed() {
+    sings(Canary::BypassWithoutLock, Profile::CRASH);
+}
+
+#[test]
+fn acknowledging_before_an_exclusion_is_noticed() {
+    sings(Canary::AcknowledgeBeforeExclusion, Profile::DRIVE_SWAP);
+}
