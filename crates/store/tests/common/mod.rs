@@ -73,6 +73,9 @@ pub fn small_sizes() -> Sizes {
     }
 }
 
+/// What operators' wishes came to, by number.
+type Answers = Vec<(u64, Result<Managed, IoError>)>;
+
 /// A pool and whoever uses it.
 pub struct Bench {
     pub media: Vec<Medium>,
@@ -139,7 +142,10 @@ impl Bench {
             bytes: bytes as u64,
             ..self.engine.label().clone()
         };
-        let mut new = Drives::new(devices(&[medium.clone()]), Box::new(|| Moment::ORIGIN));
+        let mut new = Drives::new(
+            devices(std::slice::from_ref(&medium)),
+            Box::new(|| Moment::ORIGIN),
+        );
         enlist(&mut new, 0, &label).expect("enlist");
         self.devices.extend(new.into_devices());
         self.media.push(medium);
@@ -154,7 +160,7 @@ impl Bench {
     }
 
     /// Feeds the engine until nothing happens any more.
-    pub fn run(&mut self, event: Event) -> (Vec<Completion>, Vec<(u64, Result<Managed, IoError>)>) {
+    pub fn run(&mut self, event: Event) -> (Vec<Completion>, Answers) {
         let (mut done, mut managed) = (Vec::new(), Vec::new());
         self.engine.handle(self.now, event, &mut self.out);
         loop {
