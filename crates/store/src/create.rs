@@ -33,7 +33,7 @@ pub struct PoolPlan {
     /// Copies of each log chunk and of the map: one more than the losses to be survived, 1 to 4, at
     /// most the number of drives.
     pub log_copies: u8,
-    /// Its drives, in the order in which they are handed to [`format`].
+    /// Its drives, in the order in which they are handed to [`format()`].
     pub drives: Vec<DrivePlan>,
 }
 
