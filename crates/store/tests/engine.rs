@@ -298,3 +298,35 @@ fn a_scrub_mends_what_is_bad() {
     let mut alone = Bench::try_open(bench.media[1..].to_vec(), true).unwrap();
     assert_eq!(alone.read(volume, 0, 64).unwrap(), fill(64, 1));
 }
+
+#[test]
+fn a_pool_survives_a_hundred_restarts_with_a_write_each() {
+    let mut bench = Bench::new(2, 16 << 20);
+    let volume = bench.volume(1024, 2);
+    for round in 0..100u8 {
+        bench
+            .write(volume, u64::from(round), &fill(1, round))
+            .unwrap();
+        bench = bench.restart();
+    }
+    for round in 0..100u8 {
+        assert_eq!(
+            bench.read(volume, u64::from(round), 1).unwrap(),
+            fill(1, round)
+        );
+    }
+}
+
+#[test]
+fn what_was_cut_off_does_not_come_back() {
+    let mut bench = Bench::new(2, 16 << 20);
+    let volume = bench.volume(2048, 2);
+    bench.write(volume, 1024, &fill(64, 1)).unwrap();
+    bench.manage(Manage::Settle).unwrap();
+    let resize = |granules| Manage::ResizeVolume { volume, granules };
+    bench.manage(resize(1000)).unwrap();
+    let mut bench = bench.restart();
+    bench.pass(1);
+    bench.manage(resize(2048)).unwrap();
+    assert_eq!(bench.read(volume, 1024, 64).unwrap(), vec![0; 64 * 4096]);
+}

@@ -342,10 +342,13 @@ impl Engine {
         }
     }
 
-    fn forget_oldest(&mut self) {
-        if let Some((_, buffer)) = self.recent.pop_first() {
+    /// Drops the oldest remembered batch, if there is one.
+    pub(super) fn forget_oldest(&mut self) -> bool {
+        let oldest = self.recent.pop_first();
+        if let Some((_, buffer)) = &oldest {
             self.recent_bytes -= buffer.len();
         }
+        oldest.is_some()
     }
 
     /// Drops remembered batches below a position.
@@ -459,6 +462,17 @@ impl Engine {
             Then::Segment(id, copies) => self.segment_published(id, copies),
             Then::Volume(number, id) => self.volume_published(number, id),
         }
+    }
+
+    /// Whether records of a slot are staged or being appended.
+    pub(super) fn is_on_its_way(&self, key: SlotKey) -> bool {
+        let is_it =
+            |piece: &Staged| piece.volume == key.volume && piece.first / SLOT_GRANULES == key.slot;
+        let sealed = self.sealed.iter().any(|sealed| match &sealed.content {
+            Content::Ring { pieces, .. } => pieces.iter().any(is_it),
+            Content::Map(_) => false,
+        });
+        sealed || self.staged.iter().any(is_it)
     }
 
     fn supersede(&mut self, volume: u32, first: u64, granules: u16, sequence: u64) {

@@ -163,15 +163,11 @@ impl Engine {
             return Some(found);
         }
         let usable = self.usable();
-        let copies = self.log_copies().min(self.active().len());
+        let staying = usable.iter().filter(|&&stays| stays).count();
+        let copies = self.log_copies().min(staying);
         let extents = self.sizes.segment_extents();
         let columns = take_columns(&mut self.extents, &usable, copies, extents)?;
-        let id = self
-            .meta_segments
-            .iter()
-            .map(|segment| segment.id + 1)
-            .max()
-            .unwrap_or(0);
+        let id = self.meta.next_id();
         self.meta.add(id, columns.clone());
         self.meta_segments.push(MetaSegment { id, columns });
         self.meta.take()
@@ -269,6 +265,8 @@ impl Engine {
             self.renew_pages();
         }
         self.map_log.drop_below(map);
+        self.ring.drop_terms();
+        self.map_log.drop_terms();
         self.guards.retire(Retired::Log(LogId::Ring, ring));
         self.guards.retire(Retired::Log(LogId::Map, map));
     }
@@ -280,6 +278,13 @@ impl Engine {
         {
             segments.release(segment, slot);
         }
+    }
+
+    /// Whether many short-lived engines have left their terms in a log: a root has room for only so
+    /// many, and a tail that moves on forgets them.
+    pub(super) fn has_many_terms(&self) -> bool {
+        const MANY: usize = 8;
+        self.ring.terms.len() > MANY || self.map_log.terms.len() > MANY
     }
 
     /// Takes back what no reader uses any more.
@@ -410,6 +415,21 @@ impl LogSide {
     fn drop_below(&mut self, at: u64) {
         while self.batches.front().is_some_and(|batch| batch.at < at) {
             self.batches.pop_front();
+        }
+    }
+
+    /// Forgets terms that ended before the oldest batch.
+    fn drop_terms(&mut self) {
+        let number = self
+            .batches
+            .front()
+            .map_or(self.log.head.number, |batch| batch.number);
+        while self
+            .terms
+            .get(1)
+            .is_some_and(|next| next.first_batch <= number)
+        {
+            self.terms.remove(0);
         }
     }
 

@@ -9,8 +9,8 @@ use super::locks::SlotKey;
 use super::map::{Change, LeafView, leaf_id};
 use super::write::{MAP_LIMIT, Piece, pieces};
 use super::{Engine, Op, Waiter};
-use crate::format::VolumeState;
-use crate::sizes::{LEAF_GRANULES, SLOT_GRANULES};
+use crate::format::{Leaf, VolumeState};
+use crate::sizes::{LEAF_GRANULES, LEAF_SLOTS, SLOT_GRANULES};
 
 /// Slots of one clear that are worked on at a time.
 const SLOTS: usize = 32;
@@ -130,6 +130,9 @@ impl Engine {
                 return false;
             }
             LeafView::Absent if !self.holds_records(volume, cursor, leaf_end) => leaf_end,
+            LeafView::Loaded(leaf) if self.is_empty_slot(leaf, volume, cursor / SLOT_GRANULES) => {
+                ((cursor / SLOT_GRANULES + 1) * SLOT_GRANULES).min(end)
+            }
             _ => {
                 let slot = cursor / SLOT_GRANULES;
                 if let Some(Op::Clear(clear)) = self.ops.get_mut(op) {
@@ -146,6 +149,13 @@ impl Engine {
             clear.cursor = next;
         }
         true
+    }
+
+    /// Whether a slot has neither a home nor records that wait for one.
+    fn is_empty_slot(&self, leaf: &Leaf, volume: u32, slot: u64) -> bool {
+        let key = SlotKey { volume, slot };
+        let home = leaf.locations[(slot % LEAF_SLOTS as u64) as usize];
+        home == 0 && !self.reserved.contains_key(&key) && !self.locks.is_held(key)
     }
 
     /// Whether ring records may wait for homes in a range without leaves. Slots without homes are
@@ -215,7 +225,12 @@ impl Engine {
         let key = SlotKey { volume, slot };
         let recorded = |granule| self.index.get(GranuleKey { volume, granule }).is_some();
         if !(slot * SLOT_GRANULES..(slot + 1) * SLOT_GRANULES).any(recorded) {
-            self.unreserve(key);
+            // Records of it that are still on their way count on the reservation.
+            if !self.is_on_its_way(key) {
+                self.unreserve(key);
+            }
+        } else if self.map.location(volume, slot) == Some(0) {
+            self.reserve(key);
         }
         self.unlock(key);
         self.end_clear_if_done(op);
@@ -239,9 +254,32 @@ impl Engine {
     }
 
     fn cleared_behind(&mut self, volume: u32) {
+        let others = self.clears.iter().any(|&op| match self.ops.get(op) {
+            Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
+            _ => false,
+        });
+        if others {
+            return;
+        }
         let deleting = |entry: &crate::format::VolumeEntry| entry.state == VolumeState::Deleting;
         if self.volumes.get(&volume).is_some_and(deleting) {
             self.set_volume_state(volume, VolumeState::Gone, None);
+        }
+    }
+
+    /// Shrinking that a crash has interrupted: nothing may lie behind a volume's end, or it would be
+    /// there again when the volume grows.
+    pub(super) fn resume_shrinks(&mut self) {
+        let live = self
+            .volumes
+            .iter()
+            .filter(|(_, entry)| entry.state == VolumeState::Live);
+        let found: Vec<(u32, u64)> = live.map(|(&n, entry)| (n, entry.granules)).collect();
+        for (volume, granules) in found {
+            let end = self.map.end(volume);
+            if end > granules {
+                self.clear_behind(volume, granules, end);
+            }
         }
     }
 

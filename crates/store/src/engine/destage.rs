@@ -88,7 +88,8 @@ impl Engine {
         }
         let idle = self.now >= self.destage.last_write + IDLE;
         let filling = self.ring.log.fill() > LOW || self.map_log.log.fill() > LOW;
-        if idle || filling || !self.settling.is_empty() || self.is_healing() {
+        let asked = !self.settling.is_empty() || self.is_healing() || self.has_many_terms();
+        if idle || filling || asked {
             self.collect_jobs();
             self.read_jobs();
         }
@@ -134,7 +135,9 @@ impl Engine {
         if !self.locks.try_lock(key) {
             return;
         }
-        let home = if home == 0 {
+        // A home whose drives are all gone is none: what the ring has goes to a fresh one.
+        let lost = home != 0 && self.columns(segment_and_slot(home).0).is_empty();
+        let home = if home == 0 || lost {
             self.take_home(key)
         } else {
             Some(home)
@@ -355,6 +358,11 @@ impl Engine {
         }
         self.destage.phase = Phase::Idle;
         for job in std::mem::take(&mut self.destage.jobs) {
+            if self.columns(segment_and_slot(job.location).0).is_empty() {
+                // It never arrived: the ring keeps it.
+                self.unlock(job.key);
+                continue;
+            }
             let first = job.key.slot * SLOT_GRANULES;
             for &(i, newest) in &job.granules {
                 let key = GranuleKey {
@@ -366,6 +374,7 @@ impl Engine {
                     self.ring.forget(old.at);
                 }
             }
+            self.unreserve_if_homed(job.key);
             self.unlock(job.key);
         }
     }

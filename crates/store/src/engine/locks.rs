@@ -51,6 +51,11 @@ impl<T> Locks<T> {
         }
     }
 
+    /// Whether somebody has the lock.
+    pub(crate) fn is_held(&self, key: SlotKey) -> bool {
+        self.held.contains_key(&key)
+    }
+
     /// Gives the lock up; returns who has it now.
     pub(crate) fn unlock(&mut self, key: SlotKey) -> Option<T> {
         let waiters = self.held.get_mut(&key)?;

@@ -12,6 +12,8 @@ use crate::manage::{Manage, Managed, VolumePlan};
 
 /// Most granules of a volume: 32 TiB.
 const MAX_GRANULES: u64 = 1 << 33;
+/// Segment numbers end here: a location has 20 bits for them.
+const MAX_SEGMENTS: u32 = 1 << 20;
 /// Volume numbers end here: entry pages are found at import by walking them.
 const MAX_VOLUMES: u32 = 65_536;
 
@@ -256,6 +258,9 @@ impl Engine {
 
     /// Takes the columns of a new segment out of these extents.
     pub(super) fn take_segment(&self, free: &mut [Extents], copies: u8) -> Option<Vec<ChunkCopy>> {
+        if self.next_segment >= MAX_SEGMENTS {
+            return None;
+        }
         let extents = self.sizes.segment_extents();
         let roomy = |drive: usize| {
             self.stays(drive as u16) && free[drive].free() >= self.kept_extents(drive) + extents
@@ -306,10 +311,13 @@ impl Engine {
             .map(|&(drive, extent)| ChunkCopy { drive, extent });
         let slots = self.sizes.segment_slots;
         self.segment_copies.insert(id, copies);
+        // A drive may have gone since the segment was made.
+        self.rebuild_wanted();
         let segments = self.mirrors.entry(copies);
         segments
             .or_insert_with(|| super::space::Segments::new(slots))
             .add(id, columns.collect());
+        self.close_lost_segments();
     }
 }
 

@@ -526,4 +526,23 @@ impl Map {
             self.page_mut(id, sequence);
         }
     }
+
+    /// Where the last leaf of a volume that was ever written, or is here, ends, in granules.
+    pub(crate) fn end(&self, volume: u32) -> u64 {
+        let level = |level| PageId {
+            node: volume,
+            level,
+            index: 0,
+        };
+        let tables = self.tables.range(level(1)..level(2)).map(|(&id, _)| id);
+        let on_drives = tables
+            .flat_map(|id| self.children(id))
+            .map(|(id, _)| id.index);
+        let here = self
+            .dirty
+            .iter()
+            .filter(|(_, id)| id.node == volume && id.level == 0);
+        let last = on_drives.chain(here.map(|(_, id)| id.index)).max();
+        last.map_or(0, |last| (u64::from(last) + 1) * LEAF_GRANULES)
+    }
 }

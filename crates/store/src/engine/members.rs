@@ -19,7 +19,7 @@ pub(crate) struct Roots {
     /// A log chunk lacks copies that another drive could hold.
     healing: bool,
     /// Who waits for the members to be durable.
-    waiting: Vec<u64>,
+    pub(super) waiting: Vec<u64>,
 }
 
 struct Writing {
@@ -206,10 +206,43 @@ impl Engine {
                 "drive {drive} failed ({error}), and it held the last copy of {what}"
             ));
         }
+        if self.is_minority() {
+            return self.fail(format!(
+                "drive {drive} failed ({error}): fewer than half of the drives are left, and the others \
+                 may go on without these"
+            ));
+        }
         self.roots.members_due = true;
         self.roots.healing = true;
         self.leaving.remove(&(drive as u16));
+        self.close_lost_segments();
         self.rebuild_wanted();
+    }
+
+    /// Whether an import of the drives that have gone, without those that are left, would be let
+    /// through: then nothing may be acknowledged here any more.
+    fn is_minority(&self) -> bool {
+        let members = self.roots.durable.members.iter();
+        let known = members
+            .filter(|member| member.state == MemberState::Active)
+            .count();
+        self.active().len() * 2 < known
+    }
+
+    /// Nothing more is put where no column is left.
+    pub(super) fn close_lost_segments(&mut self) {
+        let ids: Vec<(u32, u8)> = self
+            .segment_copies
+            .iter()
+            .map(|(&id, &c)| (id, c))
+            .collect();
+        for (id, copies) in ids {
+            if self.columns(id).is_empty()
+                && let Some(segments) = self.mirrors.get_mut(&copies)
+            {
+                segments.close(id);
+            }
+        }
     }
 
     /// What the pool cannot go on without and has no copy of any more.
@@ -357,7 +390,7 @@ impl Engine {
         let extents = self.sizes.chunk_extents;
         let free = |&drive: &usize| {
             self.stays(drive as u16)
-                && self.extents[drive].free() >= extents
+                && self.extents[drive].free() >= self.kept_extents(drive) + extents
                 && !copies.iter().any(|copy| usize::from(copy.drive) == drive)
         };
         self.active()
@@ -401,8 +434,8 @@ impl Engine {
 
     fn heal_chunk(&mut self, log: LogId, chunk: usize) {
         let wanted = self.roots.copies();
-        let copies = self.side(log).log.shape.chunks[chunk].copies.clone();
-        let mut copies = self.staying(&copies);
+        let old = self.side(log).log.shape.chunks[chunk].copies.clone();
+        let mut copies = self.staying(&old);
         while copies.len() < wanted {
             let Some(drive) = self.spare_for(&copies) else {
                 break;
@@ -414,6 +447,12 @@ impl Engine {
                 drive: drive as u16,
                 extent,
             });
+        }
+        // Better on a drive that is to leave than nowhere.
+        for copy in self.serving(&old) {
+            if copies.len() < wanted && !copies.contains(&copy) {
+                copies.push(copy);
+            }
         }
         if !copies.is_empty() {
             self.side(log).log.shape.chunks[chunk].copies = copies;

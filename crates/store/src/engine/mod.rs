@@ -251,7 +251,10 @@ impl Engine {
 
     /// A buffer, or a failure of the engine: what it has in flight is bounded below its pool's size.
     fn buffer(&mut self, bytes: usize) -> Option<IoBuffer> {
-        let buffer = self.buffers.get(bytes);
+        let mut buffer = self.buffers.get(bytes);
+        while buffer.is_none() && self.forget_oldest() {
+            buffer = self.buffers.get(bytes);
+        }
         if buffer.is_none() {
             self.fail("out of buffers".into());
         }

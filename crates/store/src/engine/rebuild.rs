@@ -19,6 +19,8 @@ use crate::sizes::{GRANULE, LEAF_SLOTS, SLOT_BYTES, SLOT_GRANULES};
 
 /// Slots worked on at a time.
 const SLOTS: usize = 8;
+/// Pages that are loaded at a time in order to be written elsewhere.
+const RENEWED: usize = 256;
 /// Leaves without anything to do that one turn skips.
 const LEAVES: usize = 1024;
 
@@ -37,7 +39,7 @@ pub(crate) struct Rebuild {
     unpublished: usize,
     /// Granules of which no copy was good, in this walk.
     pub(super) lost: u64,
-    scrubs: Vec<u64>,
+    pub(super) scrubs: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,38 +140,50 @@ impl Engine {
 
     /// A new column for every segment that has lost one, on a drive that has none of it.
     fn choose_columns(&mut self) {
-        let segments: Vec<(u32, u8)> = self.segment_copies.iter().map(|(&s, &c)| (s, c)).collect();
-        for (segment, copies) in segments {
-            let columns = self.all_columns(segment);
-            let serving = self.staying(&columns);
-            let joining = self.joining.contains_key(&segment);
-            let readable = !self.serving(&columns).is_empty();
-            if !readable || serving.len() >= usize::from(copies) || joining {
-                continue;
-            }
-            let extents = self.sizes.segment_extents();
-            let fits = |&drive: &usize| {
-                self.stays(drive as u16)
-                    && self.extents[drive].free() >= extents
-                    && !columns.iter().any(|copy| usize::from(copy.drive) == drive)
-            };
-            let best = self
-                .active()
-                .into_iter()
-                .filter(fits)
-                .max_by_key(|&d| self.extents[d].free());
-            if let Some(drive) = best
-                && let Some(extent) = self.extents[drive].take(extents)
+        let segments: Vec<u32> = self.segment_copies.keys().copied().collect();
+        for segment in segments {
+            if let Some(drive) = self.drive_for_column(segment)
+                && let Some(extent) = self.extents[drive].take(self.sizes.segment_extents())
             {
-                self.joining.insert(
-                    segment,
-                    ChunkCopy {
-                        drive: drive as u16,
-                        extent,
-                    },
-                );
+                let drive = drive as u16;
+                self.joining.insert(segment, ChunkCopy { drive, extent });
             }
         }
+    }
+
+    /// Where a segment that lacks a column could have another; `None` when it lacks none, when one
+    /// is being filled, when nothing could be read for it, or when no drive has room.
+    fn drive_for_column(&self, segment: u32) -> Option<usize> {
+        let columns = self.all_columns(segment);
+        let wanted = self.segment_copies.get(&segment).copied()?;
+        let readable = !self.serving(&columns).is_empty();
+        let enough = self.staying(&columns).len() >= usize::from(wanted);
+        if !readable || enough || self.joining.contains_key(&segment) {
+            return None;
+        }
+        let extents = self.sizes.segment_extents();
+        let fits = |&drive: &usize| {
+            self.stays(drive as u16)
+                && self.extents[drive].free() >= self.kept_extents(drive) + extents
+                && !columns.iter().any(|copy| usize::from(copy.drive) == drive)
+        };
+        let drives = self.active().into_iter().filter(fits);
+        drives.max_by_key(|&drive| self.extents[drive].free())
+    }
+
+    /// The columns that can be read and a new one, less those on leaving drives that are now one too
+    /// many.
+    fn columns_with(&self, segment: u32, column: ChunkCopy) -> Vec<ChunkCopy> {
+        let wanted = self.segment_copies.get(&segment).copied().unwrap_or(1);
+        let mut columns = self.columns(segment);
+        columns.push(column);
+        while columns.len() > usize::from(wanted) {
+            let Some(leaving) = columns.iter().position(|copy| !self.stays(copy.drive)) else {
+                break;
+            };
+            columns.remove(leaving);
+        }
+        columns
     }
 
     fn is_drained(&self) -> bool {
@@ -417,8 +431,7 @@ impl Engine {
                 self.joining.remove(&segment);
                 continue;
             }
-            let mut columns = self.staying(&self.all_columns(segment));
-            columns.push(column);
+            let columns = self.columns_with(segment, column);
             let entry = SegmentEntry {
                 kind: SegmentKind::Mirror,
                 copies: self.segment_copies.get(&segment).copied().unwrap_or(1),
@@ -470,6 +483,13 @@ impl Engine {
             return;
         }
         self.rebuild.phase = Phase::Idle;
+        let segments: Vec<u32> = self.segment_copies.keys().copied().collect();
+        if segments
+            .iter()
+            .any(|&segment| self.drive_for_column(segment).is_some())
+        {
+            self.rebuild_wanted();
+        }
         let lost = self.rebuild.lost;
         for id in std::mem::take(&mut self.rebuild.scrubs) {
             self.out
@@ -490,7 +510,7 @@ impl Engine {
             self.meta.close(segment);
         }
         let published = self.published;
-        for id in self.map.renew(&short, published) {
+        for id in self.map.renew(&short, published).into_iter().take(RENEWED) {
             self.load(id, Waiter::Renew);
         }
     }

@@ -215,6 +215,11 @@ impl Segments {
         }
     }
 
+    /// A number that no segment has had.
+    pub(crate) fn next_id(&self) -> u32 {
+        self.by_id.keys().next_back().map_or(0, |last| last + 1)
+    }
+
     /// Takes nothing more from a segment.
     pub(crate) fn close(&mut self, id: u32) {
         if let Some(segment) = self.by_id.get_mut(&id).filter(|segment| !segment.closed) {

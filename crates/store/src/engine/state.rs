@@ -238,6 +238,7 @@ impl Engine {
             engine.reserve(key);
         }
         engine.resume_deletions();
+        engine.resume_shrinks();
         engine.begin_repairs();
         engine
     }

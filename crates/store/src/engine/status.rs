@@ -105,17 +105,40 @@ impl Engine {
 
     fn mirror_status(&self, copies: u8) -> MirrorStatus {
         let segments = self.mirrors.get(&copies);
-        let mut extents = self.extents.clone();
-        let mut growth = 0;
-        while self.take_segment(&mut extents, copies).is_some() {
-            growth += self.sizes.segment_bytes();
-        }
+        let growth = self.growth(copies) * self.sizes.segment_bytes();
         MirrorStatus {
             copies,
             used_bytes: segments.map_or(0, |segments| segments.used()) * SLOT_BYTES,
             free_bytes: self.spare_slots(copies) * SLOT_BYTES,
             growth_bytes: growth,
         }
+    }
+
+    /// Segments of so many copies, each on distinct drives, that there is room for.
+    fn growth(&self, copies: u8) -> u64 {
+        let extents = self.sizes.segment_extents();
+        let room = |drive: usize| {
+            let free = self.extents[drive].free();
+            u64::from(free.saturating_sub(self.kept_extents(drive)) / extents)
+        };
+        let rooms: Vec<u64> = (0..self.members.len())
+            .filter(|&drive| self.stays(drive as u16))
+            .map(room)
+            .collect();
+        let columns = u64::from(copies).min(rooms.len() as u64);
+        let fits = |segments: u64| {
+            rooms.iter().map(|&room| room.min(segments)).sum::<u64>() >= segments * columns
+        };
+        let (mut low, mut high) = (0, rooms.iter().sum::<u64>() + 1);
+        while columns > 0 && high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if fits(middle) {
+                low = middle
+            } else {
+                high = middle
+            }
+        }
+        low
     }
 
     /// Whether anything lacks a copy that it should have.

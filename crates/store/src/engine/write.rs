@@ -23,6 +23,8 @@ pub(super) struct WriteOp {
     request: Request,
     /// Parts that are not published yet.
     parts: usize,
+    /// A part found no drive to be written to.
+    failed: bool,
 }
 
 /// A slot's worth of a write, past the ring.
@@ -92,6 +94,7 @@ impl Engine {
             serial,
             request,
             parts: 0,
+            failed: false,
         }));
         self.admission.push_back(op);
     }
@@ -269,6 +272,9 @@ impl Engine {
         let (parent, offset, (segment, slot)) =
             (bypass.parent, bypass.offset, segment_and_slot(bypass.new));
         let columns = self.written_columns(segment);
+        if columns.is_empty() {
+            return self.bypass_lost(op);
+        }
         for &copy in &columns {
             let drive = usize::from(copy.drive);
             let Some(mut buffer) = self.buffer(SLOT_BYTES as usize) else {
@@ -298,10 +304,23 @@ impl Engine {
         if bypass.pending > 0 {
             return;
         }
-        let key = bypass.key;
+        let (key, segment) = (bypass.key, segment_and_slot(bypass.new).0);
+        if self.columns(segment).is_empty() {
+            return self.bypass_lost(op);
+        }
         let reckless = self.cage.sings(Canary::BypassWithoutLock);
         if reckless || self.locks.lock_or_wait(key, Waiter::Bypass(op)) {
             self.place_bypass(op);
+        }
+    }
+
+    /// The drives under a slot have gone before the data was on them.
+    fn bypass_lost(&mut self, op: usize) {
+        if let Some(Op::Bypass(bypass)) = self.ops.try_remove(op) {
+            if let Some(Op::Write(write)) = self.ops.get_mut(bypass.parent) {
+                write.failed = true;
+            }
+            self.write_part_done(bypass.parent);
         }
     }
 
@@ -358,9 +377,16 @@ impl Engine {
             return;
         };
         write.parts -= 1;
-        if write.parts == 0 {
-            self.end_write(op, Ok(()));
+        if write.parts > 0 {
+            return;
         }
+        let result = if write.failed {
+            let why = format!("volume {}: no drive is left for a slot", write.volume);
+            Err(IoError::new(ErrorKind::Media, why))
+        } else {
+            Ok(())
+        };
+        self.end_write(op, result);
     }
 
     fn end_write(&mut self, op: usize, result: Result<(), IoError>) {
@@ -387,7 +413,17 @@ impl Engine {
         for op in writes.map(|(op, _)| op).collect::<Vec<_>>() {
             self.end_write(op, Err(IoError::new(ErrorKind::Latched, why.clone())));
         }
-        for id in std::mem::take(&mut self.settling) {
+        for (_, waiters) in std::mem::take(&mut self.loading) {
+            for waiter in waiters {
+                if let Waiter::Read(op) = waiter {
+                    self.fail_read(op);
+                }
+            }
+        }
+        let mut waiting = std::mem::take(&mut self.settling);
+        waiting.append(&mut self.rebuild.scrubs);
+        waiting.append(&mut self.roots.waiting);
+        for id in waiting {
             let error = IoError::new(ErrorKind::Latched, why.clone());
             self.out.managed.push((id, Err(error)));
         }

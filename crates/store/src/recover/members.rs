@@ -26,7 +26,18 @@ pub(super) fn identify(
     // From here on, drive `i` is the one that label `i` was read from.
     drives.arrange(&places);
     let roots = newest_roots(drives, &first);
-    let newest = roots.iter().flatten().max_by_key(|root| root.generation);
+    // Two imports that were both cut short may have written roots of one generation: the one that
+    // leaves more out is right about the drives that missed something.
+    let excluded = |root: &Root| {
+        let members = root.members.iter();
+        members
+            .filter(|member| member.state == MemberState::Excluded)
+            .count()
+    };
+    let newest = roots
+        .iter()
+        .flatten()
+        .max_by_key(|root| (root.generation, excluded(root)));
     let Some(mut root) = newest.cloned() else {
         let name = &first.pool_name;
         return Err(PoolError::Damaged(format!(
