@@ -192,6 +192,19 @@ fn the_entries_bytes() {
     );
     assert_eq!(print(&page), 0x63a5_ef0b);
 
+    let page = page_of(|page| raw_segment().encode(page));
+    expect(
+        &page,
+        &[
+            (0, &[2, 2, 2, 0, 0, 0, 0, 0]),
+            (8, &columns),
+            (24, &[0; 48]),
+            (72, &[17, 0, 0, 0, 2, 1, 0, 0]),
+            (80, &[0; 48]),
+            (128, &[0xff]),
+        ],
+    );
+
     let page = page_of(|page| volume().encode(page));
     expect(
         &page,
