@@ -1,12 +1,12 @@
 //! A pool on drives in memory, driven step by step.
 #![allow(dead_code)]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use ashlar_block::{
-    BlockDevice, BlockRange, BlockSize, BufferPool, Completion, Description, Durability, Geometry,
-    IoError, Moment, Operation, Request,
+    BlockDevice, BlockRange, BlockSize, BufferPool, Completion, Description, Durability, ErrorKind,
+    Geometry, IoError, Moment, Operation, Request,
 };
 use ashlar_store::format::{DriveClass, Salt};
 use ashlar_store::{
@@ -18,10 +18,34 @@ use uuid::Uuid;
 /// Bytes of a drive that outlive the engine.
 pub type Medium = Rc<RefCell<Vec<u8>>>;
 
+/// Which operations of a drive fail, and how.
+pub type Fault = Option<(fn(Operation) -> bool, ErrorKind)>;
+
+/// What has happened to the drives, and what is to go wrong.
+#[derive(Clone, Default)]
+pub struct Seen {
+    /// What was asked of which drive.
+    pub log: Rc<RefCell<Vec<(usize, Operation)>>>,
+    /// Faults by drive.
+    pub faults: [Rc<Cell<Fault>>; 4],
+}
+
 /// A drive that does everything at once, durably.
 struct Memory {
     medium: Medium,
+    number: usize,
+    seen: Seen,
     done: Vec<Completion>,
+}
+
+impl Memory {
+    fn fault(&self, op: Operation) -> Result<(), IoError> {
+        let fault = self.seen.faults.get(self.number).and_then(|f| f.get());
+        match fault {
+            Some((hits, kind)) if hits(op) => Err(IoError::new(kind, "as told")),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl BlockDevice for Memory {
@@ -31,7 +55,14 @@ impl BlockDevice for Memory {
     }
     fn submit(&mut self, mut request: Request) {
         let at = request.range.start.0 as usize * 4096;
+        self.seen.log.borrow_mut().push((self.number, request.op));
+        if let Err(error) = self.fault(request.op) {
+            return self.done.push(request.complete(Err(error)));
+        }
         let mut medium = self.medium.borrow_mut();
+        if let Operation::WriteZeroes { .. } = request.op {
+            medium[at..at + request.range.count as usize * 4096].fill(0);
+        }
         if let Some(buffer) = &mut request.buffer {
             let place = &mut medium[at..at + buffer.len()];
             match request.op {
@@ -49,14 +80,16 @@ impl BlockDevice for Memory {
     }
 }
 
-fn devices(media: &[Medium]) -> Vec<Box<dyn BlockDevice>> {
-    let open = |medium: &Medium| {
+fn devices(media: &[Medium], seen: &Seen) -> Vec<Box<dyn BlockDevice>> {
+    let open = |(number, medium): (usize, &Medium)| {
         Box::new(Memory {
             medium: medium.clone(),
+            number,
+            seen: seen.clone(),
             done: Vec::new(),
         }) as Box<dyn BlockDevice>
     };
-    media.iter().map(open).collect()
+    media.iter().enumerate().map(open).collect()
 }
 
 pub fn small_sizes() -> Sizes {
@@ -74,6 +107,9 @@ pub fn small_sizes() -> Sizes {
 pub struct Bench {
     pub media: Vec<Medium>,
     pub engine: Engine,
+    pub seen: Seen,
+    /// Requests that drives will still take before the process dies.
+    pub budget: Option<usize>,
     devices: Vec<Box<dyn BlockDevice>>,
     buffers: BufferPool,
     out: Outbox,
@@ -99,20 +135,26 @@ impl Bench {
                 })
                 .collect(),
         };
-        let mut all = Drives::new(devices(&media), Box::new(|| Moment::ORIGIN));
+        let mut all = Drives::new(
+            devices(&media, &Seen::default()),
+            Box::new(|| Moment::ORIGIN),
+        );
         format(&mut all, &plan).expect("format");
         Self::open(media)
     }
 
     pub fn open(media: Vec<Medium>) -> Self {
+        let seen = Seen::default();
         let Imported { engine, drives } = import(
-            Drives::new(devices(&media), Box::new(|| Moment::ORIGIN)),
+            Drives::new(devices(&media, &seen), Box::new(|| Moment::ORIGIN)),
             &ImportOptions::default(),
         )
         .expect("import");
         Self {
             media,
             engine,
+            seen,
+            budget: None,
             devices: drives.into_iter().flatten().collect(),
             buffers: BufferPool::new(64 << 20),
             out: Outbox::default(),
@@ -132,6 +174,11 @@ impl Bench {
         self.engine.handle(self.now, event, &mut self.out);
         loop {
             for (drive, request) in self.out.io.drain(..) {
+                match &mut self.budget {
+                    Some(0) => continue,
+                    Some(left) => *left -= 1,
+                    None => {}
+                }
                 self.devices[drive].submit(request);
             }
             done.append(&mut self.out.done);
@@ -168,15 +215,29 @@ impl Bench {
         managed.remove(0).1
     }
 
+    /// What is answered to a wish when the process dies after so many requests to drives.
+    pub fn manage_cut(&mut self, what: Manage, budget: usize) -> Option<Result<Managed, IoError>> {
+        self.next += 1;
+        self.budget = Some(budget);
+        let id = self.next;
+        let (_, mut managed) = self.run(Event::Manage { id, what });
+        managed.pop().map(|(_, answer)| answer)
+    }
+
     pub fn volume(&mut self, granules: u64, copies: u8) -> u32 {
+        self.volume_as(granules, Layout::Mirror { copies })
+            .expect("create")
+    }
+
+    pub fn volume_as(&mut self, granules: u64, layout: Layout) -> Result<u32, IoError> {
         let plan = VolumePlan {
             name: format!("v{}", self.next),
             uuid: Uuid::from_u128(u128::from(self.next)),
             granules,
-            layout: Layout::Mirror { copies },
+            layout,
         };
-        match self.manage(Manage::CreateVolume(plan)).expect("create") {
-            Managed::Volume(number) => number,
+        match self.manage(Manage::CreateVolume(plan))? {
+            Managed::Volume(number) => Ok(number),
             other => panic!("{other:?}"),
         }
     }
@@ -205,9 +266,19 @@ impl Bench {
     }
 
     pub fn clear(&mut self, volume: u32, first: u64, granules: u32) -> Result<(), IoError> {
+        self.without_data(volume, Operation::Deallocate, first, granules)
+    }
+
+    pub fn without_data(
+        &mut self,
+        volume: u32,
+        op: Operation,
+        first: u64,
+        granules: u32,
+    ) -> Result<(), IoError> {
         let request = Request {
             tag: 1,
-            op: Operation::Deallocate,
+            op,
             range: BlockRange::new(first, granules),
             buffer: None,
         };
