@@ -36,7 +36,7 @@ use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, 
 pub(crate) use manage::check_name;
 pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeInfo};
-pub use status::{MemberStatus, MirrorStatus, Status};
+pub use status::{MemberStatus, MirrorStatus, Status, StripeStatus};
 
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};

@@ -12,7 +12,7 @@ use super::io::Whom;
 use super::{Raw, RawSegment};
 use crate::engine::append::{StagedChange, Then};
 use crate::engine::map::{Change, FIRST_VOLUME, SEGMENTS, VOLUMES};
-use crate::engine::space::take_columns;
+use crate::engine::space::{Extents, take_columns};
 use crate::engine::write::MAP_LIMIT;
 use crate::engine::{Engine, Op};
 use crate::format::{ChunkCopy, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
@@ -102,13 +102,31 @@ impl Engine {
         Ok(taken)
     }
 
-    fn take_raw_segment(&mut self, home: &[u16], columns: usize) -> Option<RawSegment> {
+    /// Drives that have room for another column.
+    fn roomy(&self, free: &[Extents]) -> Vec<bool> {
         let extents = self.sizes.segment_extents();
         let roomy = |drive: usize| {
-            self.stays(drive as u16)
-                && self.extents[drive].free() >= self.kept_extents(drive) + extents
+            self.stays(drive as u16) && free[drive].free() >= self.kept_extents(drive) + extents
         };
-        let roomy: Vec<bool> = (0..self.extents.len()).map(roomy).collect();
+        (0..free.len()).map(roomy).collect()
+    }
+
+    /// Segments of so many columns that there is room for.
+    pub(in crate::engine) fn raw_room(&self, columns: usize) -> usize {
+        let mut free = self.extents.clone();
+        let take = || {
+            let roomy = self.roomy(&free);
+            take_columns(&mut free, &roomy, columns, self.sizes.segment_extents())
+        };
+        match columns {
+            0 => 0,
+            _ => std::iter::from_fn(take).count(),
+        }
+    }
+
+    fn take_raw_segment(&mut self, home: &[u16], columns: usize) -> Option<RawSegment> {
+        let extents = self.sizes.segment_extents();
+        let roomy = self.roomy(&self.extents);
         let at_home = |(drive, &roomy): (usize, &bool)| roomy && home.contains(&(drive as u16));
         let at_home: Vec<bool> = roomy.iter().enumerate().map(at_home).collect();
         let found = take_columns(&mut self.extents, &at_home, columns, extents)
