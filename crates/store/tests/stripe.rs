@@ -4,7 +4,7 @@
 mod common;
 
 use ashlar_block::{Durability, ErrorKind, Operation};
-use ashlar_store::{Layout, Manage, Status, VolumePlan};
+use ashlar_store::{Event, Layout, Manage, Status, VolumePlan};
 use common::Bench;
 
 const STRIPE2: Layout = Layout::Stripe { columns: 2 };
@@ -187,6 +187,40 @@ fn sizes_change_and_nothing_old_shows() {
     assert_eq!(used(&bench), before);
     bench.manage(Manage::DeleteVolume { volume }).unwrap();
     assert!(bench.engine.volumes().is_empty());
+}
+
+#[test]
+fn space_waits_for_what_is_under_way() {
+    let base = used(&pool());
+    let mut bench = with_stripe();
+    let taken = used(&bench);
+    let buffer = ashlar_block::BufferPool::new(1 << 20)
+        .get(16 * 4096)
+        .unwrap();
+    let range = ashlar_block::BlockRange::new(984, 16);
+    let request = ashlar_block::Request::write(7, range, buffer, Durability::Cached);
+    bench
+        .seen
+        .held
+        .set(Some(|op| op == Operation::Write(Durability::Cached)));
+    let volume = 17;
+    let (done, _) = bench.run(Event::Command { volume, request });
+    assert!(done.is_empty());
+    // Behind the end from now on, and then gone altogether; but a drive still writes there.
+    let shrink = Manage::ResizeVolume {
+        volume,
+        granules: 400,
+    };
+    bench.manage(shrink.clone()).unwrap();
+    assert_eq!(used(&bench), taken);
+    assert!(bench.manage(shrink).is_err(), "one after the other");
+    bench.manage(Manage::DeleteVolume { volume }).unwrap();
+    bench.pass(10);
+    assert_eq!(used(&bench), taken);
+    bench.seen.held.set(None);
+    let (done, _) = bench.run(Event::Tick);
+    assert!(done[0].result.is_ok() && done[0].tag == 7);
+    assert_eq!(used(&bench), base);
 }
 
 /// Dies after every number of requests to drives; `check` sees the pool after the restart, and

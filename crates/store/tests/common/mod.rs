@@ -28,6 +28,8 @@ pub struct Seen {
     pub log: Rc<RefCell<Vec<(usize, Operation)>>>,
     /// Faults by drive.
     pub faults: [Rc<Cell<Fault>>; 4],
+    /// Which operations take their time until there is no such rule.
+    pub held: Rc<Cell<Option<fn(Operation) -> bool>>>,
 }
 
 /// A drive that does everything at once, durably.
@@ -35,6 +37,7 @@ struct Memory {
     medium: Medium,
     number: usize,
     seen: Seen,
+    held: Vec<Request>,
     done: Vec<Completion>,
 }
 
@@ -54,6 +57,14 @@ impl BlockDevice for Memory {
         Geometry::plain(BlockSize::B4096, bytes / 4096)
     }
     fn submit(&mut self, mut request: Request) {
+        if self
+            .seen
+            .held
+            .get()
+            .is_some_and(|is_held| is_held(request.op))
+        {
+            return self.held.push(request);
+        }
         let at = request.range.start.0 as usize * 4096;
         self.seen.log.borrow_mut().push((self.number, request.op));
         if let Err(error) = self.fault(request.op) {
@@ -73,6 +84,11 @@ impl BlockDevice for Memory {
         self.done.push(request.complete(Ok(())));
     }
     fn poll(&mut self, _now: Moment, done: &mut Vec<Completion>) {
+        if self.seen.held.get().is_none() {
+            for request in std::mem::take(&mut self.held) {
+                self.submit(request);
+            }
+        }
         done.append(&mut self.done);
     }
     fn describe(&self) -> Description {
@@ -86,6 +102,7 @@ fn devices(media: &[Medium], seen: &Seen) -> Vec<Box<dyn BlockDevice>> {
             medium: medium.clone(),
             number,
             seen: seen.clone(),
+            held: Vec::new(),
             done: Vec::new(),
         }) as Box<dyn BlockDevice>
     };
