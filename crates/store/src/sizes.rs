@@ -105,7 +105,8 @@ impl Sizes {
             return bad("number of log chunks");
         }
         let slots = self.segment_slots;
-        if !(1..=512).contains(&slots) || self.segment_bytes() % self.extent_bytes() != 0 {
+        if !(1..=512).contains(&slots) || !self.segment_bytes().is_multiple_of(self.extent_bytes())
+        {
             return bad("segment size");
         }
         let batch = u64::from(self.batch_bytes);

@@ -18,8 +18,14 @@ use uuid::Uuid;
 /// Bytes of a drive that outlive the engine.
 pub type Medium = Rc<RefCell<Vec<u8>>>;
 
+/// Some operations.
+pub type Rule = fn(Operation) -> bool;
+
 /// Which operations of a drive fail, and how.
-pub type Fault = Option<(fn(Operation) -> bool, ErrorKind)>;
+pub type Fault = Option<(Rule, ErrorKind)>;
+
+/// What was answered to commands, and to wishes.
+pub type Answers = (Vec<Completion>, Vec<(u64, Result<Managed, IoError>)>);
 
 /// What has happened to the drives, and what is to go wrong.
 #[derive(Clone, Default)]
@@ -29,7 +35,7 @@ pub struct Seen {
     /// Faults by drive.
     pub faults: [Rc<Cell<Fault>>; 4],
     /// Which operations take their time until there is no such rule.
-    pub held: Rc<Cell<Option<fn(Operation) -> bool>>>,
+    pub held: Rc<Cell<Option<Rule>>>,
 }
 
 /// A drive that does everything at once, durably.
@@ -186,7 +192,7 @@ impl Bench {
     }
 
     /// Feeds the engine until nothing happens any more.
-    pub fn run(&mut self, event: Event) -> (Vec<Completion>, Vec<(u64, Result<Managed, IoError>)>) {
+    pub fn run(&mut self, event: Event) -> Answers {
         let (mut done, mut managed) = (Vec::new(), Vec::new());
         self.engine.handle(self.now, event, &mut self.out);
         loop {
