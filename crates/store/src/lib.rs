@@ -14,7 +14,10 @@
 //! and together with its neighbours, home. Both logs are on as many drives as the pool's most tolerant
 //! layout needs; a write is acknowledged when all of them have it.
 //!
-//! # Invariants
+//! A `stripe` volume has none of this: its commands go to its drives and their answers to its hosts.
+//! Only where it lies is kept in the logs and the map.
+//!
+//! # Invariants (of mirrors; of a `stripe`, 4 and 6)
 //!
 //! 1. Acknowledged writes survive crashes, power losses and tolerated losses of drives, flush or no
 //!    flush; a value once read never reverts.
@@ -45,7 +48,9 @@ pub mod sizes;
 pub use canary::{Cage, Canary};
 pub use create::{DrivePlan, PoolPlan, enlist, format};
 pub use drives::Drives;
-pub use engine::{Counters, Engine, Event, MemberStatus, MirrorStatus, Outbox, Status, VolumeInfo};
+pub use engine::{
+    Counters, Engine, Event, MemberStatus, MirrorStatus, Outbox, Status, StripeStatus, VolumeInfo,
+};
 pub use error::PoolError;
 pub use layout::Layout;
 pub use manage::{Manage, Managed, VolumePlan};

@@ -48,7 +48,7 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
         .filter(|m| m.in_service)
         .map(|m| m.bytes)
         .sum();
-    let layouts: Vec<LayoutStatus> = status
+    let mirrors = status
         .mirrors
         .iter()
         .filter(|mirror| usize::from(mirror.copies) <= pool.drives.len().min(2))
@@ -57,18 +57,14 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
                 copies: mirror.copies,
             };
             let free = mirror.free_bytes + mirror.growth_bytes;
-            let advertised = mirror.used_bytes + free;
-            LayoutStatus {
-                layout,
-                advertised_bytes: advertised,
-                free_bytes: free,
-                efficiency_with_reserves: advertised as f64 / raw.max(1) as f64,
-                efficiency_without_reserves: layout.efficiency(),
-                survives: Survives::by(layout),
-            }
-        })
-        .collect();
-    let used = status.mirrors.iter().map(|mirror| mirror.used_bytes).sum();
+            layout_status(layout, mirror.used_bytes, free, raw)
+        });
+    let stripes = &status.stripes;
+    let stripe = LayoutSpec::Stripe { columns: None };
+    let stripe = layout_status(stripe, stripes.used_bytes, stripes.free_bytes, raw);
+    let layouts: Vec<LayoutStatus> = mirrors.chain([stripe]).collect();
+    let mirrored: u64 = status.mirrors.iter().map(|mirror| mirror.used_bytes).sum();
+    let used = mirrored + stripes.used_bytes;
     let provisioned = status
         .volumes
         .iter()
@@ -99,6 +95,18 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
             scrubs: pool.scrubs,
         },
         warnings: warnings(view),
+    }
+}
+
+fn layout_status(layout: LayoutSpec, used: u64, free: u64, raw: u64) -> LayoutStatus {
+    let advertised = used + free;
+    LayoutStatus {
+        layout,
+        advertised_bytes: advertised,
+        free_bytes: free,
+        efficiency_with_reserves: advertised as f64 / raw.max(1) as f64,
+        efficiency_without_reserves: layout.efficiency(),
+        survives: Survives::by(layout),
     }
 }
 
@@ -165,7 +173,8 @@ fn space(
     kept: u64,
 ) -> SpaceStatus {
     // What volumes are usually made as: mirror:2, or mirror:1 on a single drive.
-    let usual = layouts.get(1).or(layouts.first());
+    let mut mirrors = layouts.iter();
+    let usual = mirrors.rfind(|status| matches!(status.layout, LayoutSpec::Mirror { .. }));
     SpaceStatus {
         raw_bytes: raw,
         advertised_bytes: usual.map_or(0, |layout| layout.advertised_bytes),
@@ -216,6 +225,11 @@ fn warnings(view: &View) -> Vec<String> {
         warnings.push(format!(
             "{lost} bytes have no good copy left: they read as errors"
         ));
+    }
+    for volume in &status.volumes {
+        if let Some(why) = &volume.trouble {
+            warnings.push(format!("volume {}: {why}", volume.name));
+        }
     }
     let used: u64 = status.mirrors.iter().map(|mirror| mirror.used_bytes).sum();
     let free = status

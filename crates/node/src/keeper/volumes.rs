@@ -15,12 +15,16 @@ use crate::pool::{Operations, View};
 
 const GRANULE: u64 = 4096;
 
-/// What this version's engine can keep.
-pub(super) fn layout(spec: LayoutSpec) -> Result<Layout, ControlError> {
+/// What this version's engine can keep. A `stripe` that says no number is over `columns`: as many
+/// drives as may be given more.
+pub(super) fn layout(spec: LayoutSpec, columns: u8) -> Result<Layout, ControlError> {
     match spec {
         LayoutSpec::Mirror { copies } => Ok(Layout::Mirror { copies }),
-        LayoutSpec::Parity { .. } | LayoutSpec::Stripe { .. } => Err(ControlError::usage(format!(
-            "layout {spec} is not in this version: there is mirror:N"
+        LayoutSpec::Stripe { columns: said } => Ok(Layout::Stripe {
+            columns: said.unwrap_or(columns),
+        }),
+        LayoutSpec::Parity { .. } => Err(ControlError::usage(format!(
+            "layout {spec} is not in this version: there are mirror:N, stripe and stripe:N"
         ))),
     }
 }
@@ -39,14 +43,14 @@ impl Keeper {
         let mut pools = self.lock();
         let pool = live(&pools, &request.pool)?;
         check_options(request)?;
+        let view = pool.link.view().map_err(engine)?;
         let plan = VolumePlan {
             name: request.name.clone(),
             uuid: Uuid::new_v4(),
             granules: request.bytes / GRANULE,
-            layout: layout(request.layout)?,
+            layout: layout(request.layout, view.status.stripes.columns)?,
         };
         let taken = |volume: &VolumeInfo| volume.name == request.name && !volume.deleting;
-        let view = pool.link.view().map_err(engine)?;
         if view.status.volumes.iter().any(taken) {
             let why = format!(
                 "there is a volume {}/{} already",
@@ -127,15 +131,7 @@ impl Keeper {
             .iter()
             .find(|(number, _)| *number == volume.number);
         let shape = shape.map(|(_, geometry)| *geometry);
-        let (state, reason) = match &view.status.failure {
-            Some(why) => (VolumeState::Failed, Some(why.clone())),
-            None if volume.deleting => (VolumeState::Deleting, None),
-            None if view.status.degraded => (
-                VolumeState::Degraded,
-                Some("a copy of something is missing".to_owned()),
-            ),
-            None => (VolumeState::Online, None),
-        };
+        let (state, reason) = state_of(volume, view);
         VolumeStatus {
             pool: pool_name.to_owned(),
             name: volume.name.clone(),
@@ -272,6 +268,20 @@ impl Keeper {
     /// The hosts that are connected to a subsystem.
     pub(super) fn connected(&self, nqn: &str) -> Vec<String> {
         self.target.target().hosts_of(nqn)
+    }
+}
+
+fn state_of(volume: &VolumeInfo, view: &View) -> (VolumeState, Option<String>) {
+    let is_copied = matches!(volume.layout, Layout::Mirror { .. });
+    match (&view.status.failure, &volume.trouble) {
+        (Some(why), _) => (VolumeState::Failed, Some(why.clone())),
+        _ if volume.deleting => (VolumeState::Deleting, None),
+        (None, Some(why)) => (VolumeState::Failed, Some(why.clone())),
+        (None, None) if view.status.degraded && is_copied => (
+            VolumeState::Degraded,
+            Some("a copy of something is missing".to_owned()),
+        ),
+        (None, None) => (VolumeState::Online, None),
     }
 }
 

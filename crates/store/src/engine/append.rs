@@ -39,6 +39,10 @@ pub(crate) enum Then {
     Segment(u32, u8),
     /// A segment has other columns.
     Columns(u32),
+    /// A segment of a pass-through volume is recorded.
+    RawSegment,
+    /// A segment of a pass-through volume is free.
+    RawFreed(u32),
     /// A volume's entry has changed, and who asked for it, if anybody.
     Volume(u32, Option<u64>),
 }
@@ -460,6 +464,8 @@ impl Engine {
             Then::Clear(op, slot) => self.clear_published(op, slot),
             Then::Columns(id) => self.columns_published(id),
             Then::Segment(id, copies) => self.segment_published(id, copies),
+            Then::RawSegment => self.raw_recorded(),
+            Then::RawFreed(id) => self.raw_freed(id),
             Then::Volume(number, id) => self.volume_published(number, id),
         }
     }

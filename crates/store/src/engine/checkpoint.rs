@@ -394,6 +394,7 @@ impl Engine {
         quiet
             && self.admission.is_empty()
             && self.clears.is_empty()
+            && self.raw.is_idle()
             && self.index.len() == 0
             && self.destage_is_idle()
             && self.map.dirty_pages() == 0

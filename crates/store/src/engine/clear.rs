@@ -285,10 +285,9 @@ impl Engine {
 
     /// Volumes whose deletion a crash has interrupted.
     pub(super) fn resume_deletions(&mut self) {
-        let deleting = self
-            .volumes
-            .iter()
-            .filter(|(_, entry)| entry.state == VolumeState::Deleting);
+        let deleting = self.volumes.iter().filter(|(volume, entry)| {
+            entry.state == VolumeState::Deleting && !self.is_raw(**volume)
+        });
         let found: Vec<(u32, u64)> = deleting.map(|(&n, entry)| (n, entry.granules)).collect();
         for (volume, granules) in found {
             self.clear_behind(volume, 0, granules);

@@ -12,8 +12,6 @@ use crate::manage::{Manage, Managed, VolumePlan};
 
 /// Most granules of a volume: 32 TiB.
 const MAX_GRANULES: u64 = 1 << 33;
-/// Segment numbers end here: a location has 20 bits for them.
-const MAX_SEGMENTS: u32 = 1 << 20;
 /// Volume numbers end here: entry pages are found at import by walking them.
 const MAX_VOLUMES: u32 = 65_536;
 
@@ -46,9 +44,8 @@ impl Engine {
         check_name(&plan.name)?;
         check_granules(plan.granules)?;
         self.check_layout(plan.layout)?;
-        let same = |entry: &VolumeEntry| {
-            entry.name == plan.name && !matches!(entry.state, VolumeState::Gone | VolumeState::Free)
-        };
+        let same =
+            |entry: &VolumeEntry| entry.name == plan.name && entry.state != VolumeState::Gone;
         if self.volumes.values().any(same) {
             return Err(refuse(format!("there is a volume {} already", plan.name)));
         }
@@ -69,7 +66,11 @@ impl Engine {
             granules: plan.granules,
             layout: plan.layout,
         };
-        self.stage_volume(number, &entry, Some(id));
+        if let Layout::Stripe { .. } = entry.layout {
+            self.grow_raw(number, entry.clone(), id)?;
+        } else {
+            self.stage_volume(number, &entry, Some(id));
+        }
         // The number is taken from now on; hosts see it when the record is durable.
         entry.state = VolumeState::Free;
         self.volumes.insert(number, entry);
@@ -90,7 +91,13 @@ impl Engine {
                 "{layout} needs {copies} drives, the pool has {active}"
             ))),
             Layout::Mirror { .. } => Ok(()),
-            Layout::Stripe { .. } => Err(refuse(format!("{layout}: not in this version"))),
+            Layout::Stripe { columns } if !(1..=8).contains(&columns) => {
+                Err(refuse(format!("{layout}: a stripe has 1 to 8 columns")))
+            }
+            Layout::Stripe { columns } if usize::from(columns) > active => Err(refuse(format!(
+                "{layout} needs {columns} drives, the pool has {active}"
+            ))),
+            Layout::Stripe { .. } => Ok(()),
         }
     }
 
@@ -106,6 +113,12 @@ impl Engine {
 
     fn delete_volume(&mut self, id: u64, volume: u32) -> Result<(), IoError> {
         self.live(volume)?;
+        if self.raw_is_changing(volume) {
+            return Err(refuse(format!(
+                "volume {volume} is still being given another size"
+            )));
+        }
+        self.raw_deleting(volume);
         // From now on hosts are refused; what is on its way goes through first.
         self.set_volume_state(volume, VolumeState::Deleting, Some(id));
         Ok(())
@@ -122,6 +135,10 @@ impl Engine {
     fn resize_volume(&mut self, id: u64, volume: u32, granules: u64) -> Result<(), IoError> {
         check_granules(granules)?;
         let mut entry = self.live(volume)?;
+        if self.is_raw(volume) {
+            entry.granules = granules;
+            return self.resize_raw(id, volume, entry);
+        }
         let shrinking = self.clears.iter().any(|&op| match self.ops.get(op) {
             Some(super::Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
             _ => false,
@@ -168,7 +185,9 @@ impl Engine {
             .get(&number)
             .is_some_and(|old| old.state == VolumeState::Free);
         self.volumes.insert(number, entry);
-        if state == VolumeState::Deleting {
+        if self.is_raw(number) {
+            self.raw_published(number, state);
+        } else if state == VolumeState::Deleting {
             self.clear_behind(number, 0, granules);
         }
         if let Some(id) = id {
@@ -258,9 +277,6 @@ impl Engine {
 
     /// Takes the columns of a new segment out of these extents.
     pub(super) fn take_segment(&self, free: &mut [Extents], copies: u8) -> Option<Vec<ChunkCopy>> {
-        if self.next_segment >= MAX_SEGMENTS {
-            return None;
-        }
         let extents = self.sizes.segment_extents();
         let roomy = |drive: usize| {
             self.stays(drive as u16) && free[drive].free() >= self.kept_extents(drive) + extents
@@ -271,16 +287,17 @@ impl Engine {
 
     fn add_segment(&mut self, copies: u8) {
         let mut free = std::mem::take(&mut self.extents);
-        let columns = self.take_segment(&mut free, copies);
+        let id = self.segment_ids.take();
+        let columns = id.and_then(|_| self.take_segment(&mut free, copies));
         self.extents = free;
-        let Some(columns) = columns else {
-            return;
+        let (Some(id), Some(columns)) = (id, columns) else {
+            return id.map_or((), |id| self.segment_ids.give(id));
         };
-        let id = self.next_segment;
-        self.next_segment += 1;
         let entry = SegmentEntry {
             kind: SegmentKind::Mirror,
             copies,
+            volume: 0,
+            ordinal: 0,
             columns: columns
                 .iter()
                 .map(|copy| (copy.drive, copy.extent))

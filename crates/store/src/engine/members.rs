@@ -126,6 +126,13 @@ impl Engine {
         if member >= self.members.len() {
             return refuse(format!("the pool has no drive {member}"));
         }
+        if let Some(volume) = self.raw.volume_on(drive) {
+            let name = self.volumes.get(&volume).map_or("", |entry| &entry.name);
+            return refuse(format!(
+                "drive {member} holds a part of volume {name}, of which nothing has a copy: \
+                 delete the volume first"
+            ));
+        }
         let staying = (0..self.members.len() as u16)
             .filter(|&d| d != drive && self.stays(d))
             .count();
@@ -178,6 +185,7 @@ impl Engine {
                 .chain(homes)
                 .any(|copy| copy.drive == drive)
                 && self.joining.values().all(|copy| copy.drive != drive)
+                && !self.raw.is_on(drive)
         };
         let emptied: Vec<u16> = self.leaving.iter().copied().filter(empty).collect();
         for drive in emptied {

@@ -10,6 +10,7 @@
 //! | `clear` | deallocate, write zeroes, deleting a volume |
 //! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
 //! | `manage` | volumes, segments |
+//! | `raw` | pass-through volumes |
 //! | `map`, `index`, `space`, `locks`, `guard` | the state they share |
 
 pub(crate) mod append;
@@ -22,6 +23,7 @@ pub(crate) mod locks;
 mod manage;
 pub(crate) mod map;
 mod members;
+pub(crate) mod raw;
 mod read;
 mod rebuild;
 pub(crate) mod space;
@@ -34,7 +36,7 @@ use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, 
 pub(crate) use manage::check_name;
 pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeInfo};
-pub use status::{MemberStatus, MirrorStatus, Status};
+pub use status::{MemberStatus, MirrorStatus, Status, StripeStatus};
 
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};
@@ -92,6 +94,7 @@ enum Owner {
     Root,
     Repair { repair: usize },
     Walk(rebuild::WalkIo),
+    Raw(raw::Io),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +115,7 @@ enum Op {
     Bypass(write::BypassOp),
     Read(read::ReadOp),
     Clear(clear::ClearOp),
+    Raw(raw::RawOp),
 }
 
 /// Who waits for something.
@@ -167,6 +171,9 @@ impl Engine {
             self.out.done.push(request.complete(Err(refusal)));
             return;
         }
+        if self.is_raw(volume) {
+            return self.begin_raw(volume, request);
+        }
         match request.op {
             Operation::Read => self.begin_read(volume, request),
             Operation::Write(_) => self.begin_write(volume, request),
@@ -199,7 +206,10 @@ impl Engine {
         };
         let Completion { buffer, result, .. } = completion;
         if self.failed.is_some()
-            && !matches!(owner, Owner::ReadPart { .. } | Owner::LoadPage { .. })
+            && !matches!(
+                owner,
+                Owner::ReadPart { .. } | Owner::LoadPage { .. } | Owner::Raw(_)
+            )
         {
             return;
         }
@@ -213,6 +223,7 @@ impl Engine {
             Owner::CheckpointFlush => self.checkpoint_flushed(drive, result),
             Owner::Root => self.root_written(drive, result),
             Owner::Walk(io) => self.walk_io_done(io, drive, buffer, result),
+            Owner::Raw(io) => self.raw_io_done(io, drive, buffer, result),
             Owner::Repair { repair } => self.repair_written(repair, drive, result),
         }
     }
@@ -226,6 +237,7 @@ impl Engine {
         self.reclaim();
         self.admit();
         self.advance_clears();
+        self.advance_raw();
         self.advance_destage();
         self.advance_rebuild();
         self.seal_batches();

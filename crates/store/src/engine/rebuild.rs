@@ -435,6 +435,8 @@ impl Engine {
             let entry = SegmentEntry {
                 kind: SegmentKind::Mirror,
                 copies: self.segment_copies.get(&segment).copied().unwrap_or(1),
+                volume: 0,
+                ordinal: 0,
                 columns: columns
                     .iter()
                     .map(|copy| (copy.drive, copy.extent))

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Sizes;
-use crate::format::ChunkCopy;
+use crate::format::{ChunkCopy, MAX_SEGMENTS};
 use crate::sizes::SLOT_BYTES;
 
 /// The extents of one drive.
@@ -253,6 +253,37 @@ impl Segments {
     }
 }
 
+/// Numbers of segments.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentIds {
+    /// Numbers below `next` that are free.
+    free: BTreeSet<u32>,
+    next: u32,
+}
+
+impl SegmentIds {
+    /// All but those in use. There is no segment 0: location 0 means "none".
+    pub(crate) fn all_but(used: &BTreeSet<u32>) -> Self {
+        let next = used.last().map_or(1, |last| last + 1);
+        let free = (1..next).filter(|id| !used.contains(id)).collect();
+        Self { free, next }
+    }
+
+    /// A number that no segment has; `None` when all are in use.
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        let fresh = self.next;
+        self.free.pop_first().or_else(|| {
+            self.next += u32::from(fresh < MAX_SEGMENTS);
+            (fresh < MAX_SEGMENTS).then_some(fresh)
+        })
+    }
+
+    /// No segment has this number any more.
+    pub(crate) fn give(&mut self, id: u32) {
+        self.free.insert(id);
+    }
+}
+
 /// Chooses drives for `copies` columns of `extents` each: those with most room, distinct. Takes them.
 pub(crate) fn take_columns(
     drives: &mut [Extents],
@@ -341,6 +372,16 @@ mod tests {
         segments.release(4, 69);
         assert_eq!((segments.take(), segments.take()), (Some((4, 69)), None));
         assert_eq!(segments.used(), 70);
+    }
+
+    #[test]
+    fn numbers_come_back() {
+        let mut ids = SegmentIds::all_but(&BTreeSet::from([2, 4]));
+        assert_eq!([ids.take(), ids.take(), ids.take()], [1, 3, 5].map(Some));
+        ids.give(3);
+        assert_eq!([ids.take(), ids.take()], [3, 6].map(Some));
+        let mut ids = SegmentIds::all_but(&(1..MAX_SEGMENTS).collect());
+        assert_eq!(ids.take(), None);
     }
 
     #[test]

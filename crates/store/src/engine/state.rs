@@ -13,9 +13,10 @@ use super::index::Index;
 use super::locks::{Locks, SlotKey};
 use super::map::Map;
 use super::members::Roots;
+use super::raw::Raw;
 use super::read::Repair;
 use super::rebuild::Rebuild;
-use super::space::{Extents, Segments};
+use super::space::{Extents, SegmentIds, Segments};
 use super::{Op, Outbox, Owner, Waiter};
 use crate::Cage;
 use crate::format::{
@@ -110,7 +111,8 @@ pub struct Engine {
     /// Mirror segments by number of copies.
     pub(super) mirrors: BTreeMap<u8, Segments>,
     pub(super) segment_copies: BTreeMap<u32, u8>,
-    pub(super) next_segment: u32,
+    pub(super) segment_ids: SegmentIds,
+    pub(super) raw: Raw,
     pub(super) provisioning: BTreeSet<u8>,
     pub(super) meta: Segments,
     pub(super) meta_segments: Vec<MetaSegment>,
@@ -161,7 +163,8 @@ pub(crate) struct Parts {
     pub(crate) extents: Vec<Extents>,
     pub(crate) mirrors: BTreeMap<u8, Segments>,
     pub(crate) segment_copies: BTreeMap<u32, u8>,
-    pub(crate) next_segment: u32,
+    pub(crate) segment_ids: SegmentIds,
+    pub(crate) raw: Raw,
     pub(crate) meta: Segments,
     pub(crate) meta_segments: Vec<MetaSegment>,
     pub(crate) volumes: BTreeMap<u32, VolumeEntry>,
@@ -215,7 +218,8 @@ impl Engine {
             extents: parts.extents,
             mirrors: parts.mirrors,
             segment_copies: parts.segment_copies,
-            next_segment: parts.next_segment,
+            segment_ids: parts.segment_ids,
+            raw: parts.raw,
             provisioning: BTreeSet::new(),
             meta: parts.meta,
             meta_segments: parts.meta_segments,
@@ -237,6 +241,7 @@ impl Engine {
         for key in parts.unhomed {
             engine.reserve(key);
         }
+        engine.give_back_orphans();
         engine.resume_deletions();
         engine.resume_shrinks();
         engine.begin_repairs();
@@ -274,10 +279,7 @@ impl Engine {
                 deallocates: true,
                 ..plain
             },
-            Layout::Stripe { .. } => Geometry {
-                volatile_cache: self.drives.iter().any(|d| d.geometry.volatile_cache),
-                ..plain
-            },
+            Layout::Stripe { .. } => self.raw_geometry(volume, entry.granules),
         })
     }
 
@@ -308,12 +310,16 @@ impl Engine {
                 granules: entry.granules,
                 used_bytes: self.used_bytes(number),
                 layout: entry.layout,
+                trouble: self.raw_trouble(number),
                 deleting: entry.state == VolumeState::Deleting,
             })
             .collect()
     }
 
     fn used_bytes(&self, volume: u32) -> u64 {
+        if self.is_raw(volume) {
+            return self.raw_bytes(volume);
+        }
         let from = SlotKey { volume, slot: 0 };
         let to = SlotKey {
             volume: volume + 1,
@@ -368,10 +374,13 @@ pub struct VolumeInfo {
     pub uuid: uuid::Uuid,
     /// Size in granules of 4 KiB.
     pub granules: u64,
-    /// Bytes of its slots that have homes, or will have.
+    /// Bytes of its slots that have homes, or will have; of a `stripe`, bytes it takes of drives.
     pub used_bytes: u64,
     /// How it is laid out.
     pub layout: Layout,
+    /// Why it does not serve all its blocks by itself, whatever the pool's state: a `stripe` that
+    /// has lost a drive, or whose flush has failed.
+    pub trouble: Option<String>,
     /// Its space is being given back.
     pub deleting: bool,
 }

@@ -38,6 +38,17 @@ pub struct MirrorStatus {
     pub growth_bytes: u64,
 }
 
+/// Pass-through space of volumes over all drives in service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StripeStatus {
+    /// Columns of such a volume: the drives that may be given more, at most 8.
+    pub columns: u8,
+    /// Bytes that pass-through volumes of any number of columns have taken.
+    pub used_bytes: u64,
+    /// Bytes of the largest such volume that could still be made.
+    pub free_bytes: u64,
+}
+
 /// A pool at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
@@ -51,6 +62,8 @@ pub struct Status {
     pub volumes: Vec<VolumeInfo>,
     /// Its mirrored space, by copies.
     pub mirrors: Vec<MirrorStatus>,
+    /// Its pass-through space.
+    pub stripes: StripeStatus,
     /// Bytes per drive that only the pool's own map may take.
     pub kept_bytes: u64,
     /// How full the data ring is, 0 to 1.
@@ -91,6 +104,7 @@ impl Engine {
             label: self.label.clone(),
             volumes: self.volumes(),
             mirrors: mirrors.map(|copies| self.mirror_status(copies)).collect(),
+            stripes: self.stripe_status(),
             kept_bytes: (0..self.members.len())
                 .map(|drive| u64::from(self.kept_extents(drive)) * extent)
                 .sum(),
@@ -139,6 +153,18 @@ impl Engine {
             }
         }
         low
+    }
+
+    fn stripe_status(&self) -> StripeStatus {
+        let staying = self.usable().into_iter().filter(|&stays| stays).count();
+        let columns = staying.min(8);
+        let segments = self.raw_room(columns) as u64;
+        let taken = self.volumes.keys().map(|&volume| self.raw_bytes(volume));
+        StripeStatus {
+            columns: columns as u8,
+            used_bytes: taken.sum(),
+            free_bytes: segments * columns as u64 * self.sizes.segment_bytes(),
+        }
     }
 
     /// Whether anything lacks a copy that it should have.

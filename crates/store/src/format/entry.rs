@@ -10,6 +10,10 @@ const SEGMENT: &str = "segment entry";
 const VOLUME: &str = "volume entry";
 /// Most columns of a segment.
 const COLUMNS: usize = 8;
+/// Numbers below are those of system tables.
+const FIRST_VOLUME: u32 = 16;
+/// Segments have numbers below: a location keeps them in 20 bits.
+pub const MAX_SEGMENTS: u32 = 1 << 20;
 /// Most granules of a volume: 32 TiB.
 pub(super) const VOLUME_GRANULES: u64 = 1 << 33;
 
@@ -30,8 +34,12 @@ pub struct SegmentEntry {
     /// What it holds.
     pub kind: SegmentKind,
     /// Copies that its slots should have: it may have fewer columns, made or left while drives
-    /// were missing. 1 to 8; 0 for a free entry.
+    /// were missing. 1 to 8; 0 for a free entry. A raw segment has as many as it has columns.
     pub copies: u8,
+    /// The volume that a raw segment is a part of; 0 for others.
+    pub volume: u32,
+    /// Which part of that volume, from 0; 0 for others.
+    pub ordinal: u32,
     /// Its columns: member and first extent; at most 8.
     pub columns: Vec<(u16, u32)>,
 }
@@ -39,6 +47,17 @@ pub struct SegmentEntry {
 impl SegmentEntry {
     /// Bytes of an entry.
     pub const BYTES: usize = 128;
+
+    /// A free entry.
+    pub fn free() -> Self {
+        Self {
+            kind: SegmentKind::Free,
+            copies: 0,
+            volume: 0,
+            ordinal: 0,
+            columns: Vec::new(),
+        }
+    }
 
     /// The 128 bytes.
     ///
@@ -50,6 +69,8 @@ impl SegmentEntry {
             raw.kind = self.kind as u8;
             raw.count = self.columns.len() as u8;
             raw.copies = self.copies;
+            raw.volume = self.volume.into();
+            raw.ordinal = self.ordinal.into();
             for (raw, (member, extent)) in raw.columns[..self.columns.len()]
                 .iter_mut()
                 .zip(&self.columns)
@@ -97,11 +118,27 @@ impl SegmentEntry {
             .iter()
             .all(|(member, _)| usize::from(*member) < MAX_MEMBERS);
         ensure(bounded, SEGMENT, "a column's member is out of bounds")?;
-        Ok(Self {
+        let entry = Self {
             kind,
             copies: raw.copies,
+            volume: raw.volume.get(),
+            ordinal: raw.ordinal.get(),
             columns,
-        })
+        };
+        entry.check_part()?;
+        Ok(entry)
+    }
+
+    /// What the entry says about a volume.
+    fn check_part(&self) -> Result<(), FormatError> {
+        if self.kind != SegmentKind::Raw {
+            let none = self.volume == 0 && self.ordinal == 0;
+            return ensure(none, SEGMENT, "it is no part of a volume, but names one");
+        }
+        let whole = usize::from(self.copies) == self.columns.len();
+        ensure(whole, SEGMENT, "a raw segment lacks columns")?;
+        let named = self.volume >= FIRST_VOLUME && self.ordinal < MAX_SEGMENTS;
+        ensure(named, SEGMENT, "its part of a volume is out of bounds")
     }
 }
 
@@ -113,7 +150,9 @@ struct RawSegment {
     copies: u8,
     zero: [u8; 5],
     columns: [RawColumn; COLUMNS],
-    padding: [u8; SegmentEntry::BYTES - 72],
+    volume: U32,
+    ordinal: U32,
+    padding: [u8; SegmentEntry::BYTES - 80],
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -15,7 +15,7 @@ mod tests;
 
 pub use batch::{Batch, BatchError, LogId, MAX_CRCS, MAX_RECORDS, encode_batch, metadata_bytes};
 pub use bytes::{COUNTER_LIMIT, FormatError, Salt};
-pub use entry::{SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
+pub use entry::{MAX_SEGMENTS, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
 pub use label::{DriveClass, Label};
 pub use page::{Leaf, PLACE_NONE, PageId, TableEntry, TablePage};
 pub use record::{Descriptor, Kind};

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::scan::{Scanned, ScannedBatch};
+use crate::Layout;
 use crate::drives::Drives;
 use crate::engine::Parts;
 use crate::engine::append::{LogBatch, Span};
 use crate::engine::index::{GranuleKey, Index, Newest};
 use crate::engine::locks::SlotKey;
 use crate::engine::map::{Change, Content, FIRST_VOLUME, Map, SEGMENTS, SLOTS, VOLUMES, leaf_id};
-use crate::engine::space::{Extents, Segments, segment_and_unit, unit_at};
+use crate::engine::raw::{self, Raw, RawSegment};
+use crate::engine::space::{Extents, SegmentIds, Segments, segment_and_unit, unit_at};
 use crate::engine::state::{Drive, LogSide};
 use crate::error::PoolError;
 use crate::format::{
@@ -72,6 +74,9 @@ pub(super) fn replay(
         map: pages, meta, ..
     } = replay;
     let sizes = label.sizes;
+    let ids = segments.entries.iter().map(|(id, _)| *id).collect();
+    let segment_ids = SegmentIds::all_but(&ids);
+    let raw = raw_volumes(&volumes, segments.raw, sizes.segment_slots)?;
     let mut extents = drive_extents(&label, &root, &segments.entries)?;
     extents.truncate(root.members.len());
     ring_batches
@@ -100,7 +105,8 @@ pub(super) fn replay(
         extents,
         mirrors: segments.mirrors,
         segment_copies: segments.copies,
-        next_segment: segments.next,
+        segment_ids,
+        raw,
         meta,
         meta_segments: root.meta.clone(),
         volumes,
@@ -217,7 +223,8 @@ struct FoundSegments {
     entries: Vec<(u32, SegmentEntry)>,
     mirrors: BTreeMap<u8, Segments>,
     copies: BTreeMap<u32, u8>,
-    next: u32,
+    /// Segments of pass-through volumes, by volume and ordinal.
+    raw: BTreeMap<u32, BTreeMap<u32, RawSegment>>,
 }
 
 impl Replay<'_> {
@@ -456,8 +463,7 @@ impl Replay<'_> {
             entries: Vec::new(),
             mirrors: BTreeMap::new(),
             copies: BTreeMap::new(),
-            // Location 0 means "none": there is no segment 0.
-            next: 1,
+            raw: BTreeMap::new(),
         };
         for page in self.map.system_pages(SEGMENTS) {
             for id in page * per_page..(page + 1) * per_page {
@@ -468,19 +474,23 @@ impl Replay<'_> {
                 if entry.kind == SegmentKind::Free {
                     continue;
                 }
-                found.next = found.next.max(id + 1);
-                let copies = entry.copies;
-                found.copies.insert(id, copies);
                 let columns = entry.columns.iter();
-                let columns = columns
+                let columns: Vec<ChunkCopy> = columns
                     .map(|&(drive, extent)| ChunkCopy { drive, extent })
                     .collect();
-                let segments = found
-                    .mirrors
-                    .entry(copies)
-                    .or_insert_with(|| Segments::new(slots));
-                segments.add(id, columns);
-                self.claim_slots(id, segments);
+                if entry.kind == SegmentKind::Raw {
+                    let parts = found.raw.entry(entry.volume).or_default();
+                    parts.insert(entry.ordinal, RawSegment { id, columns });
+                } else {
+                    let copies = entry.copies;
+                    found.copies.insert(id, copies);
+                    let segments = found
+                        .mirrors
+                        .entry(copies)
+                        .or_insert_with(|| Segments::new(slots));
+                    segments.add(id, columns);
+                    self.claim_slots(id, segments);
+                }
                 found.entries.push((id, entry));
             }
         }
@@ -497,6 +507,32 @@ impl Replay<'_> {
             }
         }
     }
+}
+
+/// Pass-through volumes. What lies behind a volume's end, or belongs to none, a crash has left.
+fn raw_volumes(
+    volumes: &BTreeMap<u32, VolumeEntry>,
+    found: BTreeMap<u32, BTreeMap<u32, RawSegment>>,
+    slots: u32,
+) -> Result<Raw, PoolError> {
+    for (number, entry) in volumes {
+        let (VolumeState::Live, Layout::Stripe { columns }) = (entry.state, entry.layout) else {
+            continue;
+        };
+        let needed = raw::segments(columns, slots, entry.granules);
+        let parts = found.get(number).into_iter().flatten().take(needed);
+        let good = parts.zip(0..).take_while(|((ordinal, part), expected)| {
+            *ordinal == expected && part.columns.len() == usize::from(columns)
+        });
+        if good.count() < needed {
+            let name = &entry.name;
+            let why = format!("volume {name} lacks a part of its space");
+            return Err(PoolError::Damaged(why));
+        }
+    }
+    let parts = found.into_iter();
+    let parts = parts.map(|(volume, parts)| (volume, parts.into_values().collect()));
+    Ok(Raw::new(parts.collect()))
 }
 
 fn ring_batch(scanned: &ScannedBatch) -> LogBatch {

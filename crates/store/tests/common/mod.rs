@@ -1,12 +1,12 @@
 //! A pool on drives in memory, driven step by step.
 #![allow(dead_code)]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use ashlar_block::{
-    BlockDevice, BlockRange, BlockSize, BufferPool, Completion, Description, Durability, Geometry,
-    IoError, Moment, Operation, Request,
+    BlockDevice, BlockRange, BlockSize, BufferPool, Completion, Description, Durability, ErrorKind,
+    Geometry, IoError, Moment, Operation, Request,
 };
 use ashlar_store::format::{DriveClass, Label, Salt};
 use ashlar_store::{
@@ -21,10 +21,43 @@ pub const SALT: Salt = Salt(7);
 /// Bytes of a drive that outlive the engine.
 pub type Medium = Rc<RefCell<Vec<u8>>>;
 
+/// Some operations.
+pub type Rule = fn(Operation) -> bool;
+
+/// Which operations of a drive fail, and how.
+pub type Fault = Option<(Rule, ErrorKind)>;
+
+/// What was answered to commands, and to wishes.
+pub type Answers = (Vec<Completion>, Vec<(u64, Result<Managed, IoError>)>);
+
+/// What has happened to the drives, and what is to go wrong.
+#[derive(Clone, Default)]
+pub struct Seen {
+    /// What was asked of which drive.
+    pub log: Rc<RefCell<Vec<(usize, Operation)>>>,
+    /// Faults by drive.
+    pub faults: [Rc<Cell<Fault>>; 4],
+    /// Which operations take their time until there is no such rule.
+    pub held: Rc<Cell<Option<Rule>>>,
+}
+
 /// A drive that does everything at once, durably.
 struct Memory {
     medium: Medium,
+    number: usize,
+    seen: Seen,
+    held: Vec<Request>,
     done: Vec<Completion>,
+}
+
+impl Memory {
+    fn fault(&self, op: Operation) -> Result<(), IoError> {
+        let fault = self.seen.faults.get(self.number).and_then(|f| f.get());
+        match fault {
+            Some((hits, kind)) if hits(op) => Err(IoError::new(kind, "as told")),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl BlockDevice for Memory {
@@ -33,8 +66,23 @@ impl BlockDevice for Memory {
         Geometry::plain(BlockSize::B4096, bytes / 4096)
     }
     fn submit(&mut self, mut request: Request) {
+        if self
+            .seen
+            .held
+            .get()
+            .is_some_and(|is_held| is_held(request.op))
+        {
+            return self.held.push(request);
+        }
         let at = request.range.start.0 as usize * 4096;
+        self.seen.log.borrow_mut().push((self.number, request.op));
+        if let Err(error) = self.fault(request.op) {
+            return self.done.push(request.complete(Err(error)));
+        }
         let mut medium = self.medium.borrow_mut();
+        if let Operation::WriteZeroes { .. } = request.op {
+            medium[at..at + request.range.count as usize * 4096].fill(0);
+        }
         if let Some(buffer) = &mut request.buffer {
             let place = &mut medium[at..at + buffer.len()];
             match request.op {
@@ -45,6 +93,11 @@ impl BlockDevice for Memory {
         self.done.push(request.complete(Ok(())));
     }
     fn poll(&mut self, _now: Moment, done: &mut Vec<Completion>) {
+        if self.seen.held.get().is_none() {
+            for request in std::mem::take(&mut self.held) {
+                self.submit(request);
+            }
+        }
         done.append(&mut self.done);
     }
     fn describe(&self) -> Description {
@@ -52,14 +105,17 @@ impl BlockDevice for Memory {
     }
 }
 
-fn devices(media: &[Medium]) -> Vec<Box<dyn BlockDevice>> {
-    let open = |medium: &Medium| {
+fn devices(media: &[Medium], seen: &Seen) -> Vec<Box<dyn BlockDevice>> {
+    let open = |(number, medium): (usize, &Medium)| {
         Box::new(Memory {
             medium: medium.clone(),
+            number,
+            seen: seen.clone(),
+            held: Vec::new(),
             done: Vec::new(),
         }) as Box<dyn BlockDevice>
     };
-    media.iter().map(open).collect()
+    media.iter().enumerate().map(open).collect()
 }
 
 pub fn small_sizes() -> Sizes {
@@ -73,13 +129,13 @@ pub fn small_sizes() -> Sizes {
     }
 }
 
-/// What operators' wishes came to, by number.
-type Answers = Vec<(u64, Result<Managed, IoError>)>;
-
 /// A pool and whoever uses it.
 pub struct Bench {
     pub media: Vec<Medium>,
     pub engine: Engine,
+    pub seen: Seen,
+    /// Requests that drives will still take before the process dies.
+    pub budget: Option<usize>,
     devices: Vec<Option<Box<dyn BlockDevice>>>,
     buffers: BufferPool,
     out: Outbox,
@@ -105,7 +161,10 @@ impl Bench {
                 })
                 .collect(),
         };
-        let mut all = Drives::new(devices(&media), Box::new(|| Moment::ORIGIN));
+        let mut all = Drives::new(
+            devices(&media, &Seen::default()),
+            Box::new(|| Moment::ORIGIN),
+        );
         format(&mut all, &plan).expect("format");
         Self::open(media)
     }
@@ -119,11 +178,14 @@ impl Bench {
             degraded,
             ..ImportOptions::default()
         };
-        let drives = Drives::new(devices(&media), Box::new(|| Moment::ORIGIN));
+        let seen = Seen::default();
+        let drives = Drives::new(devices(&media, &seen), Box::new(|| Moment::ORIGIN));
         let Imported { engine, drives } = import(drives, &options)?;
         Ok(Self {
             media,
             engine,
+            seen,
+            budget: None,
             devices: drives,
             buffers: BufferPool::new(64 << 20),
             out: Outbox::default(),
@@ -143,7 +205,7 @@ impl Bench {
             ..self.engine.label().clone()
         };
         let mut new = Drives::new(
-            devices(std::slice::from_ref(&medium)),
+            devices(std::slice::from_ref(&medium), &Seen::default()),
             Box::new(|| Moment::ORIGIN),
         );
         enlist(&mut new, 0, &label).expect("enlist");
@@ -160,11 +222,16 @@ impl Bench {
     }
 
     /// Feeds the engine until nothing happens any more.
-    pub fn run(&mut self, event: Event) -> (Vec<Completion>, Answers) {
+    pub fn run(&mut self, event: Event) -> Answers {
         let (mut done, mut managed) = (Vec::new(), Vec::new());
         self.engine.handle(self.now, event, &mut self.out);
         loop {
             for (drive, request) in self.out.io.drain(..) {
+                match &mut self.budget {
+                    Some(0) => continue,
+                    Some(left) => *left -= 1,
+                    None => {}
+                }
                 self.devices[drive]
                     .as_mut()
                     .expect("a drive in service")
@@ -210,15 +277,29 @@ impl Bench {
         managed.remove(0).1
     }
 
+    /// What is answered to a wish when the process dies after so many requests to drives.
+    pub fn manage_cut(&mut self, what: Manage, budget: usize) -> Option<Result<Managed, IoError>> {
+        self.next += 1;
+        self.budget = Some(budget);
+        let id = self.next;
+        let (_, mut managed) = self.run(Event::Manage { id, what });
+        managed.pop().map(|(_, answer)| answer)
+    }
+
     pub fn volume(&mut self, granules: u64, copies: u8) -> u32 {
+        self.volume_as(granules, Layout::Mirror { copies })
+            .expect("create")
+    }
+
+    pub fn volume_as(&mut self, granules: u64, layout: Layout) -> Result<u32, IoError> {
         let plan = VolumePlan {
             name: format!("v{}", self.next),
             uuid: Uuid::from_u128(u128::from(self.next)),
             granules,
-            layout: Layout::Mirror { copies },
+            layout,
         };
-        match self.manage(Manage::CreateVolume(plan)).expect("create") {
-            Managed::Volume(number) => number,
+        match self.manage(Manage::CreateVolume(plan))? {
+            Managed::Volume(number) => Ok(number),
             other => panic!("{other:?}"),
         }
     }
@@ -247,9 +328,19 @@ impl Bench {
     }
 
     pub fn clear(&mut self, volume: u32, first: u64, granules: u32) -> Result<(), IoError> {
+        self.without_data(volume, Operation::Deallocate, first, granules)
+    }
+
+    pub fn without_data(
+        &mut self,
+        volume: u32,
+        op: Operation,
+        first: u64,
+        granules: u32,
+    ) -> Result<(), IoError> {
         let request = Request {
             tag: 1,
-            op: Operation::Deallocate,
+            op,
             range: BlockRange::new(first, granules),
             buffer: None,
         };

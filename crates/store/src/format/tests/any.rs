@@ -249,20 +249,21 @@ pub fn any_table() -> impl Strategy<Value = TablePage> {
 
 pub fn any_segment() -> impl Strategy<Value = SegmentEntry> {
     let columns = vec((0..64u16, any::<u32>()), 1..=8);
-    (0..3, columns).prop_map(|(kind, columns)| match kind {
-        0 => SegmentEntry {
-            kind: SegmentKind::Free,
-            copies: 0,
-            columns: Vec::new(),
-        },
+    let part = (16..=u32::MAX, 0..1u32 << 20);
+    (0..3, columns, part).prop_map(|(kind, columns, (volume, ordinal))| match kind {
+        0 => SegmentEntry::free(),
         1 => SegmentEntry {
             kind: SegmentKind::Mirror,
-            copies: columns.len() as u8,
+            copies: 8,
+            volume: 0,
+            ordinal: 0,
             columns,
         },
         _ => SegmentEntry {
             kind: SegmentKind::Raw,
-            copies: 8,
+            copies: columns.len() as u8,
+            volume,
+            ordinal,
             columns,
         },
     })

@@ -160,10 +160,10 @@ fn a_leaf_s_bytes() {
 fn a_table_s_bytes() {
     let page = page_of(|page| table().encode(page));
     let first = [
-        1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0xdd, 0xcc, 0xbb, 0xaa, 0, 0, 0, 0,
+        1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0xdd, 0xcc, 0xbb, 0xaa, 32, 0, 0, 0,
     ];
     let last = [
-        0, 0x20, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
+        0, 0x20, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0,
     ];
     expect(
         &page,
@@ -174,7 +174,7 @@ fn a_table_s_bytes() {
             (3072, &[0; 1024]),
         ],
     );
-    assert_eq!(print(&page), 0x7617_ad5c);
+    assert_eq!(print(&page), 0x7654_e90d);
 }
 
 #[test]
@@ -191,6 +191,19 @@ fn the_entries_bytes() {
         ],
     );
     assert_eq!(print(&page), 0x63a5_ef0b);
+
+    let page = page_of(|page| raw_segment().encode(page));
+    expect(
+        &page,
+        &[
+            (0, &[2, 2, 2, 0, 0, 0, 0, 0]),
+            (8, &columns),
+            (24, &[0; 48]),
+            (72, &[17, 0, 0, 0, 2, 1, 0, 0]),
+            (80, &[0; 48]),
+            (128, &[0xff]),
+        ],
+    );
 
     let page = page_of(|page| volume().encode(page));
     expect(

@@ -73,12 +73,7 @@ fn fresh_pages_and_entries_are_zeroes() {
     let empty = TablePage(Box::new([TableEntry::NONE; 128]));
     assert_eq!(TablePage::decode(&zeroes), Ok(empty));
     assert_eq!(VolumeEntry::decode(&zeroes), Ok(VolumeEntry::free()));
-    let free = SegmentEntry {
-        kind: SegmentKind::Free,
-        copies: 0,
-        columns: Vec::new(),
-    };
-    assert_eq!(SegmentEntry::decode(&zeroes), Ok(free));
+    assert_eq!(SegmentEntry::decode(&zeroes), Ok(SegmentEntry::free()));
 }
 
 #[test]

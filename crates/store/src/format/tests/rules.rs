@@ -108,7 +108,8 @@ fn leaves_with_impossible_contents() {
 fn tables_with_impossible_contents() {
     for (at, value, why) in [
         (8, &[0][..], "accepted"),
-        (20, &[1], "its padding must be zero"),
+        (20, &[31], "accepted"),
+        (20, &[33], "a page has more slots than a leaf"),
         (
             15,
             &[0x80],
@@ -133,7 +134,7 @@ fn tables_with_impossible_contents() {
 #[test]
 fn segments_with_impossible_contents() {
     for (at, value, why) in [
-        (0, &[2][..], "accepted"),
+        (0, &[2][..], "its part of a volume is out of bounds"),
         (0, &[3], "unknown kind 3"),
         (0, &[0], "2 columns for 2 copies"),
         (1, &[0], "0 columns for 2 copies"),
@@ -145,8 +146,30 @@ fn segments_with_impossible_contents() {
         (12, &[64], "a column's member is out of bounds"),
         (14, &[1], "its padding must be zero"),
         (127, &[1], "its padding must be zero"),
+        (72, &[16], "it is no part of a volume, but names one"),
+        (76, &[1], "it is no part of a volume, but names one"),
     ] {
         let page = page_with(|page| segment().encode(page), at, value);
+        let text = refusal(SegmentEntry::decode(&page));
+        assert_eq!(
+            text.trim_start_matches("unusable segment entry: "),
+            why,
+            "{at}"
+        );
+    }
+}
+
+#[test]
+fn raw_segments_with_impossible_contents() {
+    for (at, value, why) in [
+        (0, &[2][..], "accepted"),
+        (0, &[1], "it is no part of a volume, but names one"),
+        (2, &[3], "a raw segment lacks columns"),
+        (72, &[15], "its part of a volume is out of bounds"),
+        (78, &[16], "its part of a volume is out of bounds"),
+        (80, &[1], "its padding must be zero"),
+    ] {
+        let page = page_with(|page| raw_segment().encode(page), at, value);
         let text = refusal(SegmentEntry::decode(&page));
         assert_eq!(
             text.trim_start_matches("unusable segment entry: "),

@@ -193,7 +193,18 @@ pub fn segment() -> SegmentEntry {
     SegmentEntry {
         kind: SegmentKind::Mirror,
         copies: 2,
+        volume: 0,
+        ordinal: 0,
         columns: vec![(1, 20), (63, u32::MAX)],
+    }
+}
+
+pub fn raw_segment() -> SegmentEntry {
+    SegmentEntry {
+        kind: SegmentKind::Raw,
+        volume: 17,
+        ordinal: 0x0102,
+        ..segment()
     }
 }
 

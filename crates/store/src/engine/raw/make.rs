@@ -1,0 +1,412 @@
+//! Space of pass-through volumes. All of it is taken, zeroed and flushed before anything is recorded;
+//! then the segments are recorded, and last the volume's entry, which is what makes them count. What
+//! goes, goes the other way round: the entry, then the segments, and then their extents are free.
+//! So a crash leaves a volume as it was or as it will be, and perhaps segments that no volume
+//! reaches into, which the next import frees.
+
+use std::ops::Range;
+
+use ashlar_block::{Durability, ErrorKind, IoError, Operation};
+
+use super::io::Whom;
+use super::{Raw, RawSegment};
+use crate::engine::append::{StagedChange, Then};
+use crate::engine::map::{Change, FIRST_VOLUME, SEGMENTS, VOLUMES};
+use crate::engine::space::{Extents, take_columns};
+use crate::engine::write::MAP_LIMIT;
+use crate::engine::{Engine, Op};
+use crate::format::{ChunkCopy, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
+
+/// Records of segments on their way at a time: each takes a block of the map log.
+const RECORDS: usize = 32;
+
+/// A volume that is being made or grown.
+pub(super) struct Making {
+    volume: u32,
+    /// What its entry will be.
+    entry: VolumeEntry,
+    /// Who asked.
+    id: u64,
+    /// Segments that it had before.
+    had: usize,
+    /// Granules that must read as zeroes first.
+    fresh: Range<u64>,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    Zeroing,
+    Flushing,
+}
+
+impl Raw {
+    /// Whether no change is on its way.
+    pub(in crate::engine) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.unpublished == 0
+    }
+}
+
+impl Engine {
+    /// Begins to make a volume, or to grow one to what `entry` says.
+    pub(in crate::engine) fn grow_raw(
+        &mut self,
+        volume: u32,
+        entry: VolumeEntry,
+        id: u64,
+    ) -> Result<(), IoError> {
+        let before = self.volumes.get(&volume).map_or(0, |old| old.granules);
+        let had = self.raw.volumes.get(&volume).map_or(0, Vec::len);
+        let shape = self.raw_shape(&entry);
+        let wanted = shape.segments(entry.granules).saturating_sub(had);
+        let fresh = self.take_raw(volume, wanted, shape.columns as usize)?;
+        self.raw.volumes.entry(volume).or_default().extend(fresh);
+        self.raw.changing.insert(volume);
+        self.raw.makings.push_back(Making {
+            volume,
+            fresh: before..entry.granules,
+            entry,
+            id,
+            had,
+            phase: Phase::Waiting,
+        });
+        Ok(())
+    }
+
+    /// Takes so many segments, all or none; on the drives that the volume is on, while they have
+    /// room.
+    fn take_raw(
+        &mut self,
+        volume: u32,
+        wanted: usize,
+        columns: usize,
+    ) -> Result<Vec<RawSegment>, IoError> {
+        let known = self.raw.volumes.get(&volume);
+        let mut home: Vec<u16> = known
+            .and_then(|segments| segments.first())
+            .map(|segment| segment.columns.iter().map(|copy| copy.drive).collect())
+            .unwrap_or_default();
+        let mut taken = Vec::new();
+        while taken.len() < wanted {
+            let Some(segment) = self.take_raw_segment(&home, columns) else {
+                self.untake_raw(taken);
+                let why = format!("the pool's drives have no room for {wanted} segments more");
+                return Err(IoError::new(ErrorKind::NoSpace, why));
+            };
+            if home.is_empty() {
+                home = segment.columns.iter().map(|copy| copy.drive).collect();
+            }
+            taken.push(segment);
+        }
+        Ok(taken)
+    }
+
+    /// Drives that have room for another column.
+    fn roomy(&self, free: &[Extents]) -> Vec<bool> {
+        let extents = self.sizes.segment_extents();
+        let roomy = |drive: usize| {
+            self.stays(drive as u16) && free[drive].free() >= self.kept_extents(drive) + extents
+        };
+        (0..free.len()).map(roomy).collect()
+    }
+
+    /// Segments of so many columns that there is room for.
+    pub(in crate::engine) fn raw_room(&self, columns: usize) -> usize {
+        let mut free = self.extents.clone();
+        let take = || {
+            let roomy = self.roomy(&free);
+            take_columns(&mut free, &roomy, columns, self.sizes.segment_extents())
+        };
+        match columns {
+            0 => 0,
+            _ => std::iter::from_fn(take).count(),
+        }
+    }
+
+    fn take_raw_segment(&mut self, home: &[u16], columns: usize) -> Option<RawSegment> {
+        let extents = self.sizes.segment_extents();
+        let roomy = self.roomy(&self.extents);
+        let at_home = |(drive, &roomy): (usize, &bool)| roomy && home.contains(&(drive as u16));
+        let at_home: Vec<bool> = roomy.iter().enumerate().map(at_home).collect();
+        let found = take_columns(&mut self.extents, &at_home, columns, extents)
+            .or_else(|| take_columns(&mut self.extents, &roomy, columns, extents));
+        let mut found = found?;
+        found.sort_by_key(|copy| copy.drive);
+        match self.segment_ids.take() {
+            Some(id) => Some(RawSegment { id, columns: found }),
+            None => {
+                self.give_extents(&found);
+                None
+            }
+        }
+    }
+
+    /// Gives back what no record names.
+    fn untake_raw(&mut self, segments: Vec<RawSegment>) {
+        for segment in segments {
+            self.give_extents(&segment.columns);
+            self.segment_ids.give(segment.id);
+        }
+    }
+
+    fn give_extents(&mut self, columns: &[ChunkCopy]) {
+        let count = self.sizes.segment_extents();
+        for copy in columns {
+            if let Some(extents) = self.extents.get_mut(usize::from(copy.drive)) {
+                extents.give(copy.extent, count);
+            }
+        }
+    }
+
+    /// Everything about pass-through volumes that can start, starts.
+    pub(in crate::engine) fn advance_raw(&mut self) {
+        self.begin_making();
+        self.advance_trims();
+        self.stage_queued();
+    }
+
+    fn begin_making(&mut self) {
+        let Some(making) = self.raw.makings.front_mut() else {
+            return;
+        };
+        if making.phase == Phase::Waiting {
+            making.phase = Phase::Zeroing;
+            let (volume, fresh) = (making.volume, making.fresh.clone());
+            let zero = Operation::WriteZeroes {
+                durability: Durability::Cached,
+                deallocate: true,
+            };
+            self.begin_raw_clear(volume, Whom::Making, zero, fresh);
+        }
+    }
+
+    pub(super) fn making_done(&mut self, result: Result<(), IoError>) {
+        let Some(making) = self.raw.makings.front_mut() else {
+            return;
+        };
+        match (result, making.phase) {
+            (Err(error), _) => self.give_up_making(error),
+            (Ok(()), Phase::Flushing) => self.record_made(),
+            (Ok(()), _) => {
+                making.phase = Phase::Flushing;
+                let volume = making.volume;
+                self.begin_raw_flush(volume, Whom::Making);
+            }
+        }
+    }
+
+    /// Nothing has been recorded: it is as if nobody had asked.
+    fn give_up_making(&mut self, error: IoError) {
+        let Some(making) = self.raw.makings.pop_front() else {
+            return;
+        };
+        let volume = making.volume;
+        self.raw.changing.remove(&volume);
+        if let Some(segments) = self.raw.volumes.get_mut(&volume) {
+            let fresh = segments.split_off(making.had);
+            self.untake_raw(fresh);
+        }
+        if making.had == 0 {
+            self.raw.volumes.remove(&volume);
+            self.raw.latched.remove(&volume);
+            self.volumes.remove(&volume);
+        }
+        self.out.managed.push((making.id, Err(error)));
+    }
+
+    fn record_made(&mut self) {
+        let Some(making) = self.raw.makings.pop_front() else {
+            return;
+        };
+        let segments = self.raw.volumes.get(&making.volume);
+        let fresh = segments.into_iter().flatten().enumerate().skip(making.had);
+        let records = fresh.map(|(ordinal, segment)| {
+            let entry = SegmentEntry {
+                kind: SegmentKind::Raw,
+                copies: segment.columns.len() as u8,
+                volume: making.volume,
+                ordinal: ordinal as u32,
+                columns: segment
+                    .columns
+                    .iter()
+                    .map(|copy| (copy.drive, copy.extent))
+                    .collect(),
+            };
+            segment_change(segment.id, &entry, Then::RawSegment)
+        });
+        self.raw.queue.extend(records);
+        self.queue_volume(making.volume, &making.entry, Some(making.id));
+    }
+
+    /// As [`stage_volume`](Self::stage_volume), behind what is queued.
+    fn queue_volume(&mut self, volume: u32, entry: &VolumeEntry, id: Option<u64>) {
+        let mut bytes = vec![0; VolumeEntry::BYTES];
+        entry.encode(&mut bytes);
+        self.raw.queue.push_back(StagedChange {
+            change: Change::Entry {
+                table: VOLUMES,
+                index: volume - FIRST_VOLUME,
+                bytes,
+            },
+            then: Then::Volume(volume, id),
+        });
+    }
+
+    /// Lets changes into the map log, as long as destage keeps its share of it.
+    fn stage_queued(&mut self) {
+        while self.raw.unpublished < RECORDS && self.map_log.log.fill() <= MAP_LIMIT {
+            let Some(staged) = self.raw.queue.pop_front() else {
+                return;
+            };
+            let counts = matches!(staged.then, Then::RawSegment | Then::RawFreed(_));
+            self.raw.unpublished += usize::from(counts);
+            self.staged_changes.push_back(staged);
+        }
+    }
+
+    pub(in crate::engine) fn raw_recorded(&mut self) {
+        self.raw.unpublished -= 1;
+    }
+
+    /// A segment's entry is free, durably, and nothing is on its way there: its extents are free.
+    pub(in crate::engine) fn raw_freed(&mut self, id: u32) {
+        self.raw.unpublished -= 1;
+        if let Some((_, columns)) = self.raw.freeing.remove(&id) {
+            self.give_extents(&columns);
+            self.segment_ids.give(id);
+        }
+    }
+
+    /// Another size.
+    pub(in crate::engine) fn resize_raw(
+        &mut self,
+        id: u64,
+        volume: u32,
+        entry: VolumeEntry,
+    ) -> Result<(), IoError> {
+        let trimming = self.raw.trims.iter().any(|&(other, _)| other == volume);
+        if trimming || self.raw_is_changing(volume) {
+            return Err(IoError::new(
+                ErrorKind::InvalidRequest,
+                format!("volume {volume} is still getting the size it was given before"),
+            ));
+        }
+        let before = self.volumes.get(&volume).map_or(0, |old| old.granules);
+        if entry.granules > before {
+            return self.grow_raw(volume, entry, id);
+        }
+        self.raw.changing.insert(volume);
+        self.queue_volume(volume, &entry, Some(id));
+        // Nothing behind the new end is let in from now on.
+        self.volumes.insert(volume, entry);
+        Ok(())
+    }
+
+    /// Whether another entry of a volume is on its way.
+    pub(in crate::engine) fn raw_is_changing(&self, volume: u32) -> bool {
+        self.raw.changing.contains(&volume)
+    }
+
+    /// A volume begins to be deleted: what waits for older commands must wait for younger ones too.
+    pub(in crate::engine) fn raw_deleting(&mut self, volume: u32) {
+        self.raw.trims.retain(|&(other, _)| other != volume);
+    }
+
+    /// A volume's entry is durable: what it does not reach into can go, once what is under way
+    /// there is through.
+    pub(in crate::engine) fn raw_published(&mut self, volume: u32, state: VolumeState) {
+        self.raw.changing.remove(&volume);
+        self.raw.trims.retain(|&(other, _)| other != volume);
+        if state == VolumeState::Gone {
+            self.raw.latched.remove(&volume);
+            return;
+        }
+        let serial = self.next_serial();
+        self.raw.trims.push((volume, serial));
+    }
+
+    fn advance_trims(&mut self) {
+        for (volume, serial) in self.raw.trims.clone() {
+            let older =
+                |op: &Op| matches!(op, Op::Raw(raw) if raw.volume == volume && raw.serial < serial);
+            if !self.ops.iter().any(|(_, op)| older(op)) {
+                self.raw.trims.retain(|&(other, _)| other != volume);
+                self.give_back(volume);
+            }
+        }
+    }
+
+    /// What a crash has left of volumes that were being made or deleted. Nothing is under way.
+    pub(in crate::engine) fn give_back_orphans(&mut self) {
+        let deleting = self.volumes.iter();
+        let deleting = deleting
+            .filter(|(volume, entry)| entry.state == VolumeState::Deleting && self.is_raw(**volume))
+            .map(|(&volume, _)| volume);
+        let known = self.raw.volumes.keys().copied();
+        let all: std::collections::BTreeSet<u32> = known.chain(deleting).collect();
+        for volume in all {
+            self.give_back(volume);
+        }
+    }
+
+    /// Frees the segments that a volume does not reach into.
+    fn give_back(&mut self, volume: u32) {
+        let entry = self.volumes.get(&volume).cloned();
+        let needed = match &entry {
+            Some(entry) if entry.state == VolumeState::Live => {
+                self.raw_shape(entry).segments(entry.granules)
+            }
+            _ => 0,
+        };
+        let mut tail = Vec::new();
+        if let Some(segments) = self.raw.volumes.get_mut(&volume) {
+            tail = segments.split_off(needed.min(segments.len()));
+            if segments.is_empty() {
+                self.raw.volumes.remove(&volume);
+            }
+        }
+        for segment in tail {
+            let change = segment_change(
+                segment.id,
+                &SegmentEntry::free(),
+                Then::RawFreed(segment.id),
+            );
+            self.raw.queue.push_back(change);
+            self.raw
+                .freeing
+                .insert(segment.id, (volume, segment.columns));
+        }
+        if let Some(mut entry) = entry.filter(|entry| entry.state == VolumeState::Deleting) {
+            entry.state = VolumeState::Gone;
+            self.queue_volume(volume, &entry, None);
+        }
+    }
+
+    /// The engine has stopped: operators are told.
+    pub(in crate::engine) fn fail_raw(&mut self, why: &str) {
+        let makings = std::mem::take(&mut self.raw.makings);
+        let queued = std::mem::take(&mut self.raw.queue);
+        let queued = queued.into_iter().filter_map(|staged| match staged.then {
+            Then::Volume(_, id) => id,
+            _ => None,
+        });
+        for id in makings.into_iter().map(|making| making.id).chain(queued) {
+            let error = IoError::new(ErrorKind::Latched, why.to_owned());
+            self.out.managed.push((id, Err(error)));
+        }
+    }
+}
+
+fn segment_change(id: u32, entry: &SegmentEntry, then: Then) -> StagedChange {
+    let mut bytes = vec![0; SegmentEntry::BYTES];
+    entry.encode(&mut bytes);
+    StagedChange {
+        change: Change::Entry {
+            table: SEGMENTS,
+            index: id,
+            bytes,
+        },
+        then,
+    }
+}

@@ -1,0 +1,152 @@
+//! Pass-through volumes (`stripe`): in place, without log, checksum or redundancy. What drives say is
+//! what hosts hear.
+//!
+//! | file | what |
+//! |-|-|
+//! | `shape` | where granules are |
+//! | `io` | commands: split, sent to drives, joined |
+//! | `make` | space: taken, zeroed and recorded; given back |
+//!
+//! A drive's error is an error of the request that met it, and is counted where the drive is driven.
+//! A failed read or write excludes nobody: logs, roots and checkpoints write to every drive in
+//! service, so one that is gone leaves by that, and leaving out one that only lost a block of this
+//! volume would cost the others their copies, and this volume everything it has there. A failed
+//! *flush* does exclude: it also spoke for pages and homes that others had written there, and no later
+//! one would. The volume then refuses everything until the pool is imported again.
+
+mod io;
+mod make;
+mod shape;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use ashlar_block::{BlockSize, Geometry};
+
+use super::Engine;
+use super::append::StagedChange;
+use crate::Layout;
+use crate::format::{ChunkCopy, VolumeEntry};
+use io::RawIo;
+use shape::Shape;
+
+pub(super) use io::RawOp;
+
+/// A part of a volume: a run of slots on each of its columns.
+#[derive(Clone, Debug)]
+pub(crate) struct RawSegment {
+    pub(crate) id: u32,
+    pub(crate) columns: Vec<ChunkCopy>,
+}
+
+/// What the engine knows of pass-through volumes.
+#[derive(Default)]
+pub(crate) struct Raw {
+    /// Segments by volume and ordinal, also of volumes that are being made or are gone.
+    volumes: BTreeMap<u32, Vec<RawSegment>>,
+    /// Segments on their way back, by number: whose they were, and what they hold until then.
+    freeing: BTreeMap<u32, (u32, Vec<ChunkCopy>)>,
+    /// Volumes being made or grown; the first one is worked on.
+    makings: VecDeque<make::Making>,
+    /// Volumes whose last segments can go once commands older than a serial are through.
+    trims: Vec<(u32, u64)>,
+    /// Changes that wait for room in the map log, and how many of segments are on their way.
+    queue: VecDeque<StagedChange>,
+    unpublished: usize,
+    /// Volumes whose entry is about to change.
+    changing: BTreeSet<u32>,
+    /// Volumes whose flush has failed, and why.
+    latched: BTreeMap<u32, String>,
+}
+
+/// Which I/O of a pass-through volume.
+pub(super) type Io = RawIo;
+
+/// Segments that a volume of so many granules has.
+pub(crate) fn segments(columns: u8, slots: u32, granules: u64) -> usize {
+    let shape = Shape {
+        columns: u64::from(columns),
+        slots: u64::from(slots),
+    };
+    shape.segments(granules)
+}
+
+impl Raw {
+    pub(crate) fn new(volumes: BTreeMap<u32, Vec<RawSegment>>) -> Self {
+        Self {
+            volumes,
+            ..Self::default()
+        }
+    }
+
+    fn columns(&self, volume: u32) -> impl Iterator<Item = &ChunkCopy> {
+        let segments = self.volumes.get(&volume).into_iter().flatten();
+        segments.flat_map(|segment| &segment.columns)
+    }
+
+    fn drives(&self, volume: u32) -> BTreeSet<u16> {
+        self.columns(volume).map(|copy| copy.drive).collect()
+    }
+
+    /// A volume with columns on a drive.
+    pub(super) fn volume_on(&self, drive: u16) -> Option<u32> {
+        let mut volumes = self.volumes.keys().copied();
+        volumes.find(|&volume| self.columns(volume).any(|copy| copy.drive == drive))
+    }
+
+    /// Whether anything on a drive is, or was until just now, part of such a volume.
+    pub(super) fn is_on(&self, drive: u16) -> bool {
+        let freeing = self.freeing.values().flat_map(|(_, columns)| columns);
+        self.volume_on(drive).is_some() || freeing.into_iter().any(|copy| copy.drive == drive)
+    }
+}
+
+impl Engine {
+    fn raw_shape(&self, entry: &VolumeEntry) -> Shape {
+        let columns = match entry.layout {
+            Layout::Stripe { columns } | Layout::Mirror { copies: columns } => columns,
+        };
+        Shape {
+            columns: u64::from(columns),
+            slots: u64::from(self.sizes.segment_slots),
+        }
+    }
+
+    pub(super) fn is_raw(&self, volume: u32) -> bool {
+        let entry = self.volumes.get(&volume);
+        entry.is_some_and(|entry| matches!(entry.layout, Layout::Stripe { .. }))
+    }
+
+    /// What hosts are told of such a volume: nothing that its drives do not promise.
+    pub(super) fn raw_geometry(&self, volume: u32, granules: u64) -> Geometry {
+        let drives = self.raw.drives(volume).into_iter();
+        let drives: Vec<&Geometry> = drives
+            .filter_map(|drive| self.drives.get(usize::from(drive)))
+            .map(|drive| &drive.geometry)
+            .collect();
+        Geometry {
+            optimal_blocks: crate::sizes::SLOT_GRANULES as u32,
+            volatile_cache: drives.iter().any(|geometry| geometry.volatile_cache),
+            deallocates: drives.iter().any(|geometry| geometry.deallocates),
+            ..Geometry::plain(BlockSize::B4096, granules)
+        }
+    }
+
+    /// Why a pass-through volume does not serve all its blocks, if it does not.
+    pub(super) fn raw_trouble(&self, volume: u32) -> Option<String> {
+        if let Some(why) = self.raw.latched.get(&volume) {
+            return Some(why.clone());
+        }
+        let drives = self.raw.drives(volume).into_iter();
+        let out: Vec<String> = drives
+            .filter(|&drive| !self.in_service(drive))
+            .map(|drive| drive.to_string())
+            .collect();
+        let which = out.join(", ");
+        (!out.is_empty()).then(|| format!("blocks on drives out of service ({which}) are lost"))
+    }
+
+    /// Bytes that a pass-through volume takes of its drives.
+    pub(super) fn raw_bytes(&self, volume: u32) -> u64 {
+        self.raw.columns(volume).count() as u64 * self.sizes.segment_bytes()
+    }
+}
