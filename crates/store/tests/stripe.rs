@@ -288,6 +288,30 @@ fn a_crash_leaves_a_whole_volume_or_none() {
 }
 
 #[test]
+fn a_crash_between_the_records_of_a_large_volume_leaves_none_of_it() {
+    // Its segments' records fill more than one batch, so that some are there without the volume.
+    const SINGLE: Layout = Layout::Stripe { columns: 1 };
+    let fresh = || {
+        let mut bench = Bench::new(1, 64 << 20);
+        let volume = bench.volume(16, 1);
+        bench.write(volume, 0, &fill(3, 1)).unwrap();
+        bench.manage(Manage::Settle).unwrap();
+        bench
+    };
+    let base = used(&fresh());
+    cut_everywhere(fresh, &plan(45 * 256, SINGLE), |bench, granted| {
+        let volumes = bench.engine.volumes();
+        let found = volumes.iter().find(|volume| volume.name == "fast");
+        let taken = if found.is_some() { 45 << 20 } else { 0 };
+        assert_eq!(used(bench), [base[0] + taken]);
+        match found.map(|volume| volume.number) {
+            Some(volume) => assert_eq!(bench.read(volume, 11_519, 1).unwrap(), vec![0; 4096]),
+            None => assert!(!granted),
+        }
+    });
+}
+
+#[test]
 fn a_crash_leaves_one_size_or_the_other() {
     let base = used(&with_stripe());
     for granules in [400, 2000] {
