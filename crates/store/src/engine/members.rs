@@ -68,7 +68,7 @@ impl Engine {
 
     pub(super) fn in_service(&self, drive: u16) -> bool {
         let member = self.members.get(usize::from(drive));
-        member.is_some_and(|member| member.state == MemberState::Active)
+        member.is_some_and(|member| member.state.in_service())
     }
 
     /// Those copies whose drives are in service.
@@ -79,7 +79,8 @@ impl Engine {
 
     /// Whether a drive is in service and not being emptied.
     pub(super) fn stays(&self, drive: u16) -> bool {
-        self.in_service(drive) && !self.leaving.contains(&drive)
+        let member = self.members.get(usize::from(drive));
+        member.is_some_and(|member| member.state == MemberState::Active)
     }
 
     /// Those copies whose drives stay.
@@ -144,12 +145,16 @@ impl Engine {
             ));
         }
         if self.in_service(drive) {
-            self.leaving.insert(drive);
+            // Goes on after a restart, so it is answered when the root says so.
+            self.members[member].state = MemberState::Leaving;
+            self.roots.members_due = true;
+            self.roots.waiting.push(id);
             self.begin_repairs();
+        } else {
+            self.out
+                .managed
+                .push((id, Ok(crate::manage::Managed::Done)));
         }
-        self.out
-            .managed
-            .push((id, Ok(crate::manage::Managed::Done)));
         Ok(())
     }
 
@@ -179,9 +184,11 @@ impl Engine {
                 .any(|copy| copy.drive == drive)
                 && self.joining.values().all(|copy| copy.drive != drive)
         };
-        let emptied: Vec<u16> = self.leaving.iter().copied().filter(empty).collect();
+        let emptied: Vec<u16> = (0..self.members.len() as u16)
+            .filter(|&drive| self.in_service(drive) && !self.stays(drive))
+            .filter(empty)
+            .collect();
         for drive in emptied {
-            self.leaving.remove(&drive);
             self.losses
                 .push((usize::from(drive), "it was emptied and removed".to_owned()));
             if let Some(member) = self.members.get_mut(usize::from(drive)) {
@@ -208,7 +215,6 @@ impl Engine {
         }
         self.roots.members_due = true;
         self.roots.healing = true;
-        self.leaving.remove(&(drive as u16));
         self.rebuild_wanted();
     }
 

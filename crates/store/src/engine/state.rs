@@ -121,8 +121,6 @@ pub struct Engine {
     /// Number of the next command, to know older from younger.
     pub(super) serial: u64,
     pub(super) counters: Counters,
-    /// Drives that are being emptied.
-    pub(super) leaving: BTreeSet<u16>,
     /// Copies that did not verify, by drive.
     pub(super) bad_by_drive: BTreeMap<usize, u64>,
     /// Drives that were left out since the import, and why.
@@ -221,7 +219,6 @@ impl Engine {
             serial: 0,
             counters: Counters::default(),
             losses: Vec::new(),
-            leaving: BTreeSet::new(),
             bad_by_drive: BTreeMap::new(),
             destage: Destage::default(),
             checkpoint: Checkpoint::default(),
