@@ -111,10 +111,21 @@ impl Keeper {
     }
 
     fn remember(&self, name: &str, pool: &LivePool) -> Result<(), ControlError> {
+        self.remember_with(name, pool, None)
+    }
+
+    fn remember_with(
+        &self,
+        name: &str,
+        pool: &LivePool,
+        more: Option<&str>,
+    ) -> Result<(), ControlError> {
+        let mut drives = specs(&pool.drives);
+        drives.extend(more.map(str::to_owned));
         let entry = PoolEntry {
             name: name.to_owned(),
             id: pool.id,
-            drives: specs(&pool.drives),
+            drives,
         };
         self.state.update(|state| state.put_pool(entry))
     }
@@ -230,9 +241,18 @@ impl Keeper {
     ) -> Result<PoolStatus, ControlError> {
         let mut pools = self.lock();
         self.refuse_drives_in_use(&pools, &[spec.to_owned()])?;
-        let link = live(&pools, name)?.link.clone();
+        let pool = live(&pools, name)?;
         let drives = open_drives(&[spec.to_owned()])?;
-        let member = crate::pool::add(&link, &drives, destroy_data)?;
+        // Before it is a member: after a crash the pool must be found with it.
+        let enlisted = || self.remember_with(name, pool, Some(spec));
+        let added = crate::pool::add(&pool.link, &drives, destroy_data, enlisted);
+        let member = match added {
+            Ok(member) => member,
+            Err(error) => {
+                self.remember(name, pool)?;
+                return Err(error);
+            }
+        };
         if let Some(Kept::Live(pool)) = pools.get_mut(name) {
             pool.drives.resize(pool.drives.len().max(member + 1), None);
             pool.drives[member] = drives.into_iter().next();
