@@ -31,7 +31,9 @@ fn drives_are_added_replaced_and_removed_under_load() {
         round.more(300);
         node.ok(&["pool", "add", "tank", "--drive", &drives[2]]);
         round.more(300);
-        let replace = ["pool", "replace", "tank", "--old", &drives[0], "--new", &drives[3]];
+        let replace = [
+            "pool", "replace", "tank", "--old", &drives[0], "--new", &drives[3],
+        ];
         node.ok(&replace);
         round.more(100);
         await_gone(&node, &drives[0]);

@@ -23,7 +23,10 @@ fn holds(host: &mut Host, at: u64, allowed: &[u64]) {
     assert!(done.status.is_success(), "read at {at}: {:?}", done.status);
     for (bytes, block) in done.data.chunks_exact(BLOCK).zip(at..) {
         let seq = read_back(block, bytes).expect("something that was written");
-        assert!(allowed.contains(&seq), "block {block} holds {seq}, not one of {allowed:?}");
+        assert!(
+            allowed.contains(&seq),
+            "block {block} holds {seq}, not one of {allowed:?}"
+        );
     }
 }
 
@@ -51,26 +54,40 @@ fn a_full_pool_refuses_writes_reads_on_and_recovers() {
     let full = fill_up(&mut host, 0, 65_536, 1);
     // At least half of a drive of 64 MiB holds data.
     assert!(full >= 8192, "full after {full} blocks");
-    (0..full).step_by(STEP as usize).for_each(|at| holds(&mut host, at, &[1]));
+    (0..full)
+        .step_by(STEP as usize)
+        .for_each(|at| holds(&mut host, at, &[1]));
     holds(&mut host, full, &[0, 1]);
     // It is full also for those who come later, and after a crash.
     node.kill();
     node = Node::start(&room);
     assert_eq!(node.nqn(), nqn);
     host = Host::connect(node.address, &nqn).expect("the volume is served");
-    (0..full).step_by(STEP as usize).for_each(|at| holds(&mut host, at, &[1]));
+    (0..full)
+        .step_by(STEP as usize)
+        .for_each(|at| holds(&mut host, at, &[1]));
     let full = fill_up(&mut host, full, 65_536, 1);
     let half = full / 2 / STEP * STEP;
     host.submit_deallocate(0, 0, half).expect("connected");
     assert!(host.next().expect("an answer").status.is_success());
-    (0..half).step_by(STEP as usize).for_each(|at| holds(&mut host, at, &[0]));
-    eventually("there is room again", || call_write(&mut host, 0, 2).is_success());
+    (0..half)
+        .step_by(STEP as usize)
+        .for_each(|at| holds(&mut host, at, &[0]));
+    eventually("there is room again", || {
+        call_write(&mut host, 0, 2).is_success()
+    });
     // Most of what was given back can be written.
     for at in (0..half * 3 / 4).step_by(STEP as usize) {
-        eventually("there is room", || call_write(&mut host, at, 3).is_success());
+        eventually("there is room", || {
+            call_write(&mut host, at, 3).is_success()
+        });
     }
-    (0..half * 3 / 4).step_by(STEP as usize).for_each(|at| holds(&mut host, at, &[3]));
-    (half..full).step_by(STEP as usize).for_each(|at| holds(&mut host, at, &[1]));
+    (0..half * 3 / 4)
+        .step_by(STEP as usize)
+        .for_each(|at| holds(&mut host, at, &[3]));
+    (half..full)
+        .step_by(STEP as usize)
+        .for_each(|at| holds(&mut host, at, &[1]));
     drop(host);
     node.end();
 }

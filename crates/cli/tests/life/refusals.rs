@@ -21,7 +21,14 @@ fn a_directory_and_its_drives_have_one_daemon() {
     let second = Node::start(&other);
     let import = ["pool", "import", "tank", "--drive", &drives[0]];
     second.refuses(&import, 3, &["d0", "in use"]);
-    let create = ["pool", "create", "mine", "--destroy-data", "--drive", &drives[1]];
+    let create = [
+        "pool",
+        "create",
+        "mine",
+        "--destroy-data",
+        "--drive",
+        &drives[1],
+    ];
     second.refuses(&create, 3, &["d1", "in use"]);
     // Nor does it help to call one's own drive something else.
     let same = format!("file:{}/./d0", room.dir.path().display());
@@ -56,12 +63,18 @@ fn drives_that_hold_something_are_not_taken() {
     let before: Vec<_> = before.map(|(_, name)| bytes_of(&room.path(name))).collect();
     let create = ["pool", "create", "other", "--drive", &drives[0]];
     node.refuses(&create, 2, &["d0", "pool tank", "--destroy-data"]);
-    let import = ["pool", "import", "lake", "--drive", &drives[0], "--drive", &drives[1]];
+    let import = [
+        "pool", "import", "lake", "--drive", &drives[0], "--drive", &drives[1],
+    ];
     node.refuses(&import, 3, &["holds pool tank"]);
     // Half a pool may be the older half.
     let half = ["pool", "import", "tank", "--drive", &drives[0]];
     node.refuses(&half, 2, &["missing"]);
-    node.refuses(&["pool", "import", "tank", "--drive", &spare], 2, &["spare"]);
+    node.refuses(
+        &["pool", "import", "tank", "--drive", &spare],
+        2,
+        &["spare"],
+    );
     // A drive of another pool among them.
     let third = room.drive("third", 64);
     node.ok(&["pool", "create", "lake", "--drive", &third]);
