@@ -310,7 +310,7 @@ pub fn import(drives: &[OpenDrive], degraded: bool) -> Result<ImportedPool, Cont
     let drives = engine
         .members()
         .iter()
-        .map(|member| place(member.drive))
+        .map(|member| place(member.drive).filter(|_| member.state.in_service()))
         .collect();
     Ok(ImportedPool { engine, drives })
 }

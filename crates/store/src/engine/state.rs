@@ -47,6 +47,8 @@ pub struct Counters {
     pub bad_copies: u64,
     /// Of these, how many were written again from a good one.
     pub repaired: u64,
+    /// Scrubs that have reached the end.
+    pub scrubs: u64,
     /// Granules of which no copy was good.
     pub lost: u64,
     /// Granules moved from the ring to their homes.
