@@ -73,7 +73,7 @@ fn drives_that_hold_something_are_not_taken() {
     node.refuses(
         &["pool", "import", "tank", "--drive", &spare],
         2,
-        &["spare"],
+        &["no label"],
     );
     // A drive of another pool among them.
     let third = room.drive("third", 64);
