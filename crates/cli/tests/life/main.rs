@@ -4,6 +4,8 @@
 //! Random choices come from a seed that is printed; `ASHLAR_SEED=N` repeats it (as far as the
 //! machine's timing does), `ASHLAR_SOAK=1` runs the long rounds.
 
+#![allow(clippy::print_stdout)] // The seed, which cargo shows when a test fails.
+
 mod busy;
 mod drives;
 mod full;
