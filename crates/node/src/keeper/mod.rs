@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use ashlar_store::format::DriveClass;
 use ashlar_target::server::{self, Server};
 use uuid::Uuid;
 
@@ -38,12 +39,27 @@ pub(crate) enum Kept {
 pub(crate) struct LivePool {
     pub(crate) id: Uuid,
     pub(crate) link: PoolLink,
-    /// By member index.
-    pub(crate) drives: Vec<Option<OpenDrive>>,
+    /// By member index, also those that are out of service.
+    pub(crate) drives: Vec<Option<KnownDrive>>,
     /// Volumes that are served, by number.
     pub(crate) volumes: BTreeMap<u32, Served>,
     pub(crate) since: Instant,
-    pub(crate) scrubs: u64,
+}
+
+/// A drive by its name. The drive itself is the pool's alone, which closes it when it is out.
+#[derive(Clone)]
+pub(crate) struct KnownDrive {
+    pub(crate) spec: String,
+    pub(crate) class: DriveClass,
+}
+
+impl From<&OpenDrive> for KnownDrive {
+    fn from(drive: &OpenDrive) -> Self {
+        Self {
+            spec: drive.spec.clone(),
+            class: drive.class,
+        }
+    }
 }
 
 /// A volume that hosts can connect to.

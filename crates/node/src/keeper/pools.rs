@@ -4,7 +4,7 @@ use ashlar_store::{Manage, Managed};
 use uuid::Uuid;
 
 use super::serve::specs;
-use super::{Keeper, Kept, LivePool, live};
+use super::{Keeper, Kept, KnownDrive, LivePool, live};
 use crate::Config;
 use crate::PoolEntry;
 use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReplaceDrive};
@@ -22,7 +22,7 @@ impl Keeper {
             if pools.contains_key(&name) {
                 continue;
             }
-            let kept = match self.bring_up(&name, id, &drives, false) {
+            let kept = match self.bring_up_ours(&name, id, &drives) {
                 Ok(pool) => Kept::Live(pool),
                 Err(error) => {
                     let why = error.message;
@@ -36,6 +36,23 @@ impl Keeper {
             };
             pools.insert(name, kept);
         }
+    }
+
+    /// Brings up a pool that was in service before. A drive that has left it may hold another since.
+    fn bring_up_ours(
+        &self,
+        name: &str,
+        id: Option<Uuid>,
+        specs: &[String],
+    ) -> Result<LivePool, ControlError> {
+        let is_ours = |spec: &&String| {
+            let drive = open_drives(std::slice::from_ref(*spec));
+            !drive.is_ok_and(|drive| self.refuse_another_pool(name, id, &drive).is_err())
+        };
+        let ours: Vec<String> = specs.iter().filter(is_ours).cloned().collect();
+        // With none of its own, the refusal says whose they are.
+        let drives = if ours.is_empty() { specs } else { &ours };
+        self.bring_up(name, id, drives, false)
     }
 
     /// Imports a pool, puts it on a core and serves its volumes.
@@ -111,10 +128,23 @@ impl Keeper {
     }
 
     fn remember(&self, name: &str, pool: &LivePool) -> Result<(), ControlError> {
+        self.remember_with(name, pool, None)
+    }
+
+    fn remember_with(
+        &self,
+        name: &str,
+        pool: &LivePool,
+        more: Option<&str>,
+    ) -> Result<(), ControlError> {
+        let mut drives = specs(&pool.drives);
+        drives.extend(more.map(str::to_owned));
+        let mut seen = std::collections::BTreeSet::new();
+        drives.retain(|drive| seen.insert(drive.clone()));
         let entry = PoolEntry {
             name: name.to_owned(),
             id: pool.id,
-            drives: specs(&pool.drives),
+            drives,
         };
         self.state.update(|state| state.put_pool(entry))
     }
@@ -144,7 +174,19 @@ impl Keeper {
     ) -> Result<(), ControlError> {
         for (name, kept) in pools {
             let Kept::Live(pool) = kept else { continue };
-            let theirs = specs(&pool.drives);
+            let view = pool.link.view().ok();
+            // One that is out of service is closed, and free for something else.
+            let is_out = |index: usize| {
+                let member = view
+                    .as_ref()
+                    .and_then(|view| view.status.members.get(index));
+                member.is_some_and(|member| !member.in_service)
+            };
+            let theirs = pool.drives.iter().enumerate();
+            let theirs = theirs.filter(|(index, _)| !is_out(*index));
+            let theirs: Vec<_> = theirs
+                .filter_map(|(_, drive)| Some(&drive.as_ref()?.spec))
+                .collect();
             if let Some(drive) = wanted.iter().find(|drive| theirs.contains(drive)) {
                 return Err(ControlError::conflict(format!(
                     "drive {drive} is in pool {name}"
@@ -230,12 +272,21 @@ impl Keeper {
     ) -> Result<PoolStatus, ControlError> {
         let mut pools = self.lock();
         self.refuse_drives_in_use(&pools, &[spec.to_owned()])?;
-        let link = live(&pools, name)?.link.clone();
+        let pool = live(&pools, name)?;
         let drives = open_drives(&[spec.to_owned()])?;
-        let member = crate::pool::add(&link, &drives, destroy_data)?;
+        // Before it is a member: after a crash the pool must be found with it.
+        let enlisted = || self.remember_with(name, pool, Some(spec));
+        let added = crate::pool::add(&pool.link, &drives, destroy_data, enlisted);
+        let member = match added {
+            Ok(member) => member,
+            Err(error) => {
+                self.remember(name, pool)?;
+                return Err(error);
+            }
+        };
         if let Some(Kept::Live(pool)) = pools.get_mut(name) {
             pool.drives.resize(pool.drives.len().max(member + 1), None);
-            pool.drives[member] = drives.into_iter().next();
+            pool.drives[member] = drives.first().map(KnownDrive::from);
             self.remember(name, pool)?;
         }
         Ok(self.pool_status(name, &pools[name]))
@@ -281,11 +332,11 @@ impl Keeper {
             let spec = pool.drives.get(*index).and_then(Option::as_ref);
             member.drive.to_string() == drive || spec.is_some_and(|open| open.spec == drive)
         };
-        let mut found = members
-            .filter(|member| is_it(member))
-            .map(|(index, _)| index);
+        // A drive that was removed and added again has been a member twice.
+        let found = members.filter(is_it);
         found
-            .next()
+            .max_by_key(|(index, member)| (member.in_service, *index))
+            .map(|(index, _)| index)
             .ok_or_else(|| ControlError::not_found(format!("pool {name} has no drive {drive}")))
     }
 

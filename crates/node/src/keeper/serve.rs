@@ -11,10 +11,10 @@ use ashlar_target::HostAccess;
 use ashlar_target::server::{Export, Resident, ServeError};
 use uuid::Uuid;
 
-use super::{Keeper, LivePool, Served};
+use super::{Keeper, KnownDrive, LivePool, Served};
 use crate::VolumeAccess;
 use crate::model::ControlError;
-use crate::pool::{Host, ImportedPool, OpenDrive, PoolLink, VolumeOpener};
+use crate::pool::{Host, ImportedPool, PoolLink, VolumeOpener};
 
 /// The core that engines live on. One for now: a pool is one shard.
 const CORE: usize = 0;
@@ -86,10 +86,12 @@ impl Keeper {
         Ok(LivePool {
             id,
             link,
-            drives,
+            drives: drives
+                .iter()
+                .map(|drive| drive.as_ref().map(KnownDrive::from))
+                .collect(),
             volumes: Default::default(),
             since: std::time::Instant::now(),
-            scrubs: 0,
         })
     }
 
@@ -132,7 +134,7 @@ pub(super) fn access_of(access: Option<&VolumeAccess>) -> HostAccess {
 }
 
 /// The texts that name a pool's drives.
-pub(super) fn specs(drives: &[Option<OpenDrive>]) -> Vec<String> {
+pub(super) fn specs(drives: &[Option<KnownDrive>]) -> Vec<String> {
     drives
         .iter()
         .flatten()

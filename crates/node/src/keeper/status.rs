@@ -92,7 +92,7 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
             bad_copy_bytes: status.counters.bad_copies * GRANULE,
             repaired_bytes: status.counters.repaired * GRANULE,
             lost_bytes: status.counters.lost * GRANULE,
-            scrubs: pool.scrubs,
+            scrubs: status.counters.scrubs,
         },
         warnings: warnings(view),
     }

@@ -88,6 +88,8 @@ struct Pending {
 pub struct Host {
     engine: Engine,
     drives: Vec<Option<Box<dyn BlockDevice>>>,
+    /// Requests on their way, by drive.
+    flying: Vec<u32>,
     reactor: Handle,
     mail: Mailbox<Mail>,
     out: Outbox,
@@ -120,9 +122,11 @@ impl Host {
             });
         }
         let errors = vec![(0, 0); opened.len()];
+        let flying = vec![0; opened.len()];
         let host = Rc::new(RefCell::new(Self {
             engine,
             drives: opened,
+            flying,
             reactor: reactor.clone(),
             mail: link.mail.clone(),
             out: Outbox::default(),
@@ -215,6 +219,20 @@ impl Host {
         // What was submitted in this turn goes out in this turn.
         self.poll_drives();
         self.deliver();
+        self.close_drives();
+    }
+
+    /// Lets go of drives that are out of service: they may be pulled, or used for something else.
+    fn close_drives(&mut self) {
+        for (drive, member) in self.engine.members().iter().enumerate() {
+            let idle = self.flying.get(drive) == Some(&0);
+            if !member.state.in_service()
+                && idle
+                && let Some(place) = self.drives.get_mut(drive)
+            {
+                *place = None;
+            }
+        }
     }
 
     /// When `turn` must be called next even if nothing happens.
@@ -265,6 +283,7 @@ impl Host {
             Ok(device) => {
                 let geometry = device.geometry();
                 self.drives.push(Some(device));
+                self.flying.push(0);
                 self.traffic.errors.push((0, 0));
                 let id = self.waiting.insert(reply) as u64;
                 let what = Manage::AddDrive { drive, geometry };
@@ -295,6 +314,7 @@ impl Host {
             };
             device.poll(self.now, &mut self.done);
             for completion in std::mem::take(&mut self.done) {
+                self.flying[drive] = self.flying[drive].saturating_sub(1);
                 if completion.result.is_err() {
                     let (reads, writes) = &mut self.traffic.errors[drive];
                     *(if completion.buffer.is_some() {
@@ -319,7 +339,10 @@ impl Host {
                 _ => self.traffic.device_written_bytes += bytes,
             }
             match self.drives.get_mut(drive).and_then(Option::as_mut) {
-                Some(device) => device.submit(request),
+                Some(device) => {
+                    self.flying[drive] += 1;
+                    device.submit(request);
+                }
                 None => {
                     let missing =
                         IoError::new(ErrorKind::NotSent, format!("drive {drive} is missing"));

@@ -179,9 +179,7 @@ pub fn create(name: &str, drives: &[OpenDrive], destroy_data: bool) -> Result<Uu
         .iter()
         .map(|drive| drive.opener.geometry().bytes())
         .min();
-    let sizes = smallest.and_then(Sizes::for_drive).ok_or_else(|| {
-        ControlError::usage("a pool's drives have at least 64 MiB each".to_owned())
-    })?;
+    let sizes = smallest.and_then(Sizes::for_drive).ok_or_else(too_small)?;
     let pool = Uuid::new_v4();
     let random = Uuid::new_v4().as_u128();
     let plan = PoolPlan {
@@ -200,6 +198,10 @@ pub fn create(name: &str, drives: &[OpenDrive], destroy_data: bool) -> Result<Uu
     };
     with_drives(drives, |mut all| format(&mut all, &plan).map_err(refused))?;
     Ok(pool)
+}
+
+fn too_small() -> ControlError {
+    ControlError::usage("a pool's drives have at least 64 MiB each".to_owned())
 }
 
 fn refuse_used(drives: &[OpenDrive], destroy_data: bool) -> Result<(), ControlError> {
@@ -237,18 +239,24 @@ fn refuse_used(drives: &[OpenDrive], destroy_data: bool) -> Result<(), ControlEr
     Ok(())
 }
 
-/// Gives a drive a pool's label and makes it a member. Returns its member index.
+/// Gives a drive a pool's label and makes it a member; `enlisted` is called in between, when the
+/// pool would be found with it. Returns its member index.
 ///
 /// # Errors
-/// A drive that holds something without `destroy_data`, one that the pool cannot use.
+/// A drive that holds something without `destroy_data`, one that the pool cannot use, and those of
+/// `enlisted`.
 pub fn add(
     link: &PoolLink,
     drives: &[OpenDrive],
     destroy_data: bool,
+    enlisted: impl FnOnce() -> Result<(), ControlError>,
 ) -> Result<usize, ControlError> {
     let [drive] = drives else {
         return Err(ControlError::internal("one drive at a time"));
     };
+    if Sizes::for_drive(drive.opener.geometry().bytes()).is_none() {
+        return Err(too_small());
+    }
     refuse_used(drives, destroy_data)?;
     let view = link.view().map_err(|error| trouble(&error))?;
     let member = view.status.members.len();
@@ -263,6 +271,7 @@ pub fn add(
     with_drives(drives, |mut all| {
         enlist(&mut all, 0, &label).map_err(refused)
     })?;
+    enlisted()?;
     link.add_drive(uuid, drive.opener.clone())
         .map_err(|error| trouble(&error))?;
     Ok(member)
@@ -301,7 +310,7 @@ pub fn import(drives: &[OpenDrive], degraded: bool) -> Result<ImportedPool, Cont
     let drives = engine
         .members()
         .iter()
-        .map(|member| place(member.drive))
+        .map(|member| place(member.drive).filter(|_| member.state.in_service()))
         .collect();
     Ok(ImportedPool { engine, drives })
 }

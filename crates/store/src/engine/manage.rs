@@ -7,7 +7,7 @@ use super::map::{Change, FIRST_VOLUME, SEGMENTS, VOLUMES};
 use super::space::{Extents, take_columns};
 use super::{Engine, Retired};
 use crate::Layout;
-use crate::format::{ChunkCopy, MemberState, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
+use crate::format::{ChunkCopy, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
 use crate::manage::{Manage, Managed, VolumePlan};
 
 /// Most granules of a volume: 32 TiB.
@@ -78,11 +78,7 @@ impl Engine {
     }
 
     fn check_layout(&self, layout: Layout) -> Result<(), IoError> {
-        let active = self
-            .members
-            .iter()
-            .filter(|m| m.state == MemberState::Active)
-            .count();
+        let active = self.members.iter().filter(|m| m.state.in_service()).count();
         match layout {
             Layout::Mirror { copies } if !(1..=4).contains(&copies) => {
                 Err(refuse(format!("{layout}: a mirror has 1 to 4 copies")))

@@ -68,7 +68,7 @@ impl Engine {
 
     pub(super) fn in_service(&self, drive: u16) -> bool {
         let member = self.members.get(usize::from(drive));
-        member.is_some_and(|member| member.state == MemberState::Active)
+        member.is_some_and(|member| member.state.in_service())
     }
 
     /// Those copies whose drives are in service.
@@ -79,7 +79,8 @@ impl Engine {
 
     /// Whether a drive is in service and not being emptied.
     pub(super) fn stays(&self, drive: u16) -> bool {
-        self.in_service(drive) && !self.leaving.contains(&drive)
+        let member = self.members.get(usize::from(drive));
+        member.is_some_and(|member| member.state == MemberState::Active)
     }
 
     /// Those copies whose drives stay.
@@ -151,12 +152,16 @@ impl Engine {
             ));
         }
         if self.in_service(drive) {
-            self.leaving.insert(drive);
+            // Goes on after a restart, so it is answered when the root says so.
+            self.members[member].state = MemberState::Leaving;
+            self.roots.members_due = true;
+            self.roots.waiting.push(id);
             self.begin_repairs();
+        } else {
+            self.out
+                .managed
+                .push((id, Ok(crate::manage::Managed::Done)));
         }
-        self.out
-            .managed
-            .push((id, Ok(crate::manage::Managed::Done)));
         Ok(())
     }
 
@@ -187,9 +192,11 @@ impl Engine {
                 && self.joining.values().all(|copy| copy.drive != drive)
                 && !self.raw.is_on(drive)
         };
-        let emptied: Vec<u16> = self.leaving.iter().copied().filter(empty).collect();
+        let emptied: Vec<u16> = (0..self.members.len() as u16)
+            .filter(|&drive| self.in_service(drive) && !self.stays(drive))
+            .filter(empty)
+            .collect();
         for drive in emptied {
-            self.leaving.remove(&drive);
             self.losses
                 .push((usize::from(drive), "it was emptied and removed".to_owned()));
             if let Some(member) = self.members.get_mut(usize::from(drive)) {
@@ -222,7 +229,6 @@ impl Engine {
         }
         self.roots.members_due = true;
         self.roots.healing = true;
-        self.leaving.remove(&(drive as u16));
         self.close_lost_segments();
         self.rebuild_wanted();
     }
@@ -231,9 +237,7 @@ impl Engine {
     /// through: then nothing may be acknowledged here any more.
     fn is_minority(&self) -> bool {
         let members = self.roots.durable.members.iter();
-        let known = members
-            .filter(|member| member.state == MemberState::Active)
-            .count();
+        let known = members.filter(|member| member.state.in_service()).count();
         self.active().len() * 2 < known
     }
 

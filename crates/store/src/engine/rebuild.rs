@@ -493,7 +493,9 @@ impl Engine {
             self.rebuild_wanted();
         }
         let lost = self.rebuild.lost;
-        for id in std::mem::take(&mut self.rebuild.scrubs) {
+        let scrubs = std::mem::take(&mut self.rebuild.scrubs);
+        self.counters.scrubs += u64::from(!scrubs.is_empty());
+        for id in scrubs {
             self.out
                 .managed
                 .push((id, Ok(crate::manage::Managed::Scrubbed { lost })));

@@ -49,6 +49,8 @@ pub struct Counters {
     pub bad_copies: u64,
     /// Of these, how many were written again from a good one.
     pub repaired: u64,
+    /// Scrubs that have reached the end.
+    pub scrubs: u64,
     /// Granules of which no copy was good.
     pub lost: u64,
     /// Granules moved from the ring to their homes.
@@ -127,8 +129,6 @@ pub struct Engine {
     /// Number of the next command, to know older from younger.
     pub(super) serial: u64,
     pub(super) counters: Counters,
-    /// Drives that are being emptied.
-    pub(super) leaving: BTreeSet<u16>,
     /// Copies that did not verify, by drive.
     pub(super) bad_by_drive: BTreeMap<usize, u64>,
     /// Drives that were left out since the import, and why.
@@ -232,7 +232,6 @@ impl Engine {
             serial: 0,
             counters: Counters::default(),
             losses: Vec::new(),
-            leaving: BTreeSet::new(),
             bad_by_drive: BTreeMap::new(),
             destage: Destage::default(),
             checkpoint: Checkpoint::default(),

@@ -89,11 +89,11 @@ impl Engine {
             let lost = self.losses.iter().find(|(drive, _)| *drive == index);
             MemberStatus {
                 drive: member.drive,
-                in_service: member.state == MemberState::Active,
+                in_service: member.state.in_service(),
                 reason: lost.map(|(_, why)| why.clone()),
                 bytes: u64::from(member.extents) * extent,
                 used_bytes: u64::from(member.extents.saturating_sub(free)) * extent,
-                leaving: self.leaving.contains(&(index as u16)),
+                leaving: member.state == MemberState::Leaving,
                 bad_copies: self.bad_by_drive.get(&index).copied().unwrap_or(0),
             }
         });

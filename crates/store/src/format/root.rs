@@ -62,6 +62,15 @@ pub enum MemberState {
     Active = 1,
     /// Left out: what it holds is old.
     Excluded = 2,
+    /// In service, and being emptied: nothing new goes there.
+    Leaving = 3,
+}
+
+impl MemberState {
+    /// Whether what it holds counts.
+    pub const fn in_service(self) -> bool {
+        matches!(self, Self::Active | Self::Leaving)
+    }
 }
 
 /// A drive of the pool.

@@ -266,6 +266,7 @@ impl RawMember {
         let state = match self.state {
             1 => MemberState::Active,
             2 => MemberState::Excluded,
+            3 => MemberState::Leaving,
             state => {
                 return Err(FormatError::new(
                     WHAT,

@@ -183,7 +183,7 @@ fn check_exclusions(
         let Some(root) = root else { continue };
         let left_out = is(newest, usize::from(label.index), MemberState::Excluded);
         let other = (0..newest.members.len())
-            .find(|&i| is(newest, i, MemberState::Active) && is(root, i, MemberState::Excluded));
+            .find(|&i| !is(newest, i, MemberState::Excluded) && is(root, i, MemberState::Excluded));
         if let (true, Some(other)) = (left_out, other) {
             return Err(refuse(format!(
                 "the drives of pool {} have gone separate ways: drive {} was left out by the others \
@@ -221,7 +221,7 @@ fn exclude_missing(
     label: &Label,
     options: &ImportOptions,
 ) -> Result<Vec<usize>, PoolError> {
-    let active = |(_, member): &(usize, &Member)| member.state == MemberState::Active;
+    let active = |(_, member): &(usize, &Member)| member.state.in_service();
     let members: Vec<(usize, &Member)> = root.members.iter().enumerate().filter(active).collect();
     let missing: Vec<(usize, &Member)> = members
         .iter()
@@ -251,9 +251,8 @@ fn exclude_missing(
 /// Refuses a pool that has lost every copy of a part of its logs.
 fn check_logs(root: &Root, name: &str) -> Result<(), PoolError> {
     let chunks = root.ring.chunks.iter().chain(&root.map.chunks);
-    let here = |copy: &crate::format::ChunkCopy| {
-        root.members[usize::from(copy.drive)].state == MemberState::Active
-    };
+    let here =
+        |copy: &crate::format::ChunkCopy| root.members[usize::from(copy.drive)].state.in_service();
     if chunks
         .into_iter()
         .any(|chunk| !chunk.copies.iter().any(here))

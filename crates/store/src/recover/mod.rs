@@ -20,7 +20,7 @@ pub use members::read_label;
 use crate::drives::Drives;
 use crate::engine::{Engine, Parts};
 use crate::error::PoolError;
-use crate::format::{ChunkCopy, LogId, LogState, MemberState, Root, TermStart};
+use crate::format::{ChunkCopy, LogId, LogState, Root, TermStart};
 use crate::log::LogShape;
 use crate::sizes::{ROOT_AT, Sizes};
 use crate::{Cage, Canary};
@@ -112,7 +112,7 @@ fn check_segments(parts: &Parts, missing: &[usize]) -> Result<(), PoolError> {
             .unwrap_or_default();
         let is_active = |column: &ChunkCopy| {
             let member = parts.members.get(usize::from(column.drive));
-            member.is_some_and(|member| member.state == MemberState::Active)
+            member.is_some_and(|member| member.state.in_service())
         };
         let mut last = columns.iter().map(|column| usize::from(column.drive));
         if !columns.iter().any(is_active)

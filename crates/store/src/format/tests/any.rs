@@ -132,8 +132,10 @@ pub fn any_root() -> impl Strategy<Value = Root> {
                         drive: Uuid::from_u128(drive),
                         state: if active {
                             MemberState::Active
-                        } else {
+                        } else if extents % 2 == 0 {
                             MemberState::Excluded
+                        } else {
+                            MemberState::Leaving
                         },
                         extents,
                     })

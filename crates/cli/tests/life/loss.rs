@@ -1,0 +1,116 @@
+//! Drives that die, under load: the pool goes on with the others, says so, and makes the copies anew.
+
+use std::fs::File;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+use crate::load::Load;
+use crate::node::{Node, Room, eventually};
+use crate::random::Random;
+
+/// A drive that can be made to fail everything: a file in memory, cut off and sealed.
+struct Mortal(File);
+
+impl Mortal {
+    fn new(mib: u64) -> Self {
+        let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
+        let file = File::from(memfd_create("drive", flags).expect("memory"));
+        file.set_len(mib << 20).expect("a file");
+        Self(file)
+    }
+
+    /// As a daemon that this process has started names it.
+    fn spec(&self) -> String {
+        use std::os::fd::AsRawFd;
+        let fd = self.0.as_raw_fd();
+        format!("file:/proc/{}/fd/{fd}", std::process::id())
+    }
+
+    /// From now on reads find nothing and writes fail, for good.
+    fn die(&self) {
+        self.0.set_len(0).expect("a file");
+        fcntl_add_seals(&self.0, SealFlags::GROW).expect("a seal");
+    }
+}
+
+#[test]
+fn a_pool_that_loses_a_drive_goes_on_says_so_and_heals() {
+    let mut random = Random::of_this_run("loss");
+    let room = Room::new();
+    let mortal = Mortal::new(96);
+    let mut drives = room.drives(3, 96);
+    let spare = drives.pop().expect("three");
+    drives.push(mortal.spec());
+    let mut node = Node::start(&room);
+    node.make(&drives, "mirror:2", "16MiB");
+    let nqn = node.nqn();
+    let mut load = Load::new(4096, &mut random);
+    load.during(node.place(&nqn), |round| {
+        round.more(500);
+        mortal.die();
+        eventually("the pool says that a drive is gone", || {
+            let status = node.status();
+            let drives = status["drives"].as_array().cloned().unwrap_or_default();
+            let is_lost = |drive: &serde_json::Value| drive["state"] != "online";
+            drives.iter().any(is_lost) && status.to_string().contains("reason")
+        });
+        round.more(300);
+        // Two drives are enough for every copy.
+        eventually("every copy is made anew", || {
+            let status = node.status();
+            status["work"].as_array().is_some_and(Vec::is_empty)
+        });
+        round.more(300);
+    });
+    load.verify(node.place(&nqn));
+    // Again without that drive, in order and not.
+    node.kill();
+    node = Node::start(&room);
+    load.verify(node.place(&nqn));
+    // Any one of those left is enough now: all copies are there twice.
+    load.during(node.place(&nqn), |round| {
+        node.ok(&["pool", "add", "tank", "--drive", &spare]);
+        round.more(300);
+    });
+    node.await_healthy();
+    node.end();
+    std::fs::remove_file(room.path("d0")).expect("a file");
+    node = Node::start(&room);
+    load.during(node.place(&nqn), |round| round.more(300));
+    load.verify(node.place(&nqn));
+    node.await_healthy();
+    node.end();
+}
+
+#[test]
+fn a_drive_replaced_behind_the_daemons_back_is_a_lost_drive() {
+    let mut random = Random::of_this_run("replaced file");
+    let room = Room::new();
+    let drives = room.drives(3, 96);
+    let mut node = Node::start(&room);
+    node.make(&drives, "mirror:2", "16MiB");
+    let nqn = node.nqn();
+    let mut load = Load::new(4096, &mut random);
+    load.during(node.place(&nqn), |round| {
+        round.more(300);
+        // The daemon has the old file open, and goes on.
+        std::fs::remove_file(room.path("d1")).expect("a file");
+        room.drive("d1", 96);
+        round.more(300);
+        round.will_be_killed();
+        node.kill();
+    });
+    node = Node::start(&room);
+    load.verify(node.place(&nqn));
+    load.during(node.place(&nqn), |round| round.more(300));
+    node.await_healthy();
+    // What is there now is an empty drive, which may come back as such.
+    node.ok(&["pool", "add", "tank", "--drive", &drives[1]]);
+    node.await_healthy();
+    load.verify(node.place(&nqn));
+    node.kill();
+    node = Node::start(&room);
+    node.await_healthy();
+    load.verify(node.place(&nqn));
+    node.end();
+}
