@@ -330,3 +330,27 @@ fn what_was_cut_off_does_not_come_back() {
     bench.manage(resize(2048)).unwrap();
     assert_eq!(bench.read(volume, 1024, 64).unwrap(), vec![0; 64 * 4096]);
 }
+
+#[test]
+fn a_scrub_mends_the_map_too() {
+    let mut bench = Bench::new(2, 16 << 20);
+    let volume = bench.volume(1024, 2);
+    bench.write(volume, 0, &fill(64, 1)).unwrap();
+    bench.manage(Manage::Settle).unwrap();
+    // Noise over the metadata of the second drive.
+    let root = root_of(&bench.media[1]);
+    let sizes = common::small_sizes();
+    for column in root.meta.iter().flat_map(|segment| &segment.columns) {
+        if column.drive == 1 {
+            let at = sizes.extent_at(column.extent) as usize;
+            bench.media[1].borrow_mut()[at..at + sizes.segment_bytes() as usize].fill(0xA5);
+        }
+    }
+    let mut bench = bench.restart();
+    assert_eq!(
+        bench.manage(Manage::Scrub).unwrap(),
+        Managed::Scrubbed { lost: 0 }
+    );
+    let mut alone = Bench::try_open(bench.media[1..].to_vec(), true).unwrap();
+    assert_eq!(alone.read(volume, 0, 64).unwrap(), fill(64, 1));
+}

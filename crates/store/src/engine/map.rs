@@ -91,6 +91,8 @@ pub(crate) struct Map {
     tops: BTreeMap<PageId, TableEntry>,
     dirty: BTreeSet<(u64, PageId)>,
     renewing: bool,
+    /// Places that a scrub leaves, page by page: what it writes anew has all its copies.
+    leaving: BTreeSet<u64>,
     /// Slots that have homes, by volume.
     mapped: BTreeMap<u32, u64>,
 }
@@ -178,6 +180,7 @@ impl Map {
     /// A page was written to a fresh place: its parent says so from now on. Returns where it was.
     pub(crate) fn set_entry(&mut self, id: PageId, entry: TableEntry) -> TableEntry {
         let old = self.entry(id);
+        self.leaving.remove(&old.place);
         if id.level == 2 {
             self.tops.insert(id, entry);
             return old;
@@ -487,8 +490,10 @@ impl Map {
     /// Marks what lies in these metadata segments as dirty, so that it is written elsewhere. Returns
     /// the leaves that must be loaded for that.
     pub(crate) fn renew(&mut self, segments: &BTreeSet<u32>, sequence: u64) -> Vec<PageId> {
+        let leaving = &self.leaving;
         let lies_there = |entry: &TableEntry| {
-            entry.place != PLACE_NONE && segments.contains(&((entry.place >> 16) as u32))
+            let in_segment = segments.contains(&((entry.place >> 16) as u32));
+            entry.place != PLACE_NONE && (in_segment || leaving.contains(&entry.place))
         };
         let mut found: Vec<PageId> = self
             .tops
@@ -518,6 +523,12 @@ impl Map {
             }
         }
         to_load
+    }
+
+    /// From here on [`renew`](Self::renew) finds every page until it was written anew.
+    pub(crate) fn leave_places(&mut self) {
+        self.leaving = self.places().collect();
+        self.renewing = true;
     }
 
     /// A page that is here is to be written anew, though nothing in it has changed.

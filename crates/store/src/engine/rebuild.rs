@@ -113,7 +113,10 @@ impl Engine {
                 self.begin_walk();
                 self.again = true;
             }
-            Phase::Idle => self.let_go_emptied(),
+            Phase::Idle => {
+                self.let_go_emptied();
+                self.answer_scrubs();
+            }
             Phase::Draining if self.is_drained() => {
                 self.rebuild.phase = Phase::Walking;
                 self.walk();
@@ -124,6 +127,9 @@ impl Engine {
     }
 
     fn begin_walk(&mut self) {
+        if self.rebuild.scrub_wanted {
+            self.map.leave_places();
+        }
         self.renew_pages();
         if std::mem::take(&mut self.rebuild.wanted) {
             self.choose_columns();
@@ -491,6 +497,14 @@ impl Engine {
             .any(|&segment| self.drive_for_column(segment).is_some())
         {
             self.rebuild_wanted();
+        }
+        self.again = true;
+    }
+
+    /// A scrub is done when everything that is mapped was read, and the map itself written anew.
+    fn answer_scrubs(&mut self) {
+        if self.map.is_renewing() {
+            return;
         }
         let lost = self.rebuild.lost;
         let scrubs = std::mem::take(&mut self.rebuild.scrubs);
