@@ -173,8 +173,8 @@ fn root_bytes_that_claim_too_much() {
         "unusable root: its padding must be zero"
     );
     assert_eq!(
-        root_bytes_with(164, &[3]),
-        "unusable root: unknown state 3 of a member"
+        root_bytes_with(164, &[4]),
+        "unusable root: unknown state 4 of a member"
     );
     let mut longer = root().encode(SALT).unwrap();
     longer.resize(2 * GRANULE, 0);
