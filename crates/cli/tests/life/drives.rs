@@ -76,7 +76,6 @@ fn make_noise(room: &Room, round: &Round, random: &mut Random) {
 }
 
 #[test]
-#[ignore = "a scrub of a noisy drive sometimes does not end, and leaves bad copies of map pages"]
 fn after_a_scrub_the_harmed_drive_serves_alone() {
     let (room, nqn, mut load) = survives("alone", make_noise);
     let node = Node::start(&room);
