@@ -43,7 +43,7 @@ pub(crate) enum PoolCommand {
         /// Destroy what is on the drives
         #[arg(long)]
         destroy_data: bool,
-        /// How many drives' worth of space to keep for repair in place
+        /// How many drives' worth of space to keep for repair in place (not in this version)
         #[arg(long, value_name = "DRIVES")]
         reserve: Option<u8>,
         #[command(flatten)]
@@ -170,10 +170,10 @@ pub(crate) struct CreateVolumeArguments {
     /// Its size: 100GiB
     #[arg(long)]
     pub(crate) size: String,
-    /// mirror:N, parity:K+1, parity:K+2, stripe or stripe:N
+    /// mirror:1, mirror:2, stripe or stripe:N (mirror:3, mirror:4 and parity:K+M not in this version)
     #[arg(long)]
     pub(crate) layout: LayoutSpec,
-    /// What is mapped and checked as one: 4k, 8k (default) or 16k
+    /// What is mapped and checked as one: 4k in this version
     #[arg(long, value_name = "SIZE")]
     pub(crate) grain: Option<String>,
     /// What it does when a copy is missing

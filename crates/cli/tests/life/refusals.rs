@@ -90,6 +90,40 @@ fn drives_that_hold_something_are_not_taken() {
     assert_eq!(node.state(), "healthy");
 }
 
+#[test]
+fn nothing_is_promised_that_is_not_kept() {
+    let room = Room::new();
+    let drives = room.drives(4, 64);
+    let node = Node::start(&room);
+    let reserve = [
+        "pool", "create", "tank", "--drive", &drives[0], "--drive", &drives[1],
+    ];
+    node.refuses(
+        &[&reserve[..], &["--reserve", "1"]].concat(),
+        2,
+        &["--reserve"],
+    );
+    node.ok(&reserve);
+    node.ok(&["pool", "add", "tank", "--drive", &drives[2]]);
+    let volume = |pool: &str, layout: &'static str| {
+        let name = format!("{pool}/v");
+        move |node: &Node, says: &[&str]| {
+            let create = [
+                "volume", "create", &name, "--size", "8MiB", "--layout", layout,
+            ];
+            node.refuses(&create, 2, says);
+        }
+    };
+    // Three drives, but logs on two of them at a time.
+    volume("tank", "mirror:3")(&node, &["mirror:3", "logs have 2 copies"]);
+    volume("tank", "parity:2+1")(&node, &["parity:2+1", "not in this version"]);
+    // A pool that began with one drive has its logs once, however many drives it has now.
+    node.ok(&["pool", "create", "single", "--drive", &drives[3]]);
+    node.ok(&["pool", "add", "single", "--drive", &room.drive("late", 64)]);
+    volume("single", "mirror:2")(&node, &["mirror:2", "logs have 1 copies"]);
+    node.end();
+}
+
 /// Overwrites one of a drive's two labels, or both.
 fn damage_labels(room: &Room, drive: &str, labels: &[u64]) {
     let file = OpenOptions::new().write(true).open(room.path(drive));

@@ -157,6 +157,11 @@ impl Keeper {
                 "there is a pool {name} already"
             )));
         }
+        if request.reserve_drives.is_some() {
+            return Err(ControlError::usage(
+                "no space can be kept for repair in this version: leave --reserve out",
+            ));
+        }
         self.refuse_drives_in_use(&pools, &request.drives)?;
         let drives = open_drives(&request.drives)?;
         let id = create(name, &drives, request.destroy_data)?;

@@ -51,7 +51,7 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
     let mirrors = status
         .mirrors
         .iter()
-        .filter(|mirror| usize::from(mirror.copies) <= pool.drives.len().min(2))
+        .filter(|mirror| mirror.copies <= status.log_copies)
         .map(|mirror| {
             let layout = LayoutSpec::Mirror {
                 copies: mirror.copies,

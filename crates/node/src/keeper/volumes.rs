@@ -17,8 +17,16 @@ const GRANULE: u64 = 4096;
 
 /// What this version's engine can keep. A `stripe` that says no number is over `columns`: as many
 /// drives as may be given more.
-pub(super) fn layout(spec: LayoutSpec, columns: u8) -> Result<Layout, ControlError> {
+pub(super) fn layout(
+    spec: LayoutSpec,
+    columns: u8,
+    log_copies: u8,
+) -> Result<Layout, ControlError> {
     match spec {
+        LayoutSpec::Mirror { copies } if copies > log_copies => Err(ControlError::usage(format!(
+            "layout {spec}: the pool's logs have {log_copies} copies, and no volume survives more \
+                 losses than they (a pool made of two drives or more has 2, in this version)"
+        ))),
         LayoutSpec::Mirror { copies } => Ok(Layout::Mirror { copies }),
         LayoutSpec::Stripe { columns: said } => Ok(Layout::Stripe {
             columns: said.unwrap_or(columns),
@@ -48,7 +56,11 @@ impl Keeper {
             name: request.name.clone(),
             uuid: Uuid::new_v4(),
             granules: request.bytes / GRANULE,
-            layout: layout(request.layout, view.status.stripes.columns)?,
+            layout: layout(
+                request.layout,
+                view.status.stripes.columns,
+                view.status.log_copies,
+            )?,
         };
         let taken = |volume: &VolumeInfo| volume.name == request.name && !volume.deleting;
         if view.status.volumes.iter().any(taken) {

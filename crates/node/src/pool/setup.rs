@@ -36,6 +36,10 @@ pub enum Found {
     Nothing,
 }
 
+/// Copies of a pool's logs and map, given so many drives: one more than the losses that any of its
+/// volumes survives.
+const LOG_COPIES: u8 = 2;
+
 /// Memory of the reactor that formats and imports run on.
 const SETUP_POOL: usize = 8 << 20;
 
@@ -187,7 +191,7 @@ pub fn create(name: &str, drives: &[OpenDrive], destroy_data: bool) -> Result<Uu
         pool,
         salt: Salt(random as u32 ^ (random >> 64) as u32),
         sizes,
-        log_copies: drives.len().min(2) as u8,
+        log_copies: LOG_COPIES.min(drives.len() as u8),
         drives: drives
             .iter()
             .map(|drive| DrivePlan {

@@ -49,9 +49,8 @@ impl Engine {
         }
         self.trim_ring();
         let filling = self.ring.log.fill() > LOW || self.map_log.log.fill() > LOW;
-        let wanted =
-            filling || !self.settling.is_empty() || self.map.is_renewing() || self.is_healing();
-        if !wanted {
+        let asked = !self.settling.is_empty() || self.map.is_renewing() || self.is_healing();
+        if !filling && !asked && !self.has_many_terms() {
             return;
         }
         let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();

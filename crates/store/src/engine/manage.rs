@@ -289,27 +289,10 @@ impl Engine {
         let (Some(id), Some(columns)) = (id, columns) else {
             return id.map_or((), |id| self.segment_ids.give(id));
         };
-        let entry = SegmentEntry {
-            kind: SegmentKind::Mirror,
-            copies,
-            volume: 0,
-            ordinal: 0,
-            columns: columns
-                .iter()
-                .map(|copy| (copy.drive, copy.extent))
-                .collect(),
-        };
-        let mut bytes = vec![0; SegmentEntry::BYTES];
-        entry.encode(&mut bytes);
         self.provisioning.insert(copies);
-        self.staged_changes.push_front(StagedChange {
-            change: Change::Entry {
-                table: SEGMENTS,
-                index: id,
-                bytes,
-            },
-            then: Then::Segment(id, copies),
-        });
+        let entry = mirror_entry(copies, &columns);
+        let change = segment_change(id, &entry, Then::Segment(id, copies));
+        self.staged_changes.push_front(change);
     }
 
     pub(super) fn segment_published(&mut self, id: u32, copies: u8) {
@@ -331,6 +314,34 @@ impl Engine {
             .or_insert_with(|| super::space::Segments::new(slots))
             .add(id, columns.collect());
         self.close_lost_segments();
+    }
+}
+
+/// The entry of a mirror segment.
+pub(super) fn mirror_entry(copies: u8, columns: &[ChunkCopy]) -> SegmentEntry {
+    SegmentEntry {
+        kind: SegmentKind::Mirror,
+        copies,
+        volume: 0,
+        ordinal: 0,
+        columns: columns
+            .iter()
+            .map(|copy| (copy.drive, copy.extent))
+            .collect(),
+    }
+}
+
+/// The record that makes an entry of the segment table this.
+pub(super) fn segment_change(id: u32, entry: &SegmentEntry, then: Then) -> StagedChange {
+    let mut bytes = vec![0; SegmentEntry::BYTES];
+    entry.encode(&mut bytes);
+    StagedChange {
+        change: Change::Entry {
+            table: SEGMENTS,
+            index: id,
+            bytes,
+        },
+        then,
     }
 }
 

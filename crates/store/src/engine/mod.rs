@@ -9,9 +9,11 @@
 //! | `destage` | from the ring to the homes |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
 //! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
-//! | `manage` | volumes, segments |
+//! | `members` | roots; drives that fail, join, leave; chunks of logs that lack copies |
+//! | `rebuild` | walks over everything mapped: scrub, columns for lost drives, the map written anew |
+//! | `manage`, `status` | volumes, segments; what an operator is shown |
 //! | `raw` | pass-through volumes |
-//! | `map`, `index`, `space`, `locks`, `guard` | the state they share |
+//! | `state`, `map`, `index`, `space`, `locks`, `guard` | the state they share |
 
 pub(crate) mod append;
 mod checkpoint;

@@ -7,14 +7,15 @@ use std::collections::BTreeSet;
 
 use ashlar_block::{Durability, IoBuffer, IoError, Request};
 
-use super::append::{StagedChange, Then};
+use super::append::Then;
 use super::index::GranuleKey;
 use super::locks::SlotKey;
-use super::map::{Change, LeafView, SEGMENTS, leaf_id};
+use super::manage::{mirror_entry, segment_change};
+use super::map::{LeafView, SEGMENTS, leaf_id};
 use super::space::{segment_and_slot, slot_at};
 use super::{Engine, Op, Owner, Waiter};
 use crate::Layout;
-use crate::format::{ChunkCopy, SegmentEntry, SegmentKind, VolumeState};
+use crate::format::{ChunkCopy, SegmentEntry, VolumeState};
 use crate::sizes::{GRANULE, LEAF_SLOTS, SLOT_BYTES, SLOT_GRANULES};
 
 /// Slots worked on at a time.
@@ -438,27 +439,11 @@ impl Engine {
                 continue;
             }
             let columns = self.columns_with(segment, column);
-            let entry = SegmentEntry {
-                kind: SegmentKind::Mirror,
-                copies: self.segment_copies.get(&segment).copied().unwrap_or(1),
-                volume: 0,
-                ordinal: 0,
-                columns: columns
-                    .iter()
-                    .map(|copy| (copy.drive, copy.extent))
-                    .collect(),
-            };
-            let mut bytes = vec![0; SegmentEntry::BYTES];
-            entry.encode(&mut bytes);
+            let copies = self.segment_copies.get(&segment).copied().unwrap_or(1);
+            let entry = mirror_entry(copies, &columns);
             self.rebuild.unpublished += 1;
-            self.staged_changes.push_front(StagedChange {
-                change: Change::Entry {
-                    table: SEGMENTS,
-                    index: segment,
-                    bytes,
-                },
-                then: Then::Columns(segment),
-            });
+            let change = segment_change(segment, &entry, Then::Columns(segment));
+            self.staged_changes.push_front(change);
         }
         self.end_walk_if_recorded();
     }

@@ -64,7 +64,9 @@ pub struct Status {
     pub mirrors: Vec<MirrorStatus>,
     /// Its pass-through space.
     pub stripes: StripeStatus,
-    /// Bytes per drive that only the pool's own map may take.
+    /// Copies of the logs and the map: volumes survive one loss less, whatever their layout.
+    pub log_copies: u8,
+    /// Bytes of all drives that only the pool's own map may take.
     pub kept_bytes: u64,
     /// How full the data ring is, 0 to 1.
     pub ring_fill: f64,
@@ -105,6 +107,7 @@ impl Engine {
             volumes: self.volumes(),
             mirrors: mirrors.map(|copies| self.mirror_status(copies)).collect(),
             stripes: self.stripe_status(),
+            log_copies: self.log_copies() as u8,
             kept_bytes: (0..self.members.len())
                 .map(|drive| u64::from(self.kept_extents(drive)) * extent)
                 .sum(),

@@ -145,6 +145,10 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(drives: usize, bytes: usize) -> Self {
+        Self::with_sizes(drives, bytes, small_sizes())
+    }
+
+    pub fn with_sizes(drives: usize, bytes: usize, sizes: Sizes) -> Self {
         let media: Vec<Medium> = (0..drives)
             .map(|_| Rc::new(RefCell::new(vec![0; bytes])))
             .collect();
@@ -152,7 +156,7 @@ impl Bench {
             name: "tank".into(),
             pool: Uuid::from_u128(1),
             salt: SALT,
-            sizes: small_sizes(),
+            sizes,
             log_copies: drives.min(2) as u8,
             drives: (0..drives)
                 .map(|i| DrivePlan {

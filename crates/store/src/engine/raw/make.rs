@@ -11,7 +11,8 @@ use ashlar_block::{Durability, ErrorKind, IoError, Operation};
 use super::io::Whom;
 use super::{Raw, RawSegment};
 use crate::engine::append::{StagedChange, Then};
-use crate::engine::map::{Change, FIRST_VOLUME, SEGMENTS, VOLUMES};
+use crate::engine::manage::segment_change;
+use crate::engine::map::{Change, FIRST_VOLUME, VOLUMES};
 use crate::engine::space::{Extents, take_columns};
 use crate::engine::write::MAP_LIMIT;
 use crate::engine::{Engine, Op};
@@ -395,18 +396,5 @@ impl Engine {
             let error = IoError::new(ErrorKind::Latched, why.to_owned());
             self.out.managed.push((id, Err(error)));
         }
-    }
-}
-
-fn segment_change(id: u32, entry: &SegmentEntry, then: Then) -> StagedChange {
-    let mut bytes = vec![0; SegmentEntry::BYTES];
-    entry.encode(&mut bytes);
-    StagedChange {
-        change: Change::Entry {
-            table: SEGMENTS,
-            index: id,
-            bytes,
-        },
-        then,
     }
 }
