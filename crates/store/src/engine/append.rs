@@ -5,6 +5,7 @@
 
 use ashlar_block::{Durability, IoBuffer, IoError, Request};
 
+use super::class::Class;
 use super::index::{GranuleKey, Newest};
 use super::locks::SlotKey;
 use super::map::Change;
@@ -36,7 +37,7 @@ pub(crate) enum Then {
     /// A clear, and which slot.
     Clear(usize, u64),
     /// A segment has come into being.
-    Segment(u32, u8),
+    Segment(u32, Class),
     /// A segment has other columns.
     Columns(u32),
     /// A segment of a pass-through volume is recorded.
@@ -463,7 +464,7 @@ impl Engine {
             Then::Destage => self.destage_published(),
             Then::Clear(op, slot) => self.clear_published(op, slot),
             Then::Columns(id) => self.columns_published(id),
-            Then::Segment(id, copies) => self.segment_published(id, copies),
+            Then::Segment(id, class) => self.segment_published(id, class),
             Then::RawSegment => self.raw_recorded(),
             Then::RawFreed(id) => self.raw_freed(id),
             Then::Volume(number, id) => self.volume_published(number, id),

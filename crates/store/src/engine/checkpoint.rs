@@ -272,8 +272,8 @@ impl Engine {
 
     fn free_slot(&mut self, location: u32) {
         let (segment, slot) = segment_and_slot(location);
-        if let Some(copies) = self.segment_copies.get(&segment)
-            && let Some(segments) = self.mirrors.get_mut(copies)
+        if let Some(class) = self.segment_classes.get(&segment)
+            && let Some(segments) = self.homes.get_mut(class)
         {
             segments.release(segment, slot);
         }

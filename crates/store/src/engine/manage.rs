@@ -3,11 +3,12 @@
 use ashlar_block::{ErrorKind, IoError};
 
 use super::append::{StagedChange, Then};
+use super::class::{Class, Shape};
 use super::map::{Change, FIRST_VOLUME, SEGMENTS, VOLUMES};
-use super::space::{Extents, take_columns};
+use super::space::{Extents, Segments, take_columns};
 use super::{Engine, Retired};
 use crate::Layout;
-use crate::format::{ChunkCopy, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
+use crate::format::{ChunkCopy, SegmentEntry, VolumeEntry, VolumeState};
 use crate::manage::{Manage, Managed, VolumePlan};
 
 /// Most granules of a volume: 32 TiB.
@@ -79,22 +80,19 @@ impl Engine {
 
     fn check_layout(&self, layout: Layout) -> Result<(), IoError> {
         let active = self.members.iter().filter(|m| m.state.in_service()).count();
-        match layout {
-            Layout::Mirror { copies } if !(1..=4).contains(&copies) => {
-                Err(refuse(format!("{layout}: a mirror has 1 to 4 copies")))
-            }
-            Layout::Mirror { copies } if usize::from(copies) > active => Err(refuse(format!(
-                "{layout} needs {copies} drives, the pool has {active}"
-            ))),
-            Layout::Mirror { .. } => Ok(()),
-            Layout::Stripe { columns } if !(1..=8).contains(&columns) => {
-                Err(refuse(format!("{layout}: a stripe has 1 to 8 columns")))
-            }
-            Layout::Stripe { columns } if usize::from(columns) > active => Err(refuse(format!(
-                "{layout} needs {columns} drives, the pool has {active}"
-            ))),
-            Layout::Stripe { .. } => Ok(()),
+        if !layout.is_possible() {
+            return Err(refuse(format!(
+                "{layout}: there are mirrors of 1 to 4 copies, parity over 2 to 7 columns with 1 or 2 \
+                 of parity, 8 in all, and stripes of 1 to 8 columns"
+            )));
         }
+        let drives = layout.drives();
+        if drives > active {
+            return Err(refuse(format!(
+                "{layout} needs {drives} drives, the pool has {active}"
+            )));
+        }
+        Ok(())
     }
 
     fn live(&self, volume: u32) -> Result<VolumeEntry, IoError> {
@@ -196,7 +194,7 @@ impl Engine {
         }
     }
 
-    /// Columns of a mirror segment that can be read.
+    /// Columns of a segment that are in service.
     pub(super) fn columns(&self, segment: u32) -> Vec<ChunkCopy> {
         self.serving(&self.all_columns(segment))
     }
@@ -205,16 +203,49 @@ impl Engine {
     pub(super) fn written_columns(&self, segment: u32) -> Vec<ChunkCopy> {
         let mut columns = self.columns(segment);
         let joining = self.joining.get(&segment);
+        let joining = joining.map(|joining| joining.column);
         columns.extend(joining.filter(|column| self.in_service(column.drive)));
         columns
     }
 
-    /// Columns of a mirror segment, also on drives that are out.
+    /// Columns of a segment, also on drives that are out.
     pub(super) fn all_columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        let copies = self.segment_copies.get(&segment);
-        let segments = copies.and_then(|copies| self.mirrors.get(copies));
-        let columns = segments.and_then(|segments| segments.columns(segment));
+        let columns = self
+            .segments_with(segment)
+            .and_then(|segments| segments.columns(segment));
         columns.map(<[_]>::to_vec).unwrap_or_default()
+    }
+
+    /// The segments that one is among.
+    fn segments_with(&self, segment: u32) -> Option<&Segments> {
+        self.homes.get(self.segment_classes.get(&segment)?)
+    }
+
+    /// How slots lie in a segment.
+    pub(super) fn shape(&self, segment: u32) -> Shape {
+        let parity = self
+            .segments_with(segment)
+            .map_or(0, |segments| segments.parity(segment));
+        match self.segment_classes.get(&segment) {
+            Some(Class::Parity(..)) => Shape {
+                data: (self.all_columns(segment).len() as u8).saturating_sub(parity),
+                parity,
+            },
+            _ => Shape { data: 1, parity: 0 },
+        }
+    }
+
+    /// Whether enough columns are in service to read a segment.
+    pub(super) fn is_readable(&self, segment: u32) -> bool {
+        self.columns(segment).len() >= usize::from(self.shape(segment).data)
+    }
+
+    /// Columns that a segment should have.
+    pub(super) fn wanted_columns(&self, segment: u32) -> usize {
+        match self.segment_classes.get(&segment) {
+            Some(Class::Parity(_, parity)) => usize::from(self.shape(segment).data + parity),
+            class => class.map_or(1, |class| class.columns()),
+        }
     }
 
     /// Keeps free slots in stock for every class that a volume has.
@@ -223,34 +254,30 @@ impl Engine {
             .volumes
             .values()
             .filter(|entry| entry.state == VolumeState::Live);
-        let classes: std::collections::BTreeSet<u8> = live
-            .filter_map(|entry| match entry.layout {
-                Layout::Mirror { copies } => Some(copies),
-                Layout::Stripe { .. } => None,
-            })
-            .collect();
+        let classes: std::collections::BTreeSet<Class> =
+            live.filter_map(|entry| Class::of(entry.layout)).collect();
         let low = u64::from(self.sizes.segment_slots) / 2;
-        for copies in classes {
-            let wanted = self.spare_slots(copies) < low || self.is_short_of(copies);
-            if wanted && !self.provisioning.contains(&copies) {
-                self.add_segment(copies);
+        for class in classes {
+            let wanted = self.spare_slots(class) < low || self.is_short_of(class);
+            if wanted && !self.provisioning.contains(&class) {
+                self.add_segment(class);
             }
         }
     }
 
     /// Whether the write at the front of the queue needs more slots than there are.
-    fn is_short_of(&self, copies: u8) -> bool {
+    fn is_short_of(&self, class: Class) -> bool {
         let Some(super::Op::Write(write)) = self.admission.front().and_then(|&op| self.ops.get(op))
         else {
             return false;
         };
-        self.copies_of(write.volume) == copies && write.slots() > self.spare_slots(copies)
+        self.class_of(write.volume) == class && write.slots() > self.spare_slots(class)
     }
 
     /// Whether slots of this class are on their way or can be made.
-    pub(super) fn more_slots_may_come(&self, copies: u8) -> bool {
-        self.provisioning.contains(&copies)
-            || self.can_add_segment(copies)
+    pub(super) fn more_slots_may_come(&self, class: Class) -> bool {
+        self.provisioning.contains(&class)
+            || self.can_add_segment(class)
             || self.guards.waits(|what| matches!(what, Retired::Slot(_)))
     }
 
@@ -259,44 +286,49 @@ impl Engine {
         self.members[drive].extents / 64 + 2 * self.sizes.segment_extents()
     }
 
-    /// Columns of a new segment: with fewer drives in service than copies, the pool goes on with
-    /// what there is, and a rebuild adds the rest when there is a drive for it.
-    fn columns_for(&self, copies: u8) -> usize {
+    /// Columns of a new segment: with fewer drives in service than it should have, the pool goes on
+    /// with what there is, and a rebuild adds what redundancy lacks when there is a drive for it.
+    pub(super) fn columns_for(&self, class: Class) -> usize {
         let staying = self.usable().into_iter().filter(|&stays| stays).count();
-        usize::from(copies).min(staying)
+        class.columns().min(staying)
     }
 
-    fn can_add_segment(&self, copies: u8) -> bool {
-        self.take_segment(&mut self.extents.clone(), copies)
+    fn can_add_segment(&self, class: Class) -> bool {
+        self.take_segment(&mut self.extents.clone(), class)
             .is_some()
     }
 
     /// Takes the columns of a new segment out of these extents.
-    pub(super) fn take_segment(&self, free: &mut [Extents], copies: u8) -> Option<Vec<ChunkCopy>> {
-        let extents = self.sizes.segment_extents();
+    pub(super) fn take_segment(
+        &self,
+        free: &mut [Extents],
+        class: Class,
+    ) -> Option<Vec<ChunkCopy>> {
+        let columns = self.columns_for(class);
+        let extents = class.shape_of(columns).extents(&self.sizes);
         let roomy = |drive: usize| {
             self.stays(drive as u16) && free[drive].free() >= self.kept_extents(drive) + extents
         };
         let roomy: Vec<bool> = (0..free.len()).map(roomy).collect();
-        take_columns(free, &roomy, self.columns_for(copies), extents)
+        take_columns(free, &roomy, columns, extents)
     }
 
-    fn add_segment(&mut self, copies: u8) {
+    fn add_segment(&mut self, class: Class) {
         let mut free = std::mem::take(&mut self.extents);
         let id = self.segment_ids.take();
-        let columns = id.and_then(|_| self.take_segment(&mut free, copies));
+        let columns = id.and_then(|_| self.take_segment(&mut free, class));
         self.extents = free;
         let (Some(id), Some(columns)) = (id, columns) else {
             return id.map_or((), |id| self.segment_ids.give(id));
         };
-        self.provisioning.insert(copies);
-        let entry = mirror_entry(copies, &columns);
-        let change = segment_change(id, &entry, Then::Segment(id, copies));
+        self.provisioning.insert(class);
+        let entry = class.entry(&columns, class.shape_of(columns.len()));
+        let change = segment_change(id, &entry, Then::Segment(id, class));
         self.staged_changes.push_front(change);
     }
 
-    pub(super) fn segment_published(&mut self, id: u32, copies: u8) {
-        self.provisioning.remove(&copies);
+    pub(super) fn segment_published(&mut self, id: u32, class: Class) {
+        self.provisioning.remove(&class);
         let bytes = self.map.entry_bytes(SEGMENTS, id);
         let Some(Ok(entry)) = bytes.map(SegmentEntry::decode) else {
             return self.fail(format!("the entry of segment {id} did not take"));
@@ -305,29 +337,14 @@ impl Engine {
             .columns
             .iter()
             .map(|&(drive, extent)| ChunkCopy { drive, extent });
-        let slots = self.sizes.segment_slots;
-        self.segment_copies.insert(id, copies);
+        self.segment_classes.insert(id, class);
         // A drive may have gone since the segment was made.
         self.rebuild_wanted();
-        let segments = self.mirrors.entry(copies);
+        let segments = self.homes.entry(class);
         segments
-            .or_insert_with(|| super::space::Segments::new(slots))
-            .add(id, columns.collect());
+            .or_insert_with(|| class.segments(&self.sizes))
+            .add_with_parity(id, columns.collect(), entry.parity);
         self.close_lost_segments();
-    }
-}
-
-/// The entry of a mirror segment.
-pub(super) fn mirror_entry(copies: u8, columns: &[ChunkCopy]) -> SegmentEntry {
-    SegmentEntry {
-        kind: SegmentKind::Mirror,
-        copies,
-        volume: 0,
-        ordinal: 0,
-        columns: columns
-            .iter()
-            .map(|copy| (copy.drive, copy.extent))
-            .collect(),
     }
 }
 

@@ -4,6 +4,7 @@
 use ashlar_block::{Durability, ErrorKind, Geometry, IoError, Request};
 use uuid::Uuid;
 
+use super::class::Class;
 use super::space::Extents;
 use super::{Engine, Owner};
 use crate::format::{ChunkCopy, LogId, Member, MemberState, Root};
@@ -138,10 +139,9 @@ impl Engine {
             .filter(|&d| d != drive && self.stays(d))
             .count();
         let most = self
-            .segment_copies
+            .segment_classes
             .values()
-            .copied()
-            .map(usize::from)
+            .map(|class| class.columns())
             .max()
             .unwrap_or(1);
         let needed = most.max(self.log_copies());
@@ -181,7 +181,7 @@ impl Engine {
                 .iter()
                 .flat_map(|segment| &segment.columns);
             let homes = self
-                .segment_copies
+                .segment_classes
                 .keys()
                 .flat_map(|&id| self.all_columns(id));
             !chunks
@@ -189,7 +189,7 @@ impl Engine {
                 .copied()
                 .chain(homes)
                 .any(|copy| copy.drive == drive)
-                && self.joining.values().all(|copy| copy.drive != drive)
+                && self.joining.values().all(|join| join.column.drive != drive)
                 && !self.raw.is_on(drive)
         };
         let emptied: Vec<u16> = (0..self.members.len() as u16)
@@ -241,16 +241,16 @@ impl Engine {
         self.active().len() * 2 < known
     }
 
-    /// Nothing more is put where no column is left.
+    /// Nothing more is put where too few columns are left to read it.
     pub(super) fn close_lost_segments(&mut self) {
-        let ids: Vec<(u32, u8)> = self
-            .segment_copies
+        let ids: Vec<(u32, Class)> = self
+            .segment_classes
             .iter()
-            .map(|(&id, &c)| (id, c))
+            .map(|(&id, &class)| (id, class))
             .collect();
-        for (id, copies) in ids {
-            if self.columns(id).is_empty()
-                && let Some(segments) = self.mirrors.get_mut(&copies)
+        for (id, class) in ids {
+            if !self.is_readable(id)
+                && let Some(segments) = self.homes.get_mut(&class)
             {
                 segments.close(id);
             }

@@ -11,12 +11,14 @@
 //! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
 //! | `members` | roots; drives that fail, join, leave; chunks of logs that lack copies |
 //! | `rebuild` | walks over everything mapped: scrub, columns for lost drives, the map written anew |
+//! | `parity` | slots cut over columns: their code, and how one is put together again |
 //! | `manage`, `status` | volumes, segments; what an operator is shown |
 //! | `raw` | pass-through volumes |
-//! | `state`, `map`, `index`, `space`, `locks`, `guard` | the state they share |
+//! | `state`, `map`, `index`, `space`, `class`, `locks`, `guard` | the state they share |
 
 pub(crate) mod append;
 mod checkpoint;
+pub(crate) mod class;
 mod clear;
 mod destage;
 pub(crate) mod guard;
@@ -25,6 +27,7 @@ pub(crate) mod locks;
 mod manage;
 pub(crate) mod map;
 mod members;
+mod parity;
 pub(crate) mod raw;
 mod read;
 mod rebuild;
@@ -38,7 +41,7 @@ use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, 
 pub(crate) use manage::check_name;
 pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeInfo};
-pub use status::{MemberStatus, MirrorStatus, Status, StripeStatus};
+pub use status::{HomeStatus, MemberStatus, Status, StripeStatus};
 
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};
@@ -95,6 +98,7 @@ enum Owner {
     CheckpointFlush,
     Root,
     Repair { repair: usize },
+    Gather { gather: usize, column: usize },
     Walk(rebuild::WalkIo),
     Raw(raw::Io),
 }
@@ -210,7 +214,10 @@ impl Engine {
         if self.failed.is_some()
             && !matches!(
                 owner,
-                Owner::ReadPart { .. } | Owner::LoadPage { .. } | Owner::Raw(_)
+                Owner::ReadPart { .. }
+                    | Owner::Gather { .. }
+                    | Owner::LoadPage { .. }
+                    | Owner::Raw(_)
             )
         {
             return;
@@ -226,6 +233,7 @@ impl Engine {
             Owner::Root => self.root_written(drive, result),
             Owner::Walk(io) => self.walk_io_done(io, drive, buffer, result),
             Owner::Raw(io) => self.raw_io_done(io, drive, buffer, result),
+            Owner::Gather { gather, column } => self.column_read((gather, column), buffer, result),
             Owner::Repair { repair } => self.repair_written(repair, drive, result),
         }
     }

@@ -9,6 +9,7 @@ use super::guard::Guard;
 use super::index::GranuleKey;
 use super::locks::SlotKey;
 use super::map::leaf_id;
+use super::parity::{For, Gathered, Wish};
 use super::space::{segment_and_slot, slot_at};
 use super::{Engine, Op, Owner, Waiter};
 use crate::format::ChunkCopy;
@@ -157,6 +158,11 @@ impl Engine {
                 b == a + GRANULE as u64 && shape.chunk_number(a) == shape.chunk_number(b)
             }
             (Source::Home(a, i), Source::Home(b, j)) => {
+                let shape = self.shape(a >> 12);
+                if !shape.is_mirror() {
+                    let same = shape.place(i as usize).0 == shape.place(j as usize).0;
+                    return a == b && j == i + 1 && same;
+                }
                 (a == b && j == i + 1)
                     || (b == a + 1
                         && a >> 12 == b >> 12
@@ -182,6 +188,12 @@ impl Engine {
             }
             Source::Home(location, inner) => {
                 let (segment, slot) = segment_and_slot(location);
+                if !self.shape(segment).is_mirror() {
+                    let place = self.granule_at(location, inner);
+                    let place = place.filter(|(column, _)| self.in_service(column.drive));
+                    let place = place.map(|(column, at)| (usize::from(column.drive), at));
+                    return place.into_iter().collect();
+                }
                 let offset = u64::from(inner) * GRANULE as u64;
                 let place = |copy: &ChunkCopy| slot_at(&self.sizes, *copy, slot) + offset;
                 let copies = self.columns(segment);
@@ -222,7 +234,7 @@ impl Engine {
             return self.put_part(op, at, part);
         }
         let Some((drive, byte)) = self.choose_copy(source, part.tried) else {
-            return self.lose_part(op, at, part);
+            return self.solve_part(op, at, part);
         };
         part.drive = drive;
         let range = self.range(drive, byte, part.buffer.len());
@@ -272,7 +284,6 @@ impl Engine {
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
             return;
         };
-        read.pending -= 1;
         let (Some(mut part), Some(buffer)) = (read.parts.remove(&at), buffer) else {
             return self.fail("a read lost its buffer".into());
         };
@@ -283,6 +294,10 @@ impl Engine {
             self.put_part(op, at, part);
         } else {
             self.retry_part(op, at, part, result.is_ok());
+        }
+        // Not before: what is read again may be here at once, and the read must not end with that.
+        if let Some(Op::Read(read)) = self.ops.get_mut(op) {
+            read.pending -= 1;
         }
         self.end_read_if_done(op);
     }
@@ -330,6 +345,76 @@ impl Engine {
             self.put_part(op, here, single);
             self.start_part(op, here);
         }
+    }
+
+    /// No copy is left to be read: in a parity segment, the other columns may tell.
+    fn solve_part(&mut self, op: usize, at: u32, part: Part) {
+        let (Source::Home(location, inner), Some(Op::Read(read))) =
+            (part.wanted[0].source, self.ops.get_mut(op))
+        else {
+            return self.lose_part(op, at, part);
+        };
+        let segment = segment_and_slot(location).0;
+        let granule = read.request.range.start.0 + u64::from(at);
+        let key = SlotKey {
+            volume: read.volume,
+            slot: granule / SLOT_GRANULES,
+        };
+        let shape = self.shape(segment);
+        if shape.is_mirror() {
+            return self.lose_part(op, at, part);
+        }
+        let mut wish = Wish {
+            who: For::Read { op, at },
+            key,
+            location,
+            granules: 0,
+            bad: 0,
+            crcs: [0; SLOT_GRANULES as usize],
+        };
+        for (wanted, granule) in part.wanted.iter().zip(inner as usize..) {
+            wish.granules |= 1 << granule;
+            wish.crcs[granule] = wanted.crc;
+        }
+        if part.tried != 0 {
+            wish.bad = 1 << shape.place(inner as usize).0;
+        }
+        self.put_part(op, at, part);
+        if let Some(Op::Read(read)) = self.ops.get_mut(op) {
+            read.pending += 1;
+        }
+        self.gather(wish);
+    }
+
+    /// The columns of a parity slot have been put together.
+    pub(super) fn part_gathered(&mut self, op: usize, at: u32, found: &Gathered) {
+        let Some(Op::Read(read)) = self.ops.get_mut(op) else {
+            return;
+        };
+        read.pending -= 1;
+        let Some(mut part) = read.parts.remove(&at) else {
+            return;
+        };
+        let mut all = true;
+        for (i, wanted) in part.wanted.iter().enumerate() {
+            let Source::Home(_, inner) = wanted.source else {
+                continue;
+            };
+            let salt = self.label.salt;
+            let bytes = found.granule(inner as usize);
+            match bytes.filter(|bytes| salt.crc(bytes) == wanted.crc) {
+                Some(bytes) => part.buffer[i * GRANULE..(i + 1) * GRANULE].copy_from_slice(bytes),
+                None => all = false,
+            }
+        }
+        if all {
+            part.done = true;
+            self.mend(op, at, &part);
+            self.put_part(op, at, part);
+        } else {
+            self.lose_part(op, at, part);
+        }
+        self.end_read_if_done(op);
     }
 
     /// No copy is left.

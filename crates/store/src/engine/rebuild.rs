@@ -8,13 +8,15 @@ use std::collections::BTreeSet;
 use ashlar_block::{Durability, IoBuffer, IoError, Request};
 
 use super::append::Then;
+use super::class::Class;
 use super::index::GranuleKey;
 use super::locks::SlotKey;
-use super::manage::{mirror_entry, segment_change};
+use super::manage::segment_change;
 use super::map::{LeafView, SEGMENTS, leaf_id};
+use super::parity::{For, Gathered, Wish};
 use super::space::{segment_and_slot, slot_at};
+use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
-use crate::Layout;
 use crate::format::{ChunkCopy, SegmentEntry, VolumeState};
 use crate::sizes::{GRANULE, LEAF_SLOTS, SLOT_BYTES, SLOT_GRANULES};
 
@@ -54,6 +56,9 @@ enum Phase {
     /// The segments' new entries are on their way.
     Recording,
 }
+
+/// A write that the walk has found to be needed: drive, byte, bytes.
+pub(super) type Mend = (usize, u64, Vec<u8>);
 
 struct Job {
     key: SlotKey,
@@ -147,44 +152,48 @@ impl Engine {
 
     /// A new column for every segment that has lost one, on a drive that has none of it.
     fn choose_columns(&mut self) {
-        let segments: Vec<u32> = self.segment_copies.keys().copied().collect();
+        let segments: Vec<u32> = self.segment_classes.keys().copied().collect();
         for segment in segments {
-            if let Some(drive) = self.drive_for_column(segment)
-                && let Some(extent) = self.extents[drive].take(self.sizes.segment_extents())
+            let extents = self.shape(segment).extents(&self.sizes);
+            if let Some((drive, at)) = self.drive_for_column(segment)
+                && let Some(extent) = self.extents[drive].take(extents)
             {
                 let drive = drive as u16;
-                self.joining.insert(segment, ChunkCopy { drive, extent });
+                let column = ChunkCopy { drive, extent };
+                self.joining.insert(segment, Joining { column, at });
             }
         }
     }
 
-    /// Where a segment that lacks a column could have another; `None` when it lacks none, when one
-    /// is being filled, when nothing could be read for it, or when no drive has room.
-    fn drive_for_column(&self, segment: u32) -> Option<usize> {
+    /// Where a segment that lacks a column could have another, and which one that is; `None` when it
+    /// lacks none, when one is being filled, when nothing could be read for it, or when no drive has
+    /// room.
+    fn drive_for_column(&self, segment: u32) -> Option<(usize, usize)> {
         let columns = self.all_columns(segment);
-        let wanted = self.segment_copies.get(&segment).copied()?;
-        let readable = !self.serving(&columns).is_empty();
-        let enough = self.staying(&columns).len() >= usize::from(wanted);
-        if !readable || enough || self.joining.contains_key(&segment) {
+        let enough = self.staying(&columns).len() >= self.wanted_columns(segment);
+        if !self.is_readable(segment) || enough || self.joining.contains_key(&segment) {
             return None;
         }
-        let extents = self.sizes.segment_extents();
+        let leaves = |copy: &ChunkCopy| !self.stays(copy.drive);
+        let at = columns.iter().position(leaves).unwrap_or(columns.len());
+        let extents = self.shape(segment).extents(&self.sizes);
         let fits = |&drive: &usize| {
             self.stays(drive as u16)
                 && self.extents[drive].free() >= self.kept_extents(drive) + extents
                 && !columns.iter().any(|copy| usize::from(copy.drive) == drive)
         };
         let drives = self.active().into_iter().filter(fits);
-        drives.max_by_key(|&drive| self.extents[drive].free())
+        let drive = drives.max_by_key(|&drive| self.extents[drive].free())?;
+        Some((drive, at))
     }
 
     /// The columns that can be read and a new one, less those on leaving drives that are now one too
     /// many.
-    fn columns_with(&self, segment: u32, column: ChunkCopy) -> Vec<ChunkCopy> {
-        let wanted = self.segment_copies.get(&segment).copied().unwrap_or(1);
+    fn columns_with(&self, segment: u32, joining: Joining) -> Vec<ChunkCopy> {
+        let wanted = self.wanted_columns(segment);
         let mut columns = self.columns(segment);
-        columns.push(column);
-        while columns.len() > usize::from(wanted) {
+        columns.push(joining.column);
+        while columns.len() > wanted {
             let Some(leaving) = columns.iter().position(|copy| !self.stays(copy.drive)) else {
                 break;
             };
@@ -241,11 +250,11 @@ impl Engine {
 
     /// The volume that the walk is in (or the next one), and its end in granules.
     fn walked_volume(&mut self) -> Option<u64> {
-        let mirrored = |layout| matches!(layout, Layout::Mirror { .. });
+        let homed = |layout| Class::of(layout).is_some();
         let next = self
             .volumes
             .range(self.rebuild.volume..)
-            .find(|(_, entry)| entry.state == VolumeState::Live && mirrored(entry.layout));
+            .find(|(_, entry)| entry.state == VolumeState::Live && homed(entry.layout));
         let (&volume, entry) = next?;
         if volume != self.rebuild.volume {
             (self.rebuild.volume, self.rebuild.slot) = (volume, 0);
@@ -255,7 +264,12 @@ impl Engine {
 
     fn read_slot(&mut self, key: SlotKey, location: u32) {
         let (segment, slot) = segment_and_slot(location);
-        let columns = self.columns(segment);
+        let is_cut = !self.shape(segment).is_mirror();
+        let columns = if is_cut {
+            Vec::new()
+        } else {
+            self.columns(segment)
+        };
         let job = Job {
             key,
             location,
@@ -269,6 +283,16 @@ impl Engine {
         });
         self.rebuild.jobs[place] = Some(job);
         self.rebuild.pending += 1;
+        if is_cut {
+            return self.gather(Wish {
+                who: For::Walk { job: place },
+                key,
+                location,
+                granules: u16::MAX,
+                bad: 0,
+                crcs: [0; SLOT_GRANULES as usize],
+            });
+        }
         for (copy, column) in columns.iter().enumerate() {
             let drive = usize::from(column.drive);
             let Some(buffer) = self.buffer(SLOT_BYTES as usize) else {
@@ -325,6 +349,17 @@ impl Engine {
         }
     }
 
+    /// A slot with parity has been put together: writes what was bad, and the new column.
+    pub(super) fn slot_gathered(&mut self, place: usize, found: &Gathered) {
+        let lost = found.lost() as u64;
+        self.counters.lost += lost;
+        self.rebuild.lost += lost;
+        let bad = found.bad().count() as u64;
+        self.counters.repaired += bad;
+        let mends = self.mends_of(found);
+        self.write_mended(place, mends);
+    }
+
     /// Every copy has been read: writes good granules over bad ones, and the new column.
     fn mend_slot(&mut self, place: usize) {
         let Some(Some(job)) = self.rebuild.jobs.get_mut(place) else {
@@ -370,38 +405,36 @@ impl Engine {
         for (column, _) in &bad {
             self.note_bad(usize::from(column.drive));
         }
-        let mut writes: Vec<(ChunkCopy, std::ops::Range<usize>)> = bad
-            .into_iter()
-            .map(|(column, inner)| (column, inner * GRANULE..(inner + 1) * GRANULE))
-            .collect();
-        self.counters.repaired += writes.len() as u64;
         let (segment, slot) = segment_and_slot(location);
-        if let Some(&column) = self.joining.get(&segment) {
-            writes.push((column, 0..SLOT_BYTES as usize));
+        let mend = |column: ChunkCopy, bytes: std::ops::Range<usize>| {
+            let at = slot_at(&self.sizes, column, slot) + bytes.start as u64;
+            (usize::from(column.drive), at, whole[bytes].to_vec())
+        };
+        let granule = |inner: usize| inner * GRANULE..(inner + 1) * GRANULE;
+        let bad = bad.into_iter();
+        let mut writes: Vec<Mend> = bad
+            .map(|(column, inner)| mend(column, granule(inner)))
+            .collect();
+        let repaired = writes.len() as u64;
+        if let Some(&joining) = self.joining.get(&segment) {
+            writes.push(mend(joining.column, 0..SLOT_BYTES as usize));
         }
-        self.write_mended(place, slot, writes, &whole);
+        self.counters.repaired += repaired;
+        self.write_mended(place, writes);
     }
 
-    fn write_mended(
-        &mut self,
-        place: usize,
-        slot: u32,
-        writes: Vec<(ChunkCopy, std::ops::Range<usize>)>,
-        whole: &[u8],
-    ) {
+    fn write_mended(&mut self, place: usize, writes: Vec<Mend>) {
         if let Some(Some(job)) = self.rebuild.jobs.get_mut(place) {
             job.pending = writes.len();
         }
         if writes.is_empty() {
             return self.end_job(place);
         }
-        for (column, bytes) in writes {
-            let drive = usize::from(column.drive);
+        for (drive, at, bytes) in writes {
             let Some(mut buffer) = self.buffer(bytes.len()) else {
                 return;
             };
-            buffer.copy_from_slice(&whole[bytes.clone()]);
-            let at = slot_at(&self.sizes, column, slot) + bytes.start as u64;
+            buffer.copy_from_slice(&bytes);
             let range = self.range(drive, at, buffer.len());
             self.send(drive, Owner::Walk(WalkIo::Write { job: place }), |tag| {
                 Request::write(tag, range, buffer, Durability::Cached)
@@ -431,16 +464,25 @@ impl Engine {
     /// The new columns are filled and flushed: their segments' entries say so.
     fn record_columns(&mut self) {
         self.rebuild.phase = Phase::Recording;
-        let joining: Vec<(u32, ChunkCopy)> = self.joining.iter().map(|(&s, &c)| (s, c)).collect();
-        for (segment, column) in joining {
-            if !self.in_service(column.drive) {
+        let joining: Vec<(u32, Joining)> = self.joining.iter().map(|(&s, &j)| (s, j)).collect();
+        for (segment, join) in joining {
+            if !self.in_service(join.column.drive) {
                 // Lost in its turn: the next walk chooses again.
                 self.joining.remove(&segment);
                 continue;
             }
-            let columns = self.columns_with(segment, column);
-            let copies = self.segment_copies.get(&segment).copied().unwrap_or(1);
-            let entry = mirror_entry(copies, &columns);
+            let Some(&class) = self.segment_classes.get(&segment) else {
+                continue;
+            };
+            let entry = match class {
+                Class::Mirror(_) => {
+                    class.entry(&self.columns_with(segment, join), self.shape(segment))
+                }
+                Class::Parity(..) => {
+                    let (columns, shape) = self.strips_with(segment, join);
+                    class.entry(&columns, shape)
+                }
+            };
             self.rebuild.unpublished += 1;
             let change = segment_change(segment, &entry, Then::Columns(segment));
             self.staged_changes.push_front(change);
@@ -463,10 +505,10 @@ impl Engine {
             .iter()
             .map(|&(drive, extent)| ChunkCopy { drive, extent });
         let columns: Vec<ChunkCopy> = columns.collect();
-        if let Some(copies) = self.segment_copies.get(&segment)
-            && let Some(segments) = self.mirrors.get_mut(copies)
+        if let Some(class) = self.segment_classes.get(&segment)
+            && let Some(segments) = self.homes.get_mut(class)
         {
-            segments.set_columns(segment, columns);
+            segments.set_columns(segment, columns, entry.parity);
         }
         self.end_walk_if_recorded();
     }
@@ -476,7 +518,7 @@ impl Engine {
             return;
         }
         self.rebuild.phase = Phase::Idle;
-        let segments: Vec<u32> = self.segment_copies.keys().copied().collect();
+        let segments: Vec<u32> = self.segment_classes.keys().copied().collect();
         if segments
             .iter()
             .any(|&segment| self.drive_for_column(segment).is_some())

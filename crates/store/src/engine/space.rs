@@ -82,8 +82,10 @@ impl Extents {
 /// A mirror or metadata segment as the engine uses it.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
-    /// Member and first extent of each copy.
+    /// Member and first extent of each copy, or of each column.
     pub(crate) columns: Vec<ChunkCopy>,
+    /// How many of the columns, the last ones, hold parity.
+    parity: u8,
     /// One bit a unit (slot, place), set while in use.
     used: Vec<u64>,
     units: u32,
@@ -93,9 +95,10 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    pub(crate) fn new(columns: Vec<ChunkCopy>, units: u32) -> Self {
+    fn new(columns: Vec<ChunkCopy>, parity: u8, units: u32) -> Self {
         Self {
             columns,
+            parity,
             used: vec![0; units.div_ceil(64) as usize],
             units,
             free: units,
@@ -166,10 +169,16 @@ impl Segments {
 
     /// Adds a segment of free units.
     pub(crate) fn add(&mut self, id: u32, columns: Vec<ChunkCopy>) {
+        self.add_with_parity(id, columns, 0);
+    }
+
+    /// Adds a segment of free units whose last columns hold parity.
+    pub(crate) fn add_with_parity(&mut self, id: u32, columns: Vec<ChunkCopy>, parity: u8) {
         if self.by_id.contains_key(&id) {
             return;
         }
-        self.by_id.insert(id, Segment::new(columns, self.units));
+        self.by_id
+            .insert(id, Segment::new(columns, parity, self.units));
         self.with_room.insert(id);
         self.free += u64::from(self.units);
     }
@@ -177,6 +186,11 @@ impl Segments {
     /// The segment's columns.
     pub(crate) fn columns(&self, id: u32) -> Option<&[ChunkCopy]> {
         self.by_id.get(&id).map(|segment| &segment.columns[..])
+    }
+
+    /// How many of a segment's columns hold parity.
+    pub(crate) fn parity(&self, id: u32) -> u8 {
+        self.by_id.get(&id).map_or(0, |segment| segment.parity)
     }
 
     /// Takes a unit: segment and unit.
@@ -236,9 +250,10 @@ impl Segments {
     }
 
     /// A segment has other columns.
-    pub(crate) fn set_columns(&mut self, id: u32, columns: Vec<ChunkCopy>) {
+    pub(crate) fn set_columns(&mut self, id: u32, columns: Vec<ChunkCopy>, parity: u8) {
         if let Some(segment) = self.by_id.get_mut(&id) {
             segment.columns = columns;
+            segment.parity = parity;
         }
     }
 

@@ -7,12 +7,14 @@ use slab::Slab;
 
 use super::append::{LogBatch, Sealed, Staged, StagedChange};
 use super::checkpoint::Checkpoint;
+use super::class::Class;
 use super::destage::Destage;
 use super::guard::Guards;
 use super::index::Index;
 use super::locks::{Locks, SlotKey};
 use super::map::Map;
 use super::members::Roots;
+use super::parity::Gathers;
 use super::raw::Raw;
 use super::read::Repair;
 use super::rebuild::Rebuild;
@@ -35,6 +37,14 @@ pub(crate) enum Retired {
     Place(u64),
     /// A log below a position.
     Log(LogId, u64),
+}
+
+/// A column that is being filled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joining {
+    pub(crate) column: ChunkCopy,
+    /// Which column of a parity segment it is.
+    pub(crate) at: usize,
 }
 
 /// A drive as the engine sees it.
@@ -83,7 +93,7 @@ pub struct Engine {
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
     /// Columns that are being filled: they are written, not read.
-    pub(super) joining: BTreeMap<u32, ChunkCopy>,
+    pub(super) joining: BTreeMap<u32, Joining>,
     pub(super) ios: Slab<Owner>,
     pub(super) ops: Slab<Op>,
     pub(super) failed: Option<String>,
@@ -110,22 +120,23 @@ pub struct Engine {
     pub(super) guards: Guards<Retired>,
 
     pub(super) extents: Vec<Extents>,
-    /// Mirror segments by number of copies.
-    pub(super) mirrors: BTreeMap<u8, Segments>,
-    pub(super) segment_copies: BTreeMap<u32, u8>,
+    /// Segments of homes.
+    pub(super) homes: BTreeMap<Class, Segments>,
+    pub(super) segment_classes: BTreeMap<u32, Class>,
     pub(super) segment_ids: SegmentIds,
     pub(super) raw: Raw,
-    pub(super) provisioning: BTreeSet<u8>,
+    pub(super) provisioning: BTreeSet<Class>,
     pub(super) meta: Segments,
     pub(super) meta_segments: Vec<MetaSegment>,
-    /// Slots that ring records will need, by number of copies.
-    pub(super) reserved: BTreeMap<SlotKey, u8>,
-    pub(super) reserved_count: BTreeMap<u8, u64>,
+    /// Slots that ring records will need.
+    pub(super) reserved: BTreeMap<SlotKey, Class>,
+    pub(super) reserved_count: BTreeMap<Class, u64>,
 
     pub(super) volumes: BTreeMap<u32, VolumeEntry>,
     pub(super) admission: VecDeque<usize>,
     pub(super) clears: Vec<usize>,
     pub(super) repairs: Slab<Repair>,
+    pub(super) gathers: Gathers,
     /// Number of the next command, to know older from younger.
     pub(super) serial: u64,
     pub(super) counters: Counters,
@@ -161,8 +172,8 @@ pub(crate) struct Parts {
     pub(crate) index: Index,
     pub(crate) map: Map,
     pub(crate) extents: Vec<Extents>,
-    pub(crate) mirrors: BTreeMap<u8, Segments>,
-    pub(crate) segment_copies: BTreeMap<u32, u8>,
+    pub(crate) homes: BTreeMap<Class, Segments>,
+    pub(crate) segment_classes: BTreeMap<u32, Class>,
     pub(crate) segment_ids: SegmentIds,
     pub(crate) raw: Raw,
     pub(crate) meta: Segments,
@@ -216,8 +227,8 @@ impl Engine {
             locks: Locks::default(),
             guards: Guards::default(),
             extents: parts.extents,
-            mirrors: parts.mirrors,
-            segment_copies: parts.segment_copies,
+            homes: parts.homes,
+            segment_classes: parts.segment_classes,
             segment_ids: parts.segment_ids,
             raw: parts.raw,
             provisioning: BTreeSet::new(),
@@ -229,6 +240,7 @@ impl Engine {
             admission: VecDeque::new(),
             clears: Vec::new(),
             repairs: Slab::new(),
+            gathers: Gathers::default(),
             serial: 0,
             counters: Counters::default(),
             losses: Vec::new(),
@@ -271,7 +283,7 @@ impl Engine {
         }
         let plain = Geometry::plain(BlockSize::B4096, entry.granules);
         Some(match entry.layout {
-            Layout::Mirror { .. } => Geometry {
+            Layout::Mirror { .. } | Layout::Parity { .. } => Geometry {
                 atomic_blocks: SLOT_GRANULES as u32,
                 optimal_blocks: SLOT_GRANULES as u32,
                 volatile_cache: false,
@@ -340,11 +352,10 @@ impl Engine {
             .collect()
     }
 
-    pub(super) fn copies_of(&self, volume: u32) -> u8 {
-        match self.volumes.get(&volume).map(|entry| entry.layout) {
-            Some(Layout::Mirror { copies }) => copies,
-            _ => 1,
-        }
+    pub(super) fn class_of(&self, volume: u32) -> Class {
+        let entry = self.volumes.get(&volume);
+        let class = entry.and_then(|entry| Class::of(entry.layout));
+        class.unwrap_or(Class::Mirror(1))
     }
 
     pub(super) fn side(&mut self, log: LogId) -> &mut LogSide {

@@ -2,7 +2,9 @@
 
 use uuid::Uuid;
 
+use super::class::Class;
 use super::{Counters, Engine, VolumeInfo};
+use crate::Layout;
 use crate::format::{Label, MemberState};
 use crate::sizes::SLOT_BYTES;
 
@@ -25,11 +27,11 @@ pub struct MemberStatus {
     pub bad_copies: u64,
 }
 
-/// Mirrored space of one number of copies.
+/// Space for the homes of one layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MirrorStatus {
-    /// Copies of each slot.
-    pub copies: u8,
+pub struct HomeStatus {
+    /// The layout, `mirror` or `parity`.
+    pub layout: Layout,
     /// Bytes of volumes that have homes, counted once.
     pub used_bytes: u64,
     /// Bytes that can be written before another segment must be made, counted once.
@@ -60,8 +62,9 @@ pub struct Status {
     pub label: Label,
     /// Its volumes.
     pub volumes: Vec<VolumeInfo>,
-    /// Its mirrored space, by copies.
-    pub mirrors: Vec<MirrorStatus>,
+    /// Its space for homes: mirrors by copies, then each parity layout that a volume has had, or
+    /// else the widest that the drives allow.
+    pub homes: Vec<HomeStatus>,
     /// Its pass-through space.
     pub stripes: StripeStatus,
     /// Copies of the logs and the map: volumes survive one loss less, whatever their layout.
@@ -99,13 +102,16 @@ impl Engine {
                 bad_copies: self.bad_by_drive.get(&index).copied().unwrap_or(0),
             }
         });
-        let mirrors = (1..=4).filter(|copies| usize::from(*copies) <= self.members.len());
         Status {
             failure: self.failed.clone(),
             members: members.collect(),
             label: self.label.clone(),
             volumes: self.volumes(),
-            mirrors: mirrors.map(|copies| self.mirror_status(copies)).collect(),
+            homes: self
+                .home_classes()
+                .into_iter()
+                .map(|c| self.home_status(c))
+                .collect(),
             stripes: self.stripe_status(),
             log_copies: self.log_copies() as u8,
             kept_bytes: (0..self.members.len())
@@ -120,20 +126,39 @@ impl Engine {
         }
     }
 
-    fn mirror_status(&self, copies: u8) -> MirrorStatus {
-        let segments = self.mirrors.get(&copies);
-        let growth = self.growth(copies) * self.sizes.segment_bytes();
-        MirrorStatus {
-            copies,
+    /// The kinds of homes that an operator is shown.
+    fn home_classes(&self) -> Vec<Class> {
+        let drives = self.members.len();
+        let mirrors = (1..=4).map(Class::Mirror);
+        let mut classes: Vec<Class> = mirrors.filter(|class| class.columns() <= drives).collect();
+        let had = self.homes.keys().copied();
+        classes.extend(had.filter(|class| matches!(class, Class::Parity(..))));
+        let widest = Class::Parity(drives.saturating_sub(1).min(4) as u8, 1);
+        if !classes
+            .iter()
+            .any(|class| matches!(class, Class::Parity(..)))
+            && widest.layout().is_possible()
+        {
+            classes.push(widest);
+        }
+        classes
+    }
+
+    fn home_status(&self, class: Class) -> HomeStatus {
+        let segments = self.homes.get(&class);
+        let growth = self.growth(class) * self.sizes.segment_bytes();
+        HomeStatus {
+            layout: class.layout(),
             used_bytes: segments.map_or(0, |segments| segments.used()) * SLOT_BYTES,
-            free_bytes: self.spare_slots(copies) * SLOT_BYTES,
+            free_bytes: self.spare_slots(class) * SLOT_BYTES,
             growth_bytes: growth,
         }
     }
 
-    /// Segments of so many copies, each on distinct drives, that there is room for.
-    fn growth(&self, copies: u8) -> u64 {
-        let extents = self.sizes.segment_extents();
+    /// Segments of a class, their columns on distinct drives, that there is room for.
+    fn growth(&self, class: Class) -> u64 {
+        let shape = class.shape_of(self.columns_for(class));
+        let extents = shape.extents(&self.sizes);
         let room = |drive: usize| {
             let free = self.extents[drive].free();
             u64::from(free.saturating_sub(self.kept_extents(drive)) / extents)
@@ -142,7 +167,7 @@ impl Engine {
             .filter(|&drive| self.stays(drive as u16))
             .map(room)
             .collect();
-        let columns = u64::from(copies).min(rooms.len() as u64);
+        let columns = class.columns().min(rooms.len()) as u64;
         let fits = |segments: u64| {
             rooms.iter().map(|&room| room.min(segments)).sum::<u64>() >= segments * columns
         };
@@ -183,8 +208,7 @@ impl Engine {
         let logs = chunks
             .into_iter()
             .any(|chunk| self.serving(&chunk.copies).len() < copies);
-        let homes = self.segment_copies.iter();
-        let mut homes = homes.map(|(&id, &copies)| (self.columns(id).len(), usize::from(copies)));
-        logs || homes.any(|(columns, copies)| columns < copies)
+        let mut homes = self.segment_classes.keys();
+        logs || homes.any(|&id| self.columns(id).len() < self.wanted_columns(id))
     }
 }

@@ -3,6 +3,7 @@
 use ashlar_block::{Durability, ErrorKind, IoError, Request};
 
 use super::append::{Staged, StagedChange, Then};
+use super::class::Class;
 use super::locks::SlotKey;
 use super::map::{Change, leaf_id};
 use super::space::{location, segment_and_slot, slot_at};
@@ -141,7 +142,7 @@ impl Engine {
             // Deleted or shrunk since it came.
             return Verdict::NoSpace;
         }
-        let copies = self.copies_of(volume);
+        let class = self.class_of(volume);
         let (mut fresh, mut whole) = (0, 0);
         for piece in pieces(first, end) {
             let key = SlotKey {
@@ -155,7 +156,7 @@ impl Engine {
                 Some(_) => {}
             }
         }
-        let room = self.spare_slots(copies);
+        let room = self.spare_slots(class);
         if fresh + whole <= room {
             // A map log that is filling up is destage's until a checkpoint has emptied it.
             if whole > 0 && (self.map_log.log.fill() > MAP_LIMIT || self.is_short_of_memory()) {
@@ -163,7 +164,7 @@ impl Engine {
             }
             return Verdict::Go { bypass: true };
         }
-        if self.more_slots_may_come(copies) {
+        if self.more_slots_may_come(class) {
             return Verdict::Wait;
         }
         // No room to write whole slots elsewhere: what has a home can still go through the ring.
@@ -187,12 +188,9 @@ impl Engine {
     }
 
     /// Free slots that nobody counts on.
-    pub(super) fn spare_slots(&self, copies: u8) -> u64 {
-        let free = self
-            .mirrors
-            .get(&copies)
-            .map_or(0, |segments| segments.free());
-        let reserved = self.reserved_count.get(&copies).copied().unwrap_or(0);
+    pub(super) fn spare_slots(&self, class: Class) -> u64 {
+        let free = self.homes.get(&class).map_or(0, |segments| segments.free());
+        let reserved = self.reserved_count.get(&class).copied().unwrap_or(0);
         free.saturating_sub(reserved + DESTAGE_SLOTS)
     }
 
@@ -229,26 +227,26 @@ impl Engine {
 
     /// Counts on a free slot for ring records that have no home yet.
     pub(super) fn reserve(&mut self, key: SlotKey) {
-        let copies = self.copies_of(key.volume);
-        if self.reserved.insert(key, copies).is_none() {
-            *self.reserved_count.entry(copies).or_default() += 1;
+        let class = self.class_of(key.volume);
+        if self.reserved.insert(key, class).is_none() {
+            *self.reserved_count.entry(class).or_default() += 1;
         }
     }
 
     /// The slot has a home, or needs none any more.
     pub(super) fn unreserve(&mut self, key: SlotKey) {
-        if let Some(copies) = self.reserved.remove(&key)
-            && let Some(count) = self.reserved_count.get_mut(&copies)
+        if let Some(class) = self.reserved.remove(&key)
+            && let Some(count) = self.reserved_count.get_mut(&class)
         {
             *count -= 1;
         }
     }
 
     fn begin_bypass(&mut self, parent: usize, key: SlotKey, offset: usize) {
-        let copies = self.copies_of(key.volume);
+        let class = self.class_of(key.volume);
         let taken = self
-            .mirrors
-            .get_mut(&copies)
+            .homes
+            .get_mut(&class)
             .and_then(|segments| segments.take());
         let Some((segment, slot)) = taken else {
             return self.fail("a counted slot was not there".into());
@@ -272,8 +270,11 @@ impl Engine {
         let (parent, offset, (segment, slot)) =
             (bypass.parent, bypass.offset, segment_and_slot(bypass.new));
         let columns = self.written_columns(segment);
-        if columns.is_empty() {
+        if !self.is_readable(segment) {
             return self.bypass_lost(op);
+        }
+        if let Class::Parity(..) = self.class_of(bypass.key.volume) {
+            return self.cut_bypass(op);
         }
         for &copy in &columns {
             let drive = usize::from(copy.drive);
@@ -293,6 +294,22 @@ impl Engine {
         }
     }
 
+    fn cut_bypass(&mut self, op: usize) {
+        let Some(Op::Bypass(bypass)) = self.ops.get(op) else {
+            return;
+        };
+        let (offset, place) = (bypass.offset, segment_and_slot(bypass.new));
+        let Some(Op::Write(write)) = self.ops.get(bypass.parent) else {
+            return;
+        };
+        let bytes = write.bytes(offset, SLOT_BYTES as usize).to_vec();
+        let owner = Owner::Bypass { op };
+        let pending = self.write_strips(place, &bytes, Durability::Durable, owner);
+        if let Some(Op::Bypass(bypass)) = self.ops.get_mut(op) {
+            bypass.pending = pending;
+        }
+    }
+
     pub(super) fn bypass_written(&mut self, op: usize, drive: usize, result: Result<(), IoError>) {
         if let Err(error) = result {
             self.drive_failed(drive, &error);
@@ -305,7 +322,7 @@ impl Engine {
             return;
         }
         let (key, segment) = (bypass.key, segment_and_slot(bypass.new).0);
-        if self.columns(segment).is_empty() {
+        if !self.is_readable(segment) {
             return self.bypass_lost(op);
         }
         let reckless = self.cage.sings(Canary::BypassWithoutLock);

@@ -26,6 +26,8 @@ pub enum SegmentKind {
     Mirror = 1,
     /// Part of a pass-through `stripe` volume.
     Raw = 2,
+    /// Slots of `parity` volumes, each cut over the columns.
+    Parity = 3,
 }
 
 /// An entry of the segment table: 128 bytes, 32 a page.
@@ -35,7 +37,13 @@ pub struct SegmentEntry {
     pub kind: SegmentKind,
     /// Copies that its slots should have: it may have fewer columns, made or left while drives
     /// were missing. 1 to 8; 0 for a free entry. A raw segment has as many as it has columns.
+    /// A parity segment: the columns of data and parity that it should have.
     pub copies: u8,
+    /// Of a parity segment, how many of `copies` are data; 0 for others.
+    pub data: u8,
+    /// Of a parity segment, how many of the columns it does have, its last ones, are parity: `copies
+    /// - data`, or fewer when drives were missing; 0 for others.
+    pub parity: u8,
     /// The volume that a raw segment is a part of; 0 for others.
     pub volume: u32,
     /// Which part of that volume, from 0; 0 for others.
@@ -53,6 +61,8 @@ impl SegmentEntry {
         Self {
             kind: SegmentKind::Free,
             copies: 0,
+            data: 0,
+            parity: 0,
             volume: 0,
             ordinal: 0,
             columns: Vec::new(),
@@ -69,6 +79,8 @@ impl SegmentEntry {
             raw.kind = self.kind as u8;
             raw.count = self.columns.len() as u8;
             raw.copies = self.copies;
+            raw.data = self.data;
+            raw.parity = self.parity;
             raw.volume = self.volume.into();
             raw.ordinal = self.ordinal.into();
             for (raw, (member, extent)) in raw.columns[..self.columns.len()]
@@ -89,6 +101,7 @@ impl SegmentEntry {
             0 => SegmentKind::Free,
             1 => SegmentKind::Mirror,
             2 => SegmentKind::Raw,
+            3 => SegmentKind::Parity,
             kind => return Err(FormatError::new(SEGMENT, format!("unknown kind {kind}"))),
         };
         let count = usize::from(raw.count);
@@ -121,12 +134,34 @@ impl SegmentEntry {
         let entry = Self {
             kind,
             copies: raw.copies,
+            data: raw.data,
+            parity: raw.parity,
             volume: raw.volume.get(),
             ordinal: raw.ordinal.get(),
             columns,
         };
         entry.check_part()?;
+        entry.check_parity()?;
         Ok(entry)
+    }
+
+    /// What the entry says about parity.
+    fn check_parity(&self) -> Result<(), FormatError> {
+        if self.kind != SegmentKind::Parity {
+            let none = self.data == 0 && self.parity == 0;
+            return ensure(none, SEGMENT, "it has no parity, but counts it");
+        }
+        let layout = Layout::Parity {
+            data: self.data,
+            parity: self.copies.saturating_sub(self.data),
+        };
+        ensure(layout.is_possible(), SEGMENT, "its parity is out of bounds")?;
+        let columns = self.columns.len();
+        let parity = usize::from(self.parity);
+        let data = columns.saturating_sub(parity);
+        let fits = (1..=usize::from(self.data)).contains(&data)
+            && parity <= usize::from(self.copies - self.data);
+        ensure(fits, SEGMENT, "its columns do not fit its parity")
     }
 
     /// What the entry says about a volume.
@@ -148,7 +183,9 @@ struct RawSegment {
     kind: u8,
     count: u8,
     copies: u8,
-    zero: [u8; 5],
+    data: u8,
+    parity: u8,
+    zero: [u8; 3],
     columns: [RawColumn; COLUMNS],
     volume: U32,
     ordinal: U32,
@@ -218,6 +255,10 @@ impl VolumeEntry {
             let (layout, columns) = match self.layout {
                 Layout::Mirror { copies } => (MIRROR, copies),
                 Layout::Stripe { columns } => (STRIPE, columns),
+                Layout::Parity { data, parity } => {
+                    raw.parity = parity;
+                    (PARITY, data)
+                }
             };
             raw.state = self.state as u8;
             raw.layout = layout;
@@ -267,6 +308,7 @@ impl VolumeEntry {
 
 const MIRROR: u8 = 1;
 const STRIPE: u8 = 2;
+const PARITY: u8 = 3;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -275,7 +317,8 @@ struct RawVolume {
     layout: u8,
     columns: u8,
     name_length: u8,
-    zero: [u8; 4],
+    parity: u8,
+    zero: [u8; 3],
     granules: U64,
     uuid: [u8; 16],
     name: [u8; 64],
@@ -296,13 +339,21 @@ impl RawVolume {
     }
 
     fn layout(&self) -> Result<Layout, FormatError> {
-        match (self.layout, self.columns) {
-            (MIRROR, copies @ 1..=4) => Ok(Layout::Mirror { copies }),
-            (STRIPE, columns @ 1..=8) => Ok(Layout::Stripe { columns }),
-            (layout, columns) => {
-                let why = format!("unknown layout {layout} with {columns} columns");
-                Err(FormatError::new(VOLUME, why))
-            }
-        }
+        let columns = self.columns;
+        let layout = match (self.layout, self.parity) {
+            (MIRROR, 0) => Some(Layout::Mirror { copies: columns }),
+            (STRIPE, 0) => Some(Layout::Stripe { columns }),
+            (PARITY, parity) => Some(Layout::Parity {
+                data: columns,
+                parity,
+            }),
+            _ => None,
+        };
+        layout.filter(|layout| layout.is_possible()).ok_or_else(|| {
+            let (layout, parity) = (self.layout, self.parity);
+            let why =
+                format!("unknown layout {layout} of {columns} columns and {parity} of parity");
+            FormatError::new(VOLUME, why)
+        })
     }
 }

@@ -18,6 +18,7 @@ use ashlar_block::{BlockDevice, BufferPool};
 pub use members::read_label;
 
 use crate::drives::Drives;
+use crate::engine::class::Class;
 use crate::engine::{Engine, Parts};
 use crate::error::PoolError;
 use crate::format::{ChunkCopy, LogId, LogState, Root, TermStart};
@@ -105,8 +106,8 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
 
 /// Refuses to leave out members that hold the last copy of something.
 fn check_segments(parts: &Parts, missing: &[usize]) -> Result<(), PoolError> {
-    for (id, copies) in &parts.segment_copies {
-        let segments = parts.mirrors.get(copies);
+    for (id, class) in &parts.segment_classes {
+        let segments = parts.homes.get(class);
         let columns = segments
             .and_then(|segments| segments.columns(*id))
             .unwrap_or_default();
@@ -114,8 +115,13 @@ fn check_segments(parts: &Parts, missing: &[usize]) -> Result<(), PoolError> {
             let member = parts.members.get(usize::from(column.drive));
             member.is_some_and(|member| member.state.in_service())
         };
+        let parity = segments.map_or(0, |segments| usize::from(segments.parity(*id)));
+        let needed = match class {
+            Class::Mirror(_) => 1,
+            Class::Parity(..) => columns.len() - parity,
+        };
         let mut last = columns.iter().map(|column| usize::from(column.drive));
-        if !columns.iter().any(is_active)
+        if columns.iter().filter(|column| is_active(column)).count() < needed
             && let Some(drive) = last.find(|drive| missing.contains(drive))
         {
             return Err(PoolError::Refused(format!(

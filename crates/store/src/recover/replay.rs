@@ -7,6 +7,7 @@ use crate::Layout;
 use crate::drives::Drives;
 use crate::engine::Parts;
 use crate::engine::append::{LogBatch, Span};
+use crate::engine::class::{Class, Shape};
 use crate::engine::index::{GranuleKey, Index, Newest};
 use crate::engine::locks::SlotKey;
 use crate::engine::map::{Change, Content, FIRST_VOLUME, Map, SEGMENTS, SLOTS, VOLUMES, leaf_id};
@@ -103,8 +104,8 @@ pub(super) fn replay(
         index,
         map: pages,
         extents,
-        mirrors: segments.mirrors,
-        segment_copies: segments.copies,
+        homes: segments.homes,
+        segment_classes: segments.classes,
         segment_ids,
         raw,
         meta,
@@ -221,8 +222,8 @@ fn change(scanned: &ScannedBatch, record: &Descriptor) -> Result<Change, PoolErr
 
 struct FoundSegments {
     entries: Vec<(u32, SegmentEntry)>,
-    mirrors: BTreeMap<u8, Segments>,
-    copies: BTreeMap<u32, u8>,
+    homes: BTreeMap<Class, Segments>,
+    classes: BTreeMap<u32, Class>,
     /// Segments of pass-through volumes, by volume and ordinal.
     raw: BTreeMap<u32, BTreeMap<u32, RawSegment>>,
 }
@@ -458,11 +459,10 @@ impl Replay<'_> {
 
     fn segments(&self) -> Result<FoundSegments, PoolError> {
         let per_page = (GRANULE / SegmentEntry::BYTES) as u32;
-        let slots = self.label.sizes.segment_slots;
         let mut found = FoundSegments {
             entries: Vec::new(),
-            mirrors: BTreeMap::new(),
-            copies: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            classes: BTreeMap::new(),
             raw: BTreeMap::new(),
         };
         for page in self.map.system_pages(SEGMENTS) {
@@ -482,13 +482,11 @@ impl Replay<'_> {
                     let parts = found.raw.entry(entry.volume).or_default();
                     parts.insert(entry.ordinal, RawSegment { id, columns });
                 } else {
-                    let copies = entry.copies;
-                    found.copies.insert(id, copies);
-                    let segments = found
-                        .mirrors
-                        .entry(copies)
-                        .or_insert_with(|| Segments::new(slots));
-                    segments.add(id, columns);
+                    let class = Class::of_segment(&entry);
+                    found.classes.insert(id, class);
+                    let segments = found.homes.entry(class);
+                    let segments = segments.or_insert_with(|| class.segments(&self.label.sizes));
+                    segments.add_with_parity(id, columns, entry.parity);
                     self.claim_slots(id, segments);
                 }
                 found.entries.push((id, entry));
@@ -589,6 +587,18 @@ fn supersede(index: &mut Index, change: &Change) {
     }
 }
 
+/// Extents of each of a segment's columns.
+fn entry_extents(sizes: &crate::Sizes, entry: &SegmentEntry) -> u32 {
+    if entry.kind != SegmentKind::Parity {
+        return sizes.segment_extents();
+    }
+    let shape = Shape {
+        data: entry.columns.len() as u8 - entry.parity,
+        parity: entry.parity,
+    };
+    shape.extents(sizes)
+}
+
 /// Free extents: all but those of chunks, metadata segments and segments.
 fn drive_extents(
     label: &Label,
@@ -631,13 +641,9 @@ fn drive_extents(
         }
     }
     for (id, entry) in segments {
+        let extents = entry_extents(sizes, entry);
         for &(drive, extent) in &entry.columns {
-            claim(
-                drive,
-                extent,
-                sizes.segment_extents(),
-                format!("segment {id}"),
-            )?;
+            claim(drive, extent, extents, format!("segment {id}"))?;
         }
     }
     Ok(free)

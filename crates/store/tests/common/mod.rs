@@ -36,7 +36,7 @@ pub struct Seen {
     /// What was asked of which drive.
     pub log: Rc<RefCell<Vec<(usize, Operation)>>>,
     /// Faults by drive.
-    pub faults: [Rc<Cell<Fault>>; 4],
+    pub faults: [Rc<Cell<Fault>>; 8],
     /// Which operations take their time until there is no such rule.
     pub held: Rc<Cell<Option<Rule>>>,
 }

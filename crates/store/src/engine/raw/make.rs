@@ -226,6 +226,8 @@ impl Engine {
             let entry = SegmentEntry {
                 kind: SegmentKind::Raw,
                 copies: segment.columns.len() as u8,
+                data: 0,
+                parity: 0,
                 volume: making.volume,
                 ordinal: ordinal as u32,
                 columns: segment

@@ -103,7 +103,9 @@ impl Raw {
 impl Engine {
     fn raw_shape(&self, entry: &VolumeEntry) -> Shape {
         let columns = match entry.layout {
-            Layout::Stripe { columns } | Layout::Mirror { copies: columns } => columns,
+            Layout::Stripe { columns } => columns,
+            // Not passed through: nobody asks.
+            Layout::Mirror { .. } | Layout::Parity { .. } => 1,
         };
         Shape {
             columns: u64::from(columns),

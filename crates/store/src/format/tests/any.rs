@@ -252,11 +252,22 @@ pub fn any_table() -> impl Strategy<Value = TablePage> {
 pub fn any_segment() -> impl Strategy<Value = SegmentEntry> {
     let columns = vec((0..64u16, any::<u32>()), 1..=8);
     let part = (16..=u32::MAX, 0..1u32 << 20);
-    (0..3, columns, part).prop_map(|(kind, columns, (volume, ordinal))| match kind {
+    (0..4, columns, part).prop_map(|(kind, columns, (volume, ordinal))| match kind {
         0 => SegmentEntry::free(),
         1 => SegmentEntry {
             kind: SegmentKind::Mirror,
             copies: 8,
+            data: 0,
+            parity: 0,
+            volume: 0,
+            ordinal: 0,
+            columns,
+        },
+        3 if columns.len() >= 2 => SegmentEntry {
+            kind: SegmentKind::Parity,
+            copies: 8,
+            data: 7,
+            parity: 1,
             volume: 0,
             ordinal: 0,
             columns,
@@ -264,6 +275,8 @@ pub fn any_segment() -> impl Strategy<Value = SegmentEntry> {
         _ => SegmentEntry {
             kind: SegmentKind::Raw,
             copies: columns.len() as u8,
+            data: 0,
+            parity: 0,
             volume,
             ordinal,
             columns,

@@ -162,6 +162,11 @@ proptest! {
     }
 
     #[test]
+    fn any_parity_segment_bytes(bytes in mutated(page_of(|page| parity_segment().encode(page)))) {
+        fuzzing::entries(&bytes);
+    }
+
+    #[test]
     fn any_raw_segment_bytes(bytes in mutated(page_of(|page| raw_segment().encode(page)))) {
         fuzzing::entries(&bytes);
     }

@@ -192,6 +192,18 @@ fn the_entries_bytes() {
     );
     assert_eq!(print(&page), 0x63a5_ef0b);
 
+    let page = page_of(|page| parity_segment().encode(page));
+    expect(
+        &page,
+        &[
+            (0, &[3, 3, 4, 3, 1, 0, 0, 0]),
+            (8, &[20, 0, 0, 0, 1, 0, 0, 0]),
+            (24, &[7, 0, 0, 0, 2, 0, 0, 0]),
+            (32, &[0; 96]),
+            (128, &[0xff]),
+        ],
+    );
+
     let page = page_of(|page| raw_segment().encode(page));
     expect(
         &page,

@@ -135,14 +135,17 @@ fn tables_with_impossible_contents() {
 fn segments_with_impossible_contents() {
     for (at, value, why) in [
         (0, &[2][..], "its part of a volume is out of bounds"),
-        (0, &[3], "unknown kind 3"),
+        (0, &[3], "its parity is out of bounds"),
+        (0, &[4], "unknown kind 4"),
         (0, &[0], "2 columns for 2 copies"),
         (1, &[0], "0 columns for 2 copies"),
         (1, &[9], "9 columns for 2 copies"),
         (2, &[1], "2 columns for 1 copies"),
         (2, &[9], "2 columns for 9 copies"),
         (1, &[1], "its padding must be zero"),
-        (3, &[1], "its padding must be zero"),
+        (3, &[1], "it has no parity, but counts it"),
+        (4, &[1], "it has no parity, but counts it"),
+        (5, &[1], "its padding must be zero"),
         (12, &[64], "a column's member is out of bounds"),
         (14, &[1], "its padding must be zero"),
         (127, &[1], "its padding must be zero"),
@@ -150,6 +153,31 @@ fn segments_with_impossible_contents() {
         (76, &[1], "it is no part of a volume, but names one"),
     ] {
         let page = page_with(|page| segment().encode(page), at, value);
+        let text = refusal(SegmentEntry::decode(&page));
+        assert_eq!(
+            text.trim_start_matches("unusable segment entry: "),
+            why,
+            "{at}"
+        );
+    }
+}
+
+#[test]
+fn parity_segments_with_impossible_contents() {
+    for (at, value, why) in [
+        (0, &[1][..], "it has no parity, but counts it"),
+        (3, &[1], "its parity is out of bounds"),
+        (3, &[5], "its parity is out of bounds"),
+        (3, &[2], "accepted"),
+        (3, &[4], "its parity is out of bounds"),
+        (4, &[0], "accepted"),
+        (4, &[2], "its columns do not fit its parity"),
+        (4, &[3], "its columns do not fit its parity"),
+        (1, &[2], "its padding must be zero"),
+        (2, &[3], "accepted"),
+        (72, &[16], "it is no part of a volume, but names one"),
+    ] {
+        let page = page_with(|page| parity_segment().encode(page), at, value);
         let text = refusal(SegmentEntry::decode(&page));
         assert_eq!(
             text.trim_start_matches("unusable segment entry: "),
@@ -185,13 +213,15 @@ fn volumes_with_impossible_contents() {
         (0, &[2][..], "accepted"),
         (0, &[0], "its free entry must be zero"),
         (0, &[4], "unknown state 4"),
-        (1, &[3], "unknown layout 3 with 2 columns"),
-        (2, &[5], "unknown layout 1 with 5 columns"),
-        (1, &[2, 0], "unknown layout 2 with 0 columns"),
+        (1, &[4], "unknown layout 4 of 2 columns and 0 of parity"),
+        (1, &[3], "unknown layout 3 of 2 columns and 0 of parity"),
+        (2, &[5], "unknown layout 1 of 5 columns and 0 of parity"),
+        (1, &[2, 0], "unknown layout 2 of 0 columns and 0 of parity"),
+        (4, &[1], "unknown layout 1 of 2 columns and 1 of parity"),
         (3, &[65], "its name is malformed"),
         (3, &[1], "its padding must be zero"),
         (32, &[0xff], "its name is malformed"),
-        (4, &[1], "its padding must be zero"),
+        (5, &[1], "its padding must be zero"),
         (8, &[1], "its size is out of bounds"),
         (255, &[1], "its padding must be zero"),
     ] {

@@ -193,9 +193,22 @@ pub fn segment() -> SegmentEntry {
     SegmentEntry {
         kind: SegmentKind::Mirror,
         copies: 2,
+        data: 0,
+        parity: 0,
         volume: 0,
         ordinal: 0,
         columns: vec![(1, 20), (63, u32::MAX)],
+    }
+}
+
+pub fn parity_segment() -> SegmentEntry {
+    SegmentEntry {
+        kind: SegmentKind::Parity,
+        copies: 4,
+        data: 3,
+        parity: 1,
+        columns: vec![(1, 20), (63, u32::MAX), (2, 7)],
+        ..segment()
     }
 }
 

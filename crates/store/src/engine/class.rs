@@ -1,0 +1,170 @@
+//! Kinds of homes: what volumes of one redundancy share, and the shape of one segment of it.
+
+use super::space::Segments;
+use crate::Layout;
+use crate::format::{ChunkCopy, SegmentEntry, SegmentKind};
+use crate::sizes::{GRANULE, SLOT_GRANULES, Sizes};
+
+/// Homes of one redundancy: they share free slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    /// So many copies.
+    Mirror(u8),
+    /// So many columns of data, and of parity.
+    Parity(u8, u8),
+}
+
+/// How one slot lies in a segment. Drives may have been missing when the segment was made: it has
+/// fewer columns than its class then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Columns that share the slot's granules; 1 in a mirror.
+    pub(crate) data: u8,
+    /// Columns of parity; 0 in a mirror.
+    pub(crate) parity: u8,
+}
+
+impl Class {
+    /// The class that a layout's volumes have homes in; none if they are passed through.
+    pub(crate) fn of(layout: Layout) -> Option<Self> {
+        match layout {
+            Layout::Mirror { copies } => Some(Self::Mirror(copies)),
+            Layout::Parity { data, parity } => Some(Self::Parity(data, parity)),
+            Layout::Stripe { .. } => None,
+        }
+    }
+
+    /// The class of a segment with this entry.
+    pub(crate) fn of_segment(entry: &SegmentEntry) -> Self {
+        match entry.kind {
+            SegmentKind::Parity => Self::Parity(entry.data, entry.copies - entry.data),
+            _ => Self::Mirror(entry.copies),
+        }
+    }
+
+    /// The layout of its volumes.
+    pub(crate) fn layout(self) -> Layout {
+        match self {
+            Self::Mirror(copies) => Layout::Mirror { copies },
+            Self::Parity(data, parity) => Layout::Parity { data, parity },
+        }
+    }
+
+    /// Columns of a segment made while no drive is missing.
+    pub(crate) fn columns(self) -> usize {
+        match self {
+            Self::Mirror(copies) => usize::from(copies),
+            Self::Parity(data, parity) => usize::from(data + parity),
+        }
+    }
+
+    /// The shape of a segment of so many columns: parity comes first, for it is what survives the
+    /// next loss, and then data, of which there is one at least.
+    pub(crate) fn shape_of(self, columns: usize) -> Shape {
+        match self {
+            Self::Mirror(_) => Shape { data: 1, parity: 0 },
+            Self::Parity(data, parity) => {
+                let columns = columns.max(1) as u8;
+                let parity = parity.min(columns - 1);
+                Shape {
+                    data: data.min(columns - parity),
+                    parity,
+                }
+            }
+        }
+    }
+
+    /// The entry of a segment of this class.
+    pub(crate) fn entry(self, columns: &[ChunkCopy], shape: Shape) -> SegmentEntry {
+        let (kind, data) = match self {
+            Self::Mirror(_) => (SegmentKind::Mirror, 0),
+            Self::Parity(data, _) => (SegmentKind::Parity, data),
+        };
+        SegmentEntry {
+            kind,
+            copies: self.columns() as u8,
+            data,
+            parity: shape.parity,
+            volume: 0,
+            ordinal: 0,
+            columns: columns
+                .iter()
+                .map(|copy| (copy.drive, copy.extent))
+                .collect(),
+        }
+    }
+
+    /// No segments of it yet.
+    pub(crate) fn segments(self, sizes: &Sizes) -> Segments {
+        Segments::new(sizes.segment_slots)
+    }
+}
+
+impl Shape {
+    /// Whether every column has the whole slot.
+    pub(crate) fn is_mirror(self) -> bool {
+        self.parity == 0 && self.data == 1
+    }
+
+    /// Granules of a slot in one column.
+    pub(crate) fn rows(self) -> usize {
+        (SLOT_GRANULES as usize).div_ceil(usize::from(self.data.max(1)))
+    }
+
+    /// Bytes of a slot in one column.
+    pub(crate) fn strip_bytes(self) -> usize {
+        self.rows() * GRANULE
+    }
+
+    /// Column and row of a granule of the slot.
+    pub(crate) fn place(self, granule: usize) -> (usize, usize) {
+        (granule / self.rows(), granule % self.rows())
+    }
+
+    /// The granule at a row of a data column; none in the padding of a slot that does not divide.
+    pub(crate) fn granule(self, column: usize, row: usize) -> Option<usize> {
+        let granule = column * self.rows() + row;
+        let is_data = column < usize::from(self.data) && granule < SLOT_GRANULES as usize;
+        is_data.then_some(granule)
+    }
+
+    /// Extents of each column.
+    pub(crate) fn extents(self, sizes: &Sizes) -> u32 {
+        let bytes = u64::from(sizes.segment_slots) * self.strip_bytes() as u64;
+        bytes.div_ceil(sizes.extent_bytes()) as u32
+    }
+
+    /// Where a slot's strip lies on the drive of a column, in bytes.
+    pub(crate) fn strip_at(self, sizes: &Sizes, column: ChunkCopy, slot: u32) -> u64 {
+        super::space::unit_at(sizes, column, slot, self.strip_bytes() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_spread_over_its_columns() {
+        let wide = Shape { data: 4, parity: 1 };
+        assert_eq!((wide.rows(), wide.strip_bytes()), (4, 16 << 10));
+        assert_eq!((wide.place(0), wide.place(7)), ((0, 0), (1, 3)));
+        assert_eq!(wide.granule(3, 3), Some(15));
+        assert_eq!(wide.granule(4, 0), None);
+        let odd = Shape { data: 3, parity: 1 };
+        assert_eq!(
+            (odd.rows(), odd.granule(2, 3), odd.granule(2, 4)),
+            (6, Some(15), None)
+        );
+    }
+
+    #[test]
+    fn with_drives_missing_parity_goes_before_width() {
+        let class = Class::Parity(4, 2);
+        let shape = |data, parity| Shape { data, parity };
+        let expected = [(6, 4, 2), (5, 3, 2), (3, 1, 2), (2, 1, 1), (1, 1, 0)];
+        for (columns, data, parity) in expected {
+            assert_eq!(class.shape_of(columns), shape(data, parity), "{columns}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Reads the columns of a slot, or some rows of them, and puts them together. First only the columns
+//! that have what is wanted; when something of it is bad or missing, the others too.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use ashlar_block::{IoBuffer, IoError, Request};
+use slab::Slab;
+
+use super::row::{Row, Wanted};
+use crate::engine::class::Shape;
+use crate::engine::locks::SlotKey;
+use crate::engine::space::segment_and_slot;
+use crate::engine::{Engine, Owner};
+use crate::format::ChunkCopy;
+use crate::sizes::{GRANULE, SLOT_GRANULES};
+
+/// Slots that are being put together at a time; others wait.
+const SLOTS: usize = 32;
+
+/// Who wants a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum For {
+    /// A part of a read.
+    Read { op: usize, at: u32 },
+    /// A slot on its way home, for what it keeps.
+    Destage { job: usize },
+    /// A scrub or rebuild, which wants every column.
+    Walk { job: usize },
+}
+
+/// What is wanted of a slot.
+#[derive(Clone, Debug)]
+pub(in crate::engine) struct Wish {
+    pub(in crate::engine) who: For,
+    pub(in crate::engine) key: SlotKey,
+    pub(in crate::engine) location: u32,
+    /// Granules that are wanted, as bits.
+    pub(in crate::engine) granules: u16,
+    /// Columns that are known to be bad where they are wanted, as bits.
+    pub(in crate::engine) bad: u8,
+    /// Checksums of its granules that whoever asks knows; 0 for others, which the map may know.
+    pub(in crate::engine) crcs: [u32; SLOT_GRANULES as usize],
+}
+
+/// A slot that was put together.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    pub(crate) location: u32,
+    shape: Shape,
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Gathered {
+    /// The bytes of a granule of the slot; none if it is lost, or was not asked for.
+    pub(in crate::engine) fn granule(&self, granule: usize) -> Option<&[u8]> {
+        let (column, row) = self.shape.place(granule);
+        let row = self.rows.iter().find(|found| found.number == row)?;
+        if row.lost.contains(&column) {
+            return None;
+        }
+        row.columns.get(column)?.as_deref()
+    }
+
+    /// How many of its granules are lost.
+    pub(in crate::engine) fn lost(&self) -> usize {
+        self.rows.iter().map(|row| row.lost.len()).sum()
+    }
+
+    /// How many granules of its columns were bad.
+    pub(in crate::engine) fn bad(&self) -> impl Iterator<Item = usize> {
+        self.rows.iter().flat_map(|row| row.bad.iter().copied())
+    }
+}
+
+struct Gather {
+    wish: Wish,
+    shape: Shape,
+    columns: Vec<ChunkCopy>,
+    rows: Range<usize>,
+    /// Of each granule of the slot: its checksum, 0 for none.
+    crcs: [u32; SLOT_GRANULES as usize],
+    asked: Vec<bool>,
+    strips: Vec<Option<IoBuffer>>,
+    pending: usize,
+}
+
+/// Slots being put together, and those that wait.
+#[derive(Default)]
+pub(in crate::engine) struct Gathers {
+    active: Slab<Gather>,
+    waiting: VecDeque<Wish>,
+}
+
+impl Gather {
+    fn column_wanted(&self, column: usize) -> bool {
+        let rows = self.rows.clone();
+        let mut granules = rows.filter_map(|row| self.shape.granule(column, row));
+        granules.any(|granule| self.wish.granules & 1 << granule != 0)
+    }
+
+    /// What a column was found to hold in a row.
+    fn found(&self, column: usize, row: usize) -> Option<&[u8]> {
+        let from = (row - self.rows.start) * GRANULE;
+        self.strips[column].as_deref()?.get(from..from + GRANULE)
+    }
+
+    /// Whether a granule is here as it should be.
+    fn is_here(&self, granule: usize, crc: impl Fn(&[u8]) -> u32) -> bool {
+        let (column, row) = self.shape.place(granule);
+        let found = self.found(column, row);
+        found.is_some_and(|bytes| crc(bytes) == self.crcs[granule])
+    }
+
+    fn solve(&self, salt: crate::format::Salt) -> Gathered {
+        let data = usize::from(self.shape.data);
+        let solve_row = |row: usize| {
+            let granules: Vec<Option<usize>> =
+                (0..data).map(|c| self.shape.granule(c, row)).collect();
+            let crc = |granule: &Option<usize>| granule.map_or(0, |granule| self.crcs[granule]);
+            let wanted = Wanted {
+                number: row,
+                crcs: &granules.iter().map(crc).collect::<Vec<u32>>(),
+                padding: &granules.iter().map(Option::is_none).collect::<Vec<bool>>(),
+                parity: usize::from(self.shape.parity),
+                salt,
+            };
+            let found = (0..self.columns.len()).map(|column| self.found(column, row));
+            wanted.solve(&found.collect::<Vec<_>>(), &self.asked)
+        };
+        Gathered {
+            location: self.wish.location,
+            shape: self.shape,
+            rows: self.rows.clone().map(solve_row).collect(),
+        }
+    }
+}
+
+impl Engine {
+    /// Begins to put a slot together; [`gathered`](Self::gathered) will be told, perhaps before
+    /// this returns.
+    pub(in crate::engine) fn gather(&mut self, wish: Wish) {
+        self.gathers.waiting.push_back(wish);
+        self.begin_gathers();
+    }
+
+    fn begin_gathers(&mut self) {
+        while self.gathers.active.len() < SLOTS
+            && let Some(wish) = self.gathers.waiting.pop_front()
+        {
+            self.begin_gather(wish);
+        }
+    }
+
+    fn begin_gather(&mut self, wish: Wish) {
+        let segment = segment_and_slot(wish.location).0;
+        let shape = self.shape(segment);
+        let columns = self.all_columns(segment);
+        let rows = match wish.who {
+            For::Walk { .. } => 0..shape.rows(),
+            _ => rows_of(shape, wish.granules),
+        };
+        let mut crcs = wish.crcs;
+        for (crc, granule) in crcs.iter_mut().zip(wish.key.slot * SLOT_GRANULES..) {
+            // What the map says of another location tells nothing about this one.
+            if let Some((location, known)) = self.map.granule(wish.key.volume, granule)
+                && location == wish.location
+                && *crc == 0
+            {
+                *crc = known;
+            }
+        }
+        let gather = Gather {
+            asked: vec![false; columns.len()],
+            strips: columns.iter().map(|_| None).collect(),
+            wish,
+            shape,
+            columns,
+            rows,
+            crcs,
+            pending: 0,
+        };
+        let everything = gather.wish.bad != 0 || matches!(gather.wish.who, For::Walk { .. });
+        let id = self.gathers.active.insert(gather);
+        self.ask(id, everything);
+    }
+
+    /// Reads the columns that have what is wanted, or all.
+    fn ask(&mut self, id: usize, everything: bool) {
+        let Some(gather) = self.gathers.active.get_mut(id) else {
+            return;
+        };
+        let (shape, rows) = (gather.shape, gather.rows.clone());
+        let slot = segment_and_slot(gather.wish.location).1;
+        let mut places = Vec::new();
+        for (which, &column) in gather.columns.iter().enumerate() {
+            let known_bad = gather.wish.bad & 1 << which != 0;
+            let wanted = everything || gather.column_wanted(which);
+            if wanted && !known_bad && !gather.asked[which] {
+                places.push((which, column));
+            }
+        }
+        for (which, column) in places {
+            let drive = usize::from(column.drive);
+            if !self.in_service(column.drive) {
+                continue;
+            }
+            let Some(buffer) = self.buffer(rows.len() * GRANULE) else {
+                break;
+            };
+            let at = shape.strip_at(&self.sizes, column, slot) + (rows.start * GRANULE) as u64;
+            let range = self.range(drive, at, buffer.len());
+            if let Some(gather) = self.gathers.active.get_mut(id) {
+                gather.asked[which] = true;
+                gather.pending += 1;
+            }
+            let owner = Owner::Gather {
+                gather: id,
+                column: which,
+            };
+            self.send(drive, owner, |tag| Request::read(tag, range, buffer));
+        }
+        self.end_gather_if_read(id, everything);
+    }
+
+    pub(in crate::engine) fn column_read(
+        &mut self,
+        (id, column): (usize, usize),
+        buffer: Option<IoBuffer>,
+        result: Result<(), IoError>,
+    ) {
+        let Some(gather) = self.gathers.active.get_mut(id) else {
+            return;
+        };
+        gather.strips[column] = buffer.filter(|_| result.is_ok());
+        gather.pending -= 1;
+        // Nothing but the second question asks for parity.
+        let everything = gather.asked[usize::from(gather.shape.data)..].contains(&true);
+        self.end_gather_if_read(id, everything);
+    }
+
+    fn end_gather_if_read(&mut self, id: usize, everything: bool) {
+        let Some(gather) = self.gathers.active.get(id) else {
+            return;
+        };
+        if gather.pending > 0 {
+            return;
+        }
+        let salt = self.label.salt;
+        let wanted = (0..SLOT_GRANULES as usize).filter(|i| gather.wish.granules & 1 << i != 0);
+        let all_here = wanted
+            .into_iter()
+            .all(|i| gather.is_here(i, |b| salt.crc(b)));
+        if !all_here && !everything && self.failed.is_none() {
+            return self.ask(id, true);
+        }
+        let gather = self.gathers.active.remove(id);
+        let found = gather.solve(salt);
+        for which in found.bad() {
+            let column = gather.columns[which];
+            if gather.asked[which] {
+                self.note_bad(usize::from(column.drive));
+            }
+        }
+        self.gathered(gather.wish.who, found);
+        self.begin_gathers();
+    }
+
+    fn gathered(&mut self, who: For, found: Gathered) {
+        match who {
+            For::Read { op, at } => self.part_gathered(op, at, &found),
+            _ if self.failed.is_some() => {}
+            For::Destage { job } => self.job_gathered(job, &found),
+            For::Walk { job } => self.slot_gathered(job, &found),
+        }
+    }
+}
+
+/// The rows that some granules lie in, from the first to the last.
+fn rows_of(shape: Shape, granules: u16) -> Range<usize> {
+    let wanted = (0..SLOT_GRANULES as usize).filter(|i| granules & 1 << i != 0);
+    let rows: Vec<usize> = wanted.map(|granule| shape.place(granule).1).collect();
+    let first = rows.iter().min().copied().unwrap_or(0);
+    let last = rows.iter().max().copied().unwrap_or(0);
+    first..last + 1
+}

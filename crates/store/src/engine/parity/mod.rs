@@ -1,0 +1,167 @@
+//! Homes whose slots are cut over columns, with parity.
+//!
+//! A slot of 64 KiB is one stripe: granule `i` is in row `i % rows` of column `i / rows`, and the
+//! last columns hold the code of each row. A stripe is written as a whole and to fresh space,
+//! always, and found only once its place is durable. So there is nothing to read in order to make
+//! parity, no crash that leaves data and parity apart, and no cleaning either: a stripe that is
+//! given up is free as a whole.
+//!
+//! | file | what |
+//! |-|-|
+//! | `code` | the arithmetic of columns |
+//! | `row` | one row: what is good, what is solved, what is lost |
+//! | `gather` | reads a slot's columns and puts it together |
+//! | this one | writes a slot, and what the walk finds wrong with one |
+
+mod code;
+mod gather;
+mod row;
+
+use ashlar_block::{Durability, Request};
+
+pub(crate) use gather::Gathered;
+pub(super) use gather::{For, Gathers, Wish};
+
+use super::class::Shape;
+use super::state::Joining;
+use super::{Engine, Owner};
+use crate::format::ChunkCopy;
+use crate::sizes::GRANULE;
+
+/// The strip of a slot that one column holds; `which` counts data first, then parity.
+fn strip(shape: Shape, bytes: &[u8], which: usize) -> Vec<u8> {
+    let data: Vec<Vec<u8>> = (0..usize::from(shape.data))
+        .map(|column| {
+            let from = (column * shape.strip_bytes()).min(bytes.len());
+            let to = (from + shape.strip_bytes()).min(bytes.len());
+            let mut strip = bytes[from..to].to_vec();
+            strip.resize(shape.strip_bytes(), 0);
+            strip
+        })
+        .collect();
+    match data.get(which) {
+        Some(strip) => strip.clone(),
+        None => {
+            let columns: Vec<&[u8]> = data.iter().map(|strip| &strip[..]).collect();
+            code::encode(&columns, which - columns.len())
+        }
+    }
+}
+
+impl Engine {
+    /// Where a granule of a slot lies: its column, and the byte on that column's drive.
+    pub(super) fn granule_at(&self, location: u32, granule: u32) -> Option<(ChunkCopy, u64)> {
+        let (segment, slot) = super::space::segment_and_slot(location);
+        let shape = self.shape(segment);
+        let (column, row) = shape.place(granule as usize);
+        let column = *self.all_columns(segment).get(column)?;
+        let at = shape.strip_at(&self.sizes, column, slot) + (row * GRANULE) as u64;
+        Some((column, at))
+    }
+
+    /// Columns of a segment that are written, and which of the shape's each is: those in service,
+    /// and one that is being filled.
+    fn columns_to_write(&self, segment: u32) -> Vec<(ChunkCopy, usize)> {
+        let columns = self.all_columns(segment).into_iter().zip(0..);
+        let joining = self.joining.get(&segment);
+        let joining = joining.map(|joining| (joining.column, joining.at));
+        columns
+            .chain(joining)
+            .filter(|(column, _)| self.in_service(column.drive))
+            .collect()
+    }
+
+    /// Writes a slot to every column of its segment; returns how many writes that takes.
+    pub(super) fn write_strips(
+        &mut self,
+        (segment, slot): (u32, u32),
+        bytes: &[u8],
+        durability: Durability,
+        owner: Owner,
+    ) -> usize {
+        let shape = self.shape(segment);
+        let columns = self.columns_to_write(segment);
+        for &(column, which) in &columns {
+            let strip = strip(shape, bytes, which);
+            let Some(mut buffer) = self.buffer(strip.len()) else {
+                break;
+            };
+            buffer.copy_from_slice(&strip);
+            let drive = usize::from(column.drive);
+            let at = shape.strip_at(&self.sizes, column, slot);
+            let range = self.range(drive, at, buffer.len());
+            self.send(drive, owner, |tag| {
+                Request::write(tag, range, buffer, durability)
+            });
+        }
+        columns.len()
+    }
+
+    /// A segment's columns and shape once one that was being filled has joined.
+    pub(super) fn strips_with(&self, segment: u32, joining: Joining) -> (Vec<ChunkCopy>, Shape) {
+        let mut columns = self.all_columns(segment);
+        let mut shape = self.shape(segment);
+        match columns.get_mut(joining.at) {
+            Some(column) => *column = joining.column,
+            None => {
+                columns.push(joining.column);
+                shape.parity += 1;
+            }
+        }
+        (columns, shape)
+    }
+
+    /// What has to be written so that every column of a slot holds what it should: drive, byte and
+    /// bytes, a granule or (of the column that is being filled) a strip each.
+    pub(super) fn mends_of(&self, found: &Gathered) -> Vec<super::rebuild::Mend> {
+        let (segment, slot) = super::space::segment_and_slot(found.location);
+        let shape = self.shape(segment);
+        let columns = self.all_columns(segment);
+        let mut mends = Vec::new();
+        for row in &found.rows {
+            for &which in &row.bad {
+                let (Some(&column), Some(Some(bytes))) =
+                    (columns.get(which), row.columns.get(which))
+                else {
+                    continue;
+                };
+                if self.in_service(column.drive) {
+                    let at = shape.strip_at(&self.sizes, column, slot);
+                    let at = at + (row.number * GRANULE) as u64;
+                    mends.push((usize::from(column.drive), at, bytes.clone()));
+                }
+            }
+        }
+        let joining = self.joining.get(&segment);
+        let joining = joining.filter(|joining| self.in_service(joining.column.drive));
+        if let Some(joining) = joining {
+            let at = shape.strip_at(&self.sizes, joining.column, slot);
+            let data = usize::from(shape.data);
+            let strip = found
+                .rows
+                .iter()
+                .flat_map(|row| row.column(joining.at, data));
+            let strip: Vec<u8> = strip.collect();
+            mends.push((usize::from(joining.column.drive), at, strip));
+        }
+        mends
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strips_are_the_slot_and_its_code() {
+        let shape = Shape { data: 3, parity: 1 };
+        let bytes: Vec<u8> = (0..16 * GRANULE).map(|i| (i / GRANULE) as u8 + 1).collect();
+        assert_eq!(strip(shape, &bytes, 0)[..GRANULE], [1; GRANULE]);
+        let last = strip(shape, &bytes, 2);
+        assert_eq!(last[3 * GRANULE], 16);
+        // 16 granules over 3 columns of 6 leave two of padding.
+        assert!(last[4 * GRANULE..].iter().all(|&byte| byte == 0));
+        let parity = strip(shape, &bytes, 3);
+        assert_eq!((parity[0], parity[5 * GRANULE]), (1 ^ 7 ^ 13, 6 ^ 12));
+    }
+}
