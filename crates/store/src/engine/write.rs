@@ -80,10 +80,14 @@ pub(super) fn pieces(first: u64, end: u64) -> impl Iterator<Item = Piece> {
 
 /// What becomes of the write at the front of the queue.
 enum Verdict {
-    Go { bypass: bool },
+    Go {
+        bypass: bool,
+    },
     Wait,
     Load(PageId),
     NoSpace,
+    /// The volume was deleted, or made smaller, since it came.
+    OutOfRange,
 }
 
 impl Engine {
@@ -125,6 +129,11 @@ impl Engine {
                     let why = format!("volume {volume}: the pool is full");
                     self.end_write(op, Err(IoError::new(ErrorKind::NoSpace, why)));
                 }
+                Verdict::OutOfRange => {
+                    self.admission.pop_front();
+                    let why = format!("volume {volume} was deleted or made smaller");
+                    self.end_write(op, Err(IoError::new(ErrorKind::OutOfRange, why)));
+                }
                 Verdict::Go { bypass } => {
                     self.admission.pop_front();
                     self.start_write(op, bypass);
@@ -138,8 +147,7 @@ impl Engine {
             .geometry(volume)
             .is_none_or(|geometry| geometry.blocks < end)
         {
-            // Deleted or shrunk since it came.
-            return Verdict::NoSpace;
+            return Verdict::OutOfRange;
         }
         let copies = self.copies_of(volume);
         let (mut fresh, mut whole) = (0, 0);
