@@ -117,11 +117,13 @@ impl Drive {
         self.dead = true;
     }
 
-    /// Comes back with what it held; its cache may not have.
-    pub(crate) fn revive(&mut self) {
-        if std::mem::take(&mut self.dead) && self.chance.happens(500) {
+    /// Comes back with what it held; its cache may not have: then true.
+    pub(crate) fn revive(&mut self) -> bool {
+        let lost = std::mem::take(&mut self.dead) && self.chance.happens(500);
+        if lost {
             self.pages.lose_cache(&mut self.chance);
         }
+        lost
     }
 
     /// Whether it is dead.

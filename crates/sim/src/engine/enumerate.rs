@@ -14,6 +14,7 @@ use ashlar_store::Layout;
 use uuid::Uuid;
 
 use super::drive::Pace;
+use super::layouts::Facts;
 use super::load::Habits;
 use super::plan::{Plan, SMALL, Step, Wish};
 use super::rig::Cut;
@@ -97,10 +98,8 @@ fn script() -> Vec<Step> {
 }
 
 fn plan(case: &Case) -> Plan {
-    let (count, tolerant) = match case.layout {
-        Layout::Mirror { copies } => (usize::from(copies).max(2), copies),
-        Layout::Stripe { columns } => (usize::from(columns).max(2), 2),
-    };
+    let Facts { width, losses, .. } = Facts::of(case.layout);
+    let (count, tolerant) = (width.max(2), losses as u8 + 1);
     let shape = Shape {
         pool: Uuid::from_u64_pair(1, 1),
         salt: 0x5eed,
@@ -121,7 +120,10 @@ fn plan(case: &Case) -> Plan {
         wishes: vec![Wish {
             layout: case.layout,
             granules: 80,
+            most: 80,
         }],
+        initial: 1,
+        crowded: false,
         habits: Habits::none(),
         fates: Vec::new(),
         liar: None,
@@ -236,8 +238,8 @@ pub(crate) fn enumerate<S: Subject>(
 
 /// Drives of which each may be missing.
 fn may_miss(layout: Layout) -> usize {
-    match layout {
-        Layout::Mirror { copies } if copies > 1 => usize::from(copies),
+    match Facts::of(layout) {
+        facts if facts.losses > 0 => facts.width,
         _ => 0,
     }
 }

@@ -1,19 +1,21 @@
 //! What users ask for, and whether what they are told is true.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use ashlar_block::{
-    BlockRange, BufferPool, Completion, Durability, ErrorKind, IoBuffer, Moment, Operation, Request,
+    BlockRange, BufferPool, Completion, Durability, ErrorKind, IoBuffer, IoError, Moment,
+    Operation, Request,
 };
 
-use super::model::{Model, Reading, WriteId};
+use super::layouts::SLOT;
+use super::model::{Effect, Flushing, Model, Reading, WriteId};
+use super::pages::UNIT;
 use super::seam::memory;
 use crate::chance::Chance;
 use crate::content;
 
 const GRANULE: usize = 4096;
-const SLOT: u64 = 16;
 /// Largest request, in granules.
 const MOST: u64 = 64;
 
@@ -66,6 +68,17 @@ impl Habits {
     }
 }
 
+impl Habits {
+    /// Users who write a lot, everywhere.
+    pub(crate) fn fill(&mut self) {
+        self.reads = 50;
+        self.zeroes = self.zeroes.min(20);
+        self.slots = 900;
+        self.hot = 0;
+        self.depth = self.depth.max(4);
+    }
+}
+
 /// A command on its way.
 struct Op {
     volume: usize,
@@ -73,7 +86,27 @@ struct Op {
     range: BlockRange,
     write: Option<WriteId>,
     reading: Option<Reading>,
+    flushing: Option<Flushing>,
     since: Moment,
+    /// Its volume was deleted, or made smaller, under it.
+    cut_off: bool,
+}
+
+/// What may go wrong without being anybody's fault.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Excuses {
+    /// The volumes are larger than the pool.
+    pub(crate) full: bool,
+    /// Drives have died: pass-through volumes have lost what was on them.
+    pub(crate) lost: bool,
+}
+
+/// A command was answered.
+pub(crate) struct Answer {
+    /// What it was.
+    pub(crate) named: String,
+    /// It was a write for which there was no space: volume, and slots that it reaches into.
+    pub(crate) refused: Option<(usize, u64)>,
 }
 
 /// The users.
@@ -90,8 +123,9 @@ pub(crate) struct Load {
     left: u64,
     /// Answered.
     pub(crate) answered: u64,
-    /// Writes may fail for want of space: there are fewer drives than a mirror has copies.
-    pub(crate) may_be_full: bool,
+    /// Volumes that take commands.
+    open: BTreeSet<usize>,
+    pub(crate) excuses: Excuses,
 }
 
 /// A command for a volume.
@@ -117,7 +151,27 @@ impl Load {
             next_tag: 1,
             next_at: Moment::ORIGIN,
             answered: 0,
-            may_be_full: false,
+            open: BTreeSet::new(),
+            excuses: Excuses::default(),
+        }
+    }
+
+    /// A volume takes commands.
+    pub(crate) fn open(&mut self, volume: usize) {
+        self.open.insert(volume);
+    }
+
+    /// A volume takes no more commands from here on; those on their way may fail.
+    pub(crate) fn close(&mut self, volume: usize) {
+        self.open.remove(&volume);
+        self.cut_off(volume, 0);
+    }
+
+    /// A volume takes no more commands behind this granule.
+    pub(crate) fn cut_off(&mut self, volume: usize, granules: u64) {
+        for op in self.ops.values_mut() {
+            let reaches = op.range.start.0 + u64::from(op.range.count) > granules;
+            op.cut_off |= op.volume == volume && (reaches || granules == 0);
         }
     }
 
@@ -145,7 +199,7 @@ impl Load {
 
     /// Reads everything, soon.
     pub(crate) fn check_all(&mut self, model: &Model) {
-        for volume in 0..self.hot.len() {
+        for volume in self.open.clone() {
             let granules = model.granules(volume);
             let mut at = 0;
             while at < granules {
@@ -162,16 +216,32 @@ impl Load {
         if self.next().is_none_or(|at| at > now) {
             return None;
         }
-        let (volume, op, range) = match self.checks.pop_front() {
+        let command = match self.next_check(model) {
             Some((volume, range)) => (volume, Operation::Read, range),
+            None if self.open.is_empty() => {
+                self.left = 0;
+                return None;
+            }
             None => {
-                self.left -= 1;
+                self.left = self.left.checked_sub(1)?;
                 self.pause(now);
                 self.draw(model)
             }
         };
         // Without memory the command is not asked for.
-        self.command((volume, op, range), now, model)
+        self.command(command, now, model)
+    }
+
+    /// The next range to be read of those that are still there.
+    fn next_check(&mut self, model: &Model) -> Option<(usize, BlockRange)> {
+        while let Some((volume, range)) = self.checks.pop_front() {
+            let left = model.granules(volume).saturating_sub(range.start.0);
+            let count = left.min(u64::from(range.count)) as u32;
+            if count > 0 && self.open.contains(&volume) {
+                return Some((volume, BlockRange::new(range.start.0, count)));
+            }
+        }
+        None
     }
 
     fn pause(&mut self, now: Moment) {
@@ -183,7 +253,8 @@ impl Load {
     }
 
     fn draw(&mut self, model: &Model) -> (usize, Operation, BlockRange) {
-        let volume = self.chance.below(self.hot.len() as u64) as usize;
+        let open: Vec<usize> = self.open.iter().copied().collect();
+        let volume = self.chance.pick(&open);
         let Habits {
             reads,
             zeroes,
@@ -253,8 +324,8 @@ impl Load {
     ) -> Asked {
         let tag = self.next_tag;
         self.next_tag += 1;
-        let zero = !matches!(op, Operation::Write(_));
-        let write = op.modifies().then(|| model.submit(volume, range, zero));
+        let write = effect(op).map(|effect| model.submit(volume, range, effect));
+        let flushing = (op == Operation::Flush).then(|| model.flush(volume));
         let reading = (op == Operation::Read).then(|| model.read(volume, range));
         if let (Some(buffer), Some(write)) = (&mut buffer, write) {
             let first = key(volume, range.start.0);
@@ -269,7 +340,9 @@ impl Load {
                 range,
                 write,
                 reading,
+                flushing,
                 since,
+                cut_off: false,
             },
         );
         let request = Request {
@@ -296,7 +369,7 @@ impl Load {
     ///
     /// # Errors
     /// What is wrong with the answer.
-    pub(crate) fn done(&mut self, done: Completion, model: &mut Model) -> Result<String, String> {
+    pub(crate) fn done(&mut self, done: Completion, model: &mut Model) -> Result<Answer, String> {
         let Completion {
             tag,
             buffer,
@@ -306,10 +379,6 @@ impl Load {
             return Err(format!("command {tag} was answered, but is not on its way"));
         };
         self.answered += 1;
-        let named = op.name();
-        if let Some(write) = op.write {
-            model.answer(write, result.is_ok());
-        }
         if let Some(reading) = &op.reading {
             let checked = match (&result, &buffer) {
                 (Ok(()), Some(buffer)) => check_read(reading, buffer, model),
@@ -317,14 +386,47 @@ impl Load {
                 (Err(_), _) => Ok(()),
             };
             model.read_over(reading);
-            checked.map_err(|why| format!("{why} (command {tag}: {named})"))?;
+            checked.map_err(|why| format!("{why} (command {tag}: {})", op.name()))?;
         }
-        match result {
-            Ok(()) => Ok(named),
-            Err(error) if self.may_be_full && error.kind() == ErrorKind::NoSpace => {
-                Ok(format!("{named}: no space"))
+        if let Some(flushing) = op.flushing.filter(|_| result.is_ok()) {
+            model.flushed(&flushing);
+        }
+        let error = result.err();
+        let refused = error.as_ref().map(IoError::kind) == Some(ErrorKind::NoSpace);
+        match op.write {
+            // What there is no space for is refused as a whole.
+            Some(write) if refused => model.refute(write),
+            Some(write) => model.answer(write, error.is_none()),
+            None => {}
+        }
+        let named = op.name();
+        let Some(error) = error else {
+            return Ok(Answer {
+                named,
+                refused: None,
+            });
+        };
+        if !self.is_excused(&op, error.kind(), model) {
+            return Err(format!("command {tag}: {named} failed: {error}"));
+        }
+        Ok(Answer {
+            named: format!("{named}: {error}"),
+            refused: refused.then(|| (op.volume, slots(op.range))),
+        })
+    }
+
+    fn is_excused(&self, op: &Op, error: ErrorKind, model: &Model) -> bool {
+        match error {
+            ErrorKind::InvalidRequest | ErrorKind::OutOfRange => op.cut_off,
+            ErrorKind::NoSpace => {
+                self.excuses.full
+                    && matches!(op.op, Operation::Write(_))
+                    && !model.is_raw(op.volume)
             }
-            Err(error) => Err(format!("command {tag}: {named} failed: {error}")),
+            ErrorKind::Media | ErrorKind::Disconnected | ErrorKind::Latched => {
+                self.excuses.lost && model.is_raw(op.volume)
+            }
+            _ => false,
         }
     }
 
@@ -375,11 +477,41 @@ fn check_read(reading: &Reading, buffer: &IoBuffer, model: &mut Model) -> Result
     }
     for (index, bytes) in buffer.chunks(GRANULE).enumerate() {
         let granule = range.start.0 + index as u64;
-        let value = content::read(bytes, key(volume, granule)).map_err(|why| {
-            // LBAs in the message are keys: volume and granule.
-            format!("volume {volume} granule {granule} is {why}")
-        })?;
-        model.observe(reading, index, value)?;
+        let value = |bytes| {
+            content::read(bytes, key(volume, granule)).map_err(|why| {
+                // LBAs in the message are keys: volume and granule.
+                format!("volume {volume} granule {granule} is {why}")
+            })
+        };
+        match value(bytes) {
+            Ok(value) => model.observe(reading, index, value)?,
+            Err(_) if model.is_raw(volume) => {
+                let pieces: Result<Vec<u64>, String> = bytes.chunks(UNIT).map(value).collect();
+                model.observe_pieces(reading, index, &pieces?)?;
+            }
+            Err(why) => return Err(why),
+        }
     }
     Ok(())
+}
+
+/// What an operation does, if anything.
+fn effect(op: Operation) -> Option<Effect> {
+    let forced = |durability| durability == Durability::Durable;
+    match op {
+        Operation::Write(durability) => Some(Effect::Data {
+            forced: forced(durability),
+        }),
+        Operation::WriteZeroes { durability, .. } => Some(Effect::Zero {
+            forced: forced(durability),
+        }),
+        Operation::Deallocate => Some(Effect::Drop),
+        Operation::Read | Operation::Flush => None,
+    }
+}
+
+/// Slots that a range reaches into.
+fn slots(range: BlockRange) -> u64 {
+    let end = range.start.0 + u64::from(range.count);
+    end.div_ceil(SLOT) - range.start.0 / SLOT
 }

@@ -20,8 +20,10 @@
 //! in any order) what was in the cache and not flushed, and what was on its way. A crash of the node
 //! leaves the caches and lets what was on its way happen in part.
 
+mod crowd;
 mod drive;
 mod enumerate;
+mod layouts;
 mod load;
 mod model;
 mod node;
@@ -34,6 +36,7 @@ mod run;
 mod seam;
 #[cfg(test)]
 mod toy;
+mod volumes;
 mod world;
 
 pub use ashlar_store::{Canary, Layout};

@@ -3,8 +3,15 @@
 //! An acknowledged write is durable, so a crash takes nothing that was acknowledged, and what it may
 //! do is easily said: every write on its way then either happened or did not, per granule, and per
 //! *group* for those that must be atomic; none of them happens later.
+//!
+//! Pass-through volumes promise less ([`raw`]): what was not flushed may be gone with the power, and
+//! a granule may be in pieces.
+
+mod raw;
 
 use ashlar_block::BlockRange;
+
+pub(crate) use raw::Flushing;
 
 use crate::content::ZERO;
 
@@ -28,12 +35,29 @@ enum Gone {
     Seen(u64),
     /// It is part of an atomic write of which another part (this granule) did or did not happen.
     Torn(WriteId, u64),
+    /// It was refused, or taken back.
+    Refused(WriteId),
+    /// The volume had become smaller, and has grown again.
+    CutOff,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     write: WriteId,
     gone: Option<(Seq, Gone)>,
+    /// What has taken its place is on the medium; it cannot come back. Always so where no volatile
+    /// cache is passed through.
+    buried: bool,
+}
+
+impl Entry {
+    const fn new(write: WriteId) -> Self {
+        Self {
+            write,
+            gone: None,
+            buried: false,
+        }
+    }
 }
 
 /// A write, for as long as the model lives.
@@ -41,13 +65,24 @@ struct Entry {
 struct Write {
     volume: usize,
     range: BlockRange,
-    zero: bool,
+    effect: Effect,
     submitted: Seq,
     /// When it was acknowledged, failed, or cut off by a crash; after that it takes no effect.
     ended: Option<Seq>,
     acknowledged: bool,
     /// A crash cut it off, and it must have happened as a whole or not at all.
     group: bool,
+}
+
+/// What a write does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Data; durable when it is acknowledged, if forced.
+    Data { forced: bool },
+    /// Zeroes; durable when that is acknowledged, if forced.
+    Zero { forced: bool },
+    /// Deallocates: zeroes where that is promised, zeroes or nothing on pass-through volumes.
+    Drop,
 }
 
 /// A read on its way.
@@ -58,9 +93,17 @@ pub(crate) struct Reading {
     begun: Seq,
 }
 
+/// The model of a volume.
+struct Volume {
+    /// What each granule may hold; more than the volume has now, if it was larger.
+    granules: Vec<Vec<Entry>>,
+    size: u64,
+    raw: bool,
+}
+
 /// The model of all volumes.
 pub(crate) struct Model {
-    volumes: Vec<Vec<Vec<Entry>>>,
+    volumes: Vec<Volume>,
     writes: Vec<Write>,
     open_writes: Vec<WriteId>,
     open_reads: Vec<Seq>,
@@ -74,26 +117,24 @@ pub(crate) fn is_atomic(range: BlockRange) -> bool {
 }
 
 impl Model {
-    /// Volumes of these many granules, all zero.
-    pub(crate) fn new(volumes: &[u64]) -> Self {
-        let origin = Entry {
-            write: 0,
-            gone: None,
+    /// Volumes of these many granules, all zero, and whether they are passed through.
+    pub(crate) fn new(volumes: &[(u64, bool)]) -> Self {
+        let volume = |&(granules, raw): &(u64, bool)| Volume {
+            granules: vec![vec![Entry::new(0)]; granules as usize],
+            size: granules,
+            raw,
         };
         let first = Write {
             volume: 0,
             range: BlockRange::default(),
-            zero: true,
+            effect: Effect::Zero { forced: true },
             submitted: 0,
             ended: Some(0),
             acknowledged: true,
             group: false,
         };
         Self {
-            volumes: volumes
-                .iter()
-                .map(|&granules| vec![vec![origin]; granules as usize])
-                .collect(),
+            volumes: volumes.iter().map(volume).collect(),
             writes: vec![first],
             open_writes: Vec::new(),
             open_reads: Vec::new(),
@@ -107,21 +148,20 @@ impl Model {
     }
 
     fn value(&self, write: WriteId) -> u64 {
-        if self.writes[write as usize].zero {
-            ZERO
-        } else {
-            write
+        match self.writes[write as usize].effect {
+            Effect::Data { .. } => write,
+            Effect::Zero { .. } | Effect::Drop => ZERO,
         }
     }
 
     /// A write, or what makes zeroes, is on its way.
-    pub(crate) fn submit(&mut self, volume: usize, range: BlockRange, zero: bool) -> WriteId {
+    pub(crate) fn submit(&mut self, volume: usize, range: BlockRange, effect: Effect) -> WriteId {
         let submitted = self.tick();
         let write = self.writes.len() as WriteId;
         self.writes.push(Write {
             volume,
             range,
-            zero,
+            effect,
             submitted,
             ended: None,
             acknowledged: false,
@@ -129,12 +169,16 @@ impl Model {
         });
         self.open_writes.push(write);
         let oldest_read = self.open_reads.first().copied().unwrap_or(submitted);
+        let Volume {
+            granules: all, raw, ..
+        } = &mut self.volumes[volume];
         for granule in granules(range) {
-            let entries = &mut self.volumes[volume][granule];
+            let entries = &mut all[granule];
             if entries.len() > MOST_ENTRIES {
-                entries.retain(|e| e.gone.is_none_or(|(at, _)| at > oldest_read));
+                let may_return = |e: &Entry| *raw && !e.buried;
+                entries.retain(|e| e.gone.is_none_or(|(at, _)| at > oldest_read) || may_return(e));
             }
-            entries.push(Entry { write, gone: None });
+            entries.push(Entry::new(write));
         }
         write
     }
@@ -147,18 +191,68 @@ impl Model {
         one.ended = Some(now);
         one.acknowledged = done;
         let one = *one;
+        let Volume {
+            granules: all, raw, ..
+        } = &mut self.volumes[one.volume];
+        let forced = match one.effect {
+            Effect::Data { forced } | Effect::Zero { forced } => forced || !*raw,
+            Effect::Drop if *raw => return,
+            Effect::Drop => true,
+        };
         if !done {
             return;
         }
         for granule in granules(one.range) {
-            for entry in &mut self.volumes[one.volume][granule] {
+            for entry in &mut all[granule] {
                 let old = self.writes[entry.write as usize];
-                let past = old.ended.is_some_and(|ended| ended < one.submitted);
-                if past && entry.gone.is_none() {
-                    entry.gone = Some((now, Gone::Overwritten(write)));
+                if old.ended.is_none_or(|ended| ended >= one.submitted) {
+                    continue;
+                }
+                entry.gone.get_or_insert((now, Gone::Overwritten(write)));
+                entry.buried |= forced;
+            }
+        }
+    }
+
+    /// A write had no effect, and will have none.
+    pub(crate) fn refute(&mut self, write: WriteId) {
+        let now = self.tick();
+        self.open_writes.retain(|&open| open != write);
+        let one = &mut self.writes[write as usize];
+        one.ended.get_or_insert(now);
+        one.group = false;
+        let (volume, range) = (one.volume, one.range);
+        for granule in granules(range) {
+            for entry in &mut self.volumes[volume].granules[granule] {
+                if entry.write == write {
+                    entry.gone = Some((now, Gone::Refused(write)));
+                    entry.buried = true;
                 }
             }
         }
+    }
+
+    /// Commands go up to here from now on.
+    pub(crate) fn limit(&mut self, volume: usize, granules: u64) {
+        self.volumes[volume].size = granules;
+    }
+
+    /// A volume has grown: what was behind its end reads as zeroes, and never was anything else.
+    pub(crate) fn grow(&mut self, volume: usize, from: u64, to: u64) {
+        let range = BlockRange::new(from, (to - from) as u32);
+        let all = &mut self.volumes[volume].granules;
+        if all.len() < to as usize {
+            all.resize(to as usize, Vec::new());
+        }
+        let now = self.tick();
+        for granule in granules(range) {
+            for entry in &mut self.volumes[volume].granules[granule] {
+                entry.gone.get_or_insert((now, Gone::CutOff));
+                entry.buried = true;
+            }
+        }
+        let zeroes = self.submit(volume, range, Effect::Zero { forced: true });
+        self.answer(zeroes, true);
     }
 
     /// A read begins.
@@ -189,11 +283,16 @@ impl Model {
     ) -> Result<(), String> {
         let Reading { volume, begun, .. } = *reading;
         let granule = reading.range.start.0 as usize + index;
-        let entries = &self.volumes[volume][granule];
+        let entries = &self.volumes[volume].granules[granule];
         let fits = |e: &&Entry| self.value(e.write) == value;
         let possible = |e: &Entry| e.gone.is_none_or(|(at, _)| at > begun);
         if !entries.iter().filter(fits).any(possible) {
             return Err(self.explain(volume, granule, value, begun));
+        }
+        if self.volumes[volume].raw {
+            // What is in a cache may be gone with the power, and what came of a write in part is no
+            // news of the rest.
+            return Ok(());
         }
         let now = self.tick();
         self.decide(volume, granule, now, |model, entry| {
@@ -214,18 +313,18 @@ impl Model {
         now: Seq,
         out: impl Fn(&Self, &Entry) -> Option<Gone>,
     ) {
-        let mut entries = std::mem::take(&mut self.volumes[volume][granule]);
+        let mut entries = std::mem::take(&mut self.volumes[volume].granules[granule]);
         for entry in &mut entries {
             if entry.gone.is_none() {
                 entry.gone = out(self, entry).map(|why| (now, why));
             }
         }
-        self.volumes[volume][granule] = entries;
+        self.volumes[volume].granules[granule] = entries;
     }
 
     /// What one granule says about the others of atomic writes that a crash cut off.
     fn spread(&mut self, volume: usize, granule: usize, value: u64, now: Seq) {
-        let groups: Vec<WriteId> = self.volumes[volume][granule]
+        let groups: Vec<WriteId> = self.volumes[volume].granules[granule]
             .iter()
             .map(|e| e.write)
             .filter(|&w| self.writes[w as usize].group)
@@ -257,7 +356,7 @@ impl Model {
 
     /// Whether content `value` can only be of writes that had ended before `at`.
     fn is_before(&self, volume: usize, granule: usize, value: u64, at: Seq) -> bool {
-        let alive = self.volumes[volume][granule]
+        let alive = self.volumes[volume].granules[granule]
             .iter()
             .filter(|e| e.gone.is_none() && self.value(e.write) == value);
         let mut any = false;
@@ -277,13 +376,14 @@ impl Model {
         for write in std::mem::take(&mut self.open_writes) {
             let one = &mut self.writes[write as usize];
             one.ended = Some(now);
-            one.group = !one.zero && one.range.count > 1 && is_atomic(one.range);
+            let whole = matches!(one.effect, Effect::Data { .. }) && !self.volumes[one.volume].raw;
+            one.group = whole && one.range.count > 1 && is_atomic(one.range);
         }
         self.open_reads.clear();
     }
 
     fn explain(&self, volume: usize, granule: usize, value: u64, begun: Seq) -> String {
-        let entries = &self.volumes[volume][granule];
+        let entries = &self.volumes[volume].granules[granule];
         let place = format!("volume {volume} granule {granule}");
         let what = self.name(value);
         let found = entries
@@ -311,6 +411,13 @@ impl Model {
                  {may}",
                 self.describe(write)
             ),
+            Some((_, Gone::Refused(write))) => format!(
+                "refused: {place} holds {what}, but {} had no effect; it may hold {may}",
+                self.describe(write)
+            ),
+            Some((_, Gone::CutOff)) => {
+                format!("leaked: {place} holds {what}, of before it was cut off; it may hold {may}")
+            }
             None => {
                 let known = self.writes.get(value as usize);
                 match known.filter(|w| w.volume == volume && holds(w.range, granule)) {
@@ -337,16 +444,20 @@ impl Model {
             (Some(_), true) => "acknowledged",
             (Some(_), false) => "cut off or failed",
         };
-        let what = if one.zero { "zeroing" } else { "write" };
+        let what = match one.effect {
+            Effect::Data { .. } => "write",
+            Effect::Zero { .. } => "zeroing",
+            Effect::Drop => "dropping",
+        };
         format!(
             "{what} {write} (volume {} granules {}+{}, {how})",
             one.volume, one.range.start.0, one.range.count
         )
     }
 
-    /// How many granules a volume has.
+    /// How many granules of a volume may be asked for.
     pub(crate) fn granules(&self, volume: usize) -> u64 {
-        self.volumes[volume].len() as u64
+        self.volumes[volume].size
     }
 }
 
@@ -362,6 +473,9 @@ fn holds(range: BlockRange, granule: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DATA: Effect = Effect::Data { forced: false };
+    const ZEROES: Effect = Effect::Zero { forced: false };
 
     const ONE: BlockRange = BlockRange::new(0, 1);
     const FOUR: BlockRange = BlockRange::new(0, 4);
@@ -379,16 +493,16 @@ mod tests {
 
     #[test]
     fn an_acknowledged_write_is_never_lost() {
-        let mut model = Model::new(&[4]);
-        let a = model.submit(0, ONE, false);
+        let mut model = Model::new(&[(4, false)]);
+        let a = model.submit(0, ONE, DATA);
         model.answer(a, true);
-        let b = model.submit(0, ONE, false);
+        let b = model.submit(0, ONE, DATA);
         model.crash();
         assert!(says(look(&mut model, 0, ZERO), "lost"));
         assert!(says(look(&mut model, 0, 9), "strange"));
         assert!(look(&mut model, 0, a).is_ok());
         assert!(says(look(&mut model, 0, b), "reverted"), "it was not there");
-        let zeroes = model.submit(0, ONE, true);
+        let zeroes = model.submit(0, ONE, ZEROES);
         model.answer(zeroes, true);
         assert!(says(look(&mut model, 0, a), "lost"));
         assert!(look(&mut model, 0, ZERO).is_ok());
@@ -396,8 +510,8 @@ mod tests {
 
     #[test]
     fn a_value_once_read_stays() {
-        let mut model = Model::new(&[1]);
-        let a = model.submit(0, ONE, false);
+        let mut model = Model::new(&[(1, false)]);
+        let a = model.submit(0, ONE, DATA);
         assert!(look(&mut model, 0, ZERO).is_ok(), "not yet");
         assert!(look(&mut model, 0, a).is_ok());
         model.crash();
@@ -406,8 +520,8 @@ mod tests {
 
     #[test]
     fn reads_and_writes_on_their_way_together_may_meet_in_any_order() {
-        let mut model = Model::new(&[1]);
-        let (a, b) = (model.submit(0, ONE, false), model.submit(0, ONE, false));
+        let mut model = Model::new(&[(1, false)]);
+        let (a, b) = (model.submit(0, ONE, DATA), model.submit(0, ONE, DATA));
         let reading = model.read(0, ONE);
         model.answer(a, true);
         model.answer(b, true);
@@ -420,10 +534,10 @@ mod tests {
     #[test]
     fn small_writes_are_all_or_nothing_over_a_crash() {
         for first in [true, false] {
-            let mut model = Model::new(&[32]);
-            let a = model.submit(0, FOUR, false);
+            let mut model = Model::new(&[(32, false)]);
+            let a = model.submit(0, FOUR, DATA);
             model.answer(a, true);
-            let b = model.submit(0, FOUR, false);
+            let b = model.submit(0, FOUR, DATA);
             model.crash();
             let (seen, other) = if first { (b, a) } else { (a, b) };
             assert!(look(&mut model, 2, seen).is_ok());
@@ -436,9 +550,9 @@ mod tests {
 
     #[test]
     fn a_write_beside_an_atomic_one_says_nothing_about_it() {
-        let mut model = Model::new(&[4]);
-        let b = model.submit(0, FOUR, false);
-        let c = model.submit(0, ONE, false);
+        let mut model = Model::new(&[(4, false)]);
+        let b = model.submit(0, FOUR, DATA);
+        let c = model.submit(0, ONE, DATA);
         model.crash();
         assert!(look(&mut model, 0, c).is_ok());
         assert!(look(&mut model, 1, b).is_ok());

@@ -66,6 +66,19 @@ impl<S: Subject> Node<S> {
         }
     }
 
+    /// Takes an event out; of what operators ask for, the oldest.
+    fn take(&mut self, at: usize) -> Event {
+        let id = |event: &Event| match event {
+            Event::Manage { id, .. } => Some(*id),
+            _ => None,
+        };
+        let asked = self.waiting.iter().enumerate();
+        let asked = asked.filter_map(|(at, event)| Some((id(event)?, at)));
+        let oldest = asked.min().map(|(_, at)| at);
+        let oldest = oldest.filter(|_| id(&self.waiting[at]).is_some());
+        self.waiting.swap_remove(oldest.unwrap_or(at))
+    }
+
     /// Hands the engine what has happened, in any order; true if anything had.
     ///
     /// # Errors
@@ -80,7 +93,7 @@ impl<S: Subject> Node<S> {
         let together = chance.happens(700);
         while !self.waiting.is_empty() {
             let at = chance.below(self.waiting.len() as u64) as usize;
-            let event = self.waiting.swap_remove(at);
+            let event = self.take(at);
             // What arrives together may be taken together, or one by one.
             if together && !self.waiting.is_empty() {
                 self.engine.post(now, event, &mut self.out);

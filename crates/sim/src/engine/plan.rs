@@ -7,6 +7,7 @@ use ashlar_store::{Canary, Layout, Sizes};
 use uuid::Uuid;
 
 use super::drive::Pace;
+use super::layouts::{self, Facts, Need};
 use super::load::Habits;
 use super::profile::Profile;
 use super::rig::Cut;
@@ -52,6 +53,12 @@ pub(crate) enum Fate {
     Return { drive: usize },
     /// Somebody wants everything read and mended.
     Scrub,
+    /// Somebody wants another volume.
+    Create,
+    /// Somebody deletes a volume, if there is more than one.
+    Delete { pick: u64 },
+    /// Somebody gives a volume another size.
+    Resize { pick: u64, to: u64 },
     /// A bit flips somewhere on a drive.
     Flip { drive: usize },
     /// A sector cannot be read any more.
@@ -74,6 +81,8 @@ pub(crate) enum Step {
 pub(crate) struct Wish {
     pub(crate) layout: Layout,
     pub(crate) granules: u64,
+    /// It will never have more.
+    pub(crate) most: u64,
 }
 
 /// A world before it begins.
@@ -84,6 +93,10 @@ pub(crate) struct Plan {
     pub(crate) drives: Vec<(BlockSize, u64)>,
     pub(crate) pace: Pace,
     pub(crate) wishes: Vec<Wish>,
+    /// How many of them are there from the beginning.
+    pub(crate) initial: usize,
+    /// They are larger than the pool, all together.
+    pub(crate) crowded: bool,
     pub(crate) habits: Habits,
     /// Ordered by the number of answered commands.
     pub(crate) fates: Vec<(u64, Fate)>,
@@ -109,12 +122,28 @@ impl Plan {
             1000 => 3,
             _ => chance.between(2, 5) as usize,
         };
-        let drives = (0..count).map(|_| drive(chance)).collect();
+        let crowded = chance.happens(profile.crowds);
+        let size = |chance: &mut Chance| match drive(chance) {
+            (block_size, _) if crowded => (block_size, SMALLEST),
+            drawn => drawn,
+        };
+        let drives = (0..count).map(|_| size(chance)).collect();
         let log_copies = chance.between(2, (count as u64).min(4)) as u8;
         let redundant = profile.deaths || profile.rot > 0;
         let sizes = sizes(chance);
-        let wishes = wishes(chance, count, &sizes, redundant);
-        let habits = Habits::draw(chance, profile.commands);
+        let need = Need {
+            drives: count,
+            redundant,
+            raw: profile.rot == 0,
+        };
+        let (initial, wishes) = match crowded {
+            true => crowd(chance, need, &sizes),
+            false => wishes(chance, need, &sizes),
+        };
+        let mut habits = Habits::draw(chance, profile.commands);
+        if crowded {
+            habits.fill();
+        }
         let mut plan = Self {
             shape: Shape {
                 pool: Uuid::from_u64_pair(chance.below(u64::MAX), 1),
@@ -126,6 +155,8 @@ impl Plan {
             drives,
             pace: pace(chance),
             wishes,
+            initial,
+            crowded,
             habits,
             fates: Vec::new(),
             liar: None,
@@ -142,12 +173,10 @@ impl Plan {
 
     /// How many drives may be lost without loss of data.
     pub(crate) fn tolerance(&self) -> usize {
-        let copies = self.wishes.iter().map(|wish| match wish.layout {
-            Layout::Mirror { copies } => copies,
-            Layout::Stripe { .. } => 1,
-        });
-        let least = copies.chain([self.shape.log_copies]).min().unwrap_or(1);
-        usize::from(least) - 1
+        let facts = self.wishes.iter().map(|wish| Facts::of(wish.layout));
+        let losses = facts.filter(|facts| !facts.raw).map(|facts| facts.losses);
+        let logs = usize::from(self.shape.log_copies) - 1;
+        losses.fold(logs, usize::min)
     }
 
     fn draw_fates(&mut self, chance: &mut Chance, profile: &Profile) {
@@ -161,6 +190,15 @@ impl Plan {
         }
         for _ in 0..chance.below(4) {
             add(chance, Fate::Settle);
+        }
+        for _ in 0..chance.below(profile.changes + 1) {
+            let (pick, to) = (chance.below(1 << 20), chance.below(1 << 20));
+            let fate = match chance.below(4) {
+                0 => Fate::Create,
+                1 => Fate::Delete { pick },
+                _ => Fate::Resize { pick, to },
+            };
+            add(chance, fate);
         }
         for _ in 0..chance.below(4) {
             let rest = Fate::Rest(chance.time(Duration::from_secs(5)));
@@ -254,31 +292,58 @@ fn room(sizes: &Sizes) -> u64 {
     rest / 4096 / 2
 }
 
-fn wishes(chance: &mut Chance, drives: usize, sizes: &Sizes, redundant: bool) -> Vec<Wish> {
-    let most = drives.min(4) as u64;
+/// Volumes for which there is room, and how many of them are there from the beginning.
+fn wishes(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) {
+    let initial = chance.pick(&[1, 1, 2, 3]);
+    let later = chance.pick(&[0, 0, 1, 2]);
     let wish = |chance: &mut Chance| {
-        let copies = match chance.below(10) {
-            0 if !redundant => 1,
-            0..=6 => 2,
-            _ => chance.between(2, most) as u8,
-        };
+        let most = chance.pick(&[40, 200, 512, 700, 1024]);
         Wish {
-            layout: Layout::Mirror { copies },
-            granules: chance.pick(&[40, 200, 512, 700, 1024]),
+            layout: layouts::draw(chance, need),
+            granules: chance.pick(&[most, most, most / 2]),
+            most,
         }
     };
-    let count = chance.pick(&[1, 1, 2, 3]);
-    let mut wished: Vec<Wish> = (0..count).map(|_| wish(chance)).collect();
-    let room = drives as u64 * room(sizes);
-    let copies = |wish: &Wish| match wish.layout {
-        Layout::Mirror { copies } => u64::from(copies),
-        Layout::Stripe { .. } => 1,
-    };
-    let wanted: u64 = wished.iter().map(|w| w.granules * copies(w)).sum();
-    for wish in wished.iter_mut().filter(|_| wanted > room) {
-        wish.granules = (wish.granules * room / wanted).max(16);
+    let mut wished: Vec<Wish> = (0..initial + later).map(|_| wish(chance)).collect();
+    let room = need.drives as u64 * room(sizes);
+    let cost = |wish: &Wish| layouts::cost(wish.layout, wish.most, sizes);
+    // A pass-through volume takes whole segments.
+    let mut wanted: u64 = wished.iter().map(cost).sum();
+    for wish in &mut wished {
+        if wanted > room && Facts::of(wish.layout).raw {
+            wanted -= cost(wish);
+            wish.layout = Layout::Mirror { copies: 2 };
+            wanted += cost(wish);
+        }
     }
-    wished
+    for wish in wished.iter_mut().filter(|_| wanted > room) {
+        wish.most = (wish.most * room / wanted).max(16);
+        wish.granules = wish.granules.min(wish.most);
+    }
+    (initial, wished)
+}
+
+/// Volumes that are larger than the pool.
+fn crowd(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) {
+    let initial = chance.pick(&[1, 2, 3]);
+    let later = chance.below(3) as usize;
+    let room = need.drives as u64 * (SMALLEST >> 12);
+    let wish = |chance: &mut Chance, first: bool| {
+        let raw = need.raw && !first;
+        let layout = layouts::draw(chance, Need { raw, ..need });
+        let most = match Facts::of(layout) {
+            facts if facts.raw => chance.pick(&[100, 1000]),
+            facts => room * facts.cost.1 / facts.cost.0 / initial as u64,
+        };
+        Wish {
+            layout,
+            granules: most,
+            most,
+        }
+    };
+    let _ = sizes;
+    let wished = (0..initial + later).map(|index| wish(chance, index == 0));
+    (initial, wished.collect())
 }
 
 fn crash(chance: &mut Chance) -> Fate {

@@ -22,6 +22,10 @@ pub struct Profile {
     pub rot: u64,
     /// Of a thousand writes of that drive, those that go astray, and as many that are never done.
     pub astray: u32,
+    /// Of a thousand worlds, those whose volumes are larger than their pool.
+    pub crowds: u32,
+    /// Most volumes that are made, deleted or given another size on the way.
+    pub changes: u64,
     /// What is broken on purpose, in builds whose engine can be (feature `canary` of the store).
     pub canary: Option<Canary>,
 }
@@ -38,6 +42,8 @@ impl Profile {
         swaps: 0,
         rot: 0,
         astray: 0,
+        crowds: 100,
+        changes: 6,
         canary: None,
     };
 

@@ -5,6 +5,8 @@ use std::fmt;
 pub struct Summary {
     /// Commands answered.
     pub commands: u64,
+    /// Of these, writes for which there was no space.
+    pub refused: u64,
     /// Crashes of the node or its power.
     pub crashes: u64,
     /// Imports, those that were cut off too.
@@ -21,8 +23,9 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} commands, {} crashes, {} imports, {} drive writes and flushes, {} ms in {} turns",
+            "{} commands ({} without space), {} crashes, {} imports, {} drive writes and flushes, {} ms in {} turns",
             self.commands,
+            self.refused,
             self.crashes,
             self.imports,
             self.changes,

@@ -2,7 +2,9 @@
 
 use ashlar_block::{BlockDevice, BufferPool, Moment};
 use ashlar_store::format::{DriveClass, Salt};
-use ashlar_store::{Cage, Canary, DrivePlan, Drives, Engine, ImportOptions, PoolPlan, Sizes};
+use ashlar_store::{
+    Cage, Canary, DrivePlan, Drives, Engine, ImportOptions, Layout, PoolPlan, Sizes, VolumeInfo,
+};
 use uuid::Uuid;
 
 pub(crate) use ashlar_store::{Event, Manage, Managed, Outbox, VolumePlan};
@@ -51,9 +53,31 @@ pub(crate) trait Subject: Sized {
     fn handle(&mut self, now: Moment, event: Event, out: &mut Outbox);
     /// When it wants a tick.
     fn next_deadline(&self) -> Option<Moment>;
-    /// Its volumes: number and name.
-    fn volumes(&self) -> Vec<(u32, String)>;
+    /// Its volumes.
+    fn volumes(&self) -> Vec<Known>;
+    /// Slots that a volume of this layout could still get, if it knows.
+    fn room(&self, _: Layout) -> Option<u64> {
+        None
+    }
+    /// What is taken and nobody's, when nothing is on its way.
+    fn leak(&self) -> Option<String> {
+        None
+    }
 }
+
+/// A volume as an engine knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    /// Its size, if the engine keeps it.
+    pub(crate) granules: Option<u64>,
+    /// Its space is being given back; hosts are refused.
+    pub(crate) deleting: bool,
+}
+
+/// Bytes of a slot.
+const SLOT_BYTES: u64 = 64 << 10;
 
 /// Memory of an engine.
 const ENGINE_BYTES: usize = 128 << 20;
@@ -114,8 +138,32 @@ impl Subject for Engine {
         Engine::next_deadline(self)
     }
 
-    fn volumes(&self) -> Vec<(u32, String)> {
-        let volumes = Engine::volumes(self);
-        volumes.into_iter().map(|v| (v.number, v.name)).collect()
+    fn volumes(&self) -> Vec<Known> {
+        let known = |v: VolumeInfo| Known {
+            number: v.number,
+            name: v.name,
+            granules: Some(v.granules),
+            deleting: v.deleting,
+        };
+        Engine::volumes(self).into_iter().map(known).collect()
+    }
+
+    fn room(&self, layout: Layout) -> Option<u64> {
+        let Layout::Mirror { copies } = layout else {
+            return None;
+        };
+        let mirrors = self.status().mirrors;
+        let mirror = mirrors.iter().find(|mirror| mirror.copies == copies)?;
+        Some((mirror.free_bytes + mirror.growth_bytes) / SLOT_BYTES)
+    }
+
+    fn leak(&self) -> Option<String> {
+        let status = self.status();
+        let mirrored = |info: &&VolumeInfo| matches!(info.layout, Layout::Mirror { .. });
+        let theirs = status.volumes.iter().filter(mirrored);
+        let theirs: u64 = theirs.map(|info| info.used_bytes).sum();
+        let taken: u64 = status.mirrors.iter().map(|mirror| mirror.used_bytes).sum();
+        (taken != theirs && !status.degraded)
+            .then(|| format!("{taken} bytes of mirrors are taken, {theirs} are volumes'"))
     }
 }

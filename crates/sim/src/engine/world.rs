@@ -3,20 +3,19 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use ashlar_block::Moment;
-use ashlar_store::Layout;
-use uuid::Uuid;
-
 use super::drive::{Drive, Handle, Lies, Shared};
+use super::layouts::Facts;
 use super::load::{Asked, Load};
 use super::model::Model;
 use super::node::{News, Node};
 use super::plan::{Fate, Plan, Step};
 use super::report::Summary;
 use super::rig::{Cut, Rig};
-use super::seam::{Devices, Manage, Managed, Running, Subject, VolumePlan, Wait, Wish};
+use super::seam::{Devices, Manage, Running, Subject, Wait, Wish};
+use super::volumes::{Order, Volumes};
 use crate::chance::Chance;
 use crate::report::Listener;
+use ashlar_block::Moment;
 
 /// Turns after which a world is stuck in a circle.
 const MOST_TURNS: u64 = 3_000_000;
@@ -26,19 +25,14 @@ const LIMIT: Duration = Duration::from_secs(300);
 const MOST_WAITS: u64 = 2_000_000;
 
 pub(crate) struct World<'a, S> {
-    rig: Rc<Rig>,
+    pub(crate) rig: Rc<Rig>,
     chance: Chance,
-    plan: Plan,
+    pub(crate) plan: Plan,
     drives: Vec<Shared>,
-    node: Option<Node<S>>,
+    pub(crate) node: Option<Node<S>>,
     pub(crate) model: Model,
     pub(crate) load: Load,
-    /// Number of each volume, once it is known.
-    numbers: Vec<Option<u32>>,
-    /// Volumes whose making was acknowledged.
-    made: Vec<bool>,
-    settling: Option<u64>,
-    next_manage: u64,
+    pub(crate) volumes: Volumes,
     next_fate: usize,
     /// Whether the next crash takes the power too.
     power: bool,
@@ -56,19 +50,23 @@ impl<'a, S: Subject> World<'a, S> {
         let drives = drives
             .map(|(index, &size)| Drive::new(&rig, index, size, plan.pace, chance.fork()))
             .collect();
-        let granules: Vec<u64> = plan.wishes.iter().map(|wish| wish.granules).collect();
-        let model = Model::new(&granules);
-        let load = Load::new(plan.habits.clone(), chance.fork(), &model, granules.len());
+        let shapes = plan.wishes.iter();
+        let shapes = shapes.map(|wish| (wish.granules, Facts::of(wish.layout).raw));
+        let model = Model::new(&shapes.collect::<Vec<_>>());
+        let mut load = Load::new(
+            plan.habits.clone(),
+            chance.fork(),
+            &model,
+            plan.wishes.len(),
+        );
+        load.excuses.full = plan.crowded;
         Self {
             rig,
             drives,
             node: None,
             model,
             load,
-            numbers: vec![None; granules.len()],
-            made: vec![false; granules.len()],
-            settling: None,
-            next_manage: 0,
+            volumes: Volumes::new(&plan.wishes, plan.initial),
             next_fate: 0,
             power: false,
             swap: None,
@@ -135,7 +133,11 @@ impl<'a, S: Subject> World<'a, S> {
     pub(crate) fn end(&mut self) -> Result<(), String> {
         self.check_all("everything is read")?;
         self.settle()?;
+        self.check_accounts()?;
         self.check_all("everything is read after it has settled")?;
+        if self.plan.crowded {
+            self.relieve()?;
+        }
         let power = self.chance.happens(500);
         self.crash(power)?;
         self.check_all("everything is read after a clean import")?;
@@ -155,20 +157,8 @@ impl<'a, S: Subject> World<'a, S> {
 
     /// Empties the logs.
     pub(crate) fn settle(&mut self) -> Result<(), String> {
-        self.ask_settle();
-        self.until("the logs are empty", |w| w.settling.is_none())
-    }
-
-    fn ask_settle(&mut self) {
-        let id = self.manage(Manage::Settle);
-        self.settling = id.or(self.settling);
-    }
-
-    fn manage(&mut self, what: Manage) -> Option<u64> {
-        let id = self.next_manage;
-        self.next_manage += 1;
-        self.node.as_mut()?.manage(id, what);
-        Some(id)
+        self.order(Order::Settle, Manage::Settle);
+        self.until("the logs are empty", |w| w.volumes.is_idle())
     }
 
     /// Makes the pool.
@@ -234,8 +224,8 @@ impl<'a, S: Subject> World<'a, S> {
     /// An import with a drive that was dead, and without one that was not. It may be refused, for
     /// the one may lack what the other has; then the other comes back, and nothing was changed.
     fn swapped_import(&mut self, (back, absent): (usize, usize)) -> bool {
-        self.drives[back].borrow_mut().revive();
-        self.drives[absent].borrow_mut().die();
+        self.revive(back);
+        self.lose_drive(absent);
         let running = self.try_import(false);
         self.say(|| format!("an import with drive {back}, without drive {absent}"));
         match running {
@@ -245,7 +235,7 @@ impl<'a, S: Subject> World<'a, S> {
             }
             Err(why) => {
                 self.say(|| format!("it is refused: {why}"));
-                self.drives[absent].borrow_mut().revive();
+                self.revive(absent);
                 false
             }
         }
@@ -290,42 +280,14 @@ impl<'a, S: Subject> World<'a, S> {
         S::import(devices, self.wait(), Wish { degraded, canary })
     }
 
-    /// Looks for the volumes, and makes those that are not there.
+    /// The pool is in service.
     fn begin(&mut self) -> Result<(), String> {
         self.since = self.rig.now();
-        let found = self.node.as_ref().map(|node| node.engine().volumes());
-        let found = found.unwrap_or_default();
-        for index in 0..self.numbers.len() {
-            let name = volume_name(index);
-            let number = found.iter().find(|(_, known)| *known == name);
-            let number = number.map(|(number, _)| *number);
-            let before = std::mem::replace(&mut self.numbers[index], number);
-            if self.made[index] && number.is_none() {
-                return Err(format!("lost: volume {index} is gone"));
-            }
-            if before.is_some() && before != number {
-                return Err(format!(
-                    "volume {index} was number {before:?}, is {number:?}"
-                ));
-            }
-            if number.is_none() {
-                self.make(index);
-            }
-        }
-        if self.chance.happens(500) && self.numbers.iter().all(Option::is_some) {
+        self.look_for_volumes()?;
+        if self.chance.happens(500) && self.volumes.are_made() {
             self.load.check_all(&self.model);
         }
         Ok(())
-    }
-
-    fn make(&mut self, index: usize) {
-        let wish = self.plan.wishes[index];
-        self.manage(Manage::CreateVolume(VolumePlan {
-            name: volume_name(index),
-            uuid: Uuid::from_u64_pair(index as u64, 2),
-            granules: wish.granules,
-            layout: wish.layout,
-        }));
     }
 
     /// The drives of a node that has failed.
@@ -336,9 +298,12 @@ impl<'a, S: Subject> World<'a, S> {
         for drive in &self.drives {
             drive.borrow_mut().crash(power);
         }
+        if power {
+            self.model.lose_caches();
+        }
         self.rig.restore();
         // Without all its drives a volume that is not there yet cannot be made.
-        if self.made.iter().all(|&made| made)
+        if self.volumes.are_made()
             && self.chance.happens(self.plan.casualty_per_mille)
             && let Some(drive) = self.plan.casualties.pop()
         {
@@ -362,7 +327,7 @@ impl<'a, S: Subject> World<'a, S> {
         self.fail_power();
         self.model.crash();
         self.load.crash();
-        self.settling = None;
+        self.volumes.crash();
         if let Some(missing) = self.plan.missing {
             self.lose_drive(missing);
         }
@@ -386,9 +351,9 @@ impl<'a, S: Subject> World<'a, S> {
         Ok(())
     }
 
-    /// Whether all volumes are there.
+    /// Whether the first volumes are there.
     fn is_ready(&self) -> bool {
-        self.node.is_some() && self.numbers.iter().all(Option::is_some)
+        self.node.is_some() && self.volumes.are_made()
     }
 
     /// Time goes on to the next event.
@@ -442,12 +407,12 @@ impl<'a, S: Subject> World<'a, S> {
         }
     }
 
-    fn pass_on(&mut self, (volume, request): Asked) {
+    pub(crate) fn pass_on(&mut self, (volume, request): Asked) {
         self.rig.note(|| {
             let (tag, op, range) = (request.tag, request.op, request.range);
             format!("command {tag}: {op:?} of volume {volume} {range}")
         });
-        if let (Some(node), Some(number)) = (&mut self.node, self.numbers[volume]) {
+        if let (Some(node), Some(number)) = (&mut self.node, self.volumes.number(volume)) {
             node.command(number, request);
         }
     }
@@ -457,43 +422,16 @@ impl<'a, S: Subject> World<'a, S> {
             News::Answered(completion) => {
                 let tag = completion.tag;
                 self.summary.commands += 1;
-                let named = self.load.done(completion, &mut self.model)?;
+                let answer = self.load.done(completion, &mut self.model)?;
+                let named = &answer.named;
                 self.rig.note(|| format!("command {tag} answered: {named}"));
-                Ok(())
+                match answer.refused {
+                    Some((volume, slots)) => self.check_full(volume, slots, named),
+                    None => Ok(()),
+                }
             }
-            News::Managed(id, result) => {
-                let result = result.map_err(|why| format!("a management request failed: {why}"))?;
-                self.managed(id, &result)
-            }
+            News::Managed(id, result) => self.managed(id, result),
         }
-    }
-
-    fn managed(&mut self, id: u64, managed: &Managed) -> Result<(), String> {
-        match managed {
-            Managed::Volume(number) => {
-                let found = self.node.as_ref().map(|node| node.engine().volumes());
-                let found = found.unwrap_or_default();
-                let name = found.iter().find(|(known, _)| known == number);
-                let index = name.and_then(|(_, name)| name.strip_prefix('v')?.parse().ok());
-                let index = index.filter(|&index: &usize| index < self.made.len());
-                let Some(index) = index else {
-                    return Err(format!("volume {number} was made, but is not there"));
-                };
-                self.rig
-                    .note(|| format!("volume {index} is number {number}"));
-                self.numbers[index] = Some(*number);
-                self.made[index] = true;
-            }
-            Managed::Scrubbed { lost } if *lost > 0 => {
-                return Err(format!("a scrub found no good copy of {lost} granules"));
-            }
-            _ if self.settling == Some(id) => {
-                self.rig.note(|| "settled".into());
-                self.settling = None;
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     /// Lets happen what is due to happen.
@@ -517,8 +455,23 @@ impl<'a, S: Subject> World<'a, S> {
                 self.power = power;
                 self.rig.set_fuse(after, cut);
             }
-            Fate::Settle if self.settling.is_none() => self.ask_settle(),
+            Fate::Settle if !self.is_settling() => {
+                self.order(Order::Settle, Manage::Settle);
+            }
             Fate::Settle => {}
+            Fate::Create => self.create_next(),
+            Fate::Delete { pick } => {
+                // The first one stays: users want something to do.
+                if let Some(volume) = chosen(&self.volumes.made(), pick).filter(|&v| v > 0) {
+                    self.delete(volume);
+                }
+            }
+            Fate::Resize { pick, to } => {
+                if let Some(volume) = chosen(&self.volumes.made(), pick) {
+                    let most = self.volumes.wish(volume).most;
+                    self.resize(volume, to % most + 1);
+                }
+            }
             Fate::Rest(time) => self.load.rest(now + time),
             Fate::Stall { drive, time } => self.drives[drive].borrow_mut().stall(now + time),
             Fate::Die { drive } => self.lose_drive(drive),
@@ -538,8 +491,8 @@ impl<'a, S: Subject> World<'a, S> {
                 self.power = false;
                 self.rig.set_fuse(after, Cut::Before);
             }
-            Fate::Return { drive } => self.drives[drive].borrow_mut().revive(),
-            Fate::Scrub => drop(self.manage(Manage::Scrub)),
+            Fate::Return { drive } => self.revive(drive),
+            Fate::Scrub => self.order(Order::Scrub, Manage::Scrub),
             Fate::Flip { drive } | Fate::Spoil { drive } => self.damage(drive, fate),
         }
         Ok(())
@@ -547,12 +500,14 @@ impl<'a, S: Subject> World<'a, S> {
 
     fn lose_drive(&mut self, drive: usize) {
         self.drives[drive].borrow_mut().die();
-        let alive = self.drives.iter().filter(|d| !d.borrow().is_dead());
-        let copies = self.plan.wishes.iter().map(|wish| match wish.layout {
-            Layout::Mirror { copies } => usize::from(copies),
-            Layout::Stripe { columns } => usize::from(columns),
-        });
-        self.load.may_be_full = alive.count() < copies.max().unwrap_or(0);
+        self.load.excuses.lost = true;
+    }
+
+    /// A drive comes back, perhaps without what was in its cache.
+    fn revive(&mut self, drive: usize) {
+        if self.drives[drive].borrow_mut().revive() {
+            self.model.lose_caches();
+        }
     }
 
     fn damage(&mut self, drive: usize, fate: Fate) {
@@ -593,11 +548,7 @@ impl<'a, S: Subject> World<'a, S> {
             match *step {
                 Step::Wait => {}
                 Step::Settle => self.settle()?,
-                Step::Ask(op, range) => {
-                    let now = self.rig.now();
-                    let asked = self.load.command((0, op, range), now, &mut self.model);
-                    self.pass_on(asked.ok_or("no memory for a command")?);
-                }
+                Step::Ask(op, range) => self.ask_for(op, range)?,
             }
             if self.summary.crashes > crashes {
                 return Ok(());
@@ -607,6 +558,8 @@ impl<'a, S: Subject> World<'a, S> {
     }
 }
 
-fn volume_name(index: usize) -> String {
-    format!("v{index}")
+/// One of those that there are.
+fn chosen(among: &[usize], pick: u64) -> Option<usize> {
+    let count = among.len() as u64;
+    among.get(pick.checked_rem(count)? as usize).copied()
 }

@@ -81,10 +81,14 @@ pub(super) fn pieces(first: u64, end: u64) -> impl Iterator<Item = Piece> {
 
 /// What becomes of the write at the front of the queue.
 enum Verdict {
-    Go { bypass: bool },
+    Go {
+        bypass: bool,
+    },
     Wait,
     Load(PageId),
     NoSpace,
+    /// The volume was deleted, or made smaller, since it came.
+    OutOfRange,
 }
 
 impl Engine {
@@ -126,6 +130,11 @@ impl Engine {
                     let why = format!("volume {volume}: the pool is full");
                     self.end_write(op, Err(IoError::new(ErrorKind::NoSpace, why)));
                 }
+                Verdict::OutOfRange => {
+                    self.admission.pop_front();
+                    let why = format!("volume {volume} was deleted or made smaller");
+                    self.end_write(op, Err(IoError::new(ErrorKind::OutOfRange, why)));
+                }
                 Verdict::Go { bypass } => {
                     self.admission.pop_front();
                     self.start_write(op, bypass);
@@ -139,8 +148,7 @@ impl Engine {
             .geometry(volume)
             .is_none_or(|geometry| geometry.blocks < end)
         {
-            // Deleted or shrunk since it came.
-            return Verdict::NoSpace;
+            return Verdict::OutOfRange;
         }
         let class = self.class_of(volume);
         let (mut fresh, mut whole) = (0, 0);

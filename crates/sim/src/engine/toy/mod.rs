@@ -13,8 +13,8 @@ use ashlar_block::{
 };
 
 use super::seam::{
-    Devices, Event, Manage, Managed, Outbox, Running, Shape, Subject, VolumePlan, Wait, Wish,
-    memory,
+    Devices, Event, Known, Manage, Managed, Outbox, Running, Shape, Subject, VolumePlan, Wait,
+    Wish, memory,
 };
 use disk::{Disk, GRANULE, Record};
 
@@ -377,7 +377,13 @@ impl<L: Liar> Subject for Toy<L> {
         None
     }
 
-    fn volumes(&self) -> Vec<(u32, String)> {
-        self.volumes.clone()
+    fn volumes(&self) -> Vec<Known> {
+        let known = |(number, name): &(u32, String)| Known {
+            number: *number,
+            name: name.clone(),
+            granules: None,
+            deleting: false,
+        };
+        self.volumes.iter().map(known).collect()
     }
 }

@@ -1,0 +1,129 @@
+//! What pass-through volumes promise: what was flushed, or written by force, stays; what was not may
+//! be gone with the power, unit by unit, and then what was there before is back.
+
+use super::{Entry, Gone, Model, Reading, Seq};
+
+/// A flush on its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flushing {
+    volume: usize,
+    begun: Seq,
+}
+
+impl Model {
+    /// Whether a volume is passed through.
+    pub(crate) fn is_raw(&self, volume: usize) -> bool {
+        self.volumes[volume].raw
+    }
+
+    /// A flush begins.
+    pub(crate) fn flush(&mut self, volume: usize) -> Flushing {
+        let begun = self.tick();
+        Flushing { volume, begun }
+    }
+
+    /// A flush was acknowledged: what was acknowledged before it began is on the medium.
+    pub(crate) fn flushed(&mut self, flushing: &Flushing) {
+        let volume = &mut self.volumes[flushing.volume];
+        if !volume.raw {
+            return;
+        }
+        let covered = |entry: &Entry| match entry.gone {
+            Some((at, Gone::Overwritten(_))) => at < flushing.begun,
+            _ => false,
+        };
+        for entry in volume.granules.iter_mut().flatten() {
+            entry.buried |= covered(entry);
+        }
+    }
+
+    /// Caches are gone: what was there before unflushed writes may be there again.
+    pub(crate) fn lose_caches(&mut self) {
+        let raw = self.volumes.iter_mut().filter(|volume| volume.raw);
+        for entry in raw.flat_map(|volume| volume.granules.iter_mut().flatten()) {
+            if !entry.buried {
+                entry.gone = None;
+            }
+        }
+    }
+
+    /// A read of a pass-through volume found these values in the pieces of a granule.
+    ///
+    /// # Errors
+    /// What is wrong with that.
+    pub(crate) fn observe_pieces(
+        &mut self,
+        reading: &Reading,
+        index: usize,
+        values: &[u64],
+    ) -> Result<(), String> {
+        let mut values = values.to_vec();
+        values.dedup();
+        values
+            .into_iter()
+            .try_for_each(|value| self.observe(reading, index, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ashlar_block::BlockRange;
+
+    use super::super::Effect;
+    use super::*;
+    use crate::content::ZERO;
+
+    const ONE: BlockRange = BlockRange::new(0, 1);
+    const DATA: Effect = Effect::Data { forced: false };
+
+    fn model() -> Model {
+        Model::new(&[(4, true)])
+    }
+
+    fn acknowledged(model: &mut Model, effect: Effect) -> u64 {
+        let write = model.submit(0, ONE, effect);
+        model.answer(write, true);
+        write
+    }
+
+    fn may_hold(model: &mut Model, values: &[u64]) -> bool {
+        let reading = model.read(0, ONE);
+        let seen = model.observe_pieces(&reading, 0, values);
+        model.read_over(&reading);
+        seen.is_ok()
+    }
+
+    #[test]
+    fn what_was_not_flushed_may_be_gone_with_the_power() {
+        let mut model = model();
+        let a = acknowledged(&mut model, DATA);
+        let flushing = model.flush(0);
+        let b = acknowledged(&mut model, DATA);
+        model.flushed(&flushing);
+        assert!(may_hold(&mut model, &[b]) && !may_hold(&mut model, &[a]));
+        model.crash();
+        assert!(!may_hold(&mut model, &[a]), "the power is still there");
+        model.lose_caches();
+        assert!(may_hold(&mut model, &[b, a, b]) && !may_hold(&mut model, &[ZERO]));
+        let c = acknowledged(&mut model, Effect::Data { forced: true });
+        model.lose_caches();
+        assert!(may_hold(&mut model, &[c]) && !may_hold(&mut model, &[c, b]));
+    }
+
+    #[test]
+    fn deallocated_blocks_may_hold_what_they_held() {
+        let mut model = model();
+        let a = acknowledged(&mut model, Effect::Data { forced: true });
+        acknowledged(&mut model, Effect::Drop);
+        assert!(may_hold(&mut model, &[a]) && may_hold(&mut model, &[ZERO]));
+    }
+
+    #[test]
+    fn what_was_cut_off_does_not_come_back() {
+        let mut model = model();
+        let a = acknowledged(&mut model, DATA);
+        model.grow(0, 0, 4);
+        model.lose_caches();
+        assert!(!may_hold(&mut model, &[a]) && may_hold(&mut model, &[ZERO]));
+    }
+}

@@ -1,0 +1,396 @@
+//! The volumes of a world: made, given another size and deleted while everything else goes on, and
+//! looked for after each import.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ashlar_block::{BlockRange, ErrorKind, IoError};
+use uuid::Uuid;
+
+use super::layouts::Facts;
+use super::model::{Effect, WriteId};
+use super::plan::Wish;
+use super::seam::{Known, Manage, Managed, Subject, VolumePlan};
+use super::world::World;
+
+/// What the world knows of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody has asked for it.
+    Absent,
+    /// It was asked for.
+    Wanted,
+    /// Its making was acknowledged, or it was found.
+    Made,
+    /// It is to go; this write of zeroes is how the model sees it.
+    Doomed(WriteId),
+    /// It is gone, or could not be made.
+    Gone,
+}
+
+/// Another size, asked for and not yet answered.
+struct Resize {
+    to: u64,
+    /// What is cut off, as the model sees it.
+    cut: Option<WriteId>,
+}
+
+/// A volume.
+pub(crate) struct Volume {
+    wish: Wish,
+    state: State,
+    number: Option<u32>,
+    /// Granules, as was last acknowledged or found.
+    size: u64,
+    resizes: VecDeque<Resize>,
+}
+
+/// What was asked of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Create(usize),
+    Delete(usize),
+    Resize(usize),
+    Settle,
+    Scrub,
+}
+
+/// All volumes, and what is on its way.
+pub(crate) struct Volumes {
+    all: Vec<Volume>,
+    orders: BTreeMap<u64, Order>,
+    next: u64,
+}
+
+impl Volume {
+    fn new(wish: Wish) -> Self {
+        Self {
+            wish,
+            state: State::Absent,
+            number: None,
+            size: wish.granules,
+            resizes: VecDeque::new(),
+        }
+    }
+
+    /// Up to where commands may go.
+    fn limit(&self) -> u64 {
+        let wanted = self.resizes.iter().map(|resize| resize.to);
+        wanted.fold(self.size, u64::min)
+    }
+
+    fn is_raw(&self) -> bool {
+        Facts::of(self.wish.layout).raw
+    }
+}
+
+impl Volumes {
+    /// None is there yet; the first `initial` are to be made at once.
+    pub(crate) fn new(wishes: &[Wish], initial: usize) -> Self {
+        let mut all: Vec<Volume> = wishes.iter().copied().map(Volume::new).collect();
+        for volume in all.iter_mut().take(initial) {
+            volume.state = State::Wanted;
+        }
+        Self {
+            all,
+            orders: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// Whether no volume is waited for.
+    pub(crate) fn are_made(&self) -> bool {
+        self.all.iter().all(|volume| volume.state != State::Wanted)
+    }
+
+    /// What the engine calls a volume.
+    pub(crate) fn number(&self, volume: usize) -> Option<u32> {
+        self.all.get(volume)?.number
+    }
+
+    /// How a volume is kept.
+    pub(crate) fn wish(&self, volume: usize) -> Wish {
+        self.all[volume].wish
+    }
+
+    /// Whether this order has no answer yet.
+    pub(crate) fn awaits(&self, order: Order) -> bool {
+        self.orders.values().any(|&other| other == order)
+    }
+
+    /// Whether anything was asked for that is not answered.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.orders.is_empty()
+    }
+
+    /// Volumes that may be changed.
+    pub(crate) fn made(&self) -> Vec<usize> {
+        let made = self.all.iter().enumerate();
+        let made = made.filter(|(_, volume)| volume.state == State::Made);
+        made.map(|(index, _)| index).collect()
+    }
+
+    /// Nobody will answer any more.
+    pub(crate) fn crash(&mut self) {
+        self.orders.clear();
+    }
+}
+
+impl<S: Subject> World<'_, S> {
+    /// Asks something of the pool.
+    pub(crate) fn order(&mut self, order: Order, what: Manage) {
+        let Some(node) = &mut self.node else { return };
+        let id = self.volumes.next;
+        self.volumes.next += 1;
+        self.volumes.orders.insert(id, order);
+        node.manage(id, what);
+    }
+
+    /// Asks for a volume that is wanted.
+    pub(crate) fn create(&mut self, volume: usize) {
+        let Volume { wish, state, .. } = &mut self.volumes.all[volume];
+        *state = State::Wanted;
+        let plan = VolumePlan {
+            name: name(volume),
+            uuid: Uuid::from_u64_pair(volume as u64, 2),
+            granules: wish.granules,
+            layout: wish.layout,
+        };
+        self.order(Order::Create(volume), Manage::CreateVolume(plan));
+    }
+
+    /// Asks for the next of the volumes that nobody has asked for.
+    pub(crate) fn create_next(&mut self) {
+        let absent = |volume: &Volume| volume.state == State::Absent;
+        if let Some(volume) = self.volumes.all.iter().position(absent) {
+            self.create(volume);
+        }
+    }
+
+    /// Asks for a volume's end.
+    pub(crate) fn delete(&mut self, volume: usize) {
+        let one = &mut self.volumes.all[volume];
+        let (State::Made, Some(number)) = (one.state, one.number) else {
+            return;
+        };
+        let whole = BlockRange::new(0, one.size as u32);
+        one.state = State::Doomed(self.model.submit(volume, whole, Effect::Drop));
+        self.load.close(volume);
+        self.order(
+            Order::Delete(volume),
+            Manage::DeleteVolume { volume: number },
+        );
+    }
+
+    /// Asks for another size.
+    pub(crate) fn resize(&mut self, volume: usize, to: u64) {
+        let one = &mut self.volumes.all[volume];
+        let (State::Made, Some(number)) = (one.state, one.number) else {
+            return;
+        };
+        // A crash must leave no doubt about which of several came to pass.
+        if to == one.size || one.resizes.iter().any(|resize| resize.to == to) {
+            return;
+        }
+        let before = one.limit();
+        let cut = (to < before).then(|| {
+            let range = BlockRange::new(to, (before - to) as u32);
+            self.model.submit(volume, range, Effect::Drop)
+        });
+        one.resizes.push_back(Resize { to, cut });
+        self.model.limit(volume, one.limit());
+        self.load.cut_off(volume, one.limit());
+        let what = Manage::ResizeVolume {
+            volume: number,
+            granules: to,
+        };
+        self.order(Order::Resize(volume), what);
+    }
+
+    /// The pool has answered.
+    pub(crate) fn managed(
+        &mut self,
+        id: u64,
+        result: Result<Managed, IoError>,
+    ) -> Result<(), String> {
+        let Some(order) = self.volumes.orders.remove(&id) else {
+            return Err(format!("order {id} was answered, but is not on its way"));
+        };
+        self.rig.note(|| format!("{order:?} answered: {result:?}"));
+        match (order, result) {
+            (Order::Create(volume), Ok(Managed::Volume(number))) => {
+                let found = self.known().into_iter().find(|k| k.number == number);
+                let Some(found) = found.filter(|found| found.name == name(volume)) else {
+                    return Err(format!("volume {number} was made, but is not there"));
+                };
+                self.found(volume, &found)
+            }
+            (Order::Delete(volume), Ok(Managed::Done)) => {
+                self.gone(volume);
+                Ok(())
+            }
+            (Order::Resize(volume), Ok(Managed::Done)) => {
+                self.resized(volume, 1);
+                Ok(())
+            }
+            (Order::Scrub, Ok(Managed::Scrubbed { lost })) if lost > 0 => {
+                Err(format!("a scrub found no good copy of {lost} granules"))
+            }
+            (Order::Scrub, Ok(Managed::Scrubbed { .. })) => Ok(()),
+            (Order::Settle, Ok(Managed::Done)) => Ok(()),
+            (order, Ok(managed)) => Err(format!("{order:?} was answered with {managed:?}")),
+            (order, Err(error)) => self.refused(order, &error),
+        }
+    }
+
+    /// What was asked for is not done, and must not have been.
+    fn refused(&mut self, order: Order, error: &IoError) -> Result<(), String> {
+        if !self.may_refuse(order, error) {
+            return Err(format!("{order:?} failed: {error}"));
+        }
+        match order {
+            Order::Create(volume) => self.volumes.all[volume].state = State::Gone,
+            Order::Delete(volume) => self.live_on(volume),
+            Order::Resize(volume) => {
+                let one = &mut self.volumes.all[volume];
+                // Whoever asks while another change is under way is refused at once.
+                let last = one.resizes.pop_back();
+                if let Some(cut) = last.and_then(|resize| resize.cut) {
+                    self.model.refute(cut);
+                }
+                self.model.limit(volume, one.limit());
+            }
+            Order::Settle | Order::Scrub => {}
+        }
+        Ok(())
+    }
+
+    fn may_refuse(&self, order: Order, error: &IoError) -> bool {
+        let volume = match order {
+            Order::Create(volume) | Order::Delete(volume) | Order::Resize(volume) => volume,
+            Order::Settle | Order::Scrub => return false,
+        };
+        let raw = self.volumes.all[volume].is_raw();
+        let lost = self.load.excuses.lost;
+        match (order, error.kind()) {
+            // There are fewer drives than it needs.
+            (Order::Create(_), ErrorKind::InvalidRequest) => lost,
+            // Another change of it is under way.
+            (_, ErrorKind::InvalidRequest) => error.to_string().contains("still"),
+            // All its space is taken at once.
+            (Order::Create(_) | Order::Resize(_), ErrorKind::NoSpace) => {
+                raw && (lost || self.load.excuses.full)
+            }
+            (Order::Create(_) | Order::Resize(_), ErrorKind::Media | ErrorKind::Disconnected) => {
+                raw && lost
+            }
+            _ => false,
+        }
+    }
+
+    fn known(&self) -> Vec<Known> {
+        let known = self.node.as_ref().map(|node| node.engine().volumes());
+        known.unwrap_or_default()
+    }
+
+    /// Looks for the volumes after an import, and makes those that are wanted and not there.
+    pub(crate) fn look_for_volumes(&mut self) -> Result<(), String> {
+        let known = self.known();
+        for volume in 0..self.volumes.all.len() {
+            let found = known.iter().find(|known| known.name == name(volume));
+            let there = found.filter(|found| !found.deleting);
+            let one = &mut self.volumes.all[volume];
+            match (one.state, there) {
+                (State::Absent | State::Gone, None) => {}
+                (State::Absent | State::Gone, Some(_)) => {
+                    return Err(format!("volume {volume} is there, but should not be"));
+                }
+                (State::Wanted, None) => self.create(volume),
+                (State::Made, None) => return Err(format!("lost: volume {volume} is gone")),
+                (State::Doomed(_), None) => self.gone(volume),
+                (State::Wanted | State::Made, Some(found)) => self.found(volume, found)?,
+                (State::Doomed(_), Some(found)) => {
+                    self.live_on(volume);
+                    self.found(volume, found)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A volume is there.
+    fn found(&mut self, volume: usize, found: &Known) -> Result<(), String> {
+        let one = &mut self.volumes.all[volume];
+        let before = one.number.replace(found.number);
+        if before.is_some_and(|before| before != found.number) {
+            return Err(format!("volume {volume} was number {before:?}: {found:?}"));
+        }
+        one.state = State::Made;
+        let size = found.granules.unwrap_or(one.size);
+        let sizes = one.resizes.iter().map(|resize| resize.to);
+        let sizes: Vec<u64> = std::iter::once(one.size).chain(sizes).collect();
+        let Some(done) = sizes.iter().position(|&known| known == size) else {
+            return Err(format!(
+                "volume {volume} has {size} granules, not one of {sizes:?}"
+            ));
+        };
+        self.resized(volume, done);
+        let one = &mut self.volumes.all[volume];
+        for cut in one.resizes.drain(..).filter_map(|resize| resize.cut) {
+            self.model.refute(cut);
+        }
+        self.model.limit(volume, size);
+        self.load.open(volume);
+        Ok(())
+    }
+
+    /// The first `count` changes of its size have come to pass.
+    fn resized(&mut self, volume: usize, count: usize) {
+        let one = &mut self.volumes.all[volume];
+        for Resize { to, cut } in one.resizes.drain(..count) {
+            if let Some(cut) = cut {
+                self.model.answer(cut, true);
+            }
+            if to > one.size {
+                self.model.grow(volume, one.size, to);
+            }
+            one.size = to;
+        }
+        self.model.limit(volume, one.limit());
+    }
+
+    /// A volume was to be deleted, and is not.
+    fn live_on(&mut self, volume: usize) {
+        if let State::Doomed(cut) = self.volumes.all[volume].state {
+            self.model.refute(cut);
+            self.volumes.all[volume].state = State::Made;
+            self.load.open(volume);
+        }
+    }
+
+    fn gone(&mut self, volume: usize) {
+        let one = &mut self.volumes.all[volume];
+        one.state = State::Gone;
+        one.number = None;
+        one.resizes.clear();
+    }
+
+    /// When the logs are empty nothing of a deleted volume is left, and everything that is taken is
+    /// some volume's.
+    pub(crate) fn check_accounts(&self) -> Result<(), String> {
+        let left: Vec<String> = self
+            .known()
+            .into_iter()
+            .filter(|k| k.deleting)
+            .map(|k| k.name)
+            .collect();
+        if !left.is_empty() {
+            return Err(format!("leaked: {left:?} are still being deleted"));
+        }
+        let leak = self.node.as_ref().and_then(|node| node.engine().leak());
+        leak.map_or(Ok(()), |leak| Err(format!("leaked: {leak}")))
+    }
+}
+
+fn name(volume: usize) -> String {
+    format!("v{volume}")
+}
