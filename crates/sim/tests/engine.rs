@@ -47,6 +47,25 @@ fn a_crash_at_every_write_of_a_single_copy() {
     assert!(counts.changes >= 40, "{counts:?}");
 }
 
+#[test]
+fn a_crash_at_every_write_with_parity() {
+    let layout = Layout::Parity { data: 2, parity: 1 };
+    let counts = run_every_crash(layout, 3, 37);
+    let counts = counts.unwrap_or_else(|(case, what)| panic!("{case}: {what}"));
+    assert!(
+        counts.changes >= 80 && counts.recoveries > 100,
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn a_crash_at_every_write_with_two_columns_of_parity() {
+    let layout = Layout::Parity { data: 3, parity: 2 };
+    let counts = run_every_crash(layout, 4, 101);
+    let counts = counts.unwrap_or_else(|(case, what)| panic!("{case}: {what}"));
+    assert!(counts.changes >= 80, "{counts:?}");
+}
+
 /// What is broken must be noticed within a hundred seeds.
 fn sings(canary: Canary, profile: Profile) {
     let noticed = first_failure(0..100, profile.with_canary(canary));
@@ -96,6 +115,11 @@ fn space_that_is_used_again_too_early_is_noticed() {
 #[test]
 fn a_bypass_that_overtakes_is_noticed() {
     sings(Canary::BypassWithoutLock, Profile::CRASH);
+}
+
+#[test]
+fn a_slot_with_parity_that_counts_too_early_is_noticed() {
+    sings(Canary::PlaceBeforeColumns, Profile::CRASH);
 }
 
 #[test]

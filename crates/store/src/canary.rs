@@ -29,13 +29,15 @@ pub enum Canary {
     ReuseBeforeRoot,
     /// A write past the ring does not wait for the slot's lock.
     BypassWithoutLock,
+    /// The map says that a slot with parity has moved before its columns are flushed.
+    PlaceBeforeColumns,
     /// Writes are acknowledged before a drive's exclusion is durable.
     AcknowledgeBeforeExclusion,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -45,6 +47,7 @@ impl Canary {
         Self::MoveVoidsRecords,
         Self::ReuseBeforeRoot,
         Self::BypassWithoutLock,
+        Self::PlaceBeforeColumns,
         Self::AcknowledgeBeforeExclusion,
     ];
 }

@@ -2,6 +2,7 @@
 
 use ashlar_store::format::DriveClass as Class;
 
+use super::volumes::spec;
 use super::{Keeper, Kept, LivePool};
 use crate::model::{
     DriveClass, DriveErrors, DriveState, DriveStatus, LayoutSpec, LayoutStatus, LogFill,
@@ -48,23 +49,20 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
         .filter(|m| m.in_service)
         .map(|m| m.bytes)
         .sum();
-    let mirrors = status
-        .mirrors
+    let homes = status
+        .homes
         .iter()
-        .filter(|mirror| mirror.copies <= status.log_copies)
-        .map(|mirror| {
-            let layout = LayoutSpec::Mirror {
-                copies: mirror.copies,
-            };
-            let free = mirror.free_bytes + mirror.growth_bytes;
-            layout_status(layout, mirror.used_bytes, free, raw)
+        .filter(|home| home.layout.survives() < status.log_copies)
+        .map(|home| {
+            let free = home.free_bytes + home.growth_bytes;
+            layout_status(spec(home.layout), home.used_bytes, free, raw)
         });
     let stripes = &status.stripes;
     let stripe = LayoutSpec::Stripe { columns: None };
     let stripe = layout_status(stripe, stripes.used_bytes, stripes.free_bytes, raw);
-    let layouts: Vec<LayoutStatus> = mirrors.chain([stripe]).collect();
-    let mirrored: u64 = status.mirrors.iter().map(|mirror| mirror.used_bytes).sum();
-    let used = mirrored + stripes.used_bytes;
+    let layouts: Vec<LayoutStatus> = homes.chain([stripe]).collect();
+    let homed: u64 = status.homes.iter().map(|home| home.used_bytes).sum();
+    let used = homed + stripes.used_bytes;
     let provisioned = status
         .volumes
         .iter()
@@ -231,11 +229,11 @@ fn warnings(view: &View) -> Vec<String> {
             warnings.push(format!("volume {}: {why}", volume.name));
         }
     }
-    let used: u64 = status.mirrors.iter().map(|mirror| mirror.used_bytes).sum();
+    let used: u64 = status.homes.iter().map(|home| home.used_bytes).sum();
     let free = status
-        .mirrors
+        .homes
         .iter()
-        .map(|m| m.free_bytes + m.growth_bytes)
+        .map(|home| home.free_bytes + home.growth_bytes)
         .min()
         .unwrap_or(0);
     if free < (used + free) / 10 {

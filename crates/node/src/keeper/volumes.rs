@@ -22,24 +22,31 @@ pub(super) fn layout(
     columns: u8,
     log_copies: u8,
 ) -> Result<Layout, ControlError> {
-    match spec {
-        LayoutSpec::Mirror { copies } if copies > log_copies => Err(ControlError::usage(format!(
+    let layout = match spec {
+        LayoutSpec::Mirror { copies } => Layout::Mirror { copies },
+        LayoutSpec::Parity { data, parity } => Layout::Parity { data, parity },
+        LayoutSpec::Stripe { columns: said } => Layout::Stripe {
+            columns: said.unwrap_or(columns),
+        },
+    };
+    if !layout.is_possible() {
+        return Err(ControlError::usage(format!(
+            "layout {spec}: data and parity take 8 drives at most, in this version"
+        )));
+    }
+    if layout.survives() >= log_copies {
+        return Err(ControlError::usage(format!(
             "layout {spec}: the pool's logs have {log_copies} copies, and no volume survives more \
                  losses than they (a pool made of two drives or more has 2, in this version)"
-        ))),
-        LayoutSpec::Mirror { copies } => Ok(Layout::Mirror { copies }),
-        LayoutSpec::Stripe { columns: said } => Ok(Layout::Stripe {
-            columns: said.unwrap_or(columns),
-        }),
-        LayoutSpec::Parity { .. } => Err(ControlError::usage(format!(
-            "layout {spec} is not in this version: there are mirror:N, stripe and stripe:N"
-        ))),
+        )));
     }
+    Ok(layout)
 }
 
-fn spec(layout: Layout) -> LayoutSpec {
+pub(super) fn spec(layout: Layout) -> LayoutSpec {
     match layout {
         Layout::Mirror { copies } => LayoutSpec::Mirror { copies },
+        Layout::Parity { data, parity } => LayoutSpec::Parity { data, parity },
         Layout::Stripe { columns } => LayoutSpec::Stripe {
             columns: Some(columns),
         },
@@ -284,12 +291,12 @@ impl Keeper {
 }
 
 fn state_of(volume: &VolumeInfo, view: &View) -> (VolumeState, Option<String>) {
-    let is_copied = matches!(volume.layout, Layout::Mirror { .. });
+    let is_redundant = volume.layout.survives() > 0;
     match (&view.status.failure, &volume.trouble) {
         (Some(why), _) => (VolumeState::Failed, Some(why.clone())),
         _ if volume.deleting => (VolumeState::Deleting, None),
         (None, Some(why)) => (VolumeState::Failed, Some(why.clone())),
-        (None, None) if view.status.degraded && is_copied => (
+        (None, None) if view.status.degraded && is_redundant => (
             VolumeState::Degraded,
             Some("a copy of something is missing".to_owned()),
         ),
@@ -312,7 +319,7 @@ fn check_options(request: &CreateVolume) -> Result<(), ControlError> {
         .is_some_and(|grain| u64::from(grain) != GRANULE)
     {
         return Err(ControlError::usage(
-            "mirrors have grains of 4 KiB in this version: leave --grain out".to_owned(),
+            "volumes have grains of 4 KiB in this version: leave --grain out".to_owned(),
         ));
     }
     if request.when_degraded == WhenDegraded::Stop {

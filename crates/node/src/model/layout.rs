@@ -21,7 +21,7 @@ pub enum LayoutSpec {
     },
     /// Full stripes of data and parity.
     Parity {
-        /// Drives with data in a stripe, 2 to 16.
+        /// Drives with data in a stripe, 2 to 7; with parity 8 at most, in this version.
         data: u8,
         /// Drives with parity in a stripe, 1 or 2.
         parity: u8,
@@ -32,6 +32,9 @@ pub enum LayoutSpec {
         columns: Option<u8>,
     },
 }
+
+/// Blocks of 4 KiB that parity is kept over: a slot.
+const SLOT_BLOCKS: f64 = 16.0;
 
 impl LayoutSpec {
     /// Drives that may be lost at the same time without losing data.
@@ -52,11 +55,15 @@ impl LayoutSpec {
         }
     }
 
-    /// Share of raw space that holds data, before reserves.
+    /// Share of raw space that holds data, before reserves. A slot of 64 KiB is cut into strips of
+    /// whole blocks of 4 KiB, so only 2, 4 and 8 columns of data waste nothing.
     pub fn efficiency(self) -> f64 {
         match self {
             Self::Mirror { copies } => 1.0 / f64::from(copies.max(1)),
-            Self::Parity { data, parity } => f64::from(data) / f64::from(data + parity),
+            Self::Parity { data, parity } => {
+                let columns = f64::from(data) + f64::from(parity);
+                SLOT_BLOCKS / ((SLOT_BLOCKS / f64::from(data.max(1))).ceil() * columns)
+            }
             Self::Stripe { .. } => 1.0,
         }
     }

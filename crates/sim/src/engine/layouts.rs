@@ -11,6 +11,11 @@ const DRAWN: &[(u64, Layout)] = &[
     (18, Layout::Mirror { copies: 2 }),
     (5, Layout::Mirror { copies: 3 }),
     (2, Layout::Mirror { copies: 4 }),
+    (5, Layout::Parity { data: 2, parity: 1 }),
+    (5, Layout::Parity { data: 3, parity: 1 }),
+    (4, Layout::Parity { data: 4, parity: 1 }),
+    (2, Layout::Parity { data: 2, parity: 2 }),
+    (3, Layout::Parity { data: 3, parity: 2 }),
     (2, Layout::Stripe { columns: 1 }),
     (4, Layout::Stripe { columns: 2 }),
     (2, Layout::Stripe { columns: 3 }),
@@ -40,6 +45,16 @@ impl Facts {
                 width: usize::from(copies),
                 losses: usize::from(copies) - 1,
                 cost: (u64::from(copies), 1),
+                raw: false,
+            },
+            Layout::Parity { data, parity } => Self {
+                width: layout.drives(),
+                losses: usize::from(parity),
+                // Strips are whole granules, columns whole extents.
+                cost: (
+                    layout.drives() as u64 * SLOT.div_ceil(data.into()) * 3 / 2,
+                    SLOT,
+                ),
                 raw: false,
             },
             Layout::Stripe { columns } => Self {

@@ -59,6 +59,10 @@ pub(crate) trait Subject: Sized {
     fn room(&self, _: Layout) -> Option<u64> {
         None
     }
+    /// Drives in service, if it knows.
+    fn drives_in_service(&self) -> Option<usize> {
+        None
+    }
     /// What is taken and nobody's, when nothing is on its way.
     fn leak(&self) -> Option<String> {
         None
@@ -149,21 +153,23 @@ impl Subject for Engine {
     }
 
     fn room(&self, layout: Layout) -> Option<u64> {
-        let Layout::Mirror { copies } = layout else {
-            return None;
-        };
-        let mirrors = self.status().mirrors;
-        let mirror = mirrors.iter().find(|mirror| mirror.copies == copies)?;
-        Some((mirror.free_bytes + mirror.growth_bytes) / SLOT_BYTES)
+        let homes = self.status().homes;
+        let home = homes.iter().find(|home| home.layout == layout)?;
+        Some((home.free_bytes + home.growth_bytes) / SLOT_BYTES)
+    }
+
+    fn drives_in_service(&self) -> Option<usize> {
+        let members = self.members().iter();
+        Some(members.filter(|member| member.state.in_service()).count())
     }
 
     fn leak(&self) -> Option<String> {
         let status = self.status();
-        let mirrored = |info: &&VolumeInfo| matches!(info.layout, Layout::Mirror { .. });
-        let theirs = status.volumes.iter().filter(mirrored);
+        let homed = |info: &&VolumeInfo| !matches!(info.layout, Layout::Stripe { .. });
+        let theirs = status.volumes.iter().filter(homed);
         let theirs: u64 = theirs.map(|info| info.used_bytes).sum();
-        let taken: u64 = status.mirrors.iter().map(|mirror| mirror.used_bytes).sum();
+        let taken: u64 = status.homes.iter().map(|home| home.used_bytes).sum();
         (taken != theirs && !status.degraded)
-            .then(|| format!("{taken} bytes of mirrors are taken, {theirs} are volumes'"))
+            .then(|| format!("{taken} bytes of homes are taken, {theirs} are volumes'"))
     }
 }

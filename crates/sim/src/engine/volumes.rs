@@ -273,7 +273,9 @@ impl<S: Subject> World<'_, S> {
         let lost = self.load.excuses.lost;
         match (order, error.kind()) {
             // There are fewer drives than it needs.
-            (Order::Create(_), ErrorKind::InvalidRequest) => lost,
+            (Order::Create(_), ErrorKind::InvalidRequest) => {
+                lost || self.has_too_few_drives(volume)
+            }
             // Another change of it is under way.
             (_, ErrorKind::InvalidRequest) => error.to_string().contains("still"),
             // All its space is taken at once.
@@ -285,6 +287,14 @@ impl<S: Subject> World<'_, S> {
             }
             _ => false,
         }
+    }
+
+    /// Whether drives have been left out (an import may find one unreadable) that a volume needs.
+    fn has_too_few_drives(&self, volume: usize) -> bool {
+        let width = Facts::of(self.volumes.wish(volume).layout).width;
+        let node = self.node.as_ref();
+        let drives = node.and_then(|node| node.engine().drives_in_service());
+        drives.is_some_and(|drives| drives < width)
     }
 
     fn known(&self) -> Vec<Known> {

@@ -402,6 +402,9 @@ impl Engine {
         let owner = Owner::Destage(DestageIo::Write);
         let pending = self.write_strips(place, &bytes, Durability::Cached, owner);
         self.destage.pending += pending;
+        if self.cage.sings(Canary::PlaceBeforeColumns) {
+            self.place_whole();
+        }
     }
 
     /// Slots written as a whole are on the drives: only now may the map say so, for what they keep

@@ -174,7 +174,7 @@ fn parity_segments_with_impossible_contents() {
         (4, &[2], "its columns do not fit its parity"),
         (4, &[3], "its columns do not fit its parity"),
         (1, &[2], "its padding must be zero"),
-        (2, &[3], "accepted"),
+        (2, &[3], "its parity is out of bounds"),
         (72, &[16], "it is no part of a volume, but names one"),
     ] {
         let page = page_with(|page| parity_segment().encode(page), at, value);
