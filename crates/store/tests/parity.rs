@@ -71,6 +71,8 @@ impl Model {
     }
 
     fn check(&self, bench: &mut Bench, what: &str) {
+        let lost = bench.engine.counters().lost;
+        assert_eq!(lost, 0, "{what}");
         for slot in 0..GRANULES / 16 {
             let read = bench.read(self.volume, slot * 16, 16);
             let read = read.unwrap_or_else(|error| panic!("{what}: slot {slot}: {error}"));

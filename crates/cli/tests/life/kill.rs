@@ -54,6 +54,11 @@ fn a_mirror_on_two_drives_survives_kills() {
 }
 
 #[test]
+fn parity_survives_kills() {
+    survives_kills("parity:2+1", 4);
+}
+
+#[test]
 fn a_mirror_over_four_drives_survives_kills() {
     survives_kills("mirror:2", 4);
 }

@@ -35,14 +35,24 @@ impl Mortal {
 
 #[test]
 fn a_pool_that_loses_a_drive_goes_on_says_so_and_heals() {
-    let mut random = Random::of_this_run("loss");
+    loses_a_drive("mirror:2", 3);
+}
+
+#[test]
+fn a_pool_with_parity_that_loses_a_drive_heals_as_well() {
+    loses_a_drive("parity:2+1", 4);
+}
+
+/// One of so many drives dies; those left are enough for the layout.
+fn loses_a_drive(layout: &str, count: usize) {
+    let mut random = Random::of_this_run(&format!("loss {layout}"));
     let room = Room::new();
     let mortal = Mortal::new(96);
-    let mut drives = room.drives(3, 96);
-    let spare = drives.pop().expect("three");
+    let mut drives = room.drives(count, 96);
+    let spare = drives.pop().expect("a drive");
     drives.push(mortal.spec());
     let mut node = Node::start(&room);
-    node.make(&drives, "mirror:2", "16MiB");
+    node.make(&drives, layout, "16MiB");
     let nqn = node.nqn();
     let mut load = Load::new(4096, &mut random);
     load.during(node.place(&nqn), |round| {
@@ -55,7 +65,7 @@ fn a_pool_that_loses_a_drive_goes_on_says_so_and_heals() {
             drives.iter().any(is_lost) && status.to_string().contains("reason")
         });
         round.more(300);
-        // Two drives are enough for every copy.
+        // Those left are enough for every copy.
         eventually("every copy is made anew", || {
             let status = node.status();
             status["work"].as_array().is_some_and(Vec::is_empty)

@@ -48,6 +48,8 @@ pub(in crate::engine) struct Wish {
 pub(crate) struct Gathered {
     pub(crate) location: u32,
     shape: Shape,
+    /// Granules that were wanted, as bits.
+    wanted: u16,
     pub(crate) rows: Vec<Row>,
 }
 
@@ -62,9 +64,16 @@ impl Gathered {
         row.columns.get(column)?.as_deref()
     }
 
-    /// How many of its granules are lost.
+    /// How many of the granules that were wanted are lost.
     pub(in crate::engine) fn lost(&self) -> usize {
-        self.rows.iter().map(|row| row.lost.len()).sum()
+        let lost = |row: &Row| {
+            let granules = row.lost.iter().map(|&c| self.shape.granule(c, row.number));
+            granules
+                .flatten()
+                .filter(|i| self.wanted & 1 << i != 0)
+                .count()
+        };
+        self.rows.iter().map(lost).sum()
     }
 
     /// How many granules of its columns were bad.
@@ -112,6 +121,28 @@ impl Gather {
         found.is_some_and(|bytes| crc(bytes) == self.crcs[granule])
     }
 
+    /// What was read is what was wanted: nothing to solve.
+    fn as_read(&self) -> Gathered {
+        let row = |number: usize| Row {
+            number,
+            columns: (0..self.columns.len())
+                .map(|column| self.found(column, number).map(<[u8]>::to_vec))
+                .collect(),
+            bad: Vec::new(),
+            lost: Vec::new(),
+        };
+        self.gathered(self.rows.clone().map(row).collect())
+    }
+
+    fn gathered(&self, rows: Vec<Row>) -> Gathered {
+        Gathered {
+            location: self.wish.location,
+            shape: self.shape,
+            wanted: self.wish.granules,
+            rows,
+        }
+    }
+
     fn solve(&self, salt: crate::format::Salt) -> Gathered {
         let data = usize::from(self.shape.data);
         let solve_row = |row: usize| {
@@ -128,11 +159,7 @@ impl Gather {
             let found = (0..self.columns.len()).map(|column| self.found(column, row));
             wanted.solve(&found.collect::<Vec<_>>(), &self.asked)
         };
-        Gathered {
-            location: self.wish.location,
-            shape: self.shape,
-            rows: self.rows.clone().map(solve_row).collect(),
-        }
+        self.gathered(self.rows.clone().map(solve_row).collect())
     }
 }
 
@@ -255,7 +282,10 @@ impl Engine {
             return self.ask(id, true);
         }
         let gather = self.gathers.active.remove(id);
-        let found = gather.solve(salt);
+        let found = match everything {
+            true => gather.solve(salt),
+            false => gather.as_read(),
+        };
         for which in found.bad() {
             let column = gather.columns[which];
             if gather.asked[which] {

@@ -17,6 +17,8 @@ mod code;
 mod gather;
 mod row;
 
+use std::borrow::Cow;
+
 use ashlar_block::{Durability, Request};
 
 pub(crate) use gather::Gathered;
@@ -28,22 +30,29 @@ use super::{Engine, Owner};
 use crate::format::ChunkCopy;
 use crate::sizes::GRANULE;
 
-/// The strip of a slot that one column holds; `which` counts data first, then parity.
-fn strip(shape: Shape, bytes: &[u8], which: usize) -> Vec<u8> {
-    let data: Vec<Vec<u8>> = (0..usize::from(shape.data))
-        .map(|column| {
-            let from = (column * shape.strip_bytes()).min(bytes.len());
-            let to = (from + shape.strip_bytes()).min(bytes.len());
-            let mut strip = bytes[from..to].to_vec();
-            strip.resize(shape.strip_bytes(), 0);
-            strip
-        })
-        .collect();
+/// The strips of a slot: those of data, padded where the columns do not divide it.
+fn data_strips(shape: Shape, bytes: &[u8]) -> Vec<Cow<'_, [u8]>> {
+    let strip = |column: usize| {
+        let from = (column * shape.strip_bytes()).min(bytes.len());
+        let to = (from + shape.strip_bytes()).min(bytes.len());
+        let strip = &bytes[from..to];
+        if strip.len() == shape.strip_bytes() {
+            return Cow::Borrowed(strip);
+        }
+        let mut padded = strip.to_vec();
+        padded.resize(shape.strip_bytes(), 0);
+        Cow::Owned(padded)
+    };
+    (0..usize::from(shape.data)).map(strip).collect()
+}
+
+/// Puts the strip of column `which` (data first, then parity) into `out`.
+fn fill_strip(data: &[Cow<'_, [u8]>], which: usize, out: &mut [u8]) {
     match data.get(which) {
-        Some(strip) => strip.clone(),
+        Some(strip) => out.copy_from_slice(strip),
         None => {
             let columns: Vec<&[u8]> = data.iter().map(|strip| &strip[..]).collect();
-            code::encode(&columns, which - columns.len())
+            out.copy_from_slice(&code::encode(&columns, which - columns.len()));
         }
     }
 }
@@ -81,12 +90,12 @@ impl Engine {
     ) -> usize {
         let shape = self.shape(segment);
         let columns = self.columns_to_write(segment);
+        let data = data_strips(shape, bytes);
         for &(column, which) in &columns {
-            let strip = strip(shape, bytes, which);
-            let Some(mut buffer) = self.buffer(strip.len()) else {
+            let Some(mut buffer) = self.buffer(shape.strip_bytes()) else {
                 break;
             };
-            buffer.copy_from_slice(&strip);
+            fill_strip(&data, which, &mut buffer);
             let drive = usize::from(column.drive);
             let at = shape.strip_at(&self.sizes, column, slot);
             let range = self.range(drive, at, buffer.len());
@@ -156,12 +165,14 @@ mod tests {
     fn strips_are_the_slot_and_its_code() {
         let shape = Shape { data: 3, parity: 1 };
         let bytes: Vec<u8> = (0..16 * GRANULE).map(|i| (i / GRANULE) as u8 + 1).collect();
-        assert_eq!(strip(shape, &bytes, 0)[..GRANULE], [1; GRANULE]);
-        let last = strip(shape, &bytes, 2);
+        let strips = data_strips(shape, &bytes);
+        assert_eq!(strips[0][..GRANULE], [1; GRANULE]);
+        let last = &strips[2];
         assert_eq!(last[3 * GRANULE], 16);
         // 16 granules over 3 columns of 6 leave two of padding.
         assert!(last[4 * GRANULE..].iter().all(|&byte| byte == 0));
-        let parity = strip(shape, &bytes, 3);
+        let mut parity = vec![0xFF; shape.strip_bytes()];
+        fill_strip(&strips, 3, &mut parity);
         assert_eq!((parity[0], parity[5 * GRANULE]), (1 ^ 7 ^ 13, 6 ^ 12));
     }
 }
