@@ -123,6 +123,8 @@ pub struct Engine {
     pub(super) reserved_count: BTreeMap<u8, u64>,
 
     pub(super) volumes: BTreeMap<u32, VolumeEntry>,
+    /// Volumes whose new size is on its way into the table.
+    pub(super) resizing: BTreeSet<u32>,
     pub(super) admission: VecDeque<usize>,
     pub(super) clears: Vec<usize>,
     pub(super) repairs: Slab<Repair>,
@@ -226,6 +228,7 @@ impl Engine {
             reserved: BTreeMap::new(),
             reserved_count: BTreeMap::new(),
             volumes: parts.volumes,
+            resizing: BTreeSet::new(),
             admission: VecDeque::new(),
             clears: Vec::new(),
             repairs: Slab::new(),
