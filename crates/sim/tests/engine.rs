@@ -1,7 +1,7 @@
 //! The storage engine over drives that lose power, die and lie: some seeds of every profile, a crash
 //! at every write of a small workload, and what is broken on purpose.
 
-use ashlar_sim::engine::{Canary, Layout, Profile, run, run_every_crash};
+use ashlar_sim::engine::{Canary, Counts, Layout, Profile, Work, run, run_every_crash};
 
 /// The first of these seeds that fails, and what it says.
 fn first_failure(seeds: std::ops::Range<u64>, profile: Profile) -> Option<String> {
@@ -30,10 +30,15 @@ fn drive_swap() {
     assert_eq!(first_failure(0..150, Profile::DRIVE_SWAP), None);
 }
 
+/// Every crash in a workload; how many writes and flushes it has.
+fn every_crash(work: Work, layout: Layout, stride: u64) -> Counts {
+    let counts = run_every_crash(work, layout, 1, stride);
+    counts.unwrap_or_else(|(case, what)| panic!("{case}: {what}"))
+}
+
 #[test]
 fn a_crash_at_every_write_of_a_mirror() {
-    let counts = run_every_crash(Layout::Mirror { copies: 2 }, 1, 29);
-    let counts = counts.unwrap_or_else(|(case, what)| panic!("{case}: {what}"));
+    let counts = every_crash(Work::Data, Layout::Mirror { copies: 2 }, 29);
     assert!(
         counts.changes >= 60 && counts.recoveries > 100,
         "{counts:?}"
@@ -42,16 +47,14 @@ fn a_crash_at_every_write_of_a_mirror() {
 
 #[test]
 fn a_crash_at_every_write_of_a_single_copy() {
-    let counts = run_every_crash(Layout::Mirror { copies: 1 }, 2, 31);
-    let counts = counts.unwrap_or_else(|(case, what)| panic!("{case}: {what}"));
+    let counts = every_crash(Work::Data, Layout::Mirror { copies: 1 }, 31);
     assert!(counts.changes >= 40, "{counts:?}");
 }
 
 #[test]
 fn a_crash_at_every_write_with_parity() {
     let layout = Layout::Parity { data: 2, parity: 1 };
-    let counts = run_every_crash(layout, 3, 37);
-    let counts = counts.unwrap_or_else(|(case, what)| panic!("{case}: {what}"));
+    let counts = every_crash(Work::Data, layout, 37);
     assert!(
         counts.changes >= 80 && counts.recoveries > 100,
         "{counts:?}"
@@ -61,9 +64,22 @@ fn a_crash_at_every_write_with_parity() {
 #[test]
 fn a_crash_at_every_write_with_two_columns_of_parity() {
     let layout = Layout::Parity { data: 3, parity: 2 };
-    let counts = run_every_crash(layout, 4, 101);
-    let counts = counts.unwrap_or_else(|(case, what)| panic!("{case}: {what}"));
+    let counts = every_crash(Work::Data, layout, 101);
     assert!(counts.changes >= 80, "{counts:?}");
+}
+
+#[test]
+fn a_crash_at_every_write_of_a_stripe() {
+    let counts = every_crash(Work::Data, Layout::Stripe { columns: 2 }, 31);
+    assert!(counts.changes >= 30, "{counts:?}");
+}
+
+#[test]
+fn a_crash_at_every_write_while_volumes_change() {
+    for layout in [Layout::Mirror { copies: 2 }, Layout::Stripe { columns: 2 }] {
+        let counts = every_crash(Work::Volumes, layout, 37);
+        assert!(counts.changes >= 50, "{layout}: {counts:?}");
+    }
 }
 
 /// What is broken must be noticed within a hundred seeds.

@@ -46,10 +46,9 @@ impl<S: Subject> World<'_, S> {
             return Ok(());
         }
         let size = self.model.granules(0);
-        self.ask_for(Operation::Deallocate, BlockRange::new(0, size as u32))?;
+        self.ask_for(0, Operation::Deallocate, BlockRange::new(0, size as u32))?;
         self.until("everything is deallocated", |w| w.load.is_idle())?;
-        self.settle()?;
-        self.check_accounts()?;
+        self.settle_at_last()?;
         self.load.excuses.full = false;
         let room = self.room(0).unwrap_or(0);
         if room < AGAIN.min(size / SLOT) {
@@ -60,16 +59,22 @@ impl<S: Subject> World<'_, S> {
         for slot in 0..AGAIN.min(size / SLOT) {
             let range = BlockRange::new(slot * SLOT, SLOT as u32);
             let write = Operation::Write(ashlar_block::Durability::Cached);
-            self.ask_for(write, range)?;
+            self.ask_for(0, write, range)?;
         }
         self.until("there is room again", |w| w.load.is_idle())?;
         self.check_all("everything is read after it was given up")
     }
 
-    /// A command for the first volume.
-    pub(crate) fn ask_for(&mut self, op: Operation, range: BlockRange) -> Result<(), String> {
+    /// A command for a volume.
+    pub(crate) fn ask_for(
+        &mut self,
+        volume: usize,
+        op: Operation,
+        range: BlockRange,
+    ) -> Result<(), String> {
         let now = self.rig.now();
-        let asked: Option<Asked> = self.load.command((0, op, range), now, &mut self.model);
+        let command = (volume, op, range);
+        let asked: Option<Asked> = self.load.command(command, now, &mut self.model);
         self.pass_on(asked.ok_or("no memory for a command")?);
         Ok(())
     }

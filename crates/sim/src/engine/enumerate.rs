@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::drive::Pace;
 use super::layouts::Facts;
 use super::load::Habits;
-use super::plan::{Plan, SMALL, Step, Wish};
+use super::plan::{Fate, Plan, SMALL, Step, Wish};
 use super::rig::Cut;
 use super::run::panicked;
 use super::seam::{Shape, Subject};
@@ -24,9 +24,20 @@ use super::world::World;
 use crate::chance::Chance;
 use crate::report::Listener;
 
+/// A workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Reads and writes of one volume.
+    Data,
+    /// Volumes that are made, given another size, and deleted.
+    Volumes,
+}
+
 /// One way in which a workload is cut off. Replays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
+    /// What is going on.
+    pub work: Work,
     /// The volume's layout.
     pub layout: Layout,
     /// At which write or flush, counted from the first import on; `None` for no crash.
@@ -60,39 +71,76 @@ pub struct Counts {
     pub lives: u64,
 }
 
-/// The workload: small writes, atomic ones, overlapping ones, whole slots, zeroes, and both logs
-/// emptied twice, so that homes are first made and then overwritten.
-fn script() -> Vec<Step> {
-    let write = |start, count| {
-        let op = Operation::Write(Durability::Cached);
-        Step::Ask(op, BlockRange::new(start, count))
-    };
+fn write(volume: usize, start: u64, count: u32) -> Step {
+    let op = Operation::Write(Durability::Cached);
+    Step::Ask(volume, op, BlockRange::new(start, count))
+}
+
+/// Small writes, atomic ones, overlapping ones, whole slots, zeroes, a flush, and both logs emptied
+/// twice, so that homes are first made and then overwritten.
+fn data() -> Vec<Step> {
     let zeroes = Operation::WriteZeroes {
         durability: Durability::Cached,
         deallocate: false,
     };
     vec![
-        write(0, 1),
-        write(4, 4),
+        write(0, 0, 1),
+        write(0, 4, 4),
         Step::Wait,
-        write(1, 3),
-        write(16, 16),
-        write(5, 2),
-        Step::Wait,
-        Step::Settle,
-        write(2, 4),
-        write(30, 4),
-        Step::Wait,
-        write(32, 32),
-        Step::Ask(Operation::Deallocate, BlockRange::new(16, 16)),
-        Step::Wait,
-        write(33, 1),
-        Step::Ask(zeroes, BlockRange::new(3, 2)),
-        write(20, 4),
+        write(0, 1, 3),
+        write(0, 16, 16),
+        write(0, 5, 2),
         Step::Wait,
         Step::Settle,
-        write(0, 16),
-        write(7, 1),
+        write(0, 2, 4),
+        write(0, 30, 4),
+        Step::Wait,
+        write(0, 32, 32),
+        Step::Ask(0, Operation::Deallocate, BlockRange::new(16, 16)),
+        Step::Wait,
+        write(0, 33, 1),
+        Step::Ask(0, zeroes, BlockRange::new(3, 2)),
+        write(0, 20, 4),
+        Step::Wait,
+        Step::Settle,
+        write(0, 0, 16),
+        Step::Ask(0, Operation::Flush, BlockRange::default()),
+        write(0, 7, 1),
+        Step::Wait,
+    ]
+}
+
+/// A volume that is made smaller and larger again, beside one that is deleted and one that takes its
+/// place.
+fn volumes() -> Vec<Step> {
+    let resize = |to: u64| {
+        Step::Do(Fate::Resize {
+            pick: 0,
+            to: to - 1,
+        })
+    };
+    vec![
+        write(0, 0, 16),
+        write(0, 58, 8),
+        Step::Do(Fate::Create),
+        Step::Wait,
+        write(1, 0, 16),
+        write(1, 20, 2),
+        resize(40),
+        Step::Wait,
+        resize(120),
+        Step::Wait,
+        write(0, 60, 2),
+        Step::Do(Fate::Delete { pick: 1 }),
+        write(0, 32, 16),
+        Step::Wait,
+        Step::Do(Fate::Create),
+        resize(20),
+        Step::Settle,
+        write(2, 3, 20),
+        resize(90),
+        Step::Wait,
+        write(0, 70, 3),
         Step::Wait,
     ]
 }
@@ -108,6 +156,11 @@ fn plan(case: &Case) -> Plan {
         drives: count,
     };
     let cut = if case.torn { Cut::Torn } else { Cut::Before };
+    let wish = |granules| Wish {
+        layout: case.layout,
+        granules,
+        most: 120,
+    };
     Plan {
         shape,
         drives: vec![(BlockSize::B4096, 16 << 20); count],
@@ -117,11 +170,7 @@ fn plan(case: &Case) -> Plan {
             slow_per_mille: 0,
             pieces: false,
         },
-        wishes: vec![Wish {
-            layout: case.layout,
-            granules: 80,
-            most: 80,
-        }],
+        wishes: [80, 40, 40].map(wish).to_vec(),
         initial: 1,
         crowded: false,
         habits: Habits::none(),
@@ -160,7 +209,10 @@ pub(crate) fn live<S: Subject>(
         world.restart()?;
         world.until("the volume is made", |_| true)?;
         let ready = world.count().changes - before;
-        world.follow(&script())?;
+        world.follow(&match case.work {
+            Work::Data => data(),
+            Work::Volumes => volumes(),
+        })?;
         let changes = world.count().changes - before;
         world.end()?;
         let imports = world.count().imports;
@@ -182,11 +234,13 @@ pub(crate) fn live<S: Subject>(
 /// # Errors
 /// The first case that broke a promise, and what it broke.
 pub(crate) fn enumerate<S: Subject>(
+    work: Work,
     layout: Layout,
     seed: u64,
     stride: u64,
 ) -> Result<Counts, (Case, String)> {
     let whole = Case {
+        work,
         layout,
         at: None,
         torn: false,

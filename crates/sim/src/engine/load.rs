@@ -97,7 +97,7 @@ struct Op {
 pub(crate) struct Excuses {
     /// The volumes are larger than the pool.
     pub(crate) full: bool,
-    /// Drives have died: pass-through volumes have lost what was on them.
+    /// Drives are gone: pass-through volumes have lost what was on them, and wide ones cannot be made.
     pub(crate) lost: bool,
 }
 

@@ -40,7 +40,7 @@ mod volumes;
 mod world;
 
 pub use ashlar_store::{Canary, Layout};
-pub use enumerate::{Case, Counts};
+pub use enumerate::{Case, Counts, Work};
 pub use profile::Profile;
 pub use report::Summary;
 pub use run::{run, run_case, run_every_crash, run_traced};

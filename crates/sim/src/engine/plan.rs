@@ -68,8 +68,10 @@ pub(crate) enum Fate {
 /// What happens next in a world that follows a script.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// A command for the first volume.
-    Ask(Operation, BlockRange),
+    /// A command for a volume.
+    Ask(usize, Operation, BlockRange),
+    /// Something happens.
+    Do(Fate),
     /// Everything that was asked for is answered.
     Wait,
     /// The same, and the logs are empty.
@@ -176,7 +178,9 @@ impl Plan {
         let facts = self.wishes.iter().map(|wish| Facts::of(wish.layout));
         let losses = facts.filter(|facts| !facts.raw).map(|facts| facts.losses);
         let logs = usize::from(self.shape.log_copies) - 1;
-        losses.fold(logs, usize::min)
+        // Nothing but the logs notices that a drive has died where all else is passed through, and two
+        // losses at once leave too few drives.
+        losses.min().unwrap_or(1).min(logs)
     }
 
     fn draw_fates(&mut self, chance: &mut Chance, profile: &Profile) {

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ashlar_store::{Engine, Layout};
 
-use super::enumerate::{self, Case, Counts};
+use super::enumerate::{self, Case, Counts, Work};
 use super::plan::Plan;
 use super::profile::Profile;
 use super::report::Summary;
@@ -33,13 +33,18 @@ pub fn run_traced(
     live::<Engine>(seed, profile, listener)
 }
 
-/// Tries a crash at every write and flush of a small workload on a volume of this layout, with every
+/// Tries a crash at every write and flush of a small workload on volumes of this layout, with every
 /// drive missing that it can miss, and another crash at every `stride`th write or flush after that.
 ///
 /// # Errors
 /// The first case that broke a promise, and what it broke.
-pub fn run_every_crash(layout: Layout, seed: u64, stride: u64) -> Result<Counts, (Case, String)> {
-    enumerate::enumerate::<Engine>(layout, seed, stride)
+pub fn run_every_crash(
+    work: Work,
+    layout: Layout,
+    seed: u64,
+    stride: u64,
+) -> Result<Counts, (Case, String)> {
+    enumerate::enumerate::<Engine>(work, layout, seed, stride)
 }
 
 /// Replays one of these crashes.

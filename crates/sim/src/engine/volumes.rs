@@ -29,6 +29,7 @@ enum State {
 
 /// Another size, asked for and not yet answered.
 struct Resize {
+    id: u64,
     to: u64,
     /// What is cut off, as the model sees it.
     cut: Option<WriteId>,
@@ -138,9 +139,9 @@ impl Volumes {
 impl<S: Subject> World<'_, S> {
     /// Asks something of the pool.
     pub(crate) fn order(&mut self, order: Order, what: Manage) {
-        let Some(node) = &mut self.node else { return };
         let id = self.volumes.next;
         self.volumes.next += 1;
+        let Some(node) = &mut self.node else { return };
         self.volumes.orders.insert(id, order);
         node.manage(id, what);
     }
@@ -196,7 +197,8 @@ impl<S: Subject> World<'_, S> {
             let range = BlockRange::new(to, (before - to) as u32);
             self.model.submit(volume, range, Effect::Drop)
         });
-        one.resizes.push_back(Resize { to, cut });
+        let id = self.volumes.next;
+        one.resizes.push_back(Resize { id, to, cut });
         self.model.limit(volume, one.limit());
         self.load.cut_off(volume, one.limit());
         let what = Manage::ResizeVolume {
@@ -229,7 +231,9 @@ impl<S: Subject> World<'_, S> {
                 Ok(())
             }
             (Order::Resize(volume), Ok(Managed::Done)) => {
-                self.resized(volume, 1);
+                if let Some(resize) = self.take_resize(volume, id) {
+                    self.resized(volume, resize);
+                }
                 Ok(())
             }
             (Order::Scrub, Ok(Managed::Scrubbed { lost })) if lost > 0 => {
@@ -238,12 +242,12 @@ impl<S: Subject> World<'_, S> {
             (Order::Scrub, Ok(Managed::Scrubbed { .. })) => Ok(()),
             (Order::Settle, Ok(Managed::Done)) => Ok(()),
             (order, Ok(managed)) => Err(format!("{order:?} was answered with {managed:?}")),
-            (order, Err(error)) => self.refused(order, &error),
+            (order, Err(error)) => self.refused(id, order, &error),
         }
     }
 
     /// What was asked for is not done, and must not have been.
-    fn refused(&mut self, order: Order, error: &IoError) -> Result<(), String> {
+    fn refused(&mut self, id: u64, order: Order, error: &IoError) -> Result<(), String> {
         if !self.may_refuse(order, error) {
             return Err(format!("{order:?} failed: {error}"));
         }
@@ -251,13 +255,12 @@ impl<S: Subject> World<'_, S> {
             Order::Create(volume) => self.volumes.all[volume].state = State::Gone,
             Order::Delete(volume) => self.live_on(volume),
             Order::Resize(volume) => {
-                let one = &mut self.volumes.all[volume];
-                // Whoever asks while another change is under way is refused at once.
-                let last = one.resizes.pop_back();
-                if let Some(cut) = last.and_then(|resize| resize.cut) {
+                let resize = self.take_resize(volume, id);
+                if let Some(cut) = resize.and_then(|resize| resize.cut) {
                     self.model.refute(cut);
                 }
-                self.model.limit(volume, one.limit());
+                let limit = self.volumes.all[volume].limit();
+                self.model.limit(volume, limit);
             }
             Order::Settle | Order::Scrub => {}
         }
@@ -343,7 +346,11 @@ impl<S: Subject> World<'_, S> {
                 "volume {volume} has {size} granules, not one of {sizes:?}"
             ));
         };
-        self.resized(volume, done);
+        for _ in 0..done {
+            if let Some(resize) = self.volumes.all[volume].resizes.pop_front() {
+                self.resized(volume, resize);
+            }
+        }
         let one = &mut self.volumes.all[volume];
         for cut in one.resizes.drain(..).filter_map(|resize| resize.cut) {
             self.model.refute(cut);
@@ -353,18 +360,22 @@ impl<S: Subject> World<'_, S> {
         Ok(())
     }
 
-    /// The first `count` changes of its size have come to pass.
-    fn resized(&mut self, volume: usize, count: usize) {
+    fn take_resize(&mut self, volume: usize, id: u64) -> Option<Resize> {
+        let resizes = &mut self.volumes.all[volume].resizes;
+        let at = resizes.iter().position(|resize| resize.id == id)?;
+        resizes.remove(at)
+    }
+
+    /// A change of its size has come to pass.
+    fn resized(&mut self, volume: usize, Resize { to, cut, .. }: Resize) {
         let one = &mut self.volumes.all[volume];
-        for Resize { to, cut } in one.resizes.drain(..count) {
-            if let Some(cut) = cut {
-                self.model.answer(cut, true);
-            }
-            if to > one.size {
-                self.model.grow(volume, one.size, to);
-            }
-            one.size = to;
+        if let Some(cut) = cut {
+            self.model.answer(cut, true);
         }
+        if to > one.size {
+            self.model.grow(volume, one.size, to);
+        }
+        one.size = to;
         self.model.limit(volume, one.limit());
     }
 

@@ -60,6 +60,7 @@ impl<'a, S: Subject> World<'a, S> {
             plan.wishes.len(),
         );
         load.excuses.full = plan.crowded;
+        load.excuses.lost = plan.liar.is_some();
         Self {
             rig,
             drives,
@@ -132,8 +133,7 @@ impl<'a, S: Subject> World<'a, S> {
     /// What must be so when the faults have stopped, and the users too.
     pub(crate) fn end(&mut self) -> Result<(), String> {
         self.check_all("everything is read")?;
-        self.settle()?;
-        self.check_accounts()?;
+        self.settle_at_last()?;
         self.check_all("everything is read after it has settled")?;
         if self.plan.crowded {
             self.relieve()?;
@@ -155,7 +155,18 @@ impl<'a, S: Subject> World<'a, S> {
         self.until(what, |w| w.load.is_idle())
     }
 
-    /// Empties the logs.
+    /// Empties the logs, whatever crashes meanwhile.
+    pub(crate) fn settle_at_last(&mut self) -> Result<(), String> {
+        loop {
+            let crashes = self.summary.crashes;
+            self.settle()?;
+            if self.summary.crashes == crashes {
+                return self.check_accounts();
+            }
+        }
+    }
+
+    /// Empties the logs, unless a crash comes between.
     pub(crate) fn settle(&mut self) -> Result<(), String> {
         self.order(Order::Settle, Manage::Settle);
         self.until("the logs are empty", |w| w.volumes.is_idle())
@@ -351,6 +362,11 @@ impl<'a, S: Subject> World<'a, S> {
         Ok(())
     }
 
+    /// Whether nothing is waited for.
+    fn is_idle(&self) -> bool {
+        self.load.is_idle() && self.volumes.is_idle()
+    }
+
     /// Whether the first volumes are there.
     fn is_ready(&self) -> bool {
         self.node.is_some() && self.volumes.are_made()
@@ -542,19 +558,23 @@ impl<'a, S: Subject> World<'a, S> {
         for step in script {
             let crashes = self.summary.crashes;
             self.until("the script goes on", |w| match step {
-                Step::Wait | Step::Settle => w.load.is_idle(),
-                Step::Ask(..) => true,
+                Step::Wait | Step::Settle => w.is_idle(),
+                Step::Ask(..) | Step::Do(_) => true,
             })?;
+            if self.summary.crashes > crashes {
+                return Ok(());
+            }
             match *step {
                 Step::Wait => {}
                 Step::Settle => self.settle()?,
-                Step::Ask(op, range) => self.ask_for(op, range)?,
+                Step::Ask(volume, op, range) => self.ask_for(volume, op, range)?,
+                Step::Do(fate) => self.strike(fate)?,
             }
             if self.summary.crashes > crashes {
                 return Ok(());
             }
         }
-        self.until("the script ends", |w| w.load.is_idle())
+        self.until("the script ends", Self::is_idle)
     }
 }
 

@@ -9,7 +9,7 @@ use super::locks::SlotKey;
 use super::map::{Change, LeafView, leaf_id};
 use super::write::{MAP_LIMIT, Piece, pieces};
 use super::{Engine, Op, Waiter};
-use crate::format::{Leaf, VolumeState};
+use crate::format::{Leaf, VolumeEntry, VolumeState};
 use crate::sizes::{LEAF_GRANULES, LEAF_SLOTS, SLOT_GRANULES};
 
 /// Slots of one clear that are worked on at a time.
@@ -84,9 +84,7 @@ impl Engine {
         }
         !self.ops.iter().any(|(_, other)| match other {
             Op::Write(write) => write.volume == clear.volume && write.serial < clear.serial,
-            Op::Clear(old) => {
-                old.volume == clear.volume && old.serial < clear.serial && old.request.is_some()
-            }
+            Op::Clear(old) => old.volume == clear.volume && old.serial < clear.serial,
             _ => false,
         })
     }
@@ -249,19 +247,15 @@ impl Engine {
         };
         match clear.request {
             Some(request) => self.out.done.push(request.complete(Ok(()))),
-            None => self.cleared_behind(clear.volume),
+            None if clear.start == 0 => self.deleted(clear.volume),
+            None => {}
         }
     }
 
-    fn cleared_behind(&mut self, volume: u32) {
-        let others = self.clears.iter().any(|&op| match self.ops.get(op) {
-            Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
-            _ => false,
-        });
-        if others {
-            return;
-        }
-        let deleting = |entry: &crate::format::VolumeEntry| entry.state == VolumeState::Deleting;
+    /// Nothing of a volume is left. A clear of what was behind its end does not say so: it may end
+    /// when the deletion has only been asked for.
+    fn deleted(&mut self, volume: u32) {
+        let deleting = |entry: &VolumeEntry| entry.state == VolumeState::Deleting;
         if self.volumes.get(&volume).is_some_and(deleting) {
             self.set_volume_state(volume, VolumeState::Gone, None);
         }
@@ -276,7 +270,7 @@ impl Engine {
             .filter(|(_, entry)| entry.state == VolumeState::Live);
         let found: Vec<(u32, u64)> = live.map(|(&n, entry)| (n, entry.granules)).collect();
         for (volume, granules) in found {
-            let end = self.map.end(volume);
+            let end = self.reach(volume);
             if end > granules {
                 self.clear_behind(volume, granules, end);
             }
@@ -290,8 +284,23 @@ impl Engine {
         });
         let found: Vec<(u32, u64)> = deleting.map(|(&n, entry)| (n, entry.granules)).collect();
         for (volume, granules) in found {
-            self.clear_behind(volume, 0, granules);
+            // It may have been made smaller just before.
+            let end = self.reach(volume).max(granules);
+            self.clear_behind(volume, 0, end);
         }
+    }
+
+    /// Behind this granule nothing is of a volume, neither in the map nor in the ring.
+    fn reach(&self, volume: u32) -> u64 {
+        let from = SlotKey { volume, slot: 0 };
+        let to = SlotKey {
+            volume: volume + 1,
+            slot: 0,
+        };
+        // What has no home yet has counted on one.
+        let last = self.reserved.range(from..to).next_back();
+        let recorded = last.map_or(0, |(key, _)| (key.slot + 1) * SLOT_GRANULES);
+        self.map.end(volume).max(recorded)
     }
 
     /// The engine has stopped: hosts are told.

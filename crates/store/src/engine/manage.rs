@@ -107,7 +107,7 @@ impl Engine {
 
     fn delete_volume(&mut self, id: u64, volume: u32) -> Result<(), IoError> {
         self.live(volume)?;
-        if self.raw_is_changing(volume) {
+        if self.raw_is_changing(volume) || self.resizing.contains(&volume) {
             return Err(refuse(format!(
                 "volume {volume} is still being given another size"
             )));
@@ -137,6 +137,12 @@ impl Engine {
             Some(super::Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
             _ => false,
         });
+        if self.resizing.contains(&volume) {
+            // Its entry would let hosts in again behind the end that this one sets.
+            return Err(refuse(format!(
+                "volume {volume} is still getting the size it was given before"
+            )));
+        }
         if shrinking {
             return Err(refuse(format!(
                 "volume {volume} is still being made smaller"
@@ -144,6 +150,7 @@ impl Engine {
         }
         let before = entry.granules;
         entry.granules = granules;
+        self.resizing.insert(volume);
         self.stage_volume(volume, &entry, Some(id));
         if granules < before {
             // Nothing behind the new end is let in from now on.
@@ -174,6 +181,7 @@ impl Engine {
             return self.fail(format!("the entry of volume {number} did not take"));
         };
         let (state, granules) = (entry.state, entry.granules);
+        self.resizing.remove(&number);
         let created = self
             .volumes
             .get(&number)

@@ -133,6 +133,8 @@ pub struct Engine {
     pub(super) reserved_count: BTreeMap<Class, u64>,
 
     pub(super) volumes: BTreeMap<u32, VolumeEntry>,
+    /// Volumes whose new size is on its way into the table.
+    pub(super) resizing: BTreeSet<u32>,
     pub(super) admission: VecDeque<usize>,
     pub(super) clears: Vec<usize>,
     pub(super) repairs: Slab<Repair>,
@@ -237,6 +239,7 @@ impl Engine {
             reserved: BTreeMap::new(),
             reserved_count: BTreeMap::new(),
             volumes: parts.volumes,
+            resizing: BTreeSet::new(),
             admission: VecDeque::new(),
             clears: Vec::new(),
             repairs: Slab::new(),

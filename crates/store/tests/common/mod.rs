@@ -129,6 +129,9 @@ pub fn small_sizes() -> Sizes {
     }
 }
 
+/// Turns after which whatever is waited for will not come.
+const MOST_TURNS: usize = 100_000;
+
 /// A pool and whoever uses it.
 pub struct Bench {
     pub media: Vec<Medium>,
@@ -228,8 +231,9 @@ impl Bench {
     /// Feeds the engine until nothing happens any more.
     pub fn run(&mut self, event: Event) -> Answers {
         let (mut done, mut managed) = (Vec::new(), Vec::new());
+        let what = format!("{event:?}");
         self.engine.handle(self.now, event, &mut self.out);
-        loop {
+        for _ in 0..MOST_TURNS {
             for (drive, request) in self.out.io.drain(..) {
                 match &mut self.budget {
                     Some(0) => continue,
@@ -264,6 +268,8 @@ impl Bench {
                 return (done, managed);
             }
         }
+        let waiting: String = what.chars().take(200).collect();
+        panic!("the engine never rests, {MOST_TURNS} turns after {waiting}")
     }
 
     pub fn pass(&mut self, nanos: u64) {
