@@ -52,6 +52,11 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1024, value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
     pub(crate) file_mib: u64,
+
+    /// Size in MiB of each drive of `cost`
+    #[arg(long, default_value_t = 1024, value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(256..=1 << 20))]
+    pub(crate) cost_mib: u64,
 }
 
 impl Options {
@@ -82,6 +87,12 @@ pub(crate) enum Part {
     Cores,
     /// Against a peer's target
     Peer,
+    /// What the storage engine costs, counted
+    Cost,
+    /// How long the storage engine takes to come back, and its memory
+    Recovery,
+    /// Reads through the storage engine against its drives
+    Reads,
 }
 
 #[derive(Subcommand)]

@@ -4,13 +4,17 @@
 //!
 //! Outside. It starts the `ashlar` binary as any user would (`serve`, `lab sweep`), speaks to it over
 //! sockets, and reads what the kernel says about its processor time. Of the other rooms it uses only
-//! the words of the protocol (for its own raw client) and the lab's result format.
+//! the words of the protocol (for its own raw client) and the lab's result format; and the storage
+//! engine, which it drives itself, over drives that count.
 //!
 //! ```text
 //! parts/bare   raw client ─▶ ashlar serve | bare socket server      IOPS, server CPU
 //! parts/local  ashlar lab sweep: file | ashlar serve ─▶ file        IOPS
 //! parts/idle   nobody, or idle hosts ─▶ ashlar serve                server CPU
 //! parts/cores  1 or 2 connections ─▶ ashlar serve, 1 or 2 cores     server CPU a command
+//! engine/cost      load ─▶ engine ─▶ drives that count              device bytes a user byte
+//! engine/recovery  crash ─▶ import                                  seconds, memory
+//! engine/reads     load ─▶ engine ─▶ files | the same files         IOPS
 //! parts/peer   a peer's perf tool ─▶ ashlar serve | a peer's target IOPS, target CPU
 //! ```
 //!
@@ -29,6 +33,7 @@ mod args;
 mod bare;
 mod child;
 mod cpu;
+mod engine;
 mod failure;
 mod figures;
 mod parts;

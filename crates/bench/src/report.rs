@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use ashlar_lab::Machine;
 use serde::Serialize;
 
+use crate::engine::{Cost, Memory, Reads, Recovery};
 use crate::failure::Failure;
 use crate::figures::{Case, Row, Side, Spread};
 use crate::parts::{Bench, Idle, Remote, Scaling};
@@ -33,6 +34,14 @@ struct Results {
     cores: Option<Vec<Scaling>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<Vec<Row>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<Vec<Cost>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery: Option<Vec<Recovery>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<Memory>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reads: Option<Vec<Reads>>,
     skipped: Vec<String>,
     flags: Vec<String>,
 }
@@ -75,6 +84,10 @@ impl Report {
                 idle: None,
                 cores: None,
                 peer: None,
+                cost: None,
+                recovery: None,
+                memory: None,
+                reads: None,
                 skipped: Vec::new(),
                 flags: Vec::new(),
             },
@@ -175,6 +188,102 @@ impl Report {
                 self.results.skipped.push(line);
             }
         }
+        self.save()
+    }
+
+    /// A cell of the cost table is there: it takes a while.
+    pub(crate) fn cost_cell(&mut self, cell: &Cost) -> Result<(), Failure> {
+        if self.results.cost.is_none() {
+            print("\nDevice bytes a user byte, steady state (counted)\n")?;
+            print(
+                "  layout    load                  fill  depth  written  pages    read   goal\n",
+            )?;
+            self.results.cost = Some(Vec::new());
+        }
+        let goal = cell.limit.map_or_else(String::new, |limit| {
+            format!("≤ {limit}{}", mark(cell.written_per_byte <= limit + 0.005))
+        });
+        print(&format!(
+            "  {:8}  {:9} {:5} KiB  {:3} %  {:5}  {:7.3}  {:5.3}  {:6.3}   {goal}\n",
+            cell.layout,
+            cell.pattern,
+            cell.block_bytes / 1024,
+            cell.fill_pct,
+            cell.depth,
+            cell.written_per_byte,
+            cell.pages_per_byte,
+            cell.read_per_byte,
+        ))
+    }
+
+    /// The engine's cost.
+    pub(crate) fn cost(&mut self, cells: Vec<Cost>) -> Result<(), Failure> {
+        self.results.cost = Some(cells);
+        self.save()
+    }
+
+    /// How the engine comes back, and what its map takes.
+    pub(crate) fn recovery(
+        &mut self,
+        (imports, memory): (Vec<Recovery>, Memory),
+    ) -> Result<(), Failure> {
+        let mut table = Table::new(&[
+            "import after a crash",
+            "seconds",
+            "per",
+            "processor s",
+            "drives s",
+            "reads",
+            "goal",
+        ]);
+        for import in &imports {
+            table.row([
+                import.case.into(),
+                format!("{:.2}", import.seconds_a_unit),
+                import.unit.into(),
+                format!("{:.3}", import.cpu_s),
+                format!("{:.3}", import.drive_s),
+                import.reads.to_string(),
+                format!(
+                    "≤ {}{}",
+                    import.goal_s,
+                    mark(import.seconds_a_unit <= import.goal_s)
+                ),
+            ]);
+        }
+        let mut text = table.text("Recovery (processor measured, drives simulated)");
+        let _ = writeln!(
+            text,
+            "  the map in memory: {:.2} GiB a mapped TiB, goal ≤ {}{}",
+            memory.gib_a_tib,
+            memory.goal_gib,
+            mark(memory.gib_a_tib <= memory.goal_gib)
+        );
+        print(&text)?;
+        (self.results.recovery, self.results.memory) = (Some(imports), Some(memory));
+        self.save()
+    }
+
+    /// Reads through the engine.
+    pub(crate) fn reads(&mut self, reads: Vec<Reads>) -> Result<(), Failure> {
+        let mut table = Table::new(&[
+            "load",
+            "IOPS, engine / drives",
+            "goal",
+            "CPU ns, engine",
+            "CPU ns, drives",
+        ]);
+        for read in &reads {
+            table.row([
+                load_name("randread", read.block_bytes, read.depth as u32),
+                range(&read.iops_ratio, 2),
+                at_least(read.goal, &read.iops_ratio),
+                format!("{:.0}", read.engine_cpu_ns.median),
+                format!("{:.0}", read.drives_cpu_ns.median),
+            ]);
+        }
+        print(&table.text("Reads of mirror:2 through the engine / of its two files"))?;
+        self.results.reads = Some(reads);
         self.save()
     }
 

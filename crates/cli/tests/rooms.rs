@@ -45,8 +45,9 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     ("lab", &["block"], "the lab measures whatever it is handed"),
     (
         "bench",
-        &["nvme", "lab"],
-        "the bench is outside: it starts the binary and speaks to its sockets",
+        &["nvme", "lab", "block", "device", "reactor", "store"],
+        "the bench is outside: it starts the binary and speaks to its sockets; of the engine it counts \
+         the work, over drives of its own",
     ),
     (
         "sim",

@@ -16,6 +16,7 @@ pub(crate) use local::Remote;
 
 use crate::args::{Options, Part};
 use crate::cpu::{self, Meter, Sample};
+use crate::engine;
 use crate::failure::Failure;
 use crate::figures::{Case, Round};
 use crate::raw::load::Plan;
@@ -77,6 +78,20 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     if options.wants(Part::Peer) {
         report.peer(peer::measure(&bench)?)?;
+    }
+    if options.wants(Part::Cost) {
+        let cells = engine::cost(options.cost_mib << 20, |cell| report.cost_cell(cell))?;
+        report.cost(cells)?;
+    }
+    if options.wants(Part::Recovery) {
+        report.recovery(engine::recovery()?)?;
+    }
+    if options.wants(Part::Reads) {
+        let (out, bytes) = (&options.out, options.file_mib << 20);
+        let out = out.canonicalize().map_err(Failure::doing(out.display()))?;
+        report.reads(on_core(bench.server_core, || {
+            engine::reads(&out, bytes, options.rounds, length)
+        })?)?;
     }
     report.finish()
 }

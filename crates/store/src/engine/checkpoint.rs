@@ -15,14 +15,24 @@ use crate::format::{
 };
 use crate::sizes::GRANULE;
 
-/// Pages of level 0 written in one round.
-const PAGES: usize = 1024;
+/// How full the map log may get before its oldest changes are brought to pages: the longer they wait,
+/// the more of them a page takes with it.
+const MAP_HIGH: f64 = 0.6;
+/// The part of the map log that one checkpoint lets go of; at least a chunk.
+const MAP_STEP: f64 = 0.125;
+/// Copies of pages on their way at a time.
+const PAGES: usize = 256;
+/// Most pages of level 0 of one checkpoint: their old places come back when its root is durable.
+const MOST_PAGES: usize = 65_536;
 
 /// What the checkpoint is at.
 #[derive(Default)]
 pub(crate) struct Checkpoint {
     phase: Phase,
     pending: usize,
+    /// Pages of level 0 with changes below this sequence are written, and how many more at most.
+    until: u64,
+    left: usize,
     /// Places that the next root supersedes.
     superseded: Vec<u64>,
     /// Tails that the root being written names: ring and map positions, and the map's sequence.
@@ -41,24 +51,90 @@ enum Phase {
     Root,
 }
 
+/// What a checkpoint is to do.
+enum Due {
+    /// A root with the tails of this moment.
+    Root,
+    /// The same, with pages that hold the changes below this sequence.
+    Pages(u64),
+}
+
 impl Engine {
-    /// Begins a round when a log fills up or somebody asked, and there is something to gain.
+    /// Begins a checkpoint when a log needs it or somebody asked, and there is something to gain.
     pub(super) fn advance_checkpoint(&mut self) {
         if self.checkpoint.phase != Phase::Idle || self.failed.is_some() {
             return;
         }
         self.trim_ring();
-        let filling = self.ring.log.fill() > LOW || self.map_log.log.fill() > LOW;
-        let asked = !self.settling.is_empty() || self.map.is_renewing() || self.is_healing();
-        if !filling && !asked && !self.has_many_terms() {
-            return;
+        match self.checkpoint_due() {
+            Some(Due::Pages(until)) => {
+                self.checkpoint.phase = Phase::Pages(0);
+                (self.checkpoint.until, self.checkpoint.left) = (until, MOST_PAGES);
+                self.write_pages();
+            }
+            Some(Due::Root) => {
+                self.checkpoint.phase = Phase::Root;
+                self.root_due();
+            }
+            None => {}
         }
-        let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
-        let useless = clean && self.checkpoint.rooted == Some(self.tails());
-        if useless && !self.is_healing() {
-            return;
+    }
+
+    fn checkpoint_due(&self) -> Option<Due> {
+        let healing = self.is_healing();
+        let asked = !self.settling.is_empty() || self.map.is_renewing() || healing;
+        if asked || self.has_many_terms() {
+            let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
+            let useless = clean && self.checkpoint.rooted == Some(self.tails());
+            return (!useless || healing).then_some(Due::Pages(self.published + 1));
         }
-        self.write_pages();
+        // Only whole chunks are any use.
+        let frees = |side: &LogSide, rooted: Option<u64>, tail: u64| {
+            let shape = &side.log.shape;
+            let from = rooted.unwrap_or(side.log.free_below);
+            shape.chunk_number(tail) > shape.chunk_number(from)
+        };
+        let rooted = self.checkpoint.rooted;
+        if self.map_log.log.fill() > MAP_HIGH {
+            let until = self.map_cut();
+            let tail = self.map_tail_at(until.min(self.ring_sequence()));
+            if frees(&self.map_log, rooted.map(|(_, map)| map), tail) {
+                return Some(Due::Pages(until));
+            }
+        }
+        // A record of the ring goes with its home and the map log's record of it: no page is needed.
+        let ring = self.ring.log.fill() > LOW
+            && frees(
+                &self.ring,
+                rooted.map(|(ring, _)| ring),
+                self.ring.tail_at(),
+            );
+        ring.then_some(Due::Root)
+    }
+
+    /// The map log is to let go of what is older than this sequence when it is too full.
+    fn map_cut(&self) -> u64 {
+        let shape = &self.map_log.log.shape;
+        let step = MAP_STEP.max(1.0 / shape.chunks.len() as f64);
+        let kept = (shape.bytes() as f64 * (MAP_HIGH - step)) as u64;
+        let from = self.map_log.log.head.at.saturating_sub(kept);
+        let batches = &self.map_log.batches;
+        let first = batches.get(batches.partition_point(|batch| batch.at < from));
+        first.map_or(self.published, |batch| {
+            batch.first_sequence.min(self.published)
+        })
+    }
+
+    /// Whether records of the ring keep the map log from letting go of what it soon should.
+    pub(super) fn ring_holds_map(&self) -> bool {
+        self.map_log.log.fill() > MAP_HIGH - MAP_STEP && self.ring_sequence() < self.map_cut()
+    }
+
+    /// Sequence of the oldest record that recovery would find in the ring.
+    fn ring_sequence(&self) -> u64 {
+        let ring = self.ring.batches.front().map(|batch| batch.first_sequence);
+        let ring = ring.filter(|_| !self.cage.sings(Canary::MapPastRing));
+        ring.unwrap_or(u64::MAX)
     }
 
     /// Drops batches from the front whose granules all have newer records or homes.
@@ -77,22 +153,20 @@ impl Engine {
     /// Map records below this sequence are in pages that are written (or being written in this
     /// round), and no ring record that recovery would replay is older.
     fn map_sequence(&self) -> u64 {
-        let ring = self.ring.batches.front().map(|batch| batch.first_sequence);
-        let ring = ring.filter(|_| !self.cage.sings(Canary::MapPastRing));
-        let dirty = self.map.oldest_dirty();
-        [ring, dirty]
-            .into_iter()
-            .flatten()
-            .fold(self.published, u64::min)
+        let dirty = self.map.oldest_dirty().unwrap_or(u64::MAX);
+        self.published.min(self.ring_sequence()).min(dirty)
     }
 
     fn map_tail(&self) -> u64 {
-        let needed = self.map_sequence();
-        let first = self
-            .map_log
-            .batches
-            .iter()
-            .find(|batch| batch.first_sequence + batch.records > needed);
+        self.map_tail_at(self.map_sequence())
+    }
+
+    /// Position of the oldest batch with changes from this sequence on.
+    fn map_tail_at(&self, needed: u64) -> u64 {
+        let batches = &self.map_log.batches;
+        let ends_before =
+            |batch: &super::append::LogBatch| batch.first_sequence + batch.records <= needed;
+        let first = batches.get(batches.partition_point(ends_before));
         first.map_or(self.map_log.log.head.at, |batch| batch.at)
     }
 
@@ -100,12 +174,17 @@ impl Engine {
         (self.ring.tail_at(), self.map_tail())
     }
 
+    /// Writes dirty pages of level 0, oldest first, as many at a time as may be on their way.
     fn write_pages(&mut self) {
-        self.checkpoint.phase = Phase::Pages(0);
-        for _ in 0..PAGES {
+        while self.checkpoint.pending < PAGES && self.checkpoint.left > 0 {
+            let until = self.checkpoint.until;
+            if self.map.oldest_dirty().is_none_or(|oldest| oldest >= until) {
+                break;
+            }
             let Some((id, bytes)) = self.map.take_dirty() else {
                 break;
             };
+            self.checkpoint.left -= 1;
             self.write_page(id, bytes);
         }
         self.next_level_if_written();
@@ -186,7 +265,10 @@ impl Engine {
             );
         }
         self.checkpoint.pending -= 1;
-        self.next_level_if_written();
+        match self.checkpoint.phase {
+            Phase::Pages(0) => self.write_pages(),
+            _ => self.next_level_if_written(),
+        }
     }
 
     fn next_level_if_written(&mut self) {

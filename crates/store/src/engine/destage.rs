@@ -20,7 +20,7 @@ use super::{DestageIo, Engine, Owner, Waiter};
 use crate::Canary;
 use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_BYTES, SLOT_GRANULES};
 
-/// How full a log may get before its oldest records are moved home: below, overwrites are merged.
+/// How full the ring may get before its oldest records are moved home: below, overwrites are merged.
 pub(super) const LOW: f64 = 0.25;
 /// After this long without a write, the ring is emptied.
 const IDLE: Duration = Duration::from_secs(1);
@@ -102,7 +102,7 @@ impl Engine {
             return;
         }
         let idle = self.now >= self.destage.last_write + IDLE;
-        let filling = self.ring.log.fill() > LOW || self.map_log.log.fill() > LOW;
+        let filling = self.ring.log.fill() > LOW || self.ring_holds_map();
         let asked = !self.settling.is_empty() || self.is_healing() || self.has_many_terms();
         if idle || filling || asked {
             self.collect_jobs();

@@ -312,6 +312,11 @@ impl Engine {
         self.counters
     }
 
+    /// How full the data ring and the map log are, 0 to 1.
+    pub fn log_fill(&self) -> (f64, f64) {
+        (self.ring.log.fill(), self.map_log.log.fill())
+    }
+
     /// The volumes that are not gone.
     pub fn volumes(&self) -> Vec<VolumeInfo> {
         let known = self.volumes.iter();

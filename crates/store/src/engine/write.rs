@@ -15,7 +15,7 @@ use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_BYTES, SLOT_GRANULES};
 /// Slots of a class that only destage may take, so that it never meets a full pool.
 pub(super) const DESTAGE_SLOTS: u64 = 4;
 /// How full the map log may be for changes that can wait: the rest is destage's.
-pub(super) const MAP_LIMIT: f64 = 0.5;
+pub(super) const MAP_LIMIT: f64 = 0.8;
 
 /// A host's write.
 pub(super) struct WriteOp {

@@ -1,0 +1,268 @@
+//! Device bytes a user byte, counted.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use ashlar_store::{Layout, Sizes, Status};
+use serde::Serialize;
+
+use super::drive::{Counting, Medium, Pace, Rig};
+use super::pool::{Ask, Devices, Pool, Wait, make};
+use crate::failure::Failure;
+
+/// A layout, and how to ask a pool what it advertises for it.
+struct Kind {
+    layout: Layout,
+    name: &'static str,
+    drives: usize,
+    capacity: fn(&Status) -> u64,
+    /// Most device bytes written for a user byte of 64 KiB random writes: at depth 1, at depth.
+    limits: Option<[f64; 2]>,
+}
+
+/// What is measured. Another layout is another line.
+const KINDS: &[Kind] = &[
+    Kind {
+        layout: Layout::Mirror { copies: 1 },
+        name: "mirror:1",
+        drives: 2,
+        capacity: |status| mirrored(status, 1),
+        limits: None,
+    },
+    Kind {
+        layout: Layout::Mirror { copies: 2 },
+        name: "mirror:2",
+        drives: 2,
+        capacity: |status| mirrored(status, 2),
+        limits: Some([2.13, 2.0]),
+    },
+    Kind {
+        layout: Layout::Stripe { columns: 2 },
+        name: "stripe:2",
+        drives: 2,
+        capacity: |status| status.stripes.free_bytes,
+        limits: None,
+    },
+];
+
+/// Commands in flight: one, and many.
+const DEPTHS: [usize; 2] = [1, 32];
+/// Percent of the advertised capacity that the volume holds.
+const FILLS: [u64; 3] = [50, 75, 90];
+/// Steady state begins after the volume was overwritten this often, and lasts as long.
+const OVERWRITES: u64 = 2;
+
+/// Writes of one kind.
+struct Pattern {
+    name: &'static str,
+    granules: u32,
+    random: bool,
+}
+
+const PATTERNS: [Pattern; 4] = [
+    Pattern {
+        name: "randwrite",
+        granules: 1,
+        random: true,
+    },
+    Pattern {
+        name: "randwrite",
+        granules: 2,
+        random: true,
+    },
+    Pattern {
+        name: "randwrite",
+        granules: 16,
+        random: true,
+    },
+    Pattern {
+        name: "write",
+        granules: 256,
+        random: false,
+    },
+];
+
+/// A cell of the table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Cost {
+    pub(crate) layout: &'static str,
+    pub(crate) pattern: &'static str,
+    pub(crate) block_bytes: u32,
+    pub(crate) depth: usize,
+    /// Percent of the advertised capacity.
+    pub(crate) fill_pct: u64,
+    /// Device bytes for each byte that the user wrote.
+    pub(crate) written_per_byte: f64,
+    pub(crate) read_per_byte: f64,
+    /// Of `written_per_byte`: pages of the map and tables.
+    pub(crate) pages_per_byte: f64,
+    /// Device writes and flushes for each command.
+    pub(crate) writes_per_command: f64,
+    pub(crate) flushes_per_command: f64,
+    /// Goal for `written_per_byte`, if there is one.
+    pub(crate) limit: Option<f64>,
+    /// The fullest that the logs were, 0 to 1.
+    pub(crate) ring_fill: f64,
+    pub(crate) map_fill: f64,
+    /// Of the simulated drives: user bytes a second, and the longest time without an answer.
+    pub(crate) user_bytes_per_s: f64,
+    pub(crate) longest_silence_us: f64,
+}
+
+fn mirrored(status: &Status, copies: u8) -> u64 {
+    let found = status.mirrors.iter().find(|mirror| mirror.copies == copies);
+    found.map_or(0, |m| m.used_bytes + m.free_bytes + m.growth_bytes)
+}
+
+/// Logs in proportion to space as in a pool of 1 TiB drives, where they are smallest: the ring
+/// 1/256 of a drive and the map log 1/1024, with the smallest chunks that there are.
+pub(crate) fn scaled_sizes(drive_bytes: u64) -> Sizes {
+    let chunk = 512 << 10;
+    Sizes {
+        extent_shift: 19,
+        chunk_extents: 1,
+        ring_chunks: (drive_bytes / 256 / chunk).clamp(3, 1024) as u32,
+        map_chunks: (drive_bytes / 1024 / chunk).clamp(3, 1024) as u32,
+        segment_slots: 128,
+        batch_bytes: 128 << 10,
+    }
+}
+
+/// A pool on fresh drives that count.
+pub(crate) fn counting_pool(
+    drives: usize,
+    bytes: u64,
+    sizes: Sizes,
+) -> Result<(Pool, Vec<Medium>, Rc<Rig>), Failure> {
+    let media: Vec<Medium> = (0..drives).map(|_| Medium::new(bytes)).collect();
+    let rig = Rc::new(Rig::default());
+    make(devices(&media, &rig), &mut waiting(&rig), sizes)?;
+    let pool = Pool::open(devices(&media, &rig), waiting(&rig), waiting(&rig), None)?;
+    Ok((pool, media, rig))
+}
+
+/// New devices on these media.
+pub(crate) fn devices(media: &[Medium], rig: &Rc<Rig>) -> Devices {
+    let open = |medium: &Medium| {
+        Box::new(Counting::new(medium.clone(), rig.clone(), Pace::NVME)) as Box<_>
+    };
+    media.iter().map(open).collect()
+}
+
+/// Lets simulated time pass.
+pub(crate) fn waiting(rig: &Rc<Rig>) -> Wait {
+    let rig = rig.clone();
+    Box::new(move |until| {
+        rig.advance(until.unwrap_or_else(|| rig.now() + Duration::from_micros(10)));
+        rig.now()
+    })
+}
+
+/// All cells, each told to `tell` when it is there.
+pub(crate) fn measure(
+    drive_bytes: u64,
+    mut tell: impl FnMut(&Cost) -> Result<(), Failure>,
+) -> Result<Vec<Cost>, Failure> {
+    let mut cells = Vec::new();
+    for kind in KINDS {
+        for pattern in &PATTERNS {
+            for fill in FILLS {
+                for cost in filled(kind, pattern, fill, drive_bytes)? {
+                    tell(&cost)?;
+                    cells.push(cost);
+                }
+            }
+        }
+    }
+    Ok(cells)
+}
+
+/// The cells of one fresh pool whose only volume holds so many percent of what it advertises.
+fn filled(
+    kind: &Kind,
+    pattern: &Pattern,
+    fill: u64,
+    drive_bytes: u64,
+) -> Result<Vec<Cost>, Failure> {
+    let (mut pool, _, rig) = counting_pool(kind.drives, drive_bytes, scaled_sizes(drive_bytes))?;
+    let capacity = (kind.capacity)(&pool.engine.status());
+    let unit = u64::from(PATTERNS[3].granules);
+    let granules = capacity * fill / 100 / 4096 / unit * unit;
+    let volume = pool.volume(kind.layout, granules * 4096)?;
+    pool.load(volume, 8, sequential(granules, 256, 1))?;
+    let mut random = fastrand::Rng::with_seed(fill);
+    let mut cells = Vec::new();
+    for (depth, limit) in DEPTHS.into_iter().zip(0..) {
+        let asks = |random: &mut fastrand::Rng| -> Box<dyn FnMut() -> Option<Ask>> {
+            match pattern.random {
+                true => Box::new(randomly(
+                    granules,
+                    pattern.granules,
+                    OVERWRITES,
+                    random.fork(),
+                )),
+                false => Box::new(sequential(granules, pattern.granules, OVERWRITES)),
+            }
+        };
+        pool.load(volume, depth, asks(&mut random))?;
+        let (before, counters) = (rig.count(), pool.engine.counters());
+        let seen = pool.load(volume, depth, asks(&mut random))?;
+        let count = rig.count().since(&before);
+        let pages = pool.engine.counters().pages - counters.pages;
+        let (bytes, commands) = (seen.bytes as f64, seen.commands as f64);
+        cells.push(Cost {
+            layout: kind.name,
+            pattern: pattern.name,
+            block_bytes: pattern.granules * 4096,
+            depth,
+            fill_pct: fill,
+            written_per_byte: count.written_bytes as f64 / bytes,
+            read_per_byte: count.read_bytes as f64 / bytes,
+            pages_per_byte: (pages * 4096 * kind.drives.min(2) as u64) as f64 / bytes,
+            writes_per_command: count.writes as f64 / commands,
+            flushes_per_command: count.flushes as f64 / commands,
+            limit: kind
+                .limits
+                .filter(|_| pattern.granules == 16)
+                .map(|limits| limits[limit]),
+            ring_fill: seen.ring_fill,
+            map_fill: seen.map_fill,
+            user_bytes_per_s: bytes / seen.time.as_secs_f64().max(1e-9),
+            longest_silence_us: seen.longest_silence.as_secs_f64() * 1e6,
+        });
+    }
+    Ok(cells)
+}
+
+/// Writes from the beginning to the end, `times` over.
+pub(crate) fn sequential(granules: u64, step: u32, times: u64) -> impl FnMut() -> Option<Ask> {
+    let (mut next, steps) = (0, granules / u64::from(step));
+    move || {
+        let at = next % steps.max(1);
+        next += 1;
+        (next <= steps * times).then_some(Ask {
+            write: true,
+            first: at * u64::from(step),
+            granules: step,
+        })
+    }
+}
+
+/// Writes at random places, as many as overwrite everything `times`.
+fn randomly(
+    granules: u64,
+    step: u32,
+    times: u64,
+    mut random: fastrand::Rng,
+) -> impl FnMut() -> Option<Ask> {
+    let steps = granules / u64::from(step);
+    let mut left = steps * times;
+    move || {
+        left = left.checked_sub(1)?;
+        Some(Ask {
+            write: true,
+            first: random.u64(..steps) * u64::from(step),
+            granules: step,
+        })
+    }
+}

@@ -1,0 +1,15 @@
+//! The storage engine itself, in this process: what it costs, counted on drives that count; how long
+//! it takes to come back, and what it takes of memory; how fast it reads from real files.
+
+mod cost;
+mod drive;
+mod pool;
+mod reads;
+mod recovery;
+
+pub(crate) use cost::Cost;
+pub(crate) use cost::measure as cost;
+pub(crate) use reads::Reads;
+pub(crate) use reads::measure as reads;
+pub(crate) use recovery::measure as recovery;
+pub(crate) use recovery::{Memory, Recovery};
