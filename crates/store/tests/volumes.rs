@@ -57,8 +57,8 @@ fn a_volume_that_was_just_made_smaller_leaves_nothing_behind() {
             }
         }
         bench.manage(Manage::Settle).unwrap();
-        let mirrors = bench.engine.status().mirrors;
-        assert_eq!(mirrors.iter().map(|m| m.used_bytes).sum::<u64>(), 0);
+        let homes = bench.engine.status().homes;
+        assert_eq!(homes.iter().map(|m| m.used_bytes).sum::<u64>(), 0);
     }
 }
 

@@ -10,12 +10,11 @@ use super::drive::{Counting, Medium, Pace, Rig};
 use super::pool::{Ask, Devices, Pool, Wait, make};
 use crate::failure::Failure;
 
-/// A layout, and how to ask a pool what it advertises for it.
+/// A layout on so many drives.
 struct Kind {
     layout: Layout,
     name: &'static str,
     drives: usize,
-    capacity: fn(&Status) -> u64,
     /// Most device bytes written for a user byte of 64 KiB random writes: at depth 1, at depth.
     limits: Option<[f64; 2]>,
 }
@@ -26,21 +25,36 @@ const KINDS: &[Kind] = &[
         layout: Layout::Mirror { copies: 1 },
         name: "mirror:1",
         drives: 2,
-        capacity: |status| mirrored(status, 1),
         limits: None,
     },
     Kind {
         layout: Layout::Mirror { copies: 2 },
         name: "mirror:2",
         drives: 2,
-        capacity: |status| mirrored(status, 2),
         limits: Some([2.13, 2.0]),
+    },
+    Kind {
+        layout: Layout::Mirror { copies: 2 },
+        name: "mirror:2 of 5",
+        drives: 5,
+        limits: Some([2.13, 2.0]),
+    },
+    Kind {
+        layout: Layout::Parity { data: 4, parity: 1 },
+        name: "parity:4+1",
+        drives: 5,
+        limits: None,
+    },
+    Kind {
+        layout: Layout::Parity { data: 2, parity: 1 },
+        name: "parity:2+1",
+        drives: 3,
+        limits: None,
     },
     Kind {
         layout: Layout::Stripe { columns: 2 },
         name: "stripe:2",
         drives: 2,
-        capacity: |status| status.stripes.free_bytes,
         limits: None,
     },
 ];
@@ -109,9 +123,15 @@ pub(crate) struct Cost {
     pub(crate) longest_silence_us: f64,
 }
 
-fn mirrored(status: &Status, copies: u8) -> u64 {
-    let found = status.mirrors.iter().find(|mirror| mirror.copies == copies);
-    found.map_or(0, |m| m.used_bytes + m.free_bytes + m.growth_bytes)
+/// What a pool advertises for a layout.
+fn capacity(status: &Status, layout: Layout) -> u64 {
+    if let Layout::Stripe { .. } = layout {
+        return status.stripes.free_bytes;
+    }
+    let found = status.homes.iter().find(|home| home.layout == layout);
+    found.map_or(0, |home| {
+        home.used_bytes + home.free_bytes + home.growth_bytes
+    })
 }
 
 /// Logs in proportion to space as in a pool of 1 TiB drives, where they are smallest: the ring
@@ -185,7 +205,7 @@ fn filled(
     drive_bytes: u64,
 ) -> Result<Vec<Cost>, Failure> {
     let (mut pool, _, rig) = counting_pool(kind.drives, drive_bytes, scaled_sizes(drive_bytes))?;
-    let capacity = (kind.capacity)(&pool.engine.status());
+    let capacity = capacity(&pool.engine.status(), kind.layout);
     let unit = u64::from(PATTERNS[3].granules);
     let granules = capacity * fill / 100 / 4096 / unit * unit;
     let volume = pool.volume(kind.layout, granules * 4096)?;
