@@ -170,7 +170,7 @@ pub(crate) struct CreateVolumeArguments {
     /// Its size: 100GiB
     #[arg(long)]
     pub(crate) size: String,
-    /// mirror:1, mirror:2, parity:K+1 (K 2 to 7), stripe or stripe:N (mirror:3, mirror:4 and parity:K+2 need more copies of the logs than pools have in this version)
+    /// mirror:1 to mirror:4, parity:K+1 or parity:K+2 (K+M at most 8), stripe or stripe:N
     #[arg(long)]
     pub(crate) layout: LayoutSpec,
     /// What is mapped and checked as one: 4k in this version

@@ -114,13 +114,17 @@ fn nothing_is_promised_that_is_not_kept() {
             node.refuses(&create, 2, says);
         }
     };
-    // Three drives, but logs on two of them at a time.
-    volume("tank", "mirror:3")(&node, &["mirror:3", "logs have 2 copies"]);
-    volume("tank", "parity:2+1")(&node, &["parity:2+1", "not in this version"]);
-    // A pool that began with one drive has its logs once, however many drives it has now.
+    volume("tank", "mirror:4")(&node, &["mirror:4", "needs 4 drives"]);
+    volume("tank", "parity:2+2")(&node, &["parity:2+2", "needs 4 drives"]);
+    volume("tank", "parity:8+1")(&node, &["parity:8+1", "8 drives at most"]);
     node.ok(&["pool", "create", "single", "--drive", &drives[3]]);
+    volume("single", "mirror:2")(&node, &["mirror:2", "needs 2 drives"]);
+    // A pool that began with one drive has its logs once, until a volume needs them twice.
     node.ok(&["pool", "add", "single", "--drive", &room.drive("late", 64)]);
-    volume("single", "mirror:2")(&node, &["mirror:2", "logs have 1 copies"]);
+    let create = [
+        "volume", "create", "single/v", "--size", "8MiB", "--layout", "mirror:2",
+    ];
+    node.ok(&create);
     node.end();
 }
 

@@ -49,14 +49,10 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
         .filter(|m| m.in_service)
         .map(|m| m.bytes)
         .sum();
-    let homes = status
-        .homes
-        .iter()
-        .filter(|home| home.layout.survives() < status.log_copies)
-        .map(|home| {
-            let free = home.free_bytes + home.growth_bytes;
-            layout_status(spec(home.layout), home.used_bytes, free, raw)
-        });
+    let homes = status.homes.iter().map(|home| {
+        let free = home.free_bytes + home.growth_bytes;
+        layout_status(spec(home.layout), home.used_bytes, free, raw)
+    });
     let stripes = &status.stripes;
     let stripe = LayoutSpec::Stripe { columns: None };
     let stripe = layout_status(stripe, stripes.used_bytes, stripes.free_bytes, raw);

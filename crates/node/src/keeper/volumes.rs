@@ -17,11 +17,7 @@ const GRANULE: u64 = 4096;
 
 /// What this version's engine can keep. A `stripe` that says no number is over `columns`: as many
 /// drives as may be given more.
-pub(super) fn layout(
-    spec: LayoutSpec,
-    columns: u8,
-    log_copies: u8,
-) -> Result<Layout, ControlError> {
+pub(super) fn layout(spec: LayoutSpec, columns: u8) -> Result<Layout, ControlError> {
     let layout = match spec {
         LayoutSpec::Mirror { copies } => Layout::Mirror { copies },
         LayoutSpec::Parity { data, parity } => Layout::Parity { data, parity },
@@ -32,12 +28,6 @@ pub(super) fn layout(
     if !layout.is_possible() {
         return Err(ControlError::usage(format!(
             "layout {spec}: data and parity take 8 drives at most, in this version"
-        )));
-    }
-    if layout.survives() >= log_copies {
-        return Err(ControlError::usage(format!(
-            "layout {spec}: the pool's logs have {log_copies} copies, and no volume survives more \
-                 losses than they (a pool made of two drives or more has 2, in this version)"
         )));
     }
     Ok(layout)
@@ -63,11 +53,7 @@ impl Keeper {
             name: request.name.clone(),
             uuid: Uuid::new_v4(),
             granules: request.bytes / GRANULE,
-            layout: layout(
-                request.layout,
-                view.status.stripes.columns,
-                view.status.log_copies,
-            )?,
+            layout: layout(request.layout, view.status.stripes.columns)?,
         };
         let taken = |volume: &VolumeInfo| volume.name == request.name && !volume.deleting;
         if view.status.volumes.iter().any(taken) {

@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    fn create_volume(&mut self, id: u64, plan: VolumePlan) -> Result<(), IoError> {
+    pub(super) fn create_volume(&mut self, id: u64, plan: VolumePlan) -> Result<(), IoError> {
         check_name(&plan.name)?;
         check_granules(plan.granules)?;
         self.check_layout(plan.layout)?;
@@ -49,6 +49,10 @@ impl Engine {
             |entry: &VolumeEntry| entry.name == plan.name && entry.state != VolumeState::Gone;
         if self.volumes.values().any(same) {
             return Err(refuse(format!("there is a volume {} already", plan.name)));
+        }
+        if self.needs_raise(&plan) {
+            self.make_when_raised(id, plan);
+            return Ok(());
         }
         let number = self
             .volumes

@@ -47,6 +47,11 @@ impl Roots {
         }
     }
 
+    /// The last one that every member in service holds.
+    pub(super) fn durable(&self) -> &Root {
+        &self.durable
+    }
+
     /// Copies that every log chunk should have.
     fn copies(&self) -> usize {
         let chunks = self
@@ -282,7 +287,7 @@ impl Engine {
 
     /// Copies that log chunks and metadata segments should have.
     pub(super) fn log_copies(&self) -> usize {
-        self.roots.copies()
+        self.roots.copies().max(self.raise.wanted)
     }
 
     /// After an import: what the members left behind need.
@@ -387,7 +392,7 @@ impl Engine {
     }
 
     fn needs_healing(&self) -> bool {
-        let copies = self.roots.copies();
+        let copies = self.log_copies();
         [&self.ring, &self.map_log].iter().any(|side| {
             let mut chunks = side.log.shape.chunks.iter();
             chunks.any(|chunk| {
@@ -445,7 +450,7 @@ impl Engine {
     }
 
     fn heal_chunk(&mut self, log: LogId, chunk: usize) {
-        let wanted = self.roots.copies();
+        let wanted = self.log_copies();
         let old = self.side(log).log.shape.chunks[chunk].copies.clone();
         let mut copies = self.staying(&old);
         while copies.len() < wanted {

@@ -10,6 +10,7 @@
 //! | `clear` | deallocate, write zeroes, deleting a volume |
 //! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
 //! | `members` | roots; drives that fail, join, leave; chunks of logs that lack copies |
+//! | `raise` | more copies of the logs, for a volume that needs them |
 //! | `rebuild` | walks over everything mapped: scrub, columns for lost drives, the map written anew |
 //! | `parity` | slots cut over columns: their code, and how one is put together again |
 //! | `manage`, `status` | volumes, segments; what an operator is shown |
@@ -28,6 +29,7 @@ mod manage;
 pub(crate) mod map;
 mod members;
 mod parity;
+mod raise;
 pub(crate) mod raw;
 mod read;
 mod rebuild;
@@ -250,6 +252,7 @@ impl Engine {
         self.advance_raw();
         self.advance_destage();
         self.advance_rebuild();
+        self.advance_raise();
         self.seal_batches();
         self.advance_checkpoint();
         self.advance_roots();

@@ -15,6 +15,7 @@ use super::locks::{Locks, SlotKey};
 use super::map::Map;
 use super::members::Roots;
 use super::parity::Gathers;
+use super::raise::Raise;
 use super::raw::Raw;
 use super::read::Repair;
 use super::rebuild::Rebuild;
@@ -92,6 +93,7 @@ pub struct Engine {
     pub(super) buffer_bytes: usize,
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
+    pub(super) raise: Raise,
     /// Columns that are being filled: they are written, not read.
     pub(super) joining: BTreeMap<u32, Joining>,
     pub(super) ios: Slab<Owner>,
@@ -209,6 +211,7 @@ impl Engine {
             cage: parts.cage,
             roots: Roots::new(parts.root),
             rebuild: Rebuild::default(),
+            raise: Raise::default(),
             joining: BTreeMap::new(),
             ios: Slab::new(),
             ops: Slab::new(),
@@ -258,6 +261,7 @@ impl Engine {
         engine.give_back_orphans();
         engine.resume_deletions();
         engine.resume_shrinks();
+        engine.want_copies_of_volumes();
         engine.begin_repairs();
         engine
     }

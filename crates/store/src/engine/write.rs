@@ -435,6 +435,7 @@ impl Engine {
         self.admission.clear();
         self.fail_clears(&why);
         self.fail_raw(&why);
+        self.fail_raise(&why);
         let writes = self.ops.iter().filter(|(_, op)| matches!(op, Op::Write(_)));
         for op in writes.map(|(op, _)| op).collect::<Vec<_>>() {
             self.end_write(op, Err(IoError::new(ErrorKind::Latched, why.clone())));

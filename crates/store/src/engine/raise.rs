@@ -1,0 +1,90 @@
+//! More copies of the logs and the map, for the first volume that survives more losses than they do:
+//! it is made once they are there, durably.
+
+use ashlar_block::{ErrorKind, IoError};
+
+use super::Engine;
+use crate::format::{ChunkCopy, VolumeEntry, VolumeState};
+use crate::manage::VolumePlan;
+
+/// Volumes that wait for more copies of the logs.
+#[derive(Default)]
+pub(crate) struct Raise {
+    /// Copies that the logs should have, whatever they have had.
+    pub(super) wanted: usize,
+    waiting: Vec<(u64, VolumePlan)>,
+}
+
+impl Engine {
+    /// Copies of logs and map that a layout's promise takes: one more than the losses it survives.
+    fn copies_for(plan: &VolumePlan) -> usize {
+        usize::from(plan.layout.survives()) + 1
+    }
+
+    /// Whether the logs have to be copied more often before a volume can be made.
+    pub(super) fn needs_raise(&self, plan: &VolumePlan) -> bool {
+        Self::copies_for(plan) > self.log_copies() || !self.raise.waiting.is_empty()
+    }
+
+    /// Makes a volume when the logs have the copies that it needs.
+    pub(super) fn make_when_raised(&mut self, id: u64, plan: VolumePlan) {
+        self.raise.wanted = self.log_copies().max(Self::copies_for(&plan));
+        self.raise.waiting.push((id, plan));
+        self.begin_repairs();
+        self.renew_pages();
+    }
+
+    /// After an import: what the volumes that there are need.
+    pub(super) fn want_copies_of_volumes(&mut self) {
+        let there = |entry: &&VolumeEntry| entry.state != VolumeState::Gone;
+        let there = self.volumes.values().filter(there);
+        let survives = there.map(|entry| usize::from(entry.layout.survives()) + 1);
+        self.raise.wanted = survives.max().unwrap_or(0);
+    }
+
+    /// Makes the volumes whose copies are there; refuses them when no more can be made.
+    pub(super) fn advance_raise(&mut self) {
+        if self.raise.waiting.is_empty() || self.map.is_renewing() || self.is_healing() {
+            return;
+        }
+        let enough = self.has_log_copies(self.raise.wanted);
+        if !enough {
+            // What lacks copies finds no room for them, or nothing lacks any that a root would bring.
+            self.raise.wanted = 0;
+        }
+        for (id, plan) in std::mem::take(&mut self.raise.waiting) {
+            let made = match enough {
+                true => self.create_volume(id, plan),
+                false => Err(IoError::new(
+                    ErrorKind::NoSpace,
+                    format!(
+                        "{} needs {} copies of the pool's logs: the drives have no room for them",
+                        plan.layout,
+                        Self::copies_for(&plan)
+                    ),
+                )),
+            };
+            if let Err(error) = made {
+                self.out.managed.push((id, Err(error)));
+            }
+        }
+    }
+
+    /// Whether every part of the logs and of the map has so many copies, by the durable root.
+    fn has_log_copies(&self, wanted: usize) -> bool {
+        let root = self.roots.durable();
+        let chunks = root.ring.chunks.iter().chain(&root.map.chunks);
+        let chunks = chunks.map(|chunk| &chunk.copies[..]);
+        let segments = root.meta.iter().map(|segment| &segment.columns[..]);
+        let enough = |copies: &[ChunkCopy]| self.staying(copies).len() >= wanted;
+        chunks.chain(segments).all(enough)
+    }
+
+    /// The engine has stopped: what waits is refused.
+    pub(super) fn fail_raise(&mut self, why: &str) {
+        for (id, _) in std::mem::take(&mut self.raise.waiting) {
+            let error = IoError::new(ErrorKind::Latched, why.to_owned());
+            self.out.managed.push((id, Err(error)));
+        }
+    }
+}
