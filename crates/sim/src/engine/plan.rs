@@ -219,6 +219,11 @@ impl Plan {
         if swaps {
             // Few copies on few drives: both must have the same part of a log.
             self.shape.log_copies = 2;
+            for wish in &mut self.wishes {
+                if Facts::of(wish.layout).losses > 1 {
+                    wish.layout = Layout::Mirror { copies: 2 };
+                }
+            }
             let absent = (one + 1 + chance.below(drives - 1) as usize) % self.drives.len();
             let after = chance.between(1, 6);
             let dies = one;

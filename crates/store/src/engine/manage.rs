@@ -82,7 +82,7 @@ impl Engine {
         Ok(())
     }
 
-    fn check_layout(&self, layout: Layout) -> Result<(), IoError> {
+    pub(super) fn check_layout(&self, layout: Layout) -> Result<(), IoError> {
         let active = self.members.iter().filter(|m| m.state.in_service()).count();
         if !layout.is_possible() {
             return Err(refuse(format!(

@@ -55,14 +55,15 @@ impl Engine {
         for (id, plan) in std::mem::take(&mut self.raise.waiting) {
             let made = match enough {
                 true => self.create_volume(id, plan),
-                false => Err(IoError::new(
+                // A drive may have gone meanwhile.
+                false => self.check_layout(plan.layout).and(Err(IoError::new(
                     ErrorKind::NoSpace,
                     format!(
                         "{} needs {} copies of the pool's logs: the drives have no room for them",
                         plan.layout,
                         Self::copies_for(&plan)
                     ),
-                )),
+                ))),
             };
             if let Err(error) = made {
                 self.out.managed.push((id, Err(error)));
