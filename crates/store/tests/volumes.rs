@@ -6,8 +6,9 @@ mod common;
 use std::cell::Cell;
 
 use ashlar_block::Operation;
-use ashlar_store::{Event, Manage, Managed};
-use common::Bench;
+use ashlar_store::format::Root;
+use ashlar_store::{Event, Manage, Managed, sizes};
+use common::{Bench, SALT};
 
 fn fill(granules: usize, seed: u8) -> Vec<u8> {
     (0..granules * 4096)
@@ -31,8 +32,8 @@ fn resize(volume: u32, granules: u64) -> Manage {
 }
 
 fn used(bench: &Bench) -> u64 {
-    let mirrors = bench.engine.status().mirrors;
-    mirrors.iter().map(|mirror| mirror.used_bytes).sum()
+    let homes = bench.engine.status().homes;
+    homes.iter().map(|home| home.used_bytes).sum()
 }
 
 #[test]
@@ -90,6 +91,43 @@ fn a_volume_deleted_while_it_is_made_smaller_leaves_nothing_behind() {
         }
     }
     assert!(gone > 2 && cut_off > 0, "{gone} {cut_off}");
+}
+
+fn newest_root(bench: &Bench) -> Root {
+    let medium = bench.media[0].borrow();
+    let roots = sizes::ROOT_AT.iter().filter_map(|&at| {
+        let at = at as usize;
+        Root::decode(&medium[at..at + sizes::ROOT_BYTES as usize], SALT).ok()
+    });
+    roots.max_by_key(|root| root.generation).unwrap()
+}
+
+#[test]
+fn deleted_volumes_leave_the_root() {
+    let mut bench = Bench::new(2, 16 << 20);
+    let stays = bench.volume(4096, 2);
+    bench.write(stays, 4000, &fill(3, 1)).unwrap();
+    for _ in 0..30 {
+        let volume = bench.volume(4096, 2);
+        bench.write(volume, 0, &fill(16, 2)).unwrap();
+        bench.write(volume, 3000, &fill(2, 3)).unwrap();
+        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::DeleteVolume { volume }).unwrap();
+        bench.manage(Manage::Settle).unwrap();
+    }
+    let nodes: Vec<u32> = newest_root(&bench)
+        .tops
+        .iter()
+        .map(|top| top.node)
+        .collect();
+    assert_eq!(
+        nodes.iter().filter(|&&node| node >= 16).count(),
+        1,
+        "{nodes:?}"
+    );
+    let mut bench = bench.restart();
+    assert_eq!(bench.read(stays, 4000, 3).unwrap(), fill(3, 1));
+    assert_eq!(bench.engine.volumes().len(), 1);
 }
 
 #[test]
