@@ -110,7 +110,12 @@ fn a_tail_that_is_not_written_again_is_noticed() {
 
 #[test]
 fn records_dropped_before_a_flush_are_noticed() {
-    sings(Canary::TailBeforeFlush, Profile::CRASH);
+    // The power must fail just then.
+    let restless = Profile {
+        crashes: 20,
+        ..Profile::CRASH
+    };
+    sings(Canary::TailBeforeFlush, restless);
 }
 
 #[test]

@@ -3,9 +3,12 @@
 
 mod common;
 
+use std::cell::Cell;
+
 use ashlar_block::Operation;
-use ashlar_store::{Event, Manage, Managed};
-use common::Bench;
+use ashlar_store::format::Root;
+use ashlar_store::{Event, Manage, Managed, sizes};
+use common::{Bench, SALT};
 
 fn fill(granules: usize, seed: u8) -> Vec<u8> {
     (0..granules * 4096)
@@ -13,53 +16,118 @@ fn fill(granules: usize, seed: u8) -> Vec<u8> {
         .collect()
 }
 
+thread_local! {
+    static LEFT: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Holds what changes drives once so many have been let through.
+fn gate(op: Operation) -> bool {
+    let left = LEFT.get();
+    LEFT.set(left.saturating_sub(u32::from(op != Operation::Read)));
+    op != Operation::Read && left == 0
+}
+
+fn resize(volume: u32, granules: u64) -> Manage {
+    Manage::ResizeVolume { volume, granules }
+}
+
+fn used(bench: &Bench) -> u64 {
+    let homes = bench.engine.status().homes;
+    homes.iter().map(|home| home.used_bytes).sum()
+}
+
 #[test]
 fn what_was_cut_off_in_the_ring_does_not_come_back() {
     let mut bench = Bench::new(2, 16 << 20);
     let volume = bench.volume(2048, 2);
-    bench.write(volume, 1024, &fill(3, 1)).unwrap();
-    bench.write(volume, 1000, &fill(1, 2)).unwrap();
-    let resize = |granules| Manage::ResizeVolume { volume, granules };
-    // The record of the size is durable, and nothing that follows from it.
-    let writes = |bench: &Bench| bench.seen.log.borrow().len();
-    let before = writes(&bench);
-    bench.manage_cut(resize(1001), 2);
-    assert_eq!(writes(&bench), before + 2);
+    // Few enough to stay in the ring, more than are cleared at once.
+    let written = || [0].into_iter().chain(60..100);
+    for slot in written() {
+        bench.write(volume, slot * 16, &fill(1, 1)).unwrap();
+    }
+    assert_eq!(bench.engine.counters().destaged, 0);
+    // The record of the size is durable, and not all that follows from it.
+    bench.manage_cut(resize(volume, 2), 2);
     let mut bench = bench.restart();
-    assert_eq!(bench.engine.geometry(volume).unwrap().blocks, 1001);
+    assert_eq!(bench.engine.geometry(volume).unwrap().blocks, 2);
     bench.manage(Manage::Settle).unwrap();
-    bench.manage(resize(2048)).unwrap();
-    assert_eq!(bench.read(volume, 1001, 64).unwrap(), vec![0; 64 * 4096]);
-    assert_eq!(bench.read(volume, 1000, 1).unwrap(), fill(1, 2));
+    bench.manage(resize(volume, 2048)).unwrap();
+    for slot in written().skip(1) {
+        assert_eq!(bench.read(volume, slot * 16, 1).unwrap(), vec![0; 4096]);
+    }
+    assert_eq!(bench.read(volume, 0, 1).unwrap(), fill(1, 1));
 }
 
 #[test]
-fn a_volume_that_was_just_made_smaller_leaves_nothing_behind() {
-    for restarts in [false, true] {
-        let mut bench = Bench::new(2, 16 << 20);
-        let volume = bench.volume(2048, 2);
-        bench.write(volume, 0, &fill(32, 1)).unwrap();
-        bench.write(volume, 1024, &fill(64, 1)).unwrap();
-        bench.manage(Manage::Settle).unwrap();
-        let granules = 20;
-        let orders = [
-            Manage::ResizeVolume { volume, granules },
-            Manage::DeleteVolume { volume },
-        ];
-        if restarts {
-            for what in orders {
-                bench.manage_cut(what, 2);
-            }
-            bench = bench.restart();
-        } else {
-            for what in orders {
-                bench.manage(what).unwrap();
-            }
+fn a_volume_deleted_while_it_is_made_smaller_leaves_nothing_behind() {
+    let (mut gone, mut cut_off) = (0, 0);
+    for (behind, budget) in [60, 140]
+        .into_iter()
+        .flat_map(|n| (0..16).map(move |b| (n, b)))
+    {
+        let mut bench = Bench::new(2, 24 << 20);
+        let volume = bench.volume(3000, 2);
+        for slot in 0..behind {
+            bench.write(volume, slot * 16, &fill(1, 1)).unwrap();
         }
         bench.manage(Manage::Settle).unwrap();
-        let homes = bench.engine.status().homes;
-        assert_eq!(homes.iter().map(|m| m.used_bytes).sum::<u64>(), 0);
+        let order = |id, what| Event::Manage { id, what };
+        LEFT.set(2);
+        bench.seen.held.set(Some(gate));
+        let (_, resized) = bench.run(order(91, resize(volume, 80)));
+        assert!(matches!(&resized[..], [(91, Ok(Managed::Done))]));
+        bench.run(order(92, Manage::DeleteVolume { volume }));
+        bench.seen.held.set(None);
+        bench.budget = Some(budget);
+        let (_, deleted) = bench.run(Event::Tick);
+        let mut bench = bench.restart();
+        bench.manage(Manage::Settle).unwrap();
+        if bench.engine.volumes().is_empty() {
+            gone += 1;
+            assert_eq!(used(&bench), 0, "budget {budget}");
+        } else {
+            cut_off += 1;
+            assert_eq!((used(&bench), deleted.len()), (5 << 16, 0), "{budget}");
+        }
     }
+    assert!(gone > 2 && cut_off > 0, "{gone} {cut_off}");
+}
+
+fn newest_root(bench: &Bench) -> Root {
+    let medium = bench.media[0].borrow();
+    let roots = sizes::ROOT_AT.iter().filter_map(|&at| {
+        let at = at as usize;
+        Root::decode(&medium[at..at + sizes::ROOT_BYTES as usize], SALT).ok()
+    });
+    roots.max_by_key(|root| root.generation).unwrap()
+}
+
+#[test]
+fn deleted_volumes_leave_the_root() {
+    let mut bench = Bench::new(2, 16 << 20);
+    let stays = bench.volume(4096, 2);
+    bench.write(stays, 4000, &fill(3, 1)).unwrap();
+    for _ in 0..30 {
+        let volume = bench.volume(4096, 2);
+        bench.write(volume, 0, &fill(16, 2)).unwrap();
+        bench.write(volume, 3000, &fill(2, 3)).unwrap();
+        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::DeleteVolume { volume }).unwrap();
+        bench.manage(Manage::Settle).unwrap();
+    }
+    let nodes: Vec<u32> = newest_root(&bench)
+        .tops
+        .iter()
+        .map(|top| top.node)
+        .collect();
+    assert_eq!(
+        nodes.iter().filter(|&&node| node >= 16).count(),
+        1,
+        "{nodes:?}"
+    );
+    let mut bench = bench.restart();
+    assert_eq!(bench.read(stays, 4000, 3).unwrap(), fill(3, 1));
+    assert_eq!(bench.engine.volumes().len(), 1);
 }
 
 #[test]
@@ -68,7 +136,7 @@ fn one_change_of_a_size_at_a_time() {
     let volume = bench.volume(1024, 2);
     let order = |id, granules| Event::Manage {
         id,
-        what: Manage::ResizeVolume { volume, granules },
+        what: resize(volume, granules),
     };
     bench.seen.held.set(Some(|op| op != Operation::Read));
     bench.run(order(91, 2048));
@@ -83,10 +151,5 @@ fn one_change_of_a_size_at_a_time() {
     bench.seen.held.set(None);
     let (_, done) = bench.run(Event::Tick);
     assert!(matches!(&done[..], [(91, Ok(Managed::Done))]), "{done:?}");
-    bench
-        .manage(Manage::ResizeVolume {
-            volume,
-            granules: 100,
-        })
-        .unwrap();
+    bench.manage(resize(volume, 100)).unwrap();
 }

@@ -281,7 +281,7 @@ impl Engine {
             }
             self.checkpoint.phase = Phase::Pages(level + 1);
             for (id, bytes) in self.map.take_dirty_tables(level + 1) {
-                self.write_page(id, Some(bytes));
+                self.write_page(id, bytes);
             }
         }
     }

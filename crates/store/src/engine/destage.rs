@@ -224,11 +224,11 @@ impl Engine {
     fn take_fresh(&mut self, key: SlotKey) -> Option<u32> {
         let class = self.class_of(key.volume);
         let counted_on = self.reserved_count.get(&class).copied().unwrap_or(0);
-        let segments = self.homes.get_mut(&class)?;
-        if !self.reserved.contains_key(&key) && segments.free() <= counted_on {
+        let free = self.homes.get(&class)?.free();
+        if !self.reserved.contains_key(&key) && free <= counted_on {
             return None;
         }
-        let (segment, slot) = segments.take()?;
+        let (segment, slot) = self.take_slot(class)?;
         self.unreserve(key);
         Some(location(segment, slot))
     }
@@ -281,7 +281,7 @@ impl Engine {
     /// A fresh slot, on the reservation.
     fn take_home(&mut self, key: SlotKey) -> Option<u32> {
         let class = self.class_of(key.volume);
-        let (segment, slot) = self.homes.get_mut(&class)?.take()?;
+        let (segment, slot) = self.take_slot(class)?;
         self.unreserve(key);
         Some(location(segment, slot))
     }

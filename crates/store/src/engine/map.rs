@@ -71,6 +71,18 @@ struct Table {
     dirty: bool,
 }
 
+impl Table {
+    /// Its bytes; `None` when it names nothing.
+    fn encode(&self) -> Option<Vec<u8>> {
+        let is_empty = self.page.0.iter().all(|entry| entry.place == PLACE_NONE);
+        (!is_empty).then(|| {
+            let mut bytes = vec![0; GRANULE];
+            self.page.encode(&mut bytes);
+            bytes
+        })
+    }
+}
+
 /// A leaf as a reader meets it.
 pub(crate) enum LeafView<'a> {
     /// Never written: everything reads as zeroes.
@@ -182,7 +194,10 @@ impl Map {
         let old = self.entry(id);
         self.leaving.remove(&old.place);
         if id.level == 2 {
-            self.tops.insert(id, entry);
+            match entry.place {
+                PLACE_NONE => self.tops.remove(&id),
+                _ => self.tops.insert(id, entry),
+            };
             return old;
         }
         let table = self.tables.entry(parent(id)).or_insert_with(|| Table {
@@ -461,20 +476,23 @@ impl Map {
         Some((id, Some(bytes)))
     }
 
-    /// Takes the dirty tables of a level, in order.
-    pub(crate) fn take_dirty_tables(&mut self, level: u8) -> Vec<(PageId, Vec<u8>)> {
+    /// Takes the dirty tables of a level, in order; those that name nothing any more go, or every
+    /// volume that ever was would keep its place in the root.
+    pub(crate) fn take_dirty_tables(&mut self, level: u8) -> Vec<(PageId, Option<Vec<u8>>)> {
         let dirty = self
             .tables
             .iter_mut()
             .filter(|(id, t)| id.level == level && t.dirty);
-        dirty
+        let taken: Vec<(PageId, Option<Vec<u8>>)> = dirty
             .map(|(id, table)| {
                 table.dirty = false;
-                let mut bytes = vec![0; GRANULE];
-                table.page.encode(&mut bytes);
-                (*id, bytes)
+                (*id, table.encode())
             })
-            .collect()
+            .collect();
+        for (id, _) in taken.iter().filter(|(_, bytes)| bytes.is_none()) {
+            self.tables.remove(id);
+        }
+        taken
     }
 
     /// Whether a table waits to be written.

@@ -195,7 +195,17 @@ impl Segments {
 
     /// Takes a unit: segment and unit.
     pub(crate) fn take(&mut self) -> Option<(u32, u32)> {
-        let id = *self.with_room.first()?;
+        self.take_preferring(|_| true)
+    }
+
+    /// The same, of a segment whose columns are `good` if there is one.
+    pub(crate) fn take_preferring(
+        &mut self,
+        good: impl Fn(&[ChunkCopy]) -> bool,
+    ) -> Option<(u32, u32)> {
+        let is_good = |id: &&u32| self.columns(**id).is_some_and(&good);
+        let found = self.with_room.iter().find(is_good);
+        let id = *found.or_else(|| self.with_room.first())?;
         let segment = self.by_id.get_mut(&id)?;
         let unit = segment.take()?;
         self.free -= 1;
@@ -387,6 +397,18 @@ mod tests {
         segments.release(4, 69);
         assert_eq!((segments.take(), segments.take()), (Some((4, 69)), None));
         assert_eq!(segments.used(), 70);
+    }
+
+    #[test]
+    fn good_segments_come_first() {
+        let copy = |drive| ChunkCopy { drive, extent: 0 };
+        let mut segments = Segments::new(2);
+        segments.add(1, vec![copy(0)]);
+        segments.add(2, vec![copy(0), copy(1)]);
+        let mut take = || segments.take_preferring(|columns| columns.len() == 2);
+        let taken = [take(), take(), take(), take(), take()];
+        let expected = [(2, 0), (2, 1), (1, 0), (1, 1)].map(Some);
+        assert_eq!((&taken[..4], taken[4]), (&expected[..], None));
     }
 
     #[test]

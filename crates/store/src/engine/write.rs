@@ -9,7 +9,7 @@ use super::map::{Change, leaf_id};
 use super::space::{location, segment_and_slot, slot_at};
 use super::{Engine, Op, Owner, Waiter};
 use crate::Canary;
-use crate::format::PageId;
+use crate::format::{ChunkCopy, PageId};
 use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_BYTES, SLOT_GRANULES};
 
 /// Slots of a class that only destage may take, so that it never meets a full pool.
@@ -252,11 +252,7 @@ impl Engine {
 
     fn begin_bypass(&mut self, parent: usize, key: SlotKey, offset: usize) {
         let class = self.class_of(key.volume);
-        let taken = self
-            .homes
-            .get_mut(&class)
-            .and_then(|segments| segments.take());
-        let Some((segment, slot)) = taken else {
+        let Some((segment, slot)) = self.take_slot(class) else {
             return self.fail("a counted slot was not there".into());
         };
         self.counters.bypassed += 1;
@@ -269,6 +265,15 @@ impl Engine {
         }));
         // The lock is for the order of changes; the data may go ahead, nobody else knows its place.
         self.write_bypass(op);
+    }
+
+    /// A free slot, on as many drives as it should be if there is such a one.
+    pub(super) fn take_slot(&mut self, class: Class) -> Option<(u32, u32)> {
+        let stays = self.usable();
+        let staying = |copy: &&ChunkCopy| stays.get(usize::from(copy.drive)) == Some(&true);
+        let wanted = class.columns();
+        let good = |columns: &[ChunkCopy]| columns.iter().filter(staying).count() >= wanted;
+        self.homes.get_mut(&class)?.take_preferring(good)
     }
 
     fn write_bypass(&mut self, op: usize) {
