@@ -181,13 +181,19 @@ impl Bench {
     }
 
     pub fn try_open(media: Vec<Medium>, degraded: bool) -> Result<Self, PoolError> {
-        let options = ImportOptions {
-            degraded,
-            ..ImportOptions::default()
-        };
+        Self::open_with(
+            media,
+            &ImportOptions {
+                degraded,
+                ..ImportOptions::default()
+            },
+        )
+    }
+
+    pub fn open_with(media: Vec<Medium>, options: &ImportOptions) -> Result<Self, PoolError> {
         let seen = Seen::default();
         let drives = Drives::new(devices(&media, &seen), Box::new(|| Moment::ORIGIN));
-        let Imported { engine, drives } = import(drives, &options)?;
+        let Imported { engine, drives } = import(drives, options)?;
         Ok(Self {
             media,
             engine,
