@@ -288,7 +288,7 @@ impl Bench {
     ) -> bool {
         let (mut flying, mut next) = (0, 0u64);
         for _ in 0..turns {
-            while flying < 8 {
+            while flying < 128 {
                 flying += 1;
                 next += 1;
                 let mut buffer = self.buffers.get(4096).expect("buffer");
