@@ -49,7 +49,8 @@ pub use canary::{Cage, Canary};
 pub use create::{DrivePlan, PoolPlan, enlist, format};
 pub use drives::Drives;
 pub use engine::{
-    Counters, Engine, Event, HomeStatus, MemberStatus, Outbox, Status, StripeStatus, VolumeInfo,
+    Counters, Engine, Event, HomeStatus, LeafMemory, MemberStatus, Outbox, Status, StripeStatus,
+    VolumeInfo,
 };
 pub use error::PoolError;
 pub use layout::Layout;

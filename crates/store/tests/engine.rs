@@ -398,3 +398,30 @@ fn a_lost_last_copy_takes_nothing_else_with_it() {
         assert_eq!(bench.read(volume, slot * 16, 16).unwrap(), fill(16, 9));
     }
 }
+
+#[test]
+fn a_rebuild_goes_on_under_a_constant_load() {
+    let mut bench = Bench::new(3, 64 << 20);
+    let granules = 4096;
+    let volume = bench.volume(granules, 2);
+    for slot in 0..granules / 16 {
+        bench
+            .write(volume, slot * 16, &fill(16, slot as u8))
+            .unwrap();
+    }
+    // The ring is so full that it is always being emptied.
+    bench.run_loaded((volume, granules), 2000, |engine| engine.log_fill().0 > 0.3);
+    bench.seen.faults[0].set(Some((
+        |op| matches!(op, ashlar_block::Operation::Write(_)),
+        ErrorKind::Media,
+    )));
+    bench.run_loaded((volume, granules), 200, |engine| {
+        !engine.losses().is_empty()
+    });
+    let whole = |engine: &ashlar_store::Engine| {
+        let status = engine.status();
+        !status.rebuilding && status.walk.is_none()
+    };
+    assert!(bench.run_loaded((volume, granules), 20_000, whole));
+    assert_eq!(bench.engine.losses().len(), 1);
+}

@@ -173,6 +173,15 @@ impl Plan {
         plan
     }
 
+    /// Memory for leaves of the map: in half of the worlds less than a volume has.
+    pub(crate) fn leaf_bytes(&self) -> u64 {
+        match self.shape.pool.as_u128() >> 64 & 3 {
+            0 => 1,
+            1 => 3 * 4096,
+            _ => 0,
+        }
+    }
+
     /// How many drives may be lost without loss of data.
     pub(crate) fn tolerance(&self) -> usize {
         let facts = self.wishes.iter().map(|wish| Facts::of(wish.layout));

@@ -31,6 +31,8 @@ pub(crate) struct Wish {
     pub(crate) degraded: bool,
     /// What is broken on purpose.
     pub(crate) canary: Option<Canary>,
+    /// Bytes of memory for leaves of the map, 0 for the default.
+    pub(crate) leaf_bytes: u64,
 }
 
 /// An engine and its drives by member.
@@ -119,6 +121,7 @@ impl Subject for Engine {
         let options = ImportOptions {
             buffer_bytes: ENGINE_BYTES,
             buffers: Some(memory()),
+            leaf_bytes: wish.leaf_bytes,
             degraded: wish.degraded,
             cage: Cage::new(wish.canary),
         };

@@ -288,7 +288,16 @@ impl<'a, S: Subject> World<'a, S> {
             devices.swap(at, other);
         }
         let canary = self.plan.canary;
-        S::import(devices, self.wait(), Wish { degraded, canary })
+        let leaf_bytes = self.plan.leaf_bytes();
+        S::import(
+            devices,
+            self.wait(),
+            Wish {
+                degraded,
+                canary,
+                leaf_bytes,
+            },
+        )
     }
 
     /// The pool is in service.

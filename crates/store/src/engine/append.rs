@@ -432,6 +432,9 @@ impl Engine {
 
     fn publish_change(&mut self, staged: StagedChange, sequence: u64) {
         let StagedChange { change, then } = staged;
+        if !self.map.is_ready_for(&change) {
+            return self.fail("a leaf of the map has gone before its change came".into());
+        }
         self.map.apply(&change, sequence);
         match &change {
             Change::Place {

@@ -95,6 +95,9 @@ impl Engine {
             shape.chunk_number(tail) > shape.chunk_number(from)
         };
         let rooted = self.checkpoint.rooted;
+        if self.has_many_dirty_leaves() {
+            return Some(Due::Pages(self.published + 1));
+        }
         if self.map_log.log.fill() > MAP_HIGH {
             let until = self.map_cut();
             let tail = self.map_tail_at(until.min(self.ring_sequence()));
@@ -231,6 +234,8 @@ impl Engine {
             GRANULE,
         );
         self.checkpoint.pending += 1;
+        // Its new place is not to be read before it is written.
+        self.map.clock.pin(id);
         self.send(drive, Owner::Page { id }, |tag| {
             Request::write(tag, range, buffer, Durability::Cached)
         });
@@ -265,6 +270,7 @@ impl Engine {
             );
         }
         self.checkpoint.pending -= 1;
+        self.map.clock.unpin(id);
         match self.checkpoint.phase {
             Phase::Pages(0) => self.write_pages(),
             _ => self.next_level_if_written(),
@@ -428,6 +434,7 @@ impl Engine {
         let good = buffer.filter(|buffer| result.is_ok() && id.crc(salt, buffer) == crc);
         match good.map(|buffer| Leaf::decode(&buffer)) {
             Some(Ok(leaf)) => {
+                self.counters.loaded += 1;
                 self.map.loaded(id, Content::Leaf(leaf));
                 self.wake_waiters(id);
             }

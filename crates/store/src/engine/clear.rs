@@ -136,6 +136,7 @@ impl Engine {
                 if let Some(Op::Clear(clear)) = self.ops.get_mut(op) {
                     clear.outstanding += 1;
                 }
+                self.pin(volume, slot * SLOT_GRANULES, (slot + 1) * SLOT_GRANULES);
                 let key = SlotKey { volume, slot };
                 if self.locks.lock_or_wait(key, Waiter::ClearSlot(op, slot)) {
                     self.clear_slot(op, slot);
@@ -231,6 +232,7 @@ impl Engine {
             self.reserve(key);
         }
         self.unlock(key);
+        self.unpin(volume, slot * SLOT_GRANULES, (slot + 1) * SLOT_GRANULES);
         self.end_clear_if_done(op);
     }
 

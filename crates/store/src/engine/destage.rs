@@ -39,6 +39,8 @@ pub(crate) struct Destage {
     pending: usize,
     /// Map changes that are not published yet.
     unpublished: usize,
+    /// Number of this round, or of the last.
+    round: u64,
     /// When the ring was last written to.
     pub(super) last_write: Moment,
     /// The next write of the ring has been seen up to this batch number.
@@ -85,6 +87,11 @@ impl Engine {
 
     pub(super) fn destage_is_idle(&self) -> bool {
         self.destage.phase == Phase::Idle
+    }
+
+    /// Number of the round that is under way, or of the next: rounds below it are over.
+    pub(super) fn destage_round(&self) -> u64 {
+        self.destage.round + u64::from(self.destage.phase == Phase::Idle)
     }
 
     /// Whether slots of a range are on their way home.
@@ -150,6 +157,8 @@ impl Engine {
         if !self.locks.try_lock(key) {
             return;
         }
+        let first = key.slot * SLOT_GRANULES;
+        self.pin(key.volume, first, first + SLOT_GRANULES);
         if let Class::Parity(..) = self.class_of(key.volume) {
             return self.collect_whole(key, home);
         }
@@ -161,7 +170,7 @@ impl Engine {
             Some(home)
         };
         let Some(home) = home else {
-            return self.unlock(key);
+            return self.let_job_go(key);
         };
         let Some(buffer) = self.buffer(SLOT_BYTES as usize) else {
             return;
@@ -192,7 +201,7 @@ impl Engine {
     /// A slot with parity is never written in place: it goes to a fresh home with what it keeps.
     fn collect_whole(&mut self, key: SlotKey, old: u32) {
         let Some(home) = self.take_fresh(key) else {
-            return self.unlock(key);
+            return self.let_job_go(key);
         };
         let Some(mut buffer) = self.buffer(SLOT_BYTES as usize) else {
             return;
@@ -291,6 +300,7 @@ impl Engine {
             return;
         }
         self.destage.phase = Phase::Reading;
+        self.destage.round += 1;
         self.destage.guard = Some(self.guards.enter());
         for job in 0..self.destage.jobs.len() {
             for granule in 0..self.destage.jobs[job].granules.len() {
@@ -529,7 +539,7 @@ impl Engine {
             }
             if !self.is_readable(segment_and_slot(job.location).0) {
                 // It never arrived: the ring keeps it.
-                self.unlock(job.key);
+                self.let_job_go(job.key);
                 continue;
             }
             let first = job.key.slot * SLOT_GRANULES;
@@ -544,7 +554,7 @@ impl Engine {
                 }
             }
             self.unreserve_if_homed(job.key);
-            self.unlock(job.key);
+            self.let_job_go(job.key);
         }
     }
 }
@@ -556,7 +566,14 @@ impl Engine {
         if job.whole.as_ref().is_some_and(|whole| whole.old == 0) {
             self.reserve(job.key);
         }
-        self.unlock(job.key);
+        self.let_job_go(job.key);
+    }
+
+    /// Nothing is to be done with a slot any more.
+    fn let_job_go(&mut self, key: SlotKey) {
+        let first = key.slot * SLOT_GRANULES;
+        self.unpin(key.volume, first, first + SLOT_GRANULES);
+        self.unlock(key);
     }
 }
 

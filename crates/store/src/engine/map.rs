@@ -1,9 +1,11 @@
 //! The map in memory: pages of level 0 (leaves, system tables), the tables of where they are, and
 //! what is newer here than on the drives.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 
+use crate::engine::evict::Clock;
 use crate::engine::index::Mix;
 use crate::format::{
     Leaf, PLACE_NONE, PageId, SegmentEntry, TableEntry, TablePage, TopEntry, VolumeEntry,
@@ -63,6 +65,8 @@ struct Page {
     content: Content,
     /// Sequence of the oldest change that is in no written page.
     first_dirty: Option<u64>,
+    /// It was looked at since the clock's hand came by.
+    used: Cell<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -107,6 +111,10 @@ pub(crate) struct Map {
     leaving: BTreeSet<u64>,
     /// Slots that have homes, by volume.
     mapped: BTreeMap<u32, u64>,
+    /// Slots that have homes, of all volumes.
+    mapped_slots: u64,
+    /// Which leaves are here.
+    pub(super) clock: Clock,
 }
 
 pub(crate) const fn leaf_id(volume: u32, leaf: u64) -> PageId {
@@ -149,8 +157,12 @@ impl Map {
         match self.pages.get(&id) {
             Some(Page {
                 content: Content::Leaf(leaf),
+                used,
                 ..
-            }) => LeafView::Loaded(leaf),
+            }) => {
+                used.set(true);
+                LeafView::Loaded(leaf)
+            }
             _ if self.entry(id).place == PLACE_NONE => LeafView::Absent,
             _ => LeafView::OnDisk,
         }
@@ -211,10 +223,45 @@ impl Map {
 
     /// A page came from the drives.
     pub(crate) fn loaded(&mut self, id: PageId, content: Content) {
-        self.pages.entry(id).or_insert(Page {
+        if self.pages.contains_key(&id) {
+            return;
+        }
+        if let Content::Leaf(_) = content {
+            self.clock.order.push_back(id);
+        }
+        let page = Page {
             content,
             first_dirty: None,
-        });
+            used: Cell::new(true),
+        };
+        self.pages.insert(id, page);
+    }
+
+    /// Leaves that are here.
+    pub(crate) fn leaves(&self) -> usize {
+        self.clock.order.len()
+    }
+
+    /// Lets go of leaves that are clean, not pinned, and were not used since they were last looked
+    /// at, until `limit` are left or `steps` were looked at. Returns how many have gone.
+    pub(crate) fn evict(&mut self, limit: usize, steps: usize) -> u64 {
+        let mut gone = 0;
+        for _ in 0..steps {
+            if self.leaves() <= limit {
+                break;
+            }
+            let Some(id) = self.clock.order.pop_front() else {
+                break;
+            };
+            let stays = |page: &Page| page.first_dirty.is_some() || page.used.take();
+            if self.clock.is_pinned(id) || self.pages.get(&id).is_some_and(stays) {
+                self.clock.order.push_back(id);
+            } else {
+                self.pages.remove(&id);
+                gone += 1;
+            }
+        }
+        gone
     }
 
     /// Whether a page of level 0 is here.
@@ -226,6 +273,7 @@ impl Map {
     pub(crate) fn table_loaded(&mut self, id: PageId, page: TablePage) {
         let slots: u64 = page.0.iter().map(|entry| u64::from(entry.slots)).sum();
         *self.mapped.entry(id.node).or_default() += slots;
+        self.mapped_slots += slots;
         self.tables.insert(id, Table { page, dirty: false });
     }
 
@@ -268,13 +316,16 @@ impl Map {
     }
 
     fn page_mut(&mut self, id: PageId, sequence: u64) -> &mut Content {
+        let clock = &mut self.clock;
         let page = self.pages.entry(id).or_insert_with(|| Page {
             content: if id.node < FIRST_VOLUME {
                 Content::System(Box::new([0; GRANULE]))
             } else {
+                clock.order.push_back(id);
                 Content::Leaf(Leaf::empty())
             },
             first_dirty: None,
+            used: Cell::new(true),
         });
         if page.first_dirty.is_none() {
             page.first_dirty = Some(sequence);
@@ -288,6 +339,15 @@ impl Map {
             Content::Leaf(leaf) => Some(leaf),
             Content::System(_) => None,
         }
+    }
+
+    /// Whether the leaf that a change touches is here, or was never written.
+    pub(crate) fn is_ready_for(&self, change: &Change) -> bool {
+        let (Change::Place { volume, first, .. } | Change::Clear { volume, first, .. }) = change
+        else {
+            return true;
+        };
+        !matches!(self.leaf(*volume, first / LEAF_GRANULES), LeafView::OnDisk)
     }
 
     /// Applies a change. The pages it touches are loaded, or were never written.
@@ -390,7 +450,14 @@ impl Map {
 
     fn count(&mut self, volume: u32, before: u32, after: u32) {
         let mapped = self.mapped.entry(volume).or_default();
-        *mapped = (*mapped + u64::from(after != 0)).saturating_sub(u64::from(before != 0));
+        let (more, less) = (u64::from(after != 0), u64::from(before != 0));
+        *mapped = (*mapped + more).saturating_sub(less);
+        self.mapped_slots = (self.mapped_slots + more).saturating_sub(less);
+    }
+
+    /// Slots that have homes, of all volumes.
+    pub(crate) fn mapped_slots(&self) -> u64 {
+        self.mapped_slots
     }
 
     /// Slots of a volume that have homes.

@@ -7,6 +7,7 @@
 //! | `append` | group commit: staged → sealed → durable → published → acknowledged |
 //! | `read` | index, map, home; checksums; the other copy |
 //! | `destage` | from the ring to the homes |
+//! | `evict` | what of the map stays in memory |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
 //! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
 //! | `members` | roots; drives that fail, join, leave; chunks of logs that lack copies |
@@ -22,6 +23,7 @@ mod checkpoint;
 pub(crate) mod class;
 mod clear;
 mod destage;
+mod evict;
 pub(crate) mod guard;
 pub(crate) mod index;
 pub(crate) mod locks;
@@ -40,6 +42,7 @@ mod write;
 
 use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, Request};
 
+pub use evict::LeafMemory;
 pub(crate) use manage::check_name;
 pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeInfo};
@@ -141,7 +144,7 @@ enum Waiter {
     ClearSlot(usize, u64),
     /// Destage (for a page).
     Destage,
-    /// A scrub or rebuild (for a page).
+    /// A scrub or rebuild (for a page, for a slot's lock).
     Walk,
     /// The page itself is to be written to another place.
     Renew,
@@ -260,6 +263,7 @@ impl Engine {
         // What was staged since must not wait for an event that may never come.
         self.seal_batches();
         self.answer_settled();
+        self.evict();
     }
 
     /// Sends a request to a drive.

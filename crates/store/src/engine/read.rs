@@ -8,12 +8,11 @@ use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Request};
 use super::guard::Guard;
 use super::index::GranuleKey;
 use super::locks::SlotKey;
-use super::map::leaf_id;
 use super::parity::{For, Gathered, Wish};
 use super::space::{segment_and_slot, slot_at};
 use super::{Engine, Op, Owner, Waiter};
 use crate::format::ChunkCopy;
-use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_GRANULES};
+use crate::sizes::{GRANULE, SLOT_GRANULES};
 
 /// Where a granule's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +62,9 @@ pub(crate) struct Repair {
 
 impl Engine {
     pub(super) fn begin_read(&mut self, volume: u32, request: Request) {
+        // Its leaves stay until it ends: a copy that is bad is looked up again.
+        let first = request.range.start.0;
+        self.pin(volume, first, first + u64::from(request.range.count));
         let op = self.ops.insert(Op::Read(ReadOp {
             volume,
             request,
@@ -74,7 +76,7 @@ impl Engine {
         self.plan_read(op);
     }
 
-    /// Plans a read whose leaves are all here; otherwise loads one and comes back.
+    /// Plans a read whose leaves are all here; otherwise loads them and comes back.
     pub(super) fn plan_read(&mut self, op: usize) {
         let Some(Op::Read(read)) = self.ops.get(op) else {
             return;
@@ -86,7 +88,11 @@ impl Engine {
             match self.look_up(volume, granule) {
                 Some(found) => wanted.push(found),
                 None => {
-                    return self.load(leaf_id(volume, granule / LEAF_GRANULES), Waiter::Read(op));
+                    let missing =
+                        self.missing_leaves(volume, first, first + u64::from(range.count));
+                    return missing
+                        .into_iter()
+                        .for_each(|page| self.load(page, Waiter::Read(op)));
                 }
             }
         }
@@ -456,6 +462,9 @@ impl Engine {
         if let Some(guard) = read.guard {
             self.guards.leave(guard);
         }
+        let first = read.request.range.start.0;
+        let end = first + u64::from(read.request.range.count);
+        self.unpin(read.volume, first, end);
         let mut whole = read.request.buffer.take();
         for part in read.parts.into_values() {
             if let Some(buffer) = &mut whole

@@ -35,6 +35,8 @@ pub(crate) struct Rebuild {
     phase: Phase,
     /// Commands older than this may have written without the new columns.
     stamp: u64,
+    /// So may rounds of destage up to this one.
+    round: u64,
     volume: u32,
     slot: u64,
     jobs: Vec<Option<Job>>,
@@ -146,6 +148,7 @@ impl Engine {
         self.rebuild.scrub_wanted = false;
         self.rebuild.lost = 0;
         self.rebuild.stamp = self.next_serial();
+        self.rebuild.round = self.destage_round();
         (self.rebuild.volume, self.rebuild.slot) = (0, 0);
         self.rebuild.phase = Phase::Draining;
     }
@@ -205,8 +208,9 @@ impl Engine {
     fn is_drained(&self) -> bool {
         let stamp = self.rebuild.stamp;
         let older = |op: &Op| matches!(op, Op::Write(write) if write.serial < stamp);
-        // A destage under way has chosen its columns, too.
-        !self.ops.iter().any(|(_, op)| older(op)) && self.destage_is_idle()
+        // A destage under way has chosen its columns, too. Under a constant load there is always one.
+        let destaged = self.destage_is_idle() || self.destage_round() > self.rebuild.round;
+        destaged && !self.ops.iter().any(|(_, op)| older(op))
     }
 
     /// Takes on slots until enough are under way.
@@ -239,10 +243,7 @@ impl Engine {
             };
             if location != 0 {
                 let key = SlotKey { volume, slot };
-                if !self.locks.try_lock(key) {
-                    return;
-                }
-                self.read_slot(key, location);
+                self.take_up(key);
             }
             self.rebuild.slot += 1;
         }
@@ -260,6 +261,32 @@ impl Engine {
             (self.rebuild.volume, self.rebuild.slot) = (volume, 0);
         }
         Some(entry.granules)
+    }
+
+    /// Takes a slot on, in line with whoever else wants it.
+    fn take_up(&mut self, key: SlotKey) {
+        self.rebuild.pending += 1;
+        let first = key.slot * SLOT_GRANULES;
+        self.pin(key.volume, first, first + SLOT_GRANULES);
+        if self.locks.lock_or_wait(key, Waiter::Walk) {
+            self.walk_slot(key);
+        }
+    }
+
+    fn let_slot_go(&mut self, key: SlotKey) {
+        self.rebuild.pending -= 1;
+        let first = key.slot * SLOT_GRANULES;
+        self.unpin(key.volume, first, first + SLOT_GRANULES);
+        self.unlock(key);
+    }
+
+    /// The slot is locked.
+    pub(super) fn walk_slot(&mut self, key: SlotKey) {
+        match self.map.location(key.volume, key.slot) {
+            // It was given up meanwhile.
+            None | Some(0) => self.let_slot_go(key),
+            Some(location) => self.read_slot(key, location),
+        }
     }
 
     fn read_slot(&mut self, key: SlotKey, location: u32) {
@@ -282,7 +309,6 @@ impl Engine {
             self.rebuild.jobs.len() - 1
         });
         self.rebuild.jobs[place] = Some(job);
-        self.rebuild.pending += 1;
         if is_cut {
             return self.gather(Wish {
                 who: For::Walk { job: place },
@@ -444,8 +470,7 @@ impl Engine {
 
     fn end_job(&mut self, place: usize) {
         if let Some(job) = self.rebuild.jobs.get_mut(place).and_then(Option::take) {
-            self.rebuild.pending -= 1;
-            self.unlock(job.key);
+            self.let_slot_go(job.key);
         }
     }
 

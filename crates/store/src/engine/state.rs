@@ -76,6 +76,10 @@ pub struct Counters {
     pub pages: u64,
     /// Roots written.
     pub roots: u64,
+    /// Leaves of the map read from drives.
+    pub loaded: u64,
+    /// Leaves of the map that had to make room in memory.
+    pub evicted: u64,
 }
 
 /// One imported pool.
@@ -91,6 +95,8 @@ pub struct Engine {
     pub(super) cage: Cage,
     pub(super) buffers: BufferPool,
     pub(super) buffer_bytes: usize,
+    /// Bytes that leaves of the map may take of memory, 0 for the default.
+    pub(super) leaf_bytes: u64,
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
     pub(super) raise: Raise,
@@ -185,6 +191,7 @@ pub(crate) struct Parts {
     pub(crate) volumes: BTreeMap<u32, VolumeEntry>,
     pub(crate) unhomed: Vec<SlotKey>,
     pub(crate) buffer_bytes: usize,
+    pub(crate) leaf_bytes: u64,
     /// The owner's memory, if the engine is to use it.
     pub(crate) buffers: Option<BufferPool>,
     pub(crate) cage: Cage,
@@ -208,6 +215,7 @@ impl Engine {
                 .buffers
                 .unwrap_or_else(|| BufferPool::new(parts.buffer_bytes)),
             buffer_bytes: parts.buffer_bytes,
+            leaf_bytes: parts.leaf_bytes,
             cage: parts.cage,
             roots: Roots::new(parts.root),
             rebuild: Rebuild::default(),

@@ -5,17 +5,20 @@ use ashlar_block::{Durability, ErrorKind, IoError, Request};
 use super::append::{Staged, StagedChange, Then};
 use super::class::Class;
 use super::locks::SlotKey;
-use super::map::{Change, leaf_id};
+use super::map::Change;
 use super::space::{location, segment_and_slot, slot_at};
 use super::{Engine, Op, Owner, Waiter};
 use crate::Canary;
-use crate::format::{ChunkCopy, PageId};
-use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_BYTES, SLOT_GRANULES};
+use crate::format::ChunkCopy;
+use crate::sizes::{GRANULE, SLOT_BYTES, SLOT_GRANULES};
 
 /// Slots of a class that only destage may take, so that it never meets a full pool.
 pub(super) const DESTAGE_SLOTS: u64 = 4;
 /// How full the map log may be for changes that can wait: the rest is destage's.
 pub(super) const MAP_LIMIT: f64 = 0.8;
+
+/// Writes behind the first of the queue whose leaves are loaded together with its own.
+const AHEAD: usize = 64;
 
 /// A host's write.
 pub(super) struct WriteOp {
@@ -26,6 +29,8 @@ pub(super) struct WriteOp {
     parts: usize,
     /// A part found no drive to be written to.
     failed: bool,
+    /// Its leaves are pinned: it waits for some of them, or is on its way.
+    pinned: bool,
 }
 
 /// A slot's worth of a write, past the ring.
@@ -38,6 +43,16 @@ pub(super) struct BypassOp {
 }
 
 impl WriteOp {
+    /// Its first granule.
+    fn first(&self) -> u64 {
+        self.request.range.start.0
+    }
+
+    /// The granule behind its last.
+    fn end(&self) -> u64 {
+        self.first() + u64::from(self.request.range.count)
+    }
+
     /// Most slots that it may need.
     pub(super) fn slots(&self) -> u64 {
         let range = self.request.range;
@@ -85,7 +100,7 @@ enum Verdict {
         bypass: bool,
     },
     Wait,
-    Load(PageId),
+    Load,
     NoSpace,
     /// The volume was deleted, or made smaller, since it came.
     OutOfRange,
@@ -100,6 +115,7 @@ impl Engine {
             request,
             parts: 0,
             failed: false,
+            pinned: false,
         }));
         self.admission.push_back(op);
     }
@@ -121,10 +137,7 @@ impl Engine {
             let end = first + u64::from(range.count);
             match self.judge(volume, first, end) {
                 Verdict::Wait => return,
-                Verdict::Load(page) => {
-                    self.load(page, Waiter::Admission);
-                    return;
-                }
+                Verdict::Load => return self.load_for_waiting(),
                 Verdict::NoSpace => {
                     self.admission.pop_front();
                     let why = format!("volume {volume}: the pool is full");
@@ -143,6 +156,35 @@ impl Engine {
         }
     }
 
+    /// Loads what the next writes in the queue will need, so that they do not wait one after another.
+    /// What is here of it stays until they are done.
+    fn load_for_waiting(&mut self) {
+        let ahead: Vec<usize> = self.admission.iter().take(AHEAD).copied().collect();
+        for op in ahead {
+            let Some(Op::Write(write)) = self.ops.get_mut(op) else {
+                continue;
+            };
+            if std::mem::replace(&mut write.pinned, true) {
+                continue;
+            }
+            let (volume, first, end) = (write.volume, write.first(), write.end());
+            self.pin(volume, first, end);
+            for page in self.missing_leaves(volume, first, end) {
+                self.load(page, Waiter::Admission);
+            }
+        }
+    }
+
+    /// Lets a write's leaves go.
+    fn unpin_write(&mut self, op: usize) {
+        if let Some(Op::Write(write)) = self.ops.get_mut(op)
+            && std::mem::take(&mut write.pinned)
+        {
+            let (volume, first, end) = (write.volume, write.first(), write.end());
+            self.unpin(volume, first, end);
+        }
+    }
+
     fn judge(&mut self, volume: u32, first: u64, end: u64) -> Verdict {
         if self
             .geometry(volume)
@@ -158,7 +200,7 @@ impl Engine {
                 slot: piece.slot,
             };
             match self.map.location(volume, piece.slot) {
-                None => return Verdict::Load(leaf_id(volume, piece.first / LEAF_GRANULES)),
+                None => return Verdict::Load,
                 Some(_) if piece.is_whole() => whole += 1,
                 Some(0) if !self.reserved.contains_key(&key) => fresh += 1,
                 Some(_) => {}
@@ -210,6 +252,9 @@ impl Engine {
         let first = range.start.0;
         let parts: Vec<Piece> = pieces(first, first + u64::from(range.count)).collect();
         write.parts = parts.len();
+        if !std::mem::replace(&mut write.pinned, true) {
+            self.pin(volume, first, first + u64::from(range.count));
+        }
         for piece in parts {
             let offset = (piece.first - first) as usize * GRANULE;
             let key = SlotKey {
@@ -420,6 +465,7 @@ impl Engine {
     }
 
     fn end_write(&mut self, op: usize, result: Result<(), IoError>) {
+        self.unpin_write(op);
         if let Some(Op::Write(write)) = self.ops.try_remove(op) {
             self.out.done.push(write.request.complete(result));
         }
@@ -430,6 +476,7 @@ impl Engine {
         match self.locks.unlock(key) {
             Some(Waiter::Bypass(op)) => self.place_bypass(op),
             Some(Waiter::ClearSlot(op, slot)) => self.clear_slot(op, slot),
+            Some(Waiter::Walk) => self.walk_slot(key),
             _ => {}
         }
     }

@@ -33,6 +33,9 @@ pub struct ImportOptions {
     pub buffer_bytes: usize,
     /// The owner's memory, of which the engine takes that much; it gets its own without.
     pub buffers: Option<BufferPool>,
+    /// Bytes of memory for leaves of the map; 0 for the default of 1 GiB a mapped TiB, and 64 MiB at
+    /// least. Above it leaves go that are neither in use nor changed since they were written.
+    pub leaf_bytes: u64,
     /// Go on without members that are missing, even if they are half of the pool or more: the
     /// operator has made sure that they were not in service later than those here. They are left
     /// out of the pool for good. Without this, more than half of the members must be here.

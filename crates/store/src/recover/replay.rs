@@ -113,6 +113,7 @@ pub(super) fn replay(
         volumes,
         unhomed,
         buffer_bytes: options.memory(),
+        leaf_bytes: options.leaf_bytes,
         cage: options.cage,
         buffers: options.buffers.clone(),
         root: root.clone(),

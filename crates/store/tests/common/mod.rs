@@ -181,13 +181,19 @@ impl Bench {
     }
 
     pub fn try_open(media: Vec<Medium>, degraded: bool) -> Result<Self, PoolError> {
-        let options = ImportOptions {
-            degraded,
-            ..ImportOptions::default()
-        };
+        Self::open_with(
+            media,
+            &ImportOptions {
+                degraded,
+                ..ImportOptions::default()
+            },
+        )
+    }
+
+    pub fn open_with(media: Vec<Medium>, options: &ImportOptions) -> Result<Self, PoolError> {
         let seen = Seen::default();
         let drives = Drives::new(devices(&media, &seen), Box::new(|| Moment::ORIGIN));
-        let Imported { engine, drives } = import(drives, &options)?;
+        let Imported { engine, drives } = import(drives, options)?;
         Ok(Self {
             media,
             engine,
@@ -270,6 +276,51 @@ impl Bench {
         }
         let waiting: String = what.chars().take(200).collect();
         panic!("the engine never rests, {MOST_TURNS} turns after {waiting}")
+    }
+
+    /// Keeps writes of one granule in flight, all over a volume, until `done` or so many turns of every
+    /// drive. Whether it was done.
+    pub fn run_loaded(
+        &mut self,
+        (volume, granules): (u32, u64),
+        turns: usize,
+        done: impl Fn(&Engine) -> bool,
+    ) -> bool {
+        let (mut flying, mut next) = (0, 0u64);
+        for _ in 0..turns {
+            while flying < 128 {
+                flying += 1;
+                next += 1;
+                let mut buffer = self.buffers.get(4096).expect("buffer");
+                buffer.fill(next as u8);
+                let range = BlockRange::new(next * 37 % granules, 1);
+                let request = Request::write(1, range, buffer, Durability::Cached);
+                let event = Event::Command { volume, request };
+                self.engine.post(self.now, event, &mut self.out);
+            }
+            self.engine.handle(self.now, Event::Tick, &mut self.out);
+            for (drive, request) in std::mem::take(&mut self.out.io) {
+                if let Some(device) = &mut self.devices[drive] {
+                    device.submit(request);
+                }
+            }
+            let mut completions = Vec::new();
+            for (drive, device) in self.devices.iter_mut().enumerate() {
+                let Some(device) = device else { continue };
+                device.poll(self.now, &mut completions);
+                for completion in completions.drain(..) {
+                    let event = Event::Done { drive, completion };
+                    self.engine.handle(self.now, event, &mut self.out);
+                }
+            }
+            assert_eq!(self.engine.failure(), None);
+            flying -= self.out.done.drain(..).count();
+            if done(&self.engine) {
+                self.run(Event::Tick);
+                return true;
+            }
+        }
+        false
     }
 
     pub fn pass(&mut self, nanos: u64) {

@@ -1,0 +1,111 @@
+//! A map that is larger than the memory that it may take.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use ashlar_store::{ImportOptions, LeafMemory, Manage, Sizes};
+use common::{Bench, small_sizes};
+
+/// Leaves of the volume, of 512 granules each.
+const LEAVES: u64 = 40;
+/// Bytes that leaves may take: fewer than eight of them.
+const MEMORY: u64 = 16 << 10;
+
+fn options() -> ImportOptions {
+    ImportOptions {
+        leaf_bytes: MEMORY,
+        ..ImportOptions::default()
+    }
+}
+
+fn bench() -> Bench {
+    // Logs that take the changes of many leaves before a checkpoint.
+    let sizes = Sizes {
+        ring_chunks: 8,
+        map_chunks: 8,
+        ..small_sizes()
+    };
+    let bench = Bench::with_sizes(2, 140 << 20, sizes);
+    Bench::open_with(bench.media, &options()).unwrap()
+}
+
+fn value(granule: u64, round: u64) -> u8 {
+    (granule * 7 + granule / 512 * 13 + round * 31) as u8
+}
+
+fn within(memory: LeafMemory) {
+    // What is dirty or in use stays; the rest is bounded.
+    let bound =
+        memory.limit_bytes + (memory.dirty as u64 + 4) * memory.bytes / memory.leaves.max(1) as u64;
+    assert!(memory.bytes <= bound.max(memory.limit_bytes), "{memory:?}");
+    let limit = memory.limit_bytes * memory.leaves.max(1) as u64 / memory.bytes.max(1);
+    assert!(memory.dirty as u64 <= limit + 8, "{memory:?}");
+}
+
+#[test]
+fn a_volume_larger_than_the_memory_for_its_map() {
+    let mut bench = bench();
+    let granules = LEAVES * 512;
+    let volume = bench.volume(granules, 2);
+    let mut expected = vec![0u8; granules as usize];
+    let mut next = 1u64;
+    let mut chance = || {
+        next = next
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        next >> 33
+    };
+    for round in 0..6 {
+        for _ in 0..400 {
+            let len = [1, 2, 5, 16, 40][chance() as usize % 5];
+            let first = chance() % (granules - len);
+            // Whole slots now and then, so that all ways are taken.
+            let first = if len == 16 { first / 16 * 16 } else { first };
+            if chance() % 10 == 0 {
+                bench.clear(volume, first, len as u32).unwrap();
+                expected[first as usize..(first + len) as usize].fill(0);
+            } else {
+                let data: Vec<u8> = (first..first + len)
+                    .flat_map(|granule| [value(granule, round); 4096])
+                    .collect();
+                bench.write(volume, first, &data).unwrap();
+                for granule in first..first + len {
+                    expected[granule as usize] = value(granule, round);
+                }
+            }
+            within(bench.engine.leaf_memory());
+        }
+        match round {
+            1 => {
+                bench.manage(Manage::Settle).unwrap();
+            }
+            2 => {
+                bench.manage(Manage::Scrub).unwrap();
+            }
+            3 => bench = Bench::open_with(bench.media, &options()).unwrap(),
+            _ => {}
+        }
+        for first in (0..granules).step_by(128) {
+            let data = bench.read(volume, first, 128).unwrap();
+            let range = first as usize..first as usize + 128;
+            for (bytes, byte) in data.chunks(4096).zip(&expected[range]) {
+                assert!(
+                    bytes.iter().all(|b| b == byte),
+                    "round {round}, from {first}"
+                );
+            }
+            within(bench.engine.leaf_memory());
+        }
+    }
+    bench.manage(Manage::Settle).unwrap();
+    let memory = bench.engine.leaf_memory();
+    assert!(
+        memory.bytes <= memory.limit_bytes && memory.dirty == 0,
+        "{memory:?}"
+    );
+    let counters = bench.engine.counters();
+    assert!(
+        counters.evicted > 100 && counters.loaded > 100,
+        "{counters:?}"
+    );
+}
