@@ -254,10 +254,11 @@ impl Report {
         let mut text = table.text("Recovery (processor measured, drives simulated)");
         let _ = writeln!(
             text,
-            "  the map in memory: {:.2} GiB a mapped TiB, goal ≤ {}{}",
+            "  the map in memory: {:.2} GiB a mapped TiB if all of it is used, bound to {:.2}; goal ≤ {}{}",
             memory.gib_a_tib,
+            memory.bound_gib_a_tib,
             memory.goal_gib,
-            mark(memory.gib_a_tib <= memory.goal_gib)
+            mark(memory.bound_gib_a_tib <= memory.goal_gib)
         );
         print(&text)?;
         (self.results.recovery, self.results.memory) = (Some(imports), Some(memory));

@@ -117,6 +117,30 @@ impl Drives {
         Ok(all)
     }
 
+    /// Reads a granule at each of these places, all together; nothing where one could not be read.
+    pub(crate) fn read_granules(&mut self, places: &[(usize, u64)]) -> Vec<Option<Vec<u8>>> {
+        let mut found = Vec::with_capacity(places.len());
+        for some in places.chunks(READ_BYTES / GRANULE) {
+            let mut batch = Vec::with_capacity(some.len());
+            for &(drive, at) in some {
+                if let Ok(buffer) = self.buffer(GRANULE) {
+                    let range = self.range(drive, at, GRANULE);
+                    batch.push((drive, Request::read(0, range, buffer)));
+                }
+            }
+            if batch.len() < some.len() {
+                found.extend(some.iter().map(|_| None));
+                continue;
+            }
+            let done = self.run(batch).into_iter();
+            found.extend(done.map(|done| {
+                let buffer = done.buffer.filter(|_| done.result.is_ok())?;
+                Some(buffer.to_vec())
+            }));
+        }
+        found
+    }
+
     /// Writes the same bytes to several places, durably: all of them or an error.
     pub(crate) fn write(&mut self, places: &[(usize, u64)], bytes: &[u8]) -> Result<(), IoError> {
         for (offset, step) in bytes.chunks(READ_BYTES).enumerate() {

@@ -3,7 +3,8 @@
 
 mod common;
 
-use ashlar_store::{ImportOptions, LeafMemory, Manage, Sizes};
+use ashlar_block::{ErrorKind, Operation};
+use ashlar_store::{ImportOptions, Layout, LeafMemory, Manage, Sizes};
 use common::{Bench, small_sizes};
 
 /// Leaves of the volume, of 512 granules each.
@@ -18,14 +19,14 @@ fn options() -> ImportOptions {
     }
 }
 
-fn bench() -> Bench {
+fn bench(drives: usize) -> Bench {
     // Logs that take the changes of many leaves before a checkpoint.
     let sizes = Sizes {
         ring_chunks: 8,
         map_chunks: 8,
         ..small_sizes()
     };
-    let bench = Bench::with_sizes(2, 140 << 20, sizes);
+    let bench = Bench::with_sizes(drives, 140 << 20, sizes);
     Bench::open_with(bench.media, &options()).unwrap()
 }
 
@@ -43,10 +44,20 @@ fn within(memory: LeafMemory) {
 }
 
 #[test]
-fn a_volume_larger_than_the_memory_for_its_map() {
-    let mut bench = bench();
+fn a_mirror_larger_than_the_memory_for_its_map() {
+    churn(2, Layout::Mirror { copies: 2 });
+}
+
+#[test]
+fn parity_larger_than_the_memory_for_its_map() {
+    let layout = Layout::Parity { data: 2, parity: 1 };
+    churn(3, layout);
+}
+
+fn churn(drives: usize, layout: Layout) {
+    let mut bench = bench(drives);
     let granules = LEAVES * 512;
-    let volume = bench.volume(granules, 2);
+    let volume = bench.volume_as(granules, layout).unwrap();
     let mut expected = vec![0u8; granules as usize];
     let mut next = 1u64;
     let mut chance = || {
@@ -82,6 +93,7 @@ fn a_volume_larger_than_the_memory_for_its_map() {
             2 => {
                 bench.manage(Manage::Scrub).unwrap();
             }
+            4 => bench.seen.faults[0].set(Some((|op| op == Operation::Read, ErrorKind::Media))),
             3 => bench = Bench::open_with(bench.media, &options()).unwrap(),
             _ => {}
         }

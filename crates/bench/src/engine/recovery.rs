@@ -45,10 +45,12 @@ pub(crate) struct Recovery {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Memory {
     pub(crate) mapped_bytes: u64,
-    /// Growth of this process while every leaf was loaded.
-    pub(crate) resident_bytes: u64,
-    /// GiB a mapped TiB.
+    /// What the leaves that are in memory take, once every leaf was looked at, and may take.
+    pub(crate) leaf_bytes: u64,
+    pub(crate) limit_bytes: u64,
+    /// GiB a mapped TiB if all of them were in memory, and with the engine's bound.
     pub(crate) gib_a_tib: f64,
+    pub(crate) bound_gib_a_tib: f64,
     pub(crate) goal_gib: f64,
 }
 
@@ -155,7 +157,6 @@ fn random_writes(
 fn memory(pool: &mut Pool, volume: u32) -> Result<Memory, Failure> {
     let granules = VOLUME / 4096;
     let mut leaf = 0;
-    let before = resident()?;
     pool.load(volume, 32, || {
         let first = leaf * LEAF;
         leaf += 1;
@@ -165,23 +166,15 @@ fn memory(pool: &mut Pool, volume: u32) -> Result<Memory, Failure> {
             granules: 1,
         })
     })?;
-    let resident_bytes = resident()?.saturating_sub(before);
+    let memory = pool.engine.leaf_memory();
+    let per_leaf = memory.bytes as f64 / memory.leaves.max(1) as f64;
+    let per_tib = |bytes: f64| bytes / VOLUME as f64 * 1024.0;
     Ok(Memory {
         mapped_bytes: VOLUME,
-        resident_bytes,
-        gib_a_tib: resident_bytes as f64 / VOLUME as f64 * 1024.0,
+        leaf_bytes: memory.bytes,
+        limit_bytes: memory.limit_bytes,
+        gib_a_tib: per_tib(per_leaf * granules.div_ceil(LEAF) as f64),
+        bound_gib_a_tib: per_tib(memory.limit_bytes as f64).min(1.0),
         goal_gib: 1.0,
     })
-}
-
-/// Bytes of this process that are in memory.
-fn resident() -> Result<u64, Failure> {
-    let path = "/proc/self/statm";
-    let text = std::fs::read_to_string(path).map_err(Failure::doing(path))?;
-    let pages = text
-        .split_whitespace()
-        .nth(1)
-        .and_then(|pages| pages.parse::<u64>().ok());
-    let pages = pages.ok_or_else(|| Failure::environment(format!("{path}: {text}")))?;
-    Ok(pages * rustix::param::page_size() as u64)
 }

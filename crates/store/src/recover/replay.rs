@@ -64,6 +64,7 @@ pub(super) fn replay(
             }
         }
     }
+    replay.ensure_all(changes.iter().flat_map(|(_, change)| Map::touched(change)))?;
     for (sequence, change) in &changes {
         replay.apply(*sequence, change)?;
     }
@@ -242,8 +243,12 @@ impl Replay<'_> {
                 continue;
             }
             self.load_table(id, top.entry)?;
-            for (child, entry) in self.map.children(id) {
-                self.load_table(child, entry)?;
+            let children = self.map.children(id);
+            for (&(child, entry), bytes) in children.iter().zip(self.pages(&children)) {
+                match bytes {
+                    Some(bytes) => self.map.table_loaded(child, TablePage::decode(&bytes)?),
+                    None => self.load_table(child, entry)?,
+                }
             }
         }
         Ok(())
@@ -316,16 +321,62 @@ impl Replay<'_> {
             return Ok(());
         }
         let bytes = self.page(id, entry)?;
+        self.put_page(id, &bytes)
+    }
+
+    fn put_page(&mut self, id: PageId, bytes: &[u8]) -> Result<(), PoolError> {
         let content = if id.node < FIRST_VOLUME {
             let mut page = Box::new([0; GRANULE]);
-            page.copy_from_slice(&bytes);
+            page.copy_from_slice(bytes);
             Content::System(page)
         } else {
-            Content::Leaf(Leaf::decode(&bytes)?)
+            Content::Leaf(Leaf::decode(bytes)?)
         };
-        self.page_sequences.insert(id, entry.sequence);
+        self.page_sequences.insert(id, self.map.entry(id).sequence);
         self.map.loaded(id, content);
         Ok(())
+    }
+
+    /// Loads pages together, as far as they were ever written and are not here.
+    fn ensure_all(&mut self, ids: impl Iterator<Item = PageId>) -> Result<(), PoolError> {
+        let missing =
+            |id: &PageId| !self.map.is_loaded(*id) && self.map.entry(*id).place != PLACE_NONE;
+        let ids: BTreeSet<PageId> = ids.filter(missing).collect();
+        let entries: Vec<(PageId, TableEntry)> =
+            ids.iter().map(|&id| (id, self.map.entry(id))).collect();
+        for (&(id, _), bytes) in entries.iter().zip(self.pages(&entries)) {
+            if let Some(bytes) = bytes {
+                self.put_page(id, &bytes)?;
+            }
+        }
+        // What did not verify is looked for on the other copies.
+        for id in ids {
+            self.ensure(id)?;
+        }
+        Ok(())
+    }
+
+    /// Reads one copy of each of these pages, all together; nothing where it is not good.
+    fn pages(&mut self, wanted: &[(PageId, TableEntry)]) -> Vec<Option<Vec<u8>>> {
+        let place = |entry: &TableEntry| {
+            let (segment, unit) = segment_and_unit(entry.place);
+            let columns = self.meta.columns(segment)?.iter();
+            let here: Vec<&ChunkCopy> = columns
+                .filter(|copy| self.drives.is_here(usize::from(copy.drive)))
+                .collect();
+            let copy = **here.get(unit as usize % here.len().max(1))?;
+            let at = unit_at(&self.label.sizes, copy, unit, GRANULE as u64);
+            Some((usize::from(copy.drive), at))
+        };
+        let places: Vec<Option<(usize, u64)>> =
+            wanted.iter().map(|(_, entry)| place(entry)).collect();
+        let known: Vec<(usize, u64)> = places.iter().flatten().copied().collect();
+        let mut read = self.drives.read_granules(&known).into_iter();
+        let found = wanted.iter().zip(places).map(|((id, entry), place)| {
+            let bytes = place.and_then(|_| read.next().flatten());
+            bytes.filter(|bytes| id.crc(self.label.salt, bytes) == entry.crc)
+        });
+        found.collect()
     }
 
     /// Applies a change to those of its pages that do not hold it yet.
@@ -428,6 +479,8 @@ impl Replay<'_> {
                 }
             }
         }
+        let leaf = |key: &SlotKey| leaf_id(key.volume, key.slot * SLOT_GRANULES / LEAF_GRANULES);
+        self.ensure_all(slots.iter().map(leaf))?;
         let mut unhomed = Vec::new();
         for key in slots {
             self.ensure(leaf_id(
