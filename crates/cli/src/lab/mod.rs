@@ -1,5 +1,6 @@
 //! `ashlar lab`.
 
+mod oltp;
 mod sample;
 mod service;
 mod stacks;
@@ -25,6 +26,7 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
     match command {
         LabCommand::Sweep(arguments) => sweep(arguments),
         LabCommand::Run(arguments) => scenario(arguments),
+        LabCommand::Oltp(arguments) => oltp::run(arguments),
         LabCommand::Compare { first, second } => print(&format!("{}\n", compare(first, second)?)),
         LabCommand::Report { dir } => {
             render_report(dir)?;
