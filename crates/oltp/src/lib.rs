@@ -36,6 +36,7 @@ pub mod database;
 pub mod generate;
 pub mod inputs;
 mod load;
+mod postgres;
 pub mod random;
 pub mod result;
 mod run;
@@ -45,6 +46,7 @@ mod text;
 mod usage;
 
 pub use load::{BuildPlan, BuildResult, build};
+pub use postgres::{Logic, Postgres};
 pub use result::OltpResult;
 pub use run::{Mode, RunPlan, begin, built, run};
 pub use sqlite::Sqlite;

@@ -8,10 +8,11 @@ use ashlar_lab::{LabError, Machine, Progress, check_out_dir};
 use ashlar_oltp::database::Database;
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::{
-    BuildPlan, OltpResult, RunPlan, Sqlite, begin, build, built, check, run as drive,
+    BuildPlan, Logic, OltpResult, Postgres, RunPlan, Sqlite, begin, build, built, check,
+    run as drive,
 };
 
-use crate::args::{OltpAction, OltpArguments};
+use crate::args::{OltpAction, OltpArguments, SqlLogic};
 use crate::exit::Failure;
 use crate::output::print;
 
@@ -60,9 +61,17 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
 fn open(arguments: &OltpArguments) -> Result<Arc<dyn Database>, Failure> {
     match arguments.db.split_once(':') {
         Some(("sqlite", path)) if !path.is_empty() => Ok(Arc::new(Sqlite::new(path))),
-        _ => Err(Failure::usage(format!(
-            "--db {}: must be sqlite:PATH or postgres://…",
-            arguments.db
+        Some(("postgres" | "postgresql", _)) => {
+            let logic = match arguments.sql {
+                SqlLogic::Functions => Logic::Functions,
+                SqlLogic::Client => Logic::Client,
+            };
+            Ok(Arc::new(Postgres::new(&arguments.db, logic)?))
+        }
+        // The rest is not repeated: it may hold a password.
+        kind => Err(Failure::usage(format!(
+            "--db {}…: must be sqlite:PATH or postgres://…",
+            kind.map_or("", |(kind, _)| kind)
         ))),
     }
 }
