@@ -30,6 +30,12 @@ pub trait Database: Send + Sync {
     /// Makes the tables; those of our names that are there are dropped first.
     fn create(&self) -> Result<(), LabError>;
 
+    /// Whether there is a table of this name.
+    fn has_table(&self, name: &str) -> Result<bool, LabError>;
+
+    /// Runs statements that give nothing and that every database understands.
+    fn execute(&self, sql: &str) -> Result<(), LabError>;
+
     /// How many loaders are of use at once.
     fn most_loaders(&self) -> usize;
 

@@ -38,7 +38,8 @@ pub struct Recipe {
     pub now_us: i64,
 }
 
-/// A table's rows of one warehouse; items belong to warehouse 0.
+/// A table's rows of one warehouse; items belong to warehouse 0, and of the table that is scanned it
+/// is the number of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The table.
@@ -59,6 +60,16 @@ impl Recipe {
             parts.extend(warehouses.map(|warehouse| Part { table, warehouse }));
         }
         parts
+    }
+
+    /// The parts of the table that is scanned, which has `shape.items` rows.
+    pub fn scan_parts(&self) -> Vec<Part> {
+        let pieces = (self.shape.items - 1) / SCAN_PIECE + 1;
+        let piece = |warehouse| Part {
+            table: Table::Scan,
+            warehouse,
+        };
+        (0..pieces).map(piece).collect()
     }
 
     /// Gives a part's rows to `sink`; how many there were.
@@ -84,6 +95,7 @@ impl Recipe {
             Table::Orders => maker.orders(sink),
             Table::NewOrder => maker.new_orders(sink),
             Table::OrderLine => maker.order_lines(sink),
+            Table::Scan => maker.scanned(sink),
         }?;
         Ok(maker.rows)
     }
@@ -290,6 +302,22 @@ impl Maker {
         Ok(())
     }
 
+    fn scanned(&mut self, sink: &mut impl RowSink) -> Made {
+        let first = self.warehouse * SCAN_PIECE;
+        for row in first
+            ..self
+                .recipe
+                .shape
+                .items
+                .min(first.saturating_add(SCAN_PIECE))
+        {
+            sink.int(row);
+            self.letters(sink, SCAN_FILLER, SCAN_FILLER);
+            self.end(sink)?;
+        }
+        Ok(())
+    }
+
     fn order_lines(&mut self, sink: &mut impl RowSink) -> Made {
         for district in 1..=DISTRICTS {
             let lines = self.recipe.line_counts(self.warehouse, district);
@@ -335,6 +363,11 @@ impl Maker {
         self.end(sink)
     }
 }
+
+/// Letters of a row that is scanned: a million rows are 0.75 GB, as in the published measurement.
+pub(crate) const SCAN_FILLER: i32 = 740;
+/// Rows of a part of the table that is scanned.
+const SCAN_PIECE: i32 = 10_000;
 
 /// What every customer has paid at first, in cents.
 const FIRST_PAYMENT: i64 = 1000;

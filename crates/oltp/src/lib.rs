@@ -32,6 +32,7 @@
 //! is many of them in one process.
 
 pub mod check;
+mod compare;
 pub mod database;
 pub mod generate;
 pub mod inputs;
@@ -40,11 +41,13 @@ mod postgres;
 pub mod random;
 pub mod result;
 mod run;
+pub mod scan;
 pub mod schema;
 mod sqlite;
 mod text;
 mod usage;
 
+pub use compare::{Comparison, compare};
 pub use load::{BuildPlan, BuildResult, build};
 pub use postgres::{Logic, Postgres};
 pub use result::OltpResult;

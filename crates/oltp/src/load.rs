@@ -9,7 +9,7 @@ use ashlar_lab::{LabError, Progress};
 use serde::{Deserialize, Serialize};
 
 use crate::database::Database;
-use crate::generate::Recipe;
+use crate::generate::{Part, Recipe};
 use crate::random::{Constants, Rng};
 use crate::schema::{MARKER_TABLE, Marker, Shape, State};
 use crate::usage::{Usage, process_cpu_s, unix_us};
@@ -72,7 +72,7 @@ pub fn build(
         now_us: unix_us(),
     };
     let users = plan.users.clamp(1, database.most_loaders());
-    let rows = load(database, &recipe, users, progress)?;
+    let rows = load(database, &recipe, &recipe.parts(), users, progress)?;
     let (load_s, client_cpu_s) = (start.elapsed().as_secs_f64(), process_cpu_s() - cpu);
     progress.say("making keys and statistics");
     database.finish(&Marker {
@@ -125,13 +125,14 @@ fn refuse_what_is_there(state: &State, destroy_data: bool) -> Result<(), LabErro
     )))
 }
 
-fn load(
+/// Loads parts by so many loaders; how many rows they had.
+pub(crate) fn load(
     database: &dyn Database,
     recipe: &Recipe,
+    parts: &[Part],
     users: usize,
     progress: &Progress,
 ) -> Result<u64, LabError> {
-    let parts = recipe.parts();
     progress.start(parts.len() as u64);
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let rows = Mutex::new(Ok(0u64));

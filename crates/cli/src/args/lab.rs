@@ -12,6 +12,8 @@ pub(crate) enum LabCommand {
     Run(RunArguments),
     /// Drive a database with TPROC-C: new orders a minute, latency, consistency
     Oltp(crate::args::OltpArguments),
+    /// Read one table of a database by several readers at once: run time, MB/s
+    Scan(crate::args::ScanArguments),
     /// Compare two runs
     Compare {
         /// Directory of the first run, the 100 %

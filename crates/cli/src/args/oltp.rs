@@ -106,3 +106,34 @@ pub(crate) struct OltpArguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }
+
+/// One table of rows of 744 bytes, read from end to end by several readers at once; each lets the
+/// database add up the lengths of what it read, so that the storage and the database are measured and
+/// not this client. The table is made if it is not there in this size.
+#[derive(Args)]
+pub(crate) struct ScanArguments {
+    /// The database, as for `lab oltp`
+    #[arg(long, value_name = "URL")]
+    pub(crate) db: String,
+
+    /// Rows of the table
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    pub(crate) rows: i32,
+
+    /// Numbers of readers, a step each
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1,2,4",
+        value_name = "N,…"
+    )]
+    pub(crate) readers: Vec<usize>,
+
+    /// How often every step is measured; repeats are interleaved
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) repeat: u32,
+
+    /// Directory for result.json
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}

@@ -27,7 +27,11 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
         LabCommand::Sweep(arguments) => sweep(arguments),
         LabCommand::Run(arguments) => scenario(arguments),
         LabCommand::Oltp(arguments) => oltp::run(arguments),
-        LabCommand::Compare { first, second } => print(&format!("{}\n", compare(first, second)?)),
+        LabCommand::Scan(arguments) => oltp::scan(arguments),
+        LabCommand::Compare { first, second } => match oltp::compared(first, second)? {
+            Some(text) => print(&format!("{text}\n")),
+            None => print(&format!("{}\n", compare(first, second)?)),
+        },
         LabCommand::Report { dir } => {
             render_report(dir)?;
             print(&format!("{}\n", dir.join("report.html").display()))

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use ashlar_lab::{LabError, Machine, Progress, check_out_dir};
 use ashlar_oltp::database::Database;
+use ashlar_oltp::scan::{ScanPlan, scan as read_all};
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::{
-    BuildPlan, Logic, OltpResult, Postgres, RunPlan, Sqlite, begin, build, built, check,
+    BuildPlan, Logic, OltpResult, Postgres, RunPlan, Sqlite, begin, build, built, check, compare,
     run as drive,
 };
 
-use crate::args::{OltpAction, OltpArguments, SqlLogic};
+use crate::args::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
 use crate::exit::Failure;
 use crate::output::print;
 
@@ -27,7 +28,7 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
         None if runs => return Err(Failure::usage("--out DIR: a run needs one")),
         None => {}
     }
-    let database = open(arguments)?;
+    let database = open(&arguments.db, arguments.sql)?;
     let state = database.state()?;
     if arguments.action == Some(OltpAction::Check) {
         return examine(database.as_ref());
@@ -58,15 +59,46 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
     finish(&result, arguments.out.as_deref())
 }
 
-fn open(arguments: &OltpArguments) -> Result<Arc<dyn Database>, Failure> {
-    match arguments.db.split_once(':') {
+/// The comparison of two runs if both are of this kind.
+pub(super) fn compared(first: &Path, second: &Path) -> Result<Option<String>, Failure> {
+    match (OltpResult::is_in(first), OltpResult::is_in(second)) {
+        (true, true) => Ok(Some(compare(first, second)?.to_string())),
+        (false, false) => Ok(None),
+        _ => Err(Failure::usage(format!(
+            "{} and {}: a sweep and an OLTP run have nothing in common",
+            first.display(),
+            second.display()
+        ))),
+    }
+}
+
+pub(super) fn scan(arguments: &ScanArguments) -> Result<(), Failure> {
+    let plan = ScanPlan {
+        rows: arguments.rows,
+        readers: arguments.readers.clone(),
+        repeats: arguments.repeat,
+        build_users: Machine::here().cores as usize,
+    };
+    plan.check()?;
+    check_out_dir(&arguments.out)?;
+    let database = open(&arguments.db, SqlLogic::Client)?;
+    let result = read_all(database.as_ref(), &plan, &Progress::auto())?;
+    result.write(&arguments.out)?;
+    print(&format!(
+        "{result}{}\n",
+        arguments.out.join("result.json").display()
+    ))
+}
+
+fn open(url: &str, sql: SqlLogic) -> Result<Arc<dyn Database>, Failure> {
+    match url.split_once(':') {
         Some(("sqlite", path)) if !path.is_empty() => Ok(Arc::new(Sqlite::new(path))),
         Some(("postgres" | "postgresql", _)) => {
-            let logic = match arguments.sql {
+            let logic = match sql {
                 SqlLogic::Functions => Logic::Functions,
                 SqlLogic::Client => Logic::Client,
             };
-            Ok(Arc::new(Postgres::new(&arguments.db, logic)?))
+            Ok(Arc::new(Postgres::new(url, logic)?))
         }
         // The rest is not repeated: it may hold a password.
         kind => Err(Failure::usage(format!(

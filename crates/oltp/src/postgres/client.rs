@@ -29,12 +29,12 @@ impl ClientSession {
 
 impl Session for ClientSession {
     fn run(&mut self, transaction: &Transaction) -> Result<Outcome, Failure> {
-        let Connection { runtime, client } = &self.connection;
+        let Connection { client, driver } = &self.connection;
         let sql = Sql {
             client,
             st: &self.statements,
         };
-        runtime.block_on(async {
+        driver.block_on(async {
             let done = match transaction {
                 Transaction::NewOrder(order) => sql.new_order(order).await,
                 Transaction::Payment(payment) => sql.payment(payment).await,

@@ -1,51 +1,33 @@
-//! A connection with its own event loop, so that a user's thread can wait for it.
-
-use std::time::Duration;
+//! A connection that a thread waits for, and what its errors mean.
 
 use ashlar_lab::LabError;
-use tokio::runtime::Runtime;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, Error, NoTls, Statement};
+use tokio_postgres::{Client, Config, Error, Statement};
 
+use super::blocking::{Driver, Refused, connect};
 use crate::database::Failure;
 
-/// Logging in takes this long at most, unless the URL says otherwise.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A connection.
+/// A connection. The client is dropped before its driver, which then says goodbye.
 pub(super) struct Connection {
-    pub(super) runtime: Runtime,
     pub(super) client: Client,
+    pub(super) driver: Driver,
 }
 
 impl Connection {
     /// Logs in.
     pub(super) fn open(config: &Config) -> Result<Self, LabError> {
-        let caused = |text: String| LabError::caused(target(config), text);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| caused(error.to_string()))?;
         let mut config = config.clone();
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_TIMEOUT);
-        }
         config.application_name("ashlar-oltp");
-        let connect = async {
-            let (client, connection) = config.connect(NoTls).await?;
-            // It runs while the thread waits for an answer, and ends with the client.
-            tokio::spawn(connection);
-            Ok(client)
-        };
-        let client = runtime
-            .block_on(connect)
-            .map_err(|error: Error| caused(words(&error)))?;
-        Ok(Self { runtime, client })
+        match connect(&config) {
+            Ok((client, driver)) => Ok(Self { client, driver }),
+            Err(Refused::Unreachable(error)) => Err(LabError::caused(target(&config), error)),
+            Err(Refused::Server(error)) => Err(LabError::caused(target(&config), words(&error))),
+        }
     }
 
     /// Runs statements that give nothing.
     pub(super) fn run(&self, sql: &str) -> Result<(), Error> {
-        self.runtime.block_on(self.client.batch_execute(sql))
+        self.driver.block_on(self.client.batch_execute(sql))
     }
 
     /// The one value of a query.
@@ -53,13 +35,13 @@ impl Connection {
     where
         T: for<'a> tokio_postgres::types::FromSql<'a>,
     {
-        let row = self.runtime.block_on(self.client.query_one(sql, &[]))?;
+        let row = self.driver.block_on(self.client.query_one(sql, &[]))?;
         row.try_get(0)
     }
 
     /// A prepared statement.
     pub(super) fn prepare(&self, sql: &str) -> Result<Statement, Error> {
-        self.runtime.block_on(self.client.prepare(sql))
+        self.driver.block_on(self.client.prepare(sql))
     }
 }
 

@@ -34,10 +34,8 @@ impl FunctionSession {
 
     /// Calls a function; what it gives is received and let go.
     fn call(&self, statement: &Statement, values: &[&(dyn ToSql + Sync)]) -> Result<(), Error> {
-        let Connection { runtime, client } = &self.connection;
-        runtime
-            .block_on(client.execute(statement, values))
-            .map(drop)
+        let Connection { client, driver } = &self.connection;
+        driver.block_on(client.execute(statement, values)).map(drop)
     }
 
     fn new_order(&self, order: &NewOrder) -> Result<(), Error> {

@@ -7,6 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::SinkExt;
 use tokio_postgres::CopyInSink;
 
+use super::blocking::Driver;
 use super::connection::{Connection, words};
 use super::decimal::{numeric_len, put_numeric};
 use crate::database::Loader;
@@ -38,11 +39,11 @@ impl Loader for CopyLoader {
         let caused = |error: tokio_postgres::Error| {
             LabError::caused(format!("{target}: loading {table}"), words(&error))
         };
-        let Connection { runtime, client } = &self.connection;
+        let Connection { client, driver } = &self.connection;
         let sql = format!("COPY {table} FROM STDIN (FORMAT binary)");
-        let sink = runtime.block_on(client.copy_in(&sql)).map_err(caused)?;
+        let sink = driver.block_on(client.copy_in(&sql)).map_err(caused)?;
         let mut rows = CopyRows {
-            runtime,
+            driver,
             sink: Box::pin(sink),
             buffer: BytesMut::with_capacity(PIECE + 4096),
             columns: part.table.columns() as i16,
@@ -61,7 +62,7 @@ impl Loader for CopyLoader {
 }
 
 struct CopyRows<'a> {
-    runtime: &'a tokio::runtime::Runtime,
+    driver: &'a Driver,
     sink: Pin<Box<CopyInSink<Bytes>>>,
     /// What is not sent yet; it ends with the column count of the row that is being made.
     buffer: BytesMut,
@@ -73,14 +74,14 @@ impl CopyRows<'_> {
     fn send(&mut self) -> Result<(), tokio_postgres::Error> {
         let fresh = BytesMut::with_capacity(PIECE + 4096);
         let piece = std::mem::replace(&mut self.buffer, fresh).freeze();
-        self.runtime.block_on(self.sink.send(piece))
+        self.driver.block_on(self.sink.send(piece))
     }
 
     fn finish(mut self) -> Result<(), tokio_postgres::Error> {
         self.buffer.truncate(self.buffer.len() - 2);
         self.buffer.put_i16(END);
         self.send()?;
-        self.runtime.block_on(self.sink.as_mut().finish()).map(drop)
+        self.driver.block_on(self.sink.as_mut().finish()).map(drop)
     }
 }
 

@@ -1,5 +1,6 @@
 //! PostgreSQL, over its own protocol.
 
+mod blocking;
 mod client;
 mod connection;
 mod decimal;
@@ -24,7 +25,8 @@ const FUNCTIONS: &str = include_str!("../../sql/postgres_functions.sql");
 const MOST_LOADERS: usize = 64;
 
 /// The server's settings that a result names.
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 14] = [
+    "max_parallel_workers_per_gather",
     "shared_buffers",
     "synchronous_commit",
     "fsync",
@@ -169,6 +171,22 @@ impl Database for Postgres {
         ))
     }
 
+    fn has_table(&self, name: &str) -> Result<bool, LabError> {
+        let connection = self.connect()?;
+        let query = async {
+            let sql = "SELECT to_regclass($1) IS NOT NULL";
+            connection.client.query_one(sql, &[&name]).await?.try_get(0)
+        };
+        connection
+            .driver
+            .block_on(query)
+            .map_err(|error| self.caused(&error))
+    }
+
+    fn execute(&self, sql: &str) -> Result<(), LabError> {
+        self.run(sql)
+    }
+
     fn most_loaders(&self) -> usize {
         MOST_LOADERS
     }
@@ -199,11 +217,7 @@ impl Database for Postgres {
             let sql = "INSERT INTO ashlar_oltp VALUES ($1)";
             connection.client.execute(sql, &[&text]).await
         };
-        connection
-            .runtime
-            .block_on(insert)
-            .map(drop)
-            .map_err(caused)
+        connection.driver.block_on(insert).map(drop).map_err(caused)
     }
 
     fn prepare_run(&self) -> Result<(), LabError> {

@@ -87,7 +87,16 @@ pub fn run(
     'all: for repeat in 1..=plan.repeats {
         for &users in &plan.users {
             progress.doing(&format!("{users} users, repeat {repeat}"));
-            let step = measure(database, plan, &marker, (users, repeat), progress)?;
+            let step = match measure(database, plan, &marker, (users, repeat), progress) {
+                Ok(step) => step,
+                Err(error) => {
+                    result.partial = true;
+                    result
+                        .problems
+                        .push(format!("{users} users, repeat {repeat}: {error}"));
+                    break 'all;
+                }
+            };
             progress.step(&step.line());
             let ends = step.partial;
             result.steps.push(step);

@@ -1,21 +1,18 @@
 //! One step: users log in, the ramp begins with the last of them, then it counts.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ashlar_lab::LabError;
 
 use super::measured::Measured;
 use super::plan::{Mode, RunPlan};
-use super::user::{Phase, Stage, User};
+use super::user::{Crew, Phase, Stage, User};
 use crate::database::{Database, Watcher};
 use crate::inputs::{Kind, Terminal, TerminalSetting};
 use crate::result::StepResult;
 use crate::usage::{Usage, Used};
 
-/// How often the run looks whether something has happened.
-const TICK: Duration = Duration::from_millis(2);
 /// Users that are told to stop get this long to end their transactions.
 const GRACE: Duration = Duration::from_secs(30);
 /// Most of a user's stack is for the database's client library.
@@ -55,6 +52,7 @@ pub(super) fn step(
     let mut watcher = database.watcher()?;
     let place = watcher.place();
     let empty = Measured::new()?;
+    let all_ended = |crew: &Crew| crew.ended == setting.users;
     let stage = Arc::new(Stage::new(plan.pacing(), setting.users, &empty));
     let result = log_in(database, setting, &stage);
     if let Err(error) = result {
@@ -64,20 +62,20 @@ pub(super) fn step(
     // Fixed work is counted from its first transaction on.
     if !matches!(plan.mode, Mode::Fixed(_)) {
         stage.enter(Phase::Ramp);
-        wait(&stage, setting.users, plan.ramp);
+        stage.wait(plan.ramp, all_ended);
     }
     let first = Mark::now(watcher.as_mut(), &place);
     stage.enter(Phase::Measure);
-    match plan.mode {
-        Mode::Fixed(_) => wait(&stage, setting.users, Duration::MAX),
-        Mode::Timed | Mode::Rate(_) => wait(&stage, setting.users, plan.measure),
-    }
+    let time = match plan.mode {
+        Mode::Fixed(_) => Duration::MAX,
+        Mode::Timed | Mode::Rate(_) => plan.measure,
+    };
+    stage.wait(time, all_ended);
     let measured = stage.collect(empty)?;
     let missed = stage.missed();
     let last = Mark::now(watcher.as_mut(), &place);
     stage.enter(Phase::Stop);
-    wait(&stage, setting.users, GRACE);
-    let stuck = setting.users - stage.ended.load(Ordering::SeqCst);
+    let stuck = setting.users - stage.wait(GRACE, all_ended).ended;
     let mut step = outcome(&measured, &first, last);
     step.users = setting.users;
     step.missed = missed;
@@ -96,58 +94,46 @@ fn log_in(
     setting: &TerminalSetting,
     stage: &Arc<Stage>,
 ) -> Result<(), LabError> {
-    let refused: Arc<std::sync::Mutex<Option<LabError>>> = Arc::default();
     for number in 0..setting.users {
         let (database, stage) = (Arc::clone(database), Arc::clone(stage));
-        let (refused, setting) = (Arc::clone(&refused), *setting);
+        let setting = *setting;
         // Not scoped: a user that hangs in a call must not keep the result from being written.
         let spawned = std::thread::Builder::new()
             .name(format!("user-{number}"))
             .stack_size(STACK)
             .spawn(move || {
-                match database.session() {
-                    Ok(session) => {
-                        stage.logged_in.fetch_add(1, Ordering::SeqCst);
-                        let terminal = Terminal::new(&setting, number);
-                        let mut user = User {
-                            number,
-                            stage: &stage,
-                            terminal,
-                            session,
-                        };
-                        if let Err(text) = user.work() {
-                            stage.shard(number).lost(&text);
-                        }
-                    }
-                    Err(error) => {
-                        let mut first = refused.lock().unwrap_or_else(|e| e.into_inner());
-                        first.get_or_insert(error);
-                    }
-                }
-                stage.ended.fetch_add(1, Ordering::SeqCst);
+                live(database.as_ref(), &setting, &stage, number);
+                stage.tell(|crew| crew.ended += 1);
             });
         spawned.map_err(|error| LabError::caused(format!("thread of user {number}"), error))?;
     }
-    while stage.logged_in.load(Ordering::SeqCst) < setting.users {
-        let mut first = refused.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(error) = first.take() {
-            return Err(LabError::caused("a user could not log in", error));
-        }
-        drop(first);
-        std::thread::sleep(TICK);
+    let all = |crew: &Crew| crew.logged_in == setting.users || crew.refused.is_some();
+    match stage.wait(Duration::MAX, all).refused {
+        Some(error) => Err(LabError::caused("a user could not log in", error)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-/// Waits for a time, or until no user works any more.
-fn wait(stage: &Stage, users: usize, time: Duration) {
-    let start = Instant::now();
-    while stage.ended.load(Ordering::SeqCst) < users {
-        let left = time.saturating_sub(start.elapsed());
-        if left.is_zero() {
-            return;
+/// A user's life: login, work.
+fn live(database: &dyn Database, setting: &TerminalSetting, stage: &Stage, number: usize) {
+    let session = match database.session() {
+        Ok(session) => session,
+        Err(error) => {
+            return stage.tell(|crew| {
+                crew.refused.get_or_insert(error);
+            });
         }
-        std::thread::sleep(left.min(TICK));
+    };
+    stage.tell(|crew| crew.logged_in += 1);
+    let terminal = Terminal::new(setting, number);
+    let mut user = User {
+        number,
+        stage,
+        terminal,
+        session,
+    };
+    if let Err(text) = user.work() {
+        stage.shard(number).lost(&text);
     }
 }
 

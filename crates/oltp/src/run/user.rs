@@ -1,8 +1,10 @@
 //! A virtual user: a thread, a session, an endless stream of transactions.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+use ashlar_lab::LabError;
 
 use super::measured::Measured;
 use crate::database::{Failure, Outcome, Session};
@@ -54,9 +56,18 @@ pub(crate) struct Stage {
     shards: Vec<Mutex<Measured>>,
     /// Open loop: the next arrival.
     arrival: AtomicU64,
-    pub(crate) logged_in: AtomicUsize,
-    /// Users that have ended.
-    pub(crate) ended: AtomicUsize,
+    crew: Mutex<Crew>,
+    changed: Condvar,
+}
+
+/// How many users are where.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Crew {
+    pub(crate) logged_in: usize,
+    /// Those that do not work any more, or never did.
+    pub(crate) ended: usize,
+    /// Why the first of them could not log in.
+    pub(crate) refused: Option<LabError>,
 }
 
 impl Stage {
@@ -70,8 +81,8 @@ impl Stage {
                 .map(|_| Mutex::new(empty.clone()))
                 .collect(),
             arrival: AtomicU64::new(0),
-            logged_in: AtomicUsize::new(0),
-            ended: AtomicUsize::new(0),
+            crew: Mutex::default(),
+            changed: Condvar::new(),
         }
     }
 
@@ -83,6 +94,27 @@ impl Stage {
             Phase::Login | Phase::Stop => {}
         }
         self.phase.store(phase as u8, Ordering::SeqCst);
+    }
+
+    /// Tells of a user.
+    pub(crate) fn tell(&self, what: impl FnOnce(&mut Crew)) {
+        what(&mut self.crew.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
+    /// Waits for a time, or until it is `enough`. The thread sleeps meanwhile: it is part of the
+    /// processor time that is measured.
+    pub(crate) fn wait(&self, time: Duration, enough: impl Fn(&Crew) -> bool) -> Crew {
+        let start = Instant::now();
+        let mut crew = self.crew.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let left = time.saturating_sub(start.elapsed());
+            if left.is_zero() || enough(&crew) {
+                return crew.clone();
+            }
+            let waited = self.changed.wait_timeout(crew, left);
+            crew = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     fn phase(&self) -> u8 {
@@ -103,7 +135,7 @@ impl Stage {
     }
 
     /// Everything that was seen until now.
-    pub(crate) fn collect(&self, mut into: Measured) -> Result<Measured, ashlar_lab::LabError> {
+    pub(crate) fn collect(&self, mut into: Measured) -> Result<Measured, LabError> {
         for user in 0..self.shards.len() {
             into.merge(&self.shard(user))?;
         }

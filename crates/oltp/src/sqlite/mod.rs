@@ -148,6 +148,21 @@ impl Database for Sqlite {
             .map_err(|error| self.caused(error))
     }
 
+    fn has_table(&self, name: &str) -> Result<bool, LabError> {
+        if self.is_absent() {
+            return Ok(false);
+        }
+        let (tables, _) = self.found().map_err(|error| self.caused(error))?;
+        Ok(tables.iter().any(|table| table == name))
+    }
+
+    fn execute(&self, sql: &str) -> Result<(), LabError> {
+        let connection = self.open(OpenFlags::SQLITE_OPEN_CREATE)?;
+        connection
+            .execute_batch(sql)
+            .map_err(|error| self.caused(error))
+    }
+
     fn most_loaders(&self) -> usize {
         1
     }
