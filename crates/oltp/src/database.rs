@@ -15,6 +15,9 @@ use crate::schema::{Marker, State};
 
 /// A database, reachable.
 pub trait Database: Send + Sync {
+    /// Where it is, without a password.
+    fn target(&self) -> String;
+
     /// What it is, for the result.
     fn describe(&self) -> Result<Description, LabError>;
 

@@ -48,6 +48,16 @@ pub struct Part {
     pub warehouse: i32,
 }
 
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.table, self.warehouse) {
+            (Table::Item, _) => f.write_str(self.table.name()),
+            (Table::Scan, piece) => write!(f, "{}, piece {piece}", self.table.name()),
+            (table, warehouse) => write!(f, "{} of warehouse {warehouse}", table.name()),
+        }
+    }
+}
+
 impl Recipe {
     /// All parts, longest first.
     pub fn parts(&self) -> Vec<Part> {

@@ -59,7 +59,7 @@ pub fn build(
     progress: &Progress,
 ) -> Result<BuildResult, LabError> {
     plan.shape.check()?;
-    refuse_what_is_there(&database.state()?, plan.destroy_data)?;
+    refuse_what_is_there(database, plan.destroy_data)?;
     let mut watcher = database.watcher()?;
     let place = watcher.place();
     let (start, usage) = (Instant::now(), Usage::now(&place));
@@ -94,8 +94,8 @@ pub fn build(
     })
 }
 
-fn refuse_what_is_there(state: &State, destroy_data: bool) -> Result<(), LabError> {
-    let what = match state {
+fn refuse_what_is_there(database: &dyn Database, destroy_data: bool) -> Result<(), LabError> {
+    let what = match database.state()? {
         _ if destroy_data => return Ok(()),
         State::Empty => return Ok(()),
         State::Foreign(tables) => {
@@ -105,23 +105,21 @@ fn refuse_what_is_there(state: &State, destroy_data: bool) -> Result<(), LabErro
                 .cloned()
                 .collect::<Vec<_>>()
                 .join(", ");
-            format!(
-                "the database has {} tables that are not ours ({some})",
-                tables.len()
-            )
+            format!("has {} tables that are not ours ({some})", tables.len())
         }
-        State::HalfBuilt => format!(
-            "the database holds a half-built schema ({MARKER_TABLE} has no row): a build did not end"
-        ),
+        State::HalfBuilt => {
+            format!("holds a half-built schema ({MARKER_TABLE} has no row): a build did not end")
+        }
         State::Built(marker) => {
             format!(
-                "the database is built already, with {} warehouses",
+                "is built already, with {} warehouses",
                 marker.shape.warehouses
             )
         }
     };
     Err(LabError::usage(format!(
-        "{what}; --destroy-data drops the tables of TPC-C and builds them"
+        "{} {what}; --destroy-data drops the tables of TPC-C and builds them",
+        database.target()
     )))
 }
 
@@ -143,15 +141,7 @@ pub(crate) fn load(
                 break;
             }
             let count = loader.load(recipe, part)?;
-            let at = match part.warehouse {
-                0 => String::new(),
-                warehouse => format!(" of warehouse {warehouse}"),
-            };
-            progress.step(&format!(
-                "{}{at}: {} rows",
-                part.table.name(),
-                grouped(count as f64)
-            ));
+            progress.step(&format!("{part}: {} rows", grouped(count as f64)));
             let mut total = lock(&rows);
             *total = total.clone().map(|rows| rows + count);
         }

@@ -156,7 +156,7 @@ fn same_warehouses(arguments: &OltpArguments, database: &dyn Database) -> Result
     match arguments.warehouses {
         Some(wanted) if wanted != found => Err(Failure::usage(format!(
             "--warehouses {wanted}: {} is built with {found}; --destroy-data builds it again",
-            database.describe()?.target
+            database.target()
         ))),
         _ => Ok(()),
     }

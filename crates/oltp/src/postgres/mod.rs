@@ -96,6 +96,10 @@ const TABLE_NAMES: &str = "SELECT array_agg(CASE WHEN pg_table_is_visible(c.oid)
     AND n.nspname <> 'information_schema'";
 
 impl Database for Postgres {
+    fn target(&self) -> String {
+        self.target.clone()
+    }
+
     fn describe(&self) -> Result<Description, LabError> {
         let connection = self.connect()?;
         let version: String = connection

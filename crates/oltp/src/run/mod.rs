@@ -33,9 +33,10 @@ pub fn built(database: &dyn Database) -> Result<Marker, LabError> {
              --destroy-data"
         ),
     };
-    let target = database.describe().map(|described| described.target);
-    let target = target.unwrap_or_else(|_| "the database".into());
-    Err(LabError::environment(format!("{target} {what}")))
+    Err(LabError::environment(format!(
+        "{} {what}",
+        database.target()
+    )))
 }
 
 /// An empty result of `plan`, to be filled by [`run`].

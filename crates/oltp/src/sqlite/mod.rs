@@ -95,6 +95,10 @@ impl Sqlite {
 }
 
 impl Database for Sqlite {
+    fn target(&self) -> String {
+        format!("sqlite:{}", self.path.display())
+    }
+
     fn describe(&self) -> Result<Description, LabError> {
         let connection = self.open_for_run()?;
         let mut settings = std::collections::BTreeMap::new();
@@ -111,7 +115,7 @@ impl Database for Sqlite {
         }
         Ok(Description {
             kind: "sqlite".into(),
-            target: format!("sqlite:{}", self.path.display()),
+            target: self.target(),
             version: format!("SQLite {}", rusqlite::version()),
             sql: "embedded".into(),
             settings,
