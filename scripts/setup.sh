@@ -37,6 +37,7 @@ xz-utils           unpacks the guest's kernel modules
 util-linux         blkdiscard, losetup, flock
 iproute2           network namespaces and veth pairs
 procps             ps, and sysctl
+postgresql-15      a private server that the OLTP lab's tests start
 python3            the recording proxy and free port numbers
 LIST
 }

@@ -44,6 +44,11 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     ),
     ("lab", &["block"], "the lab measures whatever it is handed"),
     (
+        "oltp",
+        &["lab"],
+        "a database's client does not know what its files lie on",
+    ),
+    (
         "bench",
         &["nvme", "lab", "block", "device", "reactor", "store"],
         "the bench is outside: it starts the binary and speaks to its sockets; of the engine it counts \
@@ -64,6 +69,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
             "target",
             "initiator",
             "lab",
+            "oltp",
             "sim",
             "node",
         ],

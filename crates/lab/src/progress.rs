@@ -62,19 +62,23 @@ impl Progress {
         }
     }
 
-    /// There are `steps` steps.
-    pub(crate) fn start(&self, steps: u64) {
+    /// Something of `steps` steps begins.
+    pub fn start(&self, steps: u64) {
         match &self.shown {
             Shown::Silent => {}
-            Shown::Bar(bar) => bar.set_length(steps),
+            Shown::Bar(bar) => {
+                bar.reset();
+                bar.set_length(steps);
+            }
             Shown::Lines(lines) => {
-                lines.lock().unwrap_or_else(PoisonError::into_inner).total = steps
+                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                (lines.total, lines.done) = (steps, 0);
             }
         }
     }
 
     /// Something a person wants to know now.
-    pub(crate) fn say(&self, text: &str) {
+    pub fn say(&self, text: &str) {
         match &self.shown {
             Shown::Silent => {}
             Shown::Bar(bar) => bar.println(text),
@@ -86,14 +90,14 @@ impl Progress {
     }
 
     /// What is being done now.
-    pub(crate) fn doing(&self, text: &str) {
+    pub fn doing(&self, text: &str) {
         if let Shown::Bar(bar) = &self.shown {
             bar.set_message(text.to_owned());
         }
     }
 
     /// A step is done, with this outcome.
-    pub(crate) fn step(&self, text: &str) {
+    pub fn step(&self, text: &str) {
         match &self.shown {
             Shown::Silent => {}
             Shown::Bar(bar) => {
@@ -108,7 +112,7 @@ impl Progress {
     }
 
     /// All is done.
-    pub(crate) fn finish(&self) {
+    pub fn finish(&self) {
         if let Shown::Bar(bar) = &self.shown {
             bar.finish_and_clear();
         }

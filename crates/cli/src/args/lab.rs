@@ -10,6 +10,10 @@ pub(crate) enum LabCommand {
     Sweep(SweepArguments),
     /// Run a scenario: nvmeof-local-vs-remote, virtual-device-scaling, drive-baseline, or a file
     Run(RunArguments),
+    /// Drive a database with TPROC-C: new orders a minute, latency, consistency
+    Oltp(crate::args::OltpArguments),
+    /// Read one table of a database by several readers at once: run time, MB/s
+    Scan(crate::args::ScanArguments),
     /// Compare two runs
     Compare {
         /// Directory of the first run, the 100 %

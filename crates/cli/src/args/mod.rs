@@ -8,9 +8,11 @@ pub(crate) use lab::{LabCommand, RunArguments, SweepArguments};
 pub(crate) use node::{
     ApiOptions, CreateVolumeArguments, PoolCommand, VolumeCommand, WhenDegraded,
 };
+pub(crate) use oltp::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
 
 mod lab;
 mod node;
+mod oltp;
 
 /// Block storage for databases, served over standard NVMe/TCP, and the lab that measures it.
 #[derive(Parser)]

@@ -1,5 +1,6 @@
 //! `ashlar lab`.
 
+mod oltp;
 mod sample;
 mod service;
 mod stacks;
@@ -25,7 +26,12 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
     match command {
         LabCommand::Sweep(arguments) => sweep(arguments),
         LabCommand::Run(arguments) => scenario(arguments),
-        LabCommand::Compare { first, second } => print(&format!("{}\n", compare(first, second)?)),
+        LabCommand::Oltp(arguments) => oltp::run(arguments),
+        LabCommand::Scan(arguments) => oltp::scan(arguments),
+        LabCommand::Compare { first, second } => match oltp::compared(first, second)? {
+            Some(text) => print(&format!("{text}\n")),
+            None => print(&format!("{}\n", compare(first, second)?)),
+        },
         LabCommand::Report { dir } => {
             render_report(dir)?;
             print(&format!("{}\n", dir.join("report.html").display()))

@@ -1,0 +1,139 @@
+//! `ashlar lab oltp`'s part of the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OltpAction {
+    /// Make the tables of TPC-C and fill them
+    Build,
+    /// Drive what is built, in steps of users; check after each
+    Run,
+    /// Check the consistency conditions, and nothing else
+    Check,
+}
+
+/// Where the logic of a transaction runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SqlLogic {
+    /// In the database, as functions: one round trip a transaction
+    Functions,
+    /// Here, as SQL statements: two or three round trips a transaction
+    Client,
+}
+
+/// TPROC-C: the schema, the five transactions and the mix of TPC-C, without keying and thinking, as
+/// HammerDB drives it.
+///
+/// Without an action: builds if nothing is there, then runs. Every step of users is ramped up from
+/// the last login, measured, and followed by consistency conditions 1 to 12.
+///
+/// NOPM is the change of sum(d_next_o_id) over the minutes that passed; TPM is the database's own
+/// count of commits and rollbacks (SQLite keeps none: the client's). Exit code 1: a consistency
+/// condition does not hold; 2: the request; 3: the database or the machine; what was measured until
+/// then is in result.json, marked partial.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  ashlar lab oltp --db sqlite:/mnt/volume/tpcc.db --warehouses 4 --users 1,2,4 --out /tmp/run
+  ashlar lab oltp build --db 'postgres:///tpcc?host=/run/postgresql&user=me' --warehouses 100 --build-users 8
+  ashlar lab oltp run --db postgres://me@db.example/tpcc --sql client --users 8 --mode rate:500 --out /tmp/run")]
+pub(crate) struct OltpArguments {
+    /// Only this part (default: build if nothing is there, then run)
+    #[arg(value_enum)]
+    pub(crate) action: Option<OltpAction>,
+
+    /// The database: sqlite:PATH, or postgres://USER:PASSWORD@HOST:PORT/NAME, or
+    /// postgres:///NAME?host=/SOCKET/DIR&user=USER for a unix socket
+    #[arg(long, value_name = "URL")]
+    pub(crate) db: String,
+
+    /// Warehouses to build, about 100 MB each; a built database knows its own
+    #[arg(long, value_name = "N")]
+    pub(crate) warehouses: Option<i32>,
+
+    /// Numbers of virtual users, a step each
+    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,…")]
+    pub(crate) users: Vec<usize>,
+
+    /// Load before measuring, from the last login on: 500ms, 10s, 2m
+    #[arg(long, default_value = "10s", value_name = "TIME")]
+    pub(crate) ramp: String,
+
+    /// Measured time of a step, in seconds
+    #[arg(long, default_value_t = 60.0)]
+    pub(crate) seconds: f64,
+
+    /// timed; fixed:N, a number of transactions a user, without a ramp; rate:R, an open loop of R
+    /// transactions a second by all users together, latency counted from when each was due
+    #[arg(long, default_value = "timed", value_name = "MODE")]
+    pub(crate) mode: String,
+
+    /// Where the logic runs on PostgreSQL
+    #[arg(long, value_enum, default_value = "functions")]
+    pub(crate) sql: SqlLogic,
+
+    /// tproc-c: 10/10/1/1/1 of 23, as HammerDB; tpc-c: 45/43/4/4/4, as go-tpc and BenchBase
+    #[arg(long, default_value = "tproc-c", value_name = "MIX")]
+    pub(crate) mix: String,
+
+    /// Split all warehouses over the users, instead of one home warehouse each
+    #[arg(long)]
+    pub(crate) all_warehouses: bool,
+
+    /// Key in and think as TPC-C's terminals do (about 12 transactions a user in 5 minutes)
+    #[arg(long)]
+    pub(crate) think: bool,
+
+    /// Loaders at once (SQLite has one writer: 1) [default: the processors]
+    #[arg(long, value_name = "N")]
+    pub(crate) build_users: Option<usize>,
+
+    /// How often every step is measured; repeats are interleaved: 1,2,4, 1,2,4, …
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) repeat: u32,
+
+    /// Seed of data and inputs
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+
+    /// Build although there are tables: those of TPC-C are dropped, no others
+    #[arg(long)]
+    pub(crate) destroy_data: bool,
+
+    /// Directory for result.json; a run needs one
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// One table of rows of 744 bytes, read from end to end by several readers at once; each lets the
+/// database add up the lengths of what it read, so that the storage and the database are measured and
+/// not this client. The table is made if it is not there in this size.
+#[derive(Args)]
+pub(crate) struct ScanArguments {
+    /// The database, as for `lab oltp`
+    #[arg(long, value_name = "URL")]
+    pub(crate) db: String,
+
+    /// Rows of the table
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    pub(crate) rows: i32,
+
+    /// Numbers of readers, a step each
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1,2,4",
+        value_name = "N,…"
+    )]
+    pub(crate) readers: Vec<usize>,
+
+    /// How often every step is measured; repeats are interleaved
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) repeat: u32,
+
+    /// Directory for result.json
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}

@@ -1,0 +1,194 @@
+//! `ashlar lab oltp`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ashlar_lab::{LabError, Machine, Progress, check_out_dir};
+use ashlar_oltp::database::Database;
+use ashlar_oltp::scan::{ScanPlan, scan as read_all};
+use ashlar_oltp::schema::{Shape, State};
+use ashlar_oltp::{
+    BuildPlan, Logic, OltpResult, Postgres, RunPlan, Sqlite, begin, build, built, check, compare,
+    run as drive,
+};
+
+use crate::args::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
+use crate::exit::Failure;
+use crate::output::print;
+
+const DEFAULT_WAREHOUSES: i32 = 4;
+
+pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
+    let plan = plan(arguments)?;
+    plan.check()?;
+    let runs = matches!(arguments.action, None | Some(OltpAction::Run));
+    match &arguments.out {
+        Some(dir) => check_out_dir(dir)?,
+        None if runs => return Err(Failure::usage("--out DIR: a run needs one")),
+        None => {}
+    }
+    let database = open(&arguments.db, arguments.sql)?;
+    let state = database.state()?;
+    if arguments.action == Some(OltpAction::Check) {
+        return examine(database.as_ref());
+    }
+    let progress = Progress::auto();
+    let must_build = match arguments.action {
+        Some(OltpAction::Build) => true,
+        None => state == State::Empty || arguments.destroy_data,
+        _ => false,
+    };
+    let build = must_build
+        .then(|| build(database.as_ref(), &build_plan(arguments), &progress))
+        .transpose()?;
+    same_warehouses(arguments, database.as_ref())?;
+    let mut result = begin(database.as_ref(), &plan)?;
+    result.build = build;
+    // Kept even if the run cannot begin.
+    if let Some(dir) = &arguments.out {
+        result.write(dir)?;
+    }
+    if runs {
+        let ran = drive(&database, &plan, &mut result, &progress);
+        if let Some(dir) = &arguments.out {
+            result.write(dir)?;
+        }
+        ran?;
+    }
+    finish(&result, arguments.out.as_deref())
+}
+
+/// The comparison of two runs if both are of this kind.
+pub(super) fn compared(first: &Path, second: &Path) -> Result<Option<String>, Failure> {
+    match (OltpResult::is_in(first), OltpResult::is_in(second)) {
+        (true, true) => Ok(Some(compare(first, second)?.to_string())),
+        (false, false) => Ok(None),
+        _ => Err(Failure::usage(format!(
+            "{} and {}: a sweep and an OLTP run have nothing in common",
+            first.display(),
+            second.display()
+        ))),
+    }
+}
+
+pub(super) fn scan(arguments: &ScanArguments) -> Result<(), Failure> {
+    let plan = ScanPlan {
+        rows: arguments.rows,
+        readers: arguments.readers.clone(),
+        repeats: arguments.repeat,
+        build_users: Machine::here().cores as usize,
+    };
+    plan.check()?;
+    check_out_dir(&arguments.out)?;
+    let database = open(&arguments.db, SqlLogic::Client)?;
+    let result = read_all(database.as_ref(), &plan, &Progress::auto())?;
+    result.write(&arguments.out)?;
+    print(&format!(
+        "{result}{}\n",
+        arguments.out.join("result.json").display()
+    ))
+}
+
+fn open(url: &str, sql: SqlLogic) -> Result<Arc<dyn Database>, Failure> {
+    match url.split_once(':') {
+        Some(("sqlite", path)) if !path.is_empty() => Ok(Arc::new(Sqlite::new(path))),
+        Some(("postgres" | "postgresql", _)) => {
+            let logic = match sql {
+                SqlLogic::Functions => Logic::Functions,
+                SqlLogic::Client => Logic::Client,
+            };
+            Ok(Arc::new(Postgres::new(url, logic)?))
+        }
+        // The rest is not repeated: it may hold a password.
+        kind => Err(Failure::usage(format!(
+            "--db {}…: must be sqlite:PATH or postgres://…",
+            kind.map_or("", |(kind, _)| kind)
+        ))),
+    }
+}
+
+fn plan(arguments: &OltpArguments) -> Result<RunPlan, Failure> {
+    let measure = Duration::try_from_secs_f64(arguments.seconds)
+        .map_err(|error| Failure::usage(format!("--seconds {}: {error}", arguments.seconds)))?;
+    Ok(RunPlan {
+        users: arguments.users.clone(),
+        ramp: time(&arguments.ramp)?,
+        measure,
+        mode: arguments.mode.parse()?,
+        mix: arguments.mix.parse()?,
+        all_warehouses: arguments.all_warehouses,
+        keying_and_thinking: arguments.think,
+        repeats: arguments.repeat,
+        seed: arguments.seed,
+    })
+}
+
+fn build_plan(arguments: &OltpArguments) -> BuildPlan {
+    BuildPlan {
+        shape: Shape::tpcc(arguments.warehouses.unwrap_or(DEFAULT_WAREHOUSES)),
+        seed: arguments.seed,
+        users: arguments
+            .build_users
+            .unwrap_or(Machine::here().cores as usize),
+        destroy_data: arguments.destroy_data,
+    }
+}
+
+/// A number with ms, s (or nothing) or m.
+fn time(text: &str) -> Result<Duration, Failure> {
+    let wrong = || {
+        Failure::usage(format!(
+            "--ramp {text}: must be a time such as 500ms, 10s, 2m"
+        ))
+    };
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0)];
+    let (number, unit) = units
+        .iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))
+        .unwrap_or((text, 1.0));
+    let seconds: f64 = number.trim().parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(seconds * unit).map_err(|_| wrong())
+}
+
+fn same_warehouses(arguments: &OltpArguments, database: &dyn Database) -> Result<(), Failure> {
+    let found = built(database)?.shape.warehouses;
+    match arguments.warehouses {
+        Some(wanted) if wanted != found => Err(Failure::usage(format!(
+            "--warehouses {wanted}: {} is built with {found}; --destroy-data builds it again",
+            database.target()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn examine(database: &dyn Database) -> Result<(), Failure> {
+    let marker = built(database)?;
+    let mut watcher = database.watcher()?;
+    let progress = Progress::auto();
+    let found = check::check(watcher.as_mut(), &marker.shape, &progress)?;
+    progress.finish();
+    let lines: String = found
+        .0
+        .iter()
+        .map(|(number, text)| format!("{number:>2} {text}\n"))
+        .collect();
+    print(&lines)?;
+    found
+        .complaint()
+        .map_or(Ok(()), |text| Err(Failure::check(text)))
+}
+
+fn finish(result: &OltpResult, dir: Option<&Path>) -> Result<(), Failure> {
+    print(&result.text())?;
+    if let Some(dir) = dir {
+        print(&format!("{}\n", dir.join("result.json").display()))?;
+    }
+    if let Some(text) = result.complaint() {
+        return Err(Failure::check(text));
+    }
+    if result.partial {
+        return Err(LabError::environment(result.problems.join("; ")).into());
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! `ashlar lab oltp` as a script sees it: files, exit codes, what is said.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn ashlar(dir: &Path, arguments: &[&str]) -> (i32, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = Command::new(env!("CARGO_BIN_EXE_ashlar"))
+        .args(["lab"])
+        .args(arguments)
+        .current_dir(dir)
+        .output()
+        .expect("it runs");
+    let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (status.code().expect("an end"), text.concat())
+}
+
+#[test]
+fn a_warehouse_is_built_driven_compared_and_found_out_when_damaged() {
+    let dir = tempfile::tempdir().expect("folder");
+    let lab = |arguments: &[&str]| ashlar(dir.path(), arguments);
+    let run = [
+        "oltp",
+        "--db",
+        "sqlite:a.db",
+        "--warehouses",
+        "1",
+        "--users",
+        "1,2",
+        "--ramp",
+        "100ms",
+        "--seconds",
+        "0.5",
+        "--out",
+    ];
+    let (code, text) = lab(&[&run[..], &["first"]].concat());
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("NOPM") && text.contains("pass"), "{text}");
+    let json = std::fs::read_to_string(dir.path().join("first/result.json")).expect("a result");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let step = &json["steps"][1];
+    for key in ["users", "nopm", "tpm", "client_cpu_s"] {
+        assert!(
+            step[key].as_f64().is_some_and(|figure| figure > 0.0),
+            "{key}: {step}"
+        );
+    }
+    assert!(step["server_cpu_s"].is_null() && step["server_cpu_reason"].is_string());
+    assert!(step["transactions"]["new_order"]["latency_us"]["p99"].is_f64());
+    assert_eq!(step["consistency"]["12"], "pass");
+    assert!(step["device"].get("write_bytes").is_some());
+
+    let (code, text) = lab(&[&run[..], &["second"]].concat());
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = lab(&["compare", "first", "second"]);
+    assert!(code == 0 && text.contains("the second is"), "{text}");
+    let (code, text) = lab(&["oltp", "build", "--db", "sqlite:a.db"]);
+    assert!(code == 2 && text.contains("--destroy-data"), "{text}");
+
+    let damaged = rusqlite::Connection::open(dir.path().join("a.db")).expect("opens");
+    damaged
+        .execute("UPDATE customer SET c_ytd_payment = 0 WHERE c_id = 7", [])
+        .expect("damaged");
+    let (code, text) = lab(&["oltp", "check", "--db", "sqlite:a.db"]);
+    assert!(
+        code == 1 && text.contains("consistency condition 12"),
+        "{text}"
+    );
+}
+
+#[test]
+fn bad_requests_are_told_by_name() {
+    let dir = tempfile::tempdir().expect("folder");
+    for (expected, name, arguments) in [
+        (2, "--db", "--db oracle:x --out o"),
+        (2, "--out", "--db sqlite:a.db"),
+        (2, "--users 0", "--db sqlite:a.db --users 0 --out o"),
+        (2, "--mode", "--db sqlite:a.db --mode never --out o"),
+        (2, "--mix", "--db sqlite:a.db --mix none --out o"),
+        (2, "--ramp", "--db sqlite:a.db --ramp long --out o"),
+        (
+            2,
+            "--warehouses 0",
+            "--db sqlite:a.db --warehouses 0 --out o",
+        ),
+        (3, "a.db", "run --db sqlite:a.db --out o"),
+        (
+            3,
+            "postgres://me@/nonexistent/x",
+            "check --db postgres:///x?host=/nonexistent&user=me",
+        ),
+    ] {
+        let words: Vec<&str> = ["oltp"].into_iter().chain(arguments.split(' ')).collect();
+        let (code, text) = ashlar(dir.path(), &words);
+        assert_eq!(code, expected, "{arguments}: {text}");
+        assert!(text.contains(name), "{arguments}: {text}");
+        assert!(
+            !dir.path().join("a.db").exists(),
+            "{arguments} made a database"
+        );
+    }
+}

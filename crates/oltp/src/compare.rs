@@ -1,0 +1,225 @@
+//! Two OLTP runs side by side: what a difference is worth.
+
+use std::fmt;
+use std::path::Path;
+
+use ashlar_lab::LabError;
+use ashlar_lab::stats::{Ratio, median};
+use ashlar_lab::units::{grouped, human_us};
+
+use crate::result::{OltpResult, StepResult};
+
+/// What two runs have in common, and how they differ.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// One for each number of users that both have.
+    pub steps: Vec<ComparedStep>,
+    /// What makes the two hard to compare.
+    pub cautions: Vec<String>,
+}
+
+/// A number of users in both runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ComparedStep {
+    /// Users.
+    pub users: usize,
+    /// Median new orders a minute, first and second.
+    pub nopm: (f64, f64),
+    /// Median over repeats of the 95th percentile of new orders, microseconds, first and second.
+    pub p95_us: (f64, f64),
+    /// The second to the first in new orders a minute, repeat by repeat.
+    pub ratio: Option<Ratio>,
+}
+
+/// Compares the runs in two directories.
+///
+/// # Errors
+/// Environment errors for what cannot be read; a usage error if no number of users is common.
+pub fn compare(first: &Path, second: &Path) -> Result<Comparison, LabError> {
+    let (a, b) = (OltpResult::load(first)?, OltpResult::load(second)?);
+    let comparison = Comparison::of(&a, &b);
+    if comparison.steps.is_empty() {
+        return Err(LabError::usage(format!(
+            "{} and {} have no number of users in common",
+            first.display(),
+            second.display()
+        )));
+    }
+    Ok(comparison)
+}
+
+impl Comparison {
+    fn of(a: &OltpResult, b: &OltpResult) -> Self {
+        let steps = a.summary.iter().filter_map(|summary| {
+            let (ours, theirs) = (whole(a, summary.users), whole(b, summary.users));
+            if ours.is_empty() || theirs.is_empty() {
+                return None;
+            }
+            let nopm = |steps: &[&StepResult]| -> Vec<f64> {
+                steps.iter().map(|step| step.nopm).collect()
+            };
+            let p95 = |steps: &[&StepResult]| -> f64 {
+                let of =
+                    |step: &&StepResult| Some(step.transactions.get("new_order")?.latency_us.p95);
+                median(&steps.iter().filter_map(of).collect::<Vec<f64>>())
+            };
+            let (first, second) = (nopm(&ours), nopm(&theirs));
+            Some(ComparedStep {
+                users: summary.users,
+                nopm: (median(&first), median(&second)),
+                p95_us: (p95(&ours), p95(&theirs)),
+                ratio: Ratio::of(&first, &second),
+            })
+        });
+        Self {
+            steps: steps.collect(),
+            cautions: cautions(a, b),
+        }
+    }
+}
+
+/// The steps of a number of users that reached their end.
+fn whole(result: &OltpResult, users: usize) -> Vec<&StepResult> {
+    let wanted = |step: &&StepResult| step.users == users && !step.partial;
+    result.steps.iter().filter(wanted).collect()
+}
+
+fn cautions(a: &OltpResult, b: &OltpResult) -> Vec<String> {
+    let mut out = vec![
+        "the runs were not interleaved: what changed on the machine between them counts".into(),
+    ];
+    let mut differ = |what: &str, a: String, b: String| {
+        if a != b {
+            out.push(format!("{what} differs: {a} against {b}"));
+        }
+    };
+    differ(
+        "processor",
+        a.machine.cpu_model.clone(),
+        b.machine.cpu_model.clone(),
+    );
+    differ(
+        "cores",
+        a.machine.cores.to_string(),
+        b.machine.cores.to_string(),
+    );
+    differ("kernel", a.machine.kernel.clone(), b.machine.kernel.clone());
+    differ(
+        "database",
+        a.database.version.clone(),
+        b.database.version.clone(),
+    );
+    differ("sql", a.database.sql.clone(), b.database.sql.clone());
+    let (m, n) = (&a.method, &b.method);
+    differ(
+        "warehouses",
+        m.warehouses.to_string(),
+        n.warehouses.to_string(),
+    );
+    differ("mode", m.mode.clone(), n.mode.clone());
+    differ("mix", format!("{:?}", m.mix), format!("{:?}", n.mix));
+    differ("seconds", m.seconds.to_string(), n.seconds.to_string());
+    differ("ramp", m.ramp_s.to_string(), n.ramp_s.to_string());
+    differ(
+        "all warehouses",
+        m.all_warehouses.to_string(),
+        n.all_warehouses.to_string(),
+    );
+    differ("seed", m.seed.to_string(), n.seed.to_string());
+    for (name, value) in &a.database.settings {
+        let other = b.database.settings.get(name).cloned().unwrap_or_default();
+        differ(name, value.clone(), other);
+    }
+    if a.partial || b.partial {
+        out.push("a run is partial".into());
+    }
+    out
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:>5} {:>10} {:>10} {:>10} {:>10}",
+            "users", "NOPM 1", "NOPM 2", "p95 1", "p95 2"
+        )?;
+        for step in &self.steps {
+            writeln!(
+                f,
+                "{:>5} {:>10} {:>10} {:>10} {:>10}  {}",
+                step.users,
+                grouped(step.nopm.0),
+                grouped(step.nopm.1),
+                human_us(step.p95_us.0),
+                human_us(step.p95_us.1),
+                step.ratio.as_ref().map(told).unwrap_or_default()
+            )?;
+        }
+        self.cautions
+            .iter()
+            .try_for_each(|caution| writeln!(f, "note: {caution}"))
+    }
+}
+
+/// The comparison in words; the pairs are repeats of two runs, not neighbours in one.
+fn told(ratio: &Ratio) -> String {
+    ratio
+        .words("the second", "the first")
+        .replace("interleaved pairs", "pairs of repeats")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Summary;
+
+    fn of(nopm: &[f64]) -> OltpResult {
+        let mut result: OltpResult = serde_json::from_str(EMPTY).expect("a result");
+        for (repeat, &nopm) in (1..).zip(nopm) {
+            result.steps.push(StepResult {
+                users: 4,
+                repeat,
+                nopm,
+                ..StepResult::default()
+            });
+        }
+        result.summary = vec![Summary {
+            users: 4,
+            ..Summary::default()
+        }];
+        result
+    }
+
+    const EMPTY: &str = r#"{"schema":"ashlar-oltp-1","title":"t","machine":{"cpu_model":"","cores":1,
+        "memory_bytes":1,"kernel":"","file_systems":[],"lab_version":"","started_unix_s":0},
+        "database":{"kind":"","target":"","version":"","sql":"","settings":{}},
+        "method":{"warehouses":1,"mode":"timed","mix":"tproc-c","ramp_s":1.0,"seconds":1.0,
+        "repeats":3,"all_warehouses":false,"keying_and_thinking":false,"seed":1},
+        "steps":[],"summary":[],"flags":[],"partial":false,"problems":[]}"#;
+
+    #[test]
+    fn the_same_is_told_as_the_same_and_a_tenth_is_found() {
+        let base = of(&[1000.0, 1010.0, 995.0, 1003.0, 1001.0]);
+        let same = Comparison::of(&base, &of(&[1004.0, 998.0, 1007.0, 1000.0, 996.0])).to_string();
+        assert!(same.contains("no difference beyond the noise"), "{same}");
+        let slow = Comparison::of(&base, &of(&[900.0, 905.0, 897.0, 903.0, 901.0])).to_string();
+        assert!(slow.contains("the second is 0.90 x the first"), "{slow}");
+    }
+
+    #[test]
+    fn what_was_not_finished_is_left_out_and_told() {
+        let base = of(&[1000.0, 1010.0]);
+        let mut cut = of(&[1000.0, 10.0]);
+        cut.steps[1].partial = true;
+        cut.partial = true;
+        let found = Comparison::of(&base, &cut);
+        assert_eq!(found.steps[0].nopm.1, 1000.0);
+        assert!(found.to_string().contains("a run is partial"));
+        cut.method.warehouses = 9;
+        assert!(
+            Comparison::of(&base, &cut)
+                .to_string()
+                .contains("warehouses differs: 1 against 9")
+        );
+    }
+}

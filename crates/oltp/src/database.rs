@@ -1,0 +1,130 @@
+//! What a database must be able to do to be loaded, driven and checked. Another kind of database is
+//! another implementation of these traits; nothing else knows which one it is.
+//!
+//! Calls block: a user is a thread. A fleet is many [`Database`]s in one process, each with its own
+//! users, whose histograms merge as those of one database's users do.
+
+use std::path::PathBuf;
+
+use ashlar_lab::LabError;
+use serde::{Deserialize, Serialize};
+
+use crate::generate::{Part, Recipe};
+use crate::inputs::Transaction;
+use crate::schema::{Marker, State};
+
+/// A database, reachable.
+pub trait Database: Send + Sync {
+    /// Where it is, without a password.
+    fn target(&self) -> String;
+
+    /// What it is, for the result.
+    fn describe(&self) -> Result<Description, LabError>;
+
+    /// What it holds.
+    fn state(&self) -> Result<State, LabError>;
+
+    /// Whether `users` sessions and a watcher fit.
+    ///
+    /// # Errors
+    /// An error that names the limit.
+    fn check_users(&self, users: usize) -> Result<(), LabError>;
+
+    /// Makes the tables; those of our names that are there are dropped first.
+    fn create(&self) -> Result<(), LabError>;
+
+    /// Whether there is a table of this name.
+    fn has_table(&self, name: &str) -> Result<bool, LabError>;
+
+    /// Runs statements that give nothing and that every database understands.
+    fn execute(&self, sql: &str) -> Result<(), LabError>;
+
+    /// How many loaders are of use at once.
+    fn most_loaders(&self) -> usize;
+
+    /// Something that loads parts; one for each thread.
+    fn loader(&self) -> Result<Box<dyn Loader>, LabError>;
+
+    /// Makes keys, indexes, statistics and functions, and writes the marker last.
+    fn finish(&self, marker: &Marker) -> Result<(), LabError>;
+
+    /// Makes ready what a run needs besides the tables (functions of this version).
+    fn prepare_run(&self) -> Result<(), LabError>;
+
+    /// A user's login.
+    fn session(&self) -> Result<Box<dyn Session>, LabError>;
+
+    /// A connection that looks on.
+    fn watcher(&self) -> Result<Box<dyn Watcher>, LabError>;
+}
+
+/// Loads parts.
+pub trait Loader {
+    /// Loads one part durably; how many rows it had.
+    fn load(&mut self, recipe: &Recipe, part: Part) -> Result<u64, LabError>;
+}
+
+/// A user's connection.
+pub trait Session {
+    /// Runs one transaction to its end.
+    fn run(&mut self, transaction: &Transaction) -> Result<Outcome, Failure>;
+}
+
+/// How a transaction ended that went as it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Committed.
+    Committed,
+    /// A new order of an item that does not exist was rolled back, as it must be.
+    RolledBack,
+}
+
+/// How a transaction failed. In every case but [`Failure::Lost`] it was rolled back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// A deadlock, a serialization failure, a busy database: the same again may succeed.
+    Retry(String),
+    /// An error of this transaction.
+    Error(String),
+    /// The connection or the database is gone, or has no more room.
+    Lost(String),
+}
+
+/// Looks on while others work.
+pub trait Watcher: Send {
+    /// `sum(d_next_o_id)`: its change is the number of new orders.
+    fn next_orders(&mut self) -> Result<i64, LabError>;
+
+    /// The database's own count of transactions (commits and rollbacks), if it keeps one.
+    fn transactions(&mut self) -> Result<Option<u64>, LabError>;
+
+    /// The number that a query gives.
+    fn number(&mut self, sql: &str) -> Result<i64, LabError>;
+
+    /// Where the database's processor time and device traffic are found.
+    fn place(&mut self) -> ServerPlace;
+}
+
+/// Where a database's processor time and device traffic can be read on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerPlace {
+    /// Its first process; or why there is none to look at.
+    pub process: Result<u32, String>,
+    /// A path on its storage; or why there is none to look at.
+    pub storage: Result<PathBuf, String>,
+}
+
+/// What a database is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// `sqlite` or `postgres`.
+    pub kind: String,
+    /// Where, without a password.
+    pub target: String,
+    /// The version that it tells.
+    pub version: String,
+    /// How the logic is run: `embedded`, `functions`, `client`.
+    pub sql: String,
+    /// The settings that decide what a figure means.
+    pub settings: std::collections::BTreeMap<String, String>,
+}

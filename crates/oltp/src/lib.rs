@@ -1,0 +1,55 @@
+//! TPROC-C: an OLTP load on a database, wherever its files are.
+//!
+//! # What it is for
+//!
+//! "What does this storage do to my database?", in new orders a minute. [`build`] loads the schema of
+//! TPC-C, [`run`] drives it with virtual users in steps, [`check`](check::check) asks the consistency
+//! conditions, [`OltpResult`] is what is kept. `docs/oltp.md` says what is measured and how.
+//!
+//! # Where it stands on a write's way
+//!
+//! Above everything: it is the database's client (PostgreSQL), or holds it (SQLite).
+//!
+//! ```text
+//! plan -> run -> step -> user (a thread) -> Session -> database -> file system -> a volume
+//!                  |-- Watcher: sum(d_next_o_id), commits, processor time, device traffic
+//!                  `-- check: conditions 1-12 -> result
+//! ```
+//!
+//! # Invariants
+//!
+//! * The ramp begins when the last user has logged in; what is measured ends while all still work.
+//! * New orders are counted by the database (`d_next_o_id`), over the time that really passed.
+//! * Errors, retries and the rollbacks that the specification demands are told apart.
+//! * A schema is whole if its marker row is there: it is written last.
+//! * Tables that are not ours are never dropped, and ours only when told to.
+//! * What was measured is kept, and marked, whatever ends a run.
+//!
+//! # Deliberately not here
+//!
+//! Starting, restoring or restricting a server; restoring the database before a step; the storage
+//! itself. Other kinds of databases are implementations of [`Database`](database::Database); a fleet
+//! is many of them in one process.
+
+pub mod check;
+mod compare;
+pub mod database;
+pub mod generate;
+pub mod inputs;
+mod load;
+mod postgres;
+pub mod random;
+pub mod result;
+mod run;
+pub mod scan;
+pub mod schema;
+mod sqlite;
+mod text;
+mod usage;
+
+pub use compare::{Comparison, compare};
+pub use load::{BuildPlan, BuildResult, build};
+pub use postgres::{Logic, Postgres};
+pub use result::OltpResult;
+pub use run::{Mode, RunPlan, begin, built, run};
+pub use sqlite::Sqlite;

@@ -1,0 +1,342 @@
+//! Transactions as statements of this client. Statements that do not need each other's answers go out
+//! together: two round trips for most transactions, one for a payment by number.
+
+use tokio::join;
+use tokio_postgres::{Client, Error};
+
+use super::connection::{Connection, failure};
+use super::decimal::Cents;
+use super::orders::{Picked, pick};
+use super::statements::Statements;
+use crate::database::{Failure, Outcome, Session};
+use crate::inputs::{NewOrder, Payment, Place, Transaction, Who};
+use crate::schema::DISTRICTS;
+
+pub(super) struct ClientSession {
+    connection: Connection,
+    statements: Statements,
+}
+
+impl ClientSession {
+    pub(super) fn new(connection: Connection) -> Result<Self, Error> {
+        let statements = Statements::new(&connection)?;
+        Ok(Self {
+            connection,
+            statements,
+        })
+    }
+}
+
+impl Session for ClientSession {
+    fn run(&mut self, transaction: &Transaction) -> Result<Outcome, Failure> {
+        let Connection { client, driver } = &self.connection;
+        let sql = Sql {
+            client,
+            st: &self.statements,
+        };
+        driver.block_on(async {
+            let done = match transaction {
+                Transaction::NewOrder(order) => sql.new_order(order).await,
+                Transaction::Payment(payment) => sql.payment(payment).await,
+                Transaction::OrderStatus { place, who } => sql.order_status(*place, who).await,
+                Transaction::Delivery { warehouse, carrier } => {
+                    sql.delivery(*warehouse, *carrier).await
+                }
+                Transaction::StockLevel { place, threshold } => {
+                    sql.stock_level(*place, *threshold).await
+                }
+            };
+            match done.map_err(|error| failure(&error)) {
+                Err(failure @ (Failure::Retry(_) | Failure::Error(_))) => {
+                    sql.rollback()
+                        .await
+                        .map_err(|error| Failure::Lost(error.to_string()))?;
+                    Err(failure)
+                }
+                done => done,
+            }
+        })
+    }
+}
+
+struct Sql<'a> {
+    client: &'a Client,
+    st: &'a Statements,
+}
+
+type Done = Result<Outcome, Error>;
+
+impl Sql<'_> {
+    async fn begin(&self) -> Result<u64, Error> {
+        self.client.execute(&self.st.begin, &[]).await
+    }
+
+    async fn commit(&self) -> Result<u64, Error> {
+        self.client.execute(&self.st.commit, &[]).await
+    }
+
+    async fn rollback(&self) -> Result<u64, Error> {
+        self.client.execute(&self.st.rollback, &[]).await
+    }
+
+    /// The customer in the middle of those who bear a name; `None` if nobody does.
+    async fn middle(&self, place: Place, name: &str) -> Result<Option<i32>, Error> {
+        let Place {
+            warehouse,
+            district,
+        } = place;
+        let named = self
+            .client
+            .query(&self.st.named, &[&warehouse, &district, &name])
+            .await?;
+        named
+            .get(named.len().saturating_sub(1) / 2)
+            .map(|row| row.try_get(0))
+            .transpose()
+    }
+
+    /// Clause 2.4.2.
+    async fn new_order(&self, order: &NewOrder) -> Done {
+        let Place {
+            warehouse,
+            district,
+        } = order.place;
+        let items: Vec<i32> = order.lines.iter().map(|line| line.item).collect();
+        let supplies: Vec<i32> = order.lines.iter().map(|line| line.supply).collect();
+        let (begun, customer, number, items, stock) = join!(
+            biased;
+            self.begin(),
+            async {
+                let values = [&warehouse as _, &district as _, &order.customer as _];
+                self.client.query_one(&self.st.order_customer, &values).await
+            },
+            async {
+                let values = [&warehouse as _, &district as _];
+                self.client.query_one(&self.st.order_district, &values).await
+            },
+            async { self.client.query(&self.st.order_items, &[&items as _]).await },
+            async {
+                let values = [&supplies as _, &items as _, &district as _];
+                self.client.query(&self.st.order_stock, &values).await
+            },
+        );
+        begun?;
+        customer?;
+        let number: i32 = number?.try_get(0)?;
+        match pick(&order.lines, warehouse, &items?, &stock?)? {
+            Some(picked) => self.place_order(order, number, &picked).await,
+            None => {
+                self.rollback().await?;
+                Ok(Outcome::RolledBack)
+            }
+        }
+    }
+
+    /// The second round trip of a new order.
+    async fn place_order(&self, order: &NewOrder, number: i32, picked: &Picked) -> Done {
+        let Place {
+            warehouse,
+            district,
+        } = order.place;
+        let lines = order.lines.len() as i32;
+        let local = i32::from(order.all_local());
+        let (ordered, new, took, lined, committed) = join!(
+            biased;
+            async {
+                let values = [
+                    &number as _, &district as _, &warehouse as _, &order.customer as _,
+                    &lines as _, &local as _,
+                ];
+                self.client.execute(&self.st.order_order, &values).await
+            },
+            async {
+                let values = [&number as _, &district as _, &warehouse as _];
+                self.client.execute(&self.st.order_new, &values).await
+            },
+            async {
+                let values = [
+                    &picked.stock_supply as _, &picked.stock_item as _, &picked.left as _,
+                    &picked.taken as _, &picked.orders as _, &picked.remote as _,
+                ];
+                self.client.execute(&self.st.order_take, &values).await
+            },
+            async {
+                let values = [
+                    &number as _, &district as _, &warehouse as _, &picked.item as _,
+                    &picked.supply as _, &picked.quantity as _, &picked.amount as _,
+                    &picked.info as _,
+                ];
+                self.client.execute(&self.st.order_lines, &values).await
+            },
+            self.commit(),
+        );
+        first_error([ordered, new, took, lined, committed])
+    }
+
+    /// Clause 2.5.2.
+    async fn payment(&self, payment: &Payment) -> Done {
+        let begun = match &payment.who {
+            Who::Number(number) => {
+                let (begun, paid) = join!(biased; self.begin(), self.pay(payment, *number));
+                return begun.and(paid);
+            }
+            Who::Last(name) => {
+                let (begun, found) = join!(biased; self.begin(), self.middle(payment.home, name));
+                begun.and(found)?
+            }
+        };
+        match begun {
+            Some(number) => self.pay(payment, number).await,
+            None => self.commit().await.map(|_| Outcome::Committed),
+        }
+    }
+
+    async fn pay(&self, payment: &Payment, customer: i32) -> Done {
+        let Payment { place, home, .. } = payment;
+        let (cents, note) = (Cents(payment.cents), payment.note(customer));
+        let (by, at, to, kept, committed) = join!(
+            biased;
+            async {
+                let values = [
+                    &home.warehouse as _, &home.district as _, &customer as _, &cents as _,
+                    &note as _,
+                ];
+                self.client.execute(&self.st.pay_customer, &values).await
+            },
+            async {
+                let values = [&place.warehouse as _, &place.district as _, &cents as _];
+                self.client.execute(&self.st.pay_district, &values).await
+            },
+            async {
+                let values = [&place.warehouse as _, &cents as _];
+                self.client.execute(&self.st.pay_warehouse, &values).await
+            },
+            async {
+                let values = [
+                    &customer as _, &home.district as _, &home.warehouse as _,
+                    &place.warehouse as _, &place.district as _, &cents as _,
+                ];
+                self.client.execute(&self.st.pay_history, &values).await
+            },
+            self.commit(),
+        );
+        first_error([by, at, to, kept, committed])
+    }
+
+    /// Clause 2.6.2.
+    async fn order_status(&self, place: Place, who: &Who) -> Done {
+        let begin = self.client.execute(&self.st.begin_reading, &[]);
+        let customer = match who {
+            Who::Number(number) => begin.await.map(|_| Some(*number))?,
+            Who::Last(name) => {
+                let (begun, found) = join!(biased; begin, self.middle(place, name));
+                begun.and(found)?
+            }
+        };
+        let Some(customer) = customer else {
+            return self.commit().await.map(|_| Outcome::Committed);
+        };
+        let Place {
+            warehouse,
+            district,
+        } = place;
+        let values = [&warehouse as _, &district as _, &customer as _];
+        let (balance, order, committed) = join!(
+            biased;
+            self.client.execute(&self.st.status_customer, &values),
+            self.client.execute(&self.st.status_order, &values),
+            self.commit(),
+        );
+        first_error([balance, order, committed])
+    }
+
+    /// Clause 2.7.4, all ten districts in one transaction.
+    async fn delivery(&self, warehouse: i32, carrier: i32) -> Done {
+        let mut due = Vec::new();
+        let mut districts: Vec<i32> = (1..=DISTRICTS).collect();
+        let (begun, found) = join!(biased; self.begin(), self.oldest(warehouse, &districts));
+        begun?;
+        let mut found = found?;
+        while !found.is_empty() {
+            districts.retain(|district| !found.iter().any(|(of, _)| of == district));
+            due.append(&mut found);
+            if districts.is_empty() {
+                break;
+            }
+            // Another delivery may have been quicker there: look for the next.
+            found = self.oldest(warehouse, &districts).await?;
+        }
+        due.sort_unstable();
+        self.deliver(warehouse, carrier, due.into_iter().unzip())
+            .await
+    }
+
+    /// Takes the oldest new order of each district.
+    async fn oldest(&self, warehouse: i32, districts: &Vec<i32>) -> Result<Vec<(i32, i32)>, Error> {
+        let rows = self
+            .client
+            .query(&self.st.deliver_oldest, &[&warehouse, districts])
+            .await?;
+        rows.iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .collect()
+    }
+
+    async fn deliver(
+        &self,
+        warehouse: i32,
+        carrier: i32,
+        (districts, numbers): (Vec<i32>, Vec<i32>),
+    ) -> Done {
+        let (customers, amounts) = join!(
+            biased;
+            async {
+                let values = [&warehouse as _, &carrier as _, &districts as _, &numbers as _];
+                self.client.query(&self.st.deliver_orders, &values).await
+            },
+            async {
+                let values = [&warehouse as _, &districts as _, &numbers as _];
+                self.client.query(&self.st.deliver_lines, &values).await
+            },
+        );
+        let mut of = [(0i32, Cents(0)); DISTRICTS as usize + 1];
+        for row in customers? {
+            of[row.try_get::<_, i32>(0)? as usize].0 = row.try_get(1)?;
+        }
+        for row in amounts? {
+            of[row.try_get::<_, i32>(0)? as usize].1 = row.try_get(1)?;
+        }
+        let (customers, amounts): (Vec<i32>, Vec<Cents>) = districts
+            .iter()
+            .map(|&district| of[district as usize])
+            .unzip();
+        let (paid, committed) = join!(
+            biased;
+            async {
+                let values = [&warehouse as _, &districts as _, &customers as _, &amounts as _];
+                self.client.execute(&self.st.deliver_customers, &values).await
+            },
+            self.commit(),
+        );
+        first_error([paid, committed])
+    }
+
+    /// Clause 2.8.2, one statement and so a transaction by itself.
+    async fn stock_level(&self, place: Place, threshold: i32) -> Done {
+        let Place {
+            warehouse,
+            district,
+        } = place;
+        let values = [&warehouse as _, &district as _, &threshold as _];
+        self.client
+            .execute(&self.st.stock_level, &values)
+            .await
+            .map(|_| Outcome::Committed)
+    }
+}
+
+/// The first of a transaction's errors: those after it only say that there was one.
+fn first_error<const N: usize>(results: [Result<u64, Error>; N]) -> Done {
+    results.into_iter().collect::<Result<Vec<u64>, Error>>()?;
+    Ok(Outcome::Committed)
+}

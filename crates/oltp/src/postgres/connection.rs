@@ -1,0 +1,133 @@
+//! A connection that a thread waits for, and what its errors mean.
+
+use ashlar_lab::LabError;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Config, Error, Statement};
+
+use super::blocking::{Driver, Refused, connect};
+use crate::database::Failure;
+
+/// A connection. The client is dropped before its driver, which then says goodbye.
+pub(super) struct Connection {
+    pub(super) client: Client,
+    pub(super) driver: Driver,
+}
+
+impl Connection {
+    /// Logs in.
+    pub(super) fn open(config: &Config) -> Result<Self, LabError> {
+        let mut config = config.clone();
+        config.application_name("ashlar-oltp");
+        match connect(&config) {
+            Ok((client, driver)) => Ok(Self { client, driver }),
+            Err(Refused::Unreachable(error)) => Err(LabError::caused(target(&config), error)),
+            Err(Refused::Server(error)) => Err(LabError::caused(target(&config), words(&error))),
+        }
+    }
+
+    /// Runs statements that give nothing.
+    pub(super) fn run(&self, sql: &str) -> Result<(), Error> {
+        self.driver.block_on(self.client.batch_execute(sql))
+    }
+
+    /// The one value of a query.
+    pub(super) fn value<T>(&self, sql: &str) -> Result<T, Error>
+    where
+        T: for<'a> tokio_postgres::types::FromSql<'a>,
+    {
+        let row = self.driver.block_on(self.client.query_one(sql, &[]))?;
+        row.try_get(0)
+    }
+
+    /// A prepared statement.
+    pub(super) fn prepare(&self, sql: &str) -> Result<Statement, Error> {
+        self.driver.block_on(self.client.prepare(sql))
+    }
+}
+
+/// Where a configuration leads, without its password.
+pub(super) fn target(config: &Config) -> String {
+    use tokio_postgres::config::Host;
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(name)) => name.clone(),
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => config
+            .get_hostaddrs()
+            .first()
+            .map_or(String::new(), ToString::to_string),
+    };
+    let port = config
+        .get_ports()
+        .first()
+        .map(|port| format!(":{port}"))
+        .unwrap_or_default();
+    let user = config
+        .get_user()
+        .map(|user| format!("{user}@"))
+        .unwrap_or_default();
+    format!(
+        "postgres://{user}{host}{port}/{}",
+        config.get_dbname().unwrap_or_default()
+    )
+}
+
+/// An error in words: the server's own where it has some, with its code.
+pub(super) fn words(error: &Error) -> String {
+    use std::error::Error as _;
+    if let Some(told) = error.as_db_error() {
+        let detail = told
+            .detail()
+            .map(|detail| format!(" ({detail})"))
+            .unwrap_or_default();
+        return format!("{}{detail} [{}]", told.message(), told.code().code());
+    }
+    let mut text = error.to_string();
+    if let Some(source) = error.source().map(ToString::to_string)
+        && !text.contains(&source)
+    {
+        text = format!("{text}: {source}");
+    }
+    text
+}
+
+/// Whether an error means that the same again may succeed, or that nothing will.
+pub(super) fn failure(error: &Error) -> Failure {
+    let text = words(error);
+    match error.code() {
+        None => Failure::Lost(text),
+        Some(code) if RETRY.contains(code) => Failure::Retry(text),
+        Some(code) if LOST.contains(code) || error.is_closed() => Failure::Lost(text),
+        Some(_) => Failure::Error(text),
+    }
+}
+
+const RETRY: [SqlState; 3] = [
+    SqlState::T_R_SERIALIZATION_FAILURE,
+    SqlState::T_R_DEADLOCK_DETECTED,
+    SqlState::LOCK_NOT_AVAILABLE,
+];
+
+const LOST: [SqlState; 8] = [
+    SqlState::DISK_FULL,
+    SqlState::OUT_OF_MEMORY,
+    SqlState::IO_ERROR,
+    SqlState::ADMIN_SHUTDOWN,
+    SqlState::CRASH_SHUTDOWN,
+    SqlState::CANNOT_CONNECT_NOW,
+    SqlState::DATABASE_DROPPED,
+    SqlState::READ_ONLY_SQL_TRANSACTION,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_never_shows_the_password() {
+        let of = |url: &str| target(&url.parse().expect("a URL"));
+        let url = "postgres://me:secret@db.example:5433/tpcc";
+        assert_eq!(of(url), "postgres://me@db.example:5433/tpcc");
+        let url = "postgres:///tpcc?host=/run/pg&user=me&password=secret";
+        assert_eq!(of(url), "postgres://me@/run/pg/tpcc");
+    }
+}

@@ -1,0 +1,112 @@
+//! Transactions as calls of functions: one prepared statement and one round trip each.
+
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Statement};
+
+use super::connection::{Connection, failure};
+use super::decimal::Cents;
+use crate::database::{Failure, Outcome, Session};
+use crate::inputs::{NewOrder, Payment, Transaction, Who};
+
+/// What `ashlar_new_order` raises for an item that does not exist.
+const ROLLED_BACK: &str = "TPCRB";
+
+pub(super) struct FunctionSession {
+    connection: Connection,
+    new_order: Statement,
+    payment: Statement,
+    order_status: Statement,
+    delivery: Statement,
+    stock_level: Statement,
+}
+
+impl FunctionSession {
+    pub(super) fn new(connection: Connection) -> Result<Self, Error> {
+        Ok(Self {
+            new_order: connection.prepare("SELECT ashlar_new_order($1, $2, $3, $4, $5, $6, $7)")?,
+            payment: connection.prepare("SELECT ashlar_payment($1, $2, $3, $4, $5, $6, $7)")?,
+            order_status: connection.prepare("SELECT ashlar_order_status($1, $2, $3, $4)")?,
+            delivery: connection.prepare("SELECT ashlar_delivery($1, $2)")?,
+            stock_level: connection.prepare("SELECT ashlar_stock_level($1, $2, $3)")?,
+            connection,
+        })
+    }
+
+    /// Calls a function; what it gives is received and let go.
+    fn call(&self, statement: &Statement, values: &[&(dyn ToSql + Sync)]) -> Result<(), Error> {
+        let Connection { client, driver } = &self.connection;
+        driver.block_on(client.execute(statement, values)).map(drop)
+    }
+
+    fn new_order(&self, order: &NewOrder) -> Result<(), Error> {
+        let of = |value: fn(&crate::inputs::Line) -> i32| -> Vec<i32> {
+            order.lines.iter().map(value).collect()
+        };
+        self.call(
+            &self.new_order,
+            &[
+                &order.place.warehouse,
+                &order.place.district,
+                &order.customer,
+                &of(|line| line.item),
+                &of(|line| line.supply),
+                &of(|line| line.quantity),
+                &order.repeats(),
+            ],
+        )
+    }
+
+    fn payment(&self, payment: &Payment) -> Result<(), Error> {
+        let (number, last) = customer(&payment.who);
+        self.call(
+            &self.payment,
+            &[
+                &payment.place.warehouse,
+                &payment.place.district,
+                &payment.home.warehouse,
+                &payment.home.district,
+                &number,
+                &last,
+                &Cents(payment.cents),
+            ],
+        )
+    }
+}
+
+/// A customer as number or name.
+fn customer(who: &Who) -> (Option<i32>, Option<&str>) {
+    match who {
+        Who::Number(number) => (Some(*number), None),
+        Who::Last(name) => (None, Some(name)),
+    }
+}
+
+impl Session for FunctionSession {
+    fn run(&mut self, transaction: &Transaction) -> Result<Outcome, Failure> {
+        let done = match transaction {
+            Transaction::NewOrder(order) => self.new_order(order),
+            Transaction::Payment(payment) => self.payment(payment),
+            Transaction::OrderStatus { place, who } => {
+                let (number, last) = customer(who);
+                self.call(
+                    &self.order_status,
+                    &[&place.warehouse, &place.district, &number, &last],
+                )
+            }
+            Transaction::Delivery { warehouse, carrier } => {
+                self.call(&self.delivery, &[warehouse, carrier])
+            }
+            Transaction::StockLevel { place, threshold } => self.call(
+                &self.stock_level,
+                &[&place.warehouse, &place.district, threshold],
+            ),
+        };
+        match done {
+            Ok(()) => Ok(Outcome::Committed),
+            Err(error) if error.code().is_some_and(|code| code.code() == ROLLED_BACK) => {
+                Ok(Outcome::RolledBack)
+            }
+            Err(error) => Err(failure(&error)),
+        }
+    }
+}

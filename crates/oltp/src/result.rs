@@ -1,0 +1,250 @@
+//! `result.json` of an OLTP run, key by key. `docs/oltp.md` documents it for readers; the two change
+//! together.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ashlar_lab::{LabError, Machine};
+use serde::{Deserialize, Serialize};
+
+use crate::check::Consistency;
+use crate::database::Description;
+use crate::inputs::Mix;
+use crate::load::BuildResult;
+use crate::usage::DeviceBytes;
+
+/// The `schema` of the results that this version writes.
+pub const SCHEMA: &str = "ashlar-oltp-1";
+
+/// A run: `result.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OltpResult {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Title of the run.
+    pub title: String,
+    /// The machine that drove the load.
+    pub machine: Machine,
+    /// What was driven.
+    pub database: Description,
+    /// How.
+    pub method: Method,
+    /// What building the schema cost, if it was built.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<BuildResult>,
+    /// The measurements, in the order in which they were made.
+    pub steps: Vec<StepResult>,
+    /// Of each number of users, over its repeats.
+    pub summary: Vec<Summary>,
+    /// What a reader must know before quoting a figure.
+    pub flags: Vec<String>,
+    /// Something did not finish; `problems` says what.
+    pub partial: bool,
+    /// What went wrong.
+    pub problems: Vec<String>,
+}
+
+/// How it was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Method {
+    /// Warehouses in the database.
+    pub warehouses: i32,
+    /// `timed`, `fixed:N`, `rate:R`.
+    pub mode: String,
+    /// The mix.
+    pub mix: Mix,
+    /// Seconds of load before measuring, from the last login on.
+    pub ramp_s: f64,
+    /// Measured seconds of a timed step.
+    pub seconds: f64,
+    /// Measurements of each number of users.
+    pub repeats: u32,
+    /// All warehouses were split over the users.
+    pub all_warehouses: bool,
+    /// Users keyed in and thought as clause 5.2.5 has it.
+    pub keying_and_thinking: bool,
+    /// Seed of the inputs.
+    pub seed: u64,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepResult {
+    /// Users.
+    pub users: usize,
+    /// Which repeat, from 1.
+    pub repeat: u32,
+    /// New orders a minute: change of `sum(d_next_o_id)` over the elapsed minutes.
+    pub nopm: f64,
+    /// Where `nopm` is from: `d_next_o_id`, or `client` if the database could not be asked.
+    pub nopm_source: String,
+    /// Transactions a minute.
+    pub tpm: f64,
+    /// Where `tpm` is from: the database's own count, or `client`.
+    pub tpm_source: String,
+    /// Measured seconds.
+    pub elapsed_s: f64,
+    /// By kind of transaction.
+    pub transactions: BTreeMap<String, KindResult>,
+    /// `pass`, or what is wrong, for each of the conditions 1 to 12.
+    pub consistency: Consistency,
+    /// Processor seconds of the database's processes; null if it cannot be told.
+    pub server_cpu_s: Option<f64>,
+    /// Why `server_cpu_s` is null.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_cpu_reason: Option<String>,
+    /// Processor seconds of this process.
+    pub client_cpu_s: f64,
+    /// What the device of the database's files transferred.
+    pub device: DeviceBytes,
+    /// New orders for each of this process's processor seconds.
+    pub new_orders_per_client_cpu_s: f64,
+    /// New orders for each of the server's processor seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_orders_per_server_cpu_s: Option<f64>,
+    /// Bytes read and written by the device for each transaction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_bytes_per_transaction: Option<(f64, f64)>,
+    /// Transactions completed in each second.
+    pub series: Vec<u64>,
+    /// Open loop: arrivals that were due and not begun when it ended.
+    pub missed: u64,
+    /// Users that did not reach the end.
+    pub lost_users: usize,
+    /// A user was lost, or the database was.
+    pub partial: bool,
+    /// The first errors, in words.
+    pub problems: Vec<String>,
+}
+
+/// What was measured of a kind of transaction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KindResult {
+    /// Completed, those rolled back as they must be included.
+    pub count: u64,
+    /// Of these, new orders of an item that does not exist.
+    pub rolled_back: u64,
+    /// Failed.
+    pub errors: u64,
+    /// Tried again after a deadlock, a serialization failure, a busy database.
+    pub retries: u64,
+    /// From the first try (open loop: from when it was due) to the end.
+    pub latency_us: LatencyUs,
+}
+
+/// Latencies in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "percentiles speak for themselves")]
+pub struct LatencyUs {
+    pub mean: f64,
+    pub p50: f64,
+    pub p90: f64,
+    pub p95: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
+}
+
+/// A number of users, over its repeats.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Users.
+    pub users: usize,
+    /// Repeats that reached their end.
+    pub repeats: usize,
+    /// Median new orders a minute.
+    pub nopm: f64,
+    /// Median transactions a minute.
+    pub tpm: f64,
+    /// (largest - smallest) / median of the new orders a minute.
+    pub spread: f64,
+}
+
+impl OltpResult {
+    /// Fills [`OltpResult::summary`] and what follows from the steps.
+    pub(crate) fn sum_up(&mut self) {
+        let mut users: Vec<usize> = self.steps.iter().map(|step| step.users).collect();
+        users.sort_unstable();
+        users.dedup();
+        self.summary = users
+            .into_iter()
+            .map(|users| self.summary_of(users))
+            .collect();
+        for step in &self.steps {
+            let what = format!("{} users, repeat {}", step.users, step.repeat);
+            self.partial |= step.partial;
+            let problems = step
+                .problems
+                .iter()
+                .map(|problem| format!("{what}: {problem}"));
+            self.problems.extend(problems);
+            let errors: u64 = step.transactions.values().map(|kind| kind.errors).sum();
+            if errors > 0 {
+                self.flags
+                    .push(format!("{what}: {errors} transactions failed"));
+            }
+            if step.missed > 0 {
+                let missed = step.missed;
+                self.flags.push(format!(
+                    "{what}: {missed} arrivals of the rate were not begun"
+                ));
+            }
+        }
+    }
+
+    fn summary_of(&self, users: usize) -> Summary {
+        let whole = |step: &&StepResult| step.users == users && !step.partial;
+        let steps: Vec<&StepResult> = self.steps.iter().filter(whole).collect();
+        let nopm: Vec<f64> = steps.iter().map(|step| step.nopm).collect();
+        let tpm: Vec<f64> = steps.iter().map(|step| step.tpm).collect();
+        Summary {
+            users,
+            repeats: steps.len(),
+            nopm: ashlar_lab::stats::median(&nopm),
+            tpm: ashlar_lab::stats::median(&tpm),
+            spread: ashlar_lab::stats::spread(&nopm),
+        }
+    }
+
+    /// What consistency conditions were violated; nothing if none was.
+    pub fn complaint(&self) -> Option<String> {
+        let texts: Vec<String> = self
+            .steps
+            .iter()
+            .filter_map(|step| {
+                let complaint = step.consistency.complaint()?;
+                Some(format!(
+                    "after {} users, repeat {}: {complaint}",
+                    step.users, step.repeat
+                ))
+            })
+            .collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
+    /// Writes `result.json` into `dir`.
+    pub fn write(&self, dir: &Path) -> Result<(), LabError> {
+        let path = dir.join("result.json");
+        let json = serde_json::to_string_pretty(self)
+            .map_err(|error| LabError::caused(path.display(), error))?;
+        std::fs::write(&path, json + "\n").map_err(|error| LabError::caused(path.display(), error))
+    }
+
+    /// Reads `result.json` of a run's directory.
+    pub fn load(dir: &Path) -> Result<Self, LabError> {
+        let path = dir.join("result.json");
+        let caused = |error: &dyn std::fmt::Display| LabError::caused(path.display(), error);
+        let text = std::fs::read_to_string(&path).map_err(|error| caused(&error))?;
+        serde_json::from_str(&text).map_err(|error| caused(&error))
+    }
+
+    /// Whether the result in `dir` is one of ours, by its `schema`.
+    pub fn is_in(dir: &Path) -> bool {
+        #[derive(Deserialize)]
+        struct Named {
+            schema: String,
+        }
+        let text = std::fs::read_to_string(dir.join("result.json")).unwrap_or_default();
+        serde_json::from_str::<Named>(&text).is_ok_and(|named| named.schema == SCHEMA)
+    }
+}

@@ -1,0 +1,176 @@
+//! What users saw. Users share a few of these, so that memory does not grow with their number, and
+//! all of them are merged at the end; those of several databases merge the same way.
+
+use std::time::Duration;
+
+use ashlar_lab::LabError;
+use hdrhistogram::Histogram;
+
+use crate::inputs::Kind;
+use crate::result::{KindResult, LatencyUs};
+
+const MOST_PROBLEMS: usize = 5;
+
+/// Counts and latencies of one kind of transaction.
+#[derive(Clone, Debug)]
+struct OfKind {
+    latency_ns: Histogram<u64>,
+    rolled_back: u64,
+    errors: u64,
+    retries: u64,
+}
+
+/// Everything that was seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    kinds: [OfKind; Kind::ALL.len()],
+    /// Transactions completed in each second.
+    series: Vec<u64>,
+    problems: Vec<String>,
+    pub(crate) lost_users: usize,
+}
+
+impl Measured {
+    pub(crate) fn new() -> Result<Self, LabError> {
+        let histogram =
+            Histogram::new(3).map_err(|error| LabError::caused("latency histogram", error))?;
+        let kind = OfKind {
+            latency_ns: histogram,
+            rolled_back: 0,
+            errors: 0,
+            retries: 0,
+        };
+        Ok(Self {
+            kinds: std::array::from_fn(|_| kind.clone()),
+            series: Vec::new(),
+            problems: Vec::new(),
+            lost_users: 0,
+        })
+    }
+
+    /// A transaction that ended as it should, `at` into the measurement.
+    pub(crate) fn done(&mut self, kind: Kind, latency: Duration, at: Duration, rolled_back: bool) {
+        let of = &mut self.kinds[kind as usize];
+        // It grows as needed; a latency that is too long for it does not exist.
+        let _ = of.latency_ns.record(latency.as_nanos() as u64);
+        of.rolled_back += u64::from(rolled_back);
+        let second = at.as_secs() as usize;
+        if self.series.len() <= second {
+            self.series.resize(second + 1, 0);
+        }
+        self.series[second] += 1;
+    }
+
+    pub(crate) fn retried(&mut self, kind: Kind) {
+        self.kinds[kind as usize].retries += 1;
+    }
+
+    pub(crate) fn failed(&mut self, kind: Kind, text: &str) {
+        self.kinds[kind as usize].errors += 1;
+        self.problem(&format!("{}: {text}", kind.name()));
+    }
+
+    pub(crate) fn lost(&mut self, text: &str) {
+        self.lost_users += 1;
+        self.problem(text);
+    }
+
+    pub(crate) fn problem(&mut self, text: &str) {
+        if self.problems.len() < MOST_PROBLEMS && !self.problems.iter().any(|p| p == text) {
+            self.problems.push(text.to_owned());
+        }
+    }
+
+    /// Adds what others saw.
+    pub(crate) fn merge(&mut self, other: &Self) -> Result<(), LabError> {
+        for (into, from) in self.kinds.iter_mut().zip(&other.kinds) {
+            let added = into.latency_ns.add(&from.latency_ns);
+            added.map_err(|error| LabError::caused("merging histograms", error))?;
+            into.rolled_back += from.rolled_back;
+            into.errors += from.errors;
+            into.retries += from.retries;
+        }
+        let longer = self.series.len().max(other.series.len());
+        self.series.resize(longer, 0);
+        for (into, from) in self.series.iter_mut().zip(&other.series) {
+            *into += from;
+        }
+        other
+            .problems
+            .iter()
+            .for_each(|problem| self.problem(problem));
+        self.lost_users += other.lost_users;
+        Ok(())
+    }
+
+    /// Transactions that ended as they should.
+    pub(crate) fn transactions(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.latency_ns.len()).sum()
+    }
+
+    /// New orders that were committed.
+    pub(crate) fn new_orders(&self) -> u64 {
+        let of = &self.kinds[Kind::NewOrder as usize];
+        of.latency_ns.len() - of.rolled_back
+    }
+
+    pub(crate) fn series(&self) -> &[u64] {
+        &self.series
+    }
+
+    pub(crate) fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    pub(crate) fn of(&self, kind: Kind) -> KindResult {
+        let of = &self.kinds[kind as usize];
+        let ns = &of.latency_ns;
+        let at = |quantile| ns.value_at_quantile(quantile) as f64 / 1000.0;
+        KindResult {
+            count: ns.len(),
+            rolled_back: of.rolled_back,
+            errors: of.errors,
+            retries: of.retries,
+            latency_us: LatencyUs {
+                mean: ns.mean() / 1000.0,
+                p50: at(0.5),
+                p90: at(0.9),
+                p95: at(0.95),
+                p99: at(0.99),
+                p999: at(0.999),
+                max: ns.max() as f64 / 1000.0,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_users_saw_merges() {
+        let mut a = Measured::new().expect("new");
+        let mut b = a.clone();
+        let us = Duration::from_micros;
+        a.done(Kind::NewOrder, us(100), us(5), false);
+        b.done(Kind::NewOrder, us(300), Duration::from_secs(2), true);
+        b.retried(Kind::Payment);
+        b.failed(Kind::Payment, "no");
+        b.lost("gone");
+        b.lost("gone");
+        a.merge(&b).expect("merged");
+        assert_eq!((a.transactions(), a.new_orders(), a.lost_users), (2, 1, 2));
+        assert_eq!(a.series(), [1, 0, 1]);
+        assert_eq!(a.problems(), ["payment: no", "gone"]);
+        let orders = a.of(Kind::NewOrder);
+        assert_eq!((orders.count, orders.rolled_back), (2, 1));
+        assert!((orders.latency_us.mean - 200.0).abs() < 1.0);
+        assert!((orders.latency_us.max - 300.0).abs() < 1.0);
+        let payments = a.of(Kind::Payment);
+        assert_eq!(
+            (payments.count, payments.errors, payments.retries),
+            (0, 1, 1)
+        );
+    }
+}

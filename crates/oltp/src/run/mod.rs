@@ -1,0 +1,150 @@
+//! A run: steps of users, each logged in, ramped up, measured and checked.
+
+mod measured;
+mod plan;
+mod step;
+mod user;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ashlar_lab::{LabError, Machine, Progress};
+
+pub use plan::{Mode, RunPlan};
+
+use crate::check::check;
+use crate::database::Database;
+use crate::inputs::TerminalSetting;
+use crate::random::Rng;
+use crate::result::{Method, OltpResult, SCHEMA, StepResult};
+use crate::schema::{MARKER_TABLE, Marker, State};
+
+/// The marker of a database that is built.
+///
+/// # Errors
+/// An environment error that says what is there instead.
+pub fn built(database: &dyn Database) -> Result<Marker, LabError> {
+    let what = match database.state()? {
+        State::Built(marker) => return Ok(marker),
+        State::Empty => "holds no schema: build it first".to_owned(),
+        State::Foreign(tables) => format!("has {} tables, none of them ours", tables.len()),
+        State::HalfBuilt => format!(
+            "holds a half-built schema ({MARKER_TABLE} has no row): build it again, with \
+             --destroy-data"
+        ),
+    };
+    Err(LabError::environment(format!(
+        "{} {what}",
+        database.target()
+    )))
+}
+
+/// An empty result of `plan`, to be filled by [`run`].
+pub fn begin(database: &dyn Database, plan: &RunPlan) -> Result<OltpResult, LabError> {
+    Ok(OltpResult {
+        schema: SCHEMA.into(),
+        title: "TPROC-C".into(),
+        machine: Machine::here(),
+        database: database.describe()?,
+        method: Method {
+            warehouses: 0,
+            mode: plan.mode.to_string(),
+            mix: plan.mix,
+            ramp_s: plan.ramp.as_secs_f64(),
+            seconds: plan.measure.as_secs_f64(),
+            repeats: plan.repeats,
+            all_warehouses: plan.all_warehouses,
+            keying_and_thinking: plan.keying_and_thinking,
+            seed: plan.seed,
+        },
+        build: None,
+        steps: Vec::new(),
+        summary: Vec::new(),
+        flags: Vec::new(),
+        partial: false,
+        problems: Vec::new(),
+    })
+}
+
+/// Runs `plan` and puts what was measured into `result`, which is whole in itself after every step.
+/// What goes wrong while measuring ends the run and is told there, in `partial` and `problems`.
+///
+/// # Errors
+/// For what is wrong before anything is measured.
+pub fn run(
+    database: &Arc<dyn Database>,
+    plan: &RunPlan,
+    result: &mut OltpResult,
+    progress: &Progress,
+) -> Result<(), LabError> {
+    plan.check()?;
+    let marker = built(database.as_ref())?;
+    let most = plan.users.iter().copied().max().unwrap_or(1);
+    database.check_users(most)?;
+    database.prepare_run()?;
+    result.method.warehouses = marker.shape.warehouses;
+    let steps = u64::from(plan.repeats) * plan.users.len() as u64;
+    progress.start(steps);
+    'all: for repeat in 1..=plan.repeats {
+        for &users in &plan.users {
+            progress.doing(&format!("{users} users, repeat {repeat}"));
+            let step = match measure(database, plan, &marker, (users, repeat), progress) {
+                Ok(step) => step,
+                Err(error) => {
+                    result.partial = true;
+                    result
+                        .problems
+                        .push(format!("{users} users, repeat {repeat}: {error}"));
+                    break 'all;
+                }
+            };
+            progress.step(&step.line());
+            let ends = step.partial;
+            result.steps.push(step);
+            if ends {
+                break 'all;
+            }
+        }
+    }
+    progress.finish();
+    result.sum_up();
+    Ok(())
+}
+
+/// One step, and the check after it.
+fn measure(
+    database: &Arc<dyn Database>,
+    plan: &RunPlan,
+    marker: &Marker,
+    (users, repeat): (usize, u32),
+    progress: &Progress,
+) -> Result<StepResult, LabError> {
+    let numbers = [users as u64, u64::from(repeat)];
+    let mut rng = Rng::stream(plan.seed, &numbers);
+    let setting = TerminalSetting {
+        shape: marker.shape,
+        constants: marker.constants.for_run(&mut rng),
+        seed: u64::from(rng.within(0, i32::MAX).unsigned_abs()),
+        mix: plan.mix,
+        all_warehouses: plan.all_warehouses,
+        users,
+    };
+    let mut step = step::step(database, plan, &setting)?;
+    step.repeat = repeat;
+    if step.partial {
+        // Give a database that was only interrupted a moment; one that is gone is gone.
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let checked = database
+        .watcher()
+        .and_then(|mut watcher| check(watcher.as_mut(), &marker.shape, progress));
+    match checked {
+        Ok(consistency) => step.consistency = consistency,
+        Err(error) => {
+            step.partial = true;
+            step.problems
+                .push(format!("consistency could not be checked: {error}"));
+        }
+    }
+    Ok(step)
+}

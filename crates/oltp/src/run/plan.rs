@@ -1,0 +1,178 @@
+//! What is to be run.
+
+use std::fmt;
+use std::time::Duration;
+
+use ashlar_lab::LabError;
+
+use super::user::Pacing;
+use crate::inputs::Mix;
+
+/// When a step ends, and how users pace themselves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mode {
+    /// After a time; closed loop.
+    Timed,
+    /// After this many transactions of each user, without a ramp; what counts is how long it takes.
+    Fixed(u64),
+    /// After a time; open loop, this many transactions a second by all users together.
+    Rate(f64),
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timed => f.write_str("timed"),
+            Self::Fixed(count) => write!(f, "fixed:{count}"),
+            Self::Rate(rate) => write!(f, "rate:{rate}"),
+        }
+    }
+}
+
+impl std::str::FromStr for Mode {
+    type Err = LabError;
+
+    fn from_str(text: &str) -> Result<Self, LabError> {
+        let mode = match text.split_once(':') {
+            None if text == "timed" => Some(Self::Timed),
+            Some(("fixed", count)) => count.parse().ok().filter(|&n| n > 0).map(Self::Fixed),
+            Some(("rate", rate)) => rate
+                .parse()
+                .ok()
+                .filter(|rate: &f64| rate.is_finite() && *rate > 0.0 && *rate <= 1e7)
+                .map(Self::Rate),
+            _ => None,
+        };
+        mode.ok_or_else(|| {
+            LabError::usage(format!(
+                "--mode {text}: must be timed, fixed:N (transactions a user) or rate:R (a second)"
+            ))
+        })
+    }
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunPlan {
+    /// Numbers of users, a step each.
+    pub users: Vec<usize>,
+    /// Load before measuring, from the last login on.
+    pub ramp: Duration,
+    /// Measured time of a step.
+    pub measure: Duration,
+    /// When a step ends.
+    pub mode: Mode,
+    /// Which transaction comes how often.
+    pub mix: Mix,
+    /// All warehouses are split over the users, instead of a home warehouse for each.
+    pub all_warehouses: bool,
+    /// Users key in and think as clause 5.2.5 has it.
+    pub keying_and_thinking: bool,
+    /// How often every step is measured.
+    pub repeats: u32,
+    /// Seed of the inputs.
+    pub seed: u64,
+}
+
+/// More users than this are a mistake: each is a thread.
+const MOST_USERS: usize = 10_000;
+/// A day.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+impl RunPlan {
+    /// # Errors
+    /// A usage error that names what cannot be.
+    pub fn check(&self) -> Result<(), LabError> {
+        let wrong = |text: String| Err(LabError::usage(text));
+        if self.users.is_empty() {
+            return wrong("--users: at least one number".into());
+        }
+        if let Some(users) = self
+            .users
+            .iter()
+            .find(|users| !(1..=MOST_USERS).contains(*users))
+        {
+            return wrong(format!("--users {users}: must be 1 to {MOST_USERS}"));
+        }
+        if self.measure.is_zero() || self.measure > LONGEST {
+            let seconds = self.measure.as_secs_f64();
+            return wrong(format!(
+                "--seconds {seconds}: must be above 0 and at most a day"
+            ));
+        }
+        if self.ramp > LONGEST {
+            return wrong(format!("--ramp {:?}: at most a day", self.ramp));
+        }
+        if self.repeats == 0 {
+            return wrong("--repeat 0: must be at least 1".into());
+        }
+        if self.keying_and_thinking && self.mode != Mode::Timed {
+            return wrong(format!("--think: not with --mode {}", self.mode));
+        }
+        Ok(())
+    }
+
+    pub(super) fn pacing(&self) -> Pacing {
+        match self.mode {
+            Mode::Timed if self.keying_and_thinking => Pacing::Terminal,
+            Mode::Timed => Pacing::Closed,
+            Mode::Fixed(count) => Pacing::Fixed(count),
+            Mode::Rate(rate) => Pacing::Rate(rate),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_parse_and_print() {
+        for text in ["timed", "fixed:50000", "rate:12.5"] {
+            assert_eq!(text.parse::<Mode>().expect(text).to_string(), text);
+        }
+        for text in [
+            "", "fixed", "fixed:0", "fixed:-1", "rate:0", "rate:inf", "rate:x", "timed:1",
+        ] {
+            assert_eq!(
+                text.parse::<Mode>().map_err(|e| e.exit_code()),
+                Err(2),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        let plan = RunPlan {
+            users: vec![1, 2],
+            ramp: Duration::ZERO,
+            measure: Duration::from_secs(1),
+            mode: Mode::Timed,
+            mix: Mix::TprocC,
+            all_warehouses: false,
+            keying_and_thinking: false,
+            repeats: 1,
+            seed: 0,
+        };
+        assert!(plan.check().is_ok());
+        let wrong = |change: fn(&mut RunPlan), name: &str| {
+            let mut plan = plan.clone();
+            change(&mut plan);
+            let text = plan.check().expect_err(name).to_string();
+            assert!(text.starts_with(name), "{text}");
+        };
+        wrong(|plan| plan.users.clear(), "--users");
+        wrong(|plan| plan.users.push(0), "--users 0");
+        wrong(|plan| plan.users.push(1_000_000), "--users 1000000");
+        wrong(|plan| plan.measure = Duration::ZERO, "--seconds");
+        wrong(|plan| plan.repeats = 0, "--repeat");
+        wrong(
+            |plan| {
+                plan.keying_and_thinking = true;
+                plan.mode = Mode::Rate(1.0);
+            },
+            "--think",
+        );
+    }
+}

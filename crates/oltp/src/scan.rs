@@ -1,0 +1,284 @@
+//! The concurrent scan: one table, read from end to end by more and more readers at once.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use ashlar_lab::units::{grouped, human_bytes};
+use ashlar_lab::{LabError, Machine, Progress};
+use serde::{Deserialize, Serialize};
+
+use crate::database::{Database, Description, Watcher};
+use crate::generate::{Recipe, SCAN_FILLER};
+use crate::load::load;
+use crate::random::Constants;
+use crate::schema::{SCAN_TABLE, Shape};
+use crate::usage::{DeviceBytes, Usage};
+
+/// The `schema` of the results that this version writes.
+pub const SCHEMA: &str = "ashlar-scan-1";
+/// Most rows: 0.75 TB.
+const MOST_ROWS: i32 = 1_000_000_000;
+const MOST_READERS: usize = 1000;
+const MB: f64 = 1e6;
+
+/// A scan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanPlan {
+    /// Rows of the table.
+    pub rows: i32,
+    /// Numbers of readers, a step each.
+    pub readers: Vec<usize>,
+    /// How often each step is measured.
+    pub repeats: u32,
+    /// Loaders at once, if the table is not there.
+    pub build_users: usize,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScanResult {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The machine that read.
+    pub machine: Machine,
+    /// What was read.
+    pub database: Description,
+    /// Rows of the table.
+    pub rows: i32,
+    /// Bytes of its rows, without what the database puts around them.
+    pub bytes: u64,
+    /// The measurements, in the order in which they were made.
+    pub steps: Vec<ScanStep>,
+    /// What a reader must know before quoting a figure.
+    pub flags: Vec<String>,
+}
+
+/// A number of readers, once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScanStep {
+    /// Readers.
+    pub readers: usize,
+    /// Which repeat, from 1.
+    pub repeat: u32,
+    /// Seconds until the last reader had read everything.
+    pub run_time_s: f64,
+    /// Seconds of the quickest reader.
+    pub quickest_s: f64,
+    /// 10^6 bytes of rows a second, all readers together.
+    pub mb_s: f64,
+    /// Processor seconds of the database's processes; null if it cannot be told.
+    pub server_cpu_s: Option<f64>,
+    /// Processor seconds of this process.
+    pub client_cpu_s: f64,
+    /// What the device of the database's files transferred.
+    pub device: DeviceBytes,
+}
+
+/// Makes the table if it is not there in this size, and reads it.
+///
+/// # Errors
+/// A failed check if a reader finds other data than was written; environment errors from the
+/// database.
+pub fn scan(
+    database: &dyn Database,
+    plan: &ScanPlan,
+    progress: &Progress,
+) -> Result<ScanResult, LabError> {
+    plan.check()?;
+    make(database, plan, progress)?;
+    let mut result = ScanResult {
+        schema: SCHEMA.into(),
+        machine: Machine::here(),
+        database: database.describe()?,
+        rows: plan.rows,
+        bytes: plan.rows as u64 * (SCAN_FILLER as u64 + 4),
+        steps: Vec::new(),
+        flags: Vec::new(),
+    };
+    database.check_users(plan.readers.iter().copied().max().unwrap_or(1))?;
+    progress.start(u64::from(plan.repeats) * plan.readers.len() as u64);
+    for repeat in 1..=plan.repeats {
+        for &readers in &plan.readers {
+            let step = result.step(database, readers, repeat)?;
+            progress.step(&step.to_string());
+            result.steps.push(step);
+        }
+    }
+    progress.finish();
+    Ok(result)
+}
+
+impl ScanPlan {
+    /// # Errors
+    /// A usage error that names what cannot be.
+    pub fn check(&self) -> Result<(), LabError> {
+        if !(1..=MOST_ROWS).contains(&self.rows) {
+            return Err(LabError::usage(format!(
+                "--rows {}: must be 1 to {MOST_ROWS}",
+                self.rows
+            )));
+        }
+        if self.readers.is_empty() || self.repeats == 0 {
+            return Err(LabError::usage("--readers, --repeat: at least one"));
+        }
+        match self
+            .readers
+            .iter()
+            .find(|readers| !(1..=MOST_READERS).contains(*readers))
+        {
+            Some(n) => Err(LabError::usage(format!(
+                "--readers {n}: must be 1 to {MOST_READERS}"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes the table; how many rows it has is written last, so that half a table is known as such.
+fn make(database: &dyn Database, plan: &ScanPlan, progress: &Progress) -> Result<(), LabError> {
+    let counted = format!("{SCAN_TABLE}_rows");
+    if database.has_table(&counted)? {
+        let mut watcher = database.watcher()?;
+        let sql = format!("SELECT coalesce(max(counted), 0) FROM {counted}");
+        if watcher.number(&sql)? == i64::from(plan.rows) {
+            return Ok(());
+        }
+    }
+    database.execute(&format!(
+        "DROP TABLE IF EXISTS {SCAN_TABLE}; DROP TABLE IF EXISTS {counted}; \
+         CREATE TABLE {SCAN_TABLE} (id integer NOT NULL, filler text NOT NULL); \
+         CREATE TABLE {counted} (counted bigint NOT NULL)"
+    ))?;
+    let recipe = Recipe {
+        shape: Shape {
+            warehouses: 0,
+            items: plan.rows,
+            customers: 0,
+        },
+        seed: 1,
+        constants: Constants {
+            last: 0,
+            customer: 0,
+            item: 0,
+        },
+        now_us: 0,
+    };
+    let users = plan.build_users.clamp(1, database.most_loaders());
+    load(database, &recipe, &recipe.scan_parts(), users, progress)?;
+    database.execute(&format!("INSERT INTO {counted} VALUES ({})", plan.rows))
+}
+
+impl ScanResult {
+    fn step(
+        &mut self,
+        database: &dyn Database,
+        readers: usize,
+        repeat: u32,
+    ) -> Result<ScanStep, LabError> {
+        let mut watchers = (0..readers)
+            .map(|_| database.watcher())
+            .collect::<Result<Vec<Box<dyn Watcher>>, LabError>>()?;
+        let place = watchers.first_mut().map(|watcher| watcher.place());
+        let place = place.ok_or_else(|| LabError::usage("--readers: at least one"))?;
+        let (barrier, usage) = (Barrier::new(readers), Usage::now(&place));
+        let start = Instant::now();
+        let times = std::thread::scope(|scope| {
+            let threads: Vec<_> = watchers
+                .into_iter()
+                .map(|watcher| scope.spawn(|| read(watcher, &barrier, self.rows)))
+                .collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, Result<f64, LabError>>| {
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(LabError::environment("a reader was lost")))
+            };
+            threads
+                .into_iter()
+                .map(join)
+                .collect::<Result<Vec<f64>, LabError>>()
+        })?;
+        let run_time_s = start.elapsed().as_secs_f64();
+        let used = Usage::now(&place).since(&usage);
+        let all = self.bytes * readers as u64;
+        if used
+            .device
+            .read_bytes
+            .is_some_and(|read| read < self.bytes / 2)
+        {
+            self.flags.push(format!(
+                "{readers} readers, repeat {repeat}: most of the {} came from memory",
+                human_bytes(all)
+            ));
+        }
+        Ok(ScanStep {
+            readers,
+            repeat,
+            run_time_s,
+            quickest_s: times.iter().copied().fold(f64::MAX, f64::min),
+            mb_s: all as f64 / MB / run_time_s,
+            server_cpu_s: used.server_cpu_s,
+            client_cpu_s: used.client_cpu_s,
+            device: used.device,
+        })
+    }
+
+    /// Writes `result.json` into `dir`.
+    pub fn write(&self, dir: &Path) -> Result<(), LabError> {
+        let path = dir.join("result.json");
+        let json = serde_json::to_string_pretty(self)
+            .map_err(|error| LabError::caused(path.display(), error))?;
+        std::fs::write(&path, json + "\n").map_err(|error| LabError::caused(path.display(), error))
+    }
+}
+
+/// Reads the whole table once; how long it took, in seconds.
+fn read(mut watcher: Box<dyn Watcher>, barrier: &Barrier, rows: i32) -> Result<f64, LabError> {
+    barrier.wait();
+    let start = Instant::now();
+    let found = watcher.number(&format!("SELECT sum(length(filler)) FROM {SCAN_TABLE}"))?;
+    let expected = i64::from(rows) * i64::from(SCAN_FILLER);
+    if found != expected {
+        return Err(LabError::check(format!(
+            "a reader of {SCAN_TABLE} found {found} letters instead of {expected}"
+        )));
+    }
+    Ok(start.elapsed().as_secs_f64())
+}
+
+impl fmt::Display for ScanStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let read = self.device.read_bytes.map_or("-".into(), human_bytes);
+        write!(
+            f,
+            "{:>7} {:>6} {:>10.2} {:>10} {:>12}",
+            self.readers,
+            self.repeat,
+            self.run_time_s,
+            grouped(self.mb_s),
+            read
+        )
+    }
+}
+
+impl fmt::Display for ScanResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Description {
+            target, version, ..
+        } = &self.database;
+        let rows = grouped(f64::from(self.rows));
+        writeln!(
+            f,
+            "{target}, {version}: {rows} rows, {}",
+            human_bytes(self.bytes)
+        )?;
+        writeln!(f, "readers repeat run time s       MB/s  device read")?;
+        self.steps
+            .iter()
+            .try_for_each(|step| writeln!(f, "{step}"))?;
+        self.flags
+            .iter()
+            .try_for_each(|flag| writeln!(f, "flag: {flag}"))
+    }
+}

@@ -1,0 +1,234 @@
+//! What a database holds: tables, their sizes, and the marker that says that all of it is there.
+
+use ashlar_lab::LabError;
+use serde::{Deserialize, Serialize};
+
+use crate::random::Constants;
+
+/// Districts of a warehouse.
+pub const DISTRICTS: i32 = 10;
+/// Most warehouses that a database may have: numbers stay well inside 32 bits.
+pub const MOST_WAREHOUSES: i32 = 100_000;
+
+/// The nine tables of TPC-C, and the one that is scanned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names are those of TPC-C clause 1.3")]
+pub enum Table {
+    Item,
+    Warehouse,
+    District,
+    Customer,
+    History,
+    Stock,
+    Orders,
+    NewOrder,
+    OrderLine,
+    /// Not of TPC-C: what `lab scan` reads.
+    Scan,
+}
+
+impl Table {
+    /// Those of TPC-C; the ones that take longest to load come first.
+    pub const ALL: [Self; 9] = [
+        Self::OrderLine,
+        Self::Stock,
+        Self::Customer,
+        Self::Item,
+        Self::Orders,
+        Self::History,
+        Self::NewOrder,
+        Self::District,
+        Self::Warehouse,
+    ];
+
+    /// The table's name in every database.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Item => "item",
+            Self::Warehouse => "warehouse",
+            Self::District => "district",
+            Self::Customer => "customer",
+            Self::History => "history",
+            Self::Stock => "stock",
+            Self::Orders => "orders",
+            Self::NewOrder => "new_order",
+            Self::OrderLine => "order_line",
+            Self::Scan => SCAN_TABLE,
+        }
+    }
+
+    /// Number of its columns.
+    pub const fn columns(self) -> usize {
+        match self {
+            Self::Item => 5,
+            Self::Warehouse => 9,
+            Self::District => 11,
+            Self::Customer => 21,
+            Self::History | Self::Orders => 8,
+            Self::Stock => 17,
+            Self::NewOrder => 3,
+            Self::OrderLine => 10,
+            Self::Scan => 2,
+        }
+    }
+}
+
+/// Name of the table that holds the marker.
+pub const MARKER_TABLE: &str = "ashlar_oltp";
+
+/// The table that `lab scan` reads, and the beginning of the names that belong to it.
+pub const SCAN_TABLE: &str = "ashlar_scan";
+
+/// Cardinalities. Anything but [`Shape::tpcc`] is for tests, and is no TPC-C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Warehouses.
+    pub warehouses: i32,
+    /// Items, and stock rows a warehouse.
+    pub items: i32,
+    /// Customers of a district, which is also its orders at first.
+    pub customers: i32,
+}
+
+impl Shape {
+    /// The cardinalities of clause 1.2.1.
+    pub const fn tpcc(warehouses: i32) -> Self {
+        Self {
+            warehouses,
+            items: 100_000,
+            customers: 3000,
+        }
+    }
+
+    /// A district's orders that are delivered at first: 2,100 of 3,000.
+    pub const fn delivered(&self) -> i32 {
+        self.customers / 10 * 7
+    }
+
+    /// # Errors
+    /// A usage error for a number of warehouses that cannot be.
+    pub fn check(&self) -> Result<(), LabError> {
+        if (1..=MOST_WAREHOUSES).contains(&self.warehouses) {
+            return Ok(());
+        }
+        Err(LabError::usage(format!(
+            "--warehouses {}: must be 1 to {MOST_WAREHOUSES}",
+            self.warehouses
+        )))
+    }
+}
+
+/// What is written last, when everything else is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Marker {
+    /// Version of the schema; [`Marker::VERSION`].
+    pub version: u32,
+    /// Cardinalities.
+    pub shape: Shape,
+    /// Seed of the data.
+    pub seed: u64,
+    /// NURand's constants of the load; a run's follow from them.
+    pub constants: Constants,
+    /// Rows that were loaded.
+    pub rows: u64,
+}
+
+impl Marker {
+    /// The version of the schema that this code writes and reads.
+    pub const VERSION: u32 = 1;
+
+    /// The text that is stored.
+    pub fn to_text(&self) -> Result<String, LabError> {
+        serde_json::to_string(self).map_err(|error| LabError::caused("build marker", error))
+    }
+
+    /// From the stored text.
+    ///
+    /// # Errors
+    /// An environment error for what this version did not write.
+    pub fn from_text(text: &str) -> Result<Self, LabError> {
+        let marker: Self = serde_json::from_str(text)
+            .map_err(|error| LabError::caused(format!("build marker {text:?}"), error))?;
+        if marker.version == Self::VERSION {
+            return Ok(marker);
+        }
+        Err(LabError::environment(format!(
+            "the schema has version {}, this program knows {}: build it again",
+            marker.version,
+            Self::VERSION
+        )))
+    }
+}
+
+/// What a database was found to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// No tables.
+    Empty,
+    /// Tables, none of which is ours.
+    Foreign(Vec<String>),
+    /// A build of ours that did not end.
+    HalfBuilt,
+    /// Everything is there.
+    Built(Marker),
+}
+
+impl State {
+    /// The state of a database with these tables and, if the marker's table is there and has a row,
+    /// that row.
+    pub fn of(mut tables: Vec<String>, marker: Option<String>) -> Result<Self, LabError> {
+        tables.retain(|name| !name.starts_with(SCAN_TABLE));
+        if tables.is_empty() {
+            return Ok(Self::Empty);
+        }
+        if !tables.iter().any(|name| name == MARKER_TABLE) {
+            return Ok(Self::Foreign(tables));
+        }
+        marker.map_or(Ok(Self::HalfBuilt), |text| {
+            Marker::from_text(&text).map(Self::Built)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_what_the_marker_says() {
+        let marker = Marker {
+            version: Marker::VERSION,
+            shape: Shape::tpcc(2),
+            seed: 1,
+            constants: Constants {
+                last: 1,
+                customer: 2,
+                item: 3,
+            },
+            rows: 9,
+        };
+        let text = marker.to_text().expect("text");
+        let ours = || vec!["item".to_owned(), MARKER_TABLE.to_owned()];
+        assert_eq!(State::of(Vec::new(), None), Ok(State::Empty));
+        assert_eq!(State::of(vec![SCAN_TABLE.into()], None), Ok(State::Empty));
+        assert_eq!(State::of(ours(), None), Ok(State::HalfBuilt));
+        assert_eq!(
+            State::of(ours(), Some(text)),
+            Ok(State::Built(marker.clone()))
+        );
+        assert!(matches!(
+            State::of(vec!["x".into()], None),
+            Ok(State::Foreign(_))
+        ));
+        let newer = Marker {
+            version: 99,
+            ..marker
+        }
+        .to_text()
+        .expect("text");
+        assert_eq!(Marker::from_text(&newer).map_err(|e| e.exit_code()), Err(3));
+        assert_eq!(Marker::from_text("x").map_err(|e| e.exit_code()), Err(3));
+        assert!(Shape::tpcc(0).check().is_err() && Shape::tpcc(4).check().is_ok());
+        assert_eq!(Shape::tpcc(4).delivered(), 2100);
+    }
+}

@@ -1,0 +1,203 @@
+//! Processor time and device traffic, of this process and of a database's processes.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::database::ServerPlace;
+
+/// Bytes of a sector in `/sys/dev/block/…/stat`, whatever the device's own are.
+const SECTOR: u64 = 512;
+
+/// Microseconds since 1970 (UTC).
+pub(crate) fn unix_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as i64)
+}
+
+/// Processor seconds that this process has used.
+pub(crate) fn process_cpu_s() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// What a device transferred.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceBytes {
+    /// Bytes read; null if it cannot be told.
+    pub read_bytes: Option<u64>,
+    /// Bytes written; null if it cannot be told.
+    pub write_bytes: Option<u64>,
+    /// Why it cannot be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Counters at a moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Usage {
+    client_cpu_s: f64,
+    server_cpu_s: Result<f64, String>,
+    device: Result<(u64, u64), String>,
+}
+
+/// What was used between two moments.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Used {
+    pub(crate) client_cpu_s: f64,
+    pub(crate) server_cpu_s: Option<f64>,
+    /// Why the server's time is not known.
+    pub(crate) server_reason: Option<String>,
+    pub(crate) device: DeviceBytes,
+}
+
+impl Usage {
+    pub(crate) fn now(place: &ServerPlace) -> Self {
+        let server = place.process.clone();
+        let storage = place.storage.clone();
+        Self {
+            client_cpu_s: process_cpu_s(),
+            server_cpu_s: server.and_then(family_cpu_s),
+            device: storage.and_then(|path| device_bytes(&path)),
+        }
+    }
+
+    pub(crate) fn since(self, earlier: &Self) -> Used {
+        let server = both(&earlier.server_cpu_s, self.server_cpu_s);
+        let device = both(&earlier.device, self.device);
+        Used {
+            client_cpu_s: self.client_cpu_s - earlier.client_cpu_s,
+            server_reason: server.as_ref().err().cloned(),
+            server_cpu_s: server.ok().map(|(from, to)| (to - from).max(0.0)),
+            device: match device {
+                Ok((from, to)) => DeviceBytes {
+                    read_bytes: Some(to.0.saturating_sub(from.0)),
+                    write_bytes: Some(to.1.saturating_sub(from.1)),
+                    reason: None,
+                },
+                Err(reason) => DeviceBytes {
+                    reason: Some(reason),
+                    ..DeviceBytes::default()
+                },
+            },
+        }
+    }
+}
+
+fn both<T: Copy>(from: &Result<T, String>, to: Result<T, String>) -> Result<(T, T), String> {
+    Ok((*from.as_ref().map_err(String::clone)?, to?))
+}
+
+/// Processor seconds of a process, its children that have ended, and its children that run.
+fn family_cpu_s(first: u32) -> Result<f64, String> {
+    let own = Stat::of(first).ok_or_else(|| format!("process {first} is not there"))?;
+    let mut ticks = own.ticks + own.ended_children_ticks;
+    let entries = fs::read_dir("/proc").map_err(|error| format!("/proc: {error}"))?;
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    for stat in numbers
+        .filter_map(Stat::of)
+        .filter(|stat| stat.parent == first)
+    {
+        ticks += stat.ticks + stat.ended_children_ticks;
+    }
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// What proc(5)'s `/proc/N/stat` says.
+struct Stat {
+    parent: u32,
+    ticks: u64,
+    ended_children_ticks: u64,
+}
+
+impl Stat {
+    fn of(process: u32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
+    }
+
+    /// The name, in parentheses, may hold anything; the fields after it are numbers.
+    fn parse(text: &str) -> Option<Self> {
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        Some(Self {
+            parent: number(1)? as u32,
+            ticks: number(11)? + number(12)?,
+            ended_children_ticks: number(13)? + number(14)?,
+        })
+    }
+}
+
+/// The process that started `process`, if both bear `name`.
+pub(crate) fn parent_named(process: u32, name: &str) -> Result<u32, String> {
+    let parent = Stat::of(process).map(|stat| stat.parent);
+    let parent = parent.ok_or_else(|| format!("process {process} is not on this machine"))?;
+    for process in [process, parent] {
+        let found = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        if found.trim() != name {
+            return Err(format!("process {process} here is not {name}"));
+        }
+    }
+    Ok(parent)
+}
+
+/// Bytes read and written since boot by the device that holds `path`.
+fn device_bytes(path: &Path) -> Result<(u64, u64), String> {
+    let told = |error: std::io::Error| format!("{}: {error}", path.display());
+    let device = fs::metadata(path).map_err(told)?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let name = format!("/sys/dev/block/{major}:{minor}/stat");
+    let text = fs::read_to_string(name).map_err(|_| {
+        format!(
+            "{} is on no block device of its own ({major}:{minor})",
+            path.display()
+        )
+    })?;
+    let fields: Vec<u64> = text
+        .split_whitespace()
+        .map_while(|n| n.parse().ok())
+        .collect();
+    match fields[..] {
+        [_, _, read, _, _, _, written, ..] => Ok((read * SECTOR, written * SECTOR)),
+        _ => Err(format!("{major}:{minor}: no statistics")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_told_from_its_line() {
+        let line = "12 (a) b) c) S 7 12 12 0 -1 4 1 2 3 4 100 20 3 4 20 0 1 0 5 6 7";
+        let stat = Stat::parse(line).expect("a line");
+        assert_eq!(
+            (stat.parent, stat.ticks, stat.ended_children_ticks),
+            (7, 120, 7)
+        );
+        assert!(Stat::parse("12 (x").is_none());
+        let own = family_cpu_s(std::process::id()).expect("this process");
+        assert!(own >= 0.0);
+        assert!(parent_named(std::process::id(), "postgres").is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_told_has_a_reason() {
+        let place = ServerPlace {
+            process: Err("far away".into()),
+            storage: Ok("/proc".into()),
+        };
+        let used = Usage::now(&place).since(&Usage::now(&place));
+        assert_eq!(used.server_reason.as_deref(), Some("far away"));
+        assert_eq!(used.device.read_bytes, None);
+        assert!(
+            used.device
+                .reason
+                .expect("a reason")
+                .contains("no block device")
+        );
+    }
+}

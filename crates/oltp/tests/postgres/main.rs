@@ -1,0 +1,5 @@
+//! PostgreSQL from end to end, both ways, and what is refused.
+
+mod cluster;
+mod refusals;
+mod work;

@@ -1,0 +1,114 @@
+//! Bad input and bad luck: each is told by name.
+
+use std::time::Duration;
+
+use ashlar_lab::{LabError, Progress};
+use ashlar_oltp::{Logic, Mode, Postgres, begin, build, built, run};
+
+use crate::cluster::{Cluster, OWNER};
+use crate::work::{BUILD, plan, postgres};
+
+fn refused(url: &str) -> LabError {
+    let database = Postgres::new(url, Logic::Functions).expect("a URL");
+    let Err(error) = built(&database) else {
+        panic!("it was let in");
+    };
+    assert_eq!(error.exit_code(), 3);
+    error
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let Some(cluster) = Cluster::start(&["max_connections=12"]) else {
+        return;
+    };
+    cluster.sql("postgres", "CREATE ROLE stranger LOGIN PASSWORD 'right'");
+    let stranger = |password: &str| {
+        format!(
+            "{}&password={password}",
+            cluster.url("postgres", "stranger")
+        )
+    };
+    let error = refused(&stranger("wrong-one")).to_string();
+    assert!(error.contains("password authentication failed"), "{error}");
+    assert!(
+        error.contains("stranger@") && !error.contains("wrong-one"),
+        "{error}"
+    );
+    let error = refused(&stranger("right")).to_string();
+    assert!(
+        error.contains("holds no schema"),
+        "the right password lets in: {error}"
+    );
+
+    let error = refused(&cluster.url("nowhere", OWNER)).to_string();
+    assert!(error.contains("\"nowhere\" does not exist"), "{error}");
+    let error = refused("postgres:///x?host=/nonexistent&user=me").to_string();
+    assert!(error.contains("postgres://me@/nonexistent/x"), "{error}");
+    let Err(error) = Postgres::new("postgres://me:secret@:x/", Logic::Client) else {
+        panic!("no URL");
+    };
+    assert!(
+        error.exit_code() == 2 && !error.to_string().contains("secret"),
+        "{error}"
+    );
+
+    let database = postgres(&cluster, "postgres", Logic::Functions);
+    cluster.sql("postgres", "CREATE TABLE mine (x integer)");
+    let error = build(database.as_ref(), &BUILD, &Progress::silent()).expect_err("in the way");
+    assert!(
+        error.exit_code() == 2 && error.to_string().contains("mine"),
+        "{error}"
+    );
+    cluster.sql("postgres", "DROP TABLE mine");
+    build(database.as_ref(), &BUILD, &Progress::silent()).expect("built");
+
+    let error = database.check_users(20).expect_err("too many");
+    assert!(
+        error.to_string().contains("--users 20") && error.to_string().contains("12"),
+        "{error}"
+    );
+    database.check_users(4).expect("few enough");
+    let many = plan(&[1, 20], Mode::Timed);
+    let mut result = begin(database.as_ref(), &many).expect("begins");
+    let ran = run(&database, &many, &mut result, &Progress::silent());
+    assert!(
+        ran.is_err() && result.steps.is_empty(),
+        "refused before the first step"
+    );
+
+    cluster.sql("postgres", "DELETE FROM ashlar_oltp");
+    let error = built(database.as_ref())
+        .expect_err("half-built")
+        .to_string();
+    assert!(error.contains("half-built"), "{error}");
+}
+
+#[test]
+fn a_server_that_dies_leaves_what_was_measured() {
+    let Some(cluster) = Cluster::start(&[]) else {
+        return;
+    };
+    let database = postgres(&cluster, "postgres", Logic::Functions);
+    build(database.as_ref(), &BUILD, &Progress::silent()).expect("built");
+    let mut long = plan(&[2, 3], Mode::Timed);
+    long.measure = Duration::from_secs(60);
+    let mut result = begin(database.as_ref(), &long).expect("begins");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_secs(2));
+            cluster.crash();
+        });
+        run(&database, &long, &mut result, &Progress::silent()).expect("it is told in the result");
+    });
+    assert!(result.partial && !result.problems.is_empty(), "{result:?}");
+    assert_eq!(result.steps.len(), 1, "no further step is begun");
+    let step = &result.steps[0];
+    assert!(
+        step.partial && step.lost_users == 2 && step.elapsed_s < 30.0,
+        "{step:?}"
+    );
+    assert_eq!(step.nopm_source, "client");
+    assert!(step.transactions["new_order"].count > 0, "{step:?}");
+    assert_eq!(result.complaint(), None, "nothing was found inconsistent");
+}

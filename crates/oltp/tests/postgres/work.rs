@@ -1,0 +1,171 @@
+//! Load, run and check; the same work done three ways.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ashlar_lab::Progress;
+use ashlar_oltp::check::check;
+use ashlar_oltp::database::Database;
+use ashlar_oltp::inputs::Mix;
+use ashlar_oltp::schema::Shape;
+use ashlar_oltp::{
+    BuildPlan, Logic, Mode, OltpResult, Postgres, RunPlan, Sqlite, begin, build, run,
+};
+
+use crate::cluster::{Cluster, OWNER};
+
+pub const BUILD: BuildPlan = BuildPlan {
+    shape: Shape {
+        warehouses: 2,
+        items: 500,
+        customers: 100,
+    },
+    seed: 1,
+    users: 3,
+    destroy_data: false,
+};
+
+pub fn plan(users: &[usize], mode: Mode) -> RunPlan {
+    RunPlan {
+        users: users.to_vec(),
+        ramp: Duration::from_millis(300),
+        measure: Duration::from_millis(2500),
+        mode,
+        mix: Mix::TpcC,
+        all_warehouses: false,
+        keying_and_thinking: false,
+        repeats: 1,
+        seed: 9,
+    }
+}
+
+pub fn postgres(cluster: &Cluster, database: &str, logic: Logic) -> Arc<dyn Database> {
+    Arc::new(Postgres::new(&cluster.url(database, OWNER), logic).expect("a URL"))
+}
+
+fn built(cluster: &Cluster, name: &str, logic: Logic) -> Arc<dyn Database> {
+    cluster.sql("postgres", &format!("CREATE DATABASE {name}"));
+    let database = postgres(cluster, name, logic);
+    let built = build(database.as_ref(), &BUILD, &Progress::silent()).expect("built");
+    assert!(
+        built.rows > 20_000 && built.server_cpu_s.is_some(),
+        "{built:?}"
+    );
+    database
+}
+
+fn ran(database: &Arc<dyn Database>, plan: &RunPlan) -> OltpResult {
+    let mut result = begin(database.as_ref(), plan).expect("begins");
+    run(database, plan, &mut result, &Progress::silent()).expect("ran");
+    assert_eq!(
+        (result.complaint(), result.partial),
+        (None, false),
+        "{:?}",
+        result.problems
+    );
+    result
+}
+
+/// Several users on few rows, so that they meet: nothing fails, and everything stays consistent.
+#[test]
+fn users_that_meet_stay_consistent() {
+    let Some(cluster) = Cluster::start(&["max_connections=30"]) else {
+        return;
+    };
+    for (name, logic) in [("functions", Logic::Functions), ("client", Logic::Client)] {
+        let database = built(&cluster, name, logic);
+        let result = ran(&database, &plan(&[1, 6], Mode::Timed));
+        assert_eq!(result.database.sql, name);
+        assert_eq!(result.database.settings["fsync"], "off");
+        for step in &result.steps {
+            assert_eq!(
+                (&*step.nopm_source, &*step.tpm_source),
+                ("d_next_o_id", "database")
+            );
+            assert!(step.nopm > 0.0 && step.tpm > step.nopm, "{step:?}");
+            assert!(
+                step.server_cpu_s.is_some_and(|s| s > 0.0),
+                "{:?}",
+                step.server_cpu_reason
+            );
+            for (kind, of) in &step.transactions {
+                assert_eq!(of.errors, 0, "{kind}: {:?}", step.problems);
+                assert!(of.count > 0, "{kind}");
+            }
+        }
+        // A check that looks at nothing would pass as well.
+        cluster.sql(
+            name,
+            "UPDATE warehouse SET w_ytd = w_ytd + 0.01 WHERE w_id = 2",
+        );
+        let mut watcher = database.watcher().expect("watches");
+        let found = check(watcher.as_mut(), &BUILD.shape, &Progress::silent()).expect("checked");
+        assert_eq!(found.failed(), [1, 8]);
+    }
+}
+
+/// What every implementation must agree on, whatever the time.
+const FINGERPRINT: [&str; 11] = [
+    "SELECT sum(CAST(w_ytd * {m} AS bigint)) FROM warehouse",
+    "SELECT sum(CAST(d_ytd * {m} AS bigint) * d_id + d_next_o_id) FROM district",
+    "SELECT sum(CAST(c_balance * {m} AS bigint) * c_id) FROM customer",
+    "SELECT sum(CAST(c_ytd_payment * {m} AS bigint) * (c_id + c_d_id)) FROM customer",
+    "SELECT sum(c_payment_cnt * c_id + c_delivery_cnt * c_d_id + length(c_data)) FROM customer",
+    "SELECT sum(CAST(h_amount * {m} AS bigint) * h_c_id) FROM history",
+    "SELECT sum(no_o_id * no_d_id) FROM new_order",
+    "SELECT sum(o_c_id * o_id + coalesce(o_carrier_id, 0) + o_ol_cnt + o_all_local) FROM orders",
+    "SELECT sum(ol_i_id * ol_number + ol_supply_w_id * ol_quantity) FROM order_line",
+    "SELECT sum(CAST(ol_amount * {m} AS bigint) * ol_number) FROM order_line \
+     WHERE ol_delivery_d IS NOT NULL",
+    "SELECT sum(s_quantity * s_i_id + s_ytd + s_order_cnt * 3 + s_remote_cnt * 5) FROM stock",
+];
+
+fn fingerprint(database: &dyn Database, money: &str) -> Vec<i64> {
+    let mut watcher = database.watcher().expect("watches");
+    let number = |sql: &&str| {
+        let sql = sql
+            .replace("{m}", money)
+            .replacen("SELECT ", "SELECT CAST(", 1);
+        watcher
+            .number(&sql.replacen(" FROM", " AS bigint) FROM", 1))
+            .expect("a number")
+    };
+    FINGERPRINT.iter().map(number).collect()
+}
+
+/// One user's transactions, run by functions, by client SQL and by SQLite, leave the same data.
+#[test]
+fn three_implementations_do_the_same() {
+    let Some(cluster) = Cluster::start(&[]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().expect("folder");
+    let sqlite: Arc<dyn Database> = Arc::new(Sqlite::new(dir.path().join("a.db")));
+    build(sqlite.as_ref(), &BUILD, &Progress::silent()).expect("built");
+    let functions = built(&cluster, "functions", Logic::Functions);
+    let client = built(&cluster, "client", Logic::Client);
+    assert_eq!(
+        fingerprint(sqlite.as_ref(), "1"),
+        fingerprint(client.as_ref(), "100")
+    );
+    let plan = plan(&[1], Mode::Fixed(1500));
+    let mut results = Vec::new();
+    for database in [&sqlite, &functions, &client] {
+        results.push(ran(database, &plan));
+    }
+    let counts = |result: &OltpResult| -> Vec<(u64, u64)> {
+        let kinds = result.steps[0].transactions.values();
+        kinds.map(|kind| (kind.count, kind.rolled_back)).collect()
+    };
+    assert_eq!(counts(&results[0]), counts(&results[1]));
+    assert_eq!(counts(&results[0]), counts(&results[2]));
+    let orders = &results[0].steps[0].transactions["new_order"];
+    assert!(orders.rolled_back > 0, "a rollback is part of it");
+    let expected = fingerprint(sqlite.as_ref(), "1");
+    assert_eq!(
+        fingerprint(functions.as_ref(), "100"),
+        expected,
+        "functions"
+    );
+    assert_eq!(fingerprint(client.as_ref(), "100"), expected, "client SQL");
+}
