@@ -14,10 +14,12 @@
 //! and together with its neighbours, home. Both logs are on as many drives as the pool's most tolerant
 //! layout needs; a write is acknowledged when all of them have it.
 //!
+//! A slot of a volume with parity is cut over columns and always written as a whole, to fresh space.
+//!
 //! A `stripe` volume has none of this: its commands go to its drives and their answers to its hosts.
 //! Only where it lies is kept in the logs and the map.
 //!
-//! # Invariants (of mirrors; of a `stripe`, 4 and 6)
+//! # Invariants (of mirrors and parity; of a `stripe`, 4 and 6)
 //!
 //! 1. Acknowledged writes survive crashes, power losses and tolerated losses of drives, flush or no
 //!    flush; a value once read never reverts.
