@@ -27,7 +27,7 @@
 //!
 //! # Deliberately not here
 //!
-//! Starting, restoring or restricting a server; restoring the database before a step; the storage
+//! Restoring the database before a step; the storage
 //! itself. Other kinds of databases are implementations of [`Database`](database::Database); a fleet
 //! is many of them in one process.
 
@@ -43,6 +43,7 @@ pub mod result;
 mod run;
 pub mod scan;
 pub mod schema;
+pub mod server;
 mod sqlite;
 mod text;
 mod usage;

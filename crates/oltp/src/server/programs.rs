@@ -1,0 +1,116 @@
+//! PostgreSQL's programs, and whose they are.
+
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use ashlar_lab::LabError;
+
+/// Where Debian keeps its versions.
+const VERSIONS: &str = "/usr/lib/postgresql";
+
+/// The programs of one version.
+#[derive(Debug)]
+pub(super) struct Programs {
+    dir: PathBuf,
+    /// As whom they run, if we are root: numbers of user and group.
+    user: Option<(u32, u32)>,
+}
+
+impl Programs {
+    /// The newest version's.
+    pub(super) fn find() -> Result<Self, LabError> {
+        let versions = std::fs::read_dir(VERSIONS).into_iter().flatten().flatten();
+        let number = |path: &PathBuf| {
+            let name = path.file_name()?.to_str()?;
+            name.parse::<u32>().ok()
+        };
+        let newest = versions
+            .map(|entry| entry.path())
+            .filter(|path| path.join("bin/initdb").exists())
+            .max_by_key(number);
+        let Some(newest) = newest else {
+            return Err(LabError::environment(format!(
+                "there is no PostgreSQL server in {VERSIONS}: install one (Debian: postgresql)"
+            )));
+        };
+        let is_root = rustix::process::getuid().is_root();
+        Ok(Self {
+            dir: newest.join("bin"),
+            user: is_root.then(unprivileged),
+        })
+    }
+
+    /// Makes a file or directory theirs.
+    pub(super) fn give(&self, path: &Path) -> Result<(), LabError> {
+        let Some((user, group)) = self.user else {
+            return Ok(());
+        };
+        chown(path, Some(user), Some(group)).map_err(|e| LabError::caused(path.display(), e))
+    }
+
+    /// Runs one to its end and gives what it prints; what it complains about is the error.
+    pub(super) fn run(&self, program: &str, words: &[&str]) -> Result<String, LabError> {
+        let mut command = Command::new(self.dir.join(program));
+        command.args(words).current_dir("/").stdin(Stdio::null());
+        if let Some((user, group)) = self.user {
+            command.uid(user).gid(group);
+        }
+        // A server that it starts would keep our pipes open.
+        let said = if program == "pg_ctl" {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            command
+                .status()
+                .map(|status| (status, String::new(), String::new()))
+        } else {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+            let output = command.output();
+            output.map(|out| (out.status, text(&out.stdout), text(&out.stderr)))
+        };
+        let (status, printed, complaint) = said.map_err(|e| LabError::caused(program, e))?;
+        if status.success() {
+            return Ok(printed);
+        }
+        let what = words.last().unwrap_or(&"");
+        Err(LabError::environment(format!(
+            "{program} … {what}: {status} {complaint}"
+        )))
+    }
+}
+
+/// Somebody without rights.
+fn unprivileged() -> (u32, u32) {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let numbers = |name: &str| {
+        let mut lines = users.lines();
+        let line = lines.find(|line| line.split(':').next() == Some(name))?;
+        let mut fields = line.split(':').skip(2);
+        Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    };
+    let found = numbers("postgres").or_else(|| numbers("nobody"));
+    found.unwrap_or((65_534, 65_534))
+}
+
+/// Whether a process is there, and not only waited for.
+pub(super) fn is_alive(pid: u32) -> bool {
+    state_and_parent(pid).is_some_and(|(state, _)| state != 'Z')
+}
+
+/// A process and its children.
+pub(super) fn family(pid: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_child = |&other: &u32| state_and_parent(other).is_some_and(|(_, p)| p == pid);
+    std::iter::once(pid)
+        .chain(numbers.filter(is_child))
+        .collect()
+}
+
+fn state_and_parent(pid: u32) -> Option<(char, u32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in brackets and may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.next()?.parse().ok()?))
+}

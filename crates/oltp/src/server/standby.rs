@@ -1,0 +1,110 @@
+//! A synchronous standby: seeded by `pg_basebackup`, and promoted when the primary is gone.
+
+use std::time::{Duration, Instant};
+
+use ashlar_lab::LabError;
+
+use super::{OWNER, Server, ServerStatus, Settings};
+
+/// What a primary waits for before it acknowledges a commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Commit {
+    /// The standby has it durably (`synchronous_commit=on`).
+    #[default]
+    On,
+    /// The standby shows it to readers (`remote_apply`).
+    RemoteApply,
+}
+
+impl Commit {
+    fn word(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::RemoteApply => "remote_apply",
+        }
+    }
+}
+
+/// How long the standby may take to catch up.
+const PATIENCE: Duration = Duration::from_secs(60);
+const NAME: &str = "ashlar_standby";
+
+impl Server {
+    /// Gives this server, which runs, a synchronous standby in another directory, and waits until
+    /// commits wait for it.
+    ///
+    /// # Errors
+    /// It does not run; the standby's directory holds something; PostgreSQL's own complaints.
+    pub fn add_standby(
+        &self,
+        standby: &Self,
+        settings: Settings,
+        commit: Commit,
+    ) -> Result<ServerStatus, LabError> {
+        if self.pid().is_none() {
+            let dir = self.dir.display();
+            return Err(LabError::usage(format!(
+                "{dir}: a primary must run to be copied"
+            )));
+        }
+        standby.claim()?;
+        let (data, run) = (standby.data(), self.run_dir());
+        let (data, run) = (data.display().to_string(), run.display().to_string());
+        let words = [
+            "-D", &data, "-h", &run, "-U", OWNER, "-R", "-X", "stream", "-c", "fast",
+        ];
+        standby.programs.run("pg_basebackup", &words)?;
+        // By this name the primary knows it.
+        let mut settings = settings;
+        settings.set.push(format!("cluster_name={NAME}"));
+        standby.keep(&settings)?;
+        standby.start_made(None)?;
+        self.wait_for_commits(commit)?;
+        standby.status()
+    }
+
+    fn wait_for_commits(&self, commit: Commit) -> Result<(), LabError> {
+        for sql in [
+            format!("alter system set synchronous_standby_names = '{NAME}'"),
+            format!("alter system set synchronous_commit = '{}'", commit.word()),
+            "select pg_reload_conf()".to_owned(),
+        ] {
+            self.sql("postgres", &sql)?;
+        }
+        let state = "select count(*) from pg_stat_replication where sync_state = 'sync'";
+        let patience = Instant::now() + PATIENCE;
+        while self.sql("postgres", state)? != "1" {
+            if Instant::now() > patience {
+                let dir = self.dir.display();
+                return Err(LabError::environment(format!(
+                    "{dir}: the standby is not synchronous after {PATIENCE:?}"
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// Makes a standby the primary, which waits for nobody from then on.
+    ///
+    /// # Errors
+    /// It does not run, or is no standby.
+    pub fn promote(&self) -> Result<ServerStatus, LabError> {
+        self.ours()?;
+        if self.pid().is_none() || self.sql("postgres", "select pg_is_in_recovery()")? != "t" {
+            let dir = self.dir.display();
+            return Err(LabError::usage(format!(
+                "{dir}: there is no running standby in it"
+            )));
+        }
+        let data = self.data().display().to_string();
+        self.programs
+            .run("pg_ctl", &["-D", &data, "-w", "-t", "300", "promote"])?;
+        self.sql(
+            "postgres",
+            "alter system set synchronous_standby_names = ''",
+        )?;
+        self.sql("postgres", "select pg_reload_conf()")?;
+        self.status()
+    }
+}
