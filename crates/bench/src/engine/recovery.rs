@@ -1,8 +1,8 @@
 //! How long an import takes after a crash, and what the map takes of memory.
 
 use std::rc::Rc;
-use std::time::Instant;
 
+use ashlar_reactor::cpu_time;
 use ashlar_store::{Layout, Manage, Sizes};
 use serde::Serialize;
 
@@ -71,9 +71,9 @@ impl Crashed {
         log_bytes: u64,
         (unit, goal_s): (&'static str, f64),
     ) -> Result<(Recovery, Pool), Failure> {
-        let (before, from, start) = (self.rig.count(), self.rig.now(), Instant::now());
+        let (before, from, start) = (self.rig.count(), self.rig.now(), cpu_time());
         let pool = self.import()?;
-        let cpu_s = start.elapsed().as_secs_f64();
+        let cpu_s = cpu_time().saturating_sub(start).as_secs_f64();
         let drive_s = self.rig.now().since(from).as_secs_f64();
         let count = self.rig.count().since(&before);
         let mapped_bytes = pool.engine.volumes().iter().map(|v| v.used_bytes).sum();

@@ -228,6 +228,13 @@ impl Engine {
         columns.map(<[_]>::to_vec).unwrap_or_default()
     }
 
+    /// Columns of a segment, also on drives that are out.
+    pub(super) fn segment_columns(&self, segment: u32) -> &[ChunkCopy] {
+        let segments = self.segments_with(segment);
+        let columns = segments.and_then(|segments| segments.columns(segment));
+        columns.unwrap_or_default()
+    }
+
     /// The segments that one is among.
     fn segments_with(&self, segment: u32) -> Option<&Segments> {
         self.homes.get(self.segment_classes.get(&segment)?)
@@ -262,28 +269,34 @@ impl Engine {
 
     /// Keeps free slots in stock for every class that a volume has.
     pub(super) fn provision(&mut self) {
-        let live = self
-            .volumes
-            .values()
-            .filter(|entry| entry.state == VolumeState::Live);
-        let classes: std::collections::BTreeSet<Class> =
-            live.filter_map(|entry| Class::of(entry.layout)).collect();
         let low = u64::from(self.sizes.segment_slots) / 2;
-        for class in classes {
-            let wanted = self.spare_slots(class) < low || self.is_short_of(class);
-            if wanted && !self.provisioning.contains(&class) {
+        let known = self.homes.keys().copied();
+        let low: Vec<Class> = known
+            .filter(|&class| self.spare_slots(class) < low)
+            .chain(self.short_of())
+            .collect();
+        for class in low {
+            // There may be thousands of volumes: they are not looked through in every turn.
+            if !self.provisioning.contains(&class) && self.has_volume_of(class) {
                 self.add_segment(class);
             }
         }
     }
 
-    /// Whether the write at the front of the queue needs more slots than there are.
-    fn is_short_of(&self, class: Class) -> bool {
+    fn has_volume_of(&self, class: Class) -> bool {
+        self.volumes
+            .values()
+            .any(|entry| entry.state == VolumeState::Live && Class::of(entry.layout) == Some(class))
+    }
+
+    /// The class of which the write at the front of the queue needs more slots than there are.
+    fn short_of(&self) -> Option<Class> {
         let Some(super::Op::Write(write)) = self.admission.front().and_then(|&op| self.ops.get(op))
         else {
-            return false;
+            return None;
         };
-        self.class_of(write.volume) == class && write.slots() > self.spare_slots(class)
+        let class = self.class_of(write.volume);
+        (write.slots() > self.spare_slots(class)).then_some(class)
     }
 
     /// Whether slots of this class are on their way or can be made.

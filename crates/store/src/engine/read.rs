@@ -213,11 +213,26 @@ impl Engine {
 
     /// The copy to read next: copies share the reads between them, and none is read twice.
     fn choose_copy(&self, source: Source, tried: u64) -> Option<(usize, u64)> {
+        if let Source::Home(location, inner) = source
+            && self.shape(segment_and_slot(location).0).is_mirror()
+        {
+            // Nearly every read: nothing is allocated for it.
+            let (segment, slot) = segment_and_slot(location);
+            let offset = u64::from(inner) * GRANULE as u64;
+            let columns = self.segment_columns(segment);
+            let serving = columns.iter().filter(|copy| self.in_service(copy.drive));
+            let turn = location as usize % serving.clone().count().max(1);
+            let in_turn = serving.clone().skip(turn).chain(serving.take(turn));
+            let copy = in_turn
+                .into_iter()
+                .find(|copy| tried & 1 << copy.drive == 0)?;
+            let at = slot_at(&self.sizes, *copy, slot) + offset;
+            return Some((usize::from(copy.drive), at));
+        }
         let copies = self.copies(source);
         let turn = match source {
-            Source::Zero => 0,
             Source::Ring(at) => at as usize / GRANULE,
-            Source::Home(location, _) => location as usize,
+            _ => 0,
         };
         let count = copies.len();
         let in_turn = (0..count).map(|i| copies[(turn + i) % count]);

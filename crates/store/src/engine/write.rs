@@ -234,7 +234,12 @@ impl Engine {
 
     /// Copies of whole slots wait for their turn once half of the memory is on its way to drives.
     fn is_short_of_memory(&self) -> bool {
-        self.buffers.outstanding_bytes() > self.buffer_bytes / 2
+        // What is remembered of the ring goes when memory is needed.
+        let busy = self
+            .buffers
+            .outstanding_bytes()
+            .saturating_sub(self.recent_bytes);
+        busy > self.buffer_bytes / 2
     }
 
     /// Free slots that nobody counts on.
