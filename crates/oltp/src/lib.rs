@@ -44,6 +44,7 @@ mod run;
 pub mod scan;
 pub mod schema;
 mod sqlite;
+pub mod terminal;
 mod text;
 mod usage;
 

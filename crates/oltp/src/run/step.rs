@@ -9,8 +9,9 @@ use super::measured::Measured;
 use super::plan::{Mode, RunPlan};
 use super::user::{Crew, Phase, Stage, User};
 use crate::database::{Database, Watcher};
-use crate::inputs::{Kind, Terminal, TerminalSetting};
+use crate::inputs::Kind;
 use crate::result::StepResult;
+use crate::terminal::{Terminal, TerminalSetting};
 use crate::usage::{Usage, Used};
 
 /// Users that are told to stop get this long to end their transactions.
