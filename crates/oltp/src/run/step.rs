@@ -141,7 +141,8 @@ fn live(database: &dyn Database, setting: &TerminalSetting, stage: &Stage, numbe
 /// The step's figures.
 fn outcome(measured: &Measured, first: &Mark, last: Mark) -> StepResult {
     let elapsed_s = (last.at - first.at).as_secs_f64();
-    let minutes = elapsed_s / 60.0;
+    // Never nothing, so that no figure is infinite.
+    let minutes = (elapsed_s / 60.0).max(1e-9);
     let counted = first
         .orders
         .zip(last.orders)
