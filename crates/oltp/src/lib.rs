@@ -45,6 +45,7 @@ pub mod scan;
 pub mod schema;
 pub mod server;
 mod sqlite;
+pub mod terminal;
 mod text;
 mod usage;
 

@@ -38,6 +38,13 @@ impl Constants {
         }
     }
 
+    /// Whether all are within their ranges.
+    pub(crate) fn are_sound(&self) -> bool {
+        (0..=A_LAST).contains(&self.last)
+            && (0..=A_CUSTOMER).contains(&self.customer)
+            && (0..=A_ITEM).contains(&self.item)
+    }
+
     /// Constants for a run against what was loaded with `self`: the one for last names differs from
     /// the load's by 65 to 119, but not by 96 or 112 (clause 2.1.6.1).
     pub fn for_run(&self, rng: &mut Rng) -> Self {

@@ -150,12 +150,28 @@ impl Marker {
         let marker: Self = serde_json::from_str(text)
             .map_err(|error| LabError::caused(format!("build marker {text:?}"), error))?;
         if marker.version == Self::VERSION {
-            return Ok(marker);
+            return marker.sound();
         }
         Err(LabError::environment(format!(
             "the schema has version {}, this program knows {}: build it again",
             marker.version,
             Self::VERSION
+        )))
+    }
+}
+
+impl Marker {
+    /// A marker is data from outside: what follows from it must not overflow.
+    fn sound(self) -> Result<Self, LabError> {
+        let Shape {
+            items, customers, ..
+        } = self.shape;
+        let sizes = (1..=100_000_000).contains(&items) && (1..=1_000_000).contains(&customers);
+        if sizes && self.shape.check().is_ok() && self.constants.are_sound() {
+            return Ok(self);
+        }
+        Err(LabError::environment(format!(
+            "build marker {self:?}: figures that cannot be"
         )))
     }
 }
@@ -222,11 +238,18 @@ mod tests {
         ));
         let newer = Marker {
             version: 99,
-            ..marker
+            ..marker.clone()
         }
         .to_text()
         .expect("text");
         assert_eq!(Marker::from_text(&newer).map_err(|e| e.exit_code()), Err(3));
+        let mut none = Marker {
+            version: Marker::VERSION,
+            ..marker.clone()
+        };
+        none.shape.warehouses = 0;
+        let none = none.to_text().expect("text");
+        assert_eq!(Marker::from_text(&none).map_err(|e| e.exit_code()), Err(3));
         assert_eq!(Marker::from_text("x").map_err(|e| e.exit_code()), Err(3));
         assert!(Shape::tpcc(0).check().is_err() && Shape::tpcc(4).check().is_ok());
         assert_eq!(Shape::tpcc(4).delivered(), 2100);

@@ -11,8 +11,23 @@ pub(crate) enum LabCommand {
     /// Run a scenario: nvmeof-local-vs-remote, virtual-device-scaling, drive-baseline, or a file
     Run(RunArguments),
     /// Drive a database with TPROC-C: new orders a minute, latency, consistency
+    ///
+    /// TPROC-C: the schema, the five transactions and the mix of TPC-C, without keying and thinking, as
+    /// HammerDB drives it.
+    ///
+    /// Without an action: builds if nothing is there, then runs. Every step of users is ramped up from
+    /// the last login, measured, and followed by consistency conditions 1 to 12.
+    ///
+    /// NOPM is the change of sum(d_next_o_id) over the minutes that passed; TPM is the database's own
+    /// count of commits and rollbacks (SQLite keeps none: the client's). Exit code 1: a consistency
+    /// condition does not hold; 2: the request; 3: the database or the machine; what was measured until
+    /// then is in result.json, marked partial.
     Oltp(crate::args::OltpArguments),
     /// Read one table of a database by several readers at once: run time, MB/s
+    ///
+    /// One table of rows of 744 bytes, read from end to end by several readers at once; each lets the
+    /// database add up the lengths of what it read, so that the storage and the database are measured and
+    /// not this client. The table is made if it is not there in this size.
     Scan(crate::args::ScanArguments),
     /// Compare two runs
     Compare {

@@ -24,16 +24,7 @@ pub(crate) enum SqlLogic {
     Client,
 }
 
-/// TPROC-C: the schema, the five transactions and the mix of TPC-C, without keying and thinking, as
-/// HammerDB drives it.
-///
-/// Without an action: builds if nothing is there, then runs. Every step of users is ramped up from
-/// the last login, measured, and followed by consistency conditions 1 to 12.
-///
-/// NOPM is the change of sum(d_next_o_id) over the minutes that passed; TPM is the database's own
-/// count of commits and rollbacks (SQLite keeps none: the client's). Exit code 1: a consistency
-/// condition does not hold; 2: the request; 3: the database or the machine; what was measured until
-/// then is in result.json, marked partial.
+/// What to drive, how, and for how long.
 #[derive(Args)]
 #[command(after_help = "Examples:
   ashlar lab oltp --db sqlite:/mnt/volume/tpcc.db --warehouses 4 --users 1,2,4 --out /tmp/run
@@ -82,7 +73,7 @@ pub(crate) struct OltpArguments {
     #[arg(long)]
     pub(crate) all_warehouses: bool,
 
-    /// Key in and think as TPC-C's terminals do (about 12 transactions a user in 5 minutes)
+    /// Key in and think as TPC-C's terminals do (about 21 s a transaction)
     #[arg(long)]
     pub(crate) think: bool,
 
@@ -107,9 +98,7 @@ pub(crate) struct OltpArguments {
     pub(crate) out: Option<PathBuf>,
 }
 
-/// One table of rows of 744 bytes, read from end to end by several readers at once; each lets the
-/// database add up the lengths of what it read, so that the storage and the database are measured and
-/// not this client. The table is made if it is not there in this size.
+/// What to read, and by how many.
 #[derive(Args)]
 pub(crate) struct ScanArguments {
     /// The database, as for `lab oltp`

@@ -6,7 +6,7 @@ mod connection;
 mod decimal;
 mod functions;
 mod load;
-mod orders;
+mod picked;
 mod statements;
 mod watcher;
 

@@ -14,10 +14,10 @@ pub use plan::{Mode, RunPlan};
 
 use crate::check::check;
 use crate::database::Database;
-use crate::inputs::TerminalSetting;
 use crate::random::Rng;
 use crate::result::{Method, OltpResult, SCHEMA, StepResult};
 use crate::schema::{MARKER_TABLE, Marker, State};
+use crate::terminal::TerminalSetting;
 
 /// The marker of a database that is built.
 ///

@@ -39,7 +39,7 @@ impl std::str::FromStr for Mode {
             Some(("rate", rate)) => rate
                 .parse()
                 .ok()
-                .filter(|rate: &f64| rate.is_finite() && *rate > 0.0 && *rate <= 1e7)
+                .filter(|rate: &f64| RATES.contains(rate))
                 .map(Self::Rate),
             _ => None,
         };
@@ -74,6 +74,8 @@ pub struct RunPlan {
     pub seed: u64,
 }
 
+/// Rates that can be kept, a second.
+const RATES: std::ops::RangeInclusive<f64> = 0.001..=1e7;
 /// More users than this are a mistake: each is a thread.
 const MOST_USERS: usize = 10_000;
 /// A day.
@@ -132,7 +134,15 @@ mod tests {
             assert_eq!(text.parse::<Mode>().expect(text).to_string(), text);
         }
         for text in [
-            "", "fixed", "fixed:0", "fixed:-1", "rate:0", "rate:inf", "rate:x", "timed:1",
+            "",
+            "fixed",
+            "fixed:0",
+            "fixed:-1",
+            "rate:0",
+            "rate:1e-300",
+            "rate:inf",
+            "rate:x",
+            "timed:1",
         ] {
             assert_eq!(
                 text.parse::<Mode>().map_err(|e| e.exit_code()),

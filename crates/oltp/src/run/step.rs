@@ -9,8 +9,9 @@ use super::measured::Measured;
 use super::plan::{Mode, RunPlan};
 use super::user::{Crew, Phase, Stage, User};
 use crate::database::{Database, Watcher};
-use crate::inputs::{Kind, Terminal, TerminalSetting};
+use crate::inputs::Kind;
 use crate::result::StepResult;
+use crate::terminal::{Terminal, TerminalSetting};
 use crate::usage::{Usage, Used};
 
 /// Users that are told to stop get this long to end their transactions.
@@ -140,7 +141,8 @@ fn live(database: &dyn Database, setting: &TerminalSetting, stage: &Stage, numbe
 /// The step's figures.
 fn outcome(measured: &Measured, first: &Mark, last: Mark) -> StepResult {
     let elapsed_s = (last.at - first.at).as_secs_f64();
-    let minutes = elapsed_s / 60.0;
+    // Never nothing, so that no figure is infinite.
+    let minutes = (elapsed_s / 60.0).max(1e-9);
     let counted = first
         .orders
         .zip(last.orders)

@@ -8,7 +8,8 @@ use ashlar_lab::LabError;
 
 use super::measured::Measured;
 use crate::database::{Failure, Outcome, Session};
-use crate::inputs::{Kind, Terminal, Transaction};
+use crate::inputs::{Kind, Transaction};
+use crate::terminal::Terminal;
 
 /// A transaction is tried again this often before it counts as failed.
 const MOST_RETRIES: u32 = 50;
