@@ -116,7 +116,6 @@ fn nothing_is_promised_that_is_not_kept() {
     };
     // Three drives, but logs on two of them at a time.
     volume("tank", "mirror:3")(&node, &["mirror:3", "logs have 2 copies"]);
-    volume("tank", "parity:2+1")(&node, &["parity:2+1", "not in this version"]);
     // A pool that began with one drive has its logs once, however many drives it has now.
     node.ok(&["pool", "create", "single", "--drive", &drives[3]]);
     node.ok(&["pool", "add", "single", "--drive", &room.drive("late", 64)]);
