@@ -29,6 +29,13 @@ pub(crate) enum LabCommand {
     /// database add up the lengths of what it read, so that the storage and the database are measured and
     /// not this client. The table is made if it is not there in this size.
     Scan(crate::args::ScanArguments),
+    /// A private PostgreSQL in a directory: start, stop, kill, save, restore, promote
+    ///
+    /// `start` makes it if the directory is empty or not there, and prints what `lab oltp --db` takes.
+    /// Everything is below the directory: data, socket, log, and the copy that `save` keeps and
+    /// `restore` puts back (by reference where the file system can). As root, the server runs as the user
+    /// postgres, or nobody.
+    Server(crate::args::ServerArguments),
     /// Compare two runs
     Compare {
         /// Directory of the first run, the 100 %

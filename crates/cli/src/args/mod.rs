@@ -9,10 +9,12 @@ pub(crate) use node::{
     ApiOptions, CreateVolumeArguments, PoolCommand, VolumeCommand, WhenDegraded,
 };
 pub(crate) use oltp::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
+pub(crate) use server::{CommitWord, ServerAction, ServerArguments};
 
 mod lab;
 mod node;
 mod oltp;
+mod server;
 
 /// Block storage for databases, served over standard NVMe/TCP, and the lab that measures it.
 #[derive(Parser)]

@@ -2,6 +2,7 @@
 
 mod oltp;
 mod sample;
+mod server;
 mod service;
 mod stacks;
 mod worker;
@@ -28,6 +29,7 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
         LabCommand::Run(arguments) => scenario(arguments),
         LabCommand::Oltp(arguments) => oltp::run(arguments),
         LabCommand::Scan(arguments) => oltp::scan(arguments),
+        LabCommand::Server(arguments) => server::run(arguments),
         LabCommand::Compare { first, second } => match oltp::compared(first, second)? {
             Some(text) => print(&format!("{text}\n")),
             None => print(&format!("{}\n", compare(first, second)?)),

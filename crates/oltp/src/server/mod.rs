@@ -118,6 +118,7 @@ impl Server {
                 "{dir}: it runs already, as process {pid}"
             )));
         }
+        self.forget_the_dead()?;
         let settings = match settings {
             Some(settings) => settings,
             None => self.settings()?,
@@ -147,8 +148,9 @@ impl Server {
         ];
         self.programs.run("pg_ctl", &words).map_err(|error| {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
-            let last = said.lines().last().unwrap_or_default();
-            LabError::environment(format!("{error}; the end of {log}: {last}"))
+            let fatal = said.lines().rev().find(|line| line.contains("FATAL"));
+            let last = fatal.or(said.lines().last()).unwrap_or_default();
+            LabError::environment(format!("{error}; {log} says: {last}"))
         })?;
         Ok(())
     }
@@ -307,6 +309,22 @@ impl Server {
         let place = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
         let data = std::fs::canonicalize(self.data()).ok()?;
         (place == data && programs::is_alive(pid)).then_some(pid)
+    }
+
+    /// PostgreSQL takes a killed postmaster that nobody has waited for yet for a living one.
+    fn forget_the_dead(&self) -> Result<(), LabError> {
+        let file = self.data().join("postmaster.pid");
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let pid = text
+            .lines()
+            .next()
+            .and_then(|line| line.trim().parse().ok());
+        if pid.is_some_and(programs::is_unburied) {
+            std::fs::remove_file(&file).map_err(|e| LabError::caused(file.display(), e))?;
+            let run = self.run_dir();
+            std::fs::remove_dir_all(&run).map_err(|e| LabError::caused(run.display(), e))?;
+        }
+        Ok(())
     }
 
     /// Runs SQL and gives what it prints.

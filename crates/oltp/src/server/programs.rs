@@ -97,6 +97,11 @@ pub(super) fn is_alive(pid: u32) -> bool {
     state_and_parent(pid).is_some_and(|(state, _)| state != 'Z')
 }
 
+/// Whether a process has ended, and its parent has not asked how.
+pub(super) fn is_unburied(pid: u32) -> bool {
+    state_and_parent(pid).is_some_and(|(state, _)| state == 'Z')
+}
+
 /// A process and its children.
 pub(super) fn family(pid: u32) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();

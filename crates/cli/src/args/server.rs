@@ -1,0 +1,72 @@
+//! `ashlar lab server`'s part of the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// What to do with a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ServerAction {
+    /// Make it if it is not there, start it, print its URL
+    Start,
+    /// Stop it in order
+    Stop,
+    /// Kill all its processes at once, as a crash would
+    Kill,
+    /// Keep a copy of its data
+    Save,
+    /// Put the saved copy back, and check that it is the saved one
+    Restore,
+    /// Make a standby the primary
+    Promote,
+    /// Say what it is at
+    Status,
+}
+
+/// What a primary waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CommitWord {
+    /// The standby has it durably
+    On,
+    /// The standby shows it to readers
+    RemoteApply,
+}
+
+/// Which server, and how it runs.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  ashlar lab server start --dir /mnt/db/pg --memory 512MiB
+  ashlar lab oltp --db 'postgres:///tpcc?host=/mnt/db/pg/run&user=owner' --warehouses 10 --users 4 --out /tmp/run
+  ashlar lab server save --dir /mnt/db/pg        ashlar lab server restore --dir /mnt/db/pg
+  ashlar lab server start --dir /mnt/db/pg --standby /mnt/other/pg --commit remote-apply
+  ashlar lab server kill --dir /mnt/db/pg        ashlar lab server promote --dir /mnt/other/pg")]
+pub(crate) struct ServerArguments {
+    /// What to do
+    #[arg(value_enum)]
+    pub(crate) action: ServerAction,
+
+    /// The server's directory
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+
+    /// Memory that it may use, page cache included (a memory cgroup; needs root); a quarter of it is
+    /// shared_buffers. Kept for later starts
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+
+    /// A setting of postgresql.conf, name=value; may be repeated. Kept for later starts
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// With start: make a synchronous standby in this directory, which must be empty or not there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) standby: Option<PathBuf>,
+
+    /// What commits wait for with a standby
+    #[arg(long, value_enum, default_value = "on")]
+    pub(crate) commit: CommitWord,
+
+    /// Print status as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,93 @@
+//! `ashlar lab server`.
+
+use ashlar_device::parse_size;
+use ashlar_lab::LabError;
+use ashlar_oltp::server::{Commit, Server, ServerStatus, Settings};
+
+use crate::args::{CommitWord, ServerAction, ServerArguments};
+use crate::exit::Failure;
+use crate::output::print;
+
+pub(super) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
+    let starts = arguments.action == ServerAction::Start;
+    let says_how = arguments.memory.is_some() || !arguments.set.is_empty();
+    if !starts && (says_how || arguments.standby.is_some()) {
+        return Err(Failure::usage(
+            "--memory, --set and --standby are for start",
+        ));
+    }
+    let server = Server::at(&arguments.dir)?;
+    match arguments.action {
+        ServerAction::Start => start(&server, arguments, says_how),
+        ServerAction::Stop => told(arguments, server.stop()?, "stopped"),
+        ServerAction::Kill => told(arguments, server.kill()?, "killed"),
+        ServerAction::Save => {
+            server.save()?;
+            told(arguments, true, "saved")
+        }
+        ServerAction::Restore => {
+            server.restore()?;
+            told(arguments, true, "restored, as it was saved")
+        }
+        ServerAction::Promote => show(arguments, &server.promote()?),
+        ServerAction::Status => show(arguments, &server.status()?),
+    }
+}
+
+fn start(server: &Server, arguments: &ServerArguments, says_how: bool) -> Result<(), Failure> {
+    let settings = settings(arguments)?;
+    let Some(standby) = &arguments.standby else {
+        let status = server.start(says_how.then_some(settings))?;
+        return show(arguments, &status);
+    };
+    if !server.status().is_ok_and(|status| status.pid.is_some()) {
+        server.start(None)?;
+    }
+    let commit = match arguments.commit {
+        CommitWord::On => Commit::On,
+        CommitWord::RemoteApply => Commit::RemoteApply,
+    };
+    let status = server.add_standby(&Server::at(standby)?, settings, commit)?;
+    show(arguments, &status)
+}
+
+fn settings(arguments: &ServerArguments) -> Result<Settings, Failure> {
+    let memory = arguments.memory.as_deref();
+    let bytes = memory.map(|text| {
+        parse_size(text).map_err(|error| LabError::usage(format!("--memory: {error}")))
+    });
+    Ok(Settings {
+        memory_bytes: bytes.transpose()?,
+        set: arguments.set.clone(),
+    })
+}
+
+fn told(arguments: &ServerArguments, did: bool, what: &str) -> Result<(), Failure> {
+    let dir = arguments.dir.display();
+    match did {
+        true => print(&format!("{dir}: {what}\n")),
+        false => print(&format!("{dir}: it did not run\n")),
+    }
+}
+
+fn show(arguments: &ServerArguments, status: &ServerStatus) -> Result<(), Failure> {
+    if arguments.json {
+        let text = serde_json::to_string_pretty(status)
+            .map_err(|error| Failure::environment(error.to_string()))?;
+        return print(&format!("{text}\n"));
+    }
+    let state = match status.pid {
+        Some(pid) => format!("ready, process {pid}"),
+        None => "not running".to_owned(),
+    };
+    let memory = match status.settings.memory_bytes {
+        Some(bytes) => format!("{bytes} bytes"),
+        None => "no limit".to_owned(),
+    };
+    print(&format!(
+        "{state}\nurl: {}\nmemory: {memory}\nsettings: {}\nsaved: {}\n",
+        status.url,
+        status.settings.set.join(" "),
+        if status.saved { "yes" } else { "no" },
+    ))
+}

@@ -1,0 +1,235 @@
+//! `ashlar lab server`: a private PostgreSQL, as a user handles it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Whether there is a PostgreSQL; loudly if not, and a failure under CI=true.
+fn is_here() -> bool {
+    let is_here = Path::new("/usr/lib/postgresql").exists();
+    let is_ci = std::env::var("CI").as_deref() == Ok("true");
+    assert!(is_here || !is_ci, "CI=true, and there is no PostgreSQL");
+    if !is_here {
+        eprintln!("SKIPPED: there is no PostgreSQL in /usr/lib/postgresql");
+    }
+    is_here
+}
+
+fn ashlar(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
+    command.args(["lab", "server"]).args(words);
+    command.output().expect("it runs")
+}
+
+fn ok(words: &[&str]) -> String {
+    let out = ashlar(words);
+    let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{words:?}: {complaint}");
+    String::from_utf8(out.stdout).expect("text")
+}
+
+fn refused(words: &[&str], code: i32, says: &str) {
+    let out = ashlar(words);
+    let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(code), "{words:?}: {complaint}");
+    assert!(complaint.contains(says), "{words:?}: {complaint}");
+}
+
+fn sql(dir: &str, sql: &str) -> Result<String, String> {
+    let run = format!("{dir}/run");
+    let words = ["-XqAt", "-h", &run, "-U", "owner", "-d", "tpcc", "-c", sql];
+    let out = Command::new("psql").args(words).output().expect("psql");
+    match out.status.success() {
+        true => Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned()),
+        false => Err(String::from_utf8_lossy(&out.stderr).into_owned()),
+    }
+}
+
+/// A folder that others may enter: the server is not this user's.
+struct Room(tempfile::TempDir);
+
+impl Room {
+    fn new() -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::TempDir::new().expect("folder");
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(dir.path(), open).expect("opened");
+        Self(dir)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        for name in ["a", "b"] {
+            ashlar(&["kill", "--dir", &self.path(name)]);
+        }
+    }
+}
+
+fn status(dir: &str) -> Value {
+    serde_json::from_str(&ok(&["status", "--dir", dir, "--json"])).expect("JSON")
+}
+
+#[test]
+fn it_starts_crashes_and_is_put_back() {
+    if !is_here() {
+        return;
+    }
+    let room = Room::new();
+    let dir = room.path("a");
+    refused(&["stop", "--dir", &dir], 2, "no server of ours");
+    let said = ok(&["start", "--dir", &dir, "--set", "max_connections=33"]);
+    assert!(
+        said.starts_with("ready") && said.contains("postgres:///tpcc?host="),
+        "{said}"
+    );
+    refused(&["start", "--dir", &dir], 2, "runs already");
+    assert_eq!(sql(&dir, "show max_connections").as_deref(), Ok("33"));
+    sql(&dir, "create table t (i int); insert into t values (1)").expect("made");
+    ok(&["kill", "--dir", &dir]);
+    assert!(status(&dir)["pid"].is_null());
+    assert!(ok(&["kill", "--dir", &dir]).contains("did not run"));
+    ok(&["start", "--dir", &dir]);
+    assert_eq!(sql(&dir, "select i from t").as_deref(), Ok("1"));
+    assert_eq!(
+        sql(&dir, "show max_connections").as_deref(),
+        Ok("33"),
+        "kept"
+    );
+    refused(&["restore", "--dir", &dir], 2, "nothing was saved");
+    ok(&["save", "--dir", &dir]);
+    sql(&dir, "update t set i = 2").expect("changed");
+    ok(&["restore", "--dir", &dir]);
+    assert_eq!(
+        sql(&dir, "select i from t").as_deref(),
+        Ok("1"),
+        "put back, and running"
+    );
+    ok(&["stop", "--dir", &dir]);
+    assert_eq!(status(&dir)["saved"], true);
+}
+
+#[test]
+fn what_is_not_ours_or_not_possible_is_refused() {
+    if !is_here() {
+        return;
+    }
+    let room = Room::new();
+    let dir = room.path("a");
+    std::fs::create_dir(&dir).expect("folder");
+    std::fs::write(format!("{dir}/precious"), "x").expect("file");
+    refused(&["start", "--dir", &dir], 2, "precious");
+    let dir = room.path("b");
+    refused(
+        &["start", "--dir", &dir, "--set", "nonsense"],
+        2,
+        "name=value",
+    );
+    refused(
+        &["start", "--dir", &dir, "--set", "no_such_setting=1"],
+        3,
+        "no_such_setting",
+    );
+    refused(&["start", "--dir", &dir, "--memory", "lots"], 2, "--memory");
+    refused(&["stop", "--dir", &dir, "--memory", "1GiB"], 2, "for start");
+    refused(&["promote", "--dir", &dir], 2, "no running standby");
+    let deep = room.path(&"d".repeat(120));
+    refused(&["start", "--dir", &deep], 2, "at most 107 bytes");
+}
+
+#[test]
+fn a_limit_of_memory_holds_for_all_its_processes() {
+    let groups = Path::new("/sys/fs/cgroup/memory");
+    let may = rustix::process::getuid().is_root() && groups.exists();
+    if !is_here() || !may {
+        eprintln!("SKIPPED: no root, or no memory cgroup of version 1");
+        return;
+    }
+    let room = Room::new();
+    let dir = room.path("a");
+    ok(&["start", "--dir", &dir, "--memory", "128MiB"]);
+    assert_eq!(sql(&dir, "show shared_buffers").as_deref(), Ok("32MB"));
+    let pid = status(&dir)["pid"].as_u64().expect("a process");
+    let group = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("groups");
+    let line = group
+        .lines()
+        .find(|line| line.contains(":memory:"))
+        .expect("memory");
+    let name = line.rsplit('/').next().expect("a name");
+    assert!(name.starts_with("ashlar-"), "{line}");
+    let group = groups.join(name);
+    let limit = std::fs::read_to_string(group.join("memory.limit_in_bytes")).expect("limit");
+    assert_eq!(limit.trim(), (128 << 20).to_string());
+    let inside = std::fs::read_to_string(group.join("cgroup.procs")).expect("processes");
+    assert!(inside.lines().count() >= 5, "{inside}");
+    // 400 MB of rows, read twice: the page cache stays below the limit.
+    sql(
+        &dir,
+        "create table t as select repeat('x', 4000) from generate_series(1, 50000)",
+    )
+    .expect("made");
+    sql(&dir, "alter table t alter column repeat set storage plain").expect("plain");
+    sql(&dir, "vacuum full t").expect("large");
+    sql(&dir, "select sum(length(repeat)) from t").expect("read");
+    let used = std::fs::read_to_string(group.join("memory.max_usage_in_bytes")).expect("usage");
+    assert!(
+        used.trim().parse::<u64>().expect("a number") <= 128 << 20,
+        "{used}"
+    );
+    ok(&["stop", "--dir", &dir]);
+    assert!(!group.exists(), "nothing is left behind");
+}
+
+#[test]
+fn a_standby_has_what_was_acknowledged_when_the_primary_dies() {
+    if !is_here() {
+        return;
+    }
+    let room = Room::new();
+    let (dir, other) = (room.path("a"), room.path("b"));
+    ok(&["start", "--dir", &dir]);
+    sql(&dir, "create table t (i int)").expect("made");
+    ok(&[
+        "start",
+        "--dir",
+        &dir,
+        "--standby",
+        &other,
+        "--commit",
+        "remote-apply",
+    ]);
+    assert_eq!(
+        sql(&dir, "show synchronous_commit").as_deref(),
+        Ok("remote_apply")
+    );
+    let acknowledged = std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut last = 0;
+            for i in 1..=500 {
+                match sql(&dir, &format!("insert into t values ({i})")) {
+                    Ok(_) => last = i,
+                    Err(_) => break,
+                }
+            }
+            last
+        });
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        ok(&["kill", "--dir", &dir]);
+        load.join().expect("the load")
+    });
+    assert!(acknowledged > 10, "{acknowledged}");
+    ok(&["promote", "--dir", &other]);
+    let has = sql(&other, "select max(i), count(*) from t").expect("read");
+    let (last, count) = has.split_once('|').expect("two numbers");
+    let (last, count): (i32, i32) = (last.parse().expect("one"), count.parse().expect("two"));
+    assert!(
+        last >= acknowledged && count == last,
+        "{has}, acknowledged {acknowledged}"
+    );
+    sql(&other, "insert into t values (0)").expect("it is the primary, and waits for nobody");
+}
