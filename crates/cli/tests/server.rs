@@ -233,3 +233,86 @@ fn a_standby_has_what_was_acknowledged_when_the_primary_dies() {
     );
     sql(&other, "insert into t values (0)").expect("it is the primary, and waits for nobody");
 }
+
+#[test]
+fn every_step_of_a_run_begins_with_the_same_database() {
+    if !is_here() {
+        return;
+    }
+    let room = Room::new();
+    let dir = room.path("a");
+    ok(&["start", "--dir", &dir, "--set", "fsync=off"]);
+    let url = format!("postgres:///tpcc?host={dir}/run&user=owner");
+    let (out, second) = (room.path("run"), room.path("second"));
+    let words = [
+        "lab",
+        "oltp",
+        "--db",
+        &url,
+        "--warehouses",
+        "1",
+        "--users",
+        "1,2",
+        "--ramp",
+        "0s",
+        "--seconds",
+        "1",
+        "--restore",
+        &dir,
+        "--out",
+        &out,
+    ];
+    let ran = Command::new(env!("CARGO_BIN_EXE_ashlar"))
+        .args(words)
+        .output()
+        .expect("it runs");
+    assert!(
+        ran.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    let text = std::fs::read_to_string(format!("{out}/result.json")).expect("a result");
+    let result: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(result["method"]["restored"], true);
+    let steps = result["steps"].as_array().expect("steps");
+    assert_eq!(steps.len(), 2);
+    for step in steps {
+        let conditions = step["consistency"].as_object().expect("conditions");
+        assert!(
+            conditions.len() == 12 && conditions.values().all(|c| c == "pass"),
+            "{step}"
+        );
+        assert!(
+            step["transactions"]["new_order"]["count"].as_u64() > Some(0),
+            "{step}"
+        );
+    }
+    // The last step's orders are there, and only they.
+    let orders: i64 = sql(&dir, "select sum(d_next_o_id) - 30010 from district")
+        .expect("read")
+        .parse()
+        .expect("a number");
+    let last = &steps[1]["transactions"]["new_order"];
+    let counted =
+        last["count"].as_i64().expect("a count") + last["rolled_back"].as_i64().unwrap_or(0);
+    assert!(
+        (1..=counted + 10).contains(&orders),
+        "{orders} of {counted}"
+    );
+    let other = [
+        "lab",
+        "oltp",
+        "run",
+        "--db",
+        "postgres:///tpcc?host=/nowhere",
+        "--restore",
+        &dir,
+        "--out",
+        &second,
+    ];
+    let refused = Command::new(env!("CARGO_BIN_EXE_ashlar"))
+        .args(other)
+        .output()
+        .expect("it runs");
+    assert_eq!(refused.status.code(), Some(2));
+}

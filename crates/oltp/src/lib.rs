@@ -27,8 +27,7 @@
 //!
 //! # Deliberately not here
 //!
-//! Restoring the database before a step; the storage
-//! itself. Other kinds of databases are implementations of [`Database`](database::Database); a fleet
+//! The storage itself. Other kinds of databases are implementations of [`Database`](database::Database); a fleet
 //! is many of them in one process.
 
 pub mod check;
@@ -53,5 +52,5 @@ pub use compare::{Comparison, compare};
 pub use load::{BuildPlan, BuildResult, build};
 pub use postgres::{Logic, Postgres};
 pub use result::OltpResult;
-pub use run::{Mode, RunPlan, begin, built, run};
+pub use run::{Mode, Restore, RunPlan, begin, built, run, run_restored};
 pub use sqlite::Sqlite;

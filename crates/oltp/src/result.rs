@@ -63,6 +63,9 @@ pub struct Method {
     pub all_warehouses: bool,
     /// Users keyed in and thought as clause 5.2.5 has it.
     pub keying_and_thinking: bool,
+    /// The database was put back, and checked to be what it was, before every step.
+    #[serde(default)]
+    pub restored: bool,
     /// Seed of the inputs.
     pub seed: u64,
 }

@@ -85,6 +85,11 @@ pub(crate) struct OltpArguments {
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) repeat: u32,
 
+    /// Put the server of this directory (`lab server`) back before every step: to what it was when it
+    /// was saved, or, if nothing is saved yet, when this run begins
+    #[arg(long, value_name = "DIR")]
+    pub(crate) restore: Option<PathBuf>,
+
     /// Seed of data and inputs
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) seed: u64,

@@ -8,9 +8,10 @@ use ashlar_lab::{LabError, Machine, Progress, check_out_dir};
 use ashlar_oltp::database::Database;
 use ashlar_oltp::scan::{ScanPlan, scan as read_all};
 use ashlar_oltp::schema::{Shape, State};
+use ashlar_oltp::server::Server;
 use ashlar_oltp::{
     BuildPlan, Logic, OltpResult, Postgres, RunPlan, Sqlite, begin, build, built, check, compare,
-    run as drive,
+    run as drive, run_restored,
 };
 
 use crate::args::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
@@ -27,6 +28,9 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
         Some(dir) => check_out_dir(dir)?,
         None if runs => return Err(Failure::usage("--out DIR: a run needs one")),
         None => {}
+    }
+    if let Some(dir) = &arguments.restore {
+        check_restore(&arguments.db, dir)?;
     }
     let database = open(&arguments.db, arguments.sql)?;
     let state = database.state()?;
@@ -50,7 +54,10 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
         result.write(dir)?;
     }
     if runs {
-        let ran = drive(&database, &plan, &mut result, &progress);
+        let ran = match &arguments.restore {
+            Some(dir) => drive_restored(&database, (&plan, dir), &mut result, &progress),
+            None => drive(&database, &plan, &mut result, &progress),
+        };
         if let Some(dir) = &arguments.out {
             result.write(dir)?;
         }
@@ -70,6 +77,39 @@ pub(super) fn compared(first: &Path, second: &Path) -> Result<Option<String>, Fa
             second.display()
         ))),
     }
+}
+
+/// Putting another server back than the one that is driven would spoil both.
+fn check_restore(db: &str, dir: &Path) -> Result<(), LabError> {
+    let socket = Server::at(dir)?.socket_dir();
+    let is_its = db.split(['?', '&']).any(|word| {
+        let path = word.strip_prefix("host=");
+        path.is_some_and(|path| Path::new(path) == socket)
+    });
+    if is_its {
+        return Ok(());
+    }
+    Err(LabError::usage(format!(
+        "--restore {}: --db {db} is no database of that server (host={})",
+        dir.display(),
+        socket.display()
+    )))
+}
+
+/// Before every step the server in `dir` is put back to what it was when it was saved, or is now.
+fn drive_restored(
+    database: &Arc<dyn Database>,
+    (plan, dir): (&RunPlan, &Path),
+    result: &mut OltpResult,
+    progress: &Progress,
+) -> Result<(), LabError> {
+    let server = Server::at(dir)?;
+    let status = server.status()?;
+    if !status.saved {
+        progress.doing("the server is saved");
+        server.save()?;
+    }
+    run_restored(database, plan, result, progress, &mut || server.restore())
 }
 
 pub(super) fn scan(arguments: &ScanArguments) -> Result<(), Failure> {

@@ -55,6 +55,7 @@ pub fn begin(database: &dyn Database, plan: &RunPlan) -> Result<OltpResult, LabE
             repeats: plan.repeats,
             all_warehouses: plan.all_warehouses,
             keying_and_thinking: plan.keying_and_thinking,
+            restored: false,
             seed: plan.seed,
         },
         build: None,
@@ -77,6 +78,34 @@ pub fn run(
     result: &mut OltpResult,
     progress: &Progress,
 ) -> Result<(), LabError> {
+    steps(database, plan, result, progress, None)
+}
+
+/// The same, with the database put back by `restore` before every step.
+///
+/// # Errors
+/// As [`run`]'s. A restore that fails ends the run like a step that does.
+pub fn run_restored(
+    database: &Arc<dyn Database>,
+    plan: &RunPlan,
+    result: &mut OltpResult,
+    progress: &Progress,
+    restore: Restore<'_>,
+) -> Result<(), LabError> {
+    result.method.restored = true;
+    steps(database, plan, result, progress, Some(restore))
+}
+
+/// Puts a database back to what it was.
+pub type Restore<'a> = &'a mut dyn FnMut() -> Result<(), LabError>;
+
+fn steps(
+    database: &Arc<dyn Database>,
+    plan: &RunPlan,
+    result: &mut OltpResult,
+    progress: &Progress,
+    mut restore: Option<Restore<'_>>,
+) -> Result<(), LabError> {
     plan.check()?;
     let marker = built(database.as_ref())?;
     let most = plan.users.iter().copied().max().unwrap_or(1);
@@ -88,7 +117,12 @@ pub fn run(
     'all: for repeat in 1..=plan.repeats {
         for &users in &plan.users {
             progress.doing(&format!("{users} users, repeat {repeat}"));
-            let step = match measure(database, plan, &marker, (users, repeat), progress) {
+            let measured = match &mut restore {
+                Some(restore) => restore().and_then(|()| database.prepare_run()),
+                None => Ok(()),
+            }
+            .and_then(|()| measure(database, plan, &marker, (users, repeat), progress));
+            let step = match measured {
                 Ok(step) => step,
                 Err(error) => {
                     result.partial = true;

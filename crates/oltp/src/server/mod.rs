@@ -85,13 +85,14 @@ impl Server {
         self.dir.join("data")
     }
 
-    fn run_dir(&self) -> PathBuf {
+    /// Where its socket is.
+    pub fn socket_dir(&self) -> PathBuf {
         self.dir.join("run")
     }
 
     /// What `--db` takes for a database of it.
     pub fn url(&self, database: &str) -> String {
-        let run = self.run_dir();
+        let run = self.socket_dir();
         format!("postgres:///{database}?host={}&user={OWNER}", run.display())
     }
 
@@ -124,7 +125,7 @@ impl Server {
             None => self.settings()?,
         };
         self.keep(&settings)?;
-        let run = self.run_dir();
+        let run = self.socket_dir();
         std::fs::create_dir_all(&run).map_err(|e| LabError::caused(run.display(), e))?;
         self.programs.give(&run)?;
         let mut options = format!("-c listen_addresses='' -k '{}'", run.display());
@@ -321,7 +322,7 @@ impl Server {
             .and_then(|line| line.trim().parse().ok());
         if pid.is_some_and(programs::is_unburied) {
             std::fs::remove_file(&file).map_err(|e| LabError::caused(file.display(), e))?;
-            let run = self.run_dir();
+            let run = self.socket_dir();
             std::fs::remove_dir_all(&run).map_err(|e| LabError::caused(run.display(), e))?;
         }
         Ok(())
@@ -329,7 +330,7 @@ impl Server {
 
     /// Runs SQL and gives what it prints.
     fn sql(&self, database: &str, sql: &str) -> Result<String, LabError> {
-        let run = self.run_dir().display().to_string();
+        let run = self.socket_dir().display().to_string();
         let words = [
             "-XqAt",
             "-v",

@@ -48,7 +48,7 @@ impl Server {
             )));
         }
         standby.claim()?;
-        let (data, run) = (standby.data(), self.run_dir());
+        let (data, run) = (standby.data(), self.socket_dir());
         let (data, run) = (data.display().to_string(), run.display().to_string());
         let words = [
             "-D", &data, "-h", &run, "-U", OWNER, "-R", "-X", "stream", "-c", "fast",
