@@ -281,9 +281,12 @@ impl<S: Subject> World<'_, S> {
             }
             // Another change of it is under way.
             (_, ErrorKind::InvalidRequest) => error.to_string().contains("still"),
-            // All its space is taken at once.
+            // All its space is taken at once; or the logs have to be copied more often for it, and
+            // another volume has taken the room.
             (Order::Create(_) | Order::Resize(_), ErrorKind::NoSpace) => {
-                raw && (lost || self.load.excuses.full)
+                let losses = Facts::of(self.volumes.wish(volume).layout).losses;
+                let raises = losses >= usize::from(self.plan.shape.log_copies);
+                raw && (lost || self.load.excuses.full) || raises && (lost || self.plan.crowded)
             }
             (Order::Create(_) | Order::Resize(_), ErrorKind::Media | ErrorKind::Disconnected) => {
                 raw && lost

@@ -1,0 +1,168 @@
+//! Slots with parity on their way home: never in place, always as a whole. What such a slot keeps is
+//! read from where it was, written with the rest to a fresh home, flushed, and only then does the map
+//! say so: what is kept is in no ring, and a crash in between must find it in its old place.
+
+use ashlar_block::Durability;
+
+use super::{Engine, Job};
+use crate::Canary;
+use crate::engine::append::{StagedChange, Then};
+use crate::engine::locks::SlotKey;
+use crate::engine::map::Change;
+use crate::engine::parity::{For, Gathered, Wish};
+use crate::engine::space::{location, segment_and_slot};
+use crate::engine::state::Retired;
+use crate::engine::{DestageIo, Owner};
+use crate::sizes::{GRANULE, SLOT_BYTES, SLOT_GRANULES};
+
+/// A slot that moves to a fresh home with all its granules.
+pub(super) struct Whole {
+    /// Where it was; 0 for nowhere.
+    old: u32,
+    /// Checksums of all its granules, 0 for those that nobody has written.
+    crcs: [u32; SLOT_GRANULES as usize],
+    /// Its change of place is staged.
+    pub(super) placed: bool,
+}
+
+impl Engine {
+    /// A slot with parity is never written in place: it goes to a fresh home with what it keeps.
+    pub(super) fn collect_whole(&mut self, key: SlotKey, old: u32) {
+        let Some(home) = self.take_fresh(key) else {
+            return self.let_job_go(key);
+        };
+        let Some(mut buffer) = self.buffer(SLOT_BYTES as usize) else {
+            return;
+        };
+        buffer.fill(0);
+        let granules = self.recorded(key);
+        let mut crcs = [0; SLOT_GRANULES as usize];
+        for (crc, granule) in crcs.iter_mut().zip(key.slot * SLOT_GRANULES..) {
+            let known = self.map.granule(key.volume, granule);
+            *crc = known.map_or(0, |(_, crc)| crc);
+        }
+        for (i, newest) in &granules {
+            crcs[*i] = newest.crc;
+        }
+        self.destage.jobs.push(Job {
+            key,
+            location: home,
+            buffer,
+            granules,
+            whole: Some(Whole {
+                old,
+                crcs,
+                placed: false,
+            }),
+        });
+    }
+
+    /// A fresh slot: on the reservation if there is one, else of those that only destage may take.
+    fn take_fresh(&mut self, key: SlotKey) -> Option<u32> {
+        let class = self.class_of(key.volume);
+        let counted_on = self.reserved_count.get(&class).copied().unwrap_or(0);
+        let free = self.homes.get(&class)?.free();
+        if !self.reserved.contains_key(&key) && free <= counted_on {
+            return None;
+        }
+        let (segment, slot) = self.take_slot(class)?;
+        self.unreserve(key);
+        Some(location(segment, slot))
+    }
+
+    /// Reads what a slot keeps from where it was.
+    pub(super) fn read_kept(&mut self, job: usize) {
+        let Some(state) = self.destage.jobs.get(job) else {
+            return;
+        };
+        let Some(whole) = &state.whole else {
+            return;
+        };
+        let mut wish = Wish {
+            who: For::Destage { job },
+            key: state.key,
+            location: whole.old,
+            granules: 0,
+            bad: 0,
+            crcs: [0; SLOT_GRANULES as usize],
+        };
+        for (i, &crc) in whole.crcs.iter().enumerate() {
+            let recorded = state.granules.iter().any(|(granule, _)| *granule == i);
+            if crc != 0 && !recorded {
+                wish.granules |= 1 << i;
+                wish.crcs[i] = crc;
+            }
+        }
+        if wish.granules != 0 && whole.old != 0 {
+            self.destage.pending += 1;
+            self.gather(wish);
+        }
+    }
+
+    /// What a slot keeps has been put together. What is lost stays so: zeroes go with its checksum.
+    pub(in crate::engine) fn job_gathered(&mut self, job: usize, found: &Gathered) {
+        self.destage.pending -= 1;
+        let Some(state) = self.destage.jobs.get_mut(job) else {
+            return;
+        };
+        let recorded: Vec<usize> = state.granules.iter().map(|(granule, _)| *granule).collect();
+        for i in (0..SLOT_GRANULES as usize).filter(|i| !recorded.contains(i)) {
+            if let Some(bytes) = found.granule(i) {
+                state.buffer[i * GRANULE..(i + 1) * GRANULE].copy_from_slice(bytes);
+            }
+        }
+        self.counters.lost += found.lost() as u64;
+        self.write_jobs_if_read();
+    }
+
+    pub(super) fn write_whole(&mut self, job: usize) {
+        let state = &self.destage.jobs[job];
+        let (place, bytes) = (segment_and_slot(state.location), state.buffer.to_vec());
+        let owner = Owner::Destage(DestageIo::Write);
+        let pending = self.write_strips(place, &bytes, Durability::Cached, owner);
+        self.destage.pending += pending;
+        if self.cage.sings(Canary::PlaceBeforeColumns) {
+            self.place_whole();
+        }
+    }
+
+    /// Slots written as a whole are on the drives: only now may the map say so, for what they keep
+    /// is in no ring.
+    pub(super) fn place_whole(&mut self) {
+        for job in 0..self.destage.jobs.len() {
+            let state = &self.destage.jobs[job];
+            let arrived = self.is_readable(segment_and_slot(state.location).0);
+            let state = &mut self.destage.jobs[job];
+            let Some(whole) = state.whole.as_mut().filter(|whole| !whole.placed) else {
+                continue;
+            };
+            if !arrived {
+                continue;
+            }
+            whole.placed = true;
+            let change = Change::Place {
+                moved: true,
+                volume: state.key.volume,
+                first: state.key.slot * SLOT_GRANULES,
+                granules: SLOT_GRANULES as u16,
+                new: state.location,
+                old: whole.old,
+                crcs: whole.crcs,
+            };
+            self.destage.unpublished += 1;
+            self.staged_changes.push_front(StagedChange {
+                change,
+                then: Then::Destage,
+            });
+        }
+    }
+
+    /// The drives under a fresh home have gone before the slot was there: the ring keeps it.
+    pub(super) fn give_up_whole(&mut self, job: &Job) {
+        self.guards.retire(Retired::Slot(job.location));
+        if job.whole.as_ref().is_some_and(|whole| whole.old == 0) {
+            self.reserve(job.key);
+        }
+        self.let_job_go(job.key);
+    }
+}
