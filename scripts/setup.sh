@@ -15,7 +15,7 @@ repo_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # One package a line: name, then the reason.
 build_packages() {
     cat <<'LIST'
-gcc                linker driver for rustc
+gcc                linker driver for rustc; compiles the SQLite of the OLTP load
 libc6-dev          start files and libc to link against
 make               runs the Makefile
 ca-certificates    cargo fetches crates over TLS

@@ -167,20 +167,15 @@ fn a_limit_of_memory_holds_for_all_its_processes() {
     assert_eq!(limit.trim(), (128 << 20).to_string());
     let inside = std::fs::read_to_string(group.join("cgroup.procs")).expect("processes");
     assert!(inside.lines().count() >= 5, "{inside}");
-    // 400 MB of rows, read twice: the page cache stays below the limit.
-    sql(
-        &dir,
-        "create table t as select repeat('x', 4000) from generate_series(1, 50000)",
-    )
-    .expect("made");
-    sql(&dir, "alter table t alter column repeat set storage plain").expect("plain");
-    sql(&dir, "vacuum full t").expect("large");
-    sql(&dir, "select sum(length(repeat)) from t").expect("read");
+    // 400 MB of rows, stored as they are: as much of the page cache as there may be, and no more.
+    sql(&dir, "create table t (line text)").expect("made");
+    sql(&dir, "alter table t alter column line set storage plain").expect("plain");
+    let rows = "insert into t select repeat('x', 4000) from generate_series(1, 100000)";
+    sql(&dir, rows).expect("large");
+    sql(&dir, "select sum(length(line)) from t").expect("read");
     let used = std::fs::read_to_string(group.join("memory.max_usage_in_bytes")).expect("usage");
-    assert!(
-        used.trim().parse::<u64>().expect("a number") <= 128 << 20,
-        "{used}"
-    );
+    let used: u64 = used.trim().parse().expect("a number");
+    assert!((100 << 20..=128 << 20).contains(&used), "{used}");
     ok(&["stop", "--dir", &dir]);
     assert!(!group.exists(), "nothing is left behind");
 }

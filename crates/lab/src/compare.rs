@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::result::{ConfigurationResult, RunResult};
 use crate::stats::{Ratio, median};
 use crate::units::grouped;
-use crate::{CellSpec, LabError};
+use crate::{CellSpec, LabError, Machine};
 
 /// What two runs have in common, and how they differ.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,36 +82,38 @@ fn partners<'a>(a: &'a RunResult, b: &'a RunResult) -> Vec<Pair<'a>> {
     }
 }
 
-fn cautions(a: &RunResult, b: &RunResult) -> Vec<String> {
-    let differ = |what: &str, a: String, b: String| {
-        (a != b).then(|| format!("{what} differs: {a} against {b}"))
-    };
-    let (m, n) = (&a.method, &b.method);
+/// Says that something is not the same in two runs, if it is not.
+pub fn differ(what: &str, a: impl fmt::Display, b: impl fmt::Display) -> Option<String> {
+    let (a, b) = (a.to_string(), b.to_string());
+    (a != b).then(|| format!("{what} differs: {a} against {b}"))
+}
+
+/// What makes any two runs hard to compare, whatever they measured.
+pub fn machine_cautions(a: &Machine, b: &Machine) -> impl Iterator<Item = String> {
+    let apart = "the runs were not interleaved: what changed on the machine between them counts";
     [
-        Some(
-            "the runs were not interleaved: what changed on the machine between them counts".into(),
-        ),
-        differ(
-            "processor",
-            a.machine.cpu_model.clone(),
-            b.machine.cpu_model.clone(),
-        ),
-        differ(
-            "cores",
-            a.machine.cores.to_string(),
-            b.machine.cores.to_string(),
-        ),
-        differ("kernel", a.machine.kernel.clone(), b.machine.kernel.clone()),
-        differ("size", m.size_bytes.to_string(), n.size_bytes.to_string()),
-        differ("seconds", m.seconds.to_string(), n.seconds.to_string()),
-        differ("sync", m.sync.to_string(), n.sync.to_string()),
-        differ("verify", m.verify.to_string(), n.verify.to_string()),
-        differ("rate", format!("{:?}", m.rate), format!("{:?}", n.rate)),
-        (a.partial || b.partial).then(|| "a run is partial".to_owned()),
+        Some(apart.to_owned()),
+        differ("processor", &a.cpu_model, &b.cpu_model),
+        differ("cores", a.cores, b.cores),
+        differ("kernel", &a.kernel, &b.kernel),
     ]
     .into_iter()
     .flatten()
-    .collect()
+}
+
+fn cautions(a: &RunResult, b: &RunResult) -> Vec<String> {
+    let (m, n) = (&a.method, &b.method);
+    let method = [
+        differ("size", m.size_bytes, n.size_bytes),
+        differ("seconds", m.seconds, n.seconds),
+        differ("sync", m.sync, n.sync),
+        differ("verify", m.verify, n.verify),
+        differ("rate", format!("{:?}", m.rate), format!("{:?}", n.rate)),
+        (a.partial || b.partial).then(|| "a run is partial".to_owned()),
+    ];
+    machine_cautions(&a.machine, &b.machine)
+        .chain(method.into_iter().flatten())
+        .collect()
 }
 
 impl fmt::Display for Comparison {

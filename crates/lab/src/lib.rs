@@ -59,7 +59,7 @@ mod verify;
 pub mod vocabulary;
 mod workload;
 
-pub use compare::{ComparedCell, Comparison, compare};
+pub use compare::{ComparedCell, Comparison, compare, differ, machine_cautions};
 pub use error::LabError;
 pub use export::check_out_dir;
 pub use machine::Machine;

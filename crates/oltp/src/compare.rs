@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
-use ashlar_lab::LabError;
 use ashlar_lab::stats::{Ratio, median};
 use ashlar_lab::units::{grouped, human_us};
+use ashlar_lab::{LabError, differ, machine_cautions};
 
 use crate::result::{OltpResult, StepResult};
 
@@ -85,55 +85,29 @@ fn whole(result: &OltpResult, users: usize) -> Vec<&StepResult> {
 }
 
 fn cautions(a: &OltpResult, b: &OltpResult) -> Vec<String> {
-    let mut out = vec![
-        "the runs were not interleaved: what changed on the machine between them counts".into(),
-    ];
-    let mut differ = |what: &str, a: String, b: String| {
-        if a != b {
-            out.push(format!("{what} differs: {a} against {b}"));
-        }
-    };
-    differ(
-        "processor",
-        a.machine.cpu_model.clone(),
-        b.machine.cpu_model.clone(),
-    );
-    differ(
-        "cores",
-        a.machine.cores.to_string(),
-        b.machine.cores.to_string(),
-    );
-    differ("kernel", a.machine.kernel.clone(), b.machine.kernel.clone());
-    differ(
-        "database",
-        a.database.version.clone(),
-        b.database.version.clone(),
-    );
-    differ("sql", a.database.sql.clone(), b.database.sql.clone());
     let (m, n) = (&a.method, &b.method);
-    differ(
-        "warehouses",
-        m.warehouses.to_string(),
-        n.warehouses.to_string(),
-    );
-    differ("mode", m.mode.clone(), n.mode.clone());
-    differ("mix", format!("{:?}", m.mix), format!("{:?}", n.mix));
-    differ("seconds", m.seconds.to_string(), n.seconds.to_string());
-    differ("ramp", m.ramp_s.to_string(), n.ramp_s.to_string());
-    differ(
-        "all warehouses",
-        m.all_warehouses.to_string(),
-        n.all_warehouses.to_string(),
-    );
-    differ("seed", m.seed.to_string(), n.seed.to_string());
-    for (name, value) in &a.database.settings {
-        let other = b.database.settings.get(name).cloned().unwrap_or_default();
-        differ(name, value.clone(), other);
-    }
-    if a.partial || b.partial {
-        out.push("a run is partial".into());
-    }
-    out
+    let (one, other) = (&a.database, &b.database);
+    let method = [
+        differ("database", &one.version, &other.version),
+        differ("sql", &one.sql, &other.sql),
+        differ("warehouses", m.warehouses, n.warehouses),
+        differ("mode", &m.mode, &n.mode),
+        differ("mix", format!("{:?}", m.mix), format!("{:?}", n.mix)),
+        differ("seconds", m.seconds, n.seconds),
+        differ("ramp", m.ramp_s, n.ramp_s),
+        differ("all warehouses", m.all_warehouses, n.all_warehouses),
+        differ("restored", m.restored, n.restored),
+        differ("seed", m.seed, n.seed),
+    ];
+    let settings = one.settings.iter().map(|(name, value)| {
+        let theirs = other.settings.get(name).map_or("", |value| value);
+        differ(name, value, theirs)
+    });
+    let partial = (a.partial || b.partial).then(|| "a run is partial".to_owned());
+    machine_cautions(&a.machine, &b.machine)
+        .chain(method.into_iter().chain(settings).flatten())
+        .chain(partial)
+        .collect()
 }
 
 impl fmt::Display for Comparison {

@@ -4,7 +4,7 @@
 //!
 //! "What does this storage do to my database?", in new orders a minute. [`build`] loads the schema of
 //! TPC-C, [`run`] drives it with virtual users in steps, [`check`](check::check) asks the consistency
-//! conditions, [`OltpResult`] is what is kept. `docs/oltp.md` says what is measured and how.
+//! conditions, [`OltpResult`] is what is kept, and [`server`] keeps a private PostgreSQL to do it to. `docs/oltp.md` says what is measured and how.
 //!
 //! # Where it stands on a write's way
 //!

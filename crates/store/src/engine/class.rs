@@ -1,6 +1,5 @@
 //! Kinds of homes: what volumes of one redundancy share, and the shape of one segment of it.
 
-use super::space::Segments;
 use crate::Layout;
 use crate::format::{ChunkCopy, SegmentEntry, SegmentKind};
 use crate::sizes::{GRANULE, SLOT_GRANULES, Sizes};
@@ -92,11 +91,6 @@ impl Class {
                 .map(|copy| (copy.drive, copy.extent))
                 .collect(),
         }
-    }
-
-    /// No segments of it yet.
-    pub(crate) fn segments(self, sizes: &Sizes) -> Segments {
-        Segments::new(sizes.segment_slots)
     }
 }
 

@@ -208,7 +208,7 @@ impl Engine {
 
     /// Columns of a segment that are in service.
     pub(super) fn columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        self.serving(&self.all_columns(segment))
+        self.serving(self.segment_columns(segment))
     }
 
     /// Columns of a mirror segment that must be written: those, and one that is being filled.
@@ -222,13 +222,10 @@ impl Engine {
 
     /// Columns of a segment, also on drives that are out.
     pub(super) fn all_columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        let columns = self
-            .segments_with(segment)
-            .and_then(|segments| segments.columns(segment));
-        columns.map(<[_]>::to_vec).unwrap_or_default()
+        self.segment_columns(segment).to_vec()
     }
 
-    /// Columns of a segment, also on drives that are out.
+    /// The same, without a copy of the list.
     pub(super) fn segment_columns(&self, segment: u32) -> &[ChunkCopy] {
         let segments = self.segments_with(segment);
         let columns = segments.and_then(|segments| segments.columns(segment));
@@ -242,21 +239,22 @@ impl Engine {
 
     /// How slots lie in a segment.
     pub(super) fn shape(&self, segment: u32) -> Shape {
-        let parity = self
-            .segments_with(segment)
-            .map_or(0, |segments| segments.parity(segment));
-        match self.segment_classes.get(&segment) {
-            Some(Class::Parity(..)) => Shape {
-                data: (self.all_columns(segment).len() as u8).saturating_sub(parity),
-                parity,
-            },
-            _ => Shape { data: 1, parity: 0 },
+        let Some(Class::Parity(..)) = self.segment_classes.get(&segment) else {
+            return Shape { data: 1, parity: 0 };
+        };
+        let segments = self.segments_with(segment);
+        let parity = segments.map_or(0, |segments| segments.parity(segment));
+        Shape {
+            data: (self.segment_columns(segment).len() as u8).saturating_sub(parity),
+            parity,
         }
     }
 
     /// Whether enough columns are in service to read a segment.
     pub(super) fn is_readable(&self, segment: u32) -> bool {
-        self.columns(segment).len() >= usize::from(self.shape(segment).data)
+        let columns = self.segment_columns(segment).iter();
+        let serving = columns.filter(|copy| self.in_service(copy.drive)).count();
+        serving >= usize::from(self.shape(segment).data)
     }
 
     /// Columns that a segment should have.
@@ -367,7 +365,7 @@ impl Engine {
         self.rebuild_wanted();
         let segments = self.homes.entry(class);
         segments
-            .or_insert_with(|| class.segments(&self.sizes))
+            .or_insert_with(|| Segments::new(self.sizes.segment_slots))
             .add_with_parity(id, columns.collect(), entry.parity);
         self.close_lost_segments();
     }

@@ -188,7 +188,7 @@ impl Engine {
             let homes = self
                 .segment_classes
                 .keys()
-                .flat_map(|&id| self.all_columns(id));
+                .flat_map(|&id| self.segment_columns(id).iter().copied());
             !chunks
                 .chain(meta)
                 .copied()

@@ -202,9 +202,9 @@ impl Engine {
                 }
                 let offset = u64::from(inner) * GRANULE as u64;
                 let place = |copy: &ChunkCopy| slot_at(&self.sizes, *copy, slot) + offset;
-                let copies = self.columns(segment);
+                let copies = self.segment_columns(segment).iter();
                 copies
-                    .iter()
+                    .filter(|copy| self.in_service(copy.drive))
                     .map(|copy| (usize::from(copy.drive), place(copy)))
                     .collect()
             }

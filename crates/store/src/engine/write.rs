@@ -332,13 +332,13 @@ impl Engine {
         };
         let (parent, offset, (segment, slot)) =
             (bypass.parent, bypass.offset, segment_and_slot(bypass.new));
-        let columns = self.written_columns(segment);
         if !self.is_readable(segment) {
             return self.bypass_lost(op);
         }
         if let Class::Parity(..) = self.class_of(bypass.key.volume) {
             return self.cut_bypass(op);
         }
+        let columns = self.written_columns(segment);
         for &copy in &columns {
             let drive = usize::from(copy.drive);
             let Some(mut buffer) = self.buffer(SLOT_BYTES as usize) else {
@@ -361,13 +361,20 @@ impl Engine {
         let Some(Op::Bypass(bypass)) = self.ops.get(op) else {
             return;
         };
-        let (offset, place) = (bypass.offset, segment_and_slot(bypass.new));
-        let Some(Op::Write(write)) = self.ops.get(bypass.parent) else {
+        let (parent, offset) = (bypass.parent, bypass.offset);
+        let place = segment_and_slot(bypass.new);
+        let Some(Op::Write(write)) = self.ops.get_mut(parent) else {
             return;
         };
-        let bytes = write.bytes(offset, SLOT_BYTES as usize).to_vec();
+        // Lent for as long as the strips are cut from it.
+        let buffer = write.request.buffer.take();
+        let bytes = buffer.as_deref().unwrap_or(&[]);
+        let bytes = &bytes[offset..offset + SLOT_BYTES as usize];
         let owner = Owner::Bypass { op };
-        let pending = self.write_strips(place, &bytes, Durability::Durable, owner);
+        let pending = self.write_strips(place, bytes, Durability::Durable, owner);
+        if let Some(Op::Write(write)) = self.ops.get_mut(parent) {
+            write.request.buffer = buffer;
+        }
         if let Some(Op::Bypass(bypass)) = self.ops.get_mut(op) {
             bypass.pending = pending;
         }

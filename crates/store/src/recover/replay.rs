@@ -539,7 +539,8 @@ impl Replay<'_> {
                     let class = Class::of_segment(&entry);
                     found.classes.insert(id, class);
                     let segments = found.homes.entry(class);
-                    let segments = segments.or_insert_with(|| class.segments(&self.label.sizes));
+                    let segments =
+                        segments.or_insert_with(|| Segments::new(self.label.sizes.segment_slots));
                     segments.add_with_parity(id, columns, entry.parity);
                     self.claim_slots(id, segments);
                 }

@@ -116,8 +116,10 @@ impl Engine {
     }
 
     pub(super) fn write_whole(&mut self, job: usize) {
-        let state = &self.destage.jobs[job];
-        let (place, bytes) = (segment_and_slot(state.location), state.buffer.to_vec());
+        let state = &mut self.destage.jobs[job];
+        let place = segment_and_slot(state.location);
+        // Nobody asks for it again.
+        let bytes = state.buffer.split_off(0);
         let owner = Owner::Destage(DestageIo::Write);
         let pending = self.write_strips(place, &bytes, Durability::Cached, owner);
         self.destage.pending += pending;

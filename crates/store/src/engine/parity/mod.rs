@@ -63,7 +63,7 @@ impl Engine {
         let (segment, slot) = super::space::segment_and_slot(location);
         let shape = self.shape(segment);
         let (column, row) = shape.place(granule as usize);
-        let column = *self.all_columns(segment).get(column)?;
+        let column = *self.segment_columns(segment).get(column)?;
         let at = shape.strip_at(&self.sizes, column, slot) + (row * GRANULE) as u64;
         Some((column, at))
     }
@@ -71,7 +71,7 @@ impl Engine {
     /// Columns of a segment that are written, and which of the shape's each is: those in service,
     /// and one that is being filled.
     fn columns_to_write(&self, segment: u32) -> Vec<(ChunkCopy, usize)> {
-        let columns = self.all_columns(segment).into_iter().zip(0..);
+        let columns = self.segment_columns(segment).iter().copied().zip(0..);
         let joining = self.joining.get(&segment);
         let joining = joining.map(|joining| (joining.column, joining.at));
         columns
@@ -125,7 +125,7 @@ impl Engine {
     pub(super) fn mends_of(&self, found: &Gathered) -> Vec<super::rebuild::Mend> {
         let (segment, slot) = super::space::segment_and_slot(found.location);
         let shape = self.shape(segment);
-        let columns = self.all_columns(segment);
+        let columns = self.segment_columns(segment);
         let mut mends = Vec::new();
         for row in &found.rows {
             for &which in &row.bad {
