@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+pub(crate) use attach::{
+    AttachArguments, DetachArguments, FileSystemWord, HelperArguments, ViaWord,
+};
 pub(crate) use lab::{LabCommand, RunArguments, SweepArguments};
 pub(crate) use node::{
     ApiOptions, CreateVolumeArguments, PoolCommand, VolumeCommand, WhenDegraded,
@@ -11,6 +14,7 @@ pub(crate) use node::{
 pub(crate) use oltp::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
 pub(crate) use server::{CommitWord, ServerAction, ServerArguments};
 
+mod attach;
 mod lab;
 mod node;
 mod oltp;
@@ -36,6 +40,14 @@ pub(crate) enum Command {
     /// Make volumes of pools' space, and say who may use them
     #[command(subcommand)]
     Volume(Box<VolumeCommand>),
+    /// Make a volume a disk of this machine, and mount it
+    Attach(Box<AttachArguments>),
+    /// Unmount an attached volume and let it go
+    Detach(DetachArguments),
+    #[command(hide = true)]
+    AttachGuardian(HelperArguments),
+    #[command(hide = true)]
+    AttachServer(HelperArguments),
     /// Ask an NVMe/TCP target what it is
     #[command(subcommand)]
     Nvme(NvmeCommand),
