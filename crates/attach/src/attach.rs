@@ -161,9 +161,7 @@ fn build(
     let device = loops::attach(&folder.file(), state.block_bytes)?;
     state.device = Some(device.clone());
     folder.save(&state)?;
-    if !state.volatile_cache && !state.always_flush {
-        loops::write_through(&device)?;
-    }
+    loops::set_flushes(&device, state.volatile_cache || state.always_flush)?;
     let what = (device.as_path(), state.volume.as_str());
     let kind = match options.file_system {
         Some(wanted) => format::make(what, wanted, options.destroy_data)?,
