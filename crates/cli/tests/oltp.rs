@@ -57,6 +57,15 @@ fn a_warehouse_is_built_driven_compared_and_found_out_when_damaged() {
     assert_eq!(code, 0, "{text}");
     let (code, text) = lab(&["compare", "first", "second"]);
     assert!(code == 0 && text.contains("the second is"), "{text}");
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect(name);
+    assert!(read("first/report.html").contains("New orders a minute"));
+    std::fs::remove_file(dir.path().join("first/report.html")).expect("removed");
+    assert_eq!(lab(&["report", "first"]).0, 0);
+    assert!(read("first/report.html").contains("all hold"));
+    assert_eq!(lab(&["report", "first", "second"]).0, 0);
+    assert!(read("second/comparison.html").contains("second is"));
+    let (code, text) = lab(&["report", "first", "--out", "x"]);
+    assert!(code == 2 && text.contains("--out"), "{text}");
     let (code, text) = lab(&["oltp", "build", "--db", "sqlite:a.db"]);
     assert!(code == 2 && text.contains("--destroy-data"), "{text}");
 

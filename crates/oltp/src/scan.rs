@@ -13,6 +13,7 @@ use crate::database::{Database, Description, Watcher};
 use crate::generate::{Recipe, SCAN_FILLER};
 use crate::load::load;
 use crate::random::Constants;
+use crate::result::schema_in;
 use crate::schema::{SCAN_TABLE, Shape};
 use crate::usage::{DeviceBytes, Usage};
 
@@ -72,6 +73,9 @@ pub struct ScanStep {
     pub server_cpu_s: Option<f64>,
     /// Processor seconds of this process.
     pub client_cpu_s: f64,
+    /// Share of the machine's processors in use, whoever used them, 0 to 100; null if it cannot be told.
+    #[serde(default)]
+    pub machine_cpu_pct: Option<f64>,
     /// What the device of the database's files transferred.
     pub device: DeviceBytes,
 }
@@ -220,8 +224,30 @@ impl ScanResult {
             mb_s: all as f64 / MB / run_time_s,
             server_cpu_s: used.server_cpu_s,
             client_cpu_s: used.client_cpu_s,
+            machine_cpu_pct: used.machine_cpu_pct,
             device: used.device,
         })
+    }
+
+    /// The numbers of readers, ascending.
+    pub fn readers(&self) -> Vec<usize> {
+        let mut readers: Vec<usize> = self.steps.iter().map(|step| step.readers).collect();
+        readers.sort_unstable();
+        readers.dedup();
+        readers
+    }
+
+    /// Reads `result.json` of a scan's directory.
+    pub fn load(dir: &Path) -> Result<Self, LabError> {
+        let path = dir.join("result.json");
+        let text = std::fs::read_to_string(&path);
+        let text = text.map_err(|error| LabError::caused(path.display(), error))?;
+        serde_json::from_str(&text).map_err(|error| LabError::caused(path.display(), error))
+    }
+
+    /// Whether the result in `dir` is one of ours, by its `schema`.
+    pub fn is_in(dir: &Path) -> bool {
+        schema_in(dir).is_some_and(|schema| schema == SCHEMA)
     }
 
     /// Writes `result.json` into `dir`.

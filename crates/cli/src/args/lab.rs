@@ -43,10 +43,17 @@ pub(crate) enum LabCommand {
         /// Directory of the second run
         second: PathBuf,
     },
-    /// Make a run's report.html again
+    /// Make a run's report.html again, or one of two OLTP runs beside each other
+    ///
+    /// One directory: its report.html. Two, both of `lab oltp`: comparison.html in the second, with what
+    /// their difference is worth, or the file that --out names.
     Report {
-        /// Directory of the run
-        dir: PathBuf,
+        /// Directory of the run; or of two
+        #[arg(required = true, num_args = 1..=2, value_name = "DIR")]
+        dirs: Vec<PathBuf>,
+        /// Where a report of two goes
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
     },
     /// Show a scenario's text, to be edited and run as a file
     Show {

@@ -98,7 +98,7 @@ pub(crate) struct OltpArguments {
     #[arg(long)]
     pub(crate) destroy_data: bool,
 
-    /// Directory for result.json; a run needs one
+    /// Directory for result.json and report.html; a run needs one
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }
@@ -127,7 +127,7 @@ pub(crate) struct ScanArguments {
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) repeat: u32,
 
-    /// Directory for result.json
+    /// Directory for result.json and report.html
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 }

@@ -34,11 +34,35 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
             Some(text) => print(&format!("{text}\n")),
             None => print(&format!("{}\n", compare(first, second)?)),
         },
-        LabCommand::Report { dir } => {
-            render_report(dir)?;
-            print(&format!("{}\n", dir.join("report.html").display()))
+        LabCommand::Report { dirs, out } => {
+            print(&format!("{}\n", report(dirs, out.as_deref())?.display()))
         }
         LabCommand::Show { name } => print(&scenario_text(name)?),
+    }
+}
+
+/// Renders a report; where it is.
+fn report(dirs: &[PathBuf], out: Option<&Path>) -> Result<PathBuf, Failure> {
+    match (dirs, out) {
+        ([dir], None) => {
+            if oltp::is_ours(dir) {
+                ashlar_oltp::render_report(dir)?;
+            } else {
+                render_report(dir)?;
+            }
+            Ok(report_path(dir))
+        }
+        ([first, second], out) if oltp::are_runs(first, second) => {
+            let to = out.map_or_else(|| second.join("comparison.html"), Path::to_owned);
+            ashlar_oltp::render_comparison(first, second, &to)?;
+            Ok(to)
+        }
+        ([_], Some(_)) => Err(Failure::usage(
+            "--out: the report of one run is its report.html",
+        )),
+        _ => Err(Failure::usage(
+            "a report of two directories takes two runs of `lab oltp`; others: `lab compare`",
+        )),
     }
 }
 

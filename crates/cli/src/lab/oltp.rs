@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ashlar_lab::{LabError, Machine, Progress, check_out_dir};
 use ashlar_oltp::database::Database;
-use ashlar_oltp::scan::{ScanPlan, scan as read_all};
+use ashlar_oltp::scan::{ScanPlan, ScanResult, scan as read_all};
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
@@ -60,10 +60,21 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
         };
         if let Some(dir) = &arguments.out {
             result.write(dir)?;
+            result.write_report(dir)?;
         }
         ran?;
     }
     finish(&result, arguments.out.as_deref())
+}
+
+/// Whether a directory's result is of a database, and not of a device.
+pub(super) fn is_ours(dir: &Path) -> bool {
+    OltpResult::is_in(dir) || ScanResult::is_in(dir)
+}
+
+/// Whether both are runs of `lab oltp`.
+pub(super) fn are_runs(first: &Path, second: &Path) -> bool {
+    OltpResult::is_in(first) && OltpResult::is_in(second)
 }
 
 /// The comparison of two runs if both are of this kind.
@@ -124,9 +135,10 @@ pub(super) fn scan(arguments: &ScanArguments) -> Result<(), Failure> {
     let database = open(&arguments.db, SqlLogic::Client)?;
     let result = read_all(database.as_ref(), &plan, &Progress::auto())?;
     result.write(&arguments.out)?;
+    result.write_report(&arguments.out)?;
     print(&format!(
         "{result}{}\n",
-        arguments.out.join("result.json").display()
+        arguments.out.join("report.html").display()
     ))
 }
 
@@ -222,7 +234,13 @@ fn examine(database: &dyn Database) -> Result<(), Failure> {
 fn finish(result: &OltpResult, dir: Option<&Path>) -> Result<(), Failure> {
     print(&result.text())?;
     if let Some(dir) = dir {
-        print(&format!("{}\n", dir.join("result.json").display()))?;
+        let report = dir.join("report.html");
+        let kept = if report.exists() {
+            report
+        } else {
+            dir.join("result.json")
+        };
+        print(&format!("{}\n", kept.display()))?;
     }
     if let Some(text) = result.complaint() {
         return Err(Failure::check(text));
