@@ -94,6 +94,7 @@ fn cautions(a: &OltpResult, b: &OltpResult) -> Vec<String> {
         differ("all warehouses", m.all_warehouses, n.all_warehouses),
         differ("restored", m.restored, n.restored),
         differ("seed", m.seed, n.seed),
+        differ("slowed down by %", m.slow_down_pct, n.slow_down_pct),
     ];
     let settings = one.settings.iter().map(|(name, value)| {
         let theirs = other.settings.get(name).map_or("", |value| value);

@@ -33,8 +33,10 @@
 pub mod check;
 mod compare;
 pub mod database;
+mod files;
 pub mod generate;
 pub mod inputs;
+mod ledger;
 mod load;
 mod postgres;
 mod published;
@@ -51,9 +53,10 @@ mod text;
 mod usage;
 
 pub use compare::{Comparison, compare};
+pub use ledger::{Acknowledged, Audit, Ledger};
 pub use load::{BuildPlan, BuildResult, build};
 pub use postgres::{Logic, Postgres};
 pub use report::{render_comparison, render_report};
 pub use result::OltpResult;
-pub use run::{Mode, Restore, RunPlan, begin, built, run, run_restored};
-pub use sqlite::Sqlite;
+pub use run::{Mode, Restore, RunPlan, begin, built, run, run_restored, run_with_ledger};
+pub use sqlite::{SavedFile, Sqlite};

@@ -71,6 +71,9 @@ pub struct Method {
     /// The database was put back, and checked to be what it was, before every step.
     #[serde(default)]
     pub restored: bool,
+    /// Percent of the time in which nobody began a transaction, on purpose (`--slow-down`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub slow_down_pct: f64,
     /// Seed of the inputs.
     pub seed: u64,
 }
@@ -269,6 +272,11 @@ impl OltpResult {
     pub fn is_in(dir: &Path) -> bool {
         schema_in(dir).is_some_and(|schema| schema == SCHEMA)
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 /// The `schema` of the result in a directory, if there is one.

@@ -41,6 +41,7 @@ pub(crate) fn method(result: &OltpResult) -> Markup {
                 (m.ramp_s) " s of ramp from the last login on"
                 @if m.all_warehouses { "; all warehouses split over the users" }
                 @else { "; one home warehouse a user" }
+                @if m.slow_down_pct > 0.0 { "; slowed down by " (m.slow_down_pct) " % on purpose" }
                 @if m.keying_and_thinking { "; with keying and thinking" }
                 @if m.restored { "; the database put back and checked before every step" }
                 @else { "; the database not put back: orders accumulate" }

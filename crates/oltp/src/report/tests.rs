@@ -32,6 +32,7 @@ fn ran(dir: &Path) -> OltpResult {
         mix: Mix::TprocC,
         all_warehouses: false,
         keying_and_thinking: false,
+        slow_down: 0.0,
         repeats: 1,
         seed: 2,
     };

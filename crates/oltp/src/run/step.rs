@@ -10,6 +10,7 @@ use super::plan::{Mode, RunPlan};
 use super::user::{Crew, Phase, Stage, User};
 use crate::database::{Database, Watcher};
 use crate::inputs::Kind;
+use crate::ledger::Ledger;
 use crate::result::StepResult;
 use crate::terminal::{Terminal, TerminalSetting};
 use crate::usage::{Usage, Used};
@@ -49,12 +50,13 @@ pub(super) fn step(
     database: &Arc<dyn Database>,
     plan: &RunPlan,
     setting: &TerminalSetting,
+    ledger: Option<Arc<Ledger>>,
 ) -> Result<StepResult, LabError> {
     let mut watcher = database.watcher()?;
     let place = watcher.place();
     let empty = Measured::new()?;
     let all_ended = |crew: &Crew| crew.ended == setting.users;
-    let stage = Arc::new(Stage::new(plan.pacing(), setting.users, &empty));
+    let stage = Arc::new(Stage::new(plan, setting.users, &empty, ledger));
     let result = log_in(database, setting, &stage);
     if let Err(error) = result {
         stage.enter(Phase::Stop);

@@ -245,8 +245,8 @@ impl Server {
         if ran { self.start_made(None) } else { Ok(()) }
     }
 
-    /// Puts the saved cluster back and checks that it is the saved one, file by file. Starts it if it
-    /// ran.
+    /// Puts the saved cluster back, checks that it is the saved one, file by file, and drops it from the
+    /// page cache. Starts it if it ran.
     ///
     /// # Errors
     /// Nothing was saved; it cannot be stopped, copied or started; what was put back is not the same.
@@ -260,6 +260,7 @@ impl Server {
         let ran = self.stop()?;
         copy::replace(&saved, &self.data())?;
         copy::same(&saved, &self.data())?;
+        crate::files::forget(&self.data())?;
         if ran { self.start_made(None) } else { Ok(()) }
     }
 
