@@ -68,7 +68,7 @@ pub use plan::{CellSpec, Configuration, Matrix, Pattern, Precondition, SweepPlan
 pub use progress::Progress;
 pub use report::{chart, page, render_report};
 pub use runner::{RunOutcome, run_plan, run_sweep};
-pub use scenario::{SHIPPED, Scale, ScenarioOptions, run_scenario, scenario_text};
+pub use scenario::{SHIPPED, Scale, ScenarioOptions, find_text, run_scenario, scenario_text};
 pub use seam::{
     NoServices, OpenOptions, PrepareOptions, Prepared, Service, Services, Stacks, Worker,
 };

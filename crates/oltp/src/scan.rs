@@ -92,15 +92,7 @@ pub fn scan(
 ) -> Result<ScanResult, LabError> {
     plan.check()?;
     make(database, plan, progress)?;
-    let mut result = ScanResult {
-        schema: SCHEMA.into(),
-        machine: Machine::here(),
-        database: database.describe()?,
-        rows: plan.rows,
-        bytes: plan.rows as u64 * (SCAN_FILLER as u64 + 4),
-        steps: Vec::new(),
-        flags: Vec::new(),
-    };
+    let mut result = ScanResult::new(database, plan)?;
     database.check_users(plan.readers.iter().copied().max().unwrap_or(1))?;
     progress.start(u64::from(plan.repeats) * plan.readers.len() as u64);
     for repeat in 1..=plan.repeats {
@@ -141,7 +133,11 @@ impl ScanPlan {
 }
 
 /// Makes the table; how many rows it has is written last, so that half a table is known as such.
-fn make(database: &dyn Database, plan: &ScanPlan, progress: &Progress) -> Result<(), LabError> {
+pub(crate) fn make(
+    database: &dyn Database,
+    plan: &ScanPlan,
+    progress: &Progress,
+) -> Result<(), LabError> {
     let counted = format!("{SCAN_TABLE}_rows");
     if database.has_table(&counted)? {
         let mut watcher = database.watcher()?;
@@ -175,7 +171,20 @@ fn make(database: &dyn Database, plan: &ScanPlan, progress: &Progress) -> Result
 }
 
 impl ScanResult {
-    fn step(
+    /// An empty result of `plan`.
+    pub(crate) fn new(database: &dyn Database, plan: &ScanPlan) -> Result<Self, LabError> {
+        Ok(Self {
+            schema: SCHEMA.into(),
+            machine: Machine::here(),
+            database: database.describe()?,
+            rows: plan.rows,
+            bytes: plan.rows as u64 * (SCAN_FILLER as u64 + 4),
+            steps: Vec::new(),
+            flags: Vec::new(),
+        })
+    }
+
+    pub(crate) fn step(
         &mut self,
         database: &dyn Database,
         readers: usize,
@@ -271,6 +280,16 @@ fn read(mut watcher: Box<dyn Watcher>, barrier: &Barrier, rows: i32) -> Result<f
         )));
     }
     Ok(start.elapsed().as_secs_f64())
+}
+
+impl ScanStep {
+    /// The step in a line.
+    pub(crate) fn line(&self) -> String {
+        let (readers, repeat) = (self.readers, self.repeat);
+        let mb_s = grouped(self.mb_s);
+        let seconds = self.run_time_s;
+        format!("{readers} readers, repeat {repeat}: {seconds:.2} s, {mb_s} MB/s")
+    }
 }
 
 impl fmt::Display for ScanStep {

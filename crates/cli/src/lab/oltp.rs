@@ -7,6 +7,7 @@ use std::time::Duration;
 use ashlar_lab::{LabError, Machine, Progress, check_out_dir};
 use ashlar_oltp::database::Database;
 use ashlar_oltp::scan::{ScanPlan, ScanResult, scan as read_all};
+use ashlar_oltp::scenario::ScenarioResult;
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
@@ -72,7 +73,7 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
 
 /// Whether a directory's result is of a database, and not of a device.
 pub(super) fn is_ours(dir: &Path) -> bool {
-    OltpResult::is_in(dir) || ScanResult::is_in(dir)
+    OltpResult::is_in(dir) || ScanResult::is_in(dir) || ScenarioResult::is_in(dir)
 }
 
 /// Whether both are runs of `lab oltp`.

@@ -3,6 +3,7 @@
 mod charts;
 mod method;
 mod scan;
+mod scenario;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use crate::compare::{Comparison, told};
 use crate::published::HammerDb;
 use crate::result::OltpResult;
 use crate::scan::ScanResult;
+use crate::scenario::ScenarioResult;
 
 /// A run that a report shows, by the name that it has there.
 pub(crate) struct Shown<'a> {
@@ -30,6 +32,8 @@ pub(crate) struct Shown<'a> {
 pub fn render_report(dir: &Path) -> Result<(), LabError> {
     let text = if ScanResult::is_in(dir) {
         scan::html(&ScanResult::load(dir)?)?
+    } else if ScenarioResult::is_in(dir) {
+        scenario::html(&ScenarioResult::load(dir)?)?
     } else {
         html(&OltpResult::load(dir)?)?
     };
@@ -171,6 +175,16 @@ impl OltpResult {
     /// It cannot be written.
     pub fn write_report(&self, dir: &Path) -> Result<(), LabError> {
         write(&dir.join("report.html"), &html(self)?)
+    }
+}
+
+impl ScenarioResult {
+    /// Writes `report.html` into `dir`.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_report(&self, dir: &Path) -> Result<(), LabError> {
+        write(&dir.join("report.html"), &scenario::html(self)?)
     }
 }
 

@@ -207,12 +207,24 @@ pub(crate) struct Place {
 }
 
 /// One step, and the check after it.
-pub(crate) fn measure(
+fn measure(
     database: &Arc<dyn Database>,
     plan: &RunPlan,
     marker: &Marker,
     place: Place,
     progress: &Progress,
+) -> Result<StepResult, LabError> {
+    let mut step = drive(database, plan, marker, place)?;
+    examine(database.as_ref(), marker, &mut step, progress);
+    Ok(step)
+}
+
+/// One step, unchecked.
+pub(crate) fn drive(
+    database: &Arc<dyn Database>,
+    plan: &RunPlan,
+    marker: &Marker,
+    place: Place,
 ) -> Result<StepResult, LabError> {
     let Place {
         users,
@@ -231,6 +243,16 @@ pub(crate) fn measure(
     };
     let mut step = step::step(database, plan, &setting, ledger)?;
     step.repeat = repeat;
+    Ok(step)
+}
+
+/// The check after a step: conditions 1 to 12, of which the step tells.
+pub(crate) fn examine(
+    database: &dyn Database,
+    marker: &Marker,
+    step: &mut StepResult,
+    progress: &Progress,
+) {
     if step.partial {
         // Give a database that was only interrupted its time; one that is gone is gone.
         std::thread::sleep(Duration::from_millis(200));
@@ -247,5 +269,4 @@ pub(crate) fn measure(
                 .push(format!("consistency could not be checked: {error}"));
         }
     }
-    Ok(step)
 }

@@ -6,6 +6,7 @@
 
 mod cgroup;
 mod copy;
+mod pair;
 mod programs;
 mod standby;
 
@@ -16,6 +17,8 @@ use ashlar_lab::LabError;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
+pub use cgroup::can_limit_memory;
+pub use pair::{Pair, Topology, limited};
 pub use standby::Commit;
 
 use cgroup::Cgroup;
@@ -81,7 +84,7 @@ impl Server {
         })
     }
 
-    fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
 
@@ -207,6 +210,17 @@ impl Server {
         }
         Cgroup::remove(&self.dir);
         Ok(runs)
+    }
+
+    /// Takes the limit of its memory away until the next start, if it has one.
+    ///
+    /// # Errors
+    /// The cgroup cannot be changed.
+    pub fn lift_limit(&self) -> Result<(), LabError> {
+        match self.settings()?.memory_bytes {
+            Some(_) => Cgroup::lift(&self.dir),
+            None => Ok(()),
+        }
     }
 
     /// Kills it and all its processes, as a crash would; false if it did not run.
