@@ -57,6 +57,15 @@ fn a_warehouse_is_built_driven_compared_and_found_out_when_damaged() {
     assert_eq!(code, 0, "{text}");
     let (code, text) = lab(&["compare", "first", "second"]);
     assert!(code == 0 && text.contains("the second is"), "{text}");
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect(name);
+    assert!(read("first/report.html").contains("New orders a minute"));
+    std::fs::remove_file(dir.path().join("first/report.html")).expect("removed");
+    assert_eq!(lab(&["report", "first"]).0, 0);
+    assert!(read("first/report.html").contains("all hold"));
+    assert_eq!(lab(&["report", "first", "second"]).0, 0);
+    assert!(read("second/comparison.html").contains("second is"));
+    let (code, text) = lab(&["report", "first", "--out", "x"]);
+    assert!(code == 2 && text.contains("--out"), "{text}");
     let (code, text) = lab(&["oltp", "build", "--db", "sqlite:a.db"]);
     assert!(code == 2 && text.contains("--destroy-data"), "{text}");
 
@@ -72,6 +81,39 @@ fn a_warehouse_is_built_driven_compared_and_found_out_when_damaged() {
 }
 
 #[test]
+fn a_file_is_put_back_before_every_step() {
+    let dir = tempfile::tempdir().expect("folder");
+    let words = "oltp --db sqlite:a.db --warehouses 1 --users 1,2 --repeat 2 --ramp 0s --seconds 0.3 \
+                 --restore kept.db --out o";
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let (code, text) = ashlar(dir.path(), &words);
+    assert_eq!(code, 0, "{text}");
+    let open = |name: &str| rusqlite::Connection::open(dir.path().join(name)).expect("opens");
+    let orders = |name: &str| -> i64 {
+        let sql = "SELECT sum(d_next_o_id) - 30010 FROM district";
+        open(name)
+            .query_row(sql, [], |row| row.get(0))
+            .expect("a sum")
+    };
+    assert_eq!(orders("kept.db"), 0, "the copy stays as it was");
+    let json = std::fs::read_to_string(dir.path().join("o/result.json")).expect("a result");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let last = &json["steps"][3];
+    let counted = last["transactions"]["new_order"]["count"]
+        .as_i64()
+        .expect("a count");
+    // Of four steps only the last one's orders are there.
+    assert!((1..=counted + 10).contains(&orders("a.db")), "{counted}");
+    assert_eq!(json["method"]["restored"], true);
+    // A second run begins with the copy, whatever became of the database.
+    open("a.db")
+        .execute("DELETE FROM stock", [])
+        .expect("damaged");
+    let (code, text) = ashlar(dir.path(), &words);
+    assert_eq!(code, 0, "{text}");
+}
+
+#[test]
 fn bad_requests_are_told_by_name() {
     let dir = tempfile::tempdir().expect("folder");
     for (expected, name, arguments) in [
@@ -80,6 +122,14 @@ fn bad_requests_are_told_by_name() {
         (2, "--users 0", "--db sqlite:a.db --users 0 --out o"),
         (2, "--mode", "--db sqlite:a.db --mode never --out o"),
         (2, "--mix", "--db sqlite:a.db --mix none --out o"),
+        (2, "--wait", "--db sqlite:a.db --wait long --out o"),
+        (2, "--slow-down", "--db sqlite:a.db --slow-down 95% --out o"),
+        (
+            2,
+            "--slow-down",
+            "--db sqlite:a.db --slow-down much --out o",
+        ),
+        (2, "--restore", "--db sqlite:a.db --restore a.db --out o"),
         (2, "--ramp", "--db sqlite:a.db --ramp long --out o"),
         (
             2,

@@ -4,14 +4,14 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Ticks of all processors together since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CpuTicks {
+pub struct CpuTicks {
     busy: u64,
     total: u64,
 }
 
 impl CpuTicks {
     /// Now, from `/proc/stat`; `None` where there is none.
-    pub(crate) fn now() -> Option<Self> {
+    pub fn now() -> Option<Self> {
         Self::parse(&std::fs::read_to_string("/proc/stat").ok()?)
     }
 
@@ -35,7 +35,7 @@ impl CpuTicks {
     }
 
     /// Share of the machine in use since `earlier`, 0 to 100; `None` if no tick has passed.
-    pub(crate) fn pct_since(self, earlier: Self) -> Option<f64> {
+    pub fn pct_since(self, earlier: Self) -> Option<f64> {
         let total = self
             .total
             .checked_sub(earlier.total)

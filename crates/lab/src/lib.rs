@@ -60,14 +60,15 @@ pub mod vocabulary;
 mod workload;
 
 pub use compare::{ComparedCell, Comparison, compare, differ, machine_cautions};
+pub use cpu::CpuTicks;
 pub use error::LabError;
 pub use export::check_out_dir;
 pub use machine::Machine;
 pub use plan::{CellSpec, Configuration, Matrix, Pattern, Precondition, SweepPlan};
 pub use progress::Progress;
-pub use report::render_report;
+pub use report::{chart, page, render_report};
 pub use runner::{RunOutcome, run_plan, run_sweep};
-pub use scenario::{SHIPPED, Scale, ScenarioOptions, run_scenario, scenario_text};
+pub use scenario::{SHIPPED, Scale, ScenarioOptions, find_text, run_scenario, scenario_text};
 pub use seam::{
     NoServices, OpenOptions, PrepareOptions, Prepared, Service, Services, Stacks, Worker,
 };

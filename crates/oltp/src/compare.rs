@@ -49,9 +49,11 @@ pub fn compare(first: &Path, second: &Path) -> Result<Comparison, LabError> {
 }
 
 impl Comparison {
-    fn of(a: &OltpResult, b: &OltpResult) -> Self {
+    /// Compares two results.
+    pub fn of(a: &OltpResult, b: &OltpResult) -> Self {
         let steps = a.summary.iter().filter_map(|summary| {
-            let (ours, theirs) = (whole(a, summary.users), whole(b, summary.users));
+            let ours: Vec<&StepResult> = a.whole_steps(summary.users).collect();
+            let theirs: Vec<&StepResult> = b.whole_steps(summary.users).collect();
             if ours.is_empty() || theirs.is_empty() {
                 return None;
             }
@@ -78,12 +80,6 @@ impl Comparison {
     }
 }
 
-/// The steps of a number of users that reached their end.
-fn whole(result: &OltpResult, users: usize) -> Vec<&StepResult> {
-    let wanted = |step: &&StepResult| step.users == users && !step.partial;
-    result.steps.iter().filter(wanted).collect()
-}
-
 fn cautions(a: &OltpResult, b: &OltpResult) -> Vec<String> {
     let (m, n) = (&a.method, &b.method);
     let (one, other) = (&a.database, &b.database);
@@ -98,6 +94,7 @@ fn cautions(a: &OltpResult, b: &OltpResult) -> Vec<String> {
         differ("all warehouses", m.all_warehouses, n.all_warehouses),
         differ("restored", m.restored, n.restored),
         differ("seed", m.seed, n.seed),
+        differ("slowed down by %", m.slow_down_pct, n.slow_down_pct),
     ];
     let settings = one.settings.iter().map(|(name, value)| {
         let theirs = other.settings.get(name).map_or("", |value| value);
@@ -126,7 +123,10 @@ impl fmt::Display for Comparison {
                 grouped(step.nopm.1),
                 human_us(step.p95_us.0),
                 human_us(step.p95_us.1),
-                step.ratio.as_ref().map(told).unwrap_or_default()
+                step.ratio
+                    .as_ref()
+                    .map(|ratio| told(ratio, "the second", "the first"))
+                    .unwrap_or_default()
             )?;
         }
         self.cautions
@@ -136,9 +136,9 @@ impl fmt::Display for Comparison {
 }
 
 /// The comparison in words; the pairs are repeats of two runs, not neighbours in one.
-fn told(ratio: &Ratio) -> String {
+pub(crate) fn told(ratio: &Ratio, second: &str, first: &str) -> String {
     ratio
-        .words("the second", "the first")
+        .words(second, first)
         .replace("interleaved pairs", "pairs of repeats")
 }
 

@@ -5,6 +5,7 @@
 //! users, whose histograms merge as those of one database's users do.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ashlar_lab::LabError;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,15 @@ pub trait Database: Send + Sync {
 
     /// What it holds.
     fn state(&self) -> Result<State, LabError>;
+
+    /// Waits while it is starting up, after a crash for instance; what it waits for goes to `say`, once.
+    ///
+    /// # Errors
+    /// It is not ready after that time.
+    fn await_ready(&self, limit: Duration, say: &mut dyn FnMut(&str)) -> Result<(), LabError> {
+        let _ = (limit, say);
+        Ok(())
+    }
 
     /// Whether `users` sessions and a watcher fit.
     ///
@@ -75,6 +85,8 @@ pub trait Session {
 pub enum Outcome {
     /// Committed.
     Committed,
+    /// A new order was committed, under this number.
+    Ordered(i32),
     /// A new order of an item that does not exist was rolled back, as it must be.
     RolledBack,
 }

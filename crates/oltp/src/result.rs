@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use ashlar_lab::units::human_bytes;
 use ashlar_lab::{LabError, Machine};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,10 @@ use crate::usage::DeviceBytes;
 
 /// The `schema` of the results that this version writes.
 pub const SCHEMA: &str = "ashlar-oltp-1";
+
+/// A transaction touches tens of pages at random. Where the device reads less than one of them for each,
+/// what is measured of reading is memory.
+const A_PAGE: f64 = 8192.0;
 
 /// A run: `result.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,6 +71,9 @@ pub struct Method {
     /// The database was put back, and checked to be what it was, before every step.
     #[serde(default)]
     pub restored: bool,
+    /// Percent of the time in which nobody began a transaction, on purpose (`--slow-down`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub slow_down_pct: f64,
     /// Seed of the inputs.
     pub seed: u64,
 }
@@ -98,6 +106,9 @@ pub struct StepResult {
     pub server_cpu_reason: Option<String>,
     /// Processor seconds of this process.
     pub client_cpu_s: f64,
+    /// Share of the machine's processors in use, whoever used them, 0 to 100; null if it cannot be told.
+    #[serde(default)]
+    pub machine_cpu_pct: Option<f64>,
     /// What the device of the database's files transferred.
     pub device: DeviceBytes,
     /// New orders for each of this process's processor seconds.
@@ -110,6 +121,9 @@ pub struct StepResult {
     pub device_bytes_per_transaction: Option<(f64, f64)>,
     /// Transactions completed in each second.
     pub series: Vec<u64>,
+    /// Bytes read and written by the device in each second; empty if it cannot be told.
+    #[serde(default)]
+    pub device_series: Vec<(u64, u64)>,
     /// Open loop: arrivals that were due and not begun when it ended.
     pub missed: u64,
     /// Users that did not reach the end.
@@ -164,6 +178,12 @@ pub struct Summary {
 }
 
 impl OltpResult {
+    /// The steps of a number of users that reached their end.
+    pub fn whole_steps(&self, users: usize) -> impl Iterator<Item = &StepResult> {
+        let wanted = move |step: &&StepResult| step.users == users && !step.partial;
+        self.steps.iter().filter(wanted)
+    }
+
     /// Fills [`OltpResult::summary`] and what follows from the steps.
     pub(crate) fn sum_up(&mut self) {
         let mut users: Vec<usize> = self.steps.iter().map(|step| step.users).collect();
@@ -186,6 +206,14 @@ impl OltpResult {
                 self.flags
                     .push(format!("{what}: {errors} transactions failed"));
             }
+            if let Some((read, _)) = step.device_bytes_per_transaction
+                && read < A_PAGE
+            {
+                self.flags.push(format!(
+                    "{what}: reads came from memory: the device read {} a transaction, less than a page",
+                    human_bytes(read as u64)
+                ));
+            }
             if step.missed > 0 {
                 let missed = step.missed;
                 self.flags.push(format!(
@@ -196,8 +224,7 @@ impl OltpResult {
     }
 
     fn summary_of(&self, users: usize) -> Summary {
-        let whole = |step: &&StepResult| step.users == users && !step.partial;
-        let steps: Vec<&StepResult> = self.steps.iter().filter(whole).collect();
+        let steps: Vec<&StepResult> = self.whole_steps(users).collect();
         let nopm: Vec<f64> = steps.iter().map(|step| step.nopm).collect();
         let tpm: Vec<f64> = steps.iter().map(|step| step.tpm).collect();
         Summary {
@@ -243,11 +270,22 @@ impl OltpResult {
 
     /// Whether the result in `dir` is one of ours, by its `schema`.
     pub fn is_in(dir: &Path) -> bool {
-        #[derive(Deserialize)]
-        struct Named {
-            schema: String,
-        }
-        let text = std::fs::read_to_string(dir.join("result.json")).unwrap_or_default();
-        serde_json::from_str::<Named>(&text).is_ok_and(|named| named.schema == SCHEMA)
+        schema_in(dir).is_some_and(|schema| schema == SCHEMA)
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
+}
+
+/// The `schema` of the result in a directory, if there is one.
+pub(crate) fn schema_in(dir: &Path) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        schema: String,
+    }
+    let text = std::fs::read_to_string(dir.join("result.json")).ok()?;
+    let named: Named = serde_json::from_str(&text).ok()?;
+    Some(named.schema)
 }

@@ -13,6 +13,7 @@ use crate::database::{Database, Description, Watcher};
 use crate::generate::{Recipe, SCAN_FILLER};
 use crate::load::load;
 use crate::random::Constants;
+use crate::result::schema_in;
 use crate::schema::{SCAN_TABLE, Shape};
 use crate::usage::{DeviceBytes, Usage};
 
@@ -72,6 +73,9 @@ pub struct ScanStep {
     pub server_cpu_s: Option<f64>,
     /// Processor seconds of this process.
     pub client_cpu_s: f64,
+    /// Share of the machine's processors in use, whoever used them, 0 to 100; null if it cannot be told.
+    #[serde(default)]
+    pub machine_cpu_pct: Option<f64>,
     /// What the device of the database's files transferred.
     pub device: DeviceBytes,
 }
@@ -88,15 +92,7 @@ pub fn scan(
 ) -> Result<ScanResult, LabError> {
     plan.check()?;
     make(database, plan, progress)?;
-    let mut result = ScanResult {
-        schema: SCHEMA.into(),
-        machine: Machine::here(),
-        database: database.describe()?,
-        rows: plan.rows,
-        bytes: plan.rows as u64 * (SCAN_FILLER as u64 + 4),
-        steps: Vec::new(),
-        flags: Vec::new(),
-    };
+    let mut result = ScanResult::new(database, plan)?;
     database.check_users(plan.readers.iter().copied().max().unwrap_or(1))?;
     progress.start(u64::from(plan.repeats) * plan.readers.len() as u64);
     for repeat in 1..=plan.repeats {
@@ -137,7 +133,11 @@ impl ScanPlan {
 }
 
 /// Makes the table; how many rows it has is written last, so that half a table is known as such.
-fn make(database: &dyn Database, plan: &ScanPlan, progress: &Progress) -> Result<(), LabError> {
+pub(crate) fn make(
+    database: &dyn Database,
+    plan: &ScanPlan,
+    progress: &Progress,
+) -> Result<(), LabError> {
     let counted = format!("{SCAN_TABLE}_rows");
     if database.has_table(&counted)? {
         let mut watcher = database.watcher()?;
@@ -171,7 +171,20 @@ fn make(database: &dyn Database, plan: &ScanPlan, progress: &Progress) -> Result
 }
 
 impl ScanResult {
-    fn step(
+    /// An empty result of `plan`.
+    pub(crate) fn new(database: &dyn Database, plan: &ScanPlan) -> Result<Self, LabError> {
+        Ok(Self {
+            schema: SCHEMA.into(),
+            machine: Machine::here(),
+            database: database.describe()?,
+            rows: plan.rows,
+            bytes: plan.rows as u64 * (SCAN_FILLER as u64 + 4),
+            steps: Vec::new(),
+            flags: Vec::new(),
+        })
+    }
+
+    pub(crate) fn step(
         &mut self,
         database: &dyn Database,
         readers: usize,
@@ -220,8 +233,30 @@ impl ScanResult {
             mb_s: all as f64 / MB / run_time_s,
             server_cpu_s: used.server_cpu_s,
             client_cpu_s: used.client_cpu_s,
+            machine_cpu_pct: used.machine_cpu_pct,
             device: used.device,
         })
+    }
+
+    /// The numbers of readers, ascending.
+    pub fn readers(&self) -> Vec<usize> {
+        let mut readers: Vec<usize> = self.steps.iter().map(|step| step.readers).collect();
+        readers.sort_unstable();
+        readers.dedup();
+        readers
+    }
+
+    /// Reads `result.json` of a scan's directory.
+    pub fn load(dir: &Path) -> Result<Self, LabError> {
+        let path = dir.join("result.json");
+        let text = std::fs::read_to_string(&path);
+        let text = text.map_err(|error| LabError::caused(path.display(), error))?;
+        serde_json::from_str(&text).map_err(|error| LabError::caused(path.display(), error))
+    }
+
+    /// Whether the result in `dir` is one of ours, by its `schema`.
+    pub fn is_in(dir: &Path) -> bool {
+        schema_in(dir).is_some_and(|schema| schema == SCHEMA)
     }
 
     /// Writes `result.json` into `dir`.
@@ -245,6 +280,16 @@ fn read(mut watcher: Box<dyn Watcher>, barrier: &Barrier, rows: i32) -> Result<f
         )));
     }
     Ok(start.elapsed().as_secs_f64())
+}
+
+impl ScanStep {
+    /// The step in a line.
+    pub(crate) fn line(&self) -> String {
+        let (readers, repeat) = (self.readers, self.repeat);
+        let mb_s = grouped(self.mb_s);
+        let seconds = self.run_time_s;
+        format!("{readers} readers, repeat {repeat}: {seconds:.2} s, {mb_s} MB/s")
+    }
 }
 
 impl fmt::Display for ScanStep {

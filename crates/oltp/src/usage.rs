@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ashlar_lab::CpuTicks;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,7 @@ pub struct DeviceBytes {
 pub(crate) struct Usage {
     client_cpu_s: f64,
     server_cpu_s: Result<f64, String>,
+    machine: Option<CpuTicks>,
     device: Result<(u64, u64), String>,
 }
 
@@ -52,6 +54,8 @@ pub(crate) struct Used {
     pub(crate) server_cpu_s: Option<f64>,
     /// Why the server's time is not known.
     pub(crate) server_reason: Option<String>,
+    /// Share of the whole machine's processors that was in use, 0 to 100.
+    pub(crate) machine_cpu_pct: Option<f64>,
     pub(crate) device: DeviceBytes,
 }
 
@@ -62,8 +66,14 @@ impl Usage {
         Self {
             client_cpu_s: process_cpu_s(),
             server_cpu_s: server.and_then(family_cpu_s),
+            machine: CpuTicks::now(),
             device: storage.and_then(|path| device_bytes(&path)),
         }
+    }
+
+    /// What the device has read and written since boot, if it can be told.
+    pub(crate) fn device_now(place: &ServerPlace) -> Option<(u64, u64)> {
+        device_bytes(place.storage.as_ref().ok()?).ok()
     }
 
     pub(crate) fn since(self, earlier: &Self) -> Used {
@@ -72,6 +82,10 @@ impl Usage {
         Used {
             client_cpu_s: self.client_cpu_s - earlier.client_cpu_s,
             server_reason: server.as_ref().err().cloned(),
+            machine_cpu_pct: self
+                .machine
+                .zip(earlier.machine)
+                .and_then(|(to, from)| to.pct_since(from)),
             server_cpu_s: server.ok().map(|(from, to)| (to - from).max(0.0)),
             device: match device {
                 Ok((from, to)) => DeviceBytes {

@@ -118,6 +118,7 @@ fn used(path: &Path) {
         mix: Mix::TpcC,
         all_warehouses: false,
         keying_and_thinking: false,
+        slow_down: 0.0,
         repeats: 1,
         seed: 4,
     };

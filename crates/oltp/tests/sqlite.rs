@@ -8,7 +8,9 @@ use ashlar_lab::Progress;
 use ashlar_oltp::database::Database;
 use ashlar_oltp::inputs::Mix;
 use ashlar_oltp::schema::{Shape, State};
-use ashlar_oltp::{BuildPlan, Mode, OltpResult, RunPlan, Sqlite, begin, build, built, run};
+use ashlar_oltp::{
+    BuildPlan, Ledger, Mode, OltpResult, RunPlan, Sqlite, begin, build, built, run, run_with_ledger,
+};
 
 const BUILD: BuildPlan = BuildPlan {
     shape: Shape {
@@ -34,6 +36,7 @@ fn plan(users: &[usize], mode: Mode) -> RunPlan {
         mix: Mix::TprocC,
         all_warehouses: false,
         keying_and_thinking: false,
+        slow_down: 0.0,
         repeats: 1,
         seed: 9,
     }
@@ -190,4 +193,53 @@ fn what_is_no_database_is_named() {
     let nowhere = database(&dir.path().join("none/a.db"));
     let refused = build(nowhere.as_ref(), &BUILD, &Progress::silent()).expect_err("nowhere");
     assert!(refused.to_string().contains("none/a.db"), "{refused}");
+}
+
+#[test]
+fn acknowledged_orders_are_found_and_lost_ones_are_named() {
+    let dir = tempfile::tempdir().expect("folder");
+    let database = database(&dir.path().join("a.db"));
+    build(database.as_ref(), &BUILD, &Progress::silent()).expect("built");
+    let plan = plan(&[2], Mode::Fixed(150));
+    let mut result = begin(database.as_ref(), &plan).expect("begins");
+    let (ledger, silent) = (Arc::new(Ledger::default()), Progress::silent());
+    run_with_ledger(&database, &plan, &mut result, &silent, &ledger).expect("ran");
+    let orders = &result.steps[0].transactions["new_order"];
+    assert_eq!(ledger.len() as u64, orders.count - orders.rolled_back);
+    let mut watcher = database.watcher().expect("looks on");
+    let audit = ledger.audit(watcher.as_mut()).expect("asked");
+    assert_eq!((audit.acknowledged, audit.missing), (ledger.len(), 0));
+    assert!(ledger.last().is_some() && !ledger.is_empty());
+    let newest = "SELECT max(d_next_o_id) - 1 FROM district";
+    let order = watcher.number(newest).expect("a number");
+    for (damage, missing) in [
+        (format!("DELETE FROM orders WHERE o_id = {order}"), 1..=20),
+        (
+            "UPDATE orders SET o_ol_cnt = o_ol_cnt + 1 WHERE o_id > 100".into(),
+            ledger.len()..=ledger.len(),
+        ),
+    ] {
+        database.execute(&damage).expect("damaged");
+        let audit = ledger.audit(watcher.as_mut()).expect("asked");
+        assert!(missing.contains(&audit.missing), "{damage}: {audit:?}");
+        assert!((1..=5).contains(&audit.examples.len()));
+    }
+    let named = ledger.audit(watcher.as_mut()).expect("asked").examples[0].to_string();
+    assert!(named.contains("of warehouse"), "{named}");
+}
+
+#[test]
+fn a_run_that_is_slowed_down_on_purpose_is_slower() {
+    let dir = tempfile::tempdir().expect("folder");
+    let database = database(&dir.path().join("a.db"));
+    build(database.as_ref(), &BUILD, &Progress::silent()).expect("built");
+    let mut slow = plan(&[1], Mode::Timed);
+    slow.measure = Duration::from_secs(2);
+    let fast = ran(&database, &slow).steps[0].nopm;
+    // Half of the time: no machine is so noisy that this is not seen.
+    slow.slow_down = 0.5;
+    let result = ran(&database, &slow);
+    assert_eq!(result.method.slow_down_pct, 50.0);
+    let slow = result.steps[0].nopm;
+    assert!(slow < 0.8 * fast, "{slow} of {fast}");
 }

@@ -8,7 +8,11 @@ use clap::{Args, Subcommand};
 pub(crate) enum LabCommand {
     /// Measure pattern x block x threads x depth on one or more devices, interleaved
     Sweep(SweepArguments),
-    /// Run a scenario: nvmeof-local-vs-remote, virtual-device-scaling, drive-baseline, or a file
+    /// Run a scenario, by name or from a file, beside the figures that were published
+    ///
+    /// Of devices: nvmeof-local-vs-remote, virtual-device-scaling, drive-baseline. Of a private PostgreSQL
+    /// on one or more places: nvmeof-hammerdb, scan-concurrency, fixed-transactions,
+    /// statistics-self-test. `lab show NAME` prints one, to be edited.
     Run(RunArguments),
     /// Drive a database with TPROC-C: new orders a minute, latency, consistency
     ///
@@ -43,10 +47,17 @@ pub(crate) enum LabCommand {
         /// Directory of the second run
         second: PathBuf,
     },
-    /// Make a run's report.html again
+    /// Make a run's report.html again, or one of two OLTP runs beside each other
+    ///
+    /// One directory: its report.html. Two, both of `lab oltp`: comparison.html in the second, with what
+    /// their difference is worth, or the file that --out names.
     Report {
-        /// Directory of the run
-        dir: PathBuf,
+        /// Directory of the run; or of two
+        #[arg(required = true, num_args = 1..=2, value_name = "DIR")]
+        dirs: Vec<PathBuf>,
+        /// Where a report of two goes
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
     },
     /// Show a scenario's text, to be edited and run as a file
     Show {
@@ -130,7 +141,7 @@ pub(crate) struct SweepArguments {
 /// A scenario is a file: what is compared, in which cells, for how long, and what is claimed.
 #[derive(Args)]
 pub(crate) struct RunArguments {
-    /// nvmeof-local-vs-remote, virtual-device-scaling, drive-baseline, or a file
+    /// Name of a scenario that ships, or a file
     #[arg(value_name = "NAME|FILE")]
     pub(crate) scenario: String,
 
@@ -141,6 +152,11 @@ pub(crate) struct RunArguments {
     /// Where the scenario's own files are made, and removed afterwards
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub(crate) dir: PathBuf,
+
+    /// A storage place for databases: a directory on it, which anybody may enter; may be repeated. The
+    /// first is the 100 %. A new folder is made there, and removed afterwards. [default: here=DIR]
+    #[arg(long = "place", value_name = "NAME=DIR", conflicts_with = "dir")]
+    pub(crate) places: Vec<String>,
 
     /// Overwrite what devices named in the scenario hold
     #[arg(long)]

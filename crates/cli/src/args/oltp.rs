@@ -85,10 +85,20 @@ pub(crate) struct OltpArguments {
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) repeat: u32,
 
-    /// Put the server of this directory (`lab server`) back before every step: to what it was when it
-    /// was saved, or, if nothing is saved yet, when this run begins
-    #[arg(long, value_name = "DIR")]
+    /// Put the database back before every step: the server of this directory (`lab server`), or for
+    /// SQLite the file of a copy. To what it was when it was saved, or, if nothing is saved yet, when this
+    /// run begins
+    #[arg(long, value_name = "DIR|FILE")]
     pub(crate) restore: Option<PathBuf>,
+
+    /// How long to wait for a database that is starting up, after a crash for instance
+    #[arg(long, default_value = "60s", value_name = "TIME")]
+    pub(crate) wait: String,
+
+    /// A self-test of the statistics: for so much of the time nobody begins a transaction. `lab compare`
+    /// with a run without it must find it
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) slow_down: Option<String>,
 
     /// Seed of data and inputs
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -98,7 +108,7 @@ pub(crate) struct OltpArguments {
     #[arg(long)]
     pub(crate) destroy_data: bool,
 
-    /// Directory for result.json; a run needs one
+    /// Directory for result.json and report.html; a run needs one
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }
@@ -127,7 +137,11 @@ pub(crate) struct ScanArguments {
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) repeat: u32,
 
-    /// Directory for result.json
+    /// How long to wait for a database that is starting up, after a crash for instance
+    #[arg(long, default_value = "60s", value_name = "TIME")]
+    pub(crate) wait: String,
+
+    /// Directory for result.json and report.html
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 }

@@ -30,6 +30,8 @@ pub(crate) enum CommitWord {
     On,
     /// The standby shows it to readers
     RemoteApply,
+    /// Nothing: what only the primary has is lost with it
+    Local,
 }
 
 /// Which server, and how it runs.

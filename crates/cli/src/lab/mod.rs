@@ -1,5 +1,6 @@
 //! `ashlar lab`.
 
+mod databases;
 mod oltp;
 mod sample;
 mod server;
@@ -12,10 +13,11 @@ use std::time::Duration;
 
 use ashlar_device::parse_size;
 use ashlar_lab::{
-    Configuration, LabError, Matrix, Pattern, Progress, RunOutcome, Scale, ScenarioOptions,
-    SweepPlan, check_out_dir, compare, render_report, run_scenario, run_sweep, scenario_text,
-    vocabulary,
+    Configuration, LabError, Matrix, Pattern, Progress, RunOutcome, SHIPPED, Scale,
+    ScenarioOptions, SweepPlan, check_out_dir, compare, find_text, render_report, run_scenario,
+    run_sweep, vocabulary,
 };
+use ashlar_oltp::OltpScenario;
 
 use crate::args::{LabCommand, RunArguments, SweepArguments};
 use crate::exit::Failure;
@@ -34,11 +36,35 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
             Some(text) => print(&format!("{text}\n")),
             None => print(&format!("{}\n", compare(first, second)?)),
         },
-        LabCommand::Report { dir } => {
-            render_report(dir)?;
-            print(&format!("{}\n", dir.join("report.html").display()))
+        LabCommand::Report { dirs, out } => {
+            print(&format!("{}\n", report(dirs, out.as_deref())?.display()))
         }
-        LabCommand::Show { name } => print(&scenario_text(name)?),
+        LabCommand::Show { name } => print(&text_of(name)?),
+    }
+}
+
+/// Renders a report; where it is.
+fn report(dirs: &[PathBuf], out: Option<&Path>) -> Result<PathBuf, Failure> {
+    match (dirs, out) {
+        ([dir], None) => {
+            if oltp::is_ours(dir) {
+                ashlar_oltp::render_report(dir)?;
+            } else {
+                render_report(dir)?;
+            }
+            Ok(report_path(dir))
+        }
+        ([first, second], out) if oltp::are_runs(first, second) => {
+            let to = out.map_or_else(|| second.join("comparison.html"), Path::to_owned);
+            ashlar_oltp::render_comparison(first, second, &to)?;
+            Ok(to)
+        }
+        ([_], Some(_)) => Err(Failure::usage(
+            "--out: the report of one run is its report.html",
+        )),
+        _ => Err(Failure::usage(
+            "a report of two directories takes two runs of `lab oltp`; others: `lab compare`",
+        )),
     }
 }
 
@@ -49,7 +75,20 @@ fn sweep(arguments: &SweepArguments) -> Result<(), Failure> {
     finish(&outcome, &arguments.out)
 }
 
+/// The text of a scenario that ships, of devices or of databases, or of a file.
+fn text_of(name_or_path: &str) -> Result<String, Failure> {
+    let all: Vec<(&str, &str)> = SHIPPED.iter().chain(&databases::SHIPPED).copied().collect();
+    Ok(find_text(&all, name_or_path)?)
+}
+
 fn scenario(arguments: &RunArguments) -> Result<(), Failure> {
+    let text = text_of(&arguments.scenario)?;
+    if OltpScenario::is_one(&text) {
+        return databases::run(arguments, &text);
+    }
+    if !arguments.places.is_empty() {
+        return Err(Failure::usage("--place: for scenarios of databases"));
+    }
     check_out_dir(&arguments.out)?;
     let options = ScenarioOptions {
         scale: arguments.scale.parse::<Scale>()?,

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use ashlar_lab::{LabError, Machine, Progress, check_out_dir};
 use ashlar_oltp::database::Database;
-use ashlar_oltp::scan::{ScanPlan, scan as read_all};
+use ashlar_oltp::scan::{ScanPlan, ScanResult, scan as read_all};
+use ashlar_oltp::scenario::ScenarioResult;
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
-    BuildPlan, Logic, OltpResult, Postgres, RunPlan, Sqlite, begin, build, built, check, compare,
-    run as drive, run_restored,
+    BuildPlan, Logic, OltpResult, Postgres, RunPlan, SavedFile, Sqlite, begin, build, built, check,
+    compare, run as drive, run_restored,
 };
 
 use crate::args::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
@@ -29,15 +30,18 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
         None if runs => return Err(Failure::usage("--out DIR: a run needs one")),
         None => {}
     }
-    if let Some(dir) = &arguments.restore {
-        check_restore(&arguments.db, dir)?;
-    }
+    let saved = arguments
+        .restore
+        .as_deref()
+        .map(|path| Saved::of(&arguments.db, path))
+        .transpose()?;
     let database = open(&arguments.db, arguments.sql)?;
+    let progress = Progress::auto();
+    await_ready(database.as_ref(), &arguments.wait, &progress)?;
     let state = database.state()?;
     if arguments.action == Some(OltpAction::Check) {
         return examine(database.as_ref());
     }
-    let progress = Progress::auto();
     let must_build = match arguments.action {
         Some(OltpAction::Build) => true,
         None => state == State::Empty || arguments.destroy_data,
@@ -54,16 +58,27 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
         result.write(dir)?;
     }
     if runs {
-        let ran = match &arguments.restore {
-            Some(dir) => drive_restored(&database, (&plan, dir), &mut result, &progress),
+        let ran = match &saved {
+            Some(saved) => drive_restored(&database, (&plan, saved), &mut result, &progress),
             None => drive(&database, &plan, &mut result, &progress),
         };
         if let Some(dir) = &arguments.out {
             result.write(dir)?;
+            result.write_report(dir)?;
         }
         ran?;
     }
     finish(&result, arguments.out.as_deref())
+}
+
+/// Whether a directory's result is of a database, and not of a device.
+pub(super) fn is_ours(dir: &Path) -> bool {
+    OltpResult::is_in(dir) || ScanResult::is_in(dir) || ScenarioResult::is_in(dir)
+}
+
+/// Whether both are runs of `lab oltp`.
+pub(super) fn are_runs(first: &Path, second: &Path) -> bool {
+    OltpResult::is_in(first) && OltpResult::is_in(second)
 }
 
 /// The comparison of two runs if both are of this kind.
@@ -96,20 +111,61 @@ fn check_restore(db: &str, dir: &Path) -> Result<(), LabError> {
     )))
 }
 
-/// Before every step the server in `dir` is put back to what it was when it was saved, or is now.
+/// What is put back before every step.
+enum Saved {
+    Server(Server),
+    File(SavedFile),
+}
+
+impl Saved {
+    fn of(db: &str, path: &Path) -> Result<Self, LabError> {
+        if let Some(("sqlite", file)) = db.split_once(':') {
+            return SavedFile::new(file, path).map(Self::File);
+        }
+        check_restore(db, path)?;
+        Server::at(path).map(Self::Server)
+    }
+
+    fn is_saved(&self) -> Result<bool, LabError> {
+        match self {
+            Self::Server(server) => server.status().map(|status| status.saved),
+            Self::File(file) => Ok(file.is_saved()),
+        }
+    }
+
+    fn save(&self) -> Result<(), LabError> {
+        match self {
+            Self::Server(server) => server.save(),
+            Self::File(file) => file.save(),
+        }
+    }
+
+    fn restore(&self) -> Result<(), LabError> {
+        match self {
+            Self::Server(server) => server.restore(),
+            Self::File(file) => file.restore(),
+        }
+    }
+}
+
+/// Before every step the database is put back to what it was when it was saved, or is now.
 fn drive_restored(
     database: &Arc<dyn Database>,
-    (plan, dir): (&RunPlan, &Path),
+    (plan, saved): (&RunPlan, &Saved),
     result: &mut OltpResult,
     progress: &Progress,
 ) -> Result<(), LabError> {
-    let server = Server::at(dir)?;
-    let status = server.status()?;
-    if !status.saved {
-        progress.doing("the server is saved");
-        server.save()?;
+    if !saved.is_saved()? {
+        progress.doing("the database is saved");
+        saved.save()?;
     }
-    run_restored(database, plan, result, progress, &mut || server.restore())
+    run_restored(database, plan, result, progress, &mut || saved.restore())
+}
+
+/// Waits for a database that is starting up, and says so.
+fn await_ready(database: &dyn Database, wait: &str, progress: &Progress) -> Result<(), Failure> {
+    let limit = time("--wait", wait)?;
+    Ok(database.await_ready(limit, &mut |text| progress.say(text))?)
 }
 
 pub(super) fn scan(arguments: &ScanArguments) -> Result<(), Failure> {
@@ -122,11 +178,14 @@ pub(super) fn scan(arguments: &ScanArguments) -> Result<(), Failure> {
     plan.check()?;
     check_out_dir(&arguments.out)?;
     let database = open(&arguments.db, SqlLogic::Client)?;
-    let result = read_all(database.as_ref(), &plan, &Progress::auto())?;
+    let progress = Progress::auto();
+    await_ready(database.as_ref(), &arguments.wait, &progress)?;
+    let result = read_all(database.as_ref(), &plan, &progress)?;
     result.write(&arguments.out)?;
+    result.write_report(&arguments.out)?;
     print(&format!(
         "{result}{}\n",
-        arguments.out.join("result.json").display()
+        arguments.out.join("report.html").display()
     ))
 }
 
@@ -153,7 +212,7 @@ fn plan(arguments: &OltpArguments) -> Result<RunPlan, Failure> {
         .map_err(|error| Failure::usage(format!("--seconds {}: {error}", arguments.seconds)))?;
     Ok(RunPlan {
         users: arguments.users.clone(),
-        ramp: time(&arguments.ramp)?,
+        ramp: time("--ramp", &arguments.ramp)?,
         measure,
         mode: arguments.mode.parse()?,
         mix: arguments.mix.parse()?,
@@ -161,6 +220,7 @@ fn plan(arguments: &OltpArguments) -> Result<RunPlan, Failure> {
         keying_and_thinking: arguments.think,
         repeats: arguments.repeat,
         seed: arguments.seed,
+        slow_down: arguments.slow_down.as_deref().map_or(Ok(0.0), share)?,
     })
 }
 
@@ -175,11 +235,22 @@ fn build_plan(arguments: &OltpArguments) -> BuildPlan {
     }
 }
 
+/// Percent, with or without their sign, as a share.
+fn share(text: &str) -> Result<f64, Failure> {
+    let number = text.trim_end_matches('%').trim().parse::<f64>();
+    match number {
+        Ok(percent) if percent > 0.0 => Ok(percent / 100.0),
+        _ => Err(Failure::usage(format!(
+            "--slow-down {text}: must be a percentage such as 10%"
+        ))),
+    }
+}
+
 /// A number with ms, s (or nothing) or m.
-fn time(text: &str) -> Result<Duration, Failure> {
+pub(super) fn time(option: &str, text: &str) -> Result<Duration, Failure> {
     let wrong = || {
         Failure::usage(format!(
-            "--ramp {text}: must be a time such as 500ms, 10s, 2m"
+            "{option} {text}: must be a time such as 500ms, 10s, 2m"
         ))
     };
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0)];
@@ -222,7 +293,13 @@ fn examine(database: &dyn Database) -> Result<(), Failure> {
 fn finish(result: &OltpResult, dir: Option<&Path>) -> Result<(), Failure> {
     print(&result.text())?;
     if let Some(dir) = dir {
-        print(&format!("{}\n", dir.join("result.json").display()))?;
+        let report = dir.join("report.html");
+        let kept = if report.exists() {
+            report
+        } else {
+            dir.join("result.json")
+        };
+        print(&format!("{}\n", kept.display()))?;
     }
     if let Some(text) = result.complaint() {
         return Err(Failure::check(text));

@@ -46,6 +46,7 @@ fn start(server: &Server, arguments: &ServerArguments, says_how: bool) -> Result
     let commit = match arguments.commit {
         CommitWord::On => Commit::On,
         CommitWord::RemoteApply => Commit::RemoteApply,
+        CommitWord::Local => Commit::Local,
     };
     let status = server.add_standby(&Server::at(standby)?, settings, commit)?;
     show(arguments, &status)

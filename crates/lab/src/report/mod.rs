@@ -1,5 +1,7 @@
 //! `report.html`: one file that needs no network and no script, in light and dark.
 
+pub mod chart;
+pub mod page;
 mod plot;
 mod style;
 mod table;
@@ -7,7 +9,7 @@ mod text;
 
 use std::path::Path;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use crate::LabError;
 use crate::result::{ConfigurationResult, RunResult};
@@ -24,50 +26,22 @@ pub fn render_report(dir: &Path) -> Result<(), LabError> {
 
 /// The report as HTML.
 pub(crate) fn html(result: &RunResult) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (result.title) " - Ashlar lab" }
-                style { (PreEscaped(style::CSS)) }
-            }
-            body {
-                main {
-                    (heading(result))
-                    (checks(result))
-                    (findings(result))
-                    (table::tables(result))
-                    (plot::plots(result))
-                    (flags(result))
-                    (method(result))
-                }
-            }
-        }
+    let body = html! {
+        (heading(result))
+        (checks(result))
+        (findings(result))
+        (table::tables(result))
+        (plot::plots(result))
+        (page::flags(&result.flags))
+        (method(result))
     };
-    page.into_string()
+    page::page(&result.title, &body)
 }
 
 fn heading(result: &RunResult) -> Markup {
-    let machine = &result.machine;
     html! {
-        header {
-            p.kicker { "Ashlar lab" }
-            h1 { (result.title) }
-            p.sub {
-                (machine.cpu_model) ", " (machine.cores) " cores, "
-                (human_bytes(machine.memory_bytes)) ", " (machine.kernel)
-                @if !machine.file_systems.is_empty() { ", " (machine.file_systems.join(", ")) }
-            }
-        }
-        @if result.partial {
-            section.card.bad {
-                h2 { "This run is partial" }
-                ul { @for problem in &result.problems { li { (problem) } } }
-            }
-        }
+        (page::heading(&result.title, &result.machine))
+        @if result.partial { (page::partial(&result.problems)) }
         @if let Some(scenario) = &result.scenario {
             section {
                 @for part in scenario.about.split("\n\n") { p { (part) } }
@@ -164,21 +138,6 @@ fn findings(result: &RunResult) -> Markup {
                             tr { th { (finding.name) } td.text { (finding.text) } }
                         }
                     }
-                }
-            }
-        }
-    }
-}
-
-fn flags(result: &RunResult) -> Markup {
-    html! {
-        section {
-            h2 { "Before you quote a figure" }
-            @if result.flags.is_empty() { p { "Nothing to flag." } }
-            @else {
-                details open[result.flags.len() <= 12] {
-                    summary { (result.flags.len()) " flags" }
-                    ul.flags { @for flag in &result.flags { li { (flag) } } }
                 }
             }
         }

@@ -1,19 +1,13 @@
-//! Line plots as inline SVG: IOPS and latency by depth, for each pattern, block size and thread
+//! Line plots: IOPS and latency by depth, for each pattern, block size and thread
 //! count that has more than one depth; otherwise by threads.
 
-use std::fmt::Write;
+use maud::{Markup, html};
 
-use maud::{Markup, PreEscaped, html};
-
+use super::chart::{Axis, Chart, Line};
+use super::page::legend;
 use crate::result::{CellResult, RunResult};
-use crate::units::{grouped, short_bytes};
+use crate::units::short_bytes;
 
-const WIDTH: f64 = 360.0;
-const HEIGHT: f64 = 220.0;
-const LEFT: f64 = 52.0;
-const RIGHT: f64 = 12.0;
-const TOP: f64 = 30.0;
-const BOTTOM: f64 = 30.0;
 /// More than these are left to the tables.
 const MOST_PLOTS: usize = 48;
 
@@ -35,9 +29,7 @@ pub(super) fn plots(result: &RunResult) -> Markup {
         section {
             h2 { "By depth" }
             p.note {
-                @for (index, configuration) in result.configurations.iter().enumerate() {
-                    span class={ "dot s" (index % 6) } {} (configuration.name) "\u{2003}"
-                }
+                (legend(result.configurations.iter().map(|c| c.name.as_str())))
                 "left IOPS, right mean latency in microseconds; a tick for each depth"
             }
             div.plots {
@@ -105,121 +97,21 @@ fn title(cell: &CellResult) -> String {
 }
 
 fn draw(plot: &Plot) -> Markup {
-    let mut svg = String::new();
-    // Writing to a string cannot fail.
-    let _ = panel(&mut svg, plot, (0.0, "IOPS"), |point| point.1);
-    let _ = panel(&mut svg, plot, (WIDTH, "us"), |point| point.2);
-    let width = 2.0 * WIDTH;
-    html! {
-        svg viewBox=(format!("0 0 {width} {HEIGHT}")) role="img" aria-label=(plot.title) {
-            (PreEscaped(svg))
-        }
-    }
-}
-
-/// One half of a plot; everything that goes in is a number.
-fn panel(
-    svg: &mut String,
-    plot: &Plot,
-    (offset, unit): (f64, &str),
-    value: fn(&(u32, f64, f64)) -> f64,
-) -> std::fmt::Result {
-    let most = plot.lines.iter().flatten().map(value).fold(0.0, f64::max);
-    let top = nice(most);
-    let (bottom, left, right) = (HEIGHT - BOTTOM, offset + LEFT, offset + WIDTH - RIGHT);
-    let y = |v: f64| bottom - (v / top) * (bottom - TOP);
-    let log = |tick: u32| f64::from(tick.max(1)).log2();
-    let (first, last) = (log(plot.ticks[0]), log(plot.ticks[plot.ticks.len() - 1]));
-    let x = |tick: u32| left + (log(tick) - first) / (last - first).max(1e-9) * (right - left);
-    for step in 0..=4 {
-        let at = top * f64::from(step) / 4.0;
-        let level = y(at);
-        writeln!(
-            svg,
-            r#"<line class="grid" x1="{left:.1}" x2="{right:.1}" y1="{level:.1}" y2="{level:.1}"/>"#
-        )?;
-        let (tx, ty) = (left - 6.0, level + 4.0);
-        writeln!(
-            svg,
-            r#"<text x="{tx:.1}" y="{ty:.1}" text-anchor="end">{}</text>"#,
-            label(at)
-        )?;
-    }
-    let (tx, ty) = (left - 6.0, TOP - 12.0);
-    writeln!(
-        svg,
-        r#"<text x="{tx:.1}" y="{ty:.1}" text-anchor="end">{unit}</text>"#
-    )?;
-    for &tick in &plot.ticks {
-        let (tx, ty) = (x(tick), bottom + 16.0);
-        writeln!(
-            svg,
-            r#"<text x="{tx:.1}" y="{ty:.1}" text-anchor="middle">{tick}</text>"#
-        )?;
-    }
-    for (index, line) in plot.lines.iter().enumerate() {
-        let color = format!("var(--s{})", index % 6);
-        let points: Vec<String> = line
+    let chart = |unit, value: fn(&(u32, f64, f64)) -> f64| Chart {
+        unit,
+        of: "depth",
+        axis: Axis::Log,
+        lines: plot
+            .lines
             .iter()
-            .map(|point| format!("{:.1},{:.1}", x(point.0), y(value(point))))
-            .collect();
-        writeln!(
-            svg,
-            r#"<polyline class="line" stroke="{color}" points="{}"/>"#,
-            points.join(" ")
-        )?;
-        for point in line {
-            let (cx, cy, told) = (x(point.0), y(value(point)), grouped(value(point)));
-            writeln!(
-                svg,
-                r#"<circle cx="{cx:.1}" cy="{cy:.1}" r="3" fill="{color}"><title>depth {}: {told}</title></circle>"#,
-                point.0
-            )?;
-        }
-    }
-    Ok(())
-}
-
-/// The next round number of which a quarter is round as well.
-fn nice(most: f64) -> f64 {
-    if most <= 0.0 {
-        return 1.0;
-    }
-    let power = 10f64.powf(most.log10().floor());
-    let steps = [1.0, 1.2, 1.6, 2.0, 2.4, 3.2, 4.0, 6.0, 8.0, 10.0];
-    steps
-        .iter()
-        .map(|step| step * power)
-        .find(|&top| top >= most)
-        .unwrap_or(power * 10.0)
-}
-
-fn label(value: f64) -> String {
-    let trimmed = |value: f64, unit: &str| {
-        let text = format!("{value:.1}");
-        format!("{}{unit}", text.strip_suffix(".0").unwrap_or(&text))
+            .enumerate()
+            .map(|(color, points)| Line {
+                color,
+                points: points.iter().map(|p| (f64::from(p.0), value(p))).collect(),
+                dashed: false,
+            })
+            .collect(),
     };
-    match value {
-        v if v >= 1e6 => trimmed(v / 1e6, "M"),
-        v if v >= 1e4 => trimmed(v / 1e3, "k"),
-        v if v >= 10.0 || v == 0.0 => format!("{v:.0}"),
-        v => format!("{v:.1}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn axes_end_at_round_numbers() {
-        assert_eq!(nice(79_282.0), 80_000.0);
-        assert_eq!(nice(0.37), 0.4);
-        assert_eq!(nice(1000.0), 1000.0);
-        assert_eq!(nice(0.0), 1.0);
-        assert_eq!(
-            (label(1_500_000.0), label(20_000.0), label(0.5)),
-            ("1.5M".into(), "20k".into(), "0.5".into())
-        );
-    }
+    let charts = [chart("IOPS", |point| point.1), chart("us", |point| point.2)];
+    Chart::draw(&charts, &plot.title)
 }

@@ -51,11 +51,19 @@ pub struct ScenarioOptions {
 /// # Errors
 /// A usage error if there is neither, naming those that ship.
 pub fn scenario_text(name_or_path: &str) -> Result<String, LabError> {
-    if let Some((_, text)) = SHIPPED.iter().find(|(name, _)| *name == name_or_path) {
+    find_text(&SHIPPED, name_or_path)
+}
+
+/// The same, of any scenarios that ship.
+///
+/// # Errors
+/// As [`scenario_text`]'s.
+pub fn find_text(shipped: &[(&str, &str)], name_or_path: &str) -> Result<String, LabError> {
+    if let Some((_, text)) = shipped.iter().find(|(name, _)| *name == name_or_path) {
         return Ok((*text).to_owned());
     }
     std::fs::read_to_string(name_or_path).map_err(|error| {
-        let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
+        let names: Vec<_> = shipped.iter().map(|(name, _)| *name).collect();
         LabError::usage(format!(
             "{name_or_path}: no such scenario ({}) and no such file: {error}",
             names.join(", ")

@@ -25,6 +25,16 @@ impl Connection {
         }
     }
 
+    /// Why a server that is there lets nobody in yet: it starts up, recovers, or shuts down.
+    pub(super) fn not_yet(config: &Config) -> Option<String> {
+        match connect(config) {
+            Err(Refused::Server(error)) if error.code() == Some(&SqlState::CANNOT_CONNECT_NOW) => {
+                Some(words(&error))
+            }
+            _ => None,
+        }
+    }
+
     /// Runs statements that give nothing.
     pub(super) fn run(&self, sql: &str) -> Result<(), Error> {
         self.driver.block_on(self.client.batch_execute(sql))

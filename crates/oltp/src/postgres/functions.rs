@@ -1,6 +1,6 @@
 //! Transactions as calls of functions: one prepared statement and one round trip each.
 
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Error, Statement};
 
 use super::connection::{Connection, failure};
@@ -38,11 +38,13 @@ impl FunctionSession {
         driver.block_on(client.execute(statement, values)).map(drop)
     }
 
-    fn new_order(&self, order: &NewOrder) -> Result<(), Error> {
+    /// Gives the order's number.
+    fn new_order(&self, order: &NewOrder) -> Result<i32, Error> {
         let of = |value: fn(&crate::inputs::Line) -> i32| -> Vec<i32> {
             order.lines.iter().map(value).collect()
         };
-        self.call(
+        let Connection { client, driver } = &self.connection;
+        let row = driver.block_on(client.query_one(
             &self.new_order,
             &[
                 &order.place.warehouse,
@@ -53,7 +55,8 @@ impl FunctionSession {
                 &of(|line| line.quantity),
                 &order.repeats(),
             ],
-        )
+        ))?;
+        row.try_get(0).map(|First(number)| number)
     }
 
     fn payment(&self, payment: &Payment) -> Result<(), Error> {
@@ -84,7 +87,9 @@ fn customer(who: &Who) -> (Option<i32>, Option<&str>) {
 impl Session for FunctionSession {
     fn run(&mut self, transaction: &Transaction) -> Result<Outcome, Failure> {
         let done = match transaction {
-            Transaction::NewOrder(order) => self.new_order(order),
+            Transaction::NewOrder(order) => {
+                return outcome(self.new_order(order).map(Outcome::Ordered));
+            }
             Transaction::Payment(payment) => self.payment(payment),
             Transaction::OrderStatus { place, who } => {
                 let (number, last) = customer(who);
@@ -101,12 +106,34 @@ impl Session for FunctionSession {
                 &[&place.warehouse, &place.district, threshold],
             ),
         };
-        match done {
-            Ok(()) => Ok(Outcome::Committed),
-            Err(error) if error.code().is_some_and(|code| code.code() == ROLLED_BACK) => {
-                Ok(Outcome::RolledBack)
-            }
-            Err(error) => Err(failure(&error)),
+        outcome(done.map(|()| Outcome::Committed))
+    }
+}
+
+fn outcome(done: Result<Outcome, Error>) -> Result<Outcome, Failure> {
+    match done {
+        Ok(outcome) => Ok(outcome),
+        Err(error) if error.code().is_some_and(|code| code.code() == ROLLED_BACK) => {
+            Ok(Outcome::RolledBack)
         }
+        Err(error) => Err(failure(&error)),
+    }
+}
+
+/// The first field of a record, an integer; the others are received and let go.
+struct First(i32);
+
+impl<'a> FromSql<'a> for First {
+    /// As `record_send` writes it: how many fields; for each its type, its length, its bytes.
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        let four = |at: usize| -> Option<[u8; 4]> { raw.get(at..at + 4)?.try_into().ok() };
+        match (four(8).map(i32::from_be_bytes), four(12)) {
+            (Some(4), Some(number)) => Ok(Self(i32::from_be_bytes(number))),
+            _ => Err("the record does not begin with an integer".into()),
+        }
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::RECORD
     }
 }

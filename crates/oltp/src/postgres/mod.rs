@@ -10,6 +10,8 @@ mod picked;
 mod statements;
 mod watcher;
 
+use std::time::{Duration, Instant};
+
 use ashlar_lab::LabError;
 use tokio_postgres::Config;
 
@@ -23,6 +25,8 @@ const FUNCTIONS: &str = include_str!("../../sql/postgres_functions.sql");
 
 /// More loaders than this are of no use to anyone.
 const MOST_LOADERS: usize = 64;
+/// A server that is starting up is asked this often.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The server's settings that a result names.
 const SETTINGS: [&str; 14] = [
@@ -138,6 +142,28 @@ impl Database for Postgres {
             None
         };
         State::of(names, marker)
+    }
+
+    fn await_ready(&self, limit: Duration, say: &mut dyn FnMut(&str)) -> Result<(), LabError> {
+        let start = Instant::now();
+        let mut said = false;
+        loop {
+            // Other troubles are told by whoever meets them.
+            let Some(reason) = Connection::not_yet(&self.config) else {
+                return Ok(());
+            };
+            let target = &self.target;
+            if start.elapsed() >= limit {
+                return Err(LabError::environment(format!(
+                    "{target}: {reason}; not ready after {limit:?} (--wait)"
+                )));
+            }
+            if !said {
+                say(&format!("{target}: {reason}; waiting for up to {limit:?}"));
+                said = true;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 
     fn check_users(&self, users: usize) -> Result<(), LabError> {

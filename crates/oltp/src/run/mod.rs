@@ -14,10 +14,14 @@ pub use plan::{Mode, RunPlan};
 
 use crate::check::check;
 use crate::database::Database;
+use crate::ledger::Ledger;
 use crate::random::Rng;
 use crate::result::{Method, OltpResult, SCHEMA, StepResult};
 use crate::schema::{MARKER_TABLE, Marker, State};
 use crate::terminal::TerminalSetting;
+
+/// How long a database that was interrupted may take to recover, before it is checked.
+const RECOVERY: Duration = Duration::from_secs(60);
 
 /// The marker of a database that is built.
 ///
@@ -56,6 +60,7 @@ pub fn begin(database: &dyn Database, plan: &RunPlan) -> Result<OltpResult, LabE
             all_warehouses: plan.all_warehouses,
             keying_and_thinking: plan.keying_and_thinking,
             restored: false,
+            slow_down_pct: 100.0 * plan.slow_down,
             seed: plan.seed,
         },
         build: None,
@@ -78,7 +83,25 @@ pub fn run(
     result: &mut OltpResult,
     progress: &Progress,
 ) -> Result<(), LabError> {
-    steps(database, plan, result, progress, None)
+    steps(database, plan, result, progress, Around::default())
+}
+
+/// The same, with every acknowledged order written into `ledger`.
+///
+/// # Errors
+/// As [`run`]'s.
+pub fn run_with_ledger(
+    database: &Arc<dyn Database>,
+    plan: &RunPlan,
+    result: &mut OltpResult,
+    progress: &Progress,
+    ledger: &Arc<Ledger>,
+) -> Result<(), LabError> {
+    let around = Around {
+        ledger: Some(Arc::clone(ledger)),
+        ..Around::default()
+    };
+    steps(database, plan, result, progress, around)
 }
 
 /// The same, with the database put back by `restore` before every step.
@@ -93,35 +116,63 @@ pub fn run_restored(
     restore: Restore<'_>,
 ) -> Result<(), LabError> {
     result.method.restored = true;
-    steps(database, plan, result, progress, Some(restore))
+    let around = Around {
+        restore: Some(restore),
+        ..Around::default()
+    };
+    steps(database, plan, result, progress, around)
 }
 
 /// Puts a database back to what it was.
 pub type Restore<'a> = &'a mut dyn FnMut() -> Result<(), LabError>;
+
+/// What goes on around the steps of a run.
+#[derive(Default)]
+struct Around<'a> {
+    restore: Option<Restore<'a>>,
+    ledger: Option<Arc<Ledger>>,
+}
+
+/// What must hold before anything is measured.
+pub(crate) fn ready(
+    database: &dyn Database,
+    plan: &RunPlan,
+    result: &mut OltpResult,
+) -> Result<Marker, LabError> {
+    plan.check()?;
+    let marker = built(database)?;
+    let most = plan.users.iter().copied().max().unwrap_or(1);
+    database.check_users(most)?;
+    database.prepare_run()?;
+    result.method.warehouses = marker.shape.warehouses;
+    Ok(marker)
+}
 
 fn steps(
     database: &Arc<dyn Database>,
     plan: &RunPlan,
     result: &mut OltpResult,
     progress: &Progress,
-    mut restore: Option<Restore<'_>>,
+    mut around: Around<'_>,
 ) -> Result<(), LabError> {
-    plan.check()?;
-    let marker = built(database.as_ref())?;
-    let most = plan.users.iter().copied().max().unwrap_or(1);
-    database.check_users(most)?;
-    database.prepare_run()?;
-    result.method.warehouses = marker.shape.warehouses;
+    let marker = ready(database.as_ref(), plan, result)?;
     let steps = u64::from(plan.repeats) * plan.users.len() as u64;
     progress.start(steps);
     'all: for repeat in 1..=plan.repeats {
         for &users in &plan.users {
             progress.doing(&format!("{users} users, repeat {repeat}"));
-            let measured = match &mut restore {
+            let measured = match &mut around.restore {
                 Some(restore) => restore().and_then(|()| database.prepare_run()),
                 None => Ok(()),
             }
-            .and_then(|()| measure(database, plan, &marker, (users, repeat), progress));
+            .and_then(|()| {
+                let place = Place {
+                    users,
+                    repeat,
+                    ledger: around.ledger.clone(),
+                };
+                measure(database, plan, &marker, place, progress)
+            });
             let step = match measured {
                 Ok(step) => step,
                 Err(error) => {
@@ -145,14 +196,41 @@ fn steps(
     Ok(())
 }
 
+/// A step's place in its run.
+#[derive(Default)]
+pub(crate) struct Place {
+    pub(crate) users: usize,
+    /// From 1.
+    pub(crate) repeat: u32,
+    /// Where acknowledged orders are written down.
+    pub(crate) ledger: Option<Arc<Ledger>>,
+}
+
 /// One step, and the check after it.
 fn measure(
     database: &Arc<dyn Database>,
     plan: &RunPlan,
     marker: &Marker,
-    (users, repeat): (usize, u32),
+    place: Place,
     progress: &Progress,
 ) -> Result<StepResult, LabError> {
+    let mut step = drive(database, plan, marker, place)?;
+    examine(database.as_ref(), marker, &mut step, progress);
+    Ok(step)
+}
+
+/// One step, unchecked.
+pub(crate) fn drive(
+    database: &Arc<dyn Database>,
+    plan: &RunPlan,
+    marker: &Marker,
+    place: Place,
+) -> Result<StepResult, LabError> {
+    let Place {
+        users,
+        repeat,
+        ledger,
+    } = place;
     let numbers = [users as u64, u64::from(repeat)];
     let mut rng = Rng::stream(plan.seed, &numbers);
     let setting = TerminalSetting {
@@ -163,14 +241,25 @@ fn measure(
         all_warehouses: plan.all_warehouses,
         users,
     };
-    let mut step = step::step(database, plan, &setting)?;
+    let mut step = step::step(database, plan, &setting, ledger)?;
     step.repeat = repeat;
+    Ok(step)
+}
+
+/// The check after a step: conditions 1 to 12, of which the step tells.
+pub(crate) fn examine(
+    database: &dyn Database,
+    marker: &Marker,
+    step: &mut StepResult,
+    progress: &Progress,
+) {
     if step.partial {
-        // Give a database that was only interrupted a moment; one that is gone is gone.
+        // Give a database that was only interrupted its time; one that is gone is gone.
         std::thread::sleep(Duration::from_millis(200));
     }
     let checked = database
-        .watcher()
+        .await_ready(RECOVERY, &mut |text| progress.say(text))
+        .and_then(|()| database.watcher())
         .and_then(|mut watcher| check(watcher.as_mut(), &marker.shape, progress));
     match checked {
         Ok(consistency) => step.consistency = consistency,
@@ -180,5 +269,4 @@ fn measure(
                 .push(format!("consistency could not be checked: {error}"));
         }
     }
-    Ok(step)
 }

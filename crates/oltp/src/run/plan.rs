@@ -72,6 +72,9 @@ pub struct RunPlan {
     pub repeats: u32,
     /// Seed of the inputs.
     pub seed: u64,
+    /// Share of the time, 0 to 0.9, in which nobody begins a transaction: a configuration that is slower
+    /// on purpose, to see whether the statistics find it.
+    pub slow_down: f64,
 }
 
 /// Rates that can be kept, a second.
@@ -107,6 +110,16 @@ impl RunPlan {
         }
         if self.repeats == 0 {
             return wrong("--repeat 0: must be at least 1".into());
+        }
+        if !(0.0..=0.9).contains(&self.slow_down) {
+            let percent = self.slow_down * 100.0;
+            return wrong(format!("--slow-down {percent}%: must be 0 to 90 %"));
+        }
+        let paced = self.keying_and_thinking || matches!(self.mode, Mode::Rate(_));
+        if self.slow_down > 0.0 && paced {
+            return wrong(
+                "--slow-down: not with --think or --mode rate, which have their own pace".into(),
+            );
         }
         if self.keying_and_thinking && self.mode != Mode::Timed {
             return wrong(format!("--think: not with --mode {}", self.mode));
@@ -162,6 +175,7 @@ mod tests {
             mix: Mix::TprocC,
             all_warehouses: false,
             keying_and_thinking: false,
+            slow_down: 0.0,
             repeats: 1,
             seed: 0,
         };
@@ -177,6 +191,15 @@ mod tests {
         wrong(|plan| plan.users.push(1_000_000), "--users 1000000");
         wrong(|plan| plan.measure = Duration::ZERO, "--seconds");
         wrong(|plan| plan.repeats = 0, "--repeat");
+        wrong(|plan| plan.slow_down = 0.95, "--slow-down 95%");
+        wrong(|plan| plan.slow_down = f64::NAN, "--slow-down");
+        wrong(
+            |plan| {
+                plan.slow_down = 0.1;
+                plan.mode = Mode::Rate(1.0);
+            },
+            "--slow-down",
+        );
         wrong(
             |plan| {
                 plan.keying_and_thinking = true;

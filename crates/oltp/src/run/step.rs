@@ -10,6 +10,7 @@ use super::plan::{Mode, RunPlan};
 use super::user::{Crew, Phase, Stage, User};
 use crate::database::{Database, Watcher};
 use crate::inputs::Kind;
+use crate::ledger::Ledger;
 use crate::result::StepResult;
 use crate::terminal::{Terminal, TerminalSetting};
 use crate::usage::{Usage, Used};
@@ -49,12 +50,13 @@ pub(super) fn step(
     database: &Arc<dyn Database>,
     plan: &RunPlan,
     setting: &TerminalSetting,
+    ledger: Option<Arc<Ledger>>,
 ) -> Result<StepResult, LabError> {
     let mut watcher = database.watcher()?;
     let place = watcher.place();
     let empty = Measured::new()?;
     let all_ended = |crew: &Crew| crew.ended == setting.users;
-    let stage = Arc::new(Stage::new(plan.pacing(), setting.users, &empty));
+    let stage = Arc::new(Stage::new(plan, setting.users, &empty, ledger));
     let result = log_in(database, setting, &stage);
     if let Err(error) = result {
         stage.enter(Phase::Stop);
@@ -71,7 +73,7 @@ pub(super) fn step(
         Mode::Fixed(_) => Duration::MAX,
         Mode::Timed | Mode::Rate(_) => plan.measure,
     };
-    stage.wait(time, all_ended);
+    let device_series = watch_device(&stage, time, setting.users, &place);
     let measured = stage.collect(empty)?;
     let missed = stage.missed();
     let last = Mark::now(watcher.as_mut(), &place);
@@ -80,6 +82,7 @@ pub(super) fn step(
     let mut step = outcome(&measured, &first, last);
     step.users = setting.users;
     step.missed = missed;
+    step.device_series = device_series;
     if stuck > 0 {
         step.lost_users += stuck;
         step.problems
@@ -87,6 +90,38 @@ pub(super) fn step(
     }
     step.partial = step.lost_users > 0 || step.nopm_source == "client";
     Ok(step)
+}
+
+/// Waits for a time, or until all users have ended; what the device did in each whole second of it.
+fn watch_device(
+    stage: &Stage,
+    time: Duration,
+    users: usize,
+    place: &crate::database::ServerPlace,
+) -> Vec<(u64, u64)> {
+    let start = Instant::now();
+    let mut series = Vec::new();
+    let mut before = Usage::device_now(place);
+    for second in 1.. {
+        let next = time.min(Duration::from_secs(second));
+        let crew = stage.wait(next.saturating_sub(start.elapsed()), |crew| {
+            crew.ended == users
+        });
+        let ends = crew.ended == users || start.elapsed() >= time;
+        if start.elapsed() >= Duration::from_secs(second) {
+            let now = Usage::device_now(place);
+            series.extend(
+                before
+                    .zip(now)
+                    .map(|(from, to)| (to.0.saturating_sub(from.0), to.1.saturating_sub(from.1))),
+            );
+            before = now;
+        }
+        if ends {
+            break;
+        }
+    }
+    series
 }
 
 /// Starts the users' threads and waits until all are logged in.
@@ -160,6 +195,7 @@ fn outcome(measured: &Measured, first: &Mark, last: Mark) -> StepResult {
         client_cpu_s,
         server_cpu_s,
         server_reason,
+        machine_cpu_pct,
         device,
     } = last.usage.since(&first.usage);
     let each = |bytes: u64| bytes as f64 / (measured.transactions().max(1)) as f64;
@@ -176,6 +212,7 @@ fn outcome(measured: &Measured, first: &Mark, last: Mark) -> StepResult {
         server_cpu_s,
         server_cpu_reason: server_reason,
         client_cpu_s,
+        machine_cpu_pct,
         new_orders_per_client_cpu_s: orders / client_cpu_s.max(1e-9),
         new_orders_per_server_cpu_s: server_cpu_s.filter(|&s| s > 0.0).map(|s| orders / s),
         device_bytes_per_transaction: device

@@ -1,14 +1,16 @@
 //! A virtual user: a thread, a session, an endless stream of transactions.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use ashlar_lab::LabError;
 
 use super::measured::Measured;
+use super::plan::RunPlan;
 use crate::database::{Failure, Outcome, Session};
 use crate::inputs::{Kind, Transaction};
+use crate::ledger::Ledger;
 use crate::terminal::Terminal;
 
 /// A transaction is tried again this often before it counts as failed.
@@ -17,6 +19,8 @@ const MOST_RETRIES: u32 = 50;
 const MOST_FAILURES: u32 = 100;
 /// Waiting users look this often whether it is over.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A run that is slowed down stands still once in this time.
+const SLOW_PERIOD: Duration = Duration::from_millis(500);
 /// Users share this many collections of measurements at most.
 const SHARDS: usize = 16;
 
@@ -50,6 +54,10 @@ pub(crate) enum Pacing {
 /// What all users of a step share.
 pub(crate) struct Stage {
     pub(crate) pacing: Pacing,
+    /// Share of the time in which nobody begins a transaction.
+    slow_down: f64,
+    /// Where acknowledged orders are written down.
+    ledger: Option<Arc<Ledger>>,
     phase: AtomicU8,
     /// When the ramp began, and when measuring did.
     ramp: OnceLock<Instant>,
@@ -72,9 +80,16 @@ pub(crate) struct Crew {
 }
 
 impl Stage {
-    pub(crate) fn new(pacing: Pacing, users: usize, empty: &Measured) -> Self {
+    pub(crate) fn new(
+        plan: &RunPlan,
+        users: usize,
+        empty: &Measured,
+        ledger: Option<Arc<Ledger>>,
+    ) -> Self {
         Self {
-            pacing,
+            pacing: plan.pacing(),
+            slow_down: plan.slow_down,
+            ledger,
             phase: AtomicU8::new(Phase::Login as u8),
             ramp: OnceLock::new(),
             measure: OnceLock::new(),
@@ -154,6 +169,18 @@ impl Stage {
         }
     }
 
+    /// Waits while nobody may begin; false if it is over before that ends. All users wait at once: a pause
+    /// of one alone would leave the others more of the database.
+    fn hold(&self) -> bool {
+        let origin = self.ramp.get().or(self.measure.get());
+        let Some(origin) = origin.filter(|_| self.slow_down > 0.0) else {
+            return true;
+        };
+        let at = origin.elapsed().as_secs_f64() % SLOW_PERIOD.as_secs_f64();
+        let left = SLOW_PERIOD.as_secs_f64() * self.slow_down - at;
+        left <= 0.0 || self.sleep_until(Instant::now() + Duration::from_secs_f64(left))
+    }
+
     /// Sleeps until `due`, or until it is over: then false.
     fn sleep_until(&self, due: Instant) -> bool {
         loop {
@@ -208,7 +235,9 @@ impl User<'_> {
     /// over before that.
     fn await_turn(&self, kind: Kind) -> Option<Instant> {
         let due = match self.stage.pacing {
-            Pacing::Closed | Pacing::Fixed(_) => return Some(Instant::now()),
+            Pacing::Closed | Pacing::Fixed(_) => {
+                return self.stage.hold().then(Instant::now);
+            }
             Pacing::Rate(rate) => {
                 let arrival = self.stage.arrival.fetch_add(1, Ordering::Relaxed);
                 *self.stage.ramp.get()? + Duration::from_secs_f64(arrival as f64 / rate)
@@ -234,6 +263,7 @@ impl User<'_> {
         for retry in 0.. {
             let text = match self.session.run(transaction) {
                 Ok(outcome) => {
+                    self.write_down(transaction, outcome);
                     self.count(kind, start, outcome);
                     return Ok(true);
                 }
@@ -263,6 +293,14 @@ impl User<'_> {
             return Ok(false);
         }
         Ok(false)
+    }
+
+    fn write_down(&self, transaction: &Transaction, outcome: Outcome) {
+        if let (Some(ledger), Transaction::NewOrder(order), Outcome::Ordered(number)) =
+            (&self.stage.ledger, transaction, outcome)
+        {
+            ledger.add(self.number, order, number);
+        }
     }
 
     fn count(&self, kind: Kind, start: Instant, outcome: Outcome) {

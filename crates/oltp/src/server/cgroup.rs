@@ -37,6 +37,20 @@ fn hierarchy() -> Option<(PathBuf, &'static str)> {
     has_memory.then(|| (PathBuf::from(ROOT), "memory.max"))
 }
 
+/// Whether a server's memory can be limited here.
+///
+/// # Errors
+/// Why not, in words.
+pub fn can_limit_memory() -> Result<(), String> {
+    if hierarchy().is_none() {
+        return Err(format!("there is no memory cgroup in {ROOT}"));
+    }
+    if !rustix::process::getuid().is_root() {
+        return Err("only root can make a memory cgroup".to_owned());
+    }
+    Ok(())
+}
+
 fn group_of(root: &Path, server: &Path) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     server.hash(&mut hasher);
@@ -93,6 +107,16 @@ impl Cgroup {
         std::fs::write(&file, bytes.to_string()).map_err(|e| failed(&file, e))?;
         let outside = own(&root, limit);
         Ok(Self { dir, outside })
+    }
+
+    /// Takes the limit of a server's away.
+    pub(super) fn lift(server: &Path) -> Result<(), LabError> {
+        let Some((root, limit)) = hierarchy() else {
+            return Ok(());
+        };
+        let file = group_of(&root, server).join(limit);
+        let none = if limit == "memory.max" { "max" } else { "-1" };
+        std::fs::write(&file, none).map_err(|e| LabError::caused(file.display(), e))
     }
 
     /// Puts this process in; what it starts from now on is in, too.

@@ -6,6 +6,7 @@
 
 mod cgroup;
 mod copy;
+mod pair;
 mod programs;
 mod standby;
 
@@ -16,6 +17,8 @@ use ashlar_lab::LabError;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
+pub use cgroup::can_limit_memory;
+pub use pair::{Pair, Topology, limited};
 pub use standby::Commit;
 
 use cgroup::Cgroup;
@@ -81,7 +84,7 @@ impl Server {
         })
     }
 
-    fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
 
@@ -209,6 +212,17 @@ impl Server {
         Ok(runs)
     }
 
+    /// Takes the limit of its memory away until the next start, if it has one.
+    ///
+    /// # Errors
+    /// The cgroup cannot be changed.
+    pub fn lift_limit(&self) -> Result<(), LabError> {
+        match self.settings()?.memory_bytes {
+            Some(_) => Cgroup::lift(&self.dir),
+            None => Ok(()),
+        }
+    }
+
     /// Kills it and all its processes, as a crash would; false if it did not run.
     ///
     /// # Errors
@@ -245,8 +259,8 @@ impl Server {
         if ran { self.start_made(None) } else { Ok(()) }
     }
 
-    /// Puts the saved cluster back and checks that it is the saved one, file by file. Starts it if it
-    /// ran.
+    /// Puts the saved cluster back, checks that it is the saved one, file by file, and drops it from the
+    /// page cache. Starts it if it ran.
     ///
     /// # Errors
     /// Nothing was saved; it cannot be stopped, copied or started; what was put back is not the same.
@@ -260,6 +274,7 @@ impl Server {
         let ran = self.stop()?;
         copy::replace(&saved, &self.data())?;
         copy::same(&saved, &self.data())?;
+        crate::files::forget(&self.data())?;
         if ran { self.start_made(None) } else { Ok(()) }
     }
 

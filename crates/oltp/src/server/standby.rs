@@ -3,31 +3,37 @@
 use std::time::{Duration, Instant};
 
 use ashlar_lab::LabError;
+use serde::{Deserialize, Serialize};
 
 use super::{OWNER, Server, ServerStatus, Settings};
 
 /// What a primary waits for before it acknowledges a commit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Commit {
     /// The standby has it durably (`synchronous_commit=on`).
     #[default]
     On,
     /// The standby shows it to readers (`remote_apply`).
     RemoteApply,
+    /// Nothing (`local`): what is lost with the primary is lost. For a test that must find that.
+    Local,
 }
 
 impl Commit {
-    fn word(self) -> &'static str {
+    /// PostgreSQL's word for it.
+    pub const fn word(self) -> &'static str {
         match self {
             Self::On => "on",
             Self::RemoteApply => "remote_apply",
+            Self::Local => "local",
         }
     }
 }
 
 /// How long the standby may take to catch up.
 const PATIENCE: Duration = Duration::from_secs(60);
-const NAME: &str = "ashlar_standby";
+pub(super) const NAME: &str = "ashlar_standby";
 
 impl Server {
     /// Gives this server, which runs, a synchronous standby in another directory, and waits until
@@ -71,6 +77,11 @@ impl Server {
         ] {
             self.sql("postgres", &sql)?;
         }
+        self.await_standby()
+    }
+
+    /// Waits until commits wait for the standby.
+    pub(super) fn await_standby(&self) -> Result<(), LabError> {
         let state = "select count(*) from pg_stat_replication where sync_state = 'sync'";
         let patience = Instant::now() + PATIENCE;
         while self.sql("postgres", state)? != "1" {

@@ -2,6 +2,7 @@
 
 mod load;
 mod orders;
+mod saved;
 mod session;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::database::{Database, Description, Loader, ServerPlace, Session, Watcher};
 use crate::schema::{MARKER_TABLE, Marker, State, Table};
+
+pub use saved::SavedFile;
 
 const TABLES: &str = include_str!("../../sql/sqlite_tables.sql");
 const KEYS: &str = include_str!("../../sql/sqlite_keys.sql");

@@ -71,7 +71,7 @@ impl Sql<'_> {
                 return Ok(Outcome::RolledBack);
             }
         }
-        Ok(Outcome::Committed)
+        Ok(Outcome::Ordered(id))
     }
 
     /// One line; `None` if there is no such item.

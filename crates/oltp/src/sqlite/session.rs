@@ -25,7 +25,7 @@ impl SqliteSession {
         let sql = Sql(&self.connection);
         sql.run(begin, [])?;
         let outcome = body(&sql).and_then(|outcome| {
-            if outcome == Outcome::Committed {
+            if outcome != Outcome::RolledBack {
                 sql.run("COMMIT", [])?;
             }
             Ok(outcome)

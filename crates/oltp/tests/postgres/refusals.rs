@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ashlar_lab::{LabError, Progress};
+use ashlar_oltp::database::Database;
 use ashlar_oltp::{Logic, Mode, Postgres, begin, build, built, run};
 
 use crate::cluster::{Cluster, OWNER};
@@ -111,4 +112,50 @@ fn a_server_that_dies_leaves_what_was_measured() {
     assert_eq!(step.nopm_source, "client");
     assert!(step.transactions["new_order"].count > 0, "{step:?}");
     assert_eq!(result.complaint(), None, "nothing was found inconsistent");
+}
+
+/// Says to the first so many who come that it is starting up, and nothing to the others.
+fn starting_up(socket: &std::path::Path, how_often: usize) {
+    use std::io::{Read, Write};
+    let listener = std::os::unix::net::UnixListener::bind(socket).expect("bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(how_often) {
+            let mut stream = stream.expect("a client");
+            let _ = stream.read(&mut [0; 1024]);
+            let said = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0";
+            let mut answer = vec![b'E'];
+            answer.extend((said.len() as u32 + 4).to_be_bytes());
+            answer.extend(said);
+            let _ = stream.write_all(&answer);
+        }
+    });
+}
+
+#[test]
+fn a_database_that_is_starting_up_is_waited_for_and_not_forever() {
+    let dir = tempfile::tempdir().expect("folder");
+    let url = format!("postgres:///x?host={}&user=me", dir.path().display());
+    let socket = dir.path().join(".s.PGSQL.5432");
+    let database = Postgres::new(&url, Logic::Functions).expect("a URL");
+    let mut said = Vec::new();
+    starting_up(&socket, 4);
+    database
+        .await_ready(Duration::from_secs(20), &mut |text| {
+            said.push(text.to_owned())
+        })
+        .expect("whoever comes fifth is not told to wait");
+    assert!(
+        said.len() == 1 && said[0].contains("is starting up"),
+        "{said:?}"
+    );
+    std::fs::remove_file(&socket).expect("removed");
+    starting_up(&socket, 1000);
+    let error = database
+        .await_ready(Duration::from_millis(300), &mut |_| {})
+        .expect_err("it never ends")
+        .to_string();
+    assert!(
+        error.contains("is starting up") && error.contains("--wait"),
+        "{error}"
+    );
 }

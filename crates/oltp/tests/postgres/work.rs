@@ -9,7 +9,8 @@ use ashlar_oltp::database::Database;
 use ashlar_oltp::inputs::Mix;
 use ashlar_oltp::schema::Shape;
 use ashlar_oltp::{
-    BuildPlan, Logic, Mode, OltpResult, Postgres, RunPlan, Sqlite, begin, build, run,
+    BuildPlan, Ledger, Logic, Mode, OltpResult, Postgres, RunPlan, Sqlite, begin, build, run,
+    run_with_ledger,
 };
 
 use crate::cluster::{Cluster, OWNER};
@@ -34,6 +35,7 @@ pub fn plan(users: &[usize], mode: Mode) -> RunPlan {
         mix: Mix::TpcC,
         all_warehouses: false,
         keying_and_thinking: false,
+        slow_down: 0.0,
         repeats: 1,
         seed: 9,
     }
@@ -133,6 +135,20 @@ fn fingerprint(database: &dyn Database, money: &str) -> Vec<i64> {
     FINGERPRINT.iter().map(number).collect()
 }
 
+/// Runs, and finds every order under the number that the session gave.
+fn ran_audited(database: &Arc<dyn Database>, plan: &RunPlan) -> OltpResult {
+    let mut result = begin(database.as_ref(), plan).expect("begins");
+    let (ledger, silent) = (Arc::new(Ledger::default()), Progress::silent());
+    run_with_ledger(database, plan, &mut result, &silent, &ledger).expect("ran");
+    assert_eq!((result.complaint(), result.partial), (None, false));
+    let orders = &result.steps[0].transactions["new_order"];
+    let mut watcher = database.watcher().expect("watches");
+    let audit = ledger.audit(watcher.as_mut()).expect("asked");
+    let acknowledged = (orders.count - orders.rolled_back) as usize;
+    assert_eq!((audit.acknowledged, audit.missing), (acknowledged, 0));
+    result
+}
+
 /// One user's transactions, run by functions, by client SQL and by SQLite, leave the same data.
 #[test]
 fn three_implementations_do_the_same() {
@@ -151,7 +167,7 @@ fn three_implementations_do_the_same() {
     let plan = plan(&[1], Mode::Fixed(1500));
     let mut results = Vec::new();
     for database in [&sqlite, &functions, &client] {
-        results.push(ran(database, &plan));
+        results.push(ran_audited(database, &plan));
     }
     let counts = |result: &OltpResult| -> Vec<(u64, u64)> {
         let kinds = result.steps[0].transactions.values();

@@ -86,7 +86,8 @@ impl Sql<'_> {
             },
             self.commit(),
         );
-        first_error([ordered, new, took, lined, committed])
+        first_error([ordered, new, took, lined, committed])?;
+        Ok(Outcome::Ordered(number))
     }
 
     /// Clause 2.7.4, all ten districts in one transaction.

@@ -1,0 +1,58 @@
+//! `ashlar lab run` of scenarios of databases.
+
+use std::path::PathBuf;
+
+use ashlar_lab::{LabError, Progress, Scale, check_out_dir};
+use ashlar_oltp::scenario::Place;
+use ashlar_oltp::{ScenarioRun, run_scenario};
+
+pub(super) use ashlar_oltp::scenario::SHIPPED;
+
+use super::report_path;
+use crate::args::RunArguments;
+use crate::exit::Failure;
+use crate::output::print;
+
+pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
+    if arguments.destroy_data {
+        return Err(Failure::usage(
+            "--destroy-data: a database's folder is always a new one",
+        ));
+    }
+    let places = places(arguments)?;
+    let scale: Scale = arguments.scale.parse()?;
+    check_out_dir(&arguments.out)?;
+    let run = ScenarioRun {
+        text,
+        scale,
+        places: &places,
+        out: &arguments.out,
+    };
+    let result = run_scenario(&run, &Progress::auto())?;
+    let report = report_path(&arguments.out);
+    print(&format!("{}{}\n", result.text(), report.display()))?;
+    if let Some(text) = result.complaint() {
+        return Err(Failure::check(text));
+    }
+    if result.partial {
+        return Err(LabError::environment(result.problems.join("; ")).into());
+    }
+    Ok(())
+}
+
+fn places(arguments: &RunArguments) -> Result<Vec<Place>, Failure> {
+    if arguments.places.is_empty() {
+        return Ok(vec![Place {
+            name: "here".into(),
+            dir: arguments.dir.clone(),
+        }]);
+    }
+    let place = |text: &String| match text.split_once('=') {
+        Some((name, dir)) if !name.is_empty() && !dir.is_empty() => Ok(Place {
+            name: name.into(),
+            dir: PathBuf::from(dir),
+        }),
+        _ => Err(Failure::usage(format!("--place {text}: must be NAME=DIR"))),
+    };
+    arguments.places.iter().map(place).collect()
+}

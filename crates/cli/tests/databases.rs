@@ -1,0 +1,148 @@
+//! Scenarios of databases, and the loss of a primary, as a script sees them.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Whether there is a PostgreSQL; loudly if not, and a failure under CI=true.
+fn is_here() -> bool {
+    let is_here = Path::new("/usr/lib/postgresql").exists();
+    let is_ci = std::env::var("CI").as_deref() == Ok("true");
+    assert!(is_here || !is_ci, "CI=true, and there is no PostgreSQL");
+    if !is_here {
+        eprintln!("SKIPPED: there is no PostgreSQL in /usr/lib/postgresql");
+    }
+    is_here
+}
+
+/// A folder that others may enter: the servers are not this user's.
+fn room() -> tempfile::TempDir {
+    let dir = tempfile::TempDir::new().expect("folder");
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(dir.path(), open).expect("opened");
+    dir
+}
+
+fn lab(dir: &Path, words: &str) -> (i32, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
+    command.arg("lab").args(words.split_whitespace());
+    let out = command.current_dir(dir).output().expect("it runs");
+    let text = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (out.status.code().expect("an end"), text.concat())
+}
+
+fn result(dir: &Path, name: &str) -> Value {
+    let text = std::fs::read_to_string(dir.join(name).join("result.json")).expect("a result");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Nothing of a run is left where it was.
+fn is_left_empty(dir: &Path) {
+    let left: Vec<_> = std::fs::read_dir(dir).expect("list").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_group_is_compared_with_one_server_beside_what_was_published() {
+    if !is_here() {
+        return;
+    }
+    let room = room();
+    let dir = room.path();
+    std::fs::create_dir(dir.join("place")).expect("made");
+    let scenario = r#"
+        name = "small"
+        published = "fci_vs_basic_ag.csv"
+        measure = { repeat = 1 }
+        [oltp]
+        warehouses = 1
+        users = [2]
+        transactions = 100
+        topology = ["standalone", "availability-group"]
+        commit = "remote-apply"
+        memory_pct = [38]
+        set = ["fsync=off"]
+    "#;
+    std::fs::write(dir.join("small.toml"), scenario).expect("written");
+    let (code, text) = lab(dir, "run small.toml --place here=place --out out");
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("the run time of here, standalone"), "{text}");
+    let result = result(dir, "out");
+    let all = result["configurations"].as_array().expect("configurations");
+    assert_eq!(all.len(), 2);
+    assert_eq!(all[1]["commit"], "remote-apply");
+    for of in all {
+        let step = &of["oltp"]["steps"][0];
+        let conditions = step["consistency"].as_object().expect("conditions");
+        assert!(
+            conditions.len() == 12 && conditions.values().all(|c| c == "pass"),
+            "{step}"
+        );
+        assert!(of["database_bytes"].as_u64() > Some(50 << 20), "{of}");
+        let settings = &of["oltp"]["database"]["settings"];
+        let waits = settings["synchronous_standby_names"].as_str() != Some("");
+        assert_eq!(waits, of["topology"] == "availability-group", "{settings}");
+    }
+    // 8 minutes of 3.
+    let published = result["comparisons"][0]["published"]
+        .as_f64()
+        .expect("published");
+    assert!((published - 8.0 / 3.0).abs() < 1e-9, "{published}");
+    let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
+    assert!(report.contains("2.67") && report.contains("availability group"));
+    std::fs::remove_file(dir.join("out/report.html")).expect("removed");
+    let (code, text) = lab(dir, "report out");
+    assert!(code == 0 && dir.join("out/report.html").exists(), "{text}");
+    is_left_empty(&dir.join("place"));
+    let (code, text) = lab(dir, "run small.toml --place nonsense --out out");
+    assert!(code == 2 && text.contains("NAME=DIR"), "{text}");
+    let (code, text) = lab(dir, "run small.toml --place a=x --place a=y --out out");
+    assert!(code == 2 && text.contains("twice"), "{text}");
+    let (code, text) = lab(dir, "show fixed-transactions");
+    assert!(code == 0 && text.contains("[oltp]"), "{text}");
+}
+
+#[test]
+fn a_table_is_read_on_two_places_in_turn() {
+    if !is_here() {
+        return;
+    }
+    let room = room();
+    let dir = room.path();
+    for place in ["a", "b"] {
+        std::fs::create_dir(dir.join(place)).expect("made");
+    }
+    let scenario = "
+        name = 'small'
+        published = 'fci_vs_basic_ag.csv'
+        measure = { repeat = 2 }
+        [scan]
+        rows = 20000
+        readers = [1, 2]
+        memory_pct = 50
+        set = ['fsync=off']
+    ";
+    std::fs::write(dir.join("small.toml"), scenario).expect("written");
+    let (code, text) = lab(dir, "run small.toml --place one=a --place two=b --out out");
+    assert_eq!(code, 0, "{text}");
+    assert!(
+        text.contains("at 2 users: ") && text.contains("the run time of one"),
+        "{text}"
+    );
+    let result = result(dir, "out");
+    for of in result["configurations"].as_array().expect("configurations") {
+        let steps = of["scan"]["steps"].as_array().expect("steps");
+        assert_eq!(steps.len(), 4);
+        // Every step begins with nothing in memory, so the table is read from the device if one is known.
+        for step in steps {
+            let read = step["device"]["read_bytes"].as_u64();
+            assert!(read.is_none_or(|read| read > 10_000_000), "{step}");
+        }
+    }
+    assert_eq!(result["comparisons"].as_array().map(Vec::len), Some(2));
+    let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
+    assert!(report.contains("published: shared storage") && report.contains("MB/s"));
+    is_left_empty(&dir.join("a"));
+}

@@ -1,0 +1,75 @@
+//! What every report of the lab has: one file without network or script, the machine, the flags.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::style;
+use crate::Machine;
+use crate::units::human_bytes;
+
+/// A whole page.
+pub fn page(title: &str, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " - Ashlar lab" }
+                style { (PreEscaped(style::CSS)) }
+            }
+            body { main { (body) } }
+        }
+    };
+    page.into_string()
+}
+
+/// Title and machine.
+pub fn heading(title: &str, machine: &Machine) -> Markup {
+    html! {
+        header {
+            p.kicker { "Ashlar lab" }
+            h1 { (title) }
+            p.sub {
+                (machine.cpu_model) ", " (machine.cores) " cores, "
+                (human_bytes(machine.memory_bytes)) ", " (machine.kernel)
+                @if !machine.file_systems.is_empty() { ", " (machine.file_systems.join(", ")) }
+            }
+        }
+    }
+}
+
+/// That something did not finish, and what.
+pub fn partial(problems: &[String]) -> Markup {
+    html! {
+        section.card.bad {
+            h2 { "This run is partial" }
+            ul { @for problem in problems { li { (problem) } } }
+        }
+    }
+}
+
+/// What to know before quoting a figure.
+pub fn flags(flags: &[String]) -> Markup {
+    html! {
+        section {
+            h2 { "Before you quote a figure" }
+            @if flags.is_empty() { p { "Nothing to flag." } }
+            @else {
+                details open[flags.len() <= 12] {
+                    summary { (flags.len()) " flags" }
+                    ul.flags { @for flag in flags { li { (flag) } } }
+                }
+            }
+        }
+    }
+}
+
+/// The names of a chart's lines, in their colours.
+pub fn legend<'a>(names: impl Iterator<Item = &'a str>) -> Markup {
+    html! {
+        @for (index, name) in names.enumerate() {
+            span class={ "dot s" (index % 6) } {} (name) "\u{2003}"
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The report of a scenario: its configurations beside each other and beside what was published.
+
+use ashlar_lab::LabError;
+use ashlar_lab::chart::{Axis, Chart, Line};
+use ashlar_lab::page::{self, legend};
+use ashlar_lab::stats::median;
+use ashlar_lab::units::human_bytes;
+use maud::{Markup, html};
+
+use super::{Shown, charts, method, named_flags, scan, tables};
+use crate::scenario::{Compared, ConfigurationResult, ScenarioResult};
+
+/// The report.
+pub(super) fn html(result: &ScenarioResult) -> Result<String, LabError> {
+    let runs: Vec<Shown<'_>> = result.configurations.iter().filter_map(Shown::of).collect();
+    let scans: Vec<scan::Shown<'_>> = result
+        .configurations
+        .iter()
+        .filter_map(|of| {
+            Some(scan::Shown {
+                name: of.name.clone(),
+                result: of.scan.as_ref()?,
+            })
+        })
+        .collect();
+    let scan_flags = scans.iter().flat_map(|run| {
+        let all = run.result.flags.iter();
+        all.map(|flag| format!("{}: {flag}", run.name))
+    });
+    let own = result.flags.iter().cloned();
+    let flags: Vec<String> = own
+        .chain(runs.iter().flat_map(named_flags))
+        .chain(scan_flags)
+        .collect();
+    let body = html! {
+        (page::heading(&result.title, &result.machine))
+        @if result.partial { (page::partial(&result.problems)) }
+        (about(result))
+        (configurations(&result.configurations))
+        (comparisons(&result.comparisons))
+        @if !runs.is_empty() {
+            @for group in groups(&result.configurations) { (by_users(&group)) }
+            (memory(&result.configurations))
+            h2 { "Figures" }
+            (tables::summary(&runs))
+            (tables::latency(&runs))
+            (charts::over_time(&runs))
+            (charts::device_and_processor(&runs))
+            (tables::consistency(&runs))
+        }
+        @if !scans.is_empty() { (scan::figures(&scans)?) }
+        (page::flags(&flags))
+        @if let Some(run) = runs.first() {
+            (method::database(run.result))
+            (method::method(run.result))
+        }
+        @if let Some(run) = scans.first() { (scan::method(run.result)) }
+    };
+    Ok(page::page(&result.title, &body))
+}
+
+impl<'a> Shown<'a> {
+    /// A configuration's TPROC-C, if it has one.
+    fn of(of: &'a ConfigurationResult) -> Option<Self> {
+        Some(Self {
+            name: of.name.clone(),
+            result: of.oltp.as_ref()?,
+        })
+    }
+}
+
+fn about(result: &ScenarioResult) -> Markup {
+    let scenario = &result.scenario;
+    html! {
+        section {
+            @for part in scenario.about.split("\n\n") { p { (part) } }
+            p.note {
+                "Scenario " code { (scenario.name) } ", " (scenario.scaled) "."
+                @if !scenario.source.is_empty() {
+                    " Published figures: " code { "published/" (scenario.source) } "."
+                }
+            }
+        }
+    }
+}
+
+fn configurations(all: &[ConfigurationResult]) -> Markup {
+    html! {
+        section {
+            h2 { "Configurations" }
+            div.scroll {
+                table.figures {
+                    thead {
+                        tr {
+                            th { "configuration" } th { "commits wait for" } th { "database" }
+                            th { "memory asked for" } th { "memory of a server" }
+                        }
+                    }
+                    tbody {
+                        @for of in all {
+                            tr {
+                                td.key { (of.name) }
+                                td { (of.commit.map_or("-", |commit| commit.word())) }
+                                td { (human_bytes(of.database_bytes)) }
+                                td { (of.memory_pct.map_or("-".into(), |pct| format!("{pct} %"))) }
+                                td { (of.memory_bytes.map_or("no limit".into(), human_bytes)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What each difference is worth, beside what was published.
+fn comparisons(all: &[Compared]) -> Markup {
+    let published = all.iter().any(|compared| compared.published.is_some());
+    html! {
+        @if !all.is_empty() {
+            section {
+                h2 { "What the differences are worth" }
+                div.scroll {
+                    table.figures {
+                        thead {
+                            tr {
+                                th { "users" } th { "" } th { "ratio" }
+                                @if published { th { "published" } th { "its users" } }
+                            }
+                        }
+                        tbody {
+                            @for (row, compared) in all.iter().enumerate() {
+                                tr.block[row > 0 && all[row - 1].ours != compared.ours] {
+                                    td.key { (compared.users) }
+                                    td.text { (compared.text) }
+                                    td.pct { (format!("{:.2}", compared.ratio.ratio)) }
+                                    @if published {
+                                        td.published {
+                                            (compared.published.map_or("-".into(), |r| format!("{r:.2}")))
+                                        }
+                                        td.published { (compared.users_as_written) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+                p.note {
+                    "Ratios are medians over pairs of interleaved repeats; a range is what the pairs had."
+                    @if published {
+                        " The published ones belong to other hardware, another database, and users as written."
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Configurations that differ in place and memory only: a chart of lines that can be told apart.
+fn groups(all: &[ConfigurationResult]) -> Vec<Vec<&ConfigurationResult>> {
+    let mut groups: Vec<Vec<&ConfigurationResult>> = Vec::new();
+    for of in all {
+        let group = groups
+            .iter_mut()
+            .find(|group| group[0].topology == of.topology);
+        match group {
+            Some(group) => group.push(of),
+            None => groups.push(vec![of]),
+        }
+    }
+    groups
+}
+
+fn by_users(group: &[&ConfigurationResult]) -> Markup {
+    let shown: Vec<Shown<'_>> = group.iter().filter_map(|of| Shown::of(of)).collect();
+    html! {
+        @if !shown.is_empty() {
+            @if let Some(topology) = group[0].topology { h2 { "By users, " (topology) } }
+            (charts::users(&shown))
+        }
+    }
+}
+
+/// Device reads and new orders by the size of the memory, a line for each place and topology.
+fn memory(all: &[ConfigurationResult]) -> Markup {
+    let mut names: Vec<String> = Vec::new();
+    let mut reads: Vec<Line> = Vec::new();
+    let mut orders: Vec<Line> = Vec::new();
+    for of in all {
+        let (Some(pct), Some(run)) = (of.memory_pct, &of.oltp) else {
+            continue;
+        };
+        let topology = of.topology.map_or(String::new(), |t| format!(", {t}"));
+        let name = format!("{}{topology}", of.place);
+        let at = names
+            .iter()
+            .position(|other| *other == name)
+            .unwrap_or_else(|| {
+                names.push(name);
+                for lines in [&mut reads, &mut orders] {
+                    lines.push(Line {
+                        color: names.len() - 1,
+                        ..Line::default()
+                    });
+                }
+                names.len() - 1
+            });
+        // The largest number of users asks most of the storage.
+        let Some(users) = run.summary.last().map(|summary| summary.users) else {
+            continue;
+        };
+        let read: Vec<f64> = run
+            .whole_steps(users)
+            .filter_map(|step| Some(step.device_bytes_per_transaction?.0 / 1024.0))
+            .collect();
+        if !read.is_empty() {
+            reads[at].points.push((pct, median(&read)));
+        }
+        let nopm: Vec<f64> = run.whole_steps(users).map(|step| step.nopm).collect();
+        orders[at].points.push((pct, median(&nopm)));
+    }
+    if !orders.iter().any(|line| line.points.len() > 1) {
+        return html! {};
+    }
+    let chart = |unit, mut lines: Vec<Line>| {
+        for line in &mut lines {
+            line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        }
+        Chart {
+            unit,
+            of: "% memory",
+            axis: Axis::Log,
+            lines,
+        }
+    };
+    let charts = [chart("KiB", reads), chart("NOPM", orders)];
+    html! {
+        section {
+            h2 { "By memory" }
+            p.note {
+                (legend(names.iter().map(String::as_str)))
+                "left KiB read by the device for each transaction, right NOPM, of the largest number of "
+                "users; memory in percent of the database"
+            }
+            div.card { (Chart::draw(&charts, "device reads and NOPM by memory")) }
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! A scenario's file, and what a scale makes of it.
+
+use std::time::Duration;
+
+use ashlar_lab::{LabError, Scale};
+use serde::{Deserialize, Serialize};
+
+use crate::run::{Mode, RunPlan};
+use crate::server::{Commit, Topology};
+
+/// A scenario of a database. `docs/oltp.md` has an annotated one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OltpScenario {
+    /// Short name.
+    pub name: String,
+    /// Title of the report; the name if empty.
+    #[serde(default)]
+    pub title: String,
+    /// What is asked, of what, and where it comes from.
+    #[serde(default)]
+    pub about: String,
+    /// A file in `published/` to stand beside.
+    #[serde(default)]
+    pub published: Option<String>,
+    /// For how long, and how often.
+    #[serde(default)]
+    pub measure: MeasureSection,
+    /// TPROC-C.
+    pub oltp: Option<OltpSection>,
+    /// The concurrent scan.
+    pub scan: Option<ScanSection>,
+}
+
+/// `[measure]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MeasureSection {
+    /// Measured seconds of a step.
+    pub seconds: f64,
+    /// Seconds of load before, from the last login on.
+    pub ramp: f64,
+    /// Repeats, interleaved.
+    pub repeat: u32,
+    /// Seed of data and inputs.
+    pub seed: u64,
+}
+
+impl Default for MeasureSection {
+    fn default() -> Self {
+        Self {
+            seconds: 60.0,
+            ramp: 10.0,
+            repeat: 3,
+            seed: 1,
+        }
+    }
+}
+
+/// `[oltp]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OltpSection {
+    /// Warehouses, about 100 MB each.
+    pub warehouses: i32,
+    /// Numbers of users, a step each, ascending.
+    pub users: Vec<usize>,
+    /// The scale is that of the users, too.
+    #[serde(default)]
+    pub scale_users: bool,
+    /// Fixed work: so many transactions a user, instead of a time.
+    #[serde(default)]
+    pub transactions: Option<u64>,
+    /// One server, or two.
+    #[serde(default = "standalone")]
+    pub topology: Vec<Topology>,
+    /// What commits wait for in a group.
+    #[serde(default)]
+    pub commit: Commit,
+    /// Memory of a server, page cache included, in percent of the database; no limit if there is none.
+    #[serde(default)]
+    pub memory_pct: Vec<f64>,
+    /// Percent of the time in which nobody begins a transaction, a configuration each.
+    #[serde(default = "not_at_all")]
+    pub slow_down_pct: Vec<f64>,
+    /// `functions` or `client`.
+    #[serde(default = "functions")]
+    pub sql: String,
+    /// `tproc-c` or `tpc-c`.
+    #[serde(default = "tproc_c")]
+    pub mix: String,
+    /// Split all warehouses over the users, instead of one home warehouse each.
+    #[serde(default)]
+    pub all_warehouses: bool,
+    /// PostgreSQL's settings, `name=value`.
+    #[serde(default)]
+    pub set: Vec<String>,
+}
+
+/// `[scan]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScanSection {
+    /// Rows of 744 bytes.
+    pub rows: i32,
+    /// Numbers of readers, a step each.
+    pub readers: Vec<usize>,
+    /// Memory of the server, page cache included, in percent of the table; no limit if absent.
+    #[serde(default)]
+    pub memory_pct: Option<f64>,
+    /// PostgreSQL's settings, `name=value`.
+    #[serde(default)]
+    pub set: Vec<String>,
+}
+
+fn standalone() -> Vec<Topology> {
+    vec![Topology::Standalone]
+}
+
+fn not_at_all() -> Vec<f64> {
+    vec![0.0]
+}
+
+fn functions() -> String {
+    "functions".into()
+}
+
+fn tproc_c() -> String {
+    "tproc-c".into()
+}
+
+/// Less than this is not measured, however small the scale; nor more than is written.
+const LEAST_WAREHOUSES: i32 = 4;
+const LEAST_SECONDS: f64 = 2.0;
+const LEAST_RAMP: f64 = 0.5;
+const LEAST_REPEATS: u32 = 3;
+const LEAST_TRANSACTIONS: u64 = 500;
+const LEAST_ROWS: i32 = 50_000;
+
+impl OltpScenario {
+    /// Whether a text is of this kind, and not of the lab's sweeps.
+    pub fn is_one(text: &str) -> bool {
+        let table: Option<toml::Table> = toml::from_str(text).ok();
+        table.is_some_and(|table| table.contains_key("oltp") || table.contains_key("scan"))
+    }
+
+    /// Reads a scenario's text.
+    ///
+    /// # Errors
+    /// A usage error that names the line, or what cannot be.
+    pub fn parse(text: &str) -> Result<Self, LabError> {
+        let usage = |text: String| LabError::usage(format!("scenario: {text}"));
+        let file: Self = toml::from_str(text).map_err(|error| usage(error.to_string()))?;
+        if file.oltp.is_some() == file.scan.is_some() {
+            return Err(usage("one of [oltp] and [scan] must be there".into()));
+        }
+        file.published()?;
+        if let Some(oltp) = &file.oltp {
+            if oltp.topology.is_empty() || oltp.slow_down_pct.is_empty() {
+                return Err(usage("topology, slow_down_pct: at least one".into()));
+            }
+            if !oltp.users.is_sorted_by(|a, b| a < b) {
+                return Err(usage("users: must ascend".into()));
+            }
+            if !["functions", "client"].contains(&&*oltp.sql) {
+                return Err(usage(format!("sql = {:?}: functions or client", oltp.sql)));
+            }
+            for &percent in &oltp.slow_down_pct {
+                file.run_plan(oltp, percent)?.check()?;
+            }
+        }
+        let memory = file.oltp.iter().flat_map(|oltp| &oltp.memory_pct);
+        let memory = memory.chain(file.scan.iter().flat_map(|scan| &scan.memory_pct));
+        for percent in memory {
+            if !(0.01..=1000.0).contains(percent) {
+                return Err(usage(format!("memory_pct {percent}: must be 0.01 to 1000")));
+            }
+        }
+        Ok(file)
+    }
+
+    /// The title, or the name.
+    pub fn heading(&self) -> &str {
+        if self.title.is_empty() {
+            &self.name
+        } else {
+            &self.title
+        }
+    }
+
+    /// Which published table stands beside it.
+    pub(crate) fn published(&self) -> Result<PublishedTable, LabError> {
+        match self.published.as_deref() {
+            None => Ok(PublishedTable::None),
+            Some("nvmeof_hammerdb.csv") => Ok(PublishedTable::HammerDb),
+            Some("fci_vs_basic_ag.csv") => Ok(PublishedTable::Cluster),
+            Some(other) => Err(LabError::usage(format!(
+                "published = {other:?}: databases are published in nvmeof_hammerdb.csv and \
+                 fci_vs_basic_ag.csv"
+            ))),
+        }
+    }
+
+    /// How one configuration is driven.
+    pub(crate) fn run_plan(&self, oltp: &OltpSection, slow_pct: f64) -> Result<RunPlan, LabError> {
+        let seconds = |name: &str, seconds: f64| {
+            Duration::try_from_secs_f64(seconds)
+                .map_err(|error| LabError::usage(format!("{name} = {seconds}: {error}")))
+        };
+        let measure = &self.measure;
+        Ok(RunPlan {
+            users: oltp.users.clone(),
+            ramp: seconds("ramp", measure.ramp)?,
+            measure: seconds("seconds", measure.seconds)?,
+            mode: oltp.transactions.map_or(Mode::Timed, Mode::Fixed),
+            mix: oltp.mix.parse()?,
+            all_warehouses: oltp.all_warehouses,
+            keying_and_thinking: false,
+            repeats: measure.repeat,
+            seed: measure.seed,
+            slow_down: slow_pct / 100.0,
+        })
+    }
+
+    /// Makes it smaller, and says what that did:
+    /// * warehouses, transactions, rows, seconds, ramp and repeats times the factor, but not below 4, 500,
+    ///   50,000, 2 s, 0.5 s and 3, and never above what is written;
+    /// * users times the factor where the file says so, each more than the one before; `min` keeps the
+    ///   first and the last of more than two.
+    ///
+    /// Gives the numbers of users as written, in the order of those that are left.
+    pub(crate) fn scale(&mut self, scale: Scale) -> (Vec<usize>, String) {
+        let factor = scale.factor();
+        let written = self.oltp.as_ref().map(|oltp| oltp.users.clone());
+        let mut written = written.unwrap_or_default();
+        if scale == Scale::FULL {
+            return (written, "as written".to_owned());
+        }
+        let shrink = |value: f64, least: f64| (value * factor).max(least).min(value);
+        let measure = &mut self.measure;
+        measure.seconds = shrink(measure.seconds, LEAST_SECONDS);
+        measure.ramp = shrink(measure.ramp, LEAST_RAMP);
+        let repeats = (f64::from(measure.repeat) * factor).ceil() as u32;
+        measure.repeat = repeats.max(LEAST_REPEATS).min(measure.repeat);
+        let repeats = measure.repeat;
+        if let Some(scan) = &mut self.scan {
+            scan.rows = shrink(f64::from(scan.rows), f64::from(LEAST_ROWS)) as i32;
+            return (written, format!("{} rows, {repeats} repeats", scan.rows));
+        }
+        let Some(oltp) = &mut self.oltp else {
+            return (written, String::new());
+        };
+        oltp.warehouses = shrink(f64::from(oltp.warehouses), f64::from(LEAST_WAREHOUSES)) as i32;
+        let least = LEAST_TRANSACTIONS as f64;
+        oltp.transactions = oltp.transactions.map(|n| shrink(n as f64, least) as u64);
+        if scale == Scale::MIN && written.len() > 2 {
+            written = [written.first(), written.last()]
+                .into_iter()
+                .flatten()
+                .copied()
+                .collect();
+        }
+        oltp.users = written.clone();
+        if oltp.scale_users {
+            let mut before = 0;
+            for users in &mut oltp.users {
+                *users = ((*users as f64 * factor).round() as usize).max(before + 1);
+                before = *users;
+            }
+        }
+        let work = match oltp.transactions {
+            Some(count) => format!("{count} transactions a user"),
+            None => format!("{} s after {} s", measure.seconds, measure.ramp),
+        };
+        let users: Vec<String> = oltp.users.iter().map(ToString::to_string).collect();
+        let scaled = format!(
+            "{} warehouses, {} users, {work} x {repeats} repeats",
+            oltp.warehouses,
+            users.join(", ")
+        );
+        (written, scaled)
+    }
+}
+
+/// What stands beside a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PublishedTable {
+    None,
+    HammerDb,
+    Cluster,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::SHIPPED;
+
+    fn shipped(name: &str) -> OltpScenario {
+        let (_, text) = SHIPPED.iter().find(|(n, _)| *n == name).expect("ships");
+        assert!(OltpScenario::is_one(text));
+        OltpScenario::parse(text).expect("sound")
+    }
+
+    #[test]
+    fn what_ships_is_sound_and_scales() {
+        for (name, _) in SHIPPED {
+            let file = shipped(name);
+            assert_eq!(file.name, name);
+            let mut whole = file.clone();
+            assert_eq!(whole.scale(Scale::FULL).1, "as written");
+            assert_eq!(whole, file);
+        }
+        let mut small = shipped("nvmeof-hammerdb");
+        let (written, scaled) = small.scale("0.01".parse().expect("a scale"));
+        let oltp = small.oltp.expect("a load");
+        assert_eq!(oltp.users, [1, 2, 3, 4, 6, 8]);
+        assert_eq!(written, [100, 150, 200, 400, 600, 800]);
+        assert_eq!((oltp.warehouses, small.measure.seconds), (50, 3.0));
+        assert!(scaled.contains("50 warehouses"), "{scaled}");
+        let mut least = shipped("nvmeof-hammerdb");
+        let (written, _) = least.scale(Scale::MIN);
+        let oltp = least.oltp.expect("a load");
+        assert_eq!((oltp.users, written), (vec![1, 2], vec![100, 800]));
+        assert_eq!((oltp.warehouses, least.measure.repeat), (4, 3));
+        let mut fixed = shipped("fixed-transactions");
+        fixed.scale("0.1".parse().expect("a scale"));
+        let oltp = fixed.oltp.expect("a load");
+        assert_eq!((oltp.users.len(), oltp.transactions), (6, Some(5000)));
+        let mut scan = shipped("scan-concurrency");
+        scan.scale(Scale::MIN);
+        assert_eq!(scan.scan.expect("a scan").rows, 50_000);
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        for (name, text) in [
+            ("one of [oltp] and [scan]", "name = 'x'"),
+            (
+                "published",
+                "name = 'x'\npublished = 'y.csv'\n[scan]\nrows = 1\nreaders = [1]",
+            ),
+            (
+                "ascend",
+                "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [2, 1]",
+            ),
+            (
+                "sql",
+                "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\nsql = 'x'",
+            ),
+            (
+                "--mix",
+                "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\nmix = 'x'",
+            ),
+            ("--users", "name = 'x'\n[oltp]\nwarehouses = 1\nusers = []"),
+            (
+                "memory_pct",
+                "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\nmemory_pct = [0]",
+            ),
+            (
+                "topology",
+                "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\ntopology = []",
+            ),
+            (
+                "--slow-down",
+                "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\nslow_down_pct = [99]",
+            ),
+            (
+                "unknown field",
+                "name = 'x'\nother = 1\n[scan]\nrows = 1\nreaders = [1]",
+            ),
+        ] {
+            let error = OltpScenario::parse(text).expect_err(name);
+            assert!(
+                error.exit_code() == 2 && error.to_string().contains(name),
+                "{error}"
+            );
+        }
+        assert!(!OltpScenario::is_one("name = 'x'\n[measure]\nseconds = 1"));
+    }
+}

@@ -1,0 +1,270 @@
+//! TPROC-C on every configuration of a scenario, in turn.
+
+use std::sync::Arc;
+
+use ashlar_lab::LabError;
+use ashlar_lab::units::human_bytes;
+
+use super::file::OltpSection;
+use super::result::{ConfigurationResult, ScenarioResult};
+use super::{Stage, told};
+use crate::database::Database;
+use crate::load::{BuildPlan, build};
+use crate::postgres::{Logic, Postgres};
+use crate::run::{Place as StepPlace, RunPlan, begin, drive, examine, ready};
+use crate::schema::Shape;
+use crate::server::{Pair, Settings, Topology, limited};
+
+/// A server's processes take so much memory, whatever the size of its database.
+const LEAST_MEMORY: u64 = 40 << 20;
+const MEMORY_EACH_USER: u64 = 6 << 20;
+/// Connections besides the users'.
+const SPARE_CONNECTIONS: usize = 20;
+const DEFAULT_CONNECTIONS: usize = 100;
+
+/// A configuration that is about to be measured.
+struct Ready {
+    place: usize,
+    topology: Topology,
+    plan: RunPlan,
+    settings: Settings,
+}
+
+/// Runs it.
+pub(super) fn run(stage: &Stage<'_>, result: &mut ScenarioResult) -> Result<(), LabError> {
+    let Some(oltp) = &stage.file.oltp else {
+        return Ok(());
+    };
+    let mut pairs = Vec::new();
+    for index in 0..stage.places.len() {
+        pairs.push(place(stage, oltp, index)?);
+    }
+    let mut all = Vec::new();
+    for (topology, memory_pct, slow_pct) in axes(oltp) {
+        for (index, (_, bytes)) in pairs.iter().enumerate() {
+            let key = (topology, memory_pct, slow_pct, index);
+            all.push(configuration(stage, oltp, key, *bytes, result)?);
+        }
+    }
+    let steps = oltp.users.len() * all.len() * stage.file.measure.repeat as usize;
+    stage.progress.start(steps as u64);
+    for repeat in 1..=stage.file.measure.repeat {
+        for &users in &oltp.users {
+            for (index, ready) in all.iter().enumerate() {
+                let (pair, _) = &pairs[ready.place];
+                let of = &mut result.configurations[index];
+                let what = format!("{}, {users} users, repeat {repeat}", of.name);
+                stage.progress.doing(&what);
+                let ends = match step(stage, oltp, (pair, ready), of, (users, repeat)) {
+                    Ok(partial) => partial,
+                    Err(error) => {
+                        told(result, &what, &error);
+                        true
+                    }
+                };
+                result.write(stage.out)?;
+                if ends {
+                    stage.progress.finish();
+                    return Ok(());
+                }
+            }
+        }
+    }
+    stage.progress.finish();
+    Ok(())
+}
+
+/// What configurations differ in besides the place, which changes quickest: neighbours differ in it only.
+fn axes(oltp: &OltpSection) -> impl Iterator<Item = (Topology, Option<f64>, f64)> {
+    let memory: Vec<Option<f64>> = match &oltp.memory_pct[..] {
+        [] => vec![None],
+        some => some.iter().copied().map(Some).collect(),
+    };
+    let slow = oltp.slow_down_pct.clone();
+    let with_slow = move |(topology, memory)| {
+        let all: Vec<_> = slow.iter().map(|&slow| (topology, memory, slow)).collect();
+        all
+    };
+    let with_memory = move |&topology: &Topology| {
+        let all: Vec<_> = memory.iter().map(|&memory| (topology, memory)).collect();
+        all
+    };
+    oltp.topology
+        .iter()
+        .flat_map(with_memory)
+        .flat_map(with_slow)
+}
+
+/// Servers on a place, with a database that is built and saved; and its size.
+fn place(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Pair, u64), LabError> {
+    let folder = stage.folders[index].path();
+    let (name, progress) = (&stage.places[index].name, stage.progress);
+    progress.say(&format!(
+        "{name}: a server with {} warehouses is made",
+        oltp.warehouses
+    ));
+    let settings = Settings {
+        memory_bytes: None,
+        set: set(oltp),
+    };
+    let (primary, standby) = (folder.join("a"), folder.join("b"));
+    let mut pair = Pair::start(&primary, &standby, settings.clone())?;
+    let database = open(&pair, oltp)?;
+    let plan = BuildPlan {
+        shape: Shape::tpcc(oltp.warehouses),
+        seed: stage.file.measure.seed,
+        users: ashlar_lab::Machine::here().cores as usize,
+        destroy_data: false,
+    };
+    build(database.as_ref(), &plan, progress)?;
+    let mut watcher = database.watcher()?;
+    let bytes = watcher.number("SELECT pg_database_size(current_database())")?;
+    drop(watcher);
+    if oltp.topology.contains(&Topology::AvailabilityGroup) {
+        progress.say(&format!("{name}: its standby is seeded"));
+        pair.seed(settings, oltp.commit)?;
+    }
+    pair.save()?;
+    Ok((pair, bytes.max(0) as u64))
+}
+
+fn set(oltp: &OltpSection) -> Vec<String> {
+    let most = oltp.users.iter().copied().max().unwrap_or(1);
+    let connections = (most + SPARE_CONNECTIONS).max(DEFAULT_CONNECTIONS);
+    let mut set = vec![format!("max_connections={connections}")];
+    set.extend(oltp.set.iter().cloned());
+    set
+}
+
+fn open(pair: &Pair, oltp: &OltpSection) -> Result<Arc<dyn Database>, LabError> {
+    let logic = match &*oltp.sql {
+        "client" => Logic::Client,
+        _ => Logic::Functions,
+    };
+    Ok(Arc::new(Postgres::new(&pair.url(), logic)?))
+}
+
+/// Puts an empty configuration into the result; how it is to be run.
+fn configuration(
+    stage: &Stage<'_>,
+    oltp: &OltpSection,
+    (topology, memory_pct, slow_pct, place): (Topology, Option<f64>, f64, usize),
+    database_bytes: u64,
+    result: &mut ScenarioResult,
+) -> Result<Ready, LabError> {
+    let most = oltp.users.iter().copied().max().unwrap_or(1) as u64;
+    let least = LEAST_MEMORY + MEMORY_EACH_USER * most;
+    let wanted = memory_pct.map(|pct| (pct / 100.0 * database_bytes as f64) as u64);
+    let bytes = wanted.map(|wanted| wanted.max(least));
+    let (settings, reason) = match bytes {
+        Some(bytes) => limited(set(oltp), bytes),
+        None => (
+            Settings {
+                memory_bytes: None,
+                set: set(oltp),
+            },
+            None,
+        ),
+    };
+    let own = &stage.places[place].name;
+    let name = name(
+        oltp,
+        (topology, memory_pct, slow_pct),
+        &result.configurations,
+        own,
+    );
+    if let (Some(reason), Some(bytes)) = (reason, bytes) {
+        result.flags.push(format!(
+            "{name}: {reason}: shared_buffers is that of {}, but the page cache has no limit",
+            human_bytes(bytes)
+        ));
+    } else if wanted.is_some_and(|wanted| wanted < least) {
+        result.flags.push(format!(
+            "{name}: the server's processes need {}, {:.1} % of the database",
+            human_bytes(least),
+            100.0 * least as f64 / database_bytes.max(1) as f64
+        ));
+    }
+    let in_group = topology == Topology::AvailabilityGroup;
+    result.configurations.push(ConfigurationResult {
+        name,
+        place: own.clone(),
+        topology: Some(topology),
+        commit: in_group.then_some(oltp.commit),
+        database_bytes,
+        memory_pct,
+        memory_bytes: settings.memory_bytes,
+        slow_down_pct: slow_pct,
+        ..ConfigurationResult::default()
+    });
+    Ok(Ready {
+        place,
+        topology,
+        plan: stage.file.run_plan(oltp, slow_pct)?,
+        settings,
+    })
+}
+
+/// A name that says what a configuration differs in from the others.
+fn name(
+    oltp: &OltpSection,
+    (topology, memory_pct, slow_pct): (Topology, Option<f64>, f64),
+    before: &[ConfigurationResult],
+    place: &str,
+) -> String {
+    let mut words = vec![place.to_owned()];
+    if oltp.topology.len() > 1 {
+        words.push(topology.to_string());
+    }
+    words.extend(memory_pct.map(|pct| format!("{pct} % memory")));
+    if oltp.slow_down_pct.len() > 1 {
+        words.push(if slow_pct > 0.0 {
+            format!("slowed by {slow_pct} %")
+        } else {
+            "as it is".to_owned()
+        });
+    }
+    let name = words.join(", ");
+    // The same configuration may be there on purpose more than once.
+    let is_it =
+        |c: &&ConfigurationResult| c.name == name || c.name.starts_with(&format!("{name} ("));
+    match before.iter().filter(is_it).count() {
+        0 => name,
+        count => format!("{name} ({})", count + 1),
+    }
+}
+
+/// One step: put back, started, driven, checked. True if it did not reach its end.
+fn step(
+    stage: &Stage<'_>,
+    oltp: &OltpSection,
+    (pair, of): (&Pair, &Ready),
+    configuration: &mut ConfigurationResult,
+    (users, repeat): (usize, u32),
+) -> Result<bool, LabError> {
+    pair.restore(of.topology, &of.settings)?;
+    let database = open(pair, oltp)?;
+    let run = match &mut configuration.oltp {
+        Some(run) => run,
+        empty => {
+            let mut run = begin(database.as_ref(), &of.plan)?;
+            run.method.restored = true;
+            empty.insert(run)
+        }
+    };
+    let marker = ready(database.as_ref(), &of.plan, run)?;
+    let place = StepPlace {
+        users,
+        repeat,
+        ledger: None,
+    };
+    let mut step = drive(&database, &of.plan, &marker, place)?;
+    // The check is no part of what is measured, and its sorts and hashes need memory of their own.
+    pair.primary().lift_limit()?;
+    examine(database.as_ref(), &marker, &mut step, stage.progress);
+    let line = format!("{}: {}", configuration.name, step.line());
+    stage.progress.step(&line);
+    let partial = step.partial;
+    run.steps.push(step);
+    Ok(partial)
+}

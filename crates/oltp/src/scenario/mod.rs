@@ -1,0 +1,135 @@
+//! Scenarios of databases: a run as a file, on one or more places, scaled to the machine, beside what was
+//! published. PostgreSQL is the one of [`server`](crate::server), so a scenario needs nothing but a place.
+
+mod compared;
+mod file;
+mod load;
+mod result;
+mod scans;
+
+use std::path::{Path, PathBuf};
+
+use ashlar_lab::result::ScenarioNote;
+use ashlar_lab::{LabError, Machine, Progress, Scale};
+
+pub use compared::Compared;
+pub use file::{MeasureSection, OltpScenario, OltpSection, ScanSection};
+pub use result::{ConfigurationResult, ScenarioResult};
+
+use crate::folder::OwnFolder;
+
+/// The scenarios that ship: name and text.
+pub const SHIPPED: [(&str, &str); 4] = [
+    (
+        "nvmeof-hammerdb",
+        include_str!("../../../../scenarios/nvmeof-hammerdb.toml"),
+    ),
+    (
+        "scan-concurrency",
+        include_str!("../../../../scenarios/scan-concurrency.toml"),
+    ),
+    (
+        "fixed-transactions",
+        include_str!("../../../../scenarios/fixed-transactions.toml"),
+    ),
+    (
+        "statistics-self-test",
+        include_str!("../../../../scenarios/statistics-self-test.toml"),
+    ),
+];
+
+/// Where a database's files can be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its name in tables.
+    pub name: String,
+    /// A directory on it; a new folder is made there, and removed afterwards.
+    pub dir: PathBuf,
+}
+
+/// How a scenario is run.
+#[derive(Clone, Debug)]
+pub struct ScenarioRun<'a> {
+    /// Its text.
+    pub text: &'a str,
+    /// How large.
+    pub scale: Scale,
+    /// Where; the first is the 100 %.
+    pub places: &'a [Place],
+    /// Where result.json, scenario.toml and report.html go.
+    pub out: &'a Path,
+}
+
+/// What all steps of a scenario share.
+struct Stage<'a> {
+    file: OltpScenario,
+    /// Users as written, for each number of users that is left.
+    written: Vec<usize>,
+    places: &'a [Place],
+    folders: Vec<OwnFolder>,
+    out: &'a Path,
+    progress: &'a Progress,
+}
+
+/// Runs a scenario and writes its directory, after every step too. What goes wrong while measuring ends
+/// the run and is told in the result, in `partial` and `problems`.
+///
+/// # Errors
+/// For what is wrong before anything is measured, and for what cannot be written.
+pub fn run_scenario(
+    run: &ScenarioRun<'_>,
+    progress: &Progress,
+) -> Result<ScenarioResult, LabError> {
+    let mut file = OltpScenario::parse(run.text)?;
+    check_places(run.places)?;
+    let (written, scaled) = file.scale(run.scale);
+    let folder = |place: &Place| OwnFolder::make(&place.dir);
+    let folders = run.places.iter().map(folder).collect::<Result<_, _>>()?;
+    let note = ScenarioNote {
+        name: file.name.clone(),
+        about: file.about.trim().to_owned(),
+        scale: run.scale.factor(),
+        scaled,
+        source: file.published.clone().unwrap_or_default(),
+    };
+    progress.say(&format!("{}: {}", note.name, note.scaled));
+    let toml = run.out.join("scenario.toml");
+    std::fs::write(&toml, run.text).map_err(|e| LabError::caused(toml.display(), e))?;
+    let mut result = ScenarioResult::new(file.heading(), Machine::here(), note);
+    let stage = Stage {
+        file,
+        written,
+        places: run.places,
+        folders,
+        out: run.out,
+        progress,
+    };
+    if stage.file.oltp.is_some() {
+        load::run(&stage, &mut result)?;
+    } else {
+        scans::run(&stage, &mut result)?;
+    }
+    result.sum_up(&stage.file, &stage.written)?;
+    result.write(run.out)?;
+    result.write_report(run.out)?;
+    Ok(result)
+}
+
+fn check_places(places: &[Place]) -> Result<(), LabError> {
+    if places.is_empty() {
+        return Err(LabError::usage("--place: at least one"));
+    }
+    for (index, place) in places.iter().enumerate() {
+        if places[..index].iter().any(|other| other.name == place.name) {
+            let name = &place.name;
+            return Err(LabError::usage(format!("--place {name}: twice")));
+        }
+    }
+    Ok(())
+}
+
+/// Says what ended a run, in its result.
+fn told(result: &mut ScenarioResult, what: &str, error: &LabError) {
+    result.partial = true;
+    result.problems.push(format!("{what}: {error}"));
+}

@@ -1,0 +1,174 @@
+//! `result.json` of a scenario, key by key. `docs/oltp.md` documents it for readers; the two change
+//! together.
+
+use std::path::Path;
+
+use ashlar_lab::result::ScenarioNote;
+use ashlar_lab::{LabError, Machine};
+use serde::{Deserialize, Serialize};
+
+use super::compared::{self, Compared};
+use super::file::OltpScenario;
+use crate::result::{OltpResult, schema_in};
+use crate::scan::ScanResult;
+use crate::server::{Commit, Topology};
+
+/// The `schema` of the results that this version writes.
+pub const SCHEMA: &str = "ashlar-oltp-scenario-1";
+
+/// A scenario's run: `result.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScenarioResult {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Title of the run.
+    pub title: String,
+    /// The machine.
+    pub machine: Machine,
+    /// Which scenario, at which scale.
+    pub scenario: ScenarioNote,
+    /// What was measured.
+    pub configurations: Vec<ConfigurationResult>,
+    /// How configurations compare, and what was published for that.
+    pub comparisons: Vec<Compared>,
+    /// What a reader must know before quoting a figure.
+    pub flags: Vec<String>,
+    /// Something did not finish; `problems` says what.
+    pub partial: bool,
+    /// What went wrong.
+    pub problems: Vec<String>,
+}
+
+/// A configuration: a place, how many servers, how much memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConfigurationResult {
+    /// Its name in tables.
+    pub name: String,
+    /// The place's name.
+    pub place: String,
+    /// One server or two; absent for scans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Topology>,
+    /// What commits wait for, in a group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<Commit>,
+    /// Bytes of the database (of the table) when it was built.
+    pub database_bytes: u64,
+    /// Memory of a server as asked for, in percent of that; null: no limit.
+    pub memory_pct: Option<f64>,
+    /// Memory that it had, page cache included.
+    pub memory_bytes: Option<u64>,
+    /// Percent of the time in which nobody began a transaction, on purpose.
+    #[serde(default)]
+    pub slow_down_pct: f64,
+    /// TPROC-C on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oltp: Option<OltpResult>,
+    /// The concurrent scan on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scan: Option<ScanResult>,
+}
+
+impl ScenarioResult {
+    pub(super) fn new(title: &str, machine: Machine, scenario: ScenarioNote) -> Self {
+        Self {
+            schema: SCHEMA.into(),
+            title: title.to_owned(),
+            machine,
+            scenario,
+            configurations: Vec::new(),
+            comparisons: Vec::new(),
+            flags: Vec::new(),
+            partial: false,
+            problems: Vec::new(),
+        }
+    }
+
+    /// Fills in what follows from the steps.
+    pub(super) fn sum_up(
+        &mut self,
+        file: &OltpScenario,
+        written: &[usize],
+    ) -> Result<(), LabError> {
+        for configuration in &mut self.configurations {
+            let Some(run) = &mut configuration.oltp else {
+                continue;
+            };
+            run.sum_up();
+            self.partial |= run.partial;
+            let name = &configuration.name;
+            let problems = run.problems.iter().map(|text| format!("{name}: {text}"));
+            self.problems.extend(problems);
+        }
+        self.comparisons = compared::all(&self.configurations, file, written)?;
+        Ok(())
+    }
+
+    /// What consistency conditions were violated; nothing if none was.
+    pub fn complaint(&self) -> Option<String> {
+        let of = |configuration: &ConfigurationResult| {
+            let complaint = configuration.oltp.as_ref()?.complaint()?;
+            Some(format!("{}: {complaint}", configuration.name))
+        };
+        let texts: Vec<String> = self.configurations.iter().filter_map(of).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
+    /// The comparisons in words, and what to know about them.
+    pub fn text(&self) -> String {
+        let mut lines: Vec<String> = Vec::new();
+        for configuration in &self.configurations {
+            lines.push(configuration.name.clone());
+            if let Some(run) = &configuration.oltp {
+                lines.extend(run.steps.iter().map(|step| format!("  {}", step.line())));
+            }
+            if let Some(scan) = &configuration.scan {
+                lines.extend(scan.steps.iter().map(|step| format!("  {}", step.line())));
+            }
+        }
+        lines.extend(self.comparisons.iter().map(Compared::line));
+        let flags: usize = self
+            .configurations
+            .iter()
+            .map(|c| {
+                let run = c.oltp.as_ref().map_or(0, |run| run.flags.len());
+                run + c.scan.as_ref().map_or(0, |scan| scan.flags.len())
+            })
+            .sum();
+        let flags = flags + self.flags.len();
+        if flags > 0 {
+            lines.push(format!(
+                "{flags} flags: see the report before quoting a figure"
+            ));
+        }
+        lines.extend(self.problems.iter().map(|text| format!("problem: {text}")));
+        lines.join("\n") + "\n"
+    }
+
+    /// Writes `result.json` into `dir`.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, dir: &Path) -> Result<(), LabError> {
+        let path = dir.join("result.json");
+        let json = serde_json::to_string_pretty(self)
+            .map_err(|error| LabError::caused(path.display(), error))?;
+        std::fs::write(&path, json + "\n").map_err(|error| LabError::caused(path.display(), error))
+    }
+
+    /// Reads `result.json` of a run's directory.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn load(dir: &Path) -> Result<Self, LabError> {
+        let path = dir.join("result.json");
+        let text = std::fs::read_to_string(&path);
+        let text = text.map_err(|error| LabError::caused(path.display(), error))?;
+        serde_json::from_str(&text).map_err(|error| LabError::caused(path.display(), error))
+    }
+
+    /// Whether the result in `dir` is one of ours, by its `schema`.
+    pub fn is_in(dir: &Path) -> bool {
+        schema_in(dir).is_some_and(|schema| schema == SCHEMA)
+    }
+}
