@@ -58,4 +58,4 @@ pub use error::PoolError;
 pub use layout::Layout;
 pub use manage::{Manage, Managed, VolumePlan};
 pub use recover::{ImportOptions, Imported, import, read_label};
-pub use sizes::Sizes;
+pub use sizes::{Grain, Sizes};
