@@ -53,6 +53,19 @@ impl Layout {
         (all - grain.granules(), all)
     }
 
+    /// Share of the space of its columns that holds data, if its slots have this grain.
+    pub fn efficiency(self, grain: Grain) -> f64 {
+        let (padding, all) = self.padding(grain);
+        let data = (all - padding) as f64 / all as f64;
+        match self {
+            Self::Mirror { copies } => data / f64::from(copies.max(1)),
+            Self::Parity { data: columns, .. } => {
+                data * f64::from(columns) / self.drives().max(1) as f64
+            }
+            Self::Stripe { .. } => 1.0,
+        }
+    }
+
     /// Whether its volumes may have this grain: one that pads no more than a quarter of a slot. A
     /// `stripe` has no slots, and 64 KiB stand for that.
     pub fn takes(self, grain: Grain) -> bool {
@@ -137,6 +150,8 @@ mod tests {
             assert_eq!(layout.least_grain(), least, "{layout}");
             assert!(layout.takes(default) && layout.takes(G::K64), "{layout}");
         }
+        let three = Layout::Parity { data: 3, parity: 1 };
+        assert_eq!(three.efficiency(Grain::K32), 8.0 / 12.0);
         let mirror = Layout::Mirror { copies: 2 };
         assert_eq!(
             (mirror.default_grain(), mirror.least_grain()),
