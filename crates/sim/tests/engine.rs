@@ -1,7 +1,7 @@
 //! The storage engine over drives that lose power, die and lie: some seeds of every profile, a crash
 //! at every write of a small workload, and what is broken on purpose.
 
-use ashlar_sim::engine::{Canary, Counts, Layout, Profile, Work, run, run_every_crash};
+use ashlar_sim::engine::{Canary, Counts, Grain, Layout, Profile, Work, run, run_every_crash};
 
 /// The first of these seeds that fails, and what it says.
 fn first_failure(seeds: std::ops::Range<u64>, profile: Profile) -> Option<String> {
@@ -32,7 +32,11 @@ fn drive_swap() {
 
 /// Every crash in a workload; how many writes and flushes it has.
 fn every_crash(work: Work, layout: Layout, stride: u64) -> Counts {
-    let counts = run_every_crash(work, layout, 1, stride);
+    every_crash_of(work, (layout, None), stride)
+}
+
+fn every_crash_of(work: Work, homes: (Layout, Option<Grain>), stride: u64) -> Counts {
+    let counts = run_every_crash(work, homes, 1, stride);
     counts.unwrap_or_else(|(case, what)| panic!("{case}: {what}"))
 }
 
@@ -65,6 +69,23 @@ fn a_crash_at_every_write_with_parity() {
 fn a_crash_at_every_write_with_two_columns_of_parity() {
     let layout = Layout::Parity { data: 3, parity: 2 };
     let counts = every_crash(Work::Data, layout, 101);
+    assert!(counts.changes >= 80, "{counts:?}");
+}
+
+#[test]
+fn a_crash_at_every_write_of_small_slots() {
+    let mirror = (Layout::Mirror { copies: 2 }, Some(Grain::K8));
+    let wide = (Layout::Parity { data: 4, parity: 1 }, Some(Grain::K16));
+    for homes in [mirror, wide] {
+        let counts = every_crash_of(Work::Data, homes, 101);
+        assert!(counts.changes >= 60, "{homes:?}: {counts:?}");
+    }
+}
+
+#[test]
+fn a_crash_at_every_write_of_large_slots_with_parity() {
+    let homes = (Layout::Parity { data: 2, parity: 1 }, Some(Grain::K64));
+    let counts = every_crash_of(Work::Data, homes, 101);
     assert!(counts.changes >= 80, "{counts:?}");
 }
 
@@ -151,6 +172,11 @@ fn a_bypass_that_overtakes_is_noticed() {
 #[test]
 fn a_slot_with_parity_that_counts_too_early_is_noticed() {
     sings(Canary::PlaceBeforeColumns, Profile::CRASH);
+}
+
+#[test]
+fn places_of_a_unit_in_several_batches_are_noticed() {
+    sings(Canary::SplitUnit, Profile::CRASH);
 }
 
 #[test]

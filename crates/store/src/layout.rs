@@ -1,5 +1,7 @@
 use std::fmt;
 
+use crate::sizes::Grain;
+
 /// How a volume is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
@@ -40,6 +42,64 @@ impl Layout {
         }
     }
 
+    /// Granules of padding of a slot, and all its granules of data and padding: a slot is cut into
+    /// columns of whole granules.
+    fn padding(self, grain: Grain) -> (u64, u64) {
+        let columns = match self {
+            Self::Parity { data, .. } => u64::from(data.max(1)),
+            Self::Mirror { .. } | Self::Stripe { .. } => 1,
+        };
+        let all = grain.granules().div_ceil(columns) * columns;
+        (all - grain.granules(), all)
+    }
+
+    /// Share of the space of its columns that holds data, if its slots have this grain.
+    pub fn efficiency(self, grain: Grain) -> f64 {
+        let (padding, all) = self.padding(grain);
+        let data = (all - padding) as f64 / all as f64;
+        match self {
+            Self::Mirror { copies } => data / f64::from(copies.max(1)),
+            Self::Parity { data: columns, .. } => {
+                data * f64::from(columns) / self.drives().max(1) as f64
+            }
+            Self::Stripe { .. } => 1.0,
+        }
+    }
+
+    /// Whether its volumes may have this grain: one that pads no more than a quarter of a slot. A
+    /// `stripe` has no slots, and 64 KiB stand for that.
+    pub fn takes(self, grain: Grain) -> bool {
+        let (padding, all) = self.padding(grain);
+        match self {
+            Self::Stripe { .. } => grain == Grain::K64,
+            _ => padding * 4 <= all,
+        }
+    }
+
+    /// The smallest grain that its volumes may have.
+    pub fn least_grain(self) -> Grain {
+        let mut grains = Grain::ALL.into_iter();
+        grains
+            .find(|&grain| self.takes(grain))
+            .unwrap_or(Grain::K64)
+    }
+
+    /// The grain that its volumes have if nobody says another: with parity the smallest that pads
+    /// least, for every small write moves a slot; of mirrors, which are written in place, the
+    /// largest.
+    pub fn default_grain(self) -> Grain {
+        let Self::Parity { .. } = self else {
+            return Grain::K64;
+        };
+        let less = |a: Grain, b: Grain| {
+            let ((a, of_a), (b, of_b)) = (self.padding(a), self.padding(b));
+            b * of_a < a * of_b
+        };
+        let all = Grain::ALL.into_iter();
+        let best = all.reduce(|best, next| if less(best, next) { next } else { best });
+        best.unwrap_or(Grain::K64)
+    }
+
     /// Drives that it needs to be made.
     pub fn drives(self) -> usize {
         usize::from(match self {
@@ -66,5 +126,37 @@ impl fmt::Display for Layout {
             Self::Parity { data, parity } => write!(f, "parity:{data}+{parity}"),
             Self::Stripe { columns } => write!(f, "stripe:{columns}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grains_that_columns_of_data_fill() {
+        use Grain as G;
+        let grains = [
+            (2, G::K8, G::K8),
+            (3, G::K32, G::K32),
+            (4, G::K16, G::K16),
+            (5, G::K16, G::K16),
+            (6, G::K64, G::K64),
+            (7, G::K64, G::K64),
+        ];
+        for (data, default, least) in grains {
+            let layout = Layout::Parity { data, parity: 1 };
+            assert_eq!(layout.default_grain(), default, "{layout}");
+            assert_eq!(layout.least_grain(), least, "{layout}");
+            assert!(layout.takes(default) && layout.takes(G::K64), "{layout}");
+        }
+        let three = Layout::Parity { data: 3, parity: 1 };
+        assert_eq!(three.efficiency(Grain::K32), 8.0 / 12.0);
+        let mirror = Layout::Mirror { copies: 2 };
+        assert_eq!(
+            (mirror.default_grain(), mirror.least_grain()),
+            (G::K64, G::K8)
+        );
+        assert!(!Layout::Stripe { columns: 2 }.takes(G::K8));
     }
 }

@@ -9,8 +9,8 @@
 //!                    └ destage: ring ─▶ homes; checkpoint: map ─▶ pages, root
 //! ```
 //!
-//! A write that covers a whole slot of 64 KiB goes straight to fresh space, and a record of its place
-//! into the *map log*. Any other write goes, with its data, into the *data ring*, and from there, later
+//! A write that covers whole slots, of 8 to 64 KiB each, goes straight to fresh space, and records of their
+//! places into the *map log*. Any other write goes, with its data, into the *data ring*, and from there, later
 //! and together with its neighbours, home. Both logs are on as many drives as the pool's most tolerant
 //! layout needs; a write is acknowledged when all of them have it.
 //!
@@ -23,7 +23,7 @@
 //!
 //! 1. Acknowledged writes survive crashes, power losses and tolerated losses of drives, flush or no
 //!    flush; a value once read never reverts.
-//! 2. A write of at most 64 KiB inside one slot is there as a whole or not at all.
+//! 2. A write inside an aligned unit of 64 KiB is there as a whole or not at all.
 //! 3. Every granule of 4 KiB carries its checksum from the record to the home; a read verifies it.
 //!    Never wrong data, errors only for the blocks affected.
 //! 4. Nothing that the map, a log or a reader can reach is overwritten or given away.
@@ -58,4 +58,4 @@ pub use error::PoolError;
 pub use layout::Layout;
 pub use manage::{Manage, Managed, VolumePlan};
 pub use recover::{ImportOptions, Imported, import, read_label};
-pub use sizes::Sizes;
+pub use sizes::{Grain, Sizes};

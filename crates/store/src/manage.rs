@@ -2,6 +2,7 @@ use ashlar_block::Geometry;
 use uuid::Uuid;
 
 use crate::Layout;
+use crate::sizes::Grain;
 
 /// A volume to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct VolumePlan {
     pub granules: u64,
     /// How it is laid out.
     pub layout: Layout,
+    /// Size of its slots; `None` for its layout's default, and always for a `stripe`.
+    pub grain: Option<Grain>,
 }
 
 /// What an operator may wish.

@@ -1,17 +1,19 @@
 //! The units of the disk format: those that never change, and those that a pool's label chooses.
 
 use std::fmt;
+use std::ops::Range;
 
 /// Bytes of a granule: the unit of records, checksums and metadata places.
 pub const GRANULE: usize = 4096;
-/// Granules of a slot, the unit in which mirrors are allocated and destaged: 64 KiB.
-pub const SLOT_GRANULES: u64 = 16;
-/// Bytes of a slot.
-pub const SLOT_BYTES: u64 = SLOT_GRANULES * GRANULE as u64;
+/// Granules of a unit, 64 KiB aligned: a write inside one is there as a whole or not at all. Also
+/// the largest slot.
+pub const UNIT_GRANULES: u64 = 16;
+/// Bytes of a unit.
+pub const UNIT_BYTES: u64 = UNIT_GRANULES * GRANULE as u64;
 /// Granules of a map leaf: 2 MiB of a volume.
 pub const LEAF_GRANULES: u64 = 512;
-/// Slots of a map leaf.
-pub const LEAF_SLOTS: usize = (LEAF_GRANULES / SLOT_GRANULES) as usize;
+/// Most slots of a map leaf.
+pub const LEAF_SLOTS: usize = Grain::K8.slots_a_leaf();
 /// Bytes at the start of every drive that hold its labels and roots.
 pub const HEAD_BYTES: u64 = 1 << 20;
 /// Bytes of one root slot.
@@ -20,6 +22,104 @@ pub const ROOT_BYTES: u64 = 256 << 10;
 pub const ROOT_AT: [u64; 2] = [256 << 10, 512 << 10];
 /// Where the label lies, twice.
 pub const LABEL_AT: [u64; 2] = [0, 128 << 10];
+
+/// The size of a volume's slots: what is allocated, and with parity written, as a whole. A slot has
+/// its natural alignment, so it is inside one unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Grain(u8);
+
+impl Grain {
+    /// 8 KiB.
+    pub const K8: Self = Self(1);
+    /// 16 KiB.
+    pub const K16: Self = Self(2);
+    /// 32 KiB.
+    pub const K32: Self = Self(3);
+    /// 64 KiB.
+    pub const K64: Self = Self(4);
+    /// All there are, smallest first.
+    pub const ALL: [Self; 4] = [Self::K8, Self::K16, Self::K32, Self::K64];
+
+    /// The grain of so many bytes; `None` if there is no such grain.
+    pub fn of_bytes(bytes: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|grain| grain.bytes() == bytes)
+    }
+
+    /// What stands for it on drives: 0 for 64 KiB, else log2 of its granules.
+    pub const fn code(self) -> u8 {
+        self.0 % Self::K64.0
+    }
+
+    /// The grain that a byte on a drive stands for.
+    pub const fn of_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::K64),
+            1..=3 => Some(Self(code)),
+            _ => None,
+        }
+    }
+
+    /// Granules of a slot: 2 to 16.
+    pub const fn granules(self) -> u64 {
+        1 << self.0
+    }
+
+    /// Bytes of a slot.
+    pub const fn bytes(self) -> u64 {
+        self.granules() * GRANULE as u64
+    }
+
+    /// The slot that a granule of a volume is in.
+    pub const fn slot_of(self, granule: u64) -> u64 {
+        granule >> self.0
+    }
+
+    /// Which granule of its slot a granule of a volume is.
+    pub const fn inner(self, granule: u64) -> usize {
+        (granule & (self.granules() - 1)) as usize
+    }
+
+    /// The first granule of a slot.
+    pub const fn first(self, slot: u64) -> u64 {
+        slot << self.0
+    }
+
+    /// The granules of a slot.
+    pub const fn range(self, slot: u64) -> Range<u64> {
+        self.first(slot)..self.first(slot + 1)
+    }
+
+    /// The slots that these granules touch.
+    pub const fn slots_of(self, granules: Range<u64>) -> Range<u64> {
+        self.slot_of(granules.start)..self.slot_of(granules.end + self.granules() - 1)
+    }
+
+    /// Whether a range of granules is whole slots.
+    pub const fn divides(self, granules: &Range<u64>) -> bool {
+        self.inner(granules.start) == 0 && self.inner(granules.end) == 0
+    }
+
+    /// Slots of a unit of 64 KiB: 1 to 8.
+    pub const fn a_unit(self) -> usize {
+        1 << (Self::K64.0 - self.0)
+    }
+
+    /// Slots of a map leaf: 32 to 256.
+    pub const fn slots_a_leaf(self) -> usize {
+        (LEAF_GRANULES >> self.0) as usize
+    }
+
+    /// Which slot of its map leaf a slot of a volume is.
+    pub const fn in_leaf(self, slot: u64) -> usize {
+        slot as usize % self.slots_a_leaf()
+    }
+}
+
+impl fmt::Display for Grain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} KiB", self.bytes() >> 10)
+    }
+}
 
 /// The sizes a pool was made with. They are in its label, so a pool of small drives (and a
 /// simulated one) uses small units.
@@ -33,8 +133,8 @@ pub struct Sizes {
     pub ring_chunks: u32,
     /// Chunks of the map log; at least 3.
     pub map_chunks: u32,
-    /// Slots of a mirror segment, and the 64 KiB units of a metadata segment; 1 to 512, a whole
-    /// number of extents.
+    /// Slots of 64 KiB of a mirror segment, and the 64 KiB units of a metadata segment; 1 to 512, a
+    /// whole number of extents. There are as many more of smaller slots.
     pub segment_slots: u32,
     /// Most bytes of one log batch, a multiple of 4 KiB; at least 128 KiB, at most a quarter of a
     /// chunk and 1 MiB.
@@ -74,7 +174,12 @@ impl Sizes {
 
     /// Bytes of a segment's column on one drive.
     pub const fn segment_bytes(&self) -> u64 {
-        self.segment_slots as u64 * SLOT_BYTES
+        self.segment_slots as u64 * UNIT_BYTES
+    }
+
+    /// Slots of a segment whose slots have this grain, at most 4,096.
+    pub const fn slots(&self, grain: Grain) -> u32 {
+        self.segment_slots * grain.a_unit() as u32
     }
 
     /// Extents of a segment's column.

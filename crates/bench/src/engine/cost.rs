@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use ashlar_store::{Layout, Sizes, Status};
+use ashlar_store::{Grain, Layout, Sizes, Status};
 use serde::Serialize;
 
 use super::drive::{Counting, Medium, Pace, Rig};
@@ -13,6 +13,8 @@ use crate::failure::Failure;
 /// A layout on so many drives.
 struct Kind {
     layout: Layout,
+    /// Size of its slots, if not the layout's own.
+    grain: Option<Grain>,
     name: &'static str,
     drives: usize,
     /// Most device bytes written for a user byte of 64 KiB random writes: at depth 1, at depth.
@@ -23,36 +25,49 @@ struct Kind {
 const KINDS: &[Kind] = &[
     Kind {
         layout: Layout::Mirror { copies: 1 },
+        grain: None,
         name: "mirror:1",
         drives: 2,
         limits: None,
     },
     Kind {
         layout: Layout::Mirror { copies: 2 },
+        grain: None,
         name: "mirror:2",
         drives: 2,
         limits: Some([2.13, 2.0]),
     },
     Kind {
         layout: Layout::Mirror { copies: 2 },
+        grain: None,
         name: "mirror:2 of 5",
         drives: 5,
         limits: Some([2.13, 2.0]),
     },
     Kind {
         layout: Layout::Parity { data: 4, parity: 1 },
+        grain: None,
         name: "parity:4+1",
         drives: 5,
         limits: None,
     },
     Kind {
+        layout: Layout::Parity { data: 4, parity: 1 },
+        grain: Some(Grain::K64),
+        name: "parity:4+1 64k",
+        drives: 5,
+        limits: None,
+    },
+    Kind {
         layout: Layout::Parity { data: 2, parity: 1 },
+        grain: None,
         name: "parity:2+1",
         drives: 3,
         limits: None,
     },
     Kind {
         layout: Layout::Stripe { columns: 2 },
+        grain: None,
         name: "stripe:2",
         drives: 2,
         limits: None,
@@ -124,11 +139,12 @@ pub(crate) struct Cost {
 }
 
 /// What a pool advertises for a layout.
-fn capacity(status: &Status, layout: Layout) -> u64 {
-    if let Layout::Stripe { .. } = layout {
+fn capacity(status: &Status, kind: &Kind) -> u64 {
+    if let Layout::Stripe { .. } = kind.layout {
         return status.stripes.free_bytes;
     }
-    let found = status.homes.iter().find(|home| home.layout == layout);
+    // What there is to grow by is the same for all grains, less what they pad.
+    let found = status.homes.iter().find(|home| home.layout == kind.layout);
     found.map_or(0, |home| {
         home.used_bytes + home.free_bytes + home.growth_bytes
     })
@@ -205,10 +221,10 @@ fn filled(
     drive_bytes: u64,
 ) -> Result<Vec<Cost>, Failure> {
     let (mut pool, _, rig) = counting_pool(kind.drives, drive_bytes, scaled_sizes(drive_bytes))?;
-    let capacity = capacity(&pool.engine.status(), kind.layout);
+    let capacity = capacity(&pool.engine.status(), kind);
     let unit = u64::from(PATTERNS[3].granules);
     let granules = capacity * fill / 100 / 4096 / unit * unit;
-    let volume = pool.volume(kind.layout, granules * 4096)?;
+    let volume = pool.volume(kind.layout, kind.grain, granules * 4096)?;
     pool.load(volume, 8, sequential(granules, 256, 1))?;
     let mut random = fastrand::Rng::with_seed(fill);
     let mut cells = Vec::new();

@@ -7,8 +7,8 @@ use ashlar_block::{
 };
 use ashlar_store::format::{DriveClass, Salt};
 use ashlar_store::{
-    DrivePlan, Drives, Engine, Event, ImportOptions, Imported, Layout, Manage, Managed, Outbox,
-    PoolPlan, Sizes, VolumePlan, format, import,
+    DrivePlan, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout, Manage, Managed,
+    Outbox, PoolPlan, Sizes, VolumePlan, format, import,
 };
 use uuid::Uuid;
 
@@ -185,12 +185,18 @@ impl Pool {
     }
 
     /// Another volume.
-    pub(crate) fn volume(&mut self, layout: Layout, bytes: u64) -> Result<u32, Failure> {
+    pub(crate) fn volume(
+        &mut self,
+        layout: Layout,
+        grain: Option<Grain>,
+        bytes: u64,
+    ) -> Result<u32, Failure> {
         let plan = VolumePlan {
             name: format!("v{}", self.next_id),
             uuid: Uuid::from_u128(1000 + u128::from(self.next_id)),
             granules: bytes / 4096,
             layout,
+            grain,
         };
         match self.manage(Manage::CreateVolume(plan))? {
             Managed::Volume(number) => Ok(number),

@@ -103,7 +103,7 @@ pub(crate) fn measure(
     let buffers = Some(rig.handle.buffers());
     let mut pool = Pool::open(rig.devices()?, rig.wait(), rig.wait(), buffers)?;
     let volume_bytes = (drive_bytes / 2) >> 20 << 20;
-    let volume = pool.volume(Layout::Mirror { copies: 2 }, volume_bytes)?;
+    let volume = pool.volume(Layout::Mirror { copies: 2 }, None, volume_bytes)?;
     pool.load(volume, 8, sequential(volume_bytes / 4096, 256, 1))?;
     pool.manage(Manage::Settle)?;
     let mut bare = Bare {

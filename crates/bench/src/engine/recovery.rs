@@ -103,7 +103,7 @@ pub(crate) fn measure() -> Result<(Vec<Recovery>, Memory), Failure> {
     let sizes = Sizes::for_drive(DRIVE)
         .ok_or_else(|| Failure::environment("no sizes for the bench's drives"))?;
     let (mut pool, media, rig) = counting_pool(2, DRIVE, sizes)?;
-    let volume = pool.volume(Layout::Mirror { copies: 2 }, VOLUME)?;
+    let volume = pool.volume(Layout::Mirror { copies: 2 }, None, VOLUME)?;
     let granules = VOLUME / 4096;
     pool.load(volume, 8, sequential(granules, 256, 1))?;
     pool.manage(Manage::Settle)?;

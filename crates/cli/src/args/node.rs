@@ -173,7 +173,8 @@ pub(crate) struct CreateVolumeArguments {
     /// mirror:1 to mirror:4, parity:K+1 or parity:K+2 (K+M at most 8), stripe or stripe:N
     #[arg(long)]
     pub(crate) layout: LayoutSpec,
-    /// What is mapped and checked as one: 4k in this version
+    /// Size of its slots, which parity is written in: 8k, 16k, 32k or 64k. Small ones for small random
+    /// writes; without it what suits the layout
     #[arg(long, value_name = "SIZE")]
     pub(crate) grain: Option<String>,
     /// What it does when a copy is missing

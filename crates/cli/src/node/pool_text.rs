@@ -150,6 +150,10 @@ fn layouts(layouts: &[LayoutStatus]) -> String {
         } = layout.survives;
         let mut row = vec![
             layout.layout.to_string(),
+            match layout.grain_bytes {
+                0 => "none".to_owned(),
+                grain => bytes(grain.into()),
+            },
             bytes(layout.advertised_bytes),
             bytes(layout.free_bytes),
             percent(layout.efficiency_with_reserves),
@@ -169,6 +173,7 @@ fn layouts(layouts: &[LayoutStatus]) -> String {
     };
     let head = [
         "layout",
+        "grain",
         "advertised",
         "free",
         "net",

@@ -77,7 +77,7 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
     let grain = arguments.grain.as_deref().map(size).transpose()?;
     let grain = grain.map(u32::try_from).transpose();
     let request = CreateVolume {
-        grain_bytes: grain.map_err(|_| Failure::usage("--grain: say 4k, 8k or 16k"))?,
+        grain_bytes: grain.map_err(|_| Failure::usage("--grain: say 8k, 16k, 32k or 64k"))?,
         when_degraded: match arguments.when_degraded {
             args::WhenDegraded::Continue => WhenDegraded::Continue,
             args::WhenDegraded::Stop => WhenDegraded::Stop,
@@ -134,6 +134,10 @@ fn show(volume: &VolumeStatus) -> String {
         0 => "nothing is promised".to_owned(),
         count => bytes(count.into()),
     };
+    let grain = match volume.grain_bytes {
+        0 => "none".to_owned(),
+        count => bytes(count.into()),
+    };
     let cache = match volume.volatile_cache {
         true => "volatile: hosts must flush",
         false => "none: what is acknowledged is durable",
@@ -156,7 +160,7 @@ fn show(volume: &VolumeStatus) -> String {
         ),
         ("used", bytes(volume.used_bytes)),
         ("block", bytes(volume.block_bytes.into())),
-        ("grain", bytes(volume.grain_bytes.into())),
+        ("grain", grain),
         ("atomic", atomic),
         ("write cache", cache.to_owned()),
         ("when degraded", word(volume.when_degraded)),

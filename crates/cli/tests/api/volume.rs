@@ -14,13 +14,13 @@ fn with_pool() -> Node {
 fn a_volume_from_its_making_to_its_end() {
     let node = with_pool();
     let made = node.json(&format!(
-        "volume create tank/db --size 100GiB --layout parity:2+1 --grain 4k --allow-host {HOST} \
+        "volume create tank/db --size 100GiB --layout parity:2+1 --grain 16k --allow-host {HOST} \
          --when-degraded stop"
     ));
     assert_eq!(made["bytes"], 100u64 << 30);
     assert_eq!(
         (&made["layout"], &made["grain_bytes"]),
-        (&"parity:2+1".into(), &4096.into())
+        (&"parity:2+1".into(), &16384.into())
     );
     assert_eq!(
         (&made["allow_hosts"][0], &made["when_degraded"]),

@@ -1,5 +1,6 @@
 //! A pool as operators see it.
 
+use ashlar_store::Grain;
 use ashlar_store::format::DriveClass as Class;
 
 use super::volumes::spec;
@@ -51,10 +52,11 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
         .sum();
     let homes = status.homes.iter().map(|home| {
         let free = home.free_bytes + home.growth_bytes;
-        layout_status(spec(home.layout), home.used_bytes, free, raw)
+        let homes = (spec(home.layout), Some(home.grain));
+        layout_status(homes, home.used_bytes, free, raw)
     });
     let stripes = &status.stripes;
-    let stripe = LayoutSpec::Stripe { columns: None };
+    let stripe = (LayoutSpec::Stripe { columns: None }, None);
     let stripe = layout_status(stripe, stripes.used_bytes, stripes.free_bytes, raw);
     let layouts: Vec<LayoutStatus> = homes.chain([stripe]).collect();
     let homed: u64 = status.homes.iter().map(|home| home.used_bytes).sum();
@@ -92,14 +94,20 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
     }
 }
 
-fn layout_status(layout: LayoutSpec, used: u64, free: u64, raw: u64) -> LayoutStatus {
+fn layout_status(
+    (layout, grain): (LayoutSpec, Option<Grain>),
+    used: u64,
+    free: u64,
+    raw: u64,
+) -> LayoutStatus {
     let advertised = used + free;
     LayoutStatus {
         layout,
+        grain_bytes: grain.map_or(0, |grain| grain.bytes() as u32),
         advertised_bytes: advertised,
         free_bytes: free,
         efficiency_with_reserves: advertised as f64 / raw.max(1) as f64,
-        efficiency_without_reserves: layout.efficiency(),
+        efficiency_without_reserves: layout.efficiency(grain),
         survives: Survives::by(layout),
     }
 }
@@ -167,8 +175,12 @@ fn space(
     kept: u64,
 ) -> SpaceStatus {
     // What volumes are usually made as: mirror:2, or mirror:1 on a single drive.
+    let plain = Grain::K64.bytes();
     let mut mirrors = layouts.iter();
-    let usual = mirrors.rfind(|status| matches!(status.layout, LayoutSpec::Mirror { .. }));
+    let usual = mirrors.rfind(|status| {
+        let usual = matches!(status.layout, LayoutSpec::Mirror { copies: 1..=2 });
+        usual && u64::from(status.grain_bytes) == plain
+    });
     SpaceStatus {
         raw_bytes: raw,
         advertised_bytes: usual.map_or(0, |layout| layout.advertised_bytes),

@@ -1,6 +1,6 @@
 //! Volumes: made, changed, deleted, shown.
 
-use ashlar_store::{Layout, Manage, Managed, VolumeInfo, VolumePlan};
+use ashlar_store::{Grain, Layout, Manage, Managed, VolumeInfo, VolumePlan};
 use uuid::Uuid;
 
 use super::pools::engine;
@@ -54,6 +54,10 @@ impl Keeper {
             uuid: Uuid::new_v4(),
             granules: request.bytes / GRANULE,
             layout: layout(request.layout, view.status.stripes.columns)?,
+            // What there is not is refused before.
+            grain: request
+                .grain_bytes
+                .and_then(|bytes| Grain::of_bytes(bytes.into())),
         };
         let taken = |volume: &VolumeInfo| volume.name == request.name && !volume.deleting;
         if view.status.volumes.iter().any(taken) {
@@ -149,7 +153,7 @@ impl Keeper {
             bytes: volume.granules * GRANULE,
             used_bytes: volume.used_bytes,
             block_bytes: GRANULE as u32,
-            grain_bytes: GRANULE as u32,
+            grain_bytes: volume.grain.map_or(0, |grain| grain.bytes() as u32),
             atomic_bytes: shape.map_or(0, |shape| shape.atomic_blocks * GRANULE as u32),
             volatile_cache: shape.is_some_and(|shape| shape.volatile_cache),
             state,
@@ -300,14 +304,6 @@ fn counters(of: Operations) -> IoCounters {
 }
 
 fn check_options(request: &CreateVolume) -> Result<(), ControlError> {
-    if request
-        .grain_bytes
-        .is_some_and(|grain| u64::from(grain) != GRANULE)
-    {
-        return Err(ControlError::usage(
-            "volumes have grains of 4 KiB in this version: leave --grain out".to_owned(),
-        ));
-    }
     if request.when_degraded == WhenDegraded::Stop {
         return Err(ControlError::usage(
             "volumes go on when degraded in this version".to_owned(),

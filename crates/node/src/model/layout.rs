@@ -2,6 +2,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use ashlar_store::{Grain, Layout};
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
@@ -33,9 +34,6 @@ pub enum LayoutSpec {
     },
 }
 
-/// Blocks of 4 KiB that parity is kept over: a slot.
-const SLOT_BLOCKS: f64 = 16.0;
-
 impl LayoutSpec {
     /// Drives that may be lost at the same time without losing data.
     pub fn drive_losses(self) -> u8 {
@@ -55,16 +53,24 @@ impl LayoutSpec {
         }
     }
 
-    /// Share of raw space that holds data, before reserves. A slot of 64 KiB is cut into strips of
-    /// whole blocks of 4 KiB, so only 2, 4 and 8 columns of data waste nothing.
-    pub fn efficiency(self) -> f64 {
+    /// The grain that its volumes have if nobody says another; none if they are passed through.
+    pub fn default_grain(self) -> Option<Grain> {
+        self.homes().map(Layout::default_grain)
+    }
+
+    /// Share of raw space that holds data, before reserves. A slot is cut into strips of whole blocks
+    /// of 4 KiB: whatever number of columns does not divide its blocks wastes some.
+    pub fn efficiency(self, grain: Option<Grain>) -> f64 {
+        let grain = grain.or(self.default_grain());
+        let homes = self.homes().zip(grain);
+        homes.map_or(1.0, |(layout, grain)| layout.efficiency(grain))
+    }
+
+    fn homes(self) -> Option<Layout> {
         match self {
-            Self::Mirror { copies } => 1.0 / f64::from(copies.max(1)),
-            Self::Parity { data, parity } => {
-                let columns = f64::from(data) + f64::from(parity);
-                SLOT_BLOCKS / ((SLOT_BLOCKS / f64::from(data.max(1))).ceil() * columns)
-            }
-            Self::Stripe { .. } => 1.0,
+            Self::Mirror { copies } => Some(Layout::Mirror { copies }),
+            Self::Parity { data, parity } => Some(Layout::Parity { data, parity }),
+            Self::Stripe { .. } => None,
         }
     }
 }

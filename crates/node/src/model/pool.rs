@@ -122,6 +122,8 @@ pub struct SpaceStatus {
 pub struct LayoutStatus {
     /// The layout.
     pub layout: LayoutSpec,
+    /// Size of its slots; 0 for `stripe`, which has none.
+    pub grain_bytes: u32,
     /// User bytes if the whole pool were in this layout.
     pub advertised_bytes: u64,
     /// User bytes that can still be written in this layout.

@@ -15,7 +15,7 @@ const MAX_HOSTS: usize = 1024;
 const MAX_SPEC: usize = 4096;
 /// Sizes of volumes are whole numbers of these.
 const SIZE_UNIT: u64 = 4096;
-const GRAINS: [u32; 3] = [4096, 8192, 16384];
+const GRAINS: [u32; 4] = [8192, 16384, 32768, 65536];
 
 /// A request that can be wrong by itself. Checked before it reaches [`Control`](crate::Control).
 pub trait Check {
@@ -208,7 +208,9 @@ pub struct CreateVolume {
     pub bytes: u64,
     /// How it is laid out.
     pub layout: LayoutSpec,
-    /// What is mapped and checked as one: 4,096, 8,192 (default) or 16,384.
+    /// Size of its slots, which are allocated, and with parity written, as a whole: 8,192, 16,384,
+    /// 32,768 or 65,536. Without it, parity has the smallest that its columns of data fill best,
+    /// mirrors have 65,536. A `stripe` has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grain_bytes: Option<u32>,
     /// What it does when a copy is missing.

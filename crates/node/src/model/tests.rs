@@ -105,13 +105,13 @@ fn requests_are_checked() {
             LayoutSpec::Mirror { copies: 2 },
         )
     };
-    volume(4096, Some(4096), &["nqn.2014-08.org.nvmexpress:x"], false)
+    volume(4096, Some(8192), &["nqn.2014-08.org.nvmexpress:x"], false)
         .check()
         .expect("plain");
     for bad in [
         volume(0, None, &[], true),
         volume(4097, None, &[], true),
-        volume(4096, Some(5000), &[], true),
+        volume(4096, Some(4096), &[], true),
         volume(4096, None, &["x"], true),
         volume(4096, None, &["a b"], false),
         volume(4096, None, &[""], false),

@@ -52,7 +52,8 @@ pub struct VolumeStatus {
     pub used_bytes: u64,
     /// Its logical block.
     pub block_bytes: u32,
-    /// What is mapped and checked as one.
+    /// Size of its slots, which are allocated, and with parity written, as a whole; 0 for a `stripe`,
+    /// which has none.
     pub grain_bytes: u32,
     /// Aligned writes up to this size are there as a whole or not at all, whatever happens; 0 if
     /// nothing is promised.

@@ -64,13 +64,15 @@ pub(super) fn recount(pool: &mut PoolStatus) {
     let possible = layouts.filter(|layout: &LayoutSpec| layout.min_drives() <= pool.drives.len());
     pool.layouts = possible
         .map(|layout| {
-            let advertised_bytes = (usable as f64 * layout.efficiency()) as u64;
+            let advertised_bytes = (usable as f64 * layout.efficiency(None)) as u64;
+            let grain = layout.default_grain();
             LayoutStatus {
                 layout,
+                grain_bytes: grain.map_or(0, |grain| grain.bytes() as u32),
                 advertised_bytes,
                 free_bytes: advertised_bytes,
                 efficiency_with_reserves: advertised_bytes as f64 / raw_bytes as f64,
-                efficiency_without_reserves: layout.efficiency(),
+                efficiency_without_reserves: layout.efficiency(None),
                 survives: Survives::by(layout),
             }
         })
@@ -139,7 +141,10 @@ pub(super) fn volume(request: CreateVolume) -> VolumeStatus {
         bytes: request.bytes,
         used_bytes: 0,
         block_bytes: 4096,
-        grain_bytes: request.grain_bytes.unwrap_or(8192),
+        grain_bytes: request.grain_bytes.unwrap_or_else(|| {
+            let grain = request.layout.default_grain();
+            grain.map_or(0, |grain| grain.bytes() as u32)
+        }),
         atomic_bytes: if logged { 16384 } else { 0 },
         volatile_cache: !logged,
         state: VolumeState::Online,

@@ -210,6 +210,7 @@ fn the_json_of_a_pool_is_stable() {
         keys(&pool["layouts"][0]),
         [
             "layout",
+            "grain_bytes",
             "advertised_bytes",
             "free_bytes",
             "efficiency_with_reserves",

@@ -33,7 +33,7 @@ fn a_volume_from_its_making_to_its_end() {
     let made = client.create_volume(&mirror()).expect("made");
     assert_eq!(
         (made.bytes, made.atomic_bytes, made.grain_bytes),
-        (1 << 30, 16384, 8192)
+        (1 << 30, 16384, 65536)
     );
     assert!(
         made.allow_hosts.is_empty() && !made.allow_any_host,

@@ -14,8 +14,8 @@ const AGAIN: u64 = 24;
 impl<S: Subject> World<'_, S> {
     /// Slots that the pool has left for a volume, if the engine knows.
     fn room(&self, volume: usize) -> Option<u64> {
-        let layout = self.volumes.wish(volume).layout;
-        self.node.as_ref()?.engine().room(layout)
+        let wish = self.volumes.wish(volume);
+        self.node.as_ref()?.engine().room(wish.layout, wish.grain)
     }
 
     /// A write was refused for want of space: it must have been true.

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use ashlar_block::{BlockRange, BlockSize, Durability, Operation};
-use ashlar_store::Layout;
+use ashlar_store::{Grain, Layout};
 use uuid::Uuid;
 
 use super::drive::Pace;
@@ -40,6 +40,8 @@ pub struct Case {
     pub work: Work,
     /// The volume's layout.
     pub layout: Layout,
+    /// Its slots' size; `None` for the layout's own.
+    pub grain: Option<Grain>,
     /// At which write or flush, counted from the first import on; `None` for no crash.
     pub at: Option<u64>,
     /// Whether that write is torn, and not left out.
@@ -95,10 +97,13 @@ fn data() -> Vec<Step> {
         write(0, 2, 4),
         write(0, 30, 4),
         Step::Wait,
+        write(0, 64, 4),
+        write(0, 70, 6),
         write(0, 32, 32),
         Step::Ask(0, Operation::Deallocate, BlockRange::new(16, 16)),
         Step::Wait,
         write(0, 33, 1),
+        write(0, 68, 12),
         Step::Ask(0, zeroes, BlockRange::new(3, 2)),
         write(0, 20, 4),
         Step::Wait,
@@ -158,6 +163,7 @@ fn plan(case: &Case) -> Plan {
     let cut = if case.torn { Cut::Torn } else { Cut::Before };
     let wish = |granules| Wish {
         layout: case.layout,
+        grain: case.grain,
         granules,
         most: 120,
     };
@@ -235,13 +241,14 @@ pub(crate) fn live<S: Subject>(
 /// The first case that broke a promise, and what it broke.
 pub(crate) fn enumerate<S: Subject>(
     work: Work,
-    layout: Layout,
+    (layout, grain): (Layout, Option<Grain>),
     seed: u64,
     stride: u64,
 ) -> Result<Counts, (Case, String)> {
     let whole = Case {
         work,
         layout,
+        grain,
         at: None,
         torn: false,
         power: false,

@@ -1,27 +1,46 @@
 //! The layouts that simulated volumes have, in one place. Another one is a line in [`DRAWN`], and
 //! what the world must know of it an arm of [`Facts::of`].
 
-use ashlar_store::{Layout, Sizes};
+use ashlar_store::{Grain, Layout, Sizes};
 
 use crate::chance::Chance;
 
-/// Layouts, and how often they are drawn.
-const DRAWN: &[(u64, Layout)] = &[
-    (3, Layout::Mirror { copies: 1 }),
-    (18, Layout::Mirror { copies: 2 }),
-    (5, Layout::Mirror { copies: 3 }),
-    (2, Layout::Mirror { copies: 4 }),
-    (5, Layout::Parity { data: 2, parity: 1 }),
-    (5, Layout::Parity { data: 3, parity: 1 }),
-    (4, Layout::Parity { data: 4, parity: 1 }),
-    (2, Layout::Parity { data: 2, parity: 2 }),
-    (3, Layout::Parity { data: 3, parity: 2 }),
-    (2, Layout::Stripe { columns: 1 }),
-    (4, Layout::Stripe { columns: 2 }),
-    (2, Layout::Stripe { columns: 3 }),
+/// Layouts and grains, and how often they are drawn.
+const DRAWN: &[(u64, Layout, Option<Grain>)] = &[
+    (2, mirror(1), Some(Grain::K64)),
+    (1, mirror(1), Some(Grain::K8)),
+    (12, mirror(2), None),
+    (4, mirror(2), Some(Grain::K8)),
+    (2, mirror(2), Some(Grain::K16)),
+    (1, mirror(2), Some(Grain::K32)),
+    (4, mirror(3), None),
+    (1, mirror(3), Some(Grain::K8)),
+    (2, mirror(4), None),
+    (4, parity(2, 1), None),
+    (1, parity(2, 1), Some(Grain::K16)),
+    (2, parity(2, 1), Some(Grain::K64)),
+    (3, parity(3, 1), None),
+    (2, parity(3, 1), Some(Grain::K64)),
+    (4, parity(4, 1), None),
+    (1, parity(4, 1), Some(Grain::K32)),
+    (1, parity(4, 1), Some(Grain::K64)),
+    (2, parity(2, 2), None),
+    (2, parity(3, 2), None),
+    (1, parity(3, 2), Some(Grain::K64)),
+    (2, Layout::Stripe { columns: 1 }, None),
+    (4, Layout::Stripe { columns: 2 }, None),
+    (2, Layout::Stripe { columns: 3 }, None),
 ];
 
-/// Granules of a slot.
+const fn mirror(copies: u8) -> Layout {
+    Layout::Mirror { copies }
+}
+
+const fn parity(data: u8, parity: u8) -> Layout {
+    Layout::Parity { data, parity }
+}
+
+/// Granules of a unit: of the largest slot.
 pub(crate) const SLOT: u64 = 16;
 
 /// What the world must know of a layout.
@@ -90,8 +109,8 @@ pub(crate) struct Need {
     pub(crate) raw: bool,
 }
 
-/// One of the layouts that fit.
-pub(crate) fn draw(chance: &mut Chance, need: Need) -> Layout {
+/// One of the layouts that fit, and a grain; `None` for the layout's own.
+pub(crate) fn draw(chance: &mut Chance, need: Need) -> (Layout, Option<Grain>) {
     let fits = |layout: Layout| {
         let facts = Facts::of(layout);
         let safe = match facts.raw {
@@ -100,13 +119,13 @@ pub(crate) fn draw(chance: &mut Chance, need: Need) -> Layout {
         };
         safe && facts.width <= need.drives
     };
-    let fitting = || DRAWN.iter().filter(|(_, layout)| fits(*layout));
-    let mut dice = chance.below(fitting().map(|(weight, _)| weight).sum());
-    for &(weight, layout) in fitting() {
+    let fitting = || DRAWN.iter().filter(|(_, layout, _)| fits(*layout));
+    let mut dice = chance.below(fitting().map(|(weight, ..)| weight).sum());
+    for &(weight, layout, grain) in fitting() {
         if dice < weight {
-            return layout;
+            return (layout, grain);
         }
         dice -= weight;
     }
-    Layout::Mirror { copies: 2 }
+    (mirror(2), None)
 }

@@ -284,8 +284,10 @@ impl Load {
 
     fn place(&mut self, volume: usize, granules: u64) -> BlockRange {
         let whole = self.chance.happens(self.habits.slots);
+        // Of slots of any grain.
+        let aligned = self.chance.pick(&[SLOT, SLOT, 2, 4, 8]);
         let count = if whole {
-            self.chance.pick(&[SLOT, SLOT, 2 * SLOT, MOST])
+            aligned * self.chance.pick(&[1, 1, 2, MOST / SLOT])
         } else {
             match self.chance.below(10) {
                 0..=4 => self.chance.between(1, 4),
@@ -303,7 +305,7 @@ impl Load {
         };
         start = start.min(granules - count);
         if whole {
-            start = start / SLOT * SLOT;
+            start = start / aligned * aligned;
         }
         BlockRange::new(start, count as u32)
     }

@@ -39,7 +39,7 @@ mod toy;
 mod volumes;
 mod world;
 
-pub use ashlar_store::{Canary, Layout};
+pub use ashlar_store::{Canary, Grain, Layout};
 pub use enumerate::{Case, Counts, Work};
 pub use profile::Profile;
 pub use report::Summary;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ashlar_block::{BlockRange, BlockSize, Operation};
-use ashlar_store::{Canary, Layout, Sizes};
+use ashlar_store::{Canary, Grain, Layout, Sizes};
 use uuid::Uuid;
 
 use super::drive::Pace;
@@ -82,6 +82,8 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     pub(crate) layout: Layout,
+    /// Its slots' size; `None` for the layout's own.
+    pub(crate) grain: Option<Grain>,
     pub(crate) granules: u64,
     /// It will never have more.
     pub(crate) most: u64,
@@ -316,8 +318,10 @@ fn wishes(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) 
     let later = chance.pick(&[0, 0, 1, 2]);
     let wish = |chance: &mut Chance| {
         let most = chance.pick(&[40, 200, 512, 700, 1024]);
+        let (layout, grain) = layouts::draw(chance, need);
         Wish {
-            layout: layouts::draw(chance, need),
+            layout,
+            grain,
             granules: chance.pick(&[most, most, most / 2]),
             most,
         }
@@ -348,13 +352,14 @@ fn crowd(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) {
     let room = need.drives as u64 * (SMALLEST >> 12);
     let wish = |chance: &mut Chance, first: bool| {
         let raw = need.raw && !first;
-        let layout = layouts::draw(chance, Need { raw, ..need });
+        let (layout, grain) = layouts::draw(chance, Need { raw, ..need });
         let most = match Facts::of(layout) {
             facts if facts.raw => chance.pick(&[100, 1000]),
             facts => room * facts.cost.1 / facts.cost.0 / initial as u64,
         };
         Wish {
             layout,
+            grain,
             granules: most,
             most,
         }

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ashlar_store::{Engine, Layout};
+use ashlar_store::{Engine, Grain, Layout};
 
 use super::enumerate::{self, Case, Counts, Work};
 use super::plan::Plan;
@@ -33,18 +33,18 @@ pub fn run_traced(
     live::<Engine>(seed, profile, listener)
 }
 
-/// Tries a crash at every write and flush of a small workload on volumes of this layout, with every
+/// Tries a crash at every write and flush of a small workload on volumes of this layout and grain, with every
 /// drive missing that it can miss, and another crash at every `stride`th write or flush after that.
 ///
 /// # Errors
 /// The first case that broke a promise, and what it broke.
 pub fn run_every_crash(
     work: Work,
-    layout: Layout,
+    homes: (Layout, Option<Grain>),
     seed: u64,
     stride: u64,
 ) -> Result<Counts, (Case, String)> {
-    enumerate::enumerate::<Engine>(work, layout, seed, stride)
+    enumerate::enumerate::<Engine>(work, homes, seed, stride)
 }
 
 /// Replays one of these crashes.

@@ -3,7 +3,8 @@
 use ashlar_block::{BlockDevice, BufferPool, Moment};
 use ashlar_store::format::{DriveClass, Salt};
 use ashlar_store::{
-    Cage, Canary, DrivePlan, Drives, Engine, ImportOptions, Layout, PoolPlan, Sizes, VolumeInfo,
+    Cage, Canary, DrivePlan, Drives, Engine, Grain, ImportOptions, Layout, PoolPlan, Sizes,
+    VolumeInfo,
 };
 use uuid::Uuid;
 
@@ -57,8 +58,8 @@ pub(crate) trait Subject: Sized {
     fn next_deadline(&self) -> Option<Moment>;
     /// Its volumes.
     fn volumes(&self) -> Vec<Known>;
-    /// Slots that a volume of this layout could still get, if it knows.
-    fn room(&self, _: Layout) -> Option<u64> {
+    /// Units of 64 KiB that a volume of this layout and grain could still get, if it knows.
+    fn room(&self, _: Layout, _: Option<Grain>) -> Option<u64> {
         None
     }
     /// Drives in service, if it knows.
@@ -82,8 +83,8 @@ pub(crate) struct Known {
     pub(crate) deleting: bool,
 }
 
-/// Bytes of a slot.
-const SLOT_BYTES: u64 = 64 << 10;
+/// Bytes of a unit.
+const UNIT_BYTES: u64 = 64 << 10;
 
 /// Memory of an engine.
 const ENGINE_BYTES: usize = 128 << 20;
@@ -155,10 +156,12 @@ impl Subject for Engine {
         Engine::volumes(self).into_iter().map(known).collect()
     }
 
-    fn room(&self, layout: Layout) -> Option<u64> {
+    fn room(&self, layout: Layout, grain: Option<Grain>) -> Option<u64> {
+        let grain = grain.unwrap_or(layout.default_grain());
         let homes = self.status().homes;
-        let home = homes.iter().find(|home| home.layout == layout)?;
-        Some((home.free_bytes + home.growth_bytes) / SLOT_BYTES)
+        let mut homes = homes.iter();
+        let home = homes.find(|home| (home.layout, home.grain) == (layout, grain))?;
+        Some((home.free_bytes + home.growth_bytes) / UNIT_BYTES)
     }
 
     fn drives_in_service(&self) -> Option<usize> {

@@ -13,9 +13,9 @@ use super::state::{LogSide, Retired};
 use super::{Engine, Op, Owner};
 use crate::Canary;
 use crate::format::{Batch, Descriptor, Kind, LogId, MAX_RECORDS, encode_batch, metadata_bytes};
-use crate::sizes::{GRANULE, SLOT_GRANULES};
+use crate::sizes::GRANULE;
 
-/// Part of a write on its way into the ring: granules of one slot.
+/// Part of a write on its way into the ring: granules of one unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Staged {
     /// The write.
@@ -53,6 +53,8 @@ pub(crate) enum Then {
 pub(crate) struct StagedChange {
     pub(crate) change: Change,
     pub(crate) then: Then,
+    /// It and the next one happen together: they are in one batch.
+    pub(crate) more: bool,
 }
 
 /// Granules of a ring batch.
@@ -187,15 +189,24 @@ impl Engine {
 
     fn seal_map(&mut self) {
         let (mut records, mut crcs, mut blocks) = (0, 0, 0);
+        // Up to the last change that nothing has to be together with: a unit's fit any batch.
+        let mut whole = (0, 0, 0);
         for staged in &self.staged_changes {
             let (more_crcs, more_blocks) = staged.change.weight();
-            let (all_crcs, all_blocks) = (crcs + more_crcs, blocks + more_blocks);
-            let bytes = metadata_bytes(records + 1, all_crcs) + all_blocks * GRANULE;
-            if records + 1 > MAX_RECORDS || bytes > self.sizes.batch_bytes as usize {
+            (records, crcs, blocks) = (records + 1, crcs + more_crcs, blocks + more_blocks);
+            let bytes = metadata_bytes(records, crcs) + blocks * GRANULE;
+            if records > MAX_RECORDS || bytes > self.sizes.batch_bytes as usize {
                 break;
             }
-            (records, crcs, blocks) = (records + 1, all_crcs, all_blocks);
+            let split = self.cage.sings(Canary::SplitUnit);
+            if !staged.more || split {
+                whole = (records, crcs, blocks);
+            }
+            if staged.more && split {
+                break;
+            }
         }
+        let (records, crcs, blocks) = whole;
         let changes: Vec<StagedChange> = self.staged_changes.drain(..records).collect();
         let metadata = metadata_bytes(records, crcs);
         let Some(mut buffer) = self.buffer(metadata + blocks * GRANULE) else {
@@ -420,18 +431,17 @@ impl Engine {
                 self.ring.forget(old.at);
             }
         }
-        // A clear may have freed the slot that this write relied on since it was admitted.
-        let key = SlotKey {
-            volume: piece.volume,
-            slot: piece.first / SLOT_GRANULES,
-        };
-        if self.map.location(key.volume, key.slot) == Some(0) {
-            self.reserve(key);
+        // A clear may have freed a slot that this write relied on since it was admitted.
+        let volume = piece.volume;
+        for slot in self.map.grain(volume).slots_of(piece.range()) {
+            if self.map.location(volume, slot) == Some(0) {
+                self.reserve(SlotKey { volume, slot });
+            }
         }
     }
 
     fn publish_change(&mut self, staged: StagedChange, sequence: u64) {
-        let StagedChange { change, then } = staged;
+        let StagedChange { change, then, .. } = staged;
         if !self.map.is_ready_for(&change) {
             return self.fail("a leaf of the map has gone before its change came".into());
         }
@@ -476,8 +486,11 @@ impl Engine {
 
     /// Whether records of a slot are staged or being appended.
     pub(super) fn is_on_its_way(&self, key: SlotKey) -> bool {
-        let is_it =
-            |piece: &Staged| piece.volume == key.volume && piece.first / SLOT_GRANULES == key.slot;
+        let slot = self.map.grain(key.volume).range(key.slot);
+        let is_it = |piece: &Staged| {
+            let (piece, volume) = (piece.range(), piece.volume);
+            volume == key.volume && piece.start < slot.end && slot.start < piece.end
+        };
         let sealed = self.sealed.iter().any(|sealed| match &sealed.content {
             Content::Ring { pieces, .. } => pieces.iter().any(is_it),
             Content::Map(_) => false,
@@ -503,6 +516,10 @@ impl Engine {
 }
 
 impl Staged {
+    fn range(&self) -> std::ops::Range<u64> {
+        self.first..self.first + u64::from(self.granules)
+    }
+
     fn span(&self) -> Span {
         Span {
             volume: self.volume,

@@ -433,6 +433,11 @@ impl Engine {
         let salt = self.label.salt;
         let good = buffer.filter(|buffer| result.is_ok() && id.crc(salt, buffer) == crc);
         match good.map(|buffer| Leaf::decode(&buffer)) {
+            Some(Ok(leaf)) if leaf.grain() != self.map.grain(id.node) => {
+                self.fail(format!(
+                    "the map's {id:?} has another grain than its volume"
+                ));
+            }
             Some(Ok(leaf)) => {
                 self.counters.loaded += 1;
                 self.map.loaded(id, Content::Leaf(leaf));

@@ -7,10 +7,10 @@ use super::append::{StagedChange, Then};
 use super::index::GranuleKey;
 use super::locks::SlotKey;
 use super::map::{Change, LeafView, leaf_id};
-use super::write::{MAP_LIMIT, Piece, pieces};
+use super::write::{MAP_LIMIT, Piece};
 use super::{Engine, Op, Waiter};
-use crate::format::{Leaf, VolumeEntry, VolumeState};
-use crate::sizes::{LEAF_GRANULES, LEAF_SLOTS, SLOT_GRANULES};
+use crate::format::{VolumeEntry, VolumeState};
+use crate::sizes::LEAF_GRANULES;
 
 /// Slots of one clear that are worked on at a time.
 const SLOTS: usize = 32;
@@ -119,6 +119,9 @@ impl Engine {
         let (volume, cursor, end) = (clear.volume, clear.cursor, clear.end);
         let leaf = cursor / LEAF_GRANULES;
         let leaf_end = ((leaf + 1) * LEAF_GRANULES).min(end);
+        let grain = self.map.grain(volume);
+        let slot = grain.slot_of(cursor);
+        let (key, slot_end) = (SlotKey { volume, slot }, grain.first(slot + 1).min(end));
         let next = match self.map.leaf(volume, leaf) {
             LeafView::OnDisk => {
                 if let Some(Op::Clear(clear)) = self.ops.get_mut(op) {
@@ -128,20 +131,16 @@ impl Engine {
                 return false;
             }
             LeafView::Absent if !self.holds_records(volume, cursor, leaf_end) => leaf_end,
-            LeafView::Loaded(leaf) if self.is_empty_slot(leaf, volume, cursor / SLOT_GRANULES) => {
-                ((cursor / SLOT_GRANULES + 1) * SLOT_GRANULES).min(end)
-            }
+            LeafView::Loaded(_) if self.is_empty_slot(key) => slot_end,
             _ => {
-                let slot = cursor / SLOT_GRANULES;
                 if let Some(Op::Clear(clear)) = self.ops.get_mut(op) {
                     clear.outstanding += 1;
                 }
-                self.pin(volume, slot * SLOT_GRANULES, (slot + 1) * SLOT_GRANULES);
-                let key = SlotKey { volume, slot };
+                self.pin_slot(key);
                 if self.locks.lock_or_wait(key, Waiter::ClearSlot(op, slot)) {
                     self.clear_slot(op, slot);
                 }
-                ((slot + 1) * SLOT_GRANULES).min(end)
+                slot_end
             }
         };
         if let Some(Op::Clear(clear)) = self.ops.get_mut(op) {
@@ -151,23 +150,17 @@ impl Engine {
     }
 
     /// Whether a slot has neither a home nor records that wait for one.
-    fn is_empty_slot(&self, leaf: &Leaf, volume: u32, slot: u64) -> bool {
-        let key = SlotKey { volume, slot };
-        let home = leaf.locations[(slot % LEAF_SLOTS as u64) as usize];
-        home == 0 && !self.reserved.contains_key(&key) && !self.locks.is_held(key)
+    fn is_empty_slot(&self, key: SlotKey) -> bool {
+        let home = self.map.location(key.volume, key.slot);
+        home == Some(0) && !self.reserved.contains_key(&key) && !self.locks.is_held(key)
     }
 
     /// Whether ring records may wait for homes in a range without leaves. Slots without homes are
     /// reserved, or destage has just taken one for them, so this needs no look at each granule.
     fn holds_records(&self, volume: u32, first: u64, end: u64) -> bool {
-        let from = SlotKey {
-            volume,
-            slot: first / SLOT_GRANULES,
-        };
-        let to = SlotKey {
-            volume,
-            slot: end.div_ceil(SLOT_GRANULES),
-        };
+        let slots = self.map.grain(volume).slots_of(first..end);
+        let key = |slot| SlotKey { volume, slot };
+        let (from, to) = (key(slots.start), key(slots.end));
         self.reserved.range(from..to).next().is_some() || self.is_destaging(from..to)
     }
 
@@ -181,9 +174,10 @@ impl Engine {
         let Some(Op::Clear(clear)) = self.ops.get(op) else {
             return None;
         };
-        let first = slot * SLOT_GRANULES;
-        let piece = pieces(first.max(clear.start), clear.end.min(first + SLOT_GRANULES)).next()?;
-        Some((clear.volume, piece))
+        let slot = self.map.grain(clear.volume).range(slot);
+        let (first, end) = (slot.start.max(clear.start), slot.end.min(clear.end));
+        let granules = end.checked_sub(first)? as u16;
+        Some((clear.volume, Piece { first, granules }))
     }
 
     /// The slot is locked: journal that these granules of it are zero.
@@ -192,9 +186,9 @@ impl Engine {
             return;
         };
         let home = self.map.location(volume, slot).unwrap_or(0);
-        let cleared = piece.first..piece.first + u64::from(piece.granules);
+        let cleared = piece.range();
         let recorded = |granule: u64| self.index.get(GranuleKey { volume, granule }).is_some();
-        let all = slot * SLOT_GRANULES..(slot + 1) * SLOT_GRANULES;
+        let mut all = self.map.grain(volume).range(slot);
         let stays = |granule: &u64| {
             let mapped = self
                 .map
@@ -202,7 +196,7 @@ impl Engine {
                 .is_some_and(|(_, crc)| crc != 0);
             !cleared.contains(granule) && (mapped || recorded(*granule))
         };
-        let frees = home != 0 && !all.clone().any(|granule| stays(&granule));
+        let frees = home != 0 && !all.any(|granule| stays(&granule));
         let change = Change::Clear {
             volume,
             first: piece.first,
@@ -212,6 +206,7 @@ impl Engine {
         self.staged_changes.push_back(StagedChange {
             change,
             then: Then::Clear(op, slot),
+            more: false,
         });
     }
 
@@ -223,7 +218,7 @@ impl Engine {
         let volume = clear.volume;
         let key = SlotKey { volume, slot };
         let recorded = |granule| self.index.get(GranuleKey { volume, granule }).is_some();
-        if !(slot * SLOT_GRANULES..(slot + 1) * SLOT_GRANULES).any(recorded) {
+        if !self.granules_of(key).any(recorded) {
             // Records of it that are still on their way count on the reservation.
             if !self.is_on_its_way(key) {
                 self.unreserve(key);
@@ -232,7 +227,7 @@ impl Engine {
             self.reserve(key);
         }
         self.unlock(key);
-        self.unpin(volume, slot * SLOT_GRANULES, (slot + 1) * SLOT_GRANULES);
+        self.unpin_slot(key);
         self.end_clear_if_done(op);
     }
 
@@ -301,7 +296,7 @@ impl Engine {
         };
         // What has no home yet has counted on one.
         let last = self.reserved.range(from..to).next_back();
-        let recorded = last.map_or(0, |(key, _)| (key.slot + 1) * SLOT_GRANULES);
+        let recorded = last.map_or(0, |(key, _)| self.granules_of(*key).end);
         self.map.end(volume).max(recorded)
     }
 

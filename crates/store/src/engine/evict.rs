@@ -4,15 +4,22 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
+use std::ops::Range;
 
 use super::Engine;
 use super::index::Mix;
+use super::locks::SlotKey;
 use super::map::{LeafView, leaf_id};
 use crate::format::{Leaf, PageId};
-use crate::sizes::{LEAF_GRANULES, SLOT_BYTES};
+use crate::sizes::{Grain, LEAF_GRANULES};
 
 /// Bytes that a leaf takes in memory: itself, its places in the tables of what is here.
-pub(crate) const LEAF_MEMORY: u64 = size_of::<Leaf>() as u64 + 128;
+const fn leaf_memory(grain: Grain) -> u64 {
+    size_of::<Leaf>() as u64 + 4 * grain.slots_a_leaf() as u64 + 128
+}
+
+/// The same of the smallest leaf.
+pub(crate) const LEAF_MEMORY: u64 = leaf_memory(Grain::K64);
 /// Without a limit of the owner's: of every mapped byte this part, but so much at least.
 const SHARE: u64 = 1024;
 const LEAST: u64 = 64 << 20;
@@ -24,10 +31,23 @@ const STEPS: usize = 256;
 pub(crate) struct Clock {
     /// Leaves that are here, in the order in which they will be looked at.
     pub(super) order: VecDeque<PageId>,
+    /// Bytes that they take.
+    pub(super) bytes: u64,
     pins: HashMap<PageId, u32, BuildHasherDefault<Mix>>,
 }
 
 impl Clock {
+    /// A leaf has come.
+    pub(super) fn enter(&mut self, id: PageId, grain: Grain) {
+        self.order.push_back(id);
+        self.bytes += leaf_memory(grain);
+    }
+
+    /// A leaf that was in the order's front has gone.
+    pub(super) fn left(&mut self, grain: Grain) {
+        self.bytes -= leaf_memory(grain);
+    }
+
     pub(super) fn pin(&mut self, id: PageId) {
         *self.pins.entry(id).or_default() += 1;
     }
@@ -66,30 +86,33 @@ impl Engine {
         LeafMemory {
             leaves,
             dirty: self.map.dirty_pages(),
-            bytes: leaves as u64 * LEAF_MEMORY,
-            limit_bytes: self.leaf_limit() as u64 * LEAF_MEMORY,
+            bytes: self.map.leaf_bytes(),
+            limit_bytes: self.leaf_limit(),
         }
     }
 
-    fn leaf_limit(&self) -> usize {
+    /// Bytes that leaves may take.
+    fn leaf_limit(&self) -> u64 {
         let bytes = match self.leaf_bytes {
-            0 => LEAST.max(self.map.mapped_slots() * SLOT_BYTES / SHARE),
+            0 => LEAST.max(self.map.mapped_bytes() / SHARE),
             bytes => bytes,
         };
-        (bytes / LEAF_MEMORY).max(1) as usize
+        bytes.max(LEAF_MEMORY)
     }
 
     /// Lets go of leaves that are too many.
     pub(super) fn evict(&mut self) {
         let limit = self.leaf_limit();
-        if self.map.leaves() > limit {
+        if self.map.leaf_bytes() > limit {
             self.counters.evicted += self.map.evict(limit, STEPS);
         }
     }
 
     /// Whether changes keep so much of the map here that pages should be written for it.
     pub(super) fn has_many_dirty_leaves(&self) -> bool {
-        self.map.dirty_pages() > self.leaf_limit() / 4 * 3 + 8
+        let each = self.map.leaf_bytes() / self.map.leaves().max(1) as u64;
+        let dirty = self.map.dirty_pages().saturating_sub(8) as u64;
+        dirty * each.max(LEAF_MEMORY) > self.leaf_limit() / 4 * 3
     }
 
     /// Leaves of a range of granules that must be loaded.
@@ -105,6 +128,23 @@ impl Engine {
         for leaf in first / LEAF_GRANULES..end.div_ceil(LEAF_GRANULES) {
             self.map.clock.pin(leaf_id(volume, leaf));
         }
+    }
+
+    /// The granules of a slot.
+    pub(super) fn granules_of(&self, key: SlotKey) -> Range<u64> {
+        self.map.grain(key.volume).range(key.slot)
+    }
+
+    /// Keeps the leaf of a slot here.
+    pub(super) fn pin_slot(&mut self, key: SlotKey) {
+        let slot = self.granules_of(key);
+        self.pin(key.volume, slot.start, slot.end);
+    }
+
+    /// Takes back what [`pin_slot`](Self::pin_slot) did.
+    pub(super) fn unpin_slot(&mut self, key: SlotKey) {
+        let slot = self.granules_of(key);
+        self.unpin(key.volume, slot.start, slot.end);
     }
 
     /// Takes back what [`pin`](Self::pin) did.

@@ -3,18 +3,17 @@
 use ashlar_block::{ErrorKind, IoError};
 
 use super::append::{StagedChange, Then};
-use super::class::{Class, Shape};
-use super::map::{Change, FIRST_VOLUME, SEGMENTS, VOLUMES};
+use super::class::{Class, Redundancy, Shape};
+use super::map::{Change, FIRST_VOLUME, MAX_VOLUMES, SEGMENTS, VOLUMES};
 use super::space::{Extents, Segments, take_columns};
 use super::{Engine, Retired};
 use crate::Layout;
 use crate::format::{ChunkCopy, SegmentEntry, VolumeEntry, VolumeState};
 use crate::manage::{Manage, Managed, VolumePlan};
+use crate::sizes::Grain;
 
 /// Most granules of a volume: 32 TiB.
 const MAX_GRANULES: u64 = 1 << 33;
-/// Volume numbers end here: entry pages are found at import by walking them.
-const MAX_VOLUMES: u32 = 65_536;
 
 impl Engine {
     pub(super) fn manage(&mut self, id: u64, what: Manage) {
@@ -45,6 +44,7 @@ impl Engine {
         check_name(&plan.name)?;
         check_granules(plan.granules)?;
         self.check_layout(plan.layout)?;
+        let grain = check_grain(plan.layout, plan.grain)?;
         let same =
             |entry: &VolumeEntry| entry.name == plan.name && entry.state != VolumeState::Gone;
         if self.volumes.values().any(same) {
@@ -70,6 +70,7 @@ impl Engine {
             uuid: plan.uuid,
             granules: plan.granules,
             layout: plan.layout,
+            grain,
         };
         if let Layout::Stripe { .. } = entry.layout {
             self.grow_raw(number, entry.clone(), id)?;
@@ -174,6 +175,7 @@ impl Engine {
                 bytes,
             },
             then: Then::Volume(number, id),
+            more: false,
         });
     }
 
@@ -239,14 +241,21 @@ impl Engine {
 
     /// How slots lie in a segment.
     pub(super) fn shape(&self, segment: u32) -> Shape {
-        let Some(Class::Parity(..)) = self.segment_classes.get(&segment) else {
-            return Shape { data: 1, parity: 0 };
+        let Some(class) = self.segment_classes.get(&segment) else {
+            return Shape::mirror(Grain::K64);
         };
-        let segments = self.segments_with(segment);
+        let grain = class.grain;
+        if !class.has_parity() {
+            return Shape::mirror(grain);
+        }
+        let segments = self.homes.get(class);
         let parity = segments.map_or(0, |segments| segments.parity(segment));
+        let columns = segments.and_then(|segments| segments.columns(segment));
+        let columns = columns.map_or(0, |columns| columns.len() as u8);
         Shape {
-            data: (self.segment_columns(segment).len() as u8).saturating_sub(parity),
+            data: columns.saturating_sub(parity),
             parity,
+            grain,
         }
     }
 
@@ -259,18 +268,21 @@ impl Engine {
 
     /// Columns that a segment should have.
     pub(super) fn wanted_columns(&self, segment: u32) -> usize {
-        match self.segment_classes.get(&segment) {
-            Some(Class::Parity(_, parity)) => usize::from(self.shape(segment).data + parity),
-            class => class.map_or(1, |class| class.columns()),
+        let Some(class) = self.segment_classes.get(&segment) else {
+            return 1;
+        };
+        match class.redundancy {
+            Redundancy::Parity(_, parity) => usize::from(self.shape(segment).data + parity),
+            Redundancy::Mirror(copies) => usize::from(copies),
         }
     }
 
     /// Keeps free slots in stock for every class that a volume has.
     pub(super) fn provision(&mut self) {
-        let low = u64::from(self.sizes.segment_slots) / 2;
+        let low = |class: Class| u64::from(self.sizes.slots(class.grain)) / 2;
         let known = self.homes.keys().copied();
         let low: Vec<Class> = known
-            .filter(|&class| self.spare_slots(class) < low)
+            .filter(|&class| self.spare_slots(class) < low(class))
             .chain(self.short_of())
             .collect();
         for class in low {
@@ -284,7 +296,7 @@ impl Engine {
     fn has_volume_of(&self, class: Class) -> bool {
         self.volumes
             .values()
-            .any(|entry| entry.state == VolumeState::Live && Class::of(entry.layout) == Some(class))
+            .any(|entry| entry.state == VolumeState::Live && Class::of_volume(entry) == Some(class))
     }
 
     /// The class of which the write at the front of the queue needs more slots than there are.
@@ -294,7 +306,7 @@ impl Engine {
             return None;
         };
         let class = self.class_of(write.volume);
-        (write.slots() > self.spare_slots(class)).then_some(class)
+        (write.slots(class.grain) > self.spare_slots(class)).then_some(class)
     }
 
     /// Whether slots of this class are on their way or can be made.
@@ -365,7 +377,7 @@ impl Engine {
         self.rebuild_wanted();
         let segments = self.homes.entry(class);
         segments
-            .or_insert_with(|| Segments::new(self.sizes.segment_slots))
+            .or_insert_with(|| Segments::new(self.sizes.slots(class.grain)))
             .add_with_parity(id, columns.collect(), entry.parity);
         self.close_lost_segments();
     }
@@ -382,6 +394,7 @@ pub(super) fn segment_change(id: u32, entry: &SegmentEntry, then: Then) -> Stage
             bytes,
         },
         then,
+        more: false,
     }
 }
 
@@ -403,6 +416,27 @@ fn check_granules(granules: u64) -> Result<(), IoError> {
     Err(refuse(format!(
         "a volume has 4 KiB to 32 TiB, not {granules} x 4 KiB"
     )))
+}
+
+/// The grain of a new volume: the one that was asked for, if its layout takes it, or its layout's.
+fn check_grain(layout: Layout, wanted: Option<Grain>) -> Result<Grain, IoError> {
+    let Some(grain) = wanted else {
+        return Ok(layout.default_grain());
+    };
+    if let Layout::Stripe { .. } = layout {
+        return Err(refuse(format!(
+            "{layout} is passed through and has no grain"
+        )));
+    }
+    if !layout.takes(grain) {
+        return Err(refuse(format!(
+            "a grain of {grain} leaves more than a quarter of {layout} empty: {} is the least, {} \
+             the best",
+            layout.least_grain(),
+            layout.default_grain()
+        )));
+    }
+    Ok(grain)
 }
 
 fn refuse(why: String) -> IoError {

@@ -7,19 +7,27 @@ use std::hash::BuildHasherDefault;
 
 use crate::engine::evict::Clock;
 use crate::engine::index::Mix;
+use crate::engine::space::segment_and_slot;
 use crate::format::{
     Leaf, PLACE_NONE, PageId, SegmentEntry, TableEntry, TablePage, TopEntry, VolumeEntry,
 };
-use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_GRANULES};
+use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
 
 /// System table of segments.
 pub(crate) const SEGMENTS: u32 = 0;
-/// System table of slots in use: bit `location & 0xFFF` of 64-byte entry `segment`.
+/// System table of slots in use: bit `location & 0x1FF` of 64-byte entry `segment`. Of slots from
+/// 512 on, where segments have so many, in further tables.
 pub(crate) const SLOTS: u32 = 1;
 /// System table of volumes.
 pub(crate) const VOLUMES: u32 = 2;
+/// System tables of slots 512 to 1,023, of 1,024 to 1,535, and so on up to 4,095.
+const MORE_SLOTS: std::ops::Range<u32> = 3..10;
 /// The first volume's number; nodes below are system tables.
 pub(crate) const FIRST_VOLUME: u32 = 16;
+/// Volume numbers end here: entry pages are found at import by walking them.
+pub(crate) const MAX_VOLUMES: u32 = 65_536;
+/// Slots of an entry of these tables.
+const ENTRY_SLOTS: u32 = 512;
 const SLOTS_ENTRY: usize = 64;
 const FANOUT: u32 = 128;
 
@@ -36,7 +44,7 @@ pub(crate) enum Change {
         granules: u16,
         new: u32,
         old: u32,
-        crcs: [u32; SLOT_GRANULES as usize],
+        crcs: [u32; UNIT_GRANULES as usize],
     },
     /// These granules of one slot read as zeroes.
     Clear {
@@ -111,8 +119,10 @@ pub(crate) struct Map {
     leaving: BTreeSet<u64>,
     /// Slots that have homes, by volume.
     mapped: BTreeMap<u32, u64>,
-    /// Slots that have homes, of all volumes.
-    mapped_slots: u64,
+    /// Granules of slots that have homes, of all volumes.
+    mapped_granules: u64,
+    /// Grains of volumes, by number from the first; they never change.
+    grains: Vec<Grain>,
     /// Which leaves are here.
     pub(super) clock: Clock,
 }
@@ -137,8 +147,8 @@ const fn parent(id: PageId) -> PageId {
 pub(crate) fn entry_place(table: u32, index: u32) -> (PageId, std::ops::Range<usize>) {
     let bytes = match table {
         SEGMENTS => SegmentEntry::BYTES,
-        SLOTS => SLOTS_ENTRY,
-        _ => VolumeEntry::BYTES,
+        VOLUMES => VolumeEntry::BYTES,
+        _ => SLOTS_ENTRY,
     };
     let per_page = (GRANULE / bytes) as u32;
     let start = (index % per_page) as usize * bytes;
@@ -150,7 +160,66 @@ pub(crate) fn entry_place(table: u32, index: u32) -> (PageId, std::ops::Range<us
     (id, start..start + bytes)
 }
 
+/// The system tables, those that others are read by first.
+pub(crate) fn system_tables() -> impl Iterator<Item = u32> {
+    [SEGMENTS, SLOTS, VOLUMES].into_iter().chain(MORE_SLOTS)
+}
+
+/// The table, entry and bit of a slot in use.
+pub(crate) const fn slot_bit(location: u32) -> (u32, u32, usize) {
+    let (segment, slot) = segment_and_slot(location);
+    let table = match slot / ENTRY_SLOTS {
+        0 => SLOTS,
+        more => MORE_SLOTS.start + more - 1,
+    };
+    (table, segment, (slot % ENTRY_SLOTS) as usize)
+}
+
+/// The page of a slot's bit.
+fn slot_page(location: u32) -> Option<PageId> {
+    let (table, segment, _) = slot_bit(location);
+    (location != 0).then(|| entry_place(table, segment).0)
+}
+
 impl Map {
+    /// The grain of a volume; 64 KiB if nothing is known of it.
+    pub(crate) fn grain(&self, volume: u32) -> Grain {
+        let index = volume.wrapping_sub(FIRST_VOLUME) as usize;
+        self.grains.get(index).copied().unwrap_or(Grain::K64)
+    }
+
+    /// Learns a volume's grain from its entry, before anything of the volume is mapped.
+    fn learn_grain(&mut self, index: u32, entry: &[u8]) {
+        let index = index as usize;
+        let known = VolumeEntry::decode(entry);
+        let small = known.ok().filter(|entry| entry.grain != Grain::K64);
+        let Some(entry) = small.filter(|_| index < MAX_VOLUMES as usize) else {
+            return;
+        };
+        if self.grains.len() <= index {
+            self.grains.resize(index + 1, Grain::K64);
+        }
+        self.grains[index] = entry.grain;
+    }
+
+    /// Learns what the pages of the volume table say that have been loaded, and counts what is mapped
+    /// by it.
+    pub(crate) fn system_loaded(&mut self) {
+        let per_page = (GRANULE / VolumeEntry::BYTES) as u32;
+        for page in self.system_pages(VOLUMES) {
+            for index in page * per_page..(page + 1) * per_page {
+                let entry = self.entry_bytes(VOLUMES, index).map(<[u8]>::to_vec);
+                if let Some(entry) = entry {
+                    self.learn_grain(index, &entry);
+                }
+            }
+        }
+        let slots = self.mapped.iter();
+        self.mapped_granules = slots
+            .map(|(&volume, slots)| slots * self.grain(volume).granules())
+            .sum();
+    }
+
     /// The leaf of a volume that covers `leaf` (its index).
     pub(crate) fn leaf(&self, volume: u32, leaf: u64) -> LeafView<'_> {
         let id = leaf_id(volume, leaf);
@@ -170,10 +239,13 @@ impl Map {
 
     /// Location of a slot (0: none), or `None` when its leaf must be loaded first.
     pub(crate) fn location(&self, volume: u32, slot: u64) -> Option<u32> {
-        let per_leaf = LEAF_GRANULES / SLOT_GRANULES;
-        match self.leaf(volume, slot / per_leaf) {
+        let grain = self.grain(volume);
+        match self.leaf(volume, grain.first(slot) / LEAF_GRANULES) {
             LeafView::Absent => Some(0),
-            LeafView::Loaded(leaf) => Some(leaf.locations[(slot % per_leaf) as usize]),
+            LeafView::Loaded(leaf) => {
+                let at = grain.first(slot) % LEAF_GRANULES;
+                Some(leaf.locations()[leaf.grain().slot_of(at) as usize])
+            }
             LeafView::OnDisk => None,
         }
     }
@@ -184,7 +256,8 @@ impl Map {
             LeafView::Absent => Some((0, 0)),
             LeafView::Loaded(leaf) => {
                 let at = (granule % LEAF_GRANULES) as usize;
-                Some((leaf.locations[at / SLOT_GRANULES as usize], leaf.crcs[at]))
+                let slot = leaf.grain().slot_of(at as u64) as usize;
+                Some((leaf.locations()[slot], leaf.crcs[at]))
             }
             LeafView::OnDisk => None,
         }
@@ -226,8 +299,8 @@ impl Map {
         if self.pages.contains_key(&id) {
             return;
         }
-        if let Content::Leaf(_) = content {
-            self.clock.order.push_back(id);
+        if let Content::Leaf(leaf) = &content {
+            self.clock.enter(id, leaf.grain());
         }
         let page = Page {
             content,
@@ -242,12 +315,18 @@ impl Map {
         self.clock.order.len()
     }
 
+    /// Bytes that leaves that are here take.
+    pub(crate) fn leaf_bytes(&self) -> u64 {
+        self.clock.bytes
+    }
+
     /// Lets go of leaves that are clean, not pinned, and were not used since they were last looked
-    /// at, until `limit` are left or `steps` were looked at. Returns how many have gone.
-    pub(crate) fn evict(&mut self, limit: usize, steps: usize) -> u64 {
+    /// at, until the others take no more than `limit` bytes or `steps` were looked at. Returns how
+    /// many have gone.
+    pub(crate) fn evict(&mut self, limit: u64, steps: usize) -> u64 {
         let mut gone = 0;
         for _ in 0..steps {
-            if self.leaves() <= limit {
+            if self.leaf_bytes() <= limit {
                 break;
             }
             let Some(id) = self.clock.order.pop_front() else {
@@ -257,7 +336,9 @@ impl Map {
             if self.clock.is_pinned(id) || self.pages.get(&id).is_some_and(stays) {
                 self.clock.order.push_back(id);
             } else {
-                self.pages.remove(&id);
+                if let Some(Content::Leaf(leaf)) = self.pages.remove(&id).map(|page| page.content) {
+                    self.clock.left(leaf.grain());
+                }
                 gone += 1;
             }
         }
@@ -273,7 +354,6 @@ impl Map {
     pub(crate) fn table_loaded(&mut self, id: PageId, page: TablePage) {
         let slots: u64 = page.0.iter().map(|entry| u64::from(entry.slots)).sum();
         *self.mapped.entry(id.node).or_default() += slots;
-        self.mapped_slots += slots;
         self.tables.insert(id, Table { page, dirty: false });
     }
 
@@ -316,13 +396,14 @@ impl Map {
     }
 
     fn page_mut(&mut self, id: PageId, sequence: u64) -> &mut Content {
+        let grain = self.grain(id.node);
         let clock = &mut self.clock;
         let page = self.pages.entry(id).or_insert_with(|| Page {
             content: if id.node < FIRST_VOLUME {
                 Content::System(Box::new([0; GRANULE]))
             } else {
-                clock.order.push_back(id);
-                Content::Leaf(Leaf::empty())
+                clock.enter(id, grain);
+                Content::Leaf(Leaf::empty(grain))
             },
             first_dirty: None,
             used: Cell::new(true),
@@ -392,8 +473,6 @@ impl Map {
 
     /// The pages that a change touches.
     pub(crate) fn touched(change: &Change) -> Vec<PageId> {
-        let slot_page =
-            |location: &u32| (*location != 0).then(|| entry_place(SLOTS, *location >> 12).0);
         match change {
             Change::Place {
                 volume,
@@ -403,8 +482,8 @@ impl Map {
                 ..
             } => [
                 Some(leaf_id(*volume, first / LEAF_GRANULES)),
-                slot_page(new),
-                slot_page(old),
+                slot_page(*new),
+                slot_page(*old).filter(|&old| slot_page(*new) != Some(old)),
             ]
             .into_iter()
             .flatten()
@@ -413,7 +492,7 @@ impl Map {
                 volume, first, old, ..
             } => [
                 Some(leaf_id(*volume, first / LEAF_GRANULES)),
-                slot_page(old),
+                slot_page(*old),
             ]
             .into_iter()
             .flatten()
@@ -428,9 +507,8 @@ impl Map {
             && let Some(place) = leaf.crcs.get_mut(at..at + crcs.len())
         {
             place.copy_from_slice(crcs);
-            let location = &mut leaf.locations[at / SLOT_GRANULES as usize];
-            let before = std::mem::replace(location, new);
-            self.count(id.node, before, new);
+            let (before, grain) = leaf.set_location(at, new);
+            self.count(id.node, grain, before, new);
         }
     }
 
@@ -441,23 +519,23 @@ impl Map {
         {
             place.fill(0);
             if frees {
-                let location = &mut leaf.locations[at / SLOT_GRANULES as usize];
-                let before = std::mem::replace(location, 0);
-                self.count(id.node, before, 0);
+                let (before, grain) = leaf.set_location(at, 0);
+                self.count(id.node, grain, before, 0);
             }
         }
     }
 
-    fn count(&mut self, volume: u32, before: u32, after: u32) {
+    fn count(&mut self, volume: u32, grain: Grain, before: u32, after: u32) {
         let mapped = self.mapped.entry(volume).or_default();
         let (more, less) = (u64::from(after != 0), u64::from(before != 0));
         *mapped = (*mapped + more).saturating_sub(less);
-        self.mapped_slots = (self.mapped_slots + more).saturating_sub(less);
+        let (more, less) = (more * grain.granules(), less * grain.granules());
+        self.mapped_granules = (self.mapped_granules + more).saturating_sub(less);
     }
 
-    /// Slots that have homes, of all volumes.
-    pub(crate) fn mapped_slots(&self) -> u64 {
-        self.mapped_slots
+    /// Bytes of slots that have homes, of all volumes.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        self.mapped_granules * GRANULE as u64
     }
 
     /// Slots of a volume that have homes.
@@ -469,7 +547,7 @@ impl Map {
     pub(crate) fn slots_of(&self, id: PageId) -> u32 {
         match self.pages.get(&id).map(|page| &page.content) {
             Some(Content::Leaf(leaf)) => leaf
-                .locations
+                .locations()
                 .iter()
                 .filter(|&&location| location != 0)
                 .count() as u32,
@@ -478,11 +556,11 @@ impl Map {
     }
 
     fn mark_slot(&mut self, page: PageId, location: u32, used: bool, sequence: u64) {
-        let (id, range) = entry_place(SLOTS, location >> 12);
+        let (table, segment, bit) = slot_bit(location);
+        let (id, range) = entry_place(table, segment);
         if location == 0 || id != page {
             return;
         }
-        let bit = (location & 0xFFF) as usize;
         if let Content::System(page) = self.page_mut(id, sequence)
             && let Some(byte) = page[range].get_mut(bit / 8)
         {
@@ -496,6 +574,9 @@ impl Map {
         if let Content::System(page) = self.page_mut(id, sequence) {
             let len = range.len().min(bytes.len());
             page[range.start..range.start + len].copy_from_slice(&bytes[..len]);
+        }
+        if table == VOLUMES {
+            self.learn_grain(index, bytes);
         }
     }
 
@@ -533,7 +614,7 @@ impl Map {
         let mut bytes = vec![0; GRANULE];
         match &page.content {
             Content::Leaf(leaf) => {
-                if leaf.locations.iter().all(|&location| location == 0) {
+                if leaf.locations().iter().all(|&location| location == 0) {
                     return Some((id, None));
                 }
                 leaf.encode(&mut bytes);

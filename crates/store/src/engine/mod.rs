@@ -3,9 +3,9 @@
 //!
 //! | file | what |
 //! |-|-|
-//! | `write` | a write's way in: split, reserve, ring or bypass |
+//! | `write`, `write/bypass` | a write's way in: split, reserve, ring or bypass |
 //! | `append` | group commit: staged → sealed → durable → published → acknowledged |
-//! | `read` | index, map, home; checksums; the other copy |
+//! | `read`, `read/columns` | index, map, home; checksums; the other copy |
 //! | `destage` | from the ring to the homes |
 //! | `evict` | what of the map stays in memory |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
@@ -96,6 +96,7 @@ pub struct Outbox {
 enum Owner {
     Append(crate::format::LogId),
     ReadPart { op: usize, at: u32 },
+    ReadStrips { op: usize, first: u32 },
     Bypass { op: usize },
     Destage(DestageIo),
     LoadPage { id: PageId, tried: u64 },
@@ -220,6 +221,7 @@ impl Engine {
             && !matches!(
                 owner,
                 Owner::ReadPart { .. }
+                    | Owner::ReadStrips { .. }
                     | Owner::Gather { .. }
                     | Owner::LoadPage { .. }
                     | Owner::Raw(_)
@@ -230,6 +232,9 @@ impl Engine {
         match owner {
             Owner::Append(log) => self.append_done(log, drive, buffer, result),
             Owner::ReadPart { op, at } => self.read_part_done(op, at, buffer, result),
+            Owner::ReadStrips { op, first } => {
+                self.strips_read(op, (first, drive), buffer, result);
+            }
             Owner::Bypass { op } => self.bypass_written(op, drive, result),
             Owner::Destage(io) => self.destage_io_done(io, drive, buffer, result),
             Owner::LoadPage { id, tried } => self.page_read((id, tried), drive, buffer, result),

@@ -1,6 +1,8 @@
 //! A read: the ring's newest record, else the home, else zeroes; every granule verified; a copy that
 //! does not verify is looked up again, read elsewhere, and written again from a good one.
 
+mod columns;
+
 use std::collections::BTreeMap;
 
 use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Request};
@@ -9,10 +11,10 @@ use super::guard::Guard;
 use super::index::GranuleKey;
 use super::locks::SlotKey;
 use super::parity::{For, Gathered, Wish};
-use super::space::{segment_and_slot, slot_at};
+use super::space::segment_and_slot;
 use super::{Engine, Op, Owner, Waiter};
 use crate::format::ChunkCopy;
-use crate::sizes::{GRANULE, SLOT_GRANULES};
+use crate::sizes::{GRANULE, UNIT_GRANULES};
 
 /// Where a granule's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,8 @@ pub(super) struct ReadOp {
     guard: Option<Guard>,
     /// By first granule, counted from the request's.
     parts: BTreeMap<u32, Part>,
+    /// Parts that one I/O reads, by the first of them.
+    strips: BTreeMap<u32, Vec<u32>>,
     /// Parts whose I/O is on its way.
     pending: usize,
     error: Option<IoError>,
@@ -70,6 +74,7 @@ impl Engine {
             request,
             guard: None,
             parts: BTreeMap::new(),
+            strips: BTreeMap::new(),
             pending: 0,
             error: None,
         }));
@@ -116,8 +121,11 @@ impl Engine {
             read.parts.insert(start as u32, part);
         }
         read.request.buffer = Some(buffer);
+        let together = self.read_strips(op);
         for (start, _) in runs {
-            self.start_part(op, start as u32);
+            if !together.contains(&(start as u32)) {
+                self.start_part(op, start as u32);
+            }
         }
         self.end_read_if_done(op);
     }
@@ -136,7 +144,7 @@ impl Engine {
                 crc,
             }
         } else {
-            let inner = (granule % SLOT_GRANULES) as u32;
+            let inner = self.map.grain(volume).inner(granule) as u32;
             Wanted {
                 source: Source::Home(location, inner),
                 crc,
@@ -173,7 +181,7 @@ impl Engine {
                     || (b == a + 1
                         && a >> 12 == b >> 12
                         && j == 0
-                        && u64::from(i) + 1 == SLOT_GRANULES)
+                        && i as usize + 1 == shape.granules())
             }
             _ => false,
         }
@@ -194,14 +202,15 @@ impl Engine {
             }
             Source::Home(location, inner) => {
                 let (segment, slot) = segment_and_slot(location);
-                if !self.shape(segment).is_mirror() {
+                let shape = self.shape(segment);
+                if !shape.is_mirror() {
                     let place = self.granule_at(location, inner);
                     let place = place.filter(|(column, _)| self.in_service(column.drive));
                     let place = place.map(|(column, at)| (usize::from(column.drive), at));
                     return place.into_iter().collect();
                 }
                 let offset = u64::from(inner) * GRANULE as u64;
-                let place = |copy: &ChunkCopy| slot_at(&self.sizes, *copy, slot) + offset;
+                let place = |copy: &ChunkCopy| shape.strip_at(&self.sizes, *copy, slot) + offset;
                 let copies = self.segment_columns(segment).iter();
                 copies
                     .filter(|copy| self.in_service(copy.drive))
@@ -214,10 +223,11 @@ impl Engine {
     /// The copy to read next: copies share the reads between them, and none is read twice.
     fn choose_copy(&self, source: Source, tried: u64) -> Option<(usize, u64)> {
         if let Source::Home(location, inner) = source
-            && self.shape(segment_and_slot(location).0).is_mirror()
+            && let (segment, slot) = segment_and_slot(location)
+            && let shape = self.shape(segment)
+            && shape.is_mirror()
         {
             // Nearly every read: nothing is allocated for it.
-            let (segment, slot) = segment_and_slot(location);
             let offset = u64::from(inner) * GRANULE as u64;
             let columns = self.segment_columns(segment);
             let serving = columns.iter().filter(|copy| self.in_service(copy.drive));
@@ -226,7 +236,7 @@ impl Engine {
             let copy = in_turn
                 .into_iter()
                 .find(|copy| tried & 1 << copy.drive == 0)?;
-            let at = slot_at(&self.sizes, *copy, slot) + offset;
+            let at = shape.strip_at(&self.sizes, *copy, slot) + offset;
             return Some((usize::from(copy.drive), at));
         }
         let copies = self.copies(source);
@@ -309,18 +319,23 @@ impl Engine {
             return self.fail("a read lost its buffer".into());
         };
         part.buffer = buffer;
-        if result.is_ok() && self.verifies(&part) {
-            part.done = true;
-            self.mend(op, at, &part);
-            self.put_part(op, at, part);
-        } else {
-            self.retry_part(op, at, part, result.is_ok());
-        }
+        self.part_read(op, at, part, result.is_ok());
         // Not before: what is read again may be here at once, and the read must not end with that.
         if let Some(Op::Read(read)) = self.ops.get_mut(op) {
             read.pending -= 1;
         }
         self.end_read_if_done(op);
+    }
+
+    /// A part's bytes are here, or cannot be read where they were.
+    fn part_read(&mut self, op: usize, at: u32, mut part: Part, readable: bool) {
+        if readable && self.verifies(&part) {
+            part.done = true;
+            self.mend(op, at, &part);
+            self.put_part(op, at, part);
+        } else {
+            self.retry_part(op, at, part, readable);
+        }
     }
 
     fn verifies(&self, part: &Part) -> bool {
@@ -379,7 +394,7 @@ impl Engine {
         let granule = read.request.range.start.0 + u64::from(at);
         let key = SlotKey {
             volume: read.volume,
-            slot: granule / SLOT_GRANULES,
+            slot: self.map.grain(read.volume).slot_of(granule),
         };
         let shape = self.shape(segment);
         if shape.is_mirror() {
@@ -391,7 +406,7 @@ impl Engine {
             location,
             granules: 0,
             bad: 0,
-            crcs: [0; SLOT_GRANULES as usize],
+            crcs: [0; UNIT_GRANULES as usize],
         };
         for (wanted, granule) in part.wanted.iter().zip(inner as usize..) {
             wish.granules |= 1 << granule;
@@ -507,7 +522,7 @@ impl Engine {
         let granule = read.request.range.start.0 + u64::from(at);
         let key = SlotKey {
             volume: read.volume,
-            slot: granule / SLOT_GRANULES,
+            slot: self.map.grain(read.volume).slot_of(granule),
         };
         let volume = read.volume;
         if !self.locks.try_lock(key) {

@@ -8,20 +8,20 @@ use std::collections::BTreeSet;
 use ashlar_block::{Durability, IoBuffer, IoError, Request};
 
 use super::append::Then;
-use super::class::Class;
+use super::class::{Class, Redundancy};
 use super::index::GranuleKey;
 use super::locks::SlotKey;
 use super::manage::segment_change;
 use super::map::{LeafView, SEGMENTS, leaf_id};
 use super::parity::{For, Gathered, Wish};
-use super::space::{segment_and_slot, slot_at};
+use super::space::segment_and_slot;
 use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
-use crate::format::{ChunkCopy, SegmentEntry, VolumeState};
-use crate::sizes::{GRANULE, LEAF_SLOTS, SLOT_BYTES, SLOT_GRANULES};
+use crate::format::{ChunkCopy, SegmentEntry, VolumeEntry, VolumeState};
+use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
 
-/// Slots worked on at a time.
-const SLOTS: usize = 8;
+/// Bytes of slots worked on at a time.
+const AT_A_TIME: u64 = 8 * UNIT_BYTES;
 /// Pages that are loaded at a time in order to be written elsewhere.
 const RENEWED: usize = 256;
 /// Leaves without anything to do that one turn skips.
@@ -38,7 +38,8 @@ pub(crate) struct Rebuild {
     /// So may rounds of destage up to this one.
     round: u64,
     volume: u32,
-    slot: u64,
+    /// The granule that it has come to.
+    at: u64,
     jobs: Vec<Option<Job>>,
     pending: usize,
     unpublished: usize,
@@ -94,7 +95,7 @@ impl Engine {
         if self.rebuild.phase == Phase::Idle {
             return None;
         }
-        let mirrored = |entry: &&crate::format::VolumeEntry| entry.state == VolumeState::Live;
+        let mirrored = |entry: &&VolumeEntry| entry.state == VolumeState::Live;
         let all: u64 = self
             .volumes
             .values()
@@ -106,8 +107,7 @@ impl Engine {
             .range(..self.rebuild.volume)
             .map(|(_, entry)| entry);
         let walked: u64 = before.filter(mirrored).map(|entry| entry.granules).sum();
-        let here = self.rebuild.slot * SLOT_GRANULES;
-        Some(((walked + here) as f64 / all.max(1) as f64).min(1.0))
+        Some(((walked + self.rebuild.at) as f64 / all.max(1) as f64).min(1.0))
     }
 
     pub(super) fn scrub(&mut self, id: u64) {
@@ -149,7 +149,7 @@ impl Engine {
         self.rebuild.lost = 0;
         self.rebuild.stamp = self.next_serial();
         self.rebuild.round = self.destage_round();
-        (self.rebuild.volume, self.rebuild.slot) = (0, 0);
+        (self.rebuild.volume, self.rebuild.at) = (0, 0);
         self.rebuild.phase = Phase::Draining;
     }
 
@@ -216,49 +216,54 @@ impl Engine {
     /// Takes on slots until enough are under way.
     fn walk(&mut self) {
         let mut leaves = 0;
-        while self.rebuild.pending < SLOTS && leaves < LEAVES {
+        while leaves < LEAVES {
             let Some(end) = self.walked_volume() else {
                 return self.flush_walked();
             };
+            let (volume, at) = (self.rebuild.volume, self.rebuild.at);
+            let grain = self.map.grain(volume);
+            if self.rebuild.pending as u64 * grain.bytes() >= AT_A_TIME {
+                return;
+            }
             if leaves + 1 == LEAVES {
                 self.again = true;
             }
-            if self.rebuild.slot * SLOT_GRANULES >= end {
-                (self.rebuild.volume, self.rebuild.slot) = (self.rebuild.volume + 1, 0);
+            if at >= end {
+                (self.rebuild.volume, self.rebuild.at) = (volume + 1, 0);
                 continue;
             }
-            let (volume, slot) = (self.rebuild.volume, self.rebuild.slot);
-            let leaf = slot / LEAF_SLOTS as u64;
-            let location = match self.map.leaf(volume, leaf) {
+            let leaf = at / LEAF_GRANULES;
+            match self.map.leaf(volume, leaf) {
                 LeafView::OnDisk => {
                     self.load(leaf_id(volume, leaf), Waiter::Walk);
                     return;
                 }
                 LeafView::Absent => {
                     leaves += 1;
-                    self.rebuild.slot = (leaf + 1) * LEAF_SLOTS as u64;
+                    self.rebuild.at = (leaf + 1) * LEAF_GRANULES;
                     continue;
                 }
-                LeafView::Loaded(leaf) => leaf.locations[slot as usize % LEAF_SLOTS],
-            };
-            if location != 0 {
+                LeafView::Loaded(_) => {}
+            }
+            let slot = grain.slot_of(at);
+            if self.map.location(volume, slot) != Some(0) {
                 let key = SlotKey { volume, slot };
                 self.take_up(key);
             }
-            self.rebuild.slot += 1;
+            self.rebuild.at = grain.first(slot + 1);
         }
     }
 
     /// The volume that the walk is in (or the next one), and its end in granules.
     fn walked_volume(&mut self) -> Option<u64> {
-        let homed = |layout| Class::of(layout).is_some();
+        let homed = |entry: &VolumeEntry| Class::of_volume(entry).is_some();
         let next = self
             .volumes
             .range(self.rebuild.volume..)
-            .find(|(_, entry)| entry.state == VolumeState::Live && homed(entry.layout));
+            .find(|(_, entry)| entry.state == VolumeState::Live && homed(entry));
         let (&volume, entry) = next?;
         if volume != self.rebuild.volume {
-            (self.rebuild.volume, self.rebuild.slot) = (volume, 0);
+            (self.rebuild.volume, self.rebuild.at) = (volume, 0);
         }
         Some(entry.granules)
     }
@@ -266,8 +271,7 @@ impl Engine {
     /// Takes a slot on, in line with whoever else wants it.
     fn take_up(&mut self, key: SlotKey) {
         self.rebuild.pending += 1;
-        let first = key.slot * SLOT_GRANULES;
-        self.pin(key.volume, first, first + SLOT_GRANULES);
+        self.pin_slot(key);
         if self.locks.lock_or_wait(key, Waiter::Walk) {
             self.walk_slot(key);
         }
@@ -275,8 +279,7 @@ impl Engine {
 
     fn let_slot_go(&mut self, key: SlotKey) {
         self.rebuild.pending -= 1;
-        let first = key.slot * SLOT_GRANULES;
-        self.unpin(key.volume, first, first + SLOT_GRANULES);
+        self.unpin_slot(key);
         self.unlock(key);
     }
 
@@ -291,7 +294,8 @@ impl Engine {
 
     fn read_slot(&mut self, key: SlotKey, location: u32) {
         let (segment, slot) = segment_and_slot(location);
-        let is_cut = !self.shape(segment).is_mirror();
+        let shape = self.shape(segment);
+        let is_cut = !shape.is_mirror();
         let columns = if is_cut {
             Vec::new()
         } else {
@@ -316,15 +320,16 @@ impl Engine {
                 location,
                 granules: u16::MAX,
                 bad: 0,
-                crcs: [0; SLOT_GRANULES as usize],
+                crcs: [0; UNIT_GRANULES as usize],
             });
         }
         for (copy, column) in columns.iter().enumerate() {
             let drive = usize::from(column.drive);
-            let Some(buffer) = self.buffer(SLOT_BYTES as usize) else {
+            let Some(buffer) = self.buffer(shape.strip_bytes()) else {
                 return;
             };
-            let range = self.range(drive, slot_at(&self.sizes, *column, slot), buffer.len());
+            let at = shape.strip_at(&self.sizes, *column, slot);
+            let range = self.range(drive, at, buffer.len());
             let owner = Owner::Walk(WalkIo::Read { job: place, copy });
             self.send(drive, owner, |tag| Request::read(tag, range, buffer));
         }
@@ -393,10 +398,11 @@ impl Engine {
         };
         let (key, location) = (job.key, job.location);
         let copies = std::mem::take(&mut job.copies);
-        let mut whole = vec![0; SLOT_BYTES as usize];
+        let (segment, slot) = segment_and_slot(location);
+        let shape = self.shape(segment);
+        let mut whole = vec![0; shape.strip_bytes()];
         let mut bad: Vec<(ChunkCopy, usize)> = Vec::new();
-        for inner in 0..SLOT_GRANULES as usize {
-            let granule = key.slot * SLOT_GRANULES + inner as u64;
+        for (inner, granule) in self.granules_of(key).enumerate() {
             let Some((_, crc)) = self.map.granule(key.volume, granule) else {
                 continue;
             };
@@ -431,9 +437,8 @@ impl Engine {
         for (column, _) in &bad {
             self.note_bad(usize::from(column.drive));
         }
-        let (segment, slot) = segment_and_slot(location);
         let mend = |column: ChunkCopy, bytes: std::ops::Range<usize>| {
-            let at = slot_at(&self.sizes, column, slot) + bytes.start as u64;
+            let at = shape.strip_at(&self.sizes, column, slot) + bytes.start as u64;
             (usize::from(column.drive), at, whole[bytes].to_vec())
         };
         let granule = |inner: usize| inner * GRANULE..(inner + 1) * GRANULE;
@@ -443,7 +448,7 @@ impl Engine {
             .collect();
         let repaired = writes.len() as u64;
         if let Some(&joining) = self.joining.get(&segment) {
-            writes.push(mend(joining.column, 0..SLOT_BYTES as usize));
+            writes.push(mend(joining.column, 0..whole.len()));
         }
         self.counters.repaired += repaired;
         self.write_mended(place, writes);
@@ -499,11 +504,11 @@ impl Engine {
             let Some(&class) = self.segment_classes.get(&segment) else {
                 continue;
             };
-            let entry = match class {
-                Class::Mirror(_) => {
+            let entry = match class.redundancy {
+                Redundancy::Mirror(_) => {
                     class.entry(&self.columns_with(segment, join), self.shape(segment))
                 }
-                Class::Parity(..) => {
+                Redundancy::Parity(..) => {
                     let (columns, shape) = self.strips_with(segment, join);
                     class.entry(&columns, shape)
                 }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Sizes;
 use crate::format::{ChunkCopy, MAX_SEGMENTS};
-use crate::sizes::SLOT_BYTES;
 
 /// The extents of one drive.
 #[derive(Clone, Debug, Default)]
@@ -123,6 +122,38 @@ impl Segment {
         None
     }
 
+    /// The first run of `wanted` free units, else the longest there is: first unit and length.
+    fn run(&self, wanted: u32) -> Option<(u32, u32)> {
+        let (mut best, mut unit) = ((0, 0), 0);
+        while unit < self.units && best.1 < wanted {
+            let first = self.next(unit, false);
+            let end = self.next(first, true).min(first.saturating_add(wanted));
+            if end - first > best.1 {
+                best = (first, end - first);
+            }
+            unit = end;
+        }
+        (best.1 > 0).then_some(best)
+    }
+
+    /// The first unit from `unit` on that is in use, or that is free; `units` if there is none.
+    fn next(&self, unit: u32, used: bool) -> u32 {
+        let mut at = unit;
+        while at < self.units {
+            let word = self.used[at as usize / 64] >> (at % 64);
+            let run = match used {
+                true => word.trailing_zeros(),
+                false => word.trailing_ones(),
+            };
+            let left = 64 - at % 64;
+            if run < left {
+                return (at + run).min(self.units);
+            }
+            at += left;
+        }
+        self.units
+    }
+
     /// Marks a unit as in use; false when it was already, or does not exist.
     fn mark(&mut self, unit: u32) -> bool {
         let Some(word) = self.used.get_mut(unit as usize / 64) else {
@@ -148,6 +179,9 @@ impl Segment {
         was
     }
 }
+
+/// Segments in which a run of units is looked for.
+const LOOKED_THROUGH: usize = 16;
 
 /// Segments of one kind, and which of them have room.
 #[derive(Debug, Default)]
@@ -213,6 +247,34 @@ impl Segments {
             self.with_room.remove(&id);
         }
         Some((id, unit))
+    }
+
+    /// Takes up to `wanted` neighbouring units: segment, first unit and how many; as many as there
+    /// are side by side in one of the first few segments with room, of those that are `good` if
+    /// there is one.
+    pub(crate) fn take_run(
+        &mut self,
+        wanted: u32,
+        good: impl Fn(&[ChunkCopy]) -> bool,
+    ) -> Option<(u32, u32, u32)> {
+        let is_good = |id: &&u32| self.columns(**id).is_some_and(&good);
+        let any_good = self.with_room.iter().any(|id| is_good(&id));
+        let mut best = (0, 0, 0);
+        let some = self.with_room.iter().filter(|id| !any_good || is_good(id));
+        for &id in some.take(LOOKED_THROUGH) {
+            let run = self.by_id.get(&id).and_then(|segment| segment.run(wanted));
+            if let Some((first, count)) = run
+                && count > best.2
+            {
+                best = (id, first, count);
+            }
+            if best.2 == wanted {
+                break;
+            }
+        }
+        let (id, first, count) = best;
+        let taken = (first..first + count).all(|unit| self.claim(id, unit));
+        (count > 0 && taken).then_some(best)
     }
 
     /// Takes this very unit; false when it is in use or does not exist.
@@ -364,11 +426,6 @@ pub(crate) fn unit_at(sizes: &Sizes, copy: ChunkCopy, unit: u32, unit_bytes: u64
     sizes.extent_at(copy.extent) + u64::from(unit) * unit_bytes
 }
 
-/// Where a slot's copy lies on its drive.
-pub(crate) fn slot_at(sizes: &Sizes, copy: ChunkCopy, slot: u32) -> u64 {
-    unit_at(sizes, copy, slot, SLOT_BYTES)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -397,6 +454,24 @@ mod tests {
         segments.release(4, 69);
         assert_eq!((segments.take(), segments.take()), (Some((4, 69)), None));
         assert_eq!(segments.used(), 70);
+    }
+
+    #[test]
+    fn neighbours_are_taken_together() {
+        let mut segments = Segments::new(130);
+        segments.add(1, Vec::new());
+        segments.add(2, Vec::new());
+        for unit in (0..130).filter(|unit| !(60..67).contains(unit) && *unit != 9) {
+            assert!(segments.claim(1, unit));
+        }
+        let mut take = |wanted| segments.take_run(wanted, |_| true);
+        assert_eq!(take(4), Some((1, 60, 4)));
+        // Segment 1 has only three left side by side.
+        assert_eq!(take(4), Some((2, 0, 4)));
+        assert_eq!(take(200), Some((2, 4, 126)));
+        assert_eq!(take(4), Some((1, 64, 3)));
+        assert_eq!((take(4), take(1)), (Some((1, 9, 1)), None));
+        assert_eq!(segments.free(), 0);
     }
 
     #[test]

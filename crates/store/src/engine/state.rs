@@ -26,13 +26,13 @@ use crate::format::{
     ChunkCopy, Label, LogId, Member, MetaSegment, PageId, Root, TermStart, VolumeEntry, VolumeState,
 };
 use crate::log::Log;
-use crate::sizes::{GRANULE, SLOT_BYTES, SLOT_GRANULES};
+use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
 use crate::{Layout, Sizes};
 
 /// What is given up and waits for its readers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Retired {
-    /// A slot of a mirror segment.
+    /// A slot of a mirror or parity segment.
     Slot(u32),
     /// A place of a metadata page.
     Place(u64),
@@ -299,8 +299,8 @@ impl Engine {
         let plain = Geometry::plain(BlockSize::B4096, entry.granules);
         Some(match entry.layout {
             Layout::Mirror { .. } | Layout::Parity { .. } => Geometry {
-                atomic_blocks: SLOT_GRANULES as u32,
-                optimal_blocks: SLOT_GRANULES as u32,
+                atomic_blocks: UNIT_GRANULES as u32,
+                optimal_blocks: UNIT_GRANULES as u32,
                 volatile_cache: false,
                 deallocates: true,
                 ..plain
@@ -341,6 +341,7 @@ impl Engine {
                 granules: entry.granules,
                 used_bytes: self.used_bytes(number),
                 layout: entry.layout,
+                grain: Class::of_volume(entry).map(|class| class.grain),
                 trouble: self.raw_trouble(number),
                 deleting: entry.state == VolumeState::Deleting,
             })
@@ -357,7 +358,7 @@ impl Engine {
             slot: 0,
         };
         let waiting = self.reserved.range(from..to).count() as u64;
-        (self.map.mapped(volume) + waiting) * SLOT_BYTES
+        (self.map.mapped(volume) + waiting) * self.map.grain(volume).bytes()
     }
 
     /// The pool's label, as its first drive has it.
@@ -374,8 +375,8 @@ impl Engine {
 
     pub(super) fn class_of(&self, volume: u32) -> Class {
         let entry = self.volumes.get(&volume);
-        let class = entry.and_then(|entry| Class::of(entry.layout));
-        class.unwrap_or(Class::Mirror(1))
+        let class = entry.and_then(Class::of_volume);
+        class.unwrap_or(Class::mirror(1))
     }
 
     pub(super) fn side(&mut self, log: LogId) -> &mut LogSide {
@@ -408,6 +409,8 @@ pub struct VolumeInfo {
     pub used_bytes: u64,
     /// How it is laid out.
     pub layout: Layout,
+    /// Size of its slots; none if it is passed through.
+    pub grain: Option<Grain>,
     /// Why it does not serve all its blocks by itself, whatever the pool's state: a `stripe` that
     /// has lost a drive, or whose flush has failed.
     pub trouble: Option<String>,

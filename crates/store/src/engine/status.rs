@@ -6,7 +6,7 @@ use super::class::Class;
 use super::{Counters, Engine, VolumeInfo};
 use crate::Layout;
 use crate::format::{Label, MemberState};
-use crate::sizes::SLOT_BYTES;
+use crate::sizes::Grain;
 
 /// A drive of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,11 +27,13 @@ pub struct MemberStatus {
     pub bad_copies: u64,
 }
 
-/// Space for the homes of one layout.
+/// Space for the homes of one layout and grain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HomeStatus {
     /// The layout, `mirror` or `parity`.
     pub layout: Layout,
+    /// Size of its slots.
+    pub grain: Grain,
     /// Bytes of volumes that have homes, counted once.
     pub used_bytes: u64,
     /// Bytes that can be written before another segment must be made, counted once.
@@ -62,8 +64,9 @@ pub struct Status {
     pub label: Label,
     /// Its volumes.
     pub volumes: Vec<VolumeInfo>,
-    /// Its space for homes: mirrors by copies, then each parity layout that a volume has had, or
-    /// else the widest that the drives allow.
+    /// Its space for homes: mirrors by copies, of their default grain; then each other layout and
+    /// grain that a volume has had; and if none has had parity, the widest that the drives allow. What
+    /// one grows by is the same space that others would.
     pub homes: Vec<HomeStatus>,
     /// Its pass-through space.
     pub stripes: StripeStatus,
@@ -129,17 +132,23 @@ impl Engine {
     /// The kinds of homes that an operator is shown.
     fn home_classes(&self) -> Vec<Class> {
         let drives = self.members.len();
-        let mirrors = (1..=4).map(Class::Mirror);
-        let mut classes: Vec<Class> = mirrors.filter(|class| class.columns() <= drives).collect();
-        let had = self.homes.keys().copied();
-        classes.extend(had.filter(|class| matches!(class, Class::Parity(..))));
-        let widest = Class::Parity(drives.saturating_sub(1).min(4) as u8, 1);
-        if !classes
-            .iter()
-            .any(|class| matches!(class, Class::Parity(..)))
-            && widest.layout().is_possible()
-        {
-            classes.push(widest);
+        let mirrors = (1..=4).map(Class::mirror);
+        let mut classes: Vec<Class> = mirrors
+            .clone()
+            .filter(|class| class.columns() <= drives)
+            .collect();
+        let had: Vec<Class> = self.homes.keys().copied().collect();
+        classes.extend(
+            had.into_iter()
+                .filter(|class| !mirrors.clone().any(|m| m == *class)),
+        );
+        let widest = Layout::Parity {
+            data: drives.saturating_sub(1).min(4) as u8,
+            parity: 1,
+        };
+        let no_parity = !classes.iter().any(|class| class.has_parity());
+        if no_parity && widest.is_possible() {
+            classes.extend(Class::of(widest, widest.default_grain()));
         }
         classes
     }
@@ -147,10 +156,12 @@ impl Engine {
     fn home_status(&self, class: Class) -> HomeStatus {
         let segments = self.homes.get(&class);
         let growth = self.growth(class) * self.sizes.segment_bytes();
+        let slot = class.grain.bytes();
         HomeStatus {
             layout: class.layout(),
-            used_bytes: segments.map_or(0, |segments| segments.used()) * SLOT_BYTES,
-            free_bytes: self.spare_slots(class) * SLOT_BYTES,
+            grain: class.grain,
+            used_bytes: segments.map_or(0, |segments| segments.used()) * slot,
+            free_bytes: self.spare_slots(class) * slot,
             growth_bytes: growth,
         }
     }

@@ -1,19 +1,23 @@
-//! A write's way in. Whole slots go to fresh space past the ring; the rest goes into the ring.
+//! A write's way in, unit by unit of 64 KiB. Where it covers whole slots of a unit and nothing else, it
+//! goes to fresh space past the ring; the rest goes into the ring. So whatever a write does in a
+//! unit is in one record, or in records of one batch, and happens as a whole.
 
-use ashlar_block::{Durability, ErrorKind, IoError, Request};
+mod bypass;
 
-use super::append::{Staged, StagedChange, Then};
+use std::ops::Range;
+
+use ashlar_block::{ErrorKind, IoError, Request};
+
+use super::append::Staged;
 use super::class::Class;
 use super::locks::SlotKey;
-use super::map::Change;
-use super::space::{location, segment_and_slot, slot_at};
-use super::{Engine, Op, Owner, Waiter};
-use crate::Canary;
+use super::{Engine, Op, Waiter};
 use crate::format::ChunkCopy;
-use crate::sizes::{GRANULE, SLOT_BYTES, SLOT_GRANULES};
+use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
+pub(super) use bypass::BypassOp;
 
-/// Slots of a class that only destage may take, so that it never meets a full pool.
-pub(super) const DESTAGE_SLOTS: u64 = 4;
+/// Units of a class whose slots only destage may take, so that it never meets a full pool.
+const DESTAGE_UNITS: usize = 4;
 /// How full the map log may be for changes that can wait: the rest is destage's.
 pub(super) const MAP_LIMIT: f64 = 0.8;
 
@@ -33,15 +37,6 @@ pub(super) struct WriteOp {
     pinned: bool,
 }
 
-/// A slot's worth of a write, past the ring.
-pub(super) struct BypassOp {
-    parent: usize,
-    key: SlotKey,
-    offset: usize,
-    new: u32,
-    pending: usize,
-}
-
 impl WriteOp {
     /// Its first granule.
     fn first(&self) -> u64 {
@@ -53,11 +48,10 @@ impl WriteOp {
         self.first() + u64::from(self.request.range.count)
     }
 
-    /// Most slots that it may need.
-    pub(super) fn slots(&self) -> u64 {
-        let range = self.request.range;
-        let end = range.start.0 + u64::from(range.count);
-        end.div_ceil(SLOT_GRANULES) - range.start.0 / SLOT_GRANULES
+    /// Most slots that it may need, if they have this grain.
+    pub(super) fn slots(&self, grain: Grain) -> u64 {
+        let slots = grain.slots_of(self.first()..self.end());
+        slots.end - slots.start
     }
 
     pub(super) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
@@ -66,30 +60,28 @@ impl WriteOp {
     }
 }
 
-/// Granules of one slot that a request covers.
+/// Granules of one unit, or of one slot, that a request covers.
 #[derive(Clone, Copy)]
 pub(super) struct Piece {
-    pub(super) slot: u64,
     pub(super) first: u64,
     pub(super) granules: u16,
 }
 
 impl Piece {
-    fn is_whole(&self) -> bool {
-        u64::from(self.granules) == SLOT_GRANULES
+    pub(super) fn range(&self) -> Range<u64> {
+        self.first..self.first + u64::from(self.granules)
     }
 }
 
-/// A range of granules, slot by slot.
-pub(super) fn pieces(first: u64, end: u64) -> impl Iterator<Item = Piece> {
-    let slots = first / SLOT_GRANULES..end.div_ceil(SLOT_GRANULES);
-    slots.map(move |slot| {
-        let from = first.max(slot * SLOT_GRANULES);
-        let to = end.min((slot + 1) * SLOT_GRANULES);
+/// A range of granules, unit by unit.
+fn pieces(range: Range<u64>) -> impl Iterator<Item = Piece> {
+    let units = Grain::K64.slots_of(range.clone());
+    units.map(move |unit| {
+        let first = range.start.max(unit * UNIT_GRANULES);
+        let end = range.end.min((unit + 1) * UNIT_GRANULES);
         Piece {
-            slot,
-            first: from,
-            granules: (to - from) as u16,
+            first,
+            granules: (end - first) as u16,
         }
     })
 }
@@ -194,16 +186,15 @@ impl Engine {
         }
         let class = self.class_of(volume);
         let (mut fresh, mut whole) = (0, 0);
-        for piece in pieces(first, end) {
-            let key = SlotKey {
-                volume,
-                slot: piece.slot,
-            };
-            match self.map.location(volume, piece.slot) {
-                None => return Verdict::Load,
-                Some(_) if piece.is_whole() => whole += 1,
-                Some(0) if !self.reserved.contains_key(&key) => fresh += 1,
-                Some(_) => {}
+        for piece in pieces(first..end) {
+            let slots = class.grain.slots_of(piece.range());
+            // A unit is inside one leaf.
+            if self.map.location(volume, slots.start).is_none() {
+                return Verdict::Load;
+            }
+            match class.grain.divides(&piece.range()) {
+                true => whole += slots.end - slots.start,
+                false => fresh += self.without_homes(volume, slots),
             }
         }
         let room = self.spare_slots(class);
@@ -218,22 +209,24 @@ impl Engine {
             return Verdict::Wait;
         }
         // No room to write whole slots elsewhere: what has a home can still go through the ring.
-        let unhomed = pieces(first, end).filter(|piece| {
-            let key = SlotKey {
-                volume,
-                slot: piece.slot,
-            };
-            self.map.location(volume, piece.slot) == Some(0) && !self.reserved.contains_key(&key)
-        });
-        if unhomed.count() as u64 <= room {
+        if self.without_homes(volume, class.grain.slots_of(first..end)) <= room {
             Verdict::Go { bypass: false }
         } else {
             Verdict::NoSpace
         }
     }
 
+    /// How many of these slots have neither a home nor the reservation of one. Their leaves are here.
+    fn without_homes(&self, volume: u32, slots: Range<u64>) -> u64 {
+        let unhomed = slots.filter(|&slot| {
+            self.map.location(volume, slot) == Some(0)
+                && !self.reserved.contains_key(&SlotKey { volume, slot })
+        });
+        unhomed.count() as u64
+    }
+
     /// Copies of whole slots wait for their turn once half of the memory is on its way to drives.
-    fn is_short_of_memory(&self) -> bool {
+    pub(super) fn is_short_of_memory(&self) -> bool {
         // What is remembered of the ring goes when memory is needed.
         let busy = self
             .buffers
@@ -246,40 +239,43 @@ impl Engine {
     pub(super) fn spare_slots(&self, class: Class) -> u64 {
         let free = self.homes.get(&class).map_or(0, |segments| segments.free());
         let reserved = self.reserved_count.get(&class).copied().unwrap_or(0);
-        free.saturating_sub(reserved + DESTAGE_SLOTS)
+        let kept = (DESTAGE_UNITS * class.grain.a_unit()) as u64;
+        free.saturating_sub(reserved + kept)
     }
 
     fn start_write(&mut self, op: usize, bypass: bool) {
         let Some(Op::Write(write)) = self.ops.get_mut(op) else {
             return;
         };
-        let (volume, range) = (write.volume, write.request.range);
-        let first = range.start.0;
-        let parts: Vec<Piece> = pieces(first, first + u64::from(range.count)).collect();
-        write.parts = parts.len();
+        let (volume, range) = (write.volume, write.first()..write.end());
         if !std::mem::replace(&mut write.pinned, true) {
-            self.pin(volume, first, first + u64::from(range.count));
+            self.pin(volume, range.start, range.end);
         }
-        for piece in parts {
-            let offset = (piece.first - first) as usize * GRANULE;
-            let key = SlotKey {
-                volume,
-                slot: piece.slot,
-            };
-            if bypass && piece.is_whole() {
-                self.begin_bypass(op, key, offset);
-                continue;
-            }
-            if self.map.location(volume, piece.slot) == Some(0) {
-                self.reserve(key);
+        let grain = self.map.grain(volume);
+        // Only at its ends can a write cover a part of a slot: what is whole is in one piece.
+        let is_whole = |piece: &Piece| bypass && grain.divides(&piece.range());
+        let (whole, rest): (Vec<Piece>, Vec<Piece>) = pieces(range.clone()).partition(is_whole);
+        if let Some(Op::Write(write)) = self.ops.get_mut(op) {
+            write.parts = rest.len() + usize::from(!whole.is_empty());
+        }
+        let offset = |first: u64| (first - range.start) as usize * GRANULE;
+        for piece in rest {
+            for slot in grain.slots_of(piece.range()) {
+                if self.map.location(volume, slot) == Some(0) {
+                    self.reserve(SlotKey { volume, slot });
+                }
             }
             self.staged.push_back(Staged {
                 op,
                 volume,
                 first: piece.first,
                 granules: piece.granules,
-                offset,
+                offset: offset(piece.first),
             });
+        }
+        if let (Some(first), Some(last)) = (whole.first(), whole.last()) {
+            let slots = grain.slots_of(first.first..last.range().end);
+            self.begin_bypass(op, volume, slots, offset(first.first));
         }
     }
 
@@ -300,152 +296,19 @@ impl Engine {
         }
     }
 
-    fn begin_bypass(&mut self, parent: usize, key: SlotKey, offset: usize) {
-        let class = self.class_of(key.volume);
-        let Some((segment, slot)) = self.take_slot(class) else {
-            return self.fail("a counted slot was not there".into());
-        };
-        self.counters.bypassed += 1;
-        let op = self.ops.insert(Op::Bypass(BypassOp {
-            parent,
-            key,
-            offset,
-            new: location(segment, slot),
-            pending: 0,
-        }));
-        // The lock is for the order of changes; the data may go ahead, nobody else knows its place.
-        self.write_bypass(op);
-    }
-
     /// A free slot, on as many drives as it should be if there is such a one.
     pub(super) fn take_slot(&mut self, class: Class) -> Option<(u32, u32)> {
+        let (segment, slot, _) = self.take_slots(class, 1)?;
+        Some((segment, slot))
+    }
+
+    /// The same, up to `wanted` of them side by side: segment, first slot, and how many.
+    fn take_slots(&mut self, class: Class, wanted: u32) -> Option<(u32, u32, u32)> {
         let stays = self.usable();
         let staying = |copy: &&ChunkCopy| stays.get(usize::from(copy.drive)) == Some(&true);
-        let wanted = class.columns();
-        let good = |columns: &[ChunkCopy]| columns.iter().filter(staying).count() >= wanted;
-        self.homes.get_mut(&class)?.take_preferring(good)
-    }
-
-    fn write_bypass(&mut self, op: usize) {
-        let Some(Op::Bypass(bypass)) = self.ops.get(op) else {
-            return;
-        };
-        let (parent, offset, (segment, slot)) =
-            (bypass.parent, bypass.offset, segment_and_slot(bypass.new));
-        if !self.is_readable(segment) {
-            return self.bypass_lost(op);
-        }
-        if let Class::Parity(..) = self.class_of(bypass.key.volume) {
-            return self.cut_bypass(op);
-        }
-        let columns = self.written_columns(segment);
-        for &copy in &columns {
-            let drive = usize::from(copy.drive);
-            let Some(mut buffer) = self.buffer(SLOT_BYTES as usize) else {
-                return;
-            };
-            if let Some(Op::Write(write)) = self.ops.get(parent) {
-                buffer.copy_from_slice(write.bytes(offset, SLOT_BYTES as usize));
-            }
-            let range = self.range(drive, slot_at(&self.sizes, copy, slot), buffer.len());
-            self.send(drive, Owner::Bypass { op }, |tag| {
-                Request::write(tag, range, buffer, Durability::Durable)
-            });
-        }
-        if let Some(Op::Bypass(bypass)) = self.ops.get_mut(op) {
-            bypass.pending = columns.len();
-        }
-    }
-
-    fn cut_bypass(&mut self, op: usize) {
-        let Some(Op::Bypass(bypass)) = self.ops.get(op) else {
-            return;
-        };
-        let (parent, offset) = (bypass.parent, bypass.offset);
-        let place = segment_and_slot(bypass.new);
-        let Some(Op::Write(write)) = self.ops.get_mut(parent) else {
-            return;
-        };
-        // Lent for as long as the strips are cut from it.
-        let buffer = write.request.buffer.take();
-        let bytes = buffer.as_deref().unwrap_or(&[]);
-        let bytes = &bytes[offset..offset + SLOT_BYTES as usize];
-        let owner = Owner::Bypass { op };
-        let pending = self.write_strips(place, bytes, Durability::Durable, owner);
-        if let Some(Op::Write(write)) = self.ops.get_mut(parent) {
-            write.request.buffer = buffer;
-        }
-        if let Some(Op::Bypass(bypass)) = self.ops.get_mut(op) {
-            bypass.pending = pending;
-        }
-    }
-
-    pub(super) fn bypass_written(&mut self, op: usize, drive: usize, result: Result<(), IoError>) {
-        if let Err(error) = result {
-            self.drive_failed(drive, &error);
-        }
-        let Some(Op::Bypass(bypass)) = self.ops.get_mut(op) else {
-            return;
-        };
-        bypass.pending -= 1;
-        if bypass.pending > 0 {
-            return;
-        }
-        let (key, segment) = (bypass.key, segment_and_slot(bypass.new).0);
-        if !self.is_readable(segment) {
-            return self.bypass_lost(op);
-        }
-        let reckless = self.cage.sings(Canary::BypassWithoutLock);
-        if reckless || self.locks.lock_or_wait(key, Waiter::Bypass(op)) {
-            self.place_bypass(op);
-        }
-    }
-
-    /// The drives under a slot have gone before the data was on them.
-    fn bypass_lost(&mut self, op: usize) {
-        if let Some(Op::Bypass(bypass)) = self.ops.try_remove(op) {
-            if let Some(Op::Write(write)) = self.ops.get_mut(bypass.parent) {
-                write.failed = true;
-            }
-            self.write_part_done(bypass.parent);
-        }
-    }
-
-    /// The data is durable and the slot is ours: journal its place.
-    pub(super) fn place_bypass(&mut self, op: usize) {
-        let Some(Op::Bypass(bypass)) = self.ops.get(op) else {
-            return;
-        };
-        let (key, new) = (bypass.key, bypass.new);
-        let mut crcs = [0; SLOT_GRANULES as usize];
-        if let Some(Op::Write(write)) = self.ops.get(bypass.parent) {
-            let bytes = write.bytes(bypass.offset, SLOT_BYTES as usize);
-            for (crc, granule) in crcs.iter_mut().zip(bytes.chunks(GRANULE)) {
-                *crc = self.label.salt.crc(granule);
-            }
-        }
-        let old = self.map.location(key.volume, key.slot).unwrap_or(0);
-        self.staged_changes.push_back(StagedChange {
-            change: Change::Place {
-                moved: false,
-                volume: key.volume,
-                first: key.slot * SLOT_GRANULES,
-                granules: SLOT_GRANULES as u16,
-                new,
-                old,
-                crcs,
-            },
-            then: Then::Bypass(op),
-        });
-    }
-
-    pub(super) fn bypass_published(&mut self, op: usize) {
-        let Some(Op::Bypass(bypass)) = self.ops.try_remove(op) else {
-            return;
-        };
-        self.unreserve_if_homed(bypass.key);
-        self.unlock(bypass.key);
-        self.write_part_done(bypass.parent);
+        let columns = class.columns();
+        let good = |found: &[ChunkCopy]| found.iter().filter(staying).count() >= columns;
+        self.homes.get_mut(&class)?.take_run(wanted, good)
     }
 
     /// Drops a reservation that a home has made needless.
@@ -486,7 +349,7 @@ impl Engine {
     /// Gives a slot's lock up; who waited for it goes on.
     pub(super) fn unlock(&mut self, key: SlotKey) {
         match self.locks.unlock(key) {
-            Some(Waiter::Bypass(op)) => self.place_bypass(op),
+            Some(Waiter::Bypass(op)) => self.bypass_locked(op),
             Some(Waiter::ClearSlot(op, slot)) => self.clear_slot(op, slot),
             Some(Waiter::Walk) => self.walk_slot(key),
             _ => {}

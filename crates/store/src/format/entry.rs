@@ -5,6 +5,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use super::bytes::{Reader, ensure, zeroes};
 use super::{FormatError, MAX_MEMBERS};
 use crate::Layout;
+use crate::sizes::Grain;
 
 const SEGMENT: &str = "segment entry";
 const VOLUME: &str = "volume entry";
@@ -44,6 +45,8 @@ pub struct SegmentEntry {
     /// Of a parity segment, how many of the columns it does have, its last ones, are parity: `copies
     /// - data`, or fewer when drives were missing; 0 for others.
     pub parity: u8,
+    /// Size of its slots; 64 KiB for a free entry and a raw segment.
+    pub grain: Grain,
     /// The volume that a raw segment is a part of; 0 for others.
     pub volume: u32,
     /// Which part of that volume, from 0; 0 for others.
@@ -63,6 +66,7 @@ impl SegmentEntry {
             copies: 0,
             data: 0,
             parity: 0,
+            grain: Grain::K64,
             volume: 0,
             ordinal: 0,
             columns: Vec::new(),
@@ -81,6 +85,7 @@ impl SegmentEntry {
             raw.copies = self.copies;
             raw.data = self.data;
             raw.parity = self.parity;
+            raw.grain = self.grain.code();
             raw.volume = self.volume.into();
             raw.ordinal = self.ordinal.into();
             for (raw, (member, extent)) in raw.columns[..self.columns.len()]
@@ -136,12 +141,16 @@ impl SegmentEntry {
             copies: raw.copies,
             data: raw.data,
             parity: raw.parity,
+            grain: grain(SEGMENT, raw.grain)?,
             volume: raw.volume.get(),
             ordinal: raw.ordinal.get(),
             columns,
         };
         entry.check_part()?;
         entry.check_parity()?;
+        let sized = matches!(kind, SegmentKind::Mirror | SegmentKind::Parity);
+        let fits = sized || entry.grain == Grain::K64;
+        ensure(fits, SEGMENT, "it has no slots, but a grain")?;
         Ok(entry)
     }
 
@@ -185,7 +194,8 @@ struct RawSegment {
     copies: u8,
     data: u8,
     parity: u8,
-    zero: [u8; 3],
+    grain: u8,
+    zero: [u8; 2],
     columns: [RawColumn; COLUMNS],
     volume: U32,
     ordinal: U32,
@@ -228,6 +238,8 @@ pub struct VolumeEntry {
     pub granules: u64,
     /// How it is laid out.
     pub layout: Layout,
+    /// Size of its slots; 64 KiB for a pass-through volume.
+    pub grain: Grain,
 }
 
 impl VolumeEntry {
@@ -242,6 +254,7 @@ impl VolumeEntry {
             uuid: Uuid::nil(),
             granules: 0,
             layout: Layout::Mirror { copies: 1 },
+            grain: Grain::K64,
         }
     }
 
@@ -263,6 +276,7 @@ impl VolumeEntry {
             raw.state = self.state as u8;
             raw.layout = layout;
             raw.columns = columns;
+            raw.grain = self.grain.code();
             raw.name_length = self.name.len() as u8;
             raw.granules = self.granules.into();
             raw.uuid = *self.uuid.as_bytes();
@@ -296,14 +310,22 @@ impl VolumeEntry {
         let named = !name.is_empty() || state == VolumeState::Gone;
         ensure(named, VOLUME, "it has no name")?;
         let uuid = Uuid::from_bytes(raw.uuid);
+        let (layout, grain) = (raw.layout()?, grain(VOLUME, raw.grain)?);
+        ensure(layout.takes(grain), VOLUME, "its grain is out of bounds")?;
         Ok(Self {
             state,
             name,
             uuid,
             granules,
-            layout: raw.layout()?,
+            layout,
+            grain,
         })
     }
+}
+
+fn grain(what: &'static str, code: u8) -> Result<Grain, FormatError> {
+    let unknown = || FormatError::new(what, format!("unknown grain {code}"));
+    Grain::of_code(code).ok_or_else(unknown)
 }
 
 const MIRROR: u8 = 1;
@@ -318,7 +340,8 @@ struct RawVolume {
     columns: u8,
     name_length: u8,
     parity: u8,
-    zero: [u8; 3],
+    grain: u8,
+    zero: [u8; 2],
     granules: U64,
     uuid: [u8; 16],
     name: [u8; 64],

@@ -3,17 +3,21 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::bytes::{Reader, counter, ensure, zeroes};
 use super::{FormatError, Salt};
-use crate::sizes::{GRANULE, LEAF_GRANULES, LEAF_SLOTS, SLOT_GRANULES};
+use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, LEAF_SLOTS, UNIT_GRANULES};
 
 const TABLE: &str = "table page";
 const LEAF: &str = "map leaf";
-/// Most slots of a segment, by the bounds of [`crate::Sizes`].
-const SEGMENT_SLOTS: u32 = 512;
+/// Most units of a segment, by the bounds of [`crate::Sizes`].
+const SEGMENT_UNITS: u32 = 512;
 
-/// Whether `location` can name a slot: segment 0 is never used, so that 0 can stand for "none", and
-/// no segment has more than 512 slots.
+/// Whether `location` can name a slot: segment 0 is never used, so that 0 can stand for "none".
 pub(super) fn is_location(location: u32) -> bool {
-    location >> 12 != 0 && location & 0xfff < SEGMENT_SLOTS
+    location >> 12 != 0
+}
+
+/// The same, of a slot of this grain: no segment has more than 512 units of 64 KiB.
+fn is_location_of(grain: Grain, location: u32) -> bool {
+    is_location(location) && location & 0xfff < SEGMENT_UNITS * grain.a_unit() as u32
 }
 
 /// "No page": the place of a page that was never written.
@@ -124,7 +128,7 @@ impl RawTableEntry {
             "a page has more slots than a leaf",
         )?;
         counter(what, "sequence", entry.sequence)?;
-        let units = u64::from(SEGMENT_SLOTS) * SLOT_GRANULES;
+        let units = u64::from(SEGMENT_UNITS) * UNIT_GRANULES;
         match entry.segment() {
             None => ensure(
                 entry == TableEntry::NONE,
@@ -170,7 +174,7 @@ impl TablePage {
     }
 }
 
-/// Slots of a leaf.
+/// Most slots of a leaf.
 const SLOTS: u32 = LEAF_SLOTS as u32;
 const ENTRY_BYTES: usize = size_of::<RawTableEntry>();
 const ENTRIES_BYTES: usize = 128 * ENTRY_BYTES;
@@ -184,34 +188,62 @@ struct RawTable {
 
 const _: () = assert!(size_of::<RawTable>() == GRANULE);
 
-/// The map of 2 MiB of a mirrored volume: where each slot lives, and each granule's checksum.
+/// The map of 2 MiB of a volume: where each slot lives, and each granule's checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
+    /// Size of the volume's slots.
+    grain: Grain,
     /// Location of each slot (segment << 12 | slot in the segment), 0 for none.
-    pub locations: [u32; LEAF_SLOTS],
+    locations: Box<[u32]>,
     /// Checksum of each granule, 0 for "reads as zeroes".
     pub crcs: [u32; LEAF_GRANULES as usize],
 }
 
 impl Leaf {
     /// A leaf of nothing.
-    pub fn empty() -> Box<Self> {
+    pub fn empty(grain: Grain) -> Box<Self> {
         Box::new(Self {
-            locations: [0; LEAF_SLOTS],
+            grain,
+            locations: vec![0; grain.slots_a_leaf()].into_boxed_slice(),
             crcs: [0; LEAF_GRANULES as usize],
         })
     }
 
-    /// 4,096 bytes: the checksums (2,048), the locations (128), zeroes.
+    /// Size of its slots.
+    pub fn grain(&self) -> Grain {
+        self.grain
+    }
+
+    /// Location of each slot, as many as a leaf of its grain has.
+    pub fn locations(&self) -> &[u32] {
+        &self.locations
+    }
+
+    /// The slot of this granule of the leaf has another location; returns the one it had, and the
+    /// leaf's grain.
+    ///
+    /// # Panics
+    /// If the leaf has no such granule.
+    pub fn set_location(&mut self, granule: usize, location: u32) -> (u32, Grain) {
+        let slot = self.grain.slot_of(granule as u64) as usize;
+        let before = std::mem::replace(&mut self.locations[slot], location);
+        (before, self.grain)
+    }
+
+    /// 4,096 bytes: the checksums (2,048), the locations (128 to 1,024), zeroes; at 3,072 the grain.
     ///
     /// # Panics
     /// If `out` is shorter.
     pub fn encode(&self, out: &mut [u8]) {
-        let raw = RawLeaf {
+        let mut raw = RawLeaf {
             crcs: self.crcs.map(U32::new),
-            locations: self.locations.map(U32::new),
+            locations: [U32::ZERO; LEAF_SLOTS],
+            grain: self.grain.code(),
             padding: [0; LEAF_PADDING],
         };
+        for (raw, location) in raw.locations.iter_mut().zip(&self.locations) {
+            *raw = (*location).into();
+        }
         out[..GRANULE].copy_from_slice(raw.as_bytes());
     }
 
@@ -219,12 +251,16 @@ impl Leaf {
     /// location is refused.
     pub fn decode(bytes: &[u8]) -> Result<Box<Self>, FormatError> {
         let raw: &RawLeaf = Reader::new(LEAF, bytes).take()?;
+        let grain = Grain::of_code(raw.grain)
+            .ok_or_else(|| FormatError::new(LEAF, format!("unknown grain {}", raw.grain)))?;
+        let (locations, unused) = raw.locations.split_at(grain.slots_a_leaf());
+        zeroes(LEAF, "padding", unused.as_bytes())?;
         zeroes(LEAF, "padding", &raw.padding)?;
-        let mut leaf = Self::empty();
+        let mut leaf = Self::empty(grain);
         for (crc, raw) in leaf.crcs.iter_mut().zip(&raw.crcs) {
             *crc = raw.get();
         }
-        for (location, raw) in leaf.locations.iter_mut().zip(&raw.locations) {
+        for (location, raw) in leaf.locations.iter_mut().zip(locations) {
             *location = raw.get();
         }
         leaf.check()?;
@@ -232,9 +268,9 @@ impl Leaf {
     }
 
     fn check(&self) -> Result<(), FormatError> {
-        let slots = self.crcs.chunks_exact(SLOT_GRANULES as usize);
+        let slots = self.crcs.chunks_exact(self.grain.granules() as usize);
         for (location, crcs) in self.locations.iter().zip(slots) {
-            let placed = is_location(*location);
+            let placed = is_location_of(self.grain, *location);
             ensure(
                 placed || *location == 0,
                 LEAF,
@@ -247,14 +283,16 @@ impl Leaf {
     }
 }
 
-const LEAF_PADDING: usize = GRANULE - 4 * (LEAF_GRANULES as usize + LEAF_SLOTS);
+const LEAF_PADDING: usize = GRANULE - 4 * (LEAF_GRANULES as usize + LEAF_SLOTS) - 1;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawLeaf {
     crcs: [U32; LEAF_GRANULES as usize],
     locations: [U32; LEAF_SLOTS],
+    grain: u8,
     padding: [u8; LEAF_PADDING],
 }
 
 const _: () = assert!(size_of::<RawLeaf>() == GRANULE);
+const _: () = assert!(std::mem::offset_of!(RawLeaf, grain) == 3072);

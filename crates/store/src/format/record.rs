@@ -5,7 +5,7 @@ use super::FormatError;
 use super::bytes::{ensure, zeroes};
 use super::entry::VOLUME_GRANULES;
 use super::page::is_location;
-use crate::sizes::SLOT_GRANULES;
+use crate::sizes::UNIT_GRANULES;
 
 const WHAT: &str = "record";
 /// Nodes below this are system tables.
@@ -89,7 +89,7 @@ impl Descriptor {
         match self.kind {
             Kind::Data => self.check_frees_nothing(),
             Kind::Place | Kind::Move => {
-                let within = self.first_granule % SLOT_GRANULES + granules <= SLOT_GRANULES;
+                let within = self.first_granule % UNIT_GRANULES + granules <= UNIT_GRANULES;
                 ensure(within, WHAT, "it places more than one slot")?;
                 let placed = is_location(self.block_or_location);
                 ensure(placed, WHAT, "its new location is out of bounds")?;

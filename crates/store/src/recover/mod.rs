@@ -18,7 +18,6 @@ use ashlar_block::{BlockDevice, BufferPool};
 pub use members::read_label;
 
 use crate::drives::Drives;
-use crate::engine::class::Class;
 use crate::engine::{Engine, Parts};
 use crate::error::PoolError;
 use crate::format::{ChunkCopy, LogId, LogState, Root, TermStart};
@@ -119,9 +118,9 @@ fn check_segments(parts: &Parts, missing: &[usize]) -> Result<(), PoolError> {
             member.is_some_and(|member| member.state.in_service())
         };
         let parity = segments.map_or(0, |segments| usize::from(segments.parity(*id)));
-        let needed = match class {
-            Class::Mirror(_) => 1,
-            Class::Parity(..) => columns.len() - parity,
+        let needed = match class.has_parity() {
+            false => 1,
+            true => columns.len() - parity,
         };
         let mut last = columns.iter().map(|column| usize::from(column.drive));
         if columns.iter().filter(|column| is_active(column)).count() < needed

@@ -10,9 +10,11 @@ use crate::engine::append::{LogBatch, Span};
 use crate::engine::class::{Class, Shape};
 use crate::engine::index::{GranuleKey, Index, Newest};
 use crate::engine::locks::SlotKey;
-use crate::engine::map::{Change, Content, FIRST_VOLUME, Map, SEGMENTS, SLOTS, VOLUMES, leaf_id};
+use crate::engine::map::{
+    Change, Content, FIRST_VOLUME, Map, SEGMENTS, VOLUMES, leaf_id, slot_bit, system_tables,
+};
 use crate::engine::raw::{self, Raw, RawSegment};
-use crate::engine::space::{Extents, SegmentIds, Segments, segment_and_unit, unit_at};
+use crate::engine::space::{Extents, SegmentIds, Segments, location, segment_and_unit, unit_at};
 use crate::engine::state::{Drive, LogSide};
 use crate::error::PoolError;
 use crate::format::{
@@ -20,7 +22,7 @@ use crate::format::{
     SegmentEntry, SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
 };
 use crate::log::Log;
-use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_GRANULES};
+use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_GRANULES};
 use crate::{Canary, ImportOptions};
 
 struct Replay<'a> {
@@ -48,7 +50,7 @@ pub(super) fn replay(
         root: &root,
         map: Map::default(),
         page_sequences: BTreeMap::new(),
-        meta: Segments::new(label.sizes.segment_slots * SLOT_GRANULES as u32),
+        meta: Segments::new(label.sizes.segment_slots * UNIT_GRANULES as u32),
     };
     for segment in &root.meta {
         replay.meta.add(segment.id, segment.columns.clone());
@@ -174,17 +176,17 @@ fn change(scanned: &ScannedBatch, record: &Descriptor) -> Result<Change, PoolErr
         ))
     };
     let granules = usize::from(record.granules);
-    let one_slot =
-        record.first_granule % SLOT_GRANULES + u64::from(record.granules) <= SLOT_GRANULES;
+    let one_unit =
+        record.first_granule % UNIT_GRANULES + u64::from(record.granules) <= UNIT_GRANULES;
     match record.kind {
-        Kind::Place | Kind::Move if one_slot && record.block_or_location != 0 => {
+        Kind::Place | Kind::Move if one_unit && record.block_or_location != 0 => {
             let first = record.first_crc as usize;
             let list = scanned
                 .batch
                 .crcs
                 .get(first..first + granules)
                 .ok_or_else(strange)?;
-            let mut crcs = [0; SLOT_GRANULES as usize];
+            let mut crcs = [0; UNIT_GRANULES as usize];
             crcs[..granules].copy_from_slice(list);
             Ok(Change::Place {
                 moved: record.kind == Kind::Move,
@@ -196,7 +198,7 @@ fn change(scanned: &ScannedBatch, record: &Descriptor) -> Result<Change, PoolErr
                 crcs,
             })
         }
-        Kind::Deallocate if one_slot => Ok(Change::Clear {
+        Kind::Deallocate if one_unit => Ok(Change::Clear {
             volume: record.volume,
             first: record.first_granule,
             granules: record.granules,
@@ -291,7 +293,7 @@ impl Replay<'_> {
     }
 
     fn load_system(&mut self) -> Result<(), PoolError> {
-        for node in [SEGMENTS, SLOTS, VOLUMES] {
+        for node in system_tables() {
             let tops: Vec<u32> = self
                 .root
                 .tops
@@ -311,6 +313,7 @@ impl Replay<'_> {
                 }
             }
         }
+        self.map.system_loaded();
         Ok(())
     }
 
@@ -472,21 +475,23 @@ impl Replay<'_> {
                     })
                     .is_some()
                 {
+                    let slot = self.map.grain(record.volume).slot_of(granule);
                     slots.insert(SlotKey {
                         volume: record.volume,
-                        slot: granule / SLOT_GRANULES,
+                        slot,
                     });
                 }
             }
         }
-        let leaf = |key: &SlotKey| leaf_id(key.volume, key.slot * SLOT_GRANULES / LEAF_GRANULES);
-        self.ensure_all(slots.iter().map(leaf))?;
+        let leaf = |map: &Map, key: &SlotKey| {
+            let first = map.grain(key.volume).first(key.slot);
+            leaf_id(key.volume, first / LEAF_GRANULES)
+        };
+        let leaves: Vec<PageId> = slots.iter().map(|key| leaf(&self.map, key)).collect();
+        self.ensure_all(leaves.into_iter())?;
         let mut unhomed = Vec::new();
         for key in slots {
-            self.ensure(leaf_id(
-                key.volume,
-                key.slot * SLOT_GRANULES / LEAF_GRANULES,
-            ))?;
+            self.ensure(leaf(&self.map, &key))?;
             if self.map.location(key.volume, key.slot) == Some(0) {
                 unhomed.push(key);
             }
@@ -539,10 +544,10 @@ impl Replay<'_> {
                     let class = Class::of_segment(&entry);
                     found.classes.insert(id, class);
                     let segments = found.homes.entry(class);
-                    let segments =
-                        segments.or_insert_with(|| Segments::new(self.label.sizes.segment_slots));
+                    let segments = segments
+                        .or_insert_with(|| Segments::new(self.label.sizes.slots(class.grain)));
                     segments.add_with_parity(id, columns, entry.parity);
-                    self.claim_slots(id, segments);
+                    self.claim_slots(id, class, segments);
                 }
                 found.entries.push((id, entry));
             }
@@ -550,12 +555,11 @@ impl Replay<'_> {
         Ok(found)
     }
 
-    fn claim_slots(&self, id: u32, segments: &mut Segments) {
-        let Some(bits) = self.map.entry_bytes(SLOTS, id) else {
-            return;
-        };
-        for slot in 0..self.label.sizes.segment_slots {
-            if bits[slot as usize / 8] & 1 << (slot % 8) != 0 {
+    fn claim_slots(&self, id: u32, class: Class, segments: &mut Segments) {
+        for slot in 0..self.label.sizes.slots(class.grain) {
+            let (table, index, bit) = slot_bit(location(id, slot));
+            let bits = self.map.entry_bytes(table, index);
+            if bits.is_some_and(|bits| bits[bit / 8] & 1 << (bit % 8) != 0) {
                 segments.claim(id, slot);
             }
         }
@@ -650,6 +654,7 @@ fn entry_extents(sizes: &crate::Sizes, entry: &SegmentEntry) -> u32 {
     let shape = Shape {
         data: entry.columns.len() as u8 - entry.parity,
         parity: entry.parity,
+        grain: entry.grain,
     };
     shape.extents(sizes)
 }

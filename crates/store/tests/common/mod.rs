@@ -1,6 +1,8 @@
 //! A pool on drives in memory, driven step by step.
 #![allow(dead_code)]
 
+pub mod model;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -10,8 +12,8 @@ use ashlar_block::{
 };
 use ashlar_store::format::{DriveClass, Label, Salt};
 use ashlar_store::{
-    DrivePlan, Drives, Engine, Event, ImportOptions, Imported, Layout, Manage, Managed, Outbox,
-    PoolError, PoolPlan, Sizes, VolumePlan, enlist, format, import,
+    DrivePlan, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout, Manage, Managed,
+    Outbox, PoolError, PoolPlan, Sizes, VolumePlan, enlist, format, import,
 };
 use uuid::Uuid;
 
@@ -353,11 +355,21 @@ impl Bench {
     }
 
     pub fn volume_as(&mut self, granules: u64, layout: Layout) -> Result<u32, IoError> {
+        self.volume_of(granules, layout, None)
+    }
+
+    pub fn volume_of(
+        &mut self,
+        granules: u64,
+        layout: Layout,
+        grain: Option<Grain>,
+    ) -> Result<u32, IoError> {
         let plan = VolumePlan {
             name: format!("v{}", self.next),
             uuid: Uuid::from_u128(u128::from(self.next)),
             granules,
             layout,
+            grain,
         };
         match self.manage(Manage::CreateVolume(plan))? {
             Managed::Volume(number) => Ok(number),

@@ -10,23 +10,22 @@ use std::time::Duration;
 use ashlar_block::{Durability, IoBuffer, IoError, Moment, Request};
 
 use super::append::{StagedChange, Then};
-use super::class::Class;
 use super::guard::Guard;
 use super::index::{GranuleKey, Newest};
 use super::locks::SlotKey;
 use super::map::{Change, leaf_id};
-use super::space::{location, segment_and_slot, slot_at};
+use super::space::{location, segment_and_slot};
 use super::{DestageIo, Engine, Owner, Waiter};
 use crate::Canary;
-use crate::sizes::{GRANULE, LEAF_GRANULES, SLOT_BYTES, SLOT_GRANULES};
+use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
 use whole::Whole;
 
 /// How full the ring may get before its oldest records are moved home: below, overwrites are merged.
 pub(super) const LOW: f64 = 0.25;
 /// After this long without a write, the ring is emptied.
 const IDLE: Duration = Duration::from_secs(1);
-/// Slots moved together, with one flush.
-const SLOTS: usize = 64;
+/// Bytes of the slots moved together, with one flush.
+const ROUND: u64 = 64 * UNIT_BYTES;
 
 /// What destage is at.
 #[derive(Default)]
@@ -108,33 +107,33 @@ impl Engine {
         }
     }
 
-    /// The slots of the oldest records.
+    /// The slots of the oldest records; neighbours get homes one after the other.
     fn collect_jobs(&mut self) {
-        let mut keys = Vec::new();
         let mut chosen = std::collections::BTreeSet::new();
-        'batches: for batch in self.ring.batches.iter().filter(|batch| batch.live > 0) {
+        let mut bytes = 0;
+        for batch in self.ring.batches.iter().filter(|batch| batch.live > 0) {
             for span in &batch.spans {
-                let key = SlotKey {
-                    volume: span.volume,
-                    slot: span.first / SLOT_GRANULES,
-                };
+                let volume = span.volume;
+                let grain = self.map.grain(volume);
                 let in_batch = |granule| {
-                    let newest = self.index.get(GranuleKey {
-                        volume: span.volume,
-                        granule,
-                    });
+                    let newest = self.index.get(GranuleKey { volume, granule });
                     newest.is_some_and(|n| n.at >= batch.at && n.at < batch.at + batch.bytes)
                 };
-                let live = (span.first..span.first + u64::from(span.granules)).any(in_batch);
-                if live && chosen.insert(key) {
-                    keys.push(key);
-                    if keys.len() == SLOTS {
-                        break 'batches;
+                let span = span.first..span.first + u64::from(span.granules);
+                for slot in grain.slots_of(span.clone()) {
+                    let slot_range = grain.range(slot);
+                    let (from, to) = (slot_range.start, slot_range.end);
+                    let live = (span.start.max(from)..span.end.min(to)).any(in_batch);
+                    if live && chosen.insert(SlotKey { volume, slot }) {
+                        bytes += grain.bytes();
                     }
                 }
             }
+            if bytes >= ROUND {
+                break;
+            }
         }
-        for key in keys {
+        for key in chosen {
             self.collect_job(key);
         }
     }
@@ -142,15 +141,14 @@ impl Engine {
     fn collect_job(&mut self, key: SlotKey) {
         let home = self.map.location(key.volume, key.slot);
         let Some(home) = home else {
-            let leaf = key.slot * SLOT_GRANULES / LEAF_GRANULES;
+            let leaf = self.granules_of(key).start / LEAF_GRANULES;
             return self.load(leaf_id(key.volume, leaf), Waiter::Destage);
         };
         if !self.locks.try_lock(key) {
             return;
         }
-        let first = key.slot * SLOT_GRANULES;
-        self.pin(key.volume, first, first + SLOT_GRANULES);
-        if let Class::Parity(..) = self.class_of(key.volume) {
+        self.pin_slot(key);
+        if self.class_of(key.volume).has_parity() {
             return self.collect_whole(key, home);
         }
         // A home whose drives are all gone is none: what the ring has goes to a fresh one.
@@ -163,7 +161,7 @@ impl Engine {
         let Some(home) = home else {
             return self.let_job_go(key);
         };
-        let Some(buffer) = self.buffer(SLOT_BYTES as usize) else {
+        let Some(buffer) = self.buffer(self.map.grain(key.volume).bytes() as usize) else {
             return;
         };
         self.destage.jobs.push(Job {
@@ -177,16 +175,13 @@ impl Engine {
 
     /// Granules of a slot that the ring has.
     fn recorded(&self, key: SlotKey) -> Vec<(usize, Newest)> {
-        let first = key.slot * SLOT_GRANULES;
-        let newest = |i| {
-            let granule = first + i as u64;
-            let found = self.index.get(GranuleKey {
-                volume: key.volume,
-                granule,
-            });
+        let volume = key.volume;
+        let newest = |(i, granule)| {
+            let found = self.index.get(GranuleKey { volume, granule });
             found.map(|newest| (i, newest))
         };
-        (0..SLOT_GRANULES as usize).filter_map(newest).collect()
+        let granules = self.granules_of(key);
+        granules.enumerate().filter_map(newest).collect()
     }
 
     /// A fresh slot, on the reservation.
@@ -297,7 +292,6 @@ impl Engine {
         }
         for job in 0..self.destage.jobs.len() {
             if self.destage.jobs[job].whole.is_some() {
-                self.write_whole(job);
                 continue;
             }
             for run in self.destage.jobs[job].runs() {
@@ -305,6 +299,7 @@ impl Engine {
                 self.stage_run(job, run);
             }
         }
+        self.write_wholes();
         self.flush_if_written();
     }
 
@@ -318,7 +313,7 @@ impl Engine {
             };
             let from = run.start * GRANULE;
             buffer.copy_from_slice(&self.destage.jobs[job].buffer[from..run.end * GRANULE]);
-            let at = slot_at(&self.sizes, copy, slot) + from as u64;
+            let at = self.shape(segment).strip_at(&self.sizes, copy, slot) + from as u64;
             let range = self.range(drive, at, buffer.len());
             self.destage.pending += 1;
             self.send(drive, Owner::Destage(DestageIo::Write), |tag| {
@@ -329,7 +324,8 @@ impl Engine {
 
     fn stage_run(&mut self, job: usize, run: std::ops::Range<usize>) {
         let job = &self.destage.jobs[job];
-        let mut crcs = [0; SLOT_GRANULES as usize];
+        let first = self.granules_of(job.key).start + run.start as u64;
+        let mut crcs = [0; UNIT_GRANULES as usize];
         let records = job.granules.iter().filter(|(i, _)| run.contains(i));
         for (crc, (_, newest)) in crcs.iter_mut().zip(records) {
             *crc = newest.crc;
@@ -339,13 +335,14 @@ impl Engine {
             change: Change::Place {
                 moved: true,
                 volume: job.key.volume,
-                first: job.key.slot * SLOT_GRANULES + run.start as u64,
+                first,
                 granules: run.len() as u16,
                 new: job.location,
                 old: 0,
                 crcs,
             },
             then: Then::Destage,
+            more: false,
         });
     }
 
@@ -402,7 +399,7 @@ impl Engine {
                 self.let_job_go(job.key);
                 continue;
             }
-            let first = job.key.slot * SLOT_GRANULES;
+            let first = self.granules_of(job.key).start;
             for &(i, newest) in &job.granules {
                 let key = GranuleKey {
                     volume: job.key.volume,
@@ -422,8 +419,7 @@ impl Engine {
 impl Engine {
     /// Nothing is to be done with a slot any more.
     fn let_job_go(&mut self, key: SlotKey) {
-        let first = key.slot * SLOT_GRANULES;
-        self.unpin(key.volume, first, first + SLOT_GRANULES);
+        self.unpin_slot(key);
         self.unlock(key);
     }
 }

@@ -2,7 +2,7 @@
 //! read from where it was, written with the rest to a fresh home, flushed, and only then does the map
 //! say so: what is kept is in no ring, and a crash in between must find it in its old place.
 
-use ashlar_block::Durability;
+use ashlar_block::{Durability, IoBuffer};
 
 use super::{Engine, Job};
 use crate::Canary;
@@ -13,14 +13,14 @@ use crate::engine::parity::{For, Gathered, Wish};
 use crate::engine::space::{location, segment_and_slot};
 use crate::engine::state::Retired;
 use crate::engine::{DestageIo, Owner};
-use crate::sizes::{GRANULE, SLOT_BYTES, SLOT_GRANULES};
+use crate::sizes::{GRANULE, UNIT_GRANULES};
 
 /// A slot that moves to a fresh home with all its granules.
 pub(super) struct Whole {
     /// Where it was; 0 for nowhere.
     old: u32,
     /// Checksums of all its granules, 0 for those that nobody has written.
-    crcs: [u32; SLOT_GRANULES as usize],
+    crcs: [u32; UNIT_GRANULES as usize],
     /// Its change of place is staged.
     pub(super) placed: bool,
 }
@@ -31,13 +31,13 @@ impl Engine {
         let Some(home) = self.take_fresh(key) else {
             return self.let_job_go(key);
         };
-        let Some(mut buffer) = self.buffer(SLOT_BYTES as usize) else {
+        let Some(mut buffer) = self.buffer(self.map.grain(key.volume).bytes() as usize) else {
             return;
         };
         buffer.fill(0);
         let granules = self.recorded(key);
-        let mut crcs = [0; SLOT_GRANULES as usize];
-        for (crc, granule) in crcs.iter_mut().zip(key.slot * SLOT_GRANULES..) {
+        let mut crcs = [0; UNIT_GRANULES as usize];
+        for (crc, granule) in crcs.iter_mut().zip(self.granules_of(key)) {
             let known = self.map.granule(key.volume, granule);
             *crc = known.map_or(0, |(_, crc)| crc);
         }
@@ -84,7 +84,7 @@ impl Engine {
             location: whole.old,
             granules: 0,
             bad: 0,
-            crcs: [0; SLOT_GRANULES as usize],
+            crcs: [0; UNIT_GRANULES as usize],
         };
         for (i, &crc) in whole.crcs.iter().enumerate() {
             let recorded = state.granules.iter().any(|(granule, _)| *granule == i);
@@ -106,7 +106,7 @@ impl Engine {
             return;
         };
         let recorded: Vec<usize> = state.granules.iter().map(|(granule, _)| *granule).collect();
-        for i in (0..SLOT_GRANULES as usize).filter(|i| !recorded.contains(i)) {
+        for i in (0..state.buffer.len() / GRANULE).filter(|i| !recorded.contains(i)) {
             if let Some(bytes) = found.granule(i) {
                 state.buffer[i * GRANULE..(i + 1) * GRANULE].copy_from_slice(bytes);
             }
@@ -115,14 +115,22 @@ impl Engine {
         self.write_jobs_if_read();
     }
 
-    pub(super) fn write_whole(&mut self, job: usize) {
-        let state = &mut self.destage.jobs[job];
-        let place = segment_and_slot(state.location);
-        // Nobody asks for it again.
-        let bytes = state.buffer.split_off(0);
-        let owner = Owner::Destage(DestageIo::Write);
-        let pending = self.write_strips(place, &bytes, Durability::Cached, owner);
-        self.destage.pending += pending;
+    /// Writes them to their fresh homes, those side by side together.
+    pub(super) fn write_wholes(&mut self) {
+        let jobs = self.destage.jobs.iter_mut();
+        let wholes = jobs.filter(|job| job.whole.is_some());
+        // Nobody asks for their bytes again.
+        let mut wholes: Vec<(u32, IoBuffer)> = wholes
+            .map(|job| (job.location, job.buffer.split_off(0)))
+            .collect();
+        wholes.sort_unstable_by_key(|&(home, _)| home);
+        let homes: Vec<u32> = wholes.iter().map(|&(home, _)| home).collect();
+        for run in self.runs_of_homes(&homes) {
+            let place = segment_and_slot(homes[run.start]);
+            let slots: Vec<&[u8]> = wholes[run].iter().map(|(_, bytes)| &bytes[..]).collect();
+            let owner = Owner::Destage(DestageIo::Write);
+            self.destage.pending += self.write_slots(place, &slots, Durability::Cached, owner);
+        }
         if self.cage.sings(Canary::PlaceBeforeColumns) {
             self.place_whole();
         }
@@ -142,11 +150,12 @@ impl Engine {
                 continue;
             }
             whole.placed = true;
+            let grain = self.map.grain(state.key.volume);
             let change = Change::Place {
                 moved: true,
                 volume: state.key.volume,
-                first: state.key.slot * SLOT_GRANULES,
-                granules: SLOT_GRANULES as u16,
+                first: grain.first(state.key.slot),
+                granules: grain.granules() as u16,
                 new: state.location,
                 old: whole.old,
                 crcs: whole.crcs,
@@ -155,6 +164,7 @@ impl Engine {
             self.staged_changes.push_front(StagedChange {
                 change,
                 then: Then::Destage,
+                more: false,
             });
         }
     }

@@ -13,10 +13,10 @@ use crate::engine::locks::SlotKey;
 use crate::engine::space::segment_and_slot;
 use crate::engine::{Engine, Owner};
 use crate::format::ChunkCopy;
-use crate::sizes::{GRANULE, SLOT_GRANULES};
+use crate::sizes::{GRANULE, UNIT_GRANULES};
 
-/// Slots that are being put together at a time; others wait.
-const SLOTS: usize = 32;
+/// Granules of slots that are being put together at a time; others wait.
+const GRANULES: usize = 32 * UNIT_GRANULES as usize;
 
 /// Who wants a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(in crate::engine) struct Wish {
     /// Columns that are known to be bad where they are wanted, as bits.
     pub(in crate::engine) bad: u8,
     /// Checksums of its granules that whoever asks knows; 0 for others, which the map may know.
-    pub(in crate::engine) crcs: [u32; SLOT_GRANULES as usize],
+    pub(in crate::engine) crcs: [u32; UNIT_GRANULES as usize],
 }
 
 /// A slot that was put together.
@@ -88,7 +88,7 @@ struct Gather {
     columns: Vec<ChunkCopy>,
     rows: Range<usize>,
     /// Of each granule of the slot: its checksum, 0 for none.
-    crcs: [u32; SLOT_GRANULES as usize],
+    crcs: [u32; UNIT_GRANULES as usize],
     asked: Vec<bool>,
     strips: Vec<Option<IoBuffer>>,
     pending: usize,
@@ -172,7 +172,14 @@ impl Engine {
     }
 
     fn begin_gathers(&mut self) {
-        while self.gathers.active.len() < SLOTS
+        let under_way = |gather: &Gather| gather.shape.granules();
+        while self
+            .gathers
+            .active
+            .iter()
+            .map(|(_, gather)| under_way(gather))
+            .sum::<usize>()
+            < GRANULES
             && let Some(wish) = self.gathers.waiting.pop_front()
         {
             self.begin_gather(wish);
@@ -188,7 +195,7 @@ impl Engine {
             _ => rows_of(shape, wish.granules),
         };
         let mut crcs = wish.crcs;
-        for (crc, granule) in crcs.iter_mut().zip(wish.key.slot * SLOT_GRANULES..) {
+        for (crc, granule) in crcs.iter_mut().zip(self.granules_of(wish.key)) {
             // What the map says of another location tells nothing about this one.
             if let Some((location, known)) = self.map.granule(wish.key.volume, granule)
                 && location == wish.location
@@ -274,7 +281,8 @@ impl Engine {
             return;
         }
         let salt = self.label.salt;
-        let wanted = (0..SLOT_GRANULES as usize).filter(|i| gather.wish.granules & 1 << i != 0);
+        let granules = 0..gather.shape.granules();
+        let wanted = granules.filter(|i| gather.wish.granules & 1 << i != 0);
         let all_here = wanted
             .into_iter()
             .all(|i| gather.is_here(i, |b| salt.crc(b)));
@@ -308,7 +316,7 @@ impl Engine {
 
 /// The rows that some granules lie in, from the first to the last.
 fn rows_of(shape: Shape, granules: u16) -> Range<usize> {
-    let wanted = (0..SLOT_GRANULES as usize).filter(|i| granules & 1 << i != 0);
+    let wanted = (0..shape.granules()).filter(|i| granules & 1 << i != 0);
     let rows: Vec<usize> = wanted.map(|granule| shape.place(granule).1).collect();
     let first = rows.iter().min().copied().unwrap_or(0);
     let last = rows.iter().max().copied().unwrap_or(0);

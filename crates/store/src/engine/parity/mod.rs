@@ -1,6 +1,6 @@
 //! Homes whose slots are cut over columns, with parity.
 //!
-//! A slot of 64 KiB is one stripe: granule `i` is in row `i % rows` of column `i / rows`, and the
+//! A slot is one stripe: granule `i` is in row `i % rows` of column `i / rows`, and the
 //! last columns hold the code of each row. A stripe is written as a whole and to fresh space,
 //! always, and found only once its place is durable. So there is nothing to read in order to make
 //! parity, no crash that leaves data and parity apart, and no cleaning either: a stripe that is
@@ -80,22 +80,26 @@ impl Engine {
             .collect()
     }
 
-    /// Writes a slot to every column of its segment; returns how many writes that takes.
-    pub(super) fn write_strips(
+    /// Writes slots that are side by side to every column of their segment, or every copy; returns
+    /// how many writes that takes.
+    pub(super) fn write_slots(
         &mut self,
         (segment, slot): (u32, u32),
-        bytes: &[u8],
+        slots: &[&[u8]],
         durability: Durability,
         owner: Owner,
     ) -> usize {
         let shape = self.shape(segment);
         let columns = self.columns_to_write(segment);
-        let data = data_strips(shape, bytes);
+        let data: Vec<_> = slots.iter().map(|slot| data_strips(shape, slot)).collect();
         for &(column, which) in &columns {
-            let Some(mut buffer) = self.buffer(shape.strip_bytes()) else {
+            let Some(mut buffer) = self.buffer(shape.strip_bytes() * slots.len()) else {
                 break;
             };
-            fill_strip(&data, which, &mut buffer);
+            let which = if shape.is_mirror() { 0 } else { which };
+            for (data, out) in data.iter().zip(buffer.chunks_mut(shape.strip_bytes())) {
+                fill_strip(data, which, out);
+            }
             let drive = usize::from(column.drive);
             let at = shape.strip_at(&self.sizes, column, slot);
             let range = self.range(drive, at, buffer.len());
@@ -160,10 +164,15 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sizes::Grain;
 
     #[test]
     fn strips_are_the_slot_and_its_code() {
-        let shape = Shape { data: 3, parity: 1 };
+        let shape = Shape {
+            data: 3,
+            parity: 1,
+            grain: Grain::K64,
+        };
         let bytes: Vec<u8> = (0..16 * GRANULE).map(|i| (i / GRANULE) as u8 + 1).collect();
         let strips = data_strips(shape, &bytes);
         assert_eq!(strips[0][..GRANULE], [1; GRANULE]);

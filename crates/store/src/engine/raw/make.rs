@@ -17,6 +17,7 @@ use crate::engine::space::{Extents, take_columns};
 use crate::engine::write::MAP_LIMIT;
 use crate::engine::{Engine, Op};
 use crate::format::{ChunkCopy, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
+use crate::sizes::Grain;
 
 /// Records of segments on their way at a time: each takes a block of the map log.
 const RECORDS: usize = 32;
@@ -228,6 +229,7 @@ impl Engine {
                 copies: segment.columns.len() as u8,
                 data: 0,
                 parity: 0,
+                grain: Grain::K64,
                 volume: making.volume,
                 ordinal: ordinal as u32,
                 columns: segment
@@ -253,6 +255,7 @@ impl Engine {
                 bytes,
             },
             then: Then::Volume(volume, id),
+            more: false,
         });
     }
 

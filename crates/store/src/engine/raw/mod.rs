@@ -126,7 +126,7 @@ impl Engine {
             .map(|drive| &drive.geometry)
             .collect();
         Geometry {
-            optimal_blocks: crate::sizes::SLOT_GRANULES as u32,
+            optimal_blocks: crate::sizes::UNIT_GRANULES as u32,
             volatile_cache: drives.iter().any(|geometry| geometry.volatile_cache),
             deallocates: drives.iter().any(|geometry| geometry.deallocates),
             ..Geometry::plain(BlockSize::B4096, granules)

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::sizes::{GRANULE, SLOT_BYTES, SLOT_GRANULES};
+use crate::sizes::{GRANULE, UNIT_BYTES, UNIT_GRANULES};
 
 /// A volume's columns, and the slots that a segment has in each.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Span {
 impl Shape {
     /// Granules of a segment.
     pub(super) fn segment_granules(self) -> u64 {
-        self.columns * self.slots * SLOT_GRANULES
+        self.columns * self.slots * UNIT_GRANULES
     }
 
     /// Segments that a volume of so many granules has.
@@ -49,13 +49,13 @@ impl Shape {
         let (mut found, end) = (Vec::<Piece>::new(), first + granules);
         let mut granule = first;
         while granule < end {
-            let chunk = granule / SLOT_GRANULES;
-            let next = ((chunk + 1) * SLOT_GRANULES).min(end);
+            let chunk = granule / UNIT_GRANULES;
+            let next = ((chunk + 1) * UNIT_GRANULES).min(end);
             let row = chunk / self.columns;
             let piece = Piece {
                 segment: row / self.slots,
                 column: (chunk % self.columns) as usize,
-                at: row % self.slots * SLOT_BYTES + granule % SLOT_GRANULES * GRANULE as u64,
+                at: row % self.slots * UNIT_BYTES + granule % UNIT_GRANULES * GRANULE as u64,
                 offset: (granule - first) as usize * GRANULE,
                 bytes: (next - granule) as usize * GRANULE,
             };
@@ -83,22 +83,22 @@ impl Shape {
 
     /// What granules `first` to `last` of a segment have of a column.
     fn span(self, column: u64, first: u64, last: u64) -> Option<Span> {
-        let (from, to) = (first / SLOT_GRANULES, last / SLOT_GRANULES);
+        let (from, to) = (first / UNIT_GRANULES, last / UNIT_GRANULES);
         let start = from + (column + self.columns - from % self.columns) % self.columns;
         let end = to.checked_sub((to + self.columns - column) % self.columns)?;
         if start > end {
             return None;
         }
         let before = match start == from {
-            true => first % SLOT_GRANULES,
+            true => first % UNIT_GRANULES,
             false => 0,
         };
         let behind = match end == to {
-            true => last % SLOT_GRANULES + 1,
-            false => SLOT_GRANULES,
+            true => last % UNIT_GRANULES + 1,
+            false => UNIT_GRANULES,
         };
-        let at = start / self.columns * SLOT_BYTES + before * GRANULE as u64;
-        let stop = end / self.columns * SLOT_BYTES + behind * GRANULE as u64;
+        let at = start / self.columns * UNIT_BYTES + before * GRANULE as u64;
+        let stop = end / self.columns * UNIT_BYTES + behind * GRANULE as u64;
         Some(Span {
             column: column as usize,
             at,
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!((shape.segments(96), shape.segments(97)), (1, 2));
         let places = granules(&shape.pieces(0, 200));
         assert_eq!(places.iter().collect::<BTreeSet<_>>().len(), 200);
-        let slot = SLOT_BYTES;
+        let slot = UNIT_BYTES;
         for (granule, place) in [
             (0, (0, 0, 0)),
             (16, (0, 1, 0)),

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::samples::{SALT, block};
 use crate::format::*;
+use crate::sizes::Grain;
 use crate::{Layout, Sizes};
 
 pub fn any_label() -> impl Strategy<Value = Label> {
@@ -231,16 +232,23 @@ fn push_record(batch: &mut Batch, kind: u8, seeds: [u32; 2], granule: u64, granu
 
 pub fn any_leaf() -> impl Strategy<Value = Box<Leaf>> {
     let slot = (any::<bool>(), 1..1u32 << 20, 0..512u32);
-    (vec(slot, 32), vec(any::<u32>(), 512)).prop_map(|(slots, crcs)| {
-        let mut leaf = Leaf::empty();
-        for (at, (placed, segment, slot)) in slots.into_iter().enumerate() {
+    (any_grain(), vec(slot, 256), vec(any::<u32>(), 512)).prop_map(|(grain, slots, crcs)| {
+        let mut leaf = Leaf::empty(grain);
+        let slots = slots.into_iter().take(grain.slots_a_leaf());
+        for (at, (placed, segment, slot)) in slots.enumerate() {
             if placed {
-                leaf.locations[at] = segment << 12 | slot;
-                leaf.crcs[at * 16..][..16].copy_from_slice(&crcs[at * 16..][..16]);
+                let (first, granules) =
+                    (grain.first(at as u64) as usize, grain.granules() as usize);
+                leaf.set_location(first, segment << 12 | slot);
+                leaf.crcs[first..][..granules].copy_from_slice(&crcs[first..][..granules]);
             }
         }
         leaf
     })
+}
+
+fn any_grain() -> impl Strategy<Value = Grain> + Clone {
+    (0..4usize).prop_map(|grain| Grain::ALL[grain])
 }
 
 pub fn any_table() -> impl Strategy<Value = TablePage> {
@@ -252,13 +260,15 @@ pub fn any_table() -> impl Strategy<Value = TablePage> {
 pub fn any_segment() -> impl Strategy<Value = SegmentEntry> {
     let columns = vec((0..64u16, any::<u32>()), 1..=8);
     let part = (16..=u32::MAX, 0..1u32 << 20);
-    (0..4, columns, part).prop_map(|(kind, columns, (volume, ordinal))| match kind {
+    let any = (0..4, any_grain(), columns, part);
+    any.prop_map(|(kind, grain, columns, (volume, ordinal))| match kind {
         0 => SegmentEntry::free(),
         1 => SegmentEntry {
             kind: SegmentKind::Mirror,
             copies: 8,
             data: 0,
             parity: 0,
+            grain,
             volume: 0,
             ordinal: 0,
             columns,
@@ -268,6 +278,7 @@ pub fn any_segment() -> impl Strategy<Value = SegmentEntry> {
             copies: 8,
             data: 7,
             parity: 1,
+            grain,
             volume: 0,
             ordinal: 0,
             columns,
@@ -277,6 +288,7 @@ pub fn any_segment() -> impl Strategy<Value = SegmentEntry> {
             copies: columns.len() as u8,
             data: 0,
             parity: 0,
+            grain: Grain::K64,
             volume,
             ordinal,
             columns,
@@ -290,15 +302,26 @@ pub fn any_volume() -> impl Strategy<Value = VolumeEntry> {
         (1..=8u8).prop_map(|columns| Layout::Stripe { columns }),
     ];
     let live = |state| {
-        move |(name, uuid, granules, layout)| VolumeEntry {
+        move |(name, uuid, granules, layout, grain): (_, _, _, Layout, Grain)| VolumeEntry {
             state,
             name,
             uuid: Uuid::from_u128(uuid),
             granules,
             layout,
+            grain: if layout.takes(grain) {
+                grain
+            } else {
+                Grain::K64
+            },
         }
     };
-    let fields = ("[a-zµ]{1,32}", any::<u128>(), 0..=1u64 << 33, layout);
+    let fields = (
+        "[a-zµ]{1,32}",
+        any::<u128>(),
+        0..=1u64 << 33,
+        layout,
+        any_grain(),
+    );
     let gone = VolumeEntry {
         state: VolumeState::Gone,
         ..VolumeEntry::free()

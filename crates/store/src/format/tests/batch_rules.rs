@@ -85,7 +85,7 @@ fn records_out_of_bounds() {
         ),
         (
             PLACE + 36,
-            &[0, 0x92],
+            &[2, 0],
             "record: its new location is out of bounds",
         ),
         (

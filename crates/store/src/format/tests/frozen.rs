@@ -3,7 +3,7 @@
 
 use super::samples::*;
 use crate::format::*;
-use crate::sizes::GRANULE;
+use crate::sizes::{GRANULE, Grain};
 
 fn expect(bytes: &[u8], fields: &[(usize, &[u8])]) {
     for (at, field) in fields {
@@ -157,6 +157,20 @@ fn a_leaf_s_bytes() {
 }
 
 #[test]
+fn the_bytes_of_a_leaf_of_small_slots() {
+    let page = page_of(|page| fine_leaf().encode(page));
+    let fields: [(usize, &[u8]); 5] = [
+        (5 * 4, &[0x78, 0x56, 0x34, 0x12]),
+        (2048, &[0; 8]),
+        (2048 + 2 * 4, &[0xff, 0x9f, 0, 0]),
+        (2048 + 255 * 4, &[0, 0xf0, 0xff, 0xff, 1]),
+        (3073, &[0; 1023]),
+    ];
+    expect(&page, &fields);
+    assert_eq!(Leaf::decode(&page), Ok(fine_leaf()));
+}
+
+#[test]
 fn a_table_s_bytes() {
     let page = page_of(|page| table().encode(page));
     let first = [
@@ -204,6 +218,13 @@ fn the_entries_bytes() {
         ],
     );
 
+    let fine = SegmentEntry {
+        grain: Grain::K16,
+        ..parity_segment()
+    };
+    let page = page_of(|page| fine.encode(page));
+    expect(&page, &[(0, &[3, 3, 4, 3, 1, 2, 0, 0])]);
+
     let page = page_of(|page| raw_segment().encode(page));
     expect(
         &page,
@@ -230,6 +251,12 @@ fn the_entries_bytes() {
         ],
     );
     assert_eq!(print(&page), 0xb4cb_04b7);
+    let fine = VolumeEntry {
+        grain: Grain::K32,
+        ..volume()
+    };
+    let page = page_of(|page| fine.encode(page));
+    expect(&page, &[(0, &[1, 1, 2, 2, 0, 3, 0, 0])]);
 }
 
 #[test]

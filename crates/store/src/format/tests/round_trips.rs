@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::any::*;
 use super::samples::*;
 use crate::format::*;
-use crate::sizes::GRANULE;
+use crate::sizes::{GRANULE, Grain};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
@@ -69,7 +69,7 @@ proptest! {
 #[test]
 fn fresh_pages_and_entries_are_zeroes() {
     let zeroes = [0; GRANULE];
-    assert_eq!(Leaf::decode(&zeroes), Ok(Leaf::empty()));
+    assert_eq!(Leaf::decode(&zeroes), Ok(Leaf::empty(Grain::K64)));
     let empty = TablePage(Box::new([TableEntry::NONE; 128]));
     assert_eq!(TablePage::decode(&zeroes), Ok(empty));
     assert_eq!(VolumeEntry::decode(&zeroes), Ok(VolumeEntry::free()));

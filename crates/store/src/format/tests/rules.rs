@@ -1,6 +1,7 @@
 //! Structures whose checksum is right and whose contents are not.
 
 use super::samples::*;
+use crate::Layout;
 use crate::format::*;
 use crate::sizes::GRANULE;
 
@@ -98,6 +99,13 @@ fn leaves_with_impossible_contents() {
             "unusable map leaf: a location is out of bounds",
         ),
         (2176, &[1], "unusable map leaf: its padding must be zero"),
+        (3072, &[4], "unusable map leaf: unknown grain 4"),
+        (
+            3072,
+            &[1],
+            "unusable map leaf: a checksum without a location",
+        ),
+        (3073, &[1], "unusable map leaf: its padding must be zero"),
     ] {
         let page = page_with(|page| leaf().encode(page), at, value);
         assert_eq!(refusal(Leaf::decode(&page)), why, "{at}");
@@ -109,7 +117,7 @@ fn tables_with_impossible_contents() {
     for (at, value, why) in [
         (8, &[0][..], "accepted"),
         (20, &[31], "accepted"),
-        (20, &[33], "a page has more slots than a leaf"),
+        (20, &[1, 1], "a page has more slots than a leaf"),
         (
             15,
             &[0x80],
@@ -145,7 +153,9 @@ fn segments_with_impossible_contents() {
         (1, &[1], "its padding must be zero"),
         (3, &[1], "it has no parity, but counts it"),
         (4, &[1], "it has no parity, but counts it"),
-        (5, &[1], "its padding must be zero"),
+        (5, &[1], "accepted"),
+        (5, &[4], "unknown grain 4"),
+        (6, &[1], "its padding must be zero"),
         (12, &[64], "a column's member is out of bounds"),
         (14, &[1], "its padding must be zero"),
         (127, &[1], "its padding must be zero"),
@@ -195,6 +205,7 @@ fn raw_segments_with_impossible_contents() {
         (2, &[3], "a raw segment lacks columns"),
         (72, &[15], "its part of a volume is out of bounds"),
         (78, &[16], "its part of a volume is out of bounds"),
+        (5, &[1], "it has no slots, but a grain"),
         (80, &[1], "its padding must be zero"),
     ] {
         let page = page_with(|page| raw_segment().encode(page), at, value);
@@ -221,7 +232,9 @@ fn volumes_with_impossible_contents() {
         (3, &[65], "its name is malformed"),
         (3, &[1], "its padding must be zero"),
         (32, &[0xff], "its name is malformed"),
-        (5, &[1], "its padding must be zero"),
+        (5, &[1], "accepted"),
+        (5, &[4], "unknown grain 4"),
+        (6, &[1], "its padding must be zero"),
         (8, &[1], "its size is out of bounds"),
         (255, &[1], "its padding must be zero"),
     ] {
@@ -233,6 +246,15 @@ fn volumes_with_impossible_contents() {
             "{at}"
         );
     }
+    let striped = VolumeEntry {
+        layout: Layout::Stripe { columns: 2 },
+        ..volume()
+    };
+    let page = page_with(|page| striped.encode(page), 5, &[1]);
+    assert_eq!(
+        refusal(VolumeEntry::decode(&page)),
+        "unusable volume entry: its grain is out of bounds"
+    );
     let nameless = VolumeEntry {
         name: String::new(),
         ..volume()

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use crate::format::*;
-use crate::sizes::GRANULE;
+use crate::sizes::{GRANULE, Grain};
 use crate::{Layout, Sizes};
 
 pub const SALT: Salt = fuzzing::SALT;
@@ -164,11 +164,20 @@ pub fn bytes_of(batch: &Batch) -> Vec<u8> {
 }
 
 pub fn leaf() -> Box<Leaf> {
-    let mut leaf = Leaf::empty();
-    leaf.locations[0] = 9 << 12 | 2;
-    leaf.locations[31] = 0xffff_f000 | 511;
+    let mut leaf = Leaf::empty(Grain::K64);
+    leaf.set_location(0, 9 << 12 | 2);
+    leaf.set_location(511, 0xffff_f000 | 511);
     leaf.crcs[5] = 0x1234_5678;
     leaf.crcs[511] = u32::MAX;
+    leaf
+}
+
+/// A leaf of slots of 8 KiB.
+pub fn fine_leaf() -> Box<Leaf> {
+    let mut leaf = Leaf::empty(Grain::K8);
+    leaf.set_location(4, 9 << 12 | 4095);
+    leaf.set_location(511, 0xffff_f000);
+    leaf.crcs[5] = 0x1234_5678;
     leaf
 }
 
@@ -195,6 +204,7 @@ pub fn segment() -> SegmentEntry {
         copies: 2,
         data: 0,
         parity: 0,
+        grain: Grain::K64,
         volume: 0,
         ordinal: 0,
         columns: vec![(1, 20), (63, u32::MAX)],
@@ -207,6 +217,7 @@ pub fn parity_segment() -> SegmentEntry {
         copies: 4,
         data: 3,
         parity: 1,
+        grain: Grain::K64,
         columns: vec![(1, 20), (63, u32::MAX), (2, 7)],
         ..segment()
     }
@@ -228,6 +239,7 @@ pub fn volume() -> VolumeEntry {
         uuid: Uuid::from_u128(0x2122_2324_2526_2728_292a_2b2c_2d2e_2f30),
         granules: 1 << 33,
         layout: Layout::Mirror { copies: 2 },
+        grain: Grain::K64,
     }
 }
 

@@ -1,0 +1,137 @@
+//! Reads of neighbouring slots with parity. A column has their strips side by side, which belong to
+//! pieces of the host's buffer that are not: they are read together, into memory of our own, and
+//! copied.
+
+use std::collections::BTreeSet;
+
+use ashlar_block::{IoBuffer, IoError, Request};
+
+use super::Source;
+use crate::engine::space::segment_and_slot;
+use crate::engine::{Engine, Op, Owner};
+use crate::sizes::UNIT_BYTES;
+
+/// A part of a read as a column has it.
+struct Strip {
+    drive: usize,
+    byte: u64,
+    bytes: usize,
+    /// Which part of the read it is.
+    at: u32,
+}
+
+impl Engine {
+    /// Begins to read parts that lie side by side on their columns; returns which those are.
+    pub(super) fn read_strips(&mut self, op: usize) -> BTreeSet<u32> {
+        let mut together = BTreeSet::new();
+        for run in runs(self.strips(op)) {
+            let bytes = run.iter().map(|strip| strip.bytes).sum();
+            // Without memory each part is read by itself, into the host's.
+            let buffer = (!self.is_short_of_memory()).then(|| self.buffers.get(bytes));
+            let Some(buffer) = buffer.flatten() else {
+                continue;
+            };
+            let (drive, first) = (run[0].drive, run[0].at);
+            let range = self.range(drive, run[0].byte, bytes);
+            let parts: Vec<u32> = run.iter().map(|strip| strip.at).collect();
+            together.extend(&parts);
+            if let Some(Op::Read(read)) = self.ops.get_mut(op) {
+                read.pending += 1;
+                read.strips.insert(first, parts);
+            }
+            self.send(drive, Owner::ReadStrips { op, first }, |tag| {
+                Request::read(tag, range, buffer)
+            });
+        }
+        together
+    }
+
+    /// The parts of a read that are strips of columns in service, in the order of the columns.
+    fn strips(&self, op: usize) -> Vec<Strip> {
+        let Some(Op::Read(read)) = self.ops.get(op) else {
+            return Vec::new();
+        };
+        if read.parts.len() < 2 || !self.class_of(read.volume).has_parity() {
+            return Vec::new();
+        }
+        let strip = |(&at, part): (&u32, &super::Part)| {
+            let Source::Home(location, inner) = part.wanted[0].source else {
+                return None;
+            };
+            if self.shape(segment_and_slot(location).0).is_mirror() {
+                return None;
+            }
+            let (column, byte) = self.granule_at(location, inner)?;
+            self.in_service(column.drive).then_some(Strip {
+                drive: usize::from(column.drive),
+                byte,
+                bytes: part.buffer.len(),
+                at,
+            })
+        };
+        let mut strips: Vec<Strip> = read.parts.iter().filter_map(strip).collect();
+        strips.sort_unstable_by_key(|strip| (strip.drive, strip.byte));
+        strips
+    }
+
+    pub(in crate::engine) fn strips_read(
+        &mut self,
+        op: usize,
+        (first, drive): (u32, usize),
+        buffer: Option<IoBuffer>,
+        result: Result<(), IoError>,
+    ) {
+        let Some(buffer) = buffer else {
+            return self.fail("a read lost its buffer".into());
+        };
+        let Some(Op::Read(read)) = self.ops.get_mut(op) else {
+            return;
+        };
+        let mut rest = &buffer[..];
+        for at in read.strips.remove(&first).unwrap_or_default() {
+            let Some(Op::Read(read)) = self.ops.get_mut(op) else {
+                return;
+            };
+            let Some(mut part) = read.parts.remove(&at) else {
+                continue;
+            };
+            let (bytes, behind) = rest.split_at(part.buffer.len());
+            rest = behind;
+            part.buffer.copy_from_slice(bytes);
+            part.drive = drive;
+            self.part_read(op, at, part, result.is_ok());
+        }
+        if let Some(Op::Read(read)) = self.ops.get_mut(op) {
+            read.pending -= 1;
+        }
+        self.end_read_if_done(op);
+    }
+}
+
+/// Two or more strips side by side, of no more than 64 KiB.
+fn runs(strips: Vec<Strip>) -> Vec<Vec<Strip>> {
+    let mut runs: Vec<(Vec<Strip>, usize)> = Vec::new();
+    for strip in strips {
+        match runs.last_mut() {
+            Some((run, bytes))
+                if run.last().is_some_and(|last| last.is_before(&strip))
+                    && *bytes + strip.bytes <= UNIT_BYTES as usize =>
+            {
+                *bytes += strip.bytes;
+                run.push(strip);
+            }
+            _ => {
+                let bytes = strip.bytes;
+                runs.push((vec![strip], bytes));
+            }
+        }
+    }
+    let runs = runs.into_iter().map(|(run, _)| run);
+    runs.filter(|run| run.len() > 1).collect()
+}
+
+impl Strip {
+    fn is_before(&self, next: &Self) -> bool {
+        self.drive == next.drive && self.byte + self.bytes as u64 == next.byte
+    }
+}
