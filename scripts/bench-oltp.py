@@ -209,7 +209,8 @@ class Bench:
         self.server = Server(options.ashlar, f"{options.out}/pg")
         ours = [Ashlar(self.server, options, sql) for sql in ("functions", "client")]
         peers = [kind(self.server, options) for kind, given in
-                 ((HammerDb, options.hammerdb), (GoTpc, options.go_tpc), (SysbenchTpcc, options.sysbench_tpcc)) if given]
+                 ((HammerDb, options.hammerdb), (GoTpc, options.go_tpc),
+                  (SysbenchTpcc, options.sysbench_tpcc)) if given]
         self.drivers = [*ours, *peers]
         self.loads, self.steps, self.child = [], [], None
 
