@@ -4,12 +4,15 @@ use std::path::PathBuf;
 
 use ashlar_lab::{LabError, Progress, Scale, check_out_dir};
 use ashlar_oltp::scenario::Place;
-use ashlar_oltp::{ScenarioRun, run_scenario};
+use ashlar_oltp::schema::Shape;
+use ashlar_oltp::{FailoverPlan, ScenarioRun, run_scenario};
 
 pub(super) use ashlar_oltp::scenario::SHIPPED;
 
+use super::oltp::{logic, time};
 use super::report_path;
-use crate::args::RunArguments;
+use super::server::commit;
+use crate::args::{FailoverArguments, RunArguments};
 use crate::exit::Failure;
 use crate::output::print;
 
@@ -38,6 +41,33 @@ pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
         return Err(LabError::environment(result.problems.join("; ")).into());
     }
     Ok(())
+}
+
+pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {
+    let plan = FailoverPlan {
+        primary: arguments.dir.clone(),
+        standby: arguments
+            .standby
+            .clone()
+            .unwrap_or_else(|| arguments.dir.clone()),
+        shape: Shape::tpcc(arguments.warehouses),
+        users: arguments.users,
+        before: time("--before", &arguments.before)?,
+        after: time("--after", &arguments.after)?,
+        commit: commit(arguments.commit),
+        logic: logic(arguments.sql),
+        set: arguments.set.clone(),
+        seed: arguments.seed,
+    };
+    check_out_dir(&arguments.out)?;
+    let result = ashlar_oltp::failover(&plan, &Progress::auto())?;
+    result.write(&arguments.out)?;
+    result.write_report(&arguments.out)?;
+    let report = report_path(&arguments.out);
+    print(&format!("{}{}\n", result.text(), report.display()))?;
+    result
+        .complaint()
+        .map_or(Ok(()), |text| Err(Failure::check(text)))
 }
 
 fn places(arguments: &RunArguments) -> Result<Vec<Place>, Failure> {

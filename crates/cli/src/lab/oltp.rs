@@ -11,8 +11,8 @@ use ashlar_oltp::scenario::ScenarioResult;
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
-    BuildPlan, Logic, OltpResult, Postgres, RunPlan, SavedFile, Sqlite, begin, build, built, check,
-    compare, run as drive, run_restored,
+    BuildPlan, FailoverResult, Logic, OltpResult, Postgres, RunPlan, SavedFile, Sqlite, begin,
+    build, built, check, compare, run as drive, run_restored,
 };
 
 use crate::args::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
@@ -73,7 +73,10 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
 
 /// Whether a directory's result is of a database, and not of a device.
 pub(super) fn is_ours(dir: &Path) -> bool {
-    OltpResult::is_in(dir) || ScanResult::is_in(dir) || ScenarioResult::is_in(dir)
+    FailoverResult::is_in(dir)
+        || OltpResult::is_in(dir)
+        || ScanResult::is_in(dir)
+        || ScenarioResult::is_in(dir)
 }
 
 /// Whether both are runs of `lab oltp`.
@@ -192,18 +195,19 @@ pub(super) fn scan(arguments: &ScanArguments) -> Result<(), Failure> {
 fn open(url: &str, sql: SqlLogic) -> Result<Arc<dyn Database>, Failure> {
     match url.split_once(':') {
         Some(("sqlite", path)) if !path.is_empty() => Ok(Arc::new(Sqlite::new(path))),
-        Some(("postgres" | "postgresql", _)) => {
-            let logic = match sql {
-                SqlLogic::Functions => Logic::Functions,
-                SqlLogic::Client => Logic::Client,
-            };
-            Ok(Arc::new(Postgres::new(url, logic)?))
-        }
+        Some(("postgres" | "postgresql", _)) => Ok(Arc::new(Postgres::new(url, logic(sql))?)),
         // The rest is not repeated: it may hold a password.
         kind => Err(Failure::usage(format!(
             "--db {}…: must be sqlite:PATH or postgres://…",
             kind.map_or("", |(kind, _)| kind)
         ))),
+    }
+}
+
+pub(super) fn logic(sql: SqlLogic) -> Logic {
+    match sql {
+        SqlLogic::Functions => Logic::Functions,
+        SqlLogic::Client => Logic::Client,
     }
 }
 

@@ -127,7 +127,7 @@ pub(crate) fn over_time(shown: &[Shown<'_>]) -> Markup {
                 @for (name, step) in steps.iter().take(MOST_PLOTS) {
                     div.card {
                         h3 { (name) ", " (step.users) " users" }
-                        (Chart::draw(&series(step), "throughput over time"))
+                        (of_step(step))
                     }
                 }
             }
@@ -136,6 +136,11 @@ pub(crate) fn over_time(shown: &[Shown<'_>]) -> Markup {
             }
         }
     }
+}
+
+/// One step's throughput over time.
+pub(super) fn of_step(step: &StepResult) -> Markup {
+    Chart::draw(&series(step), "throughput over time")
 }
 
 fn series(step: &StepResult) -> Vec<Chart> {

@@ -84,7 +84,7 @@ fn a_run_s_report_has_charts_latencies_and_conditions() {
         result
             .steps
             .iter()
-            .all(|s| known == !s.device_series.is_empty())
+            .all(|s| known != s.device_series.is_empty())
     );
 }
 
