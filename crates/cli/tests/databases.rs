@@ -95,6 +95,8 @@ fn a_group_is_compared_with_one_server_beside_what_was_published() {
     std::fs::remove_file(dir.join("out/report.html")).expect("removed");
     let (code, text) = lab(dir, "report out");
     assert!(code == 0 && dir.join("out/report.html").exists(), "{text}");
+    let (code, text) = lab(dir, "compare out out");
+    assert!(code == 0 && text.contains("here, standalone"), "{text}");
     is_left_empty(&dir.join("place"));
     let (code, text) = lab(dir, "run small.toml --place nonsense --out out");
     assert!(code == 2 && text.contains("NAME=DIR"), "{text}");

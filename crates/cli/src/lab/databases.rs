@@ -1,11 +1,15 @@
 //! `ashlar lab run` of scenarios of databases.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ashlar_lab::{LabError, Progress, Scale, check_out_dir};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::schema::Shape;
 use ashlar_oltp::{FailoverPlan, ScenarioRun, run_scenario};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 pub(super) use ashlar_oltp::scenario::SHIPPED;
 
@@ -25,11 +29,20 @@ pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
     let places = places(arguments)?;
     let scale: Scale = arguments.scale.parse()?;
     check_out_dir(&arguments.out)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The first ends it in order, with its servers; a second one at once.
+        let shared = Arc::clone(&stop);
+        let registered = flag::register_conditional_default(signal, Arc::clone(&shared))
+            .and_then(|_| flag::register(signal, shared));
+        registered.map_err(|error| LabError::caused("signals", error))?;
+    }
     let run = ScenarioRun {
         text,
         scale,
         places: &places,
         out: &arguments.out,
+        stop: stop.as_ref(),
     };
     let result = run_scenario(&run, &Progress::auto())?;
     let report = report_path(&arguments.out);
