@@ -95,6 +95,8 @@ fn a_group_is_compared_with_one_server_beside_what_was_published() {
     std::fs::remove_file(dir.join("out/report.html")).expect("removed");
     let (code, text) = lab(dir, "report out");
     assert!(code == 0 && dir.join("out/report.html").exists(), "{text}");
+    let (code, text) = lab(dir, "compare out out");
+    assert!(code == 0 && text.contains("here, standalone"), "{text}");
     is_left_empty(&dir.join("place"));
     let (code, text) = lab(dir, "run small.toml --place nonsense --out out");
     assert!(code == 2 && text.contains("NAME=DIR"), "{text}");
@@ -145,4 +147,58 @@ fn a_table_is_read_on_two_places_in_turn() {
     let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
     assert!(report.contains("published: shared storage") && report.contains("MB/s"));
     is_left_empty(&dir.join("a"));
+}
+
+#[test]
+fn no_acknowledged_order_is_lost_with_the_primary() {
+    if !is_here() {
+        return;
+    }
+    let room = room();
+    let dir = room.path();
+    for place in ["a", "b"] {
+        std::fs::create_dir(dir.join(place)).expect("made");
+    }
+    let words = "failover --dir a --standby b --users 3 --before 2s --after 1s --commit remote-apply --out out";
+    let (code, text) = lab(dir, words);
+    assert_eq!(code, 0, "{text}");
+    let result = result(dir, "out");
+    let acknowledged = result["acknowledged"].as_u64().expect("a count");
+    assert!(
+        acknowledged > 20 && text.contains(&format!("none of {acknowledged} acknowledged")),
+        "{text}"
+    );
+    assert_eq!(result["missing"], 0);
+    assert_eq!(
+        result["database"]["settings"]["synchronous_commit"],
+        "remote_apply"
+    );
+    // It died in the middle: everybody was lost, and nothing stopped in order.
+    assert_eq!(
+        (
+            &result["before"]["lost_users"],
+            &result["before"]["partial"]
+        ),
+        (&3.into(), &true.into())
+    );
+    let counted = result["before"]["transactions"]["new_order"]["count"].as_u64();
+    assert!(
+        counted >= Some(acknowledged),
+        "{counted:?} of {acknowledged}"
+    );
+    for conditions in [&result["consistency"], &result["after"]["consistency"]] {
+        let conditions = conditions.as_object().expect("conditions");
+        assert!(
+            conditions.len() == 12 && conditions.values().all(|c| c == "pass"),
+            "{result}"
+        );
+    }
+    assert!(
+        result["after"]["nopm"].as_f64() > Some(0.0),
+        "the promoted server takes orders"
+    );
+    let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
+    assert!(report.contains("Every acknowledged order is there") && !report.contains("FAILED"));
+    is_left_empty(&dir.join("a"));
+    is_left_empty(&dir.join("b"));
 }

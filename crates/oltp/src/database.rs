@@ -122,6 +122,8 @@ pub trait Watcher: Send {
 pub struct ServerPlace {
     /// Its first process; or why there is none to look at.
     pub process: Result<u32, String>,
+    /// It runs inside this process.
+    pub is_inside: bool,
     /// A path on its storage; or why there is none to look at.
     pub storage: Result<PathBuf, String>,
 }

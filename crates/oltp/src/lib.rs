@@ -33,6 +33,7 @@
 pub mod check;
 mod compare;
 pub mod database;
+mod failover;
 mod files;
 mod folder;
 pub mod generate;
@@ -55,6 +56,7 @@ mod text;
 mod usage;
 
 pub use compare::{Comparison, compare};
+pub use failover::{FailoverPlan, FailoverResult, failover};
 pub use ledger::{Acknowledged, Audit, Ledger};
 pub use load::{BuildPlan, BuildResult, build};
 pub use postgres::{Logic, Postgres};

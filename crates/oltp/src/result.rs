@@ -19,7 +19,7 @@ pub const SCHEMA: &str = "ashlar-oltp-1";
 
 /// A transaction touches tens of pages at random. Where the device reads less than one of them for each,
 /// what is measured of reading is memory.
-const A_PAGE: f64 = 8192.0;
+const A_PAGE: u64 = 8192;
 
 /// A run: `result.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -206,12 +206,11 @@ impl OltpResult {
                 self.flags
                     .push(format!("{what}: {errors} transactions failed"));
             }
-            if let Some((read, _)) = step.device_bytes_per_transaction
-                && read < A_PAGE
-            {
+            let done: u64 = step.transactions.values().map(|kind| kind.count).sum();
+            if let Some(read) = step.device.reads().filter(|&read| read < A_PAGE * done) {
                 self.flags.push(format!(
-                    "{what}: reads came from memory: the device read {} a transaction, less than a page",
-                    human_bytes(read as u64)
+                    "{what}: reads came from memory: {} a transaction reached the storage, less than a page",
+                    human_bytes(read / done.max(1))
                 ));
             }
             if step.missed > 0 {

@@ -217,7 +217,7 @@ impl ScanResult {
         let all = self.bytes * readers as u64;
         if used
             .device
-            .read_bytes
+            .reads()
             .is_some_and(|read| read < self.bytes / 2)
         {
             self.flags.push(format!(

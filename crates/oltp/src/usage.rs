@@ -33,9 +33,23 @@ pub struct DeviceBytes {
     pub read_bytes: Option<u64>,
     /// Bytes written; null if it cannot be told.
     pub write_bytes: Option<u64>,
+    /// Of what was read, what the database's own processes did; null if it cannot be told. The device may
+    /// serve others, too.
+    #[serde(default)]
+    pub own_read_bytes: Option<u64>,
     /// Why it cannot be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+impl DeviceBytes {
+    /// What reached the storage of the database's reads, as far as it can be told.
+    pub(crate) fn reads(&self) -> Option<u64> {
+        match (self.own_read_bytes, self.read_bytes) {
+            (Some(own), Some(all)) => Some(own.min(all)),
+            (own, all) => own.or(all),
+        }
+    }
 }
 
 /// Counters at a moment.
@@ -45,6 +59,7 @@ pub(crate) struct Usage {
     server_cpu_s: Result<f64, String>,
     machine: Option<CpuTicks>,
     device: Result<(u64, u64), String>,
+    own_reads: Option<u64>,
 }
 
 /// What was used between two moments.
@@ -66,6 +81,11 @@ impl Usage {
         Self {
             client_cpu_s: process_cpu_s(),
             server_cpu_s: server.and_then(family_cpu_s),
+            own_reads: match &place.process {
+                Ok(first) => family_reads(*first),
+                Err(_) if place.is_inside => reads(std::process::id()),
+                Err(_) => None,
+            },
             machine: CpuTicks::now(),
             device: storage.and_then(|path| device_bytes(&path)),
         }
@@ -79,6 +99,8 @@ impl Usage {
     pub(crate) fn since(self, earlier: &Self) -> Used {
         let server = both(&earlier.server_cpu_s, self.server_cpu_s);
         let device = both(&earlier.device, self.device);
+        let own_reads = self.own_reads.zip(earlier.own_reads);
+        let own_read_bytes = own_reads.map(|(to, from)| to.saturating_sub(from));
         Used {
             client_cpu_s: self.client_cpu_s - earlier.client_cpu_s,
             server_reason: server.as_ref().err().cloned(),
@@ -91,9 +113,11 @@ impl Usage {
                 Ok((from, to)) => DeviceBytes {
                     read_bytes: Some(to.0.saturating_sub(from.0)),
                     write_bytes: Some(to.1.saturating_sub(from.1)),
+                    own_read_bytes,
                     reason: None,
                 },
                 Err(reason) => DeviceBytes {
+                    own_read_bytes,
                     reason: Some(reason),
                     ..DeviceBytes::default()
                 },
@@ -110,15 +134,34 @@ fn both<T: Copy>(from: &Result<T, String>, to: Result<T, String>) -> Result<(T, 
 fn family_cpu_s(first: u32) -> Result<f64, String> {
     let own = Stat::of(first).ok_or_else(|| format!("process {first} is not there"))?;
     let mut ticks = own.ticks + own.ended_children_ticks;
-    let entries = fs::read_dir("/proc").map_err(|error| format!("/proc: {error}"))?;
-    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    for stat in numbers
-        .filter_map(Stat::of)
-        .filter(|stat| stat.parent == first)
-    {
+    for (_, stat) in children(first).map_err(|error| format!("/proc: {error}"))? {
         ticks += stat.ticks + stat.ended_children_ticks;
     }
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// The children that a process has.
+fn children(first: u32) -> std::io::Result<impl Iterator<Item = (u32, Stat)>> {
+    let entries = fs::read_dir("/proc")?;
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let with_stat = numbers.filter_map(|number| Some((number, Stat::of(number)?)));
+    Ok(with_stat.filter(move |(_, stat)| stat.parent == first))
+}
+
+/// Bytes that a process had fetched from storage, by proc(5)'s `/proc/N/io`; others' need rights.
+fn reads(process: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{process}/io")).ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("read_bytes:"))?;
+    line.trim().parse().ok()
+}
+
+/// The same of a process and the children that it has now.
+fn family_reads(first: u32) -> Option<u64> {
+    let own = reads(first)?;
+    let others = children(first).ok()?;
+    Some(own + others.filter_map(|(child, _)| reads(child)).sum::<u64>())
 }
 
 /// What proc(5)'s `/proc/N/stat` says.
@@ -202,6 +245,7 @@ mod tests {
     fn what_cannot_be_told_has_a_reason() {
         let place = ServerPlace {
             process: Err("far away".into()),
+            is_inside: false,
             storage: Ok("/proc".into()),
         };
         let used = Usage::now(&place).since(&Usage::now(&place));

@@ -33,6 +33,13 @@ pub(crate) enum LabCommand {
     /// database add up the lengths of what it read, so that the storage and the database are measured and
     /// not this client. The table is made if it is not there in this size.
     Scan(crate::args::ScanArguments),
+    /// Kill a primary under TPROC-C, promote its standby, and look for every acknowledged order
+    ///
+    /// Makes a primary, loads it, seeds a synchronous standby, drives both, writes down every order that is
+    /// acknowledged, kills all the primary's processes at once in the middle, promotes the standby, looks
+    /// there for every order with all its lines, checks conditions 1 to 12, and drives it on. Exit code 1:
+    /// an acknowledged order is missing, or a condition does not hold.
+    Failover(crate::args::FailoverArguments),
     /// A private PostgreSQL in a directory: start, stop, kill, save, restore, promote
     ///
     /// `start` makes it if the directory is empty or not there, and prints what `lab oltp --db` takes.

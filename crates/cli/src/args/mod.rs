@@ -11,7 +11,7 @@ pub(crate) use lab::{LabCommand, RunArguments, SweepArguments};
 pub(crate) use node::{
     ApiOptions, CreateVolumeArguments, PoolCommand, VolumeCommand, WhenDegraded,
 };
-pub(crate) use oltp::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
+pub(crate) use oltp::{FailoverArguments, OltpAction, OltpArguments, ScanArguments, SqlLogic};
 pub(crate) use server::{CommitWord, ServerAction, ServerArguments};
 
 mod attach;

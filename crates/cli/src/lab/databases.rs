@@ -1,15 +1,22 @@
 //! `ashlar lab run` of scenarios of databases.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ashlar_lab::{LabError, Progress, Scale, check_out_dir};
 use ashlar_oltp::scenario::Place;
-use ashlar_oltp::{ScenarioRun, run_scenario};
+use ashlar_oltp::schema::Shape;
+use ashlar_oltp::{FailoverPlan, ScenarioRun, run_scenario};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 pub(super) use ashlar_oltp::scenario::SHIPPED;
 
+use super::oltp::{logic, time};
 use super::report_path;
-use crate::args::RunArguments;
+use super::server::commit;
+use crate::args::{FailoverArguments, RunArguments};
 use crate::exit::Failure;
 use crate::output::print;
 
@@ -22,11 +29,20 @@ pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
     let places = places(arguments)?;
     let scale: Scale = arguments.scale.parse()?;
     check_out_dir(&arguments.out)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The first ends it in order, with its servers; a second one at once.
+        let shared = Arc::clone(&stop);
+        let registered = flag::register_conditional_default(signal, Arc::clone(&shared))
+            .and_then(|_| flag::register(signal, shared));
+        registered.map_err(|error| LabError::caused("signals", error))?;
+    }
     let run = ScenarioRun {
         text,
         scale,
         places: &places,
         out: &arguments.out,
+        stop: stop.as_ref(),
     };
     let result = run_scenario(&run, &Progress::auto())?;
     let report = report_path(&arguments.out);
@@ -38,6 +54,33 @@ pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
         return Err(LabError::environment(result.problems.join("; ")).into());
     }
     Ok(())
+}
+
+pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {
+    let plan = FailoverPlan {
+        primary: arguments.dir.clone(),
+        standby: arguments
+            .standby
+            .clone()
+            .unwrap_or_else(|| arguments.dir.clone()),
+        shape: Shape::tpcc(arguments.warehouses),
+        users: arguments.users,
+        before: time("--before", &arguments.before)?,
+        after: time("--after", &arguments.after)?,
+        commit: commit(arguments.commit),
+        logic: logic(arguments.sql),
+        set: arguments.set.clone(),
+        seed: arguments.seed,
+    };
+    check_out_dir(&arguments.out)?;
+    let result = ashlar_oltp::failover(&plan, &Progress::auto())?;
+    result.write(&arguments.out)?;
+    result.write_report(&arguments.out)?;
+    let report = report_path(&arguments.out);
+    print(&format!("{}{}\n", result.text(), report.display()))?;
+    result
+        .complaint()
+        .map_or(Ok(()), |text| Err(Failure::check(text)))
 }
 
 fn places(arguments: &RunArguments) -> Result<Vec<Place>, Failure> {

@@ -31,6 +31,7 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
         LabCommand::Run(arguments) => scenario(arguments),
         LabCommand::Oltp(arguments) => oltp::run(arguments),
         LabCommand::Scan(arguments) => oltp::scan(arguments),
+        LabCommand::Failover(arguments) => databases::failover(arguments),
         LabCommand::Server(arguments) => server::run(arguments),
         LabCommand::Compare { first, second } => match oltp::compared(first, second)? {
             Some(text) => print(&format!("{text}\n")),

@@ -11,8 +11,8 @@ use ashlar_oltp::scenario::ScenarioResult;
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
-    BuildPlan, Logic, OltpResult, Postgres, RunPlan, SavedFile, Sqlite, begin, build, built, check,
-    compare, run as drive, run_restored,
+    BuildPlan, Comparison, FailoverResult, Logic, OltpResult, Postgres, RunPlan, SavedFile, Sqlite,
+    begin, build, built, check, compare, run as drive, run_restored,
 };
 
 use crate::args::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
@@ -73,7 +73,10 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
 
 /// Whether a directory's result is of a database, and not of a device.
 pub(super) fn is_ours(dir: &Path) -> bool {
-    OltpResult::is_in(dir) || ScanResult::is_in(dir) || ScenarioResult::is_in(dir)
+    FailoverResult::is_in(dir)
+        || OltpResult::is_in(dir)
+        || ScanResult::is_in(dir)
+        || ScenarioResult::is_in(dir)
 }
 
 /// Whether both are runs of `lab oltp`.
@@ -83,6 +86,9 @@ pub(super) fn are_runs(first: &Path, second: &Path) -> bool {
 
 /// The comparison of two runs if both are of this kind.
 pub(super) fn compared(first: &Path, second: &Path) -> Result<Option<String>, Failure> {
+    if ScenarioResult::is_in(first) && ScenarioResult::is_in(second) {
+        return compare_scenarios(first, second).map(Some);
+    }
     match (OltpResult::is_in(first), OltpResult::is_in(second)) {
         (true, true) => Ok(Some(compare(first, second)?.to_string())),
         (false, false) => Ok(None),
@@ -92,6 +98,30 @@ pub(super) fn compared(first: &Path, second: &Path) -> Result<Option<String>, Fa
             second.display()
         ))),
     }
+}
+
+/// Configurations of the same name in two runs of scenarios, one after the other.
+fn compare_scenarios(first: &Path, second: &Path) -> Result<String, Failure> {
+    let (a, b) = (ScenarioResult::load(first)?, ScenarioResult::load(second)?);
+    let mut told = String::new();
+    for ours in &a.configurations {
+        let other = b
+            .configurations
+            .iter()
+            .find(|other| other.name == ours.name);
+        let pair = other.and_then(|other| ours.oltp.as_ref().zip(other.oltp.as_ref()));
+        if let Some((ours_run, theirs)) = pair {
+            told += &format!("{}\n{}", ours.name, Comparison::of(ours_run, theirs));
+        }
+    }
+    if told.is_empty() {
+        return Err(Failure::usage(format!(
+            "{} and {} have no configuration of TPROC-C in common",
+            first.display(),
+            second.display()
+        )));
+    }
+    Ok(told)
 }
 
 /// Putting another server back than the one that is driven would spoil both.
@@ -192,18 +222,19 @@ pub(super) fn scan(arguments: &ScanArguments) -> Result<(), Failure> {
 fn open(url: &str, sql: SqlLogic) -> Result<Arc<dyn Database>, Failure> {
     match url.split_once(':') {
         Some(("sqlite", path)) if !path.is_empty() => Ok(Arc::new(Sqlite::new(path))),
-        Some(("postgres" | "postgresql", _)) => {
-            let logic = match sql {
-                SqlLogic::Functions => Logic::Functions,
-                SqlLogic::Client => Logic::Client,
-            };
-            Ok(Arc::new(Postgres::new(url, logic)?))
-        }
+        Some(("postgres" | "postgresql", _)) => Ok(Arc::new(Postgres::new(url, logic(sql))?)),
         // The rest is not repeated: it may hold a password.
         kind => Err(Failure::usage(format!(
             "--db {}…: must be sqlite:PATH or postgres://…",
             kind.map_or("", |(kind, _)| kind)
         ))),
+    }
+}
+
+pub(super) fn logic(sql: SqlLogic) -> Logic {
+    match sql {
+        SqlLogic::Functions => Logic::Functions,
+        SqlLogic::Client => Logic::Client,
     }
 }
 

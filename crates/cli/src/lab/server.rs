@@ -43,13 +43,16 @@ fn start(server: &Server, arguments: &ServerArguments, says_how: bool) -> Result
     if !server.status().is_ok_and(|status| status.pid.is_some()) {
         server.start(None)?;
     }
-    let commit = match arguments.commit {
+    let status = server.add_standby(&Server::at(standby)?, settings, commit(arguments.commit))?;
+    show(arguments, &status)
+}
+
+pub(super) fn commit(word: CommitWord) -> Commit {
+    match word {
         CommitWord::On => Commit::On,
         CommitWord::RemoteApply => Commit::RemoteApply,
         CommitWord::Local => Commit::Local,
-    };
-    let status = server.add_standby(&Server::at(standby)?, settings, commit)?;
-    show(arguments, &status)
+    }
 }
 
 fn settings(arguments: &ServerArguments) -> Result<Settings, Failure> {

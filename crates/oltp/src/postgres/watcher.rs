@@ -52,6 +52,10 @@ impl Watcher for PostgresWatcher {
             (Ok(_), Ok(folder)) => Ok(PathBuf::from(folder)),
             (Ok(_), Err(error)) => Err(words(&error)),
         };
-        ServerPlace { process, storage }
+        ServerPlace {
+            process,
+            is_inside: false,
+            storage,
+        }
     }
 }

@@ -91,12 +91,25 @@ pub(crate) fn device_and_processor(shown: &[Shown<'_>]) -> Markup {
                     }
                 }
                 div.card {
-                    h3 { "Processor seconds for 1,000 new orders: client, server; machine in use" }
-                    (Chart::draw(&processor, "processor time by users"))
+                    h3 {
+                        "Processor seconds for 1,000 new orders: client"
+                        @if has_points(&processor[1]) { ", server" }
+                        "; machine in use"
+                    }
+                    (Chart::draw(&shown_only(&processor), "processor time by users"))
                 }
             }
         }
     }
+}
+
+/// Charts that have something to show.
+fn shown_only(charts: &[Chart]) -> Vec<Chart> {
+    charts
+        .iter()
+        .filter(|chart| has_points(chart))
+        .cloned()
+        .collect()
 }
 
 fn has_points(chart: &Chart) -> bool {
@@ -127,7 +140,7 @@ pub(crate) fn over_time(shown: &[Shown<'_>]) -> Markup {
                 @for (name, step) in steps.iter().take(MOST_PLOTS) {
                     div.card {
                         h3 { (name) ", " (step.users) " users" }
-                        (Chart::draw(&series(step), "throughput over time"))
+                        (of_step(step))
                     }
                 }
             }
@@ -136,6 +149,11 @@ pub(crate) fn over_time(shown: &[Shown<'_>]) -> Markup {
             }
         }
     }
+}
+
+/// One step's throughput over time.
+pub(super) fn of_step(step: &StepResult) -> Markup {
+    Chart::draw(&series(step), "throughput over time")
 }
 
 fn series(step: &StepResult) -> Vec<Chart> {

@@ -1,6 +1,7 @@
 //! `report.html` of OLTP runs and of scans, in the looks of the lab's other reports.
 
 mod charts;
+mod failover;
 mod method;
 mod scan;
 mod scenario;
@@ -14,6 +15,7 @@ use ashlar_lab::{LabError, page};
 use maud::{Markup, html};
 
 use crate::compare::{Comparison, told};
+use crate::failover::FailoverResult;
 use crate::published::HammerDb;
 use crate::result::OltpResult;
 use crate::scan::ScanResult;
@@ -32,6 +34,8 @@ pub(crate) struct Shown<'a> {
 pub fn render_report(dir: &Path) -> Result<(), LabError> {
     let text = if ScanResult::is_in(dir) {
         scan::html(&ScanResult::load(dir)?)?
+    } else if FailoverResult::is_in(dir) {
+        failover::html(&FailoverResult::load(dir)?)
     } else if ScenarioResult::is_in(dir) {
         scenario::html(&ScenarioResult::load(dir)?)?
     } else {
@@ -175,6 +179,16 @@ impl OltpResult {
     /// It cannot be written.
     pub fn write_report(&self, dir: &Path) -> Result<(), LabError> {
         write(&dir.join("report.html"), &html(self)?)
+    }
+}
+
+impl FailoverResult {
+    /// Writes `report.html` into `dir`.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_report(&self, dir: &Path) -> Result<(), LabError> {
+        write(&dir.join("report.html"), &failover::html(self))
     }
 }
 

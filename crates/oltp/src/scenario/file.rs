@@ -6,6 +6,7 @@ use ashlar_lab::{LabError, Scale};
 use serde::{Deserialize, Serialize};
 
 use crate::run::{Mode, RunPlan};
+use crate::schema::Shape;
 use crate::server::{Commit, Topology};
 
 /// A scenario of a database. `docs/oltp.md` has an annotated one.
@@ -156,6 +157,7 @@ impl OltpScenario {
         }
         file.published()?;
         if let Some(oltp) = &file.oltp {
+            Shape::tpcc(oltp.warehouses).check()?;
             if oltp.topology.is_empty() || oltp.slow_down_pct.is_empty() {
                 return Err(usage("topology, slow_down_pct: at least one".into()));
             }
@@ -346,6 +348,10 @@ mod tests {
             (
                 "sql",
                 "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\nsql = 'x'",
+            ),
+            (
+                "--warehouses 0",
+                "name = 'x'\n[oltp]\nwarehouses = 0\nusers = [1]",
             ),
             (
                 "--mix",

@@ -97,6 +97,7 @@ fn axes(oltp: &OltpSection) -> impl Iterator<Item = (Topology, Option<f64>, f64)
 
 /// Servers on a place, with a database that is built and saved; and its size.
 fn place(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Pair, u64), LabError> {
+    stage.go_on()?;
     let folder = stage.folders[index].path();
     let (name, progress) = (&stage.places[index].name, stage.progress);
     progress.say(&format!(
@@ -117,6 +118,7 @@ fn place(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Pair, u
         destroy_data: false,
     };
     build(database.as_ref(), &plan, progress)?;
+    stage.go_on()?;
     let mut watcher = database.watcher()?;
     let bytes = watcher.number("SELECT pg_database_size(current_database())")?;
     drop(watcher);
@@ -242,6 +244,7 @@ fn step(
     configuration: &mut ConfigurationResult,
     (users, repeat): (usize, u32),
 ) -> Result<bool, LabError> {
+    stage.go_on()?;
     pair.restore(of.topology, &of.settings)?;
     let database = open(pair, oltp)?;
     let run = match &mut configuration.oltp {

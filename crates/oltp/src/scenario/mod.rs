@@ -8,6 +8,7 @@ mod result;
 mod scans;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ashlar_lab::result::ScenarioNote;
 use ashlar_lab::{LabError, Machine, Progress, Scale};
@@ -58,6 +59,8 @@ pub struct ScenarioRun<'a> {
     pub places: &'a [Place],
     /// Where result.json, scenario.toml and report.html go.
     pub out: &'a Path,
+    /// Set by somebody who wants it to end: it does so before the next step, and keeps what there is.
+    pub stop: &'a AtomicBool,
 }
 
 /// What all steps of a scenario share.
@@ -68,7 +71,18 @@ struct Stage<'a> {
     places: &'a [Place],
     folders: Vec<OwnFolder>,
     out: &'a Path,
+    stop: &'a AtomicBool,
     progress: &'a Progress,
+}
+
+impl Stage<'_> {
+    /// An error if somebody wants it to end.
+    fn go_on(&self) -> Result<(), LabError> {
+        if self.stop.load(Ordering::SeqCst) {
+            return Err(LabError::environment("interrupted"));
+        }
+        Ok(())
+    }
 }
 
 /// Runs a scenario and writes its directory, after every step too. What goes wrong while measuring ends
@@ -102,6 +116,7 @@ pub fn run_scenario(
         places: run.places,
         folders,
         out: run.out,
+        stop: run.stop,
         progress,
     };
     if stage.file.oltp.is_some() {

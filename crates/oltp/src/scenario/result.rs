@@ -101,6 +101,16 @@ impl ScenarioResult {
             self.problems.extend(problems);
         }
         self.comparisons = compared::all(&self.configurations, file, written)?;
+        let is_noisy = |compared: &&Compared| compared.ratio.noisy && compared.ratio.differs;
+        let noisy = self.comparisons.iter().filter(is_noisy);
+        let flags = noisy.map(|of| {
+            let users = of.users;
+            format!(
+                "{users} users: {} (a side's spread is at least the difference)",
+                of.text
+            )
+        });
+        self.flags.extend(flags.collect::<Vec<String>>());
         Ok(())
     }
 

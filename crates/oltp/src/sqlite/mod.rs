@@ -266,6 +266,7 @@ impl Watcher for SqliteWatcher {
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty());
         ServerPlace {
+            is_inside: true,
             process: Err("SQLite runs inside the client: its time is client_cpu_s".into()),
             storage: Ok(folder.unwrap_or(Path::new(".")).to_owned()),
         }

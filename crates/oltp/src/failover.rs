@@ -1,0 +1,335 @@
+//! The death of a primary under load, and the proof that nothing that was acknowledged is lost: orders are
+//! written down as they are acknowledged, the primary is killed with all its processes, its synchronous
+//! standby is promoted, and every order is looked for there.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ashlar_lab::{LabError, Machine, Progress};
+use serde::{Deserialize, Serialize};
+
+use crate::check::{Consistency, check};
+use crate::database::{Database, Description};
+use crate::folder::OwnFolder;
+use crate::inputs::Mix;
+use crate::ledger::{Audit, Ledger};
+use crate::load::{BuildPlan, BuildResult, build};
+use crate::postgres::{Logic, Postgres};
+use crate::result::{StepResult, schema_in};
+use crate::run::{Mode, RunPlan, begin, run_with_ledger};
+use crate::schema::Shape;
+use crate::server::{Commit, DATABASE, Pair, Server, Settings};
+
+/// The `schema` of the results that this version writes.
+pub const SCHEMA: &str = "ashlar-failover-1";
+/// A load that the death of its database does not end goes on for so long at most.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Whoever waits for the first order looks this often.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct FailoverPlan {
+    /// Where a new folder for the primary is made, and removed afterwards.
+    pub primary: PathBuf,
+    /// The same for the standby.
+    pub standby: PathBuf,
+    /// Cardinalities.
+    pub shape: Shape,
+    /// Users.
+    pub users: usize,
+    /// From the first order to the death of the primary.
+    pub before: Duration,
+    /// Load on the promoted server.
+    pub after: Duration,
+    /// What commits wait for.
+    pub commit: Commit,
+    /// Where the logic runs.
+    pub logic: Logic,
+    /// PostgreSQL's settings, `name=value`.
+    pub set: Vec<String>,
+    /// Seed of data and inputs.
+    pub seed: u64,
+}
+
+/// What came of it: `result.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FailoverResult {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Title of the run.
+    pub title: String,
+    /// The machine.
+    pub machine: Machine,
+    /// The primary, with its settings while it had a standby.
+    pub database: Description,
+    /// What commits waited for.
+    pub commit: Commit,
+    /// Warehouses.
+    pub warehouses: i32,
+    /// Users.
+    pub users: usize,
+    /// Seed of data and inputs.
+    pub seed: u64,
+    /// What building cost.
+    pub build: Option<BuildResult>,
+    /// The load that the death of the primary ended.
+    pub before: StepResult,
+    /// Seconds from the first acknowledged order to the kill.
+    pub killed_after_s: f64,
+    /// Seconds from the kill until the standby was the primary.
+    pub promoted_after_s: f64,
+    /// Orders that were acknowledged before that.
+    pub acknowledged: usize,
+    /// Of these, how many the promoted server does not have as they were ordered.
+    pub missing: usize,
+    /// The first of them.
+    pub examples: Vec<String>,
+    /// Conditions 1 to 12 on the promoted server, before anybody works on it.
+    pub consistency: Consistency,
+    /// The load on the promoted server, with conditions 1 to 12 after it.
+    pub after: StepResult,
+}
+
+/// Does it, and gives what came of it.
+///
+/// # Errors
+/// Environment errors for what cannot be done; what is missing or inconsistent is no error, but in the
+/// result.
+pub fn failover(plan: &FailoverPlan, progress: &Progress) -> Result<FailoverResult, LabError> {
+    plan.shape.check()?;
+    plan.load(plan.before).check()?;
+    plan.load(plan.after).check()?;
+    let folders = [&plan.primary, &plan.standby].map(|dir| OwnFolder::make(dir));
+    let [primary, standby] = folders;
+    let (primary, standby) = (primary?, standby?);
+    let settings = Settings {
+        memory_bytes: None,
+        set: plan.set.clone(),
+    };
+    let (a, b) = (primary.path().join("a"), standby.path().join("b"));
+    progress.say("a primary is made");
+    let mut pair = Pair::start(&a, &b, settings.clone())?;
+    let database = open(pair.primary(), plan.logic)?;
+    let mut result = FailoverResult {
+        schema: SCHEMA.into(),
+        title: "Failover under TPROC-C".into(),
+        machine: Machine::here(),
+        commit: plan.commit,
+        warehouses: plan.shape.warehouses,
+        users: plan.users,
+        seed: plan.seed,
+        ..FailoverResult::default()
+    };
+    result.build = Some(build(database.as_ref(), &plan.build(), progress)?);
+    progress.say("its standby is seeded");
+    pair.seed(settings, plan.commit)?;
+    result.database = database.describe()?;
+    let ledger = plan.die(&pair, &database, &mut result, progress)?;
+    plan.look(&pair, &ledger, &mut result, progress)?;
+    Ok(result)
+}
+
+fn open(server: &Server, logic: Logic) -> Result<Arc<dyn Database>, LabError> {
+    Ok(Arc::new(Postgres::new(&server.url(DATABASE), logic)?))
+}
+
+impl FailoverPlan {
+    fn build(&self) -> BuildPlan {
+        BuildPlan {
+            shape: self.shape,
+            seed: self.seed,
+            users: Machine::here().cores as usize,
+            destroy_data: false,
+        }
+    }
+
+    fn load(&self, measure: Duration) -> RunPlan {
+        RunPlan {
+            users: vec![self.users],
+            ramp: Duration::ZERO,
+            measure,
+            mode: Mode::Timed,
+            mix: Mix::TprocC,
+            all_warehouses: false,
+            keying_and_thinking: false,
+            repeats: 1,
+            seed: self.seed,
+            slow_down: 0.0,
+        }
+    }
+
+    /// The load, and the death of the primary in the middle of it. When this is over, the standby is the
+    /// primary.
+    fn die(
+        &self,
+        pair: &Pair,
+        database: &Arc<dyn Database>,
+        result: &mut FailoverResult,
+        progress: &Progress,
+    ) -> Result<Arc<Ledger>, LabError> {
+        let load = self.load(self.before + PATIENCE);
+        let mut run = begin(database.as_ref(), &load)?;
+        let ledger = Arc::new(Ledger::default());
+        let over = AtomicBool::new(false);
+        let (ran, killed) = std::thread::scope(|scope| {
+            let killer = scope.spawn(|| self.kill(pair.primary(), &ledger, &over));
+            let ran = run_with_ledger(database, &load, &mut run, progress, &ledger);
+            over.store(true, Ordering::SeqCst);
+            (ran, killer.join())
+        });
+        ran?;
+        let killed = killed.map_err(|_| LabError::environment("the primary's killer was lost"))?;
+        let Some((after, at)) = killed? else {
+            return Err(LabError::environment(format!(
+                "the load ended before the primary was killed: {}",
+                run.problems.join("; ")
+            )));
+        };
+        progress.say("the primary is dead; its standby is promoted");
+        pair.standby().promote()?;
+        result.promoted_after_s = at.elapsed().as_secs_f64();
+        result.killed_after_s = after.as_secs_f64();
+        result.before = run.steps.pop().unwrap_or_default();
+        Ok(ledger)
+    }
+
+    /// Kills the primary when its time has come: how long after the first order, and when. `None` if the
+    /// load was over before.
+    fn kill(
+        &self,
+        primary: &Server,
+        ledger: &Ledger,
+        over: &AtomicBool,
+    ) -> Result<Option<(Duration, Instant)>, LabError> {
+        let mut first = None;
+        loop {
+            if over.load(Ordering::SeqCst) {
+                return Ok(None);
+            }
+            if first.is_none() && !ledger.is_empty() {
+                first = Some(Instant::now());
+            }
+            if let Some(first) = first.filter(|first| first.elapsed() >= self.before) {
+                let at = Instant::now();
+                primary.kill()?;
+                return Ok(Some((at - first, at)));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Looks for what was acknowledged on the promoted server, checks it, and works on it.
+    fn look(
+        &self,
+        pair: &Pair,
+        ledger: &Ledger,
+        result: &mut FailoverResult,
+        progress: &Progress,
+    ) -> Result<(), LabError> {
+        let database = open(pair.standby(), self.logic)?;
+        let mut watcher = database.watcher()?;
+        let Audit {
+            acknowledged,
+            missing,
+            examples,
+        } = ledger.audit(watcher.as_mut())?;
+        result.acknowledged = acknowledged;
+        result.missing = missing;
+        result.examples = examples.iter().map(ToString::to_string).collect();
+        result.consistency = check(watcher.as_mut(), &self.shape, progress)?;
+        drop(watcher);
+        let load = self.load(self.after);
+        let mut run = begin(database.as_ref(), &load)?;
+        let later = Arc::new(Ledger::default());
+        run_with_ledger(&database, &load, &mut run, progress, &later)?;
+        result.after = run.steps.pop().unwrap_or_default();
+        if run.partial {
+            return Err(LabError::environment(format!(
+                "the promoted server: {}",
+                run.problems.join("; ")
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl FailoverResult {
+    /// What is not as it must be; nothing if all is.
+    pub fn complaint(&self) -> Option<String> {
+        let lost = (self.missing > 0).then(|| {
+            format!(
+                "{} of {} acknowledged orders are missing: {}",
+                self.missing,
+                self.acknowledged,
+                self.examples.join(", ")
+            )
+        });
+        let at_once = self.consistency.complaint();
+        let later = self.after.consistency.complaint();
+        let texts: Vec<String> = [lost, at_once, later].into_iter().flatten().collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
+    /// The result in words.
+    pub fn text(&self) -> String {
+        let verdict = match self.missing {
+            0 => format!(
+                "none of {} acknowledged orders is missing",
+                self.acknowledged
+            ),
+            missing => format!(
+                "{missing} of {} acknowledged orders are MISSING",
+                self.acknowledged
+            ),
+        };
+        let conditions = match self.consistency.failed().as_slice() {
+            [] => "conditions 1 to 12 hold".to_owned(),
+            failed => format!("conditions {failed:?} do NOT hold"),
+        };
+        format!(
+            "{}, {} users, {} warehouses, synchronous_commit={}\n\
+             before: {}\n\
+             the primary was killed after {:.1} s; its standby was the primary {:.2} s later\n\
+             {verdict}; {conditions}\n\
+             after: {}\n",
+            self.database.version,
+            self.users,
+            self.warehouses,
+            self.commit.word(),
+            self.before.line(),
+            self.killed_after_s,
+            self.promoted_after_s,
+            self.after.line(),
+        )
+    }
+
+    /// Writes `result.json` into `dir`.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, dir: &Path) -> Result<(), LabError> {
+        let path = dir.join("result.json");
+        let json = serde_json::to_string_pretty(self)
+            .map_err(|error| LabError::caused(path.display(), error))?;
+        std::fs::write(&path, json + "\n").map_err(|error| LabError::caused(path.display(), error))
+    }
+
+    /// Reads `result.json` of a run's directory.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn load(dir: &Path) -> Result<Self, LabError> {
+        let path = dir.join("result.json");
+        let text = std::fs::read_to_string(&path);
+        let text = text.map_err(|error| LabError::caused(path.display(), error))?;
+        serde_json::from_str(&text).map_err(|error| LabError::caused(path.display(), error))
+    }
+
+    /// Whether the result in `dir` is one of ours, by its `schema`.
+    pub fn is_in(dir: &Path) -> bool {
+        schema_in(dir).is_some_and(|schema| schema == SCHEMA)
+    }
+}

@@ -1,0 +1,73 @@
+//! The report of a primary's death under load.
+
+use ashlar_lab::page;
+use maud::{Markup, html};
+
+use super::{charts, method};
+use crate::failover::FailoverResult;
+use crate::result::StepResult;
+
+/// The report.
+pub(super) fn html(result: &FailoverResult) -> String {
+    let body = html! {
+        (page::heading(&result.title, &result.machine))
+        section {
+            (method::described(&result.database))
+            @if let Some(build) = &result.build { p.note { (build.line()) } }
+            p {
+                (result.users) " users on " (result.warehouses) " warehouses; a primary and a synchronous "
+                "standby, " code { "synchronous_commit=" (result.commit.word()) } "."
+            }
+        }
+        (verdict(result))
+        (load("Before", &result.before))
+        (load("After, on the promoted server", &result.after))
+        p.note { "Ashlar lab " (result.machine.lab_version) ", seed " (result.seed) "." }
+    };
+    page::page(&result.title, &body)
+}
+
+fn verdict(result: &FailoverResult) -> Markup {
+    let row = |holds: bool, what: &str, text: String| {
+        html! {
+            tr {
+                td { @if holds { span.ok { "holds" } } @else { span.fail { "FAILED" } } }
+                th { (what) }
+                td.text { (text) }
+            }
+        }
+    };
+    let conditions = |of: &crate::check::Consistency| of.complaint().unwrap_or_default();
+    let (at_once, later) = (&result.consistency, &result.after.consistency);
+    html! {
+        section {
+            h2 { "What became of what was acknowledged" }
+            p {
+                (format!("The primary was killed with all its processes {:.1} s after the first order; ", result.killed_after_s))
+                (format!("its standby was the primary {:.2} s after that.", result.promoted_after_s))
+            }
+            table.checks {
+                tbody {
+                    (row(
+                        result.missing == 0,
+                        "Every acknowledged order is there, with its customer and all its lines",
+                        format!("{} acknowledged, {} missing {}", result.acknowledged, result.missing,
+                            result.examples.join(", ")),
+                    ))
+                    (row(at_once.failed().is_empty(), "Conditions 1 to 12 after the promotion", conditions(at_once)))
+                    (row(later.failed().is_empty(), "Conditions 1 to 12 after more load", conditions(later)))
+                }
+            }
+        }
+    }
+}
+
+fn load(title: &str, step: &StepResult) -> Markup {
+    html! {
+        section {
+            h2 { (title) }
+            p { (step.line()) }
+            div.card { (charts::of_step(step)) }
+        }
+    }
+}
