@@ -1,10 +1,12 @@
 //! `ashlar lab`.
 
+mod crash;
 mod oltp;
 mod sample;
 mod server;
 mod service;
 mod stacks;
+mod torn;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +32,9 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
         LabCommand::Oltp(arguments) => oltp::run(arguments),
         LabCommand::Scan(arguments) => oltp::scan(arguments),
         LabCommand::Server(arguments) => server::run(arguments),
+        LabCommand::Trace(arguments) => crash::trace(arguments),
+        LabCommand::CrashImage(arguments) => crash::image(arguments),
+        LabCommand::TornPages(arguments) => torn::run(arguments),
         LabCommand::Compare { first, second } => match oltp::compared(first, second)? {
             Some(text) => print(&format!("{text}\n")),
             None => print(&format!("{}\n", compare(first, second)?)),
