@@ -131,7 +131,6 @@ fn moment(arguments: &CrashImageArguments, traces: &[Trace]) -> Result<u64, Fail
         Some(text) => text
             .parse()
             .map_err(|_| Failure::usage(format!("--at {text}: is no stamp and not `end`"))),
-        None => PowerCut::moment(traces, 0, arguments.seed)
-            .ok_or_else(|| Failure::usage("the traces are empty")),
+        None => PowerCut::moment(traces, &(0..=u64::MAX), arguments.seed).map_err(failure),
     }
 }

@@ -1,6 +1,7 @@
 //! What may be there after the power went.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::RangeInclusive;
 
 use super::format::{Entry, Kind};
 use super::{Trace, TraceError};
@@ -50,17 +51,47 @@ struct Change {
 }
 
 impl PowerCut {
-    /// A moment between `from` and the end of the traces: right after one of their entries, each as likely
-    /// as any other, so that it is in the busy times.
-    pub fn moment(traces: &[Trace], from: u64, seed: u64) -> Option<u64> {
-        let stamps = || {
-            let all = traces.iter().flat_map(Trace::entries);
-            all.map(|entry| entry.at).filter(|&at| at >= from)
-        };
-        let count = stamps().count();
+    /// A moment within a span of time: right after an entry of the traces. Of a few, each as likely as any
+    /// other, it is the one at which most bytes were not settled.
+    ///
+    /// # Errors
+    /// Nothing was recorded in that time, or as [`write_image`](super::write_image)'s.
+    pub fn moment(
+        traces: &[Trace],
+        span: &RangeInclusive<u64>,
+        seed: u64,
+    ) -> Result<u64, TraceError> {
+        let stamps = traces.iter().flat_map(Trace::entries).map(|entry| entry.at);
+        let stamps: Vec<u64> = stamps.filter(|at| span.contains(at)).collect();
         let mut random = fastrand::Rng::with_seed(seed);
-        let chosen = (count > 0).then(|| random.usize(..count))?;
-        stamps().nth(chosen)
+        let mut worst = None;
+        for _ in 0..CANDIDATES {
+            let Some(&at) = random.choice(&stamps) else {
+                break;
+            };
+            let cut = Self {
+                at,
+                seed,
+                tear: 4096,
+            };
+            let mut bytes = 0;
+            for trace in traces {
+                bytes += cut.unsettled_bytes(trace)?;
+            }
+            worst = worst.max(Some((bytes, at)));
+        }
+        let nothing = || TraceError::new("nothing was recorded in that time");
+        worst.map(|(_, at)| at).ok_or_else(nothing)
+    }
+
+    fn unsettled_bytes(&self, trace: &Trace) -> Result<u64, TraceError> {
+        let changes = self.changes(trace)?;
+        let unsettled = changes.iter().filter(|change| !change.settled);
+        let entries = unsettled.filter_map(|change| trace.entry(change.entry));
+        Ok(entries
+            .filter(|entry| entry.kind == Kind::Write)
+            .map(|entry| entry.len)
+            .sum())
     }
 
     /// What becomes of every change of a trace before the cut, in the order in which they landed.
@@ -159,6 +190,9 @@ impl PowerCut {
         }
     }
 }
+
+/// Of so many moments the worst is taken.
+const CANDIDATES: usize = 8;
 
 /// Zeroing may cover a whole device; of what is behind so many units nothing is there if it is torn.
 const MOST_UNITS: usize = 1 << 16;

@@ -171,9 +171,15 @@ fn a_cut_in_the_middle_knows_nothing_of_what_came_later() {
             assert!(block <= begun || new == 0, "from the future");
         }
     }
-    let moment = PowerCut::moment(std::slice::from_ref(&trace), stamps[5], 3).expect("one");
-    assert!(stamps[5..].contains(&moment));
-    assert_eq!(PowerCut::moment(&[trace], u64::MAX, 3), None);
+    let span = stamps[5]..=stamps[30];
+    let traces = [trace];
+    for seed in 0..20 {
+        let moment = PowerCut::moment(&traces, &span, seed).expect("one");
+        assert!(stamps[5..=30].contains(&moment));
+        assert_eq!(PowerCut::moment(&traces, &span, seed).ok(), Some(moment));
+    }
+    let later = stamps[stamps.len() - 1] + 1..=u64::MAX;
+    assert!(PowerCut::moment(&traces, &later, 3).is_err());
 }
 
 #[test]

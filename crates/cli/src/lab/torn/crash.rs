@@ -1,6 +1,6 @@
 //! The power cuts of one place.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ pub(super) fn crashes(
         copy(drive, base)?;
     }
     progress.say(&format!("{}: the load", place.name()));
-    let (ledger, from, places, atomic) = record(place, drives, setting)?;
+    let (ledger, span, places, atomic) = record(place, drives, setting)?;
     let traces: Result<Vec<Trace>, _> = drives.iter().map(|d| Trace::open(&trace_of(d))).collect();
     let traces = traces.map_err(trouble)?;
     let recorded = traces.iter().map(|trace| {
@@ -135,8 +135,7 @@ pub(super) fn crashes(
     let mut cuts = Vec::new();
     for number in 0..setting.images {
         let seed = setting.seed.wrapping_mul(1000) + number;
-        let at = PowerCut::moment(&traces, from, seed)
-            .ok_or_else(|| LabError::environment("nothing was recorded"))?;
+        let at = PowerCut::moment(&traces, &span, seed).map_err(trouble)?;
         let power = PowerCut {
             at,
             seed,
@@ -147,8 +146,10 @@ pub(super) fn crashes(
         progress.say(&format!("{}: power cut {seed}: {what}", place.name()));
         cuts.push(cut);
     }
-    for file in bases.iter().chain(&traces_of(drives)) {
-        remove(file)?;
+    if !setting.keeps {
+        for file in bases.iter().chain(&traces_of(drives)) {
+            remove(file)?;
+        }
     }
     Ok(Crashes {
         place: place.name(),
@@ -165,9 +166,9 @@ fn traces_of(drives: &[PathBuf]) -> Vec<PathBuf> {
     drives.iter().map(|drive| trace_of(drive)).collect()
 }
 
-type Run = (Ledger, u64, Vec<Range<u64>>, u64);
+type Run = (Ledger, RangeInclusive<u64>, Vec<Range<u64>>, u64);
 
-/// Serves, records, attaches and loads; gives the ledger, when the load began, where the database's files
+/// Serves, records, attaches and loads; gives the ledger, when the load ran, where the database's files
 /// lie, and what the kernel takes for atomic.
 fn record(place: Place, drives: &[PathBuf], setting: &Setting<'_>) -> Result<Run, LabError> {
     let state = setting.dir.join(format!("{}-recorded", place.name()));
@@ -180,12 +181,13 @@ fn record(place: Place, drives: &[PathBuf], setting: &Setting<'_>) -> Result<Run
     let opened: Arc<dyn Database> = Arc::new(database(&server)?);
     let plan = plan(setting.users, setting.seconds, setting.seed)?;
     let loaded = load(&opened, &plan, setting.progress);
+    let span = from..=monotonic();
     server.kill()?;
     let ledger = loaded?;
     let places = extents(&setting.mount().join("db/data/base"))?;
     attached.detach()?;
     served.stop()?;
-    Ok((ledger, from, places, atomic))
+    Ok((ledger, span, places, atomic))
 }
 
 /// Makes the images of one power cut and looks at what is on them.
@@ -257,7 +259,7 @@ fn extents(folder: &Path) -> Result<Vec<Range<u64>>, LabError> {
     }
     let mut found = Vec::new();
     for some in files.chunks(256) {
-        let mut words = vec!["-e", "-b4096"];
+        let mut words = vec!["-s", "-e", "-b4096"];
         words.extend(some.iter().map(String::as_str));
         found.extend(tool("filefrag", &words)?.lines().filter_map(extent));
     }
@@ -272,8 +274,12 @@ fn extents(folder: &Path) -> Result<Vec<Range<u64>>, LabError> {
     Ok(joined)
 }
 
-/// An extent in a line of `filefrag -e -b4096`: `0:  0..  255:  34816..  35071:  256: …`.
+/// An extent in a line of `filefrag -e -b4096`: `0:  0..  255:  34816..  35071:  256: …`; none if it has no
+/// place yet.
 fn extent(line: &str) -> Option<Range<u64>> {
+    if line.contains("unknown_loc") || line.contains("inline") {
+        return None;
+    }
     let mut fields = line.split(':');
     fields.next()?.trim().parse::<u64>().ok()?;
     let (from, to) = fields.nth(1)?.split_once("..")?;
@@ -304,6 +310,7 @@ mod tests {
             " ext:     logical_offset:        physical_offset: length:   expected: flags:",
             "File size of /mnt/a is 8192 (2 blocks of 4096 bytes)",
             "/mnt/a: 1 extent found",
+            "   0:        0..       1:          0..         1:      2:             last,unknown_loc,delalloc,eof",
             "",
         ] {
             assert_eq!(extent(other), None, "{other}");
