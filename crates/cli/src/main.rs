@@ -2,6 +2,7 @@
 //! into an exit code. The only room that knows all others.
 
 mod args;
+mod attach;
 mod exit;
 mod lab;
 mod node;
@@ -43,6 +44,10 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Node(arguments) => node::daemon(&arguments),
         Command::Pool(command) => node::pool(&command),
         Command::Volume(command) => node::volume(&command),
+        Command::Attach(arguments) => attach::attach(&arguments),
+        Command::Detach(arguments) => attach::detach(&arguments),
+        Command::AttachGuardian(arguments) => attach::guardian(&arguments),
+        Command::AttachServer(arguments) => attach::server(&arguments),
         Command::Nvme(command) => nvme::run(&command),
         Command::Lab(command) => lab::run(&command),
         Command::Sim(SimCommand::Wire(arguments)) => sim::wire(&arguments),

@@ -49,6 +49,11 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
         "a database's client does not know what its files lie on",
     ),
     (
+        "attach",
+        &["block", "device", "reactor"],
+        "what makes a disk of a device does not know which device it is",
+    ),
+    (
         "bench",
         &["nvme", "lab", "block", "device", "reactor", "store"],
         "the bench is outside: it starts the binary and speaks to its sockets; of the engine it counts \
@@ -62,6 +67,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     (
         "cli",
         &[
+            "attach",
             "block",
             "nvme",
             "reactor",

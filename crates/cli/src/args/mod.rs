@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+pub(crate) use attach::{
+    AttachArguments, DetachArguments, FileSystemWord, HelperArguments, ViaWord,
+};
 pub(crate) use crash::{CrashImageArguments, TraceArguments};
 pub(crate) use lab::{LabCommand, RunArguments, SweepArguments};
 pub(crate) use node::{
@@ -13,6 +16,7 @@ pub(crate) use oltp::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
 pub(crate) use server::{CommitWord, ServerAction, ServerArguments};
 pub(crate) use torn::{TornPagesArguments, TornPart};
 
+mod attach;
 mod crash;
 mod lab;
 mod node;
@@ -40,6 +44,14 @@ pub(crate) enum Command {
     /// Make volumes of pools' space, and say who may use them
     #[command(subcommand)]
     Volume(Box<VolumeCommand>),
+    /// Make a volume a disk of this machine, and mount it
+    Attach(Box<AttachArguments>),
+    /// Unmount an attached volume and let it go
+    Detach(DetachArguments),
+    #[command(hide = true)]
+    AttachGuardian(HelperArguments),
+    #[command(hide = true)]
+    AttachServer(HelperArguments),
     /// Ask an NVMe/TCP target what it is
     #[command(subcommand)]
     Nvme(NvmeCommand),

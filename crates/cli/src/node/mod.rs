@@ -19,6 +19,7 @@ use crate::output::print;
 
 pub(crate) use daemon::NodeArguments;
 pub(crate) use pool::run as pool;
+pub(crate) use table::{bytes, table, word};
 
 /// `ashlar node`.
 pub(crate) fn daemon(arguments: &NodeArguments) -> Result<(), Failure> {
@@ -28,14 +29,14 @@ pub(crate) fn daemon(arguments: &NodeArguments) -> Result<(), Failure> {
 pub(crate) use volume::run as volume;
 
 /// The daemon that the options name.
-struct Api {
-    client: Client,
+pub(crate) struct Api {
+    pub(crate) client: Client,
     endpoint: Endpoint,
     json: bool,
 }
 
 impl Api {
-    fn new(options: &ApiOptions) -> Result<Self, Failure> {
+    pub(crate) fn new(options: &ApiOptions) -> Result<Self, Failure> {
         let text = options.api.as_deref().unwrap_or(Endpoint::DEFAULT);
         let endpoint: Endpoint = text.parse()?;
         let token = options.token_file.as_deref().map(Token::read).transpose()?;

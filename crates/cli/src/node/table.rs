@@ -1,7 +1,7 @@
 //! Text in columns.
 
 /// A table whose columns are as wide as what is in them; numbers stand to the right.
-pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let head: Vec<String> = head.iter().map(|cell| cell.to_uppercase()).collect();
     let width = |column: usize| {
         let cells = rows.iter().chain([&head]).filter_map(|row| row.get(column));
@@ -47,7 +47,7 @@ pub(super) fn lines(pairs: &[(&str, String)]) -> String {
 }
 
 /// Bytes as people read them: three digits, in powers of 1,024.
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if count < 1024 {
         return format!("{count} B");
@@ -82,7 +82,7 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// The word that stands for a value in JSON.
-pub(super) fn word(value: impl serde::Serialize) -> String {
+pub(crate) fn word(value: impl serde::Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().replace('_', " ")
 }

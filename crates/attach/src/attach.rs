@@ -1,0 +1,216 @@
+//! Attaching: from a namespace to a mounted file system, or back to nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::detach::{Force, clear};
+use crate::error::AttachError;
+use crate::format::{self, FileSystem};
+use crate::guardian;
+use crate::means::{Via, choose};
+use crate::state::{Folder, Phase, State};
+use crate::system::process::Process;
+use crate::system::{loops, mounts, tool};
+
+/// How long a server may take to come up.
+const START: Duration = Duration::from_secs(60);
+/// Mounting may replay a long log.
+const MOUNT: Duration = Duration::from_secs(600);
+
+/// The namespace that is to be attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// As it was asked for: `tank/db`, or the URL.
+    pub volume: String,
+    /// `nvme-tcp://…`.
+    pub url: String,
+    /// What makes it the same one whatever it is reached by.
+    pub identity: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Its logical block in bytes.
+    pub block_bytes: u32,
+    /// Whether what was written may be lost until a flush.
+    pub volatile_cache: bool,
+}
+
+/// How it is to be attached.
+#[derive(Clone, Debug)]
+pub struct AttachOptions {
+    /// Where attachments are remembered.
+    pub base: PathBuf,
+    /// Where its file system is to be mounted.
+    pub mount: PathBuf,
+    /// The file system to make if the volume is empty; without it, the one that is there is mounted.
+    pub file_system: Option<FileSystem>,
+    /// What the volume holds may be destroyed.
+    pub destroy_data: bool,
+    /// Mount options.
+    pub options: Option<String>,
+    /// By what means.
+    pub via: Via,
+    /// Send flushes even if the volume does not need them.
+    pub always_flush: bool,
+    /// How long I/O waits for the volume before it fails; nothing: for ever.
+    pub limit: Option<Duration>,
+    /// Longest time that the server spins for the next event.
+    pub spin: Duration,
+    /// Where every request is written down.
+    pub trace: Option<PathBuf>,
+}
+
+/// Whether this process may attach at all.
+///
+/// # Errors
+/// Environment: it is not root's.
+pub fn require_root(what: &str) -> Result<(), AttachError> {
+    match rustix::process::geteuid().is_root() {
+        true => Ok(()),
+        false => Err(AttachError::environment(format!(
+            "{what} needs root: it mounts and makes a loop device; nothing was done"
+        ))),
+    }
+}
+
+/// Whether `mount` can be mounted on, without changing anything. Gives its whole path.
+///
+/// # Errors
+/// Environment: it is missing, no folder, not empty, or has something mounted on it.
+pub fn check_mount_point(base: &Path, mount: &Path) -> Result<PathBuf, AttachError> {
+    let failed =
+        |why: String| AttachError::environment(format!("mount point {}: {why}", mount.display()));
+    let whole = fs::canonicalize(mount).map_err(|error| failed(error.to_string()))?;
+    if Folder::of(base, &whole).path().exists() {
+        return Err(failed(
+            "it has an attachment already, or what is left of one: see `ashlar attach --list`"
+                .into(),
+        ));
+    }
+    if let Some(there) = mounts::at(&whole) {
+        return Err(failed(format!(
+            "{} ({}) is mounted on it",
+            there.source, there.kind
+        )));
+    }
+    let mut entries = fs::read_dir(&whole).map_err(|error| failed(error.to_string()))?;
+    if entries.next().is_some() {
+        return Err(failed(
+            "it is not empty, and mounting would hide what is in it".into(),
+        ));
+    }
+    Ok(whole)
+}
+
+/// Attaches the namespace. `guard` makes the command of the guardian of a folder.
+///
+/// # Errors
+/// Usage: the volume holds something, and this was not said to be meant. Environment: everything else.
+/// Nothing is left of an attachment that failed.
+pub fn attach(
+    namespace: &Namespace,
+    options: &AttachOptions,
+    guard: impl FnOnce(&Folder) -> Command,
+) -> Result<State, AttachError> {
+    require_root("attach")?;
+    let mount = check_mount_point(&options.base, &options.mount)?;
+    check_tools(options.file_system)?;
+    check_trace(options.trace.as_deref(), &mount)?;
+    check_not_attached(&options.base, namespace)?;
+    let (means, why) = choose(options.via)?;
+    let this = Process::of(std::process::id() as i32);
+    let this = this.ok_or_else(|| AttachError::environment("/proc is not mounted"))?;
+    let state = State {
+        volume: namespace.volume.clone(),
+        url: namespace.url.clone(),
+        identity: namespace.identity.clone(),
+        bytes: namespace.bytes,
+        block_bytes: namespace.block_bytes,
+        volatile_cache: namespace.volatile_cache,
+        mount: mount.clone(),
+        file_system: None,
+        means,
+        why,
+        device: None,
+        always_flush: options.always_flush,
+        limit_seconds: options.limit.map(|limit| limit.as_secs()),
+        spin_us: options.spin.as_micros().try_into().unwrap_or(u64::MAX),
+        trace: options.trace.clone(),
+        phase: Phase::Attaching(this),
+    };
+    let folder = Folder::of(&options.base, &mount);
+    folder.make(&state)?;
+    let result = build(&folder, state, options, guard);
+    if let Err(error) = result {
+        return Err(match clear(&folder, Force::Yes) {
+            Ok(_) => error,
+            Err(left) => AttachError::environment(format!("{error}; and of it is left: {left}")),
+        });
+    }
+    result
+}
+
+fn build(
+    folder: &Folder,
+    mut state: State,
+    options: &AttachOptions,
+    guard: impl FnOnce(&Folder) -> Command,
+) -> Result<State, AttachError> {
+    guardian::start(folder, guard(folder), START)?;
+    let device = loops::attach(&folder.file(), state.block_bytes)?;
+    state.device = Some(device.clone());
+    folder.save(&state)?;
+    if !state.volatile_cache && !state.always_flush {
+        loops::write_through(&device)?;
+    }
+    let what = (device.as_path(), state.volume.as_str());
+    let kind = match options.file_system {
+        Some(wanted) => format::make(what, wanted, options.destroy_data)?,
+        None => format::find(what)?,
+    };
+    let how = (kind.as_str(), options.options.as_deref());
+    mounts::mount_device(&device, &state.mount, how, MOUNT)?;
+    state.file_system = Some(kind);
+    state.phase = Phase::Attached;
+    folder.save(&state)?;
+    Ok(state)
+}
+
+/// Looks for the tools before anything is done.
+fn check_tools(file_system: Option<FileSystem>) -> Result<(), AttachError> {
+    for (name, package) in [
+        ("losetup", "util-linux"),
+        ("blkid", "util-linux"),
+        ("mount", "mount"),
+        ("umount", "mount"),
+    ] {
+        tool::find(name, package)?;
+    }
+    file_system.map_or(Ok(()), FileSystem::check)
+}
+
+/// A trace on the volume itself would make requests of its own, and wait for itself.
+fn check_trace(trace: Option<&Path>, mount: &Path) -> Result<(), AttachError> {
+    match trace {
+        Some(path) if path.starts_with(mount) => Err(AttachError::usage(format!(
+            "--trace {}: it cannot be on the volume that it is about",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn check_not_attached(base: &Path, namespace: &Namespace) -> Result<(), AttachError> {
+    for folder in Folder::all(base) {
+        let Ok(state) = folder.state() else { continue };
+        if state.identity == namespace.identity {
+            return Err(AttachError::environment(format!(
+                "{} is attached already, at {}",
+                namespace.volume,
+                state.mount.display()
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! What a server can be asked: its counts, through a socket in the attachment's folder.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::counters::{Counters, Tallies};
+use crate::error::AttachError;
+
+const SOCKET: &str = "server.sock";
+/// A stopped server does not answer, and nobody waits for it long.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Longer than any answer.
+const LONGEST: u64 = 64 << 10;
+
+/// Answers from now on, in a thread of its own.
+pub(crate) fn answer(dir: &Path, counters: Counters) -> Result<(), AttachError> {
+    let path = dir.join(SOCKET);
+    let failed = |what: &str, error: std::io::Error| {
+        AttachError::environment(format!("{what} {}: {error}", path.display()))
+    };
+    // An earlier server's.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).map_err(|error| failed("socket", error))?;
+    let wait = move || {
+        for stream in listener.incoming().flatten() {
+            tell(stream, &counters.tallies());
+        }
+    };
+    let thread = std::thread::Builder::new()
+        .name("control".into())
+        .spawn(wait);
+    thread
+        .map(|_| ())
+        .map_err(|error| failed("a thread for", error))
+}
+
+fn tell(mut stream: UnixStream, tallies: &Tallies) {
+    // Whoever asked may be gone.
+    let _ = stream.set_write_timeout(Some(PATIENCE));
+    if let Ok(text) = serde_json::to_vec(tallies) {
+        let _ = stream.write_all(&text);
+    }
+}
+
+/// What has arrived at the server in `dir`; nothing if it does not answer.
+pub(crate) fn ask(dir: &Path) -> Option<Tallies> {
+    let stream = UnixStream::connect(dir.join(SOCKET)).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut text = Vec::new();
+    stream.take(LONGEST).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}

@@ -1,0 +1,305 @@
+//! Detaching: in order while everything answers, and by force when something does not.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::error::AttachError;
+use crate::state::{Folder, Phase, State};
+use crate::system::{loops, mounts, users};
+
+/// Writing back what is cached may take as long as the volume is slow.
+const UNMOUNT: Duration = Duration::from_secs(600);
+/// With force, there is this much patience for a clean end of each step.
+const SHORT: Duration = Duration::from_secs(5);
+/// How long processes may take to end after a signal that cannot be ignored.
+const END: Duration = Duration::from_secs(5);
+/// The kernel lets a loop device go a moment after its last user.
+const LET_GO: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Whether something may be torn down that is in use, or does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// No.
+    No,
+    /// Whoever uses it gets errors; what was not written back is lost.
+    Yes,
+}
+
+/// Detaches what is mounted at `mount`. Gives what there is to say about it, a line each.
+///
+/// # Errors
+/// Environment: nothing is attached there, it is in use (the message says by whom), or something does
+/// not let go.
+pub fn detach(base: &Path, mount: &Path, force: Force) -> Result<Vec<String>, AttachError> {
+    let folder = find(base, mount)?;
+    if let Ok(state) = folder.state() {
+        if let Phase::Attaching(by) = state.phase
+            && by.is_alive()
+            && force == Force::No
+        {
+            return Err(AttachError::environment(format!(
+                "{} is being attached by process {}; --force ends that",
+                mount.display(),
+                by.pid
+            )));
+        }
+        if force == Force::No {
+            check_unused(&state.mount)?;
+        }
+    }
+    clear(&folder, force)
+}
+
+/// The attachment at `mount`: by its name, which needs no look at a mount that may hang.
+fn find(base: &Path, mount: &Path) -> Result<Folder, AttachError> {
+    let absolute = std::path::absolute(mount).unwrap_or_else(|_| mount.to_owned());
+    let parent = absolute
+        .parent()
+        .and_then(|parent| parent.canonicalize().ok());
+    let resolved = match (parent, absolute.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => absolute.clone(),
+    };
+    let places = [absolute, resolved];
+    let mut folders = places.iter().map(|place| Folder::of(base, place));
+    folders
+        .find(|folder| folder.path().exists())
+        .ok_or_else(|| {
+            AttachError::environment(format!("nothing is attached at {}", mount.display()))
+        })
+}
+
+fn check_unused(mount: &Path) -> Result<(), AttachError> {
+    let below = mounts::below(mount);
+    if let Some(other) = below.first() {
+        return Err(AttachError::environment(format!(
+            "{} is in use: {} is mounted below it",
+            mount.display(),
+            other.display()
+        )));
+    }
+    let users = users::of(mount);
+    if !users.is_empty() {
+        return Err(AttachError::environment(format!(
+            "{} is in use by {}",
+            mount.display(),
+            users::named(&users)
+        )));
+    }
+    Ok(())
+}
+
+/// Takes down whatever there is of an attachment, each step whether or not the one before was needed.
+pub(crate) fn clear(folder: &Folder, force: Force) -> Result<Vec<String>, AttachError> {
+    let mut clearing = Clearing {
+        folder,
+        state: folder.state().ok(),
+        force,
+        notes: Vec::new(),
+    };
+    clearing.stop_attaching();
+    clearing.unmount_file_system()?;
+    clearing.let_device_go()?;
+    clearing.unmount_file()?;
+    clearing.end_processes()?;
+    folder.remove()?;
+    Ok(clearing.notes)
+}
+
+struct Clearing<'a> {
+    folder: &'a Folder,
+    state: Option<State>,
+    force: Force,
+    notes: Vec<String>,
+}
+
+impl Clearing<'_> {
+    fn forced(&self) -> bool {
+        self.force == Force::Yes
+    }
+
+    /// Ends another process that is still attaching; only by force, see [`detach`].
+    fn stop_attaching(&self) {
+        if let Some(State {
+            phase: Phase::Attaching(by),
+            ..
+        }) = &self.state
+            && by.pid != std::process::id() as i32
+        {
+            by.signal(Signal::KILL);
+            by.ends_within(END);
+        }
+    }
+
+    fn device(&self) -> Option<PathBuf> {
+        let file = self.folder.file();
+        let known = self.state.as_ref().and_then(|state| state.device.clone());
+        known
+            .filter(|device| loops::is_over(device, &file))
+            .or_else(|| loops::find(&file))
+    }
+
+    fn unmount_file_system(&mut self) -> Result<(), AttachError> {
+        let Some(point) = self.state.as_ref().map(|state| state.mount.clone()) else {
+            return Ok(());
+        };
+        let Some(device) = self.device() else {
+            return Ok(());
+        };
+        let is_ours = |mount: &mounts::Mount| Path::new(&mount.source) == device;
+        if !mounts::at(&point).is_some_and(|mount| is_ours(&mount)) {
+            return Ok(());
+        }
+        if let Some(mut state) = self.state.clone() {
+            state.phase = Phase::Detaching;
+            self.folder.save(&state)?;
+        }
+        let limit = if self.forced() { SHORT } else { UNMOUNT };
+        let in_use = self.forced() && check_unused(&point).is_err();
+        let clean = match in_use {
+            true => Err(AttachError::environment("in use")),
+            false => mounts::unmount_in_time(&point, limit),
+        };
+        let Err(error) = clean else { return Ok(()) };
+        if !self.forced() {
+            self.put_back();
+            return Err(error);
+        }
+        self.tear(&point, &error)
+    }
+
+    /// The file system stays mounted, and so attached.
+    fn put_back(&self) {
+        if let Some(state) = &self.state {
+            // The phase is only what is shown.
+            let _ = self.folder.save(state);
+        }
+    }
+
+    /// Nobody waits for the volume any more, then the mount goes.
+    fn tear(&mut self, point: &Path, why: &AttachError) -> Result<(), AttachError> {
+        let users = users::of(point);
+        self.notes.push(match users.is_empty() {
+            true => format!(
+                "{} was torn down ({why}); what was not written back is lost",
+                point.display()
+            ),
+            false => format!(
+                "{} was torn down under {}; what was not written back is lost",
+                point.display(),
+                users::named(&users)
+            ),
+        });
+        self.abort();
+        for below in mounts::below(point).into_iter().rev() {
+            let _ = mounts::unmount_lazily(&below);
+        }
+        // Now that everything fails at once, a last attempt in order leaves less behind.
+        if mounts::unmount_in_time(point, SHORT).is_ok() {
+            return Ok(());
+        }
+        mounts::unmount_lazily(point).map_err(|error| {
+            AttachError::environment(format!("cannot unmount {}: {error}", point.display()))
+        })
+    }
+
+    /// Ends the connection between the kernel and the server, whatever state that is in: requests fail.
+    fn abort(&self) {
+        if let Some(processes) = self.folder.processes() {
+            processes.guardian.signal(Signal::KILL);
+            processes.guardian.ends_within(END);
+            // The guardian may have started another one in its last moment.
+            let server = self.folder.processes().and_then(|now| now.server);
+            for server in processes.server.into_iter().chain(server) {
+                server.signal(Signal::KILL);
+                server.ends_within(END);
+            }
+        }
+        // Somebody else may hold the connection; this ends it even so. It stays mounted while in use.
+        let _ = mounts::unmount_fuse(&self.folder.file(), true);
+    }
+
+    fn let_device_go(&mut self) -> Result<(), AttachError> {
+        let Some(device) = self.device() else {
+            return Ok(());
+        };
+        let result = loops::detach(&device, if self.forced() { SHORT } else { UNMOUNT });
+        let file = self.folder.file();
+        let mut waited = Duration::ZERO;
+        while loops::is_over(&device, &file) && waited < LET_GO {
+            std::thread::sleep(LOOK);
+            waited += LOOK;
+        }
+        if !loops::is_over(&device, &file) {
+            return Ok(());
+        }
+        if self.forced() {
+            let name = device.display();
+            self.notes
+                .push(format!("{name} goes when its last user does"));
+            return Ok(());
+        }
+        result?;
+        Err(AttachError::environment(format!(
+            "{} is still in use (mounted in another namespace?); the volume stays attached to it",
+            device.display()
+        )))
+    }
+
+    fn unmount_file(&mut self) -> Result<(), AttachError> {
+        let file = self.folder.file();
+        let mut last = None;
+        // Below a device that is still going.
+        for _ in 0..50 {
+            if mounts::at(&file).is_none() {
+                return Ok(());
+            }
+            last = mounts::unmount_fuse(&file, false).err();
+            if last.is_some() {
+                std::thread::sleep(LOOK);
+            }
+        }
+        if mounts::at(&file).is_none() {
+            return Ok(());
+        }
+        if self.forced() {
+            self.abort();
+            if mounts::unmount_lazily(&file).is_ok() {
+                return Ok(());
+            }
+        }
+        let why = last.map_or_else(|| "still there".to_owned(), |error| error.to_string());
+        Err(AttachError::environment(format!(
+            "cannot unmount {}: {why}",
+            file.display()
+        )))
+    }
+
+    fn end_processes(&self) -> Result<(), AttachError> {
+        let Some(processes) = self.folder.processes() else {
+            return Ok(());
+        };
+        // Both end by themselves when there is nothing to serve any more.
+        if !processes.guardian.ends_within(SHORT) {
+            processes.guardian.signal(Signal::KILL);
+        }
+        let server = self.folder.processes().and_then(|now| now.server);
+        for process in [Some(processes.guardian), processes.server, server]
+            .into_iter()
+            .flatten()
+        {
+            if process.ends_within(Duration::ZERO) {
+                continue;
+            }
+            process.signal(Signal::KILL);
+            if !process.ends_within(END) {
+                let why = format!("process {} does not end", process.pid);
+                return Err(AttachError::environment(why));
+            }
+        }
+        Ok(())
+    }
+}

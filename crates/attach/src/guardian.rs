@@ -1,0 +1,245 @@
+//! The guardian: holds the connection to the kernel, so that a server may die.
+//!
+//! A FUSE file system lives as long as somebody has its /dev/fuse open. The guardian opens it, mounts,
+//! and gives it to the server, which it starts again whenever it dies; the kernel sends again what the
+//! dead one has read and not answered. It does nothing else, so there is little in it that could fail.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, setsid};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::error::AttachError;
+use crate::fuse::exchange::MAX_TRANSFER;
+use crate::state::{Folder, Processes};
+use crate::system::mounts;
+use crate::system::process::Process;
+
+const FUSE: &str = "/dev/fuse";
+/// What a server says when it reads requests, and a guardian when its server does.
+const READY: &str = "ready";
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How long a server that was told to end may take.
+const GRACE: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Says on standard output that the process is ready for whoever waits for that, which may be nobody.
+pub fn announce() {
+    use std::io::Write;
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
+}
+
+/// Mounts the attachment's FUSE file and keeps a server running until it is unmounted, or the process is
+/// told to end. `server` makes the command that serves it, with /dev/fuse as its standard input; it
+/// is told whether it takes over from another.
+///
+/// # Errors
+/// Environment: no /dev/fuse, no mount, or no server that becomes ready in the attachment's time.
+pub fn guard(folder: &Folder, server: impl Fn(bool) -> Command) -> Result<(), AttachError> {
+    // Not the terminal's, and not its caller's when that is killed. It fails where it is so already.
+    let _ = setsid();
+    protect_from_memory_pressure();
+    let limit = folder.state()?.limit_seconds.map(Duration::from_secs);
+    let fuse = OpenOptions::new().read(true).write(true).open(FUSE);
+    let fuse = fuse.map_err(|error| AttachError::environment(format!("{FUSE}: {error}")))?;
+    mounts::mount_fuse(&folder.file(), fuse.as_raw_fd(), MAX_TRANSFER)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        let registered = signal_hook::flag::register(signal, stop.clone());
+        registered.map_err(|error| AttachError::environment(format!("signals: {error}")))?;
+    }
+    let guardian = Guardian {
+        folder,
+        fuse: fuse.into(),
+        server,
+        stop,
+        limit,
+    };
+    let result = guardian.run();
+    if result.is_err() {
+        // Whoever waits for a server gets an error instead.
+        let _ = mounts::unmount_fuse(&folder.file(), true);
+    }
+    result
+}
+
+/// A server that is killed because memory is short makes everybody wait who could free some.
+fn protect_from_memory_pressure() {
+    // Only a wish: a container may forbid it.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
+}
+
+struct Guardian<'a, F> {
+    folder: &'a Folder,
+    fuse: OwnedFd,
+    server: F,
+    stop: Arc<AtomicBool>,
+    limit: Option<Duration>,
+}
+
+/// How a server ended.
+enum End {
+    /// There is nothing to serve any more.
+    Unmounted,
+    Died,
+    Stopped,
+}
+
+impl<F: Fn(bool) -> Command> Guardian<'_, F> {
+    fn run(&self) -> Result<(), AttachError> {
+        let mut pause = Duration::ZERO;
+        let mut without = Instant::now();
+        for restarts in 0u64.. {
+            std::thread::sleep(pause);
+            let (end, was_ready) = self.serve_once(restarts)?;
+            match end {
+                End::Unmounted | End::Stopped => return Ok(()),
+                End::Died if restarts == 0 && !was_ready => {
+                    let log = self.folder.log();
+                    let why = format!("the server did not come up: see {}", log.display());
+                    return Err(AttachError::environment(why));
+                }
+                End::Died => {}
+            }
+            if was_ready {
+                (pause, without) = (Duration::ZERO, Instant::now());
+            } else {
+                pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+            }
+            if self.limit.is_some_and(|limit| without.elapsed() > limit) {
+                let why = "no server came up within the attachment's time limit";
+                return Err(AttachError::environment(why));
+            }
+            eprintln!("ashlar attach: the server died; another takes over");
+        }
+        Ok(())
+    }
+
+    /// Starts a server and waits for its end; tells whether it was ready.
+    fn serve_once(&self, restarts: u64) -> Result<(End, bool), AttachError> {
+        let failed = |error: io::Error| AttachError::environment(format!("the server: {error}"));
+        let mut command = (self.server)(restarts > 0);
+        command
+            .stdin(Stdio::from(self.fuse.try_clone().map_err(failed)?))
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        self.remember(&child, restarts)?;
+        let said = child.stdout.take().map(first_line);
+        let mut was_ready = false;
+        loop {
+            if self.stop.load(Ordering::Acquire) {
+                end(&mut child);
+                return Ok((End::Stopped, was_ready));
+            }
+            if !was_ready && heard(said.as_ref()) {
+                was_ready = true;
+                if restarts == 0 {
+                    announce();
+                }
+            }
+            if let Some(status) = child.try_wait().map_err(failed)? {
+                let end = match status.success() {
+                    true => End::Unmounted,
+                    false => End::Died,
+                };
+                return Ok((end, was_ready));
+            }
+            std::thread::sleep(LOOK.min(if was_ready { LOOK } else { LOOK / 10 }));
+        }
+    }
+
+    fn remember(&self, child: &Child, restarts: u64) -> Result<(), AttachError> {
+        let this = Process::of(std::process::id() as i32);
+        let this = this.ok_or_else(|| AttachError::environment("/proc is not mounted"))?;
+        self.folder.save_processes(&Processes {
+            guardian: this,
+            server: Process::of(child.id() as i32),
+            restarts,
+        })
+    }
+}
+
+/// Ends a server; one that is stopped or hangs, too.
+fn end(child: &mut Child) {
+    if let Some(process) = Process::of(child.id() as i32) {
+        process.signal(Signal::TERM);
+        if !process.ends_within(GRACE) {
+            process.signal(Signal::KILL);
+        }
+    }
+    let _ = child.wait();
+}
+
+/// The first line of what a child says, when it says it.
+fn first_line(from: impl io::Read + Send + 'static) -> Receiver<String> {
+    let (say, said) = channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        if BufReader::new(from).read_line(&mut line).is_ok() {
+            // Nobody may be waiting any more.
+            let _ = say.send(line);
+        }
+    });
+    said
+}
+
+fn heard(said: Option<&Receiver<String>>) -> bool {
+    said.and_then(|said| said.try_recv().ok())
+        .is_some_and(|line| line.trim() == READY)
+}
+
+/// Starts a guardian and waits until its server is ready, for at most `limit`.
+///
+/// # Errors
+/// Environment: with what it wrote into its log.
+pub(crate) fn start(
+    folder: &Folder,
+    mut command: Command,
+    limit: Duration,
+) -> Result<(), AttachError> {
+    let log = folder.log();
+    let failed = |why: String| AttachError::environment(format!("{}: {why}", log.display()));
+    let file = File::options().create(true).append(true).open(&log);
+    let file = file.map_err(|error| failed(error.to_string()))?;
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::from(file));
+    let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
+    let Some(out) = child.stdout.take() else {
+        return Err(failed("no pipe to the guardian".into()));
+    };
+    match first_line(out).recv_timeout(limit) {
+        Ok(line) if line.trim() == READY => Ok(()),
+        Err(RecvTimeoutError::Timeout) => {
+            if let Some(process) = Process::of(child.id() as i32) {
+                process.signal(Signal::KILL);
+            }
+            let seconds = limit.as_secs();
+            let why = format!("no server within {seconds} s");
+            Err(AttachError::environment(why))
+        }
+        _ => {
+            let _ = child.wait();
+            Err(AttachError::environment(complaint(&log)))
+        }
+    }
+}
+
+/// What a log's last line says.
+fn complaint(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let mut lines = text.lines().rev().filter(|line| !line.contains("see /"));
+    let line = lines.next().unwrap_or("the guardian ended without a word");
+    line.trim_start_matches("ashlar: ").to_owned()
+}

@@ -1,0 +1,86 @@
+//! What is attached.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::control;
+use crate::counters::Tallies;
+use crate::state::{Folder, Phase, Processes, State};
+use crate::system::mounts;
+
+/// How an attachment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    /// It is on its way.
+    Attaching,
+    /// It is mounted and served.
+    Attached,
+    /// It is served, but nobody would start another server.
+    Unguarded,
+    /// The server is stopped by a signal: I/O waits.
+    Stopped,
+    /// There is no server: I/O waits for one if there is a guardian, and fails if not.
+    Unserved,
+    /// Its file system is not mounted (any more).
+    Unmounted,
+}
+
+/// An attachment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Attachment {
+    /// What is remembered of it.
+    #[serde(flatten)]
+    pub state: State,
+    /// How it is.
+    pub condition: Condition,
+    /// The processes behind it.
+    pub processes: Option<Processes>,
+    /// What has arrived since the server started; nothing if it does not answer.
+    pub requests: Option<Tallies>,
+}
+
+/// Everything that is attached.
+pub fn list(base: &Path) -> Vec<Attachment> {
+    let folders = Folder::all(base);
+    folders.iter().filter_map(look).collect()
+}
+
+fn look(folder: &Folder) -> Option<Attachment> {
+    let state = folder.state().ok()?;
+    let processes = folder.processes();
+    let condition = condition(&state, processes.as_ref());
+    let requests = match condition {
+        Condition::Stopped | Condition::Unserved => None,
+        _ => control::ask(folder.path()),
+    };
+    Some(Attachment {
+        state,
+        condition,
+        processes,
+        requests,
+    })
+}
+
+fn condition(state: &State, processes: Option<&Processes>) -> Condition {
+    if matches!(state.phase, Phase::Attaching(by) if by.is_alive()) {
+        return Condition::Attaching;
+    }
+    let device = state.device.as_deref();
+    let is_ours = |mount: mounts::Mount| Some(Path::new(&mount.source)) == device;
+    if !mounts::at(&state.mount).is_some_and(is_ours) {
+        return Condition::Unmounted;
+    }
+    let Some(processes) = processes else {
+        return Condition::Unserved;
+    };
+    match processes.server {
+        Some(server) if server.is_stopped() => Condition::Stopped,
+        Some(server) if server.is_alive() => match processes.guardian.is_alive() {
+            true => Condition::Attached,
+            false => Condition::Unguarded,
+        },
+        _ => Condition::Unserved,
+    }
+}

@@ -1,0 +1,241 @@
+//! What is remembered of an attachment: a folder each, below one that is gone after a restart of the
+//! machine, as the attachments are.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::AttachError;
+use crate::means::Means;
+use crate::system::process::Process;
+
+/// Where attachments are remembered unless somebody says otherwise.
+pub const DEFAULT_FOLDER: &str = "/run/ashlar/attach";
+
+const STATE: &str = "state.json";
+const PROCESSES: &str = "processes.json";
+/// The file that the volume appears as, before it is a device.
+const FILE: &str = "volume";
+const LOG: &str = "log";
+
+/// How far an attachment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// On its way; this process does it.
+    Attaching(Process),
+    /// Mounted.
+    Attached,
+    /// Its file system is unmounted, and something of the rest may be left.
+    Detaching,
+}
+
+/// Everything about an attachment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// The volume, as it was asked for.
+    pub volume: String,
+    /// The namespace behind it, `nvme-tcp://…`.
+    pub url: String,
+    /// What makes the namespace the same one whatever it is reached by.
+    pub identity: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Its logical block in bytes.
+    pub block_bytes: u32,
+    /// Whether what was written may be lost until a flush.
+    pub volatile_cache: bool,
+    /// Where its file system is mounted.
+    pub mount: PathBuf,
+    /// Its file system.
+    pub file_system: Option<String>,
+    /// How it is attached.
+    pub means: Means,
+    /// Why by this means, and by no better one.
+    pub why: String,
+    /// The block device that is mounted.
+    pub device: Option<PathBuf>,
+    /// Whether flushes are sent even if the volume does not need them.
+    pub always_flush: bool,
+    /// How long I/O waits for the volume before it fails, in seconds; nothing: for ever.
+    pub limit_seconds: Option<u64>,
+    /// Longest time that the server spins for the next event, in microseconds.
+    pub spin_us: u64,
+    /// Where every request is written down.
+    pub trace: Option<PathBuf>,
+    /// How far it is.
+    pub phase: Phase,
+}
+
+/// The processes behind an attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Processes {
+    /// Holds the connection to the kernel, and starts a server when there is none.
+    pub guardian: Process,
+    /// Answers the kernel.
+    pub server: Option<Process>,
+    /// How often a server was started in the place of one that died.
+    pub restarts: u64,
+}
+
+/// An attachment's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// The folder of what is mounted at `mount`, below `base`. It need not be there.
+    pub fn of(base: &Path, mount: &Path) -> Self {
+        Self(base.join(escape(mount)))
+    }
+
+    /// A folder, by its path.
+    pub fn at(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
+    /// All that are there.
+    pub fn all(base: &Path) -> Vec<Self> {
+        let entries = fs::read_dir(base).into_iter().flatten().flatten();
+        let mut all: Vec<PathBuf> = entries
+            .map(|entry| entry.path())
+            .filter(|path| path.join(STATE).exists())
+            .collect();
+        all.sort();
+        all.into_iter().map(Self).collect()
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.0.join(FILE)
+    }
+
+    /// What the processes have to say.
+    pub fn log(&self) -> PathBuf {
+        self.0.join(LOG)
+    }
+
+    /// Makes it; this is what claims the mount point.
+    ///
+    /// # Errors
+    /// Environment: it is there already, or cannot be made.
+    pub(crate) fn make(&self, state: &State) -> Result<(), AttachError> {
+        let failed = |error: std::io::Error| {
+            AttachError::environment(format!("{}: {error}", self.0.display()))
+        };
+        let mut builder = fs::DirBuilder::new();
+        builder.mode(0o700);
+        if let Some(base) = self.0.parent() {
+            builder.recursive(true).create(base).map_err(failed)?;
+        }
+        match builder.recursive(false).create(&self.0) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                return Err(AttachError::environment(format!(
+                    "{} has an attachment already (or what is left of one): see `ashlar attach \
+                     --list`; `ashlar detach {0} --force` clears it",
+                    state.mount.display()
+                )));
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        fs::File::create(self.file()).map_err(failed)?;
+        self.save(state)
+    }
+
+    /// Removes what it holds. Nothing may be mounted in it any more.
+    ///
+    /// # Errors
+    /// Environment.
+    pub(crate) fn remove(&self) -> Result<(), AttachError> {
+        fs::remove_dir_all(&self.0).map_err(|error| {
+            AttachError::environment(format!("cannot remove {}: {error}", self.0.display()))
+        })
+    }
+
+    /// What is remembered.
+    ///
+    /// # Errors
+    /// Environment: it is not there, or damaged.
+    pub fn state(&self) -> Result<State, AttachError> {
+        self.read(STATE)
+    }
+
+    pub(crate) fn save(&self, state: &State) -> Result<(), AttachError> {
+        self.write(STATE, state)
+    }
+
+    /// The processes behind it, if they have begun.
+    pub fn processes(&self) -> Option<Processes> {
+        self.read(PROCESSES).ok()
+    }
+
+    pub(crate) fn save_processes(&self, processes: &Processes) -> Result<(), AttachError> {
+        self.write(PROCESSES, processes)
+    }
+
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, AttachError> {
+        let path = self.0.join(name);
+        let failed = |why: String| AttachError::environment(format!("{}: {why}", path.display()));
+        let text = fs::read(&path).map_err(|error| failed(error.to_string()))?;
+        serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))
+    }
+
+    /// Replaces a file as a whole. It need not be durable: it does not outlive the machine's run.
+    fn write<T: Serialize>(&self, name: &str, what: &T) -> Result<(), AttachError> {
+        let path = self.0.join(name);
+        let failed = |why: String| AttachError::environment(format!("{}: {why}", path.display()));
+        let text = serde_json::to_vec_pretty(what).map_err(|error| failed(error.to_string()))?;
+        let new = self.0.join(format!("{name}.new"));
+        let mut file = fs::File::create(&new).map_err(|error| failed(error.to_string()))?;
+        file.write_all(&text)
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// A path as one name: `/` becomes `-`, and what is neither letter, digit, `_` nor `.` its code.
+fn escape(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = path.as_os_str().as_bytes();
+    let bytes = bytes.strip_prefix(b"/").unwrap_or(bytes);
+    let escaped: String = bytes
+        .iter()
+        .map(|&byte| match byte {
+            b'/' => "-".into(),
+            plain if plain.is_ascii_alphanumeric() || b"_.".contains(&plain) => {
+                char::from(plain).to_string()
+            }
+            other => format!("%{other:02x}"),
+        })
+        .collect();
+    // A leading dot would make it hidden, or mean another folder.
+    match escaped.strip_prefix('.') {
+        Some(rest) => format!("%2e{rest}"),
+        None => escaped,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_have_names_of_their_own() {
+        let names: Vec<String> = ["/mnt/db", "/mnt-db", "/mnt/.db", "/..", "/mnt/d b"]
+            .iter()
+            .map(|path| escape(Path::new(path)))
+            .collect();
+        assert_eq!(
+            names,
+            ["mnt-db", "mnt%2ddb", "mnt-.db", "%2e.", "mnt-d%20b"]
+        );
+    }
+}

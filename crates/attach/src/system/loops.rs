@@ -1,0 +1,66 @@
+//! Loop devices, by losetup.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::tool;
+use crate::error::AttachError;
+
+const PACKAGE: &str = "util-linux";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Makes a loop device over `file`: direct, so that nothing is cached twice and a flush is a flush.
+///
+/// # Errors
+/// Environment.
+pub(crate) fn attach(file: &Path, block_bytes: u32) -> Result<PathBuf, AttachError> {
+    let mut command = Command::new(tool::find("losetup", PACKAGE)?);
+    command.args(["--find", "--show", "--direct-io=on", "--sector-size"]);
+    command.arg(block_bytes.to_string()).arg(file);
+    let device = tool::succeed(&mut command, PATIENCE)?;
+    Ok(PathBuf::from(device.trim()))
+}
+
+/// Lets a loop device go. One that is in use goes when it is not any more: see [`is_over`].
+///
+/// # Errors
+/// Environment.
+pub(crate) fn detach(device: &Path, limit: Duration) -> Result<(), AttachError> {
+    let mut command = Command::new(tool::find("losetup", PACKAGE)?);
+    tool::succeed(command.arg("-d").arg(device), limit).map(|_| ())
+}
+
+/// Whether the loop device is (still) one over `file`. Looks at the kernel's table only.
+pub(crate) fn is_over(device: &Path, file: &Path) -> bool {
+    backing(device).is_some_and(|backing| backing == file)
+}
+
+fn backing(device: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(attribute(device, "loop/backing_file")?).ok()?;
+    Some(PathBuf::from(text.trim_end_matches('\n')))
+}
+
+/// The loop device over `file`, if there is one.
+pub(crate) fn find(file: &Path) -> Option<PathBuf> {
+    let devices = fs::read_dir("/sys/block").ok()?;
+    let devices = devices
+        .flatten()
+        .map(|entry| Path::new("/dev").join(entry.file_name()));
+    devices.into_iter().find(|device| is_over(device, file))
+}
+
+/// Says that the device has no cache that a flush would empty, so that none are sent.
+///
+/// # Errors
+/// Environment.
+pub(crate) fn write_through(device: &Path) -> Result<(), AttachError> {
+    let failed = |why: String| AttachError::environment(format!("{}: {why}", device.display()));
+    let path = attribute(device, "queue/write_cache").ok_or_else(|| failed("no name".into()))?;
+    fs::write(&path, "write through").map_err(|error| failed(format!("write cache: {error}")))
+}
+
+fn attribute(device: &Path, name: &str) -> Option<PathBuf> {
+    Some(Path::new("/sys/block").join(device.file_name()?).join(name))
+}

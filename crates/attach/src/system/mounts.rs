@@ -1,0 +1,146 @@
+//! What is mounted where.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use super::tool;
+use crate::error::AttachError;
+
+/// A line of the kernel's table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mount {
+    /// Where.
+    pub(crate) point: PathBuf,
+    /// The file system's kind.
+    pub(crate) kind: String,
+    /// What is mounted: a device's path.
+    pub(crate) source: String,
+    /// `MAJOR:MINOR` of what is mounted.
+    pub(crate) number: String,
+}
+
+/// All mounts of this process's namespace, in their order.
+pub(crate) fn all() -> Vec<Mount> {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    text.lines().filter_map(parse).collect()
+}
+
+fn parse(line: &str) -> Option<Mount> {
+    let (mount, what) = line.split_once(" - ")?;
+    let mut mount = mount.split(' ').skip(2);
+    let number = mount.next()?.to_owned();
+    let point = PathBuf::from(unescape(mount.nth(1)?));
+    let mut what = what.split(' ');
+    Some(Mount {
+        point,
+        number,
+        kind: what.next()?.to_owned(),
+        source: unescape(what.next()?),
+    })
+}
+
+/// Undoes the kernel's octal escapes.
+fn unescape(text: &str) -> String {
+    let mut plain = text.to_owned();
+    for (code, character) in [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ] {
+        plain = plain.replace(code, character);
+    }
+    plain
+}
+
+/// The mount at exactly this place; the uppermost, if several lie over one another.
+pub(crate) fn at(point: &Path) -> Option<Mount> {
+    all().into_iter().rev().find(|mount| mount.point == point)
+}
+
+/// The mounts below this place.
+pub(crate) fn below(point: &Path) -> Vec<PathBuf> {
+    let points = all().into_iter().map(|mount| mount.point);
+    points
+        .filter(|other| other != point && other.starts_with(point))
+        .collect()
+}
+
+/// Mounts a FUSE file system whose root is a regular file over the file `point`; `fuse` is the number
+/// of the open /dev/fuse.
+///
+/// # Errors
+/// Environment.
+pub(crate) fn mount_fuse(point: &Path, fuse: i32, max_read: usize) -> Result<(), AttachError> {
+    let data = format!("fd={fuse},rootmode=100000,user_id=0,group_id=0,max_read={max_read}\0");
+    let data = std::ffi::CStr::from_bytes_with_nul(data.as_bytes()).ok();
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOATIME;
+    mount("ashlar", point, "fuse.ashlar", flags, data).map_err(|error| {
+        AttachError::environment(format!("cannot mount FUSE at {}: {error}", point.display()))
+    })
+}
+
+/// Mounts the file system on `device`.
+///
+/// # Errors
+/// Environment.
+pub(crate) fn mount_device(
+    device: &Path,
+    point: &Path,
+    (kind, options): (&str, Option<&str>),
+    limit: Duration,
+) -> Result<(), AttachError> {
+    let mut command = Command::new(tool::find("mount", "mount")?);
+    command.args(["-t", kind]);
+    if let Some(options) = options {
+        command.args(["-o", options]);
+    }
+    tool::succeed(command.arg(device).arg(point), limit).map(|_| ())
+}
+
+/// Unmounts, in a process of its own: writing back what is cached may take long, or for ever.
+///
+/// # Errors
+/// Environment: busy, or not done in time.
+pub(crate) fn unmount_in_time(point: &Path, limit: Duration) -> Result<(), AttachError> {
+    let mut command = Command::new(tool::find("umount", "mount")?);
+    tool::succeed(command.arg(point), limit).map(|_| ())
+}
+
+/// Takes a mount out of the tree without waiting for anything.
+pub(crate) fn unmount_lazily(point: &Path) -> rustix::io::Result<()> {
+    unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+}
+
+/// Unmounts a FUSE file; `force` first ends its connection, so that nobody waits for it any more.
+pub(crate) fn unmount_fuse(point: &Path, force: bool) -> rustix::io::Result<()> {
+    let flags = match force {
+        true => UnmountFlags::FORCE | UnmountFlags::NOFOLLOW,
+        false => UnmountFlags::NOFOLLOW,
+    };
+    unmount(point, flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_kernels_table() {
+        let line =
+            "36 35 98:0 /x /mnt/a\\040b rw,noatime shared:1 - xfs /dev/loop7 rw,errors=continue";
+        let mount = Mount {
+            point: "/mnt/a b".into(),
+            kind: "xfs".into(),
+            source: "/dev/loop7".into(),
+            number: "98:0".into(),
+        };
+        assert_eq!(parse(line), Some(mount));
+        assert_eq!(parse("36 35 98:0"), None);
+        assert!(at(Path::new("/proc")).is_some_and(|mount| mount.kind == "proc"));
+    }
+}

@@ -1,0 +1,152 @@
+//! `ashlar attach` and `ashlar detach`: which namespace, and what is told. And the processes behind it.
+
+mod helper;
+mod namespace;
+mod text;
+
+use std::process::Command;
+use std::time::Duration;
+
+use ashlar_attach::{AttachError, AttachErrorKind, AttachOptions, FileSystem, Force, Via};
+
+use crate::args::{AttachArguments, DetachArguments, FileSystemWord, ViaWord};
+use crate::exit::Failure;
+use crate::output::print;
+
+pub(crate) use helper::{guardian, server};
+
+/// `ashlar attach`.
+pub(crate) fn attach(arguments: &AttachArguments) -> Result<(), Failure> {
+    let (Some(volume), Some(mount)) = (&arguments.volume, &arguments.mount) else {
+        return list(arguments);
+    };
+    let base = &arguments.folder.base;
+    let limit = limit(&arguments.timeout)?;
+    // What can be refused without asking anybody is refused first, and nothing is done.
+    ashlar_attach::require_root("attach")?;
+    let via = match arguments.via {
+        ViaWord::Auto => Via::Auto,
+        ViaWord::Nvme => Via::Nvme,
+        ViaWord::Fuse => Via::Fuse,
+    };
+    ashlar_attach::choose(via)?;
+    let mount = ashlar_attach::check_mount_point(base, mount)?;
+    let namespace = namespace::find(volume, arguments)?;
+    if limit.is_none() {
+        eprintln!(
+            "ashlar: --timeout never: while {volume} does not answer, whoever uses it cannot be \
+             stopped but by `ashlar detach --force`"
+        );
+    }
+    let trace = arguments.trace.as_deref().map(std::path::absolute);
+    let trace = trace.transpose();
+    let options = AttachOptions {
+        base: base.clone(),
+        mount,
+        file_system: arguments.fs.map(|word| match word {
+            FileSystemWord::Xfs => FileSystem::Xfs,
+            FileSystemWord::Ext4 => FileSystem::Ext4,
+        }),
+        destroy_data: arguments.destroy_data,
+        options: arguments.options.clone(),
+        via,
+        always_flush: arguments.always_flush,
+        limit,
+        spin: Duration::from_micros(arguments.spin_us),
+        trace: trace.map_err(|error| Failure::environment(format!("--trace: {error}")))?,
+    };
+    let program = std::env::current_exe();
+    let program = program.map_err(|error| Failure::environment(format!("/proc/self: {error}")))?;
+    let state = ashlar_attach::attach(&namespace, &options, |folder| {
+        let mut command = Command::new(program);
+        command.arg("attach-guardian").arg(folder.path());
+        command
+    })?;
+    show(arguments, &state, text::attached(&state))
+}
+
+/// `ashlar detach`.
+pub(crate) fn detach(arguments: &DetachArguments) -> Result<(), Failure> {
+    ashlar_attach::require_root("detach")?;
+    let force = match arguments.force {
+        true => Force::Yes,
+        false => Force::No,
+    };
+    let notes = ashlar_attach::detach(&arguments.folder.base, &arguments.mount, force)?;
+    for note in notes {
+        eprintln!("ashlar: {note}");
+    }
+    Ok(())
+}
+
+fn list(arguments: &AttachArguments) -> Result<(), Failure> {
+    let attachments = ashlar_attach::list(&arguments.folder.base);
+    let text = text::list(&attachments);
+    show(arguments, &attachments, text)
+}
+
+fn show(
+    arguments: &AttachArguments,
+    answer: &impl serde::Serialize,
+    text: String,
+) -> Result<(), Failure> {
+    if !arguments.api.json {
+        return print(&text);
+    }
+    let json = serde_json::to_string_pretty(answer);
+    let json = json.map_err(|error| Failure::environment(format!("the answer: {error}")))?;
+    print(&format!("{json}\n"))
+}
+
+/// A time limit: `500ms` is too fine, `never` is none.
+fn limit(text: &str) -> Result<Option<Duration>, Failure> {
+    if text == "never" {
+        return Ok(None);
+    }
+    let wrong = || Failure::usage(format!("--timeout {text}: say 30s, 10m, 2h or never"));
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (count, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(wrong()),
+    };
+    let total = count
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(seconds));
+    match total {
+        Some(total) if total > 0 => Ok(Some(Duration::from_secs(total))),
+        _ => Err(wrong()),
+    }
+}
+
+impl From<AttachError> for Failure {
+    fn from(error: AttachError) -> Self {
+        match error.kind() {
+            AttachErrorKind::Usage => Self::usage(error),
+            AttachErrorKind::Environment => Self::environment(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_limit_is_a_number_and_a_unit() {
+        let seconds = |text| {
+            limit(text)
+                .ok()
+                .map(|limit| limit.map(|limit| limit.as_secs()))
+        };
+        assert_eq!(seconds("30s"), Some(Some(30)));
+        assert_eq!(seconds("2h"), Some(Some(7200)));
+        assert_eq!(seconds("never"), Some(None));
+        for wrong in ["", "s", "0s", "10", "1d", "-1s", "99999999999999999999s"] {
+            assert_eq!(seconds(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The namespace that is to be attached: a volume of a pool, as its daemon says, or a URL.
+
+use std::time::{Duration, Instant};
+
+use ashlar_attach::Namespace;
+use ashlar_block::ErrorKind;
+use ashlar_initiator::controller::NamespaceFacts;
+use ashlar_initiator::{Config, Host, Remote, local_host, url};
+use ashlar_node::model::{SetHosts, VolumeName, VolumeStatus};
+
+use crate::args::AttachArguments;
+use crate::exit::Failure;
+use crate::node::Api;
+
+/// How long a daemon may take to notice that this host's last connection is gone.
+const GONE: Duration = Duration::from_secs(2);
+
+/// Finds out what there is to attach.
+pub(super) fn find(volume: &str, arguments: &AttachArguments) -> Result<Namespace, Failure> {
+    let host = match &arguments.hostnqn {
+        Some(nqn) => Host::named(nqn),
+        None => local_host(),
+    };
+    let url = match volume.starts_with(url::SCHEME) {
+        true => volume.to_owned(),
+        false => of_pool(&volume.parse()?, &host, arguments)?,
+    };
+    let config = url::parse(&url, &host).map_err(Failure::usage)?;
+    let url = with_host(&url, &config);
+    let remote = connect(config.clone()).map_err(|(_, failure)| failure)?;
+    let facts = remote.facts();
+    Ok(Namespace {
+        volume: volume.to_owned(),
+        url,
+        identity: identity(&config, facts),
+        bytes: facts.geometry.bytes(),
+        block_bytes: facts.geometry.block_size.bytes(),
+        volatile_cache: facts.geometry.volatile_cache,
+    })
+}
+
+/// Connects once. An error comes with its kind, for whoever may want to try again.
+pub(super) fn connect(config: Config) -> Result<Remote, (ErrorKind, Failure)> {
+    let nqn = config.host.nqn.clone();
+    Remote::connect(config).map_err(|error| {
+        let kind = error.kind();
+        let why = match kind {
+            ErrorKind::Denied => format!("{error}: it does not let this host in, which is {nqn}"),
+            _ => error.to_string(),
+        };
+        (kind, Failure::environment(why))
+    })
+}
+
+/// What makes a namespace the same one whatever it is reached by.
+pub(super) fn identity(config: &Config, facts: &NamespaceFacts) -> String {
+    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
+    let ids = &facts.identity.ids;
+    match (ids.uuid, ids.nguid, ids.eui64) {
+        (Some(uuid), ..) => format!("uuid {}", uuid::Uuid::from_bytes(uuid)),
+        (None, Some(nguid), _) => format!("nguid {}", hex(&nguid)),
+        (None, None, Some(eui64)) => format!("eui64 {}", hex(&eui64)),
+        (None, None, None) => format!("{} namespace {}", config.peer(), facts.nsid),
+    }
+}
+
+/// The URL with who we are in it: a server that takes over must be the same host.
+fn with_host(url: &str, config: &Config) -> String {
+    if url.contains("hostnqn=") {
+        return url.to_owned();
+    }
+    let sign = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{sign}hostnqn={}", config.host.nqn)
+}
+
+fn of_pool(name: &VolumeName, host: &Host, arguments: &AttachArguments) -> Result<String, Failure> {
+    let api = Api::new(&arguments.api)?;
+    let mut volume = api.client.volume(name)?;
+    if !arguments.shared {
+        volume = unused(&api, name, volume, host)?;
+    }
+    let allowed = volume.allow_any_host || volume.allow_hosts.contains(&host.nqn);
+    if !allowed {
+        let mut allow_hosts = volume.allow_hosts.clone();
+        allow_hosts.push(host.nqn.clone());
+        let request = SetHosts {
+            allow_hosts,
+            allow_any_host: false,
+        };
+        api.client.set_hosts(name, &request)?;
+        eprintln!(
+            "ashlar: {name} lets this host connect from now on: {}",
+            host.nqn
+        );
+    }
+    Ok(format!(
+        "{}{}/{}?ns={}",
+        url::SCHEME,
+        volume.address,
+        volume.nqn,
+        volume.nsid
+    ))
+}
+
+/// Refuses a volume that a host uses.
+fn unused(
+    api: &Api,
+    name: &VolumeName,
+    mut volume: VolumeStatus,
+    host: &Host,
+) -> Result<VolumeStatus, Failure> {
+    let until = Instant::now() + GONE;
+    while let Some(other) = volume.connected_hosts.first() {
+        let ourselves = *other == host.nqn;
+        if !ourselves || Instant::now() > until {
+            let who = if ourselves { "this host" } else { "host" };
+            return Err(Failure::environment(format!(
+                "{name} is in use: {who} {other} is connected to it; --shared if no file system \
+                 of that host is on it"
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        volume = api.client.volume(name)?;
+    }
+    Ok(volume)
+}

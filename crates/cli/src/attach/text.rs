@@ -1,0 +1,68 @@
+//! Attachments as people read them.
+
+use ashlar_attach::{Attachment, Condition, State};
+
+use crate::node::{bytes, table, word};
+
+/// What `attach` says.
+pub(super) fn attached(state: &State) -> String {
+    let device = state.device.as_ref().map(|path| path.display().to_string());
+    format!(
+        "{} is at {}: {} on {}, {}\nby {}\n",
+        state.volume,
+        state.mount.display(),
+        state.file_system.as_deref().unwrap_or("nothing"),
+        device.as_deref().unwrap_or("no device"),
+        bytes(state.bytes),
+        state.why
+    )
+}
+
+/// What `attach --list` says.
+pub(super) fn list(attachments: &[Attachment]) -> String {
+    if attachments.is_empty() {
+        return "nothing is attached\n".into();
+    }
+    let head = [
+        "volume", "mount", "state", "device", "size", "reads", "writes", "flushes", "by",
+    ];
+    let rows: Vec<Vec<String>> = attachments.iter().map(row).collect();
+    let mut text = table(&head, &rows);
+    for one in attachments {
+        if let Some(note) = note(one) {
+            text.push_str(&format!("{}: {note}\n", one.state.mount.display()));
+        }
+    }
+    text
+}
+
+fn row(one: &Attachment) -> Vec<String> {
+    let state = &one.state;
+    let count = |of: fn(&ashlar_attach::Tallies) -> u64| {
+        one.requests
+            .as_ref()
+            .map_or("-".to_owned(), |requests| of(requests).to_string())
+    };
+    let device = state.device.as_ref();
+    vec![
+        state.volume.clone(),
+        state.mount.display().to_string(),
+        word(one.condition),
+        device.map_or("-".into(), |path| path.display().to_string()),
+        bytes(state.bytes),
+        count(|requests| requests.read.arrived),
+        count(|requests| requests.write.arrived),
+        count(|requests| requests.flush.arrived),
+        state.why.clone(),
+    ]
+}
+
+fn note(one: &Attachment) -> Option<&'static str> {
+    match one.condition {
+        Condition::Attaching | Condition::Attached => None,
+        Condition::Unguarded => Some("its guardian is gone: if the server dies, all I/O fails"),
+        Condition::Stopped => Some("its server was stopped by a signal: I/O waits"),
+        Condition::Unserved => Some("it has no server; `ashlar detach --force` clears it"),
+        Condition::Unmounted => Some("its file system is not mounted; `ashlar detach` clears it"),
+    }
+}
