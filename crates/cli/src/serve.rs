@@ -60,6 +60,7 @@ fn config(arguments: &ServeArguments) -> Result<ServerConfig, Failure> {
         },
         exports: vec![export],
         timeouts: Timeouts::default(),
+        hold: false,
     })
 }
 

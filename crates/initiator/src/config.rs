@@ -89,6 +89,10 @@ pub struct Config {
     pub loss: Duration,
     /// What is sent again after a loss.
     pub replay: Replay,
+    /// Once connected, only [`loss`](Self::loss) ends the patience: a target that refuses us, or puts
+    /// requests off or leaves them unanswered, is taken to be starting or under repair. For a mounted file
+    /// system an error is worse than a wait.
+    pub patient: bool,
 }
 
 impl Config {
@@ -107,6 +111,7 @@ impl Config {
             timeout: Duration::from_secs(30),
             loss: Duration::from_secs(60),
             replay: Replay::All,
+            patient: false,
         }
     }
 

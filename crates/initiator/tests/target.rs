@@ -37,6 +37,7 @@ fn serve(listen: &str, device: Arc<Memory>, access: HostAccess) -> Server {
                 advertise: None,
             }],
             timeouts: Timeouts::default(),
+            hold: false,
         })
     };
     start(listen.parse().expect("address")).expect("serve")

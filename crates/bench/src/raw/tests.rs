@@ -45,6 +45,7 @@ fn target() -> Server {
         reactor: Options::default(),
         exports: vec![export],
         timeouts: Timeouts::default(),
+        hold: false,
     };
     Server::start(config).unwrap()
 }

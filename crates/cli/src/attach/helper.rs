@@ -80,6 +80,7 @@ fn connect(state: &State, takes_over: bool) -> Result<Remote, Failure> {
     let limit = state.limit_seconds.map_or(FOR_EVER, Duration::from_secs);
     let config = Config {
         loss: limit,
+        patient: true,
         ..config
     };
     let until = Instant::now() + limit;

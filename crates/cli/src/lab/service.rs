@@ -36,6 +36,7 @@ impl Services for LocalServices<'_> {
             reactor: Options::default(),
             exports: vec![export],
             timeouts: Timeouts::default(),
+            hold: false,
         };
         let server =
             Server::start(config).map_err(|error| LabError::environment(error.to_string()))?;

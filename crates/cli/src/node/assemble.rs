@@ -9,7 +9,7 @@ use ashlar_target::server::{Server, ServerConfig};
 
 use crate::exit::Failure;
 
-/// Listens for hosts, imports the pools and serves their volumes.
+/// Imports the pools and serves their volumes. Hosts that come meanwhile wait.
 pub(crate) fn assemble(daemon: &Daemon) -> Result<Arc<dyn Control>, Failure> {
     raise_file_limit();
     let config = daemon.config();
@@ -22,9 +22,11 @@ pub(crate) fn assemble(daemon: &Daemon) -> Result<Arc<dyn Control>, Failure> {
         },
         exports: Vec::new(),
         timeouts: Timeouts::default(),
+        hold: true,
     });
     let server = server.map_err(Failure::environment)?;
     let keeper = Keeper::new(&server, daemon.state(), config);
+    server.control().welcome();
     let wait = move || server.wait().map_err(|error| error.to_string());
     let thread = daemon.alarm().spawn("target", wait);
     thread.map_err(|error| Failure::environment(format!("cannot start a thread: {error}")))?;

@@ -17,7 +17,9 @@
 //!    fails, once; the caller then knows, and the next flush is judged afresh.
 //! 5. *Give up* after [`Config::loss`] without an association: every request fails, for good.
 //!
-//! A request that the controller leaves unanswered three times fails with `Timeout`.
+//! A request that the controller leaves unanswered three times fails with `Timeout`. One that is
+//! [patient](Config::patient) goes on for [`Config::loss`], and does not take a refused Connect for an
+//! answer either.
 
 mod part;
 #[cfg(test)]
@@ -53,6 +55,12 @@ const MOST_TIMEOUTS: u32 = 3;
 const MOST_RETRIES: u32 = 20;
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// How often `step` goes into `whole`.
+fn times(whole: Duration, step: Duration) -> u32 {
+    let times = whole.as_nanos() / step.as_nanos().max(1);
+    u32::try_from(times).unwrap_or(u32::MAX)
+}
+
 /// Why no request is taken any more.
 #[derive(Debug)]
 struct Dead {
@@ -79,6 +87,8 @@ pub struct Session {
     dead: Option<Dead>,
     closing: bool,
     losses: u64,
+    most_timeouts: u32,
+    most_retries: u32,
     last_failure: Option<Failure>,
     requests: Slab<Pending>,
     /// Requests to be sent, in order.
@@ -107,6 +117,13 @@ impl Session {
             geometry: expected.geometry,
             writes_zeroes: expected.writes_zeroes,
         };
+        let (most_timeouts, most_retries) = match config.patient {
+            true => (
+                times(config.loss, config.timeout).max(MOST_TIMEOUTS),
+                times(config.loss, RETRY_DELAY).max(MOST_RETRIES),
+            ),
+            false => (MOST_TIMEOUTS, MOST_RETRIES),
+        };
         Self {
             config,
             pool,
@@ -121,6 +138,8 @@ impl Session {
             dead: None,
             closing: false,
             losses: 0,
+            most_timeouts,
+            most_retries,
             last_failure: None,
             requests: Slab::new(),
             queue: VecDeque::new(),
@@ -305,7 +324,7 @@ impl Session {
         self.backoff = (self.backoff * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF);
         if self.closing {
             self.die(None, Failure::Shutdown.to_string());
-        } else if !failure.may_pass() {
+        } else if !failure.may_pass() && !self.bears(&failure) {
             let kind = match failure {
                 Failure::Command { status, .. } => Some(status::connect_kind(status)),
                 _ => None,
@@ -313,6 +332,12 @@ impl Session {
             self.die(kind, failure.to_string());
         }
         self.last_failure = Some(failure);
+    }
+
+    /// Whether a failure that is for good as the target says is waited out.
+    fn bears(&self, failure: &Failure) -> bool {
+        // There is a session only where the target has served us before.
+        self.config.patient && matches!(failure, Failure::Command { .. })
     }
 
     /// Fails everything, now and from now on. Requests that may have been sent fail with
@@ -406,7 +431,7 @@ impl Session {
     fn refused(&mut self, now: Moment, key: usize, refusal: ashlar_nvme::Status) {
         let pending = &mut self.requests[key];
         let kind = match status::judge(pending.request.op, refusal) {
-            Verdict::Retry(_) if pending.retries < MOST_RETRIES && self.dead.is_none() => {
+            Verdict::Retry(_) if pending.retries < self.most_retries && self.dead.is_none() => {
                 pending.retries += 1;
                 return self.delayed.push((now + RETRY_DELAY, key));
             }
@@ -434,7 +459,7 @@ impl Session {
         if !allowed {
             let error = self.error(ErrorKind::Disconnected, &failure.to_string());
             self.complete(key, Err(error));
-        } else if pending.timeouts >= MOST_TIMEOUTS {
+        } else if pending.timeouts >= self.most_timeouts {
             let error = self.error(ErrorKind::Timeout, &failure.to_string());
             self.complete(key, Err(error));
         } else {

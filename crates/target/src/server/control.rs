@@ -1,6 +1,7 @@
 //! Changes to a running server: subsystems that come, change and go, and residents.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,6 +43,8 @@ struct Shared {
     residents: Mutex<HashMap<String, usize>>,
     changing: Claims,
     settling: Claims,
+    /// Where hosts wait until they are welcome.
+    held: Mutex<Option<OwnedFd>>,
 }
 
 /// Changes a running server, from any thread. Changes of one subsystem wait for each other.
@@ -61,6 +64,7 @@ impl Control {
         target: Arc<Target>,
         links: Vec<Link>,
         exports: HashMap<String, Openers>,
+        held: Option<OwnedFd>,
     ) -> Self {
         Self(Arc::new(Shared {
             target,
@@ -69,7 +73,16 @@ impl Control {
             residents: Mutex::default(),
             changing: Claims::default(),
             settling: Claims::default(),
+            held: Mutex::new(held),
         }))
+    }
+
+    /// Lets in hosts that [`ServerConfig::hold`](super::ServerConfig::hold) has kept waiting.
+    pub fn welcome(&self) {
+        let held = lock(&self.0.held).take();
+        if let (Some(listener), Some(first)) = (held, self.0.links.first()) {
+            first.mailbox.post(Mail::Listen(listener));
+        }
     }
 
     /// Counters and configuration.

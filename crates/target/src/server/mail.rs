@@ -20,6 +20,8 @@ pub(super) enum Mail {
         early: Vec<u8>,
         placed: bool,
     },
+    /// Hosts may connect from now on.
+    Listen(OwnedFd),
     Notice(Notice),
     /// Open these devices under these numbers: all or none.
     Open(Vec<(usize, Arc<dyn Opener>)>, Reply<Result<(), IoError>>),

@@ -34,6 +34,9 @@ pub struct ServerConfig {
     pub exports: Vec<Export>,
     /// How long hosts may keep the target waiting.
     pub timeouts: Timeouts,
+    /// Hosts wait in the kernel's queue until [`Control::welcome`]. To one that is let in at once, a
+    /// subsystem that is not there yet is one that is gone, and hosts take that for final.
+    pub hold: bool,
 }
 
 /// What a core tells whoever started it.
@@ -105,10 +108,14 @@ impl Server {
             })?;
             starts.push(start);
         }
-        starting.release(starts, listener);
+        let (now, later) = match config.hold {
+            true => (None, Some(listener)),
+            false => (Some(listener), None),
+        };
+        starting.release(starts, now);
         Ok(Self {
             address,
-            control: Control::new(target, starting.links, openers),
+            control: Control::new(target, starting.links, openers, later),
             reports: starting.reports,
             threads: starting.threads,
         })
@@ -228,12 +235,11 @@ impl Starting {
     }
 
     /// Lets the cores go, now that each can know the others.
-    fn release(&self, starts: Vec<Sender<Start>>, listener: OwnedFd) {
+    fn release(&self, starts: Vec<Sender<Start>>, mut listener: Option<OwnedFd>) {
         let common = Arc::new(Common {
             placement: Placement::new(starts.len()),
             mailboxes: self.links.iter().map(|l| l.mailbox.clone()).collect(),
         });
-        let mut listener = Some(listener);
         for start in starts {
             let message = Start {
                 common: common.clone(),

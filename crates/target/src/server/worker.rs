@@ -210,6 +210,7 @@ impl Worker {
                 } => {
                     self.adopt(socket, handoff, &early, placed);
                 }
+                Mail::Listen(listener) => self.listen(listener),
                 Mail::Notice(notice) => self.core.notice(notice),
                 Mail::Open(devices, reply) => reply.send(self.open(devices)),
                 Mail::Close(listing, reply) => self.close_devices(listing, reply),

@@ -26,6 +26,7 @@ pub fn serve() -> Server {
         reactor: options(),
         exports: Vec::new(),
         timeouts: Timeouts::default(),
+        hold: false,
     };
     Server::start(config).expect("serve")
 }
