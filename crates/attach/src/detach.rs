@@ -135,6 +135,14 @@ impl Clearing<'_> {
     }
 
     fn device(&self) -> Option<PathBuf> {
+        if let Some(State {
+            controller: Some(_),
+            device,
+            ..
+        }) = &self.state
+        {
+            return device.clone();
+        }
         let file = self.folder.file();
         let known = self.state.as_ref().and_then(|state| state.device.clone());
         known
@@ -208,6 +216,8 @@ impl Clearing<'_> {
 
     /// Ends the connection between the kernel and the server, whatever state that is in: requests fail.
     fn abort(&self) {
+        // Its time-out was told by the limit; what is still there then is told by the next step.
+        let _ = self.disconnect(SHORT);
         if let Some(processes) = self.folder.processes() {
             processes.guardian.signal(Signal::KILL);
             processes.guardian.ends_within(END);
@@ -222,7 +232,22 @@ impl Clearing<'_> {
         let _ = mounts::unmount_fuse(&self.folder.file(), true);
     }
 
+    /// Lets the kernel's connection go; nothing to do if that is not the means.
+    fn disconnect(&self, limit: Duration) -> Result<(), AttachError> {
+        match self
+            .state
+            .as_ref()
+            .and_then(|state| state.controller.as_ref())
+        {
+            Some(controller) => self.folder.disconnect(controller, limit),
+            None => Ok(()),
+        }
+    }
+
     fn let_device_go(&mut self) -> Result<(), AttachError> {
+        if self.state.as_ref().is_some_and(|s| s.controller.is_some()) {
+            return self.disconnect(UNMOUNT);
+        }
         let Some(device) = self.device() else {
             return Ok(());
         };
