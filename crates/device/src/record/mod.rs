@@ -29,7 +29,7 @@ pub use format::{Entry, Kind, TraceHeader};
 pub use image::{Image, write_image};
 use recorder::Recorder;
 pub use recorder::monotonic;
-pub use trace::{Summary, Trace, Writes};
+pub use trace::{Summary, Synced, Trace, Writes};
 
 /// How large a trace may grow unless told otherwise.
 pub const DEFAULT_RECORD_LIMIT: u64 = 4 << 30;

@@ -97,8 +97,17 @@ fn what_is_done_is_told_and_counted() {
     let found = trace.writes_to(&places, 2 * BLOCK as u64);
     assert_eq!((found.count, found.splitting), (2, 0));
     assert_eq!(trace.writes_to(&places[1..], 1 << 16).splitting, 1);
-    assert_eq!(trace.flushes_within(0..u64::MAX), 1);
-    assert_eq!(trace.flushes_within(0..monotonic() - 60_000_000_000), 0);
+    let syncs = trace.syncs();
+    let flushes: Vec<bool> = syncs.iter().map(|sync| sync.is_flush).collect();
+    assert_eq!(flushes, [false, true], "the durable write, the flush");
+    let (first, second) = (&syncs[0].span, &syncs[1].span);
+    assert!(Synced::any_within(&syncs, &(first.start..first.end)));
+    assert!(Synced::any_within(&syncs, &(first.end..second.end)));
+    assert!(!Synced::any_within(
+        &syncs,
+        &(first.start + 1..second.end - 1)
+    ));
+    assert!(!Synced::any_within(&syncs, &(second.end..u64::MAX)));
 }
 
 #[test]

@@ -51,6 +51,26 @@ pub struct Summary {
     pub cut_short: bool,
 }
 
+/// Something was made durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Synced {
+    /// From its submission to its completion.
+    pub span: Range<u64>,
+    /// A flush, and not a durable write.
+    pub is_flush: bool,
+}
+
+impl Synced {
+    /// Whether one of these, sorted as [`Trace::syncs`] gives them, lies within a span of time.
+    pub fn any_within(syncs: &[Self], span: &Range<u64>) -> bool {
+        let first = syncs.partition_point(|sync| sync.span.start < span.start);
+        let mut within = syncs[first..]
+            .iter()
+            .take_while(|sync| sync.span.start < span.end);
+        within.any(|sync| sync.span.end <= span.end)
+    }
+}
+
 /// Writes to certain places, and how they lie to pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Writes {
@@ -167,24 +187,32 @@ impl Trace {
         Ok(data)
     }
 
-    /// How many flushes were submitted and completed within a span of time.
-    pub fn flushes_within(&self, span: Range<u64>) -> u64 {
-        let mut begun = HashMap::new();
-        let mut count = 0;
+    /// When something was made durable: completed flushes, and completed durable writes and zeroings, by
+    /// when they were submitted.
+    pub fn syncs(&self) -> Vec<Synced> {
+        let (mut begun, mut syncs) = (HashMap::new(), Vec::new());
         for entry in self.entries() {
             match entry.kind {
                 Kind::Opened => begun.clear(),
-                Kind::Flush => drop(begun.insert(entry.id, entry.at)),
-                Kind::Done if !entry.flag => {
-                    let flush = begun.remove(&entry.id);
-                    let both =
-                        flush.is_some_and(|at| span.contains(&at) && span.contains(&entry.at));
-                    count += u64::from(both);
+                Kind::Flush => drop(begun.insert(entry.id, (entry.at, true))),
+                Kind::Write | Kind::WriteZeroes if entry.flag => {
+                    begun.insert(entry.id, (entry.at, false));
                 }
-                _ => {}
+                Kind::Done => {
+                    if let Some((at, is_flush)) = begun.remove(&entry.id)
+                        && !entry.flag
+                    {
+                        syncs.push(Synced {
+                            span: at..entry.at,
+                            is_flush,
+                        });
+                    }
+                }
+                Kind::Write | Kind::WriteZeroes | Kind::Deallocate => {}
             }
         }
-        count
+        syncs.sort_by_key(|sync| sync.span.start);
+        syncs
     }
 
     /// How the writes to places of the device lie to pages of `page` bytes; the places are sorted.

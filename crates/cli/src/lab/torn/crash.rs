@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ashlar_device::record::{PowerCut, Trace, TraceError, monotonic, write_image};
+use ashlar_device::record::{PowerCut, Synced, Trace, TraceError, monotonic, write_image};
 use ashlar_lab::LabError;
 use ashlar_oltp::database::Database;
 use serde::Serialize;
@@ -32,6 +32,8 @@ pub(super) struct Crashes {
     data_writes: Option<DataWrites>,
     /// Commits of the ledger that were acknowledged.
     commits: u64,
+    /// Of these, those in whose time no flush and no durable write completed on some drive.
+    pub(super) commits_not_made_durable: u64,
     pub(super) cuts: Vec<Cut>,
     pub(super) broken: usize,
 }
@@ -40,6 +42,7 @@ pub(super) struct Crashes {
 struct Recorded {
     writes: u64,
     write_bytes: u64,
+    durable_writes: u64,
     flushes: u64,
     seconds: f64,
 }
@@ -84,10 +87,12 @@ impl Crashes {
             None => String::new(),
         };
         format!(
-            "{}: {} of {} power cuts left a broken database{split}\n",
+            "{}: {} of {} power cuts left a broken database{split}; {} of {} commits without a flush\n",
             self.place,
             self.broken,
-            self.cuts.len()
+            self.cuts.len(),
+            self.commits_not_made_durable,
+            self.commits
         )
     }
 }
@@ -116,6 +121,7 @@ pub(super) fn crashes(
         Recorded {
             writes: sum.writes,
             write_bytes: sum.write_bytes,
+            durable_writes: sum.durable_writes,
             flushes: sum.flushes,
             seconds: sum.nanoseconds as f64 / 1e9,
         }
@@ -156,10 +162,19 @@ pub(super) fn crashes(
         kernel_atomic_write_bytes: atomic,
         recorded,
         data_writes,
-        commits: ledger.len(),
+        commits: ledger.commits().len() as u64,
+        commits_not_made_durable: not_made_durable(&traces, &ledger),
         broken: cuts.iter().filter(|cut| cut.complaint.is_some()).count(),
         cuts,
     })
+}
+
+/// Commits that were acknowledged though some drive had made nothing durable meanwhile.
+fn not_made_durable(traces: &[Trace], ledger: &Ledger) -> u64 {
+    let syncs: Vec<Vec<Synced>> = traces.iter().map(Trace::syncs).collect();
+    let is_durable = |commit: &Range<u64>| syncs.iter().all(|s| Synced::any_within(s, commit));
+    let commits = ledger.commits().iter();
+    commits.filter(|commit| !is_durable(commit)).count() as u64
 }
 
 fn traces_of(drives: &[PathBuf]) -> Vec<PathBuf> {

@@ -1,6 +1,7 @@
 //! The load under which the power goes: TPROC-C, pages that change all the time, checkpoints one after
 //! the other, and a ledger that knows when each of its commits was acknowledged.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,17 +18,17 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Every so many rows are changed at once: one or two on a page.
 const STRIDE: u32 = 5;
 
-/// When commits of the ledger were acknowledged: the nth at the nth stamp.
-pub(super) struct Ledger(Vec<u64>);
+/// From when commits of the ledger were asked for to when they were acknowledged, in order.
+pub(super) struct Ledger(Vec<Range<u64>>);
 
 impl Ledger {
     /// How many had been acknowledged at a moment.
     pub(super) fn acknowledged(&self, at: u64) -> u64 {
-        self.0.partition_point(|&stamp| stamp < at) as u64
+        self.0.partition_point(|commit| commit.end < at) as u64
     }
 
-    pub(super) fn len(&self) -> u64 {
-        self.0.len() as u64
+    pub(super) fn commits(&self) -> &[Range<u64>] {
+        &self.0
     }
 }
 
@@ -50,10 +51,10 @@ pub(super) fn load(
         };
         ended(pages)?;
         ended(checkpoints)?;
-        let stamps = ledger
+        let commits = ledger
             .join()
             .map_err(|_| LabError::environment("the ledger has panicked"))??;
-        drove.map(|()| Ledger(stamps))
+        drove.map(|()| Ledger(commits))
     })
 }
 
@@ -70,17 +71,18 @@ fn drive(
     }
 }
 
-fn write_ledger(database: &dyn Database, stop: &AtomicBool) -> Result<Vec<u64>, LabError> {
+fn write_ledger(database: &dyn Database, stop: &AtomicBool) -> Result<Vec<Range<u64>>, LabError> {
     let mut session = database.watcher()?;
-    let mut stamps = Vec::new();
+    let mut commits = Vec::new();
     while !stop.load(Ordering::Acquire) {
-        let next = stamps.len() + 1;
+        let next = commits.len() + 1;
+        let begun = monotonic();
         session.number(&format!(
             "INSERT INTO ashlar_ledger VALUES ({next}) RETURNING n"
         ))?;
-        stamps.push(monotonic());
+        commits.push(begun..monotonic());
     }
-    Ok(stamps)
+    Ok(commits)
 }
 
 fn change_pages(database: &dyn Database, stop: &AtomicBool) -> Result<(), LabError> {

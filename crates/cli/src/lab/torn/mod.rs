@@ -251,6 +251,14 @@ fn verdict(result: &TornResult) -> Result<(), Failure> {
             Some(format!("power cut {}: {text}", cut.seed()))
         })
         .collect();
+    let places = [&result.disk, &result.volume];
+    let dishonest = places.into_iter().flatten();
+    let dishonest: u64 = dishonest.map(|c| c.commits_not_made_durable).sum();
+    if dishonest > 0 {
+        return Err(Failure::check(format!(
+            "{dishonest} commits were acknowledged without a flush"
+        )));
+    }
     match complaints.is_empty() {
         true => Ok(()),
         false => Err(Failure::check(format!(
