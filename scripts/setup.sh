@@ -34,7 +34,8 @@ xfsprogs           mkfs.xfs, xfs_repair
 kmod               depmod and modinfo: which modules the guest needs, in which order
 cpio               packs the guest's initramfs
 xz-utils           unpacks the guest's kernel modules
-util-linux         blkdiscard, losetup, flock
+util-linux         blkdiscard, losetup, blkid, fstrim, fallocate, flock
+mount              mount and umount, which `ashlar attach` runs
 iproute2           network namespaces and veth pairs
 procps             ps, and sysctl
 postgresql-15      a private server that the OLTP lab's tests start

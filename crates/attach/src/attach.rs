@@ -218,10 +218,7 @@ fn by_fuse(
     let device = loops::attach(&folder.file(), state.block_bytes)?;
     state.device = Some(device.clone());
     folder.save(state)?;
-    if !state.volatile_cache && !state.always_flush {
-        loops::write_through(&device)?;
-    }
-    Ok(())
+    loops::set_flushes(&device, state.volatile_cache || state.always_flush)
 }
 
 /// A block device of the kernel's own nvme-tcp.

@@ -244,10 +244,26 @@ impl Clearing<'_> {
         }
     }
 
+    /// Whoever has the same loop device next must not inherit that it needs no flushes. It does no harm
+    /// if somebody has it already.
+    fn restore_flushes(&mut self) {
+        let device = self.state.as_ref().and_then(|state| state.device.clone());
+        let Some(device) = device.or_else(|| self.device()) else {
+            return;
+        };
+        if let Err(error) = loops::set_flushes(&device, true) {
+            self.notes.push(format!(
+                "{} may go on without flushes: {error}",
+                device.display()
+            ));
+        }
+    }
+
     fn let_device_go(&mut self) -> Result<(), AttachError> {
         if self.state.as_ref().is_some_and(|s| s.controller.is_some()) {
             return self.disconnect(UNMOUNT);
         }
+        self.restore_flushes();
         let Some(device) = self.device() else {
             return Ok(());
         };

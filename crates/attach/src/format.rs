@@ -1,15 +1,22 @@
 //! File systems: which one a volume holds, and making one.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-
-use ashlar_device::inspect;
 
 use crate::error::AttachError;
 use crate::system::tool;
 
 const LOOK: Duration = Duration::from_secs(60);
+/// What is read of each place, and how many places: a volume that holds something has something there
+/// or nearby.
+const PLACE_BYTES: usize = 4096;
+const PLACES: u64 = 256;
+/// What is read at both ends, where labels are.
+const END_BYTES: usize = 1 << 20;
 const MAKE: Duration = Duration::from_secs(600);
 
 /// A file system that can be made.
@@ -52,15 +59,11 @@ pub(crate) fn make(
     wanted: FileSystem,
     destroy_data: bool,
 ) -> Result<String, AttachError> {
-    if !destroy_data {
-        let found = inspect(device).map_err(|error| AttachError::environment(error.to_string()))?;
-        if let Some(finding) = found {
-            return Err(AttachError::usage(format!(
-                "{volume} is not formatted: it {}; leave --fs out to mount what is there, or say \
-                 --destroy-data",
-                finding.text
-            )));
-        }
+    if !destroy_data && let Some(found) = holds(device)? {
+        return Err(AttachError::usage(format!(
+            "{volume} is not formatted: it holds {found}; leave --fs out to mount what is there, or \
+             say --destroy-data"
+        )));
     }
     let (name, package) = wanted.tool();
     let mut command = Command::new(tool::find(name, package)?);
@@ -75,33 +78,105 @@ pub(crate) fn make(
     Ok(wanted.name().into())
 }
 
+/// What blkid knows a device's content by.
+struct Label {
+    kind: String,
+    is_file_system: bool,
+}
+
+/// Asks blkid.
+///
+/// # Errors
+/// Environment: it cannot look, or finds several labels that contradict each other.
+fn label(device: &Path) -> Result<Option<Label>, AttachError> {
+    let mut command = Command::new(tool::find("blkid", "util-linux")?);
+    command.args(["-p", "-o", "export"]);
+    let ended = tool::run(command.arg(device), LOOK)?;
+    let value = |key: &str| {
+        let mut lines = ended.out.lines();
+        let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        value.map(str::to_owned)
+    };
+    let failed = |why: &str| AttachError::environment(format!("{}: {why}", device.display()));
+    match ended.code {
+        Some(0) => {
+            let table = || value("PTTYPE").map(|table| format!("a partition table ({table})"));
+            let is_file_system = value("USAGE").is_some_and(|usage| usage == "filesystem");
+            Ok(value("TYPE").or_else(table).map(|kind| Label {
+                kind,
+                is_file_system,
+            }))
+        }
+        Some(2) => Ok(None),
+        Some(8) => Err(failed("it holds several labels at once")),
+        _ => Err(failed(&format!("blkid: {}", ended.complaint))),
+    }
+}
+
+/// What is on the device, if it is not empty as far as can be seen without reading all of it.
+fn holds(device: &Path) -> Result<Option<String>, AttachError> {
+    if let Some(label) = label(device)? {
+        return Ok(Some(label.kind));
+    }
+    let data = first_data(device).map_err(|error| {
+        AttachError::environment(format!("cannot look at {}: {error}", device.display()))
+    })?;
+    Ok(data.map(|at| format!("data: byte {at} is not zero")))
+}
+
+/// A byte that is not zero: at the ends, or at one of many places between them.
+fn first_data(device: &Path) -> io::Result<Option<u64>> {
+    let mut file = File::open(device)?;
+    let end = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
+    let ends = [0, end.saturating_sub(END_BYTES as u64)].map(|at| (at, END_BYTES));
+    let stride = (end / PLACES).next_multiple_of(PLACE_BYTES as u64).max(1);
+    let places = (0..end)
+        .step_by(stride as usize)
+        .map(|at| (at, PLACE_BYTES));
+    let mut buffer = vec![0; END_BYTES];
+    for (at, length) in ends.into_iter().chain(places) {
+        let length = length.min(usize::try_from(end - at).unwrap_or(length));
+        file.read_exact_at(&mut buffer[..length], at)?;
+        if let Some(inside) = buffer[..length].iter().position(|&byte| byte != 0) {
+            return Ok(Some(at + inside as u64));
+        }
+    }
+    Ok(None)
+}
+
 /// The file system on a device.
 ///
 /// # Errors
 /// Usage: there is none. Environment: it cannot be looked at.
 pub(crate) fn find((device, volume): (&Path, &str)) -> Result<String, AttachError> {
-    let mut command = Command::new(tool::find("blkid", "util-linux")?);
-    command.args(["-p", "-s", "TYPE", "-s", "USAGE", "-o", "export"]);
-    let ended = tool::run(command.arg(device), LOOK)?;
-    let value = |key: &str| {
-        let mut lines = ended.out.lines();
-        lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
-    };
-    match (ended.code, value("TYPE"), value("USAGE")) {
-        (Some(0), Some(kind), Some("filesystem")) => Ok(kind.to_owned()),
-        (Some(0), Some(kind), _) => Err(AttachError::usage(format!(
-            "{volume} holds {kind}, which is no file system"
+    match label(device)? {
+        Some(label) if label.is_file_system => Ok(label.kind),
+        Some(label) => Err(AttachError::usage(format!(
+            "{volume} holds {}, which is no file system",
+            label.kind
         ))),
-        (Some(0 | 2), ..) => Err(AttachError::usage(format!(
+        None => Err(AttachError::usage(format!(
             "{volume} holds no file system; say --fs xfs or --fs ext4 to make one"
         ))),
-        (Some(8), ..) => Err(AttachError::environment(format!(
-            "{volume} holds several file systems' labels at once"
-        ))),
-        _ => Err(AttachError::environment(format!(
-            "blkid {}: {}",
-            device.display(),
-            ended.complaint
-        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_anywhere_at_the_ends_is_seen() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("device");
+        let file = File::create(&path).expect("a file");
+        let size = 64 << 20;
+        file.set_len(size).expect("a sparse file");
+        assert_eq!(first_data(&path).expect("read"), None);
+        for at in [1, 777_777, size / 2, size - 700_000, size - 1] {
+            file.write_all_at(b"x", at).expect("written");
+            assert_eq!(first_data(&path).expect("read"), Some(at));
+            file.write_all_at(b"\0", at).expect("written");
+        }
     }
 }

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, setsid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, setsid};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::error::AttachError;
@@ -30,7 +31,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How long a server that was told to end may take.
 const GRACE: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(100);
+/// How often it is looked whether the server is ready, and once it is, whether this process is to end: a
+/// signal wakes the guardian from its wait, but may come just before it.
+const LOOK: Duration = Duration::from_millis(10);
+const LOOK_LATER: Duration = Duration::from_secs(1);
 
 /// Says on standard output that the process is ready for whoever waits for that, which may be nobody.
 pub fn announce() {
@@ -154,7 +158,7 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
                 };
                 return Ok((end, was_ready));
             }
-            std::thread::sleep(LOOK.min(if was_ready { LOOK } else { LOOK / 10 }));
+            wait(&child, if was_ready { LOOK_LATER } else { LOOK });
         }
     }
 
@@ -166,6 +170,18 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
             server: Process::of(child.id() as i32),
             restarts,
         })
+    }
+}
+
+/// Waits until a child ends, a signal comes, or `limit` has passed.
+fn wait(child: &Child, limit: Duration) {
+    let limit = Timespec::try_from(limit).ok();
+    match pidfd_open(Pid::from_child(child), PidfdFlags::empty()) {
+        Ok(end) => {
+            // Whatever the reason for its return, the caller looks again.
+            let _ = poll(&mut [PollFd::new(&end, PollFlags::IN)], limit.as_ref());
+        }
+        Err(_) => std::thread::sleep(LOOK),
     }
 }
 

@@ -50,7 +50,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     ),
     (
         "attach",
-        &["block", "device", "reactor"],
+        &["block", "reactor"],
         "what makes a disk of a device does not know which device it is",
     ),
     (

@@ -10,6 +10,7 @@ use crate::error::AttachError;
 
 const PACKAGE: &str = "util-linux";
 const PATIENCE: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_secs(5);
 
 /// Makes a loop device over `file`: direct, so that nothing is cached twice and a flush is a flush.
 ///
@@ -51,14 +52,26 @@ pub(crate) fn find(file: &Path) -> Option<PathBuf> {
     devices.into_iter().find(|device| is_over(device, file))
 }
 
-/// Says that the device has no cache that a flush would empty, so that none are sent.
+/// Whether flushes are sent to the device. It must be said each time, and again when the device is let go:
+/// the kernel keeps it for whoever has the same device next.
 ///
 /// # Errors
 /// Environment.
-pub(crate) fn write_through(device: &Path) -> Result<(), AttachError> {
-    let failed = |why: String| AttachError::environment(format!("{}: {why}", device.display()));
-    let path = attribute(device, "queue/write_cache").ok_or_else(|| failed("no name".into()))?;
-    fs::write(&path, "write through").map_err(|error| failed(format!("write cache: {error}")))
+pub(crate) fn set_flushes(device: &Path, flushes: bool) -> Result<(), AttachError> {
+    let failed = |why: &str| AttachError::environment(format!("{}: {why}", device.display()));
+    let path = attribute(device, "queue/write_cache").ok_or_else(|| failed("is no device"))?;
+    let word = if flushes {
+        "write back"
+    } else {
+        "write through"
+    };
+    // In a process of its own, because the kernel waits for requests that are on their way.
+    let mut command = Command::new(tool::find("sh", "dash")?);
+    command
+        .args(["-c", "echo \"$1\" > \"$0\""])
+        .arg(path)
+        .arg(word);
+    tool::succeed(&mut command, SHORT).map(|_| ())
 }
 
 fn attribute(device: &Path, name: &str) -> Option<PathBuf> {

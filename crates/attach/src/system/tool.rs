@@ -64,10 +64,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Ended, Attac
     Ok(Ended {
         code: status.code(),
         out: text(out),
-        complaint: text(complaint)
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" "),
+        complaint: shortened(&text(complaint)),
     })
 }
 
@@ -104,6 +101,15 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// In one line, and without the list of all options that some tools add.
+fn shortened(complaint: &str) -> String {
+    let lines = complaint
+        .lines()
+        .take_while(|line| !line.starts_with("Usage"));
+    let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
+    words.join(" ")
 }
 
 /// Reads in a thread: a child that nobody reads from would wait.

@@ -1,6 +1,9 @@
 //! Requests of the kernel on one side, requests to a block device on the other, and the replies between
 //! them. No I/O: whoever drives it carries messages, requests and completions.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -10,10 +13,12 @@ use ashlar_block::{
 use slab::Slab;
 use zerocopy::IntoBytes;
 
-use super::request::{What, parse};
-use super::wire::{self, InHeader, InitIn, InitOut, OutHeader, WRITE_HEAD, WriteOut, init, open};
-use super::{answers, errno};
 use crate::counters::{Counters, Kind};
+use crate::fuse::request::{What, parse};
+use crate::fuse::wire::{
+    self, InHeader, InitIn, InitOut, OutHeader, WRITE_HEAD, WriteOut, init, open,
+};
+use crate::fuse::{answers, errno};
 use crate::trace::Trace;
 
 /// Largest transfer of a request; the kernel's default limit for FUSE.

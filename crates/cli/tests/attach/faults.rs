@@ -1,0 +1,229 @@
+//! kill -9 and SIGSTOP for everything in turn.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::rig::{PATIENCE, Rig, eventually, possible, send};
+
+const BLOCK: usize = 8192;
+const BLOCKS: u64 = 256;
+
+/// Writes blocks with an fsync each, and knows what was acknowledged.
+struct Writer {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    thread: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+fn block(sequence: u64) -> Vec<u8> {
+    sequence.to_le_bytes().repeat(BLOCK / 8)
+}
+
+impl Writer {
+    fn start(file: &Path) -> Self {
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(file);
+        let file = file.expect("a file");
+        let (stop, done) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let (stopped, acknowledged) = (stop.clone(), done.clone());
+        let thread = std::thread::spawn(move || {
+            for sequence in 1.. {
+                if stopped.load(Ordering::Acquire) {
+                    break;
+                }
+                let at = sequence % BLOCKS * BLOCK as u64;
+                file.write_all_at(&block(sequence), at)?;
+                file.sync_data()?;
+                acknowledged.store(sequence, Ordering::Release);
+            }
+            Ok(())
+        });
+        Self {
+            stop,
+            done,
+            thread: Some(thread),
+        }
+    }
+
+    /// Waits until more is acknowledged.
+    fn advances(&self) {
+        let before = self.done.load(Ordering::Acquire);
+        eventually("the writer goes on", || {
+            self.done.load(Ordering::Acquire) > before + 5
+        });
+    }
+
+    fn end(mut self) -> (std::io::Result<()>, u64) {
+        self.stop.store(true, Ordering::Release);
+        let thread = self.thread.take().expect("a thread");
+        let start = Instant::now();
+        while !thread.is_finished() {
+            assert!(start.elapsed() < PATIENCE, "the writer hangs");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        (
+            thread.join().expect("no panic"),
+            self.done.load(Ordering::Acquire),
+        )
+    }
+}
+
+/// Every block holds what was last acknowledged for it, or what came after.
+fn check(file: &Path, acknowledged: u64) {
+    let file = File::open(file).expect("a file");
+    let oldest = acknowledged.saturating_sub(BLOCKS) + 1;
+    for sequence in oldest..=acknowledged {
+        let mut bytes = vec![0; BLOCK];
+        file.read_exact_at(&mut bytes, sequence % BLOCKS * BLOCK as u64)
+            .expect("read");
+        let found = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+        assert!(
+            found == sequence || found == sequence + BLOCKS,
+            "{found} instead of {sequence}"
+        );
+        assert_eq!(bytes, block(found), "a torn block");
+    }
+}
+
+#[test]
+fn killed_servers_and_daemons_cost_a_pause_and_no_error() {
+    if !possible() {
+        return;
+    }
+    let mut rig = Rig::new("320MiB");
+    rig.attach("tank/db", &["--fs", "xfs"]);
+    let file = rig.path("mnt/file");
+    let writer = Writer::start(&file);
+    writer.advances();
+    for round in 0..3 {
+        send(rig.pid("server"), Signal::KILL);
+        writer.advances();
+        rig.kill_node();
+        // Whoever takes over must wait for the daemon, too.
+        if round == 1 {
+            send(rig.pid("server"), Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        rig.restart_node();
+        writer.advances();
+    }
+    let listed = rig.listed();
+    assert_eq!(listed["condition"], "attached", "{listed:#}");
+    assert!(
+        listed["processes"]["restarts"].as_u64() >= Some(4),
+        "{listed:#}"
+    );
+    let (result, acknowledged) = writer.end();
+    result.expect("no error");
+    rig.detach();
+    rig.attach("tank/db", &[]);
+    check(&file, acknowledged);
+    rig.detach();
+    rig.is_clean();
+}
+
+#[test]
+fn a_stopped_server_is_cleared_by_force_in_bounded_time() {
+    if !possible() {
+        return;
+    }
+    let rig = Rig::new("320MiB");
+    rig.attach("tank/db", &["--fs", "xfs"]);
+    let writer = Writer::start(&rig.path("mnt/file"));
+    writer.advances();
+    send(rig.pid("server"), Signal::STOP);
+    eventually("it is listed as stopped", || {
+        rig.listed()["condition"] == "stopped"
+    });
+    rig.refuses(&["detach", &rig.mount()], 3, &["in use by", "open file"]);
+    let start = Instant::now();
+    rig.ok(&["detach", &rig.mount(), "--force"]);
+    assert!(
+        start.elapsed() < Duration::from_secs(25),
+        "{:?}",
+        start.elapsed()
+    );
+    let (result, _) = writer.end();
+    assert!(result.is_err(), "the writer was told");
+    eventually("nothing is left", || {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+        !mounts.contains(&rig.mount())
+    });
+    rig.is_clean();
+    // The volume is as it was at some moment, and can be used.
+    rig.attach("tank/db", &[]);
+    rig.detach();
+}
+
+#[test]
+fn without_guardian_and_server_io_fails_at_once_and_detach_clears_it() {
+    if !possible() {
+        return;
+    }
+    let rig = Rig::new("320MiB");
+    rig.attach("tank/db", &["--fs", "ext4"]);
+    let file = rig.path("mnt/file");
+    let writer = Writer::start(&file);
+    writer.advances();
+    let (guardian, server) = (rig.pid("guardian"), rig.pid("server"));
+    send(guardian, Signal::KILL);
+    // The server alone goes on.
+    eventually("it is listed as unguarded", || {
+        rig.listed()["condition"] == "unguarded"
+    });
+    writer.advances();
+    send(server, Signal::KILL);
+    eventually("it is listed as unserved", || {
+        rig.listed()["condition"] == "unserved"
+    });
+    let start = Instant::now();
+    let (result, acknowledged) = writer.end();
+    assert!(result.is_err(), "the writer was told");
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        start.elapsed()
+    );
+    rig.ok(&["detach", &rig.mount(), "--force"]);
+    rig.is_clean();
+    rig.attach("tank/db", &[]);
+    check(&file, acknowledged);
+    rig.detach();
+    rig.is_clean();
+}
+
+#[test]
+fn a_daemon_that_never_comes_back_is_an_error_in_the_stated_time() {
+    if !possible() {
+        return;
+    }
+    let mut rig = Rig::new("320MiB");
+    rig.attach("tank/db", &["--fs", "xfs", "--timeout", "3s"]);
+    let writer = Writer::start(&rig.path("mnt/file"));
+    writer.advances();
+    rig.kill_node();
+    let start = Instant::now();
+    std::thread::sleep(Duration::from_secs(1));
+    eventually("the writer is told", || {
+        writer.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    });
+    let waited = start.elapsed();
+    let expected = Duration::from_secs(2)..Duration::from_secs(20);
+    assert!(expected.contains(&waited), "{waited:?}");
+    assert!(writer.end().0.is_err());
+    rig.ok(&["detach", &rig.mount(), "--force"]);
+    rig.is_clean();
+}

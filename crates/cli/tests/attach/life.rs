@@ -1,0 +1,108 @@
+//! Attach, write, detach, attach again.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::rig::{Rig, possible};
+
+fn content(seed: u8, length: usize) -> Vec<u8> {
+    let mut state = u32::from(seed) + 1;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+fn write_files(folder: &Path) {
+    for index in 0..8u8 {
+        let bytes = content(index, 300_000 * (usize::from(index) + 1) + 17);
+        fs::write(folder.join(format!("f{index}")), bytes).expect("written");
+    }
+}
+
+fn check_files(folder: &Path) {
+    for index in 0..8u8 {
+        let bytes = fs::read(folder.join(format!("f{index}"))).expect("read");
+        let expected = content(index, 300_000 * (usize::from(index) + 1) + 17);
+        assert!(bytes == expected, "file {index} is another");
+    }
+}
+
+#[test]
+fn what_is_written_is_there_after_detach_and_attach() {
+    if !possible() {
+        return;
+    }
+    let rig = Rig::new("512MiB");
+    let mount = rig.path("mnt");
+    rig.refuses(
+        &["attach", "tank/db", "--mount", &rig.mount()],
+        2,
+        &["tank/db holds no file system", "--fs"],
+    );
+    rig.is_clean();
+    rig.attach("tank/db", &["--fs", "xfs"]);
+    write_files(&mount);
+    let listed = rig.listed();
+    assert_eq!(listed["condition"], "attached");
+    assert_eq!(listed["file_system"], "xfs");
+    assert!(
+        listed["why"]
+            .as_str()
+            .is_some_and(|why| why.starts_with("fuse: "))
+    );
+    rig.detach();
+    rig.is_clean();
+    assert!(fs::read_dir(&mount).expect("a folder").next().is_none());
+
+    // What is there is mounted, and never formatted unless that was asked for.
+    rig.refuses(
+        &["attach", "tank/db", "--mount", &rig.mount(), "--fs", "ext4"],
+        2,
+        &["tank/db is not formatted", "xfs", "--destroy-data"],
+    );
+    rig.is_clean();
+    rig.attach("tank/db", &[]);
+    check_files(&mount);
+    // A hole that was punched reads as zeroes.
+    let file = mount.join("f7");
+    let punched = Command::new("fallocate")
+        .args(["-p", "-o", "65536", "-l", "131072"])
+        .arg(&file)
+        .status();
+    assert!(punched.expect("it runs").success());
+    let trimmed = Command::new("fstrim").arg(&mount).status();
+    assert!(trimmed.expect("it runs").success());
+    let zeroed = rig.listed()["requests"]["zero"]["bytes"].as_u64();
+    assert!(zeroed.is_some_and(|bytes| bytes > 100 << 20), "{zeroed:?}");
+    rig.detach();
+
+    rig.attach("tank/db", &["--fs", "ext4", "--destroy-data"]);
+    assert_eq!(rig.listed()["file_system"], "ext4");
+    assert!(!mount.join("f0").exists());
+    write_files(&mount);
+    rig.detach();
+    rig.attach("tank/db", &["-o", "ro"]);
+    check_files(&mount);
+    assert!(fs::write(mount.join("x"), "x").is_err(), "it is read only");
+    rig.detach();
+    rig.is_clean();
+}
+
+#[test]
+fn a_namespace_is_attached_by_its_url() {
+    if !possible() {
+        return;
+    }
+    let (rig, url) = Rig::bare();
+    rig.attach(&url, &["--fs", "xfs"]);
+    write_files(&rig.path("mnt"));
+    assert_eq!(rig.listed()["volatile_cache"], true);
+    rig.detach();
+    rig.attach(&url, &[]);
+    check_files(&rig.path("mnt"));
+    rig.detach();
+    rig.is_clean();
+}

@@ -1,0 +1,122 @@
+//! What is refused, by name, with nothing done.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use crate::rig::{Rig, ashlar, eventually, possible};
+
+#[test]
+fn without_root_nothing_is_done() {
+    if !possible() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let state = dir.path().join("state");
+    let mount = dir.path().display().to_string();
+    for arguments in [
+        &["attach", "tank/db", "--mount", &mount][..],
+        &["detach", &mount],
+    ] {
+        let output = ashlar(arguments)
+            .env("ASHLAR_ATTACH_STATE", &state)
+            .uid(65534)
+            .output();
+        // Nobody may not be allowed to run what root has built.
+        let Ok(output) = output else { return };
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{error}");
+        assert!(error.contains("needs root"), "{error}");
+    }
+    assert!(!state.exists());
+}
+
+#[test]
+fn mount_points_and_volumes_that_cannot_be_are_named() {
+    if !possible() {
+        return;
+    }
+    let rig = Rig::new("320MiB");
+    let mount = rig.mount();
+    let missing = rig.path("nowhere").display().to_string();
+    let full = rig.path("full");
+    fs::create_dir(&full).expect("a folder");
+    fs::write(full.join("x"), "x").expect("a file");
+    let full = full.display().to_string();
+    let attach = |volume, mount: &str, code, names: &[&str]| {
+        rig.refuses(
+            &["attach", volume, "--mount", mount, "--fs", "xfs"],
+            code,
+            names,
+        );
+    };
+    attach("tank/db", &missing, 3, &[&missing, "No such file"]);
+    attach("tank/db", &full, 3, &[&full, "not empty"]);
+    attach("tank/db", "/proc", 3, &["/proc", "mounted"]);
+    attach("tank/nix", &mount, 3, &["nix"]);
+    attach("tank", &mount, 2, &["POOL/VOLUME"]);
+    attach(
+        "nvme-tcp://127.0.0.1:1/nqn.2026-01.x:y",
+        &mount,
+        3,
+        &["127.0.0.1:1"],
+    );
+    rig.refuses(
+        &["attach", "tank/db", "--mount", &mount, "--via", "nvme"],
+        3,
+        &["--via nvme"],
+    );
+    rig.refuses(
+        &["attach", "tank/db", "--mount", &mount, "--timeout", "soon"],
+        2,
+        &["--timeout soon"],
+    );
+    rig.refuses(&["detach", &mount], 3, &["nothing is attached", &mount]);
+    rig.is_clean();
+}
+
+#[test]
+fn a_volume_is_attached_once_and_stays_while_it_is_used() {
+    if !possible() {
+        return;
+    }
+    let rig = Rig::new("320MiB");
+    let mount = rig.mount();
+    rig.attach("tank/db", &["--fs", "xfs"]);
+    let other = rig.path("other");
+    fs::create_dir(&other).expect("a folder");
+    let other = other.display().to_string();
+    rig.refuses(
+        &["attach", "tank/db", "--mount", &mount],
+        3,
+        &["has an attachment already"],
+    );
+    let connected = ["tank/db is in use", "connected", "nqn."];
+    rig.refuses(&["attach", "tank/db", "--mount", &other], 3, &connected);
+    // Even where nobody asks the daemon.
+    rig.refuses(
+        &["attach", "tank/db", "--mount", &other, "--shared"],
+        3,
+        &["tank/db is attached already", &mount],
+    );
+    let mut user = Command::new("sleep")
+        .arg("300")
+        .current_dir(&mount)
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let pid = format!("pid {}", user.id());
+    rig.refuses(
+        &["detach", &mount],
+        3,
+        &[&mount, "sleep", &pid, "working directory"],
+    );
+    assert_eq!(rig.listed()["condition"], "attached");
+    fs::write(rig.path("mnt/x"), "still there").expect("written");
+    user.kill().expect("our child");
+    user.wait().expect("our child");
+    eventually("it lets go", || {
+        rig.run(&["detach", &mount]).status.success()
+    });
+    rig.is_clean();
+}
