@@ -17,6 +17,8 @@ const SHORT: Duration = Duration::from_secs(5);
 const END: Duration = Duration::from_secs(5);
 /// The kernel lets a loop device go a moment after its last user.
 const LET_GO: Duration = Duration::from_secs(2);
+/// The kernel gives commands to a silent target 30 s, and tells it goodbye for as long.
+const DELETE: Duration = Duration::from_secs(70);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Whether something may be torn down that is in use, or does not answer.
@@ -209,9 +211,15 @@ impl Clearing<'_> {
         if mounts::unmount_in_time(point, SHORT).is_ok() {
             return Ok(());
         }
-        mounts::unmount_lazily(point).map_err(|error| {
-            AttachError::environment(format!("cannot unmount {}: {error}", point.display()))
-        })
+        match mounts::unmount_lazily(point) {
+            Ok(()) => Ok(()),
+            // One of the attempts that were given up has come to its end.
+            Err(_) if mounts::at(point).is_none() => Ok(()),
+            Err(error) => Err(AttachError::environment(format!(
+                "cannot unmount {}: {error}",
+                point.display()
+            ))),
+        }
     }
 
     /// Ends the connection between the kernel and the server, whatever state that is in: requests fail.
@@ -259,9 +267,21 @@ impl Clearing<'_> {
         }
     }
 
+    /// With force, a controller whose target does not answer is left to the kernel, which deletes it already.
+    fn let_controller_go(&mut self) -> Result<(), AttachError> {
+        let limit = if self.forced() { DELETE } else { UNMOUNT };
+        match self.disconnect(limit) {
+            Err(error) if self.forced() => {
+                self.notes.push(format!("{error}; the kernel goes on"));
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
     fn let_device_go(&mut self) -> Result<(), AttachError> {
         if self.state.as_ref().is_some_and(|s| s.controller.is_some()) {
-            return self.disconnect(UNMOUNT);
+            return self.let_controller_go();
         }
         self.restore_flushes();
         let Some(device) = self.device() else {

@@ -237,17 +237,21 @@ pub(crate) fn delete(controller: &Controller, limit: Duration) -> Result<(), Att
         // Nobody may be waiting any more.
         let _ = say.send(fs::write(path, "1"));
     });
-    let name = &controller.name;
-    match said.recv_timeout(limit) {
-        Ok(Ok(())) => Ok(()),
-        // Somebody else was quicker.
-        Ok(Err(_)) if !is_there(controller) => Ok(()),
-        Ok(Err(error)) => Err(failed(format!("{name} cannot be deleted: {error}"))),
-        Err(_) => Err(failed(format!(
-            "{name} is not deleted within {} s",
-            limit.as_secs()
-        ))),
+    let until = Instant::now() + limit;
+    // One that is being deleted already refuses, and is gone a little later.
+    let refused = said.recv_timeout(limit).ok().and_then(Result::err);
+    while is_there(controller) {
+        if Instant::now() >= until {
+            let why = refused.map_or_else(String::new, |error| format!(" ({error})"));
+            return Err(failed(format!(
+                "{} is not deleted within {} s{why}",
+                controller.name,
+                limit.as_secs()
+            )));
+        }
+        std::thread::sleep(LOOK);
     }
+    Ok(())
 }
 
 #[cfg(test)]

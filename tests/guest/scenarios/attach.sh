@@ -30,15 +30,18 @@ check mounted-from-nvme grep -q "^$disk $point ext4" /proc/mounts
 check fill fill
 check second-mount-refused says 'is attached already' ashlar attach "$url" --mount /mnt --fs ext4
 
-# 16 KiB of a volume are written whole or not at all; the kernel must believe it.
-atomic() { cat "$(echo /sys/block/"$(basename "$disk")"/queue)/$1"; }
-check atomic-unit [ "$(atomic atomic_write_unit_max_bytes)" -ge 16384 ]
-check atomic-boundary-is-a-power-of-two [ "$(($(atomic atomic_write_boundary_bytes) & ($(atomic atomic_write_boundary_bytes) - 1)))" = 0 ]
-note "atomic_write_unit_min_bytes $(atomic atomic_write_unit_min_bytes)"
-note "atomic_write_unit_max_bytes $(atomic atomic_write_unit_max_bytes)"
-note "atomic_write_max_bytes $(atomic atomic_write_max_bytes)"
-note "atomic_write_boundary_bytes $(atomic atomic_write_boundary_bytes)"
-note "write_cache $(atomic write_cache)"
+# 16 KiB of a volume are written whole or not at all; the kernel must believe it. With native multipath
+# Linux 6.12 says so of the path (nvme0c0n1) and not of the disk over it (nvme0n1).
+path=$(basename "$(ls -d /sys/block/nvme*c*n* 2> /dev/null | head -n 1)")
+atomic() { cat "/sys/block/${path:-$(basename "$disk")}/queue/atomic_write_$1_bytes"; }
+check atomic-unit [ "$(atomic unit_max)" -ge 16384 ]
+check atomic-boundary-is-a-power-of-two [ "$(($(atomic boundary) & ($(atomic boundary) - 1)))" = 0 ]
+for device in "$(basename "$disk")" $path; do
+    for limit in unit_min unit_max max boundary; do
+        note "$device atomic_write_${limit}_bytes $(cat "/sys/block/$device/queue/atomic_write_${limit}_bytes")"
+    done
+    note "$device write_cache $(cat "/sys/block/$device/queue/write_cache")"
+done
 
 # Somebody in it keeps it.
 busy() {
@@ -81,7 +84,7 @@ check files-after-resize sums
 
 # A daemon that is there and does not move: without force nothing is lost, with it nothing hangs.
 check daemon-stops host stop node
-LIMIT=120
+LIMIT=180
 check force ashlar detach $point --force
 check force-leaves-nothing within 60 is_detached
 LIMIT=90
