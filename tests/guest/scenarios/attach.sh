@@ -28,7 +28,8 @@ check is-attached says '"condition": "attached"' attached
 disk=$(disk_of "$NQN" 1)
 check mounted-from-nvme grep -q "^$disk $point ext4" /proc/mounts
 check fill fill
-check second-mount-refused says 'is attached already' ashlar attach "$url" --mount /mnt --fs ext4
+mkdir -p /mnt/other
+check second-mount-refused says 'is attached already' ashlar attach "$url" --mount /mnt/other --fs ext4
 
 # 16 KiB of a volume are written whole or not at all; the kernel must believe it. With native multipath
 # Linux 6.12 says so of the path (nvme0c0n1) and not of the disk over it (nvme0n1).
