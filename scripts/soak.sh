@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The long rounds: simulation seeds, fuzzers, abuse at full length, real initiators again and again.
+# And PostgreSQL through power cuts (SOAK_POWER_CUTS, 50).
 # SOAK_SEEDS (100000), SOAK_ENGINE_SEEDS (1000000), SOAK_FUZZ_SECONDS (1800 each), SOAK_GUEST_ROUNDS (10).
 set -euo pipefail
 bin=$(realpath "${1:?usage: soak.sh BINARY}")
@@ -12,6 +13,13 @@ echo "== abuse at full length"
 ASHLAR_SOAK=1 cargo test --release --locked -p ashlar -p ashlar-target
 echo "== fuzzers"
 scripts/fuzz.sh "${SOAK_FUZZ_SECONDS:-1800}"
+echo "== PostgreSQL without torn-page protection, through power cuts"
+torn=$(mktemp -d)
+# The server is not root's.
+chmod 755 "$torn"
+"$bin" lab torn-pages --dir "$torn" --out "$torn" --seed "$first" --images "${SOAK_POWER_CUTS:-50}" --seconds 30
+"$bin" lab torn-pages --dir "$torn" --out "$torn" --seed "$first" --images "${SOAK_POWER_CUTS:-50}" --seconds 30 --only volume --tear 512
+rm -rf "$torn"
 for round in $(seq "${SOAK_GUEST_ROUNDS:-10}"); do
     echo "== real initiators, round $round"
     tests/guest/initiator.sh "$bin"

@@ -24,7 +24,7 @@ modules=(virtio_blk virtio_net nvme-tcp crc32c-intel xfs)
 tools=(
     /usr/sbin/nvme /usr/bin/fio
     /sbin/mkfs.ext4 /sbin/fsck.ext4 /sbin/mkfs.xfs /usr/sbin/xfs_repair
-    /sbin/blkdiscard
+    /sbin/blkdiscard /sbin/blkid /sbin/resize2fs
 )
 source_packages=(nvme-cli fio e2fsprogs xfsprogs util-linux busybox-static libc6)
 

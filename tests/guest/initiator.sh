@@ -3,8 +3,8 @@
 #
 # Usage: tests/guest/initiator.sh [BINARY] [SCENARIO…]
 #
-# BINARY defaults to target/release/ashlar; the scenarios (scenarios/*.sh) to basics, restart and
-# disturb. With CAPTURE_DIR=dir in the environment it runs the `capture` scenario instead, through
+# BINARY defaults to target/release/ashlar; the scenarios (scenarios/*.sh) to basics, restart, disturb
+# and attach. With CAPTURE_DIR=dir in the environment it runs the `capture` scenario instead, through
 # capture.py, and leaves the byte streams of each connection in dir.
 #
 # Prints `ok NAME` and `FAILED NAME: reason` lines and, last, `N passed, N failed`. Exit codes: 0 all
@@ -57,6 +57,21 @@ target() {
     start_target "$name"
 }
 
+# A daemon with pool tank of two drives and volume tank/db, mirrored.
+node_target() {
+    local name=$1 port=$2 drive
+    : > "$logs/target-$name.err"
+    printf '%s\n' "$binary" node --dir "$state/$name.d" --listen "127.0.0.1:$port" > "$state/$name.args"
+    start_target "$name" || return 1
+    for drive in 0 1; do truncate -s 1G "$state/drive$drive"; done
+    ASHLAR_API=$(api "$name") "$binary" pool create tank --drive "file:$state/drive0" --drive "file:$state/drive1" \
+        && volume create tank/db --size 192MiB --layout mirror:2 --allow-host "$hostnqn"
+}
+
+# Where a daemon's API is: the last word that it says.
+api() { awk '{ print $3 }' "$state/$1.out"; }
+volume() { ASHLAR_API=$(api node) "$(head -n 1 "$state/node.args")" volume "$@"; }
+
 # Two reactors where the machine has two cores, so that queues of one host meet different cores.
 cores() { if (($(nproc) > 1)); then echo 0,1; else echo 0; fi; }
 
@@ -70,6 +85,10 @@ hook() {
         # kill -9, one second without a target, then the same again.
         restart) kill_target "$2"; sleep 1; start_target "$2" ;;
         # A target that is there but does not move.
+        # The two halves of that.
+        stop) kill -STOP "$(cat "$state/$2.pid")" ;;
+        continue) kill -CONT "$(cat "$state/$2.pid")" ;;
+        resize_volume) volume resize tank/db --size "$2" ;;
         pause) kill -STOP "$(cat "$state/$2.pid")" && sleep "$3" && kill -CONT "$(cat "$state/$2.pid")" ;;
         *) echo "unknown request: $*"; return 1 ;;
     esac
@@ -176,6 +195,15 @@ run_disturb() {
     survived disturb memory
 }
 
+run_attach() {
+    local port nqn
+    port=$(free_port)
+    node_target node "$port" > /dev/null || { no_target attach; return; }
+    nqn=$(volume show tank/db --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["nqn"])')
+    GUEST_PROGRAM=$binary GUEST_MEMORY=768 boot attach "PORT=$port" "NQN=$nqn"
+    survived attach node
+}
+
 run_capture() {
     local port recorded
     port=$(free_port)
@@ -195,7 +223,7 @@ if [[ -n ${CAPTURE_DIR:-} ]]; then
 elif (($#)); then
     scenarios=("$@")
 else
-    scenarios=(basics restart disturb)
+    scenarios=(basics restart disturb attach)
 fi
 
 for scenario in "${scenarios[@]}"; do

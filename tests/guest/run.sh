@@ -19,6 +19,7 @@
 #              GUEST_LOGS     folder of NAME.log and NAME.kernel.log (default .cache/guest/logs)
 #              GUEST_TIMEOUT  seconds (default 180)     GUEST_CPUS (default 1)
 #              GUEST_MEMORY   MiB (default 512)         GUEST_ACCEL (default tcg; kvm where it works)
+#              GUEST_PROGRAM  a program for /guest/bin, with its libraries in /guest/lib
 #              GUEST_IMAGES   folder of the images (default .cache/guest)
 set -uo pipefail
 
@@ -54,6 +55,14 @@ mkdir -p "$work/root/guest"
 cp "$script" "$work/root/guest/script.sh"
 cp "$here/lib.sh" "$work/root/guest/lib.sh"
 printf '%s\n' "${GUEST_ENV:-}" > "$work/root/guest/env"
+if [[ -n ${GUEST_PROGRAM:-} ]]; then
+    mkdir -p "$work/root/guest/bin" "$work/root/guest/lib"
+    # Without what only a debugger reads: the archive is in the guest's memory.
+    strip -o "$work/root/guest/bin/$(basename "$GUEST_PROGRAM")" "$GUEST_PROGRAM" || exit 3
+    ldd "$GUEST_PROGRAM" | grep -o '/[^ ]*' | while read -r file; do
+        cp "$file" "$work/root/guest/lib/"
+    done
+fi
 (cd "$work/root" && find guest | cpio --quiet -o -H newc | gzip -1) > "$work/script.img" || exit 1
 cat "$images/initrd.img" "$work/script.img" > "$work/initrd.img" || exit 1
 

@@ -9,7 +9,8 @@ use crate::detach::{Force, clear};
 use crate::error::AttachError;
 use crate::format::{self, FileSystem};
 use crate::guardian;
-use crate::means::{Via, choose};
+use crate::means::{Means, Via, choose};
+use crate::nvme::{self, Fabrics};
 use crate::state::{Folder, Phase, State};
 use crate::system::process::Process;
 use crate::system::{loops, mounts, tool};
@@ -28,6 +29,8 @@ pub struct Namespace {
     pub url: String,
     /// What makes it the same one whatever it is reached by.
     pub identity: String,
+    /// As the kernel's own nvme-tcp is told of it.
+    pub fabrics: Fabrics,
     /// Its size in bytes.
     pub bytes: u64,
     /// Its logical block in bytes.
@@ -118,7 +121,7 @@ pub fn attach(
     check_tools(options.file_system)?;
     check_trace(options.trace.as_deref(), &mount)?;
     check_not_attached(&options.base, namespace)?;
-    let (means, why) = choose(options.via)?;
+    let (means, why) = means(options)?;
     let this = Process::of(std::process::id() as i32);
     let this = this.ok_or_else(|| AttachError::environment("/proc is not mounted"))?;
     let state = State {
@@ -133,6 +136,7 @@ pub fn attach(
         means,
         why,
         device: None,
+        controller: None,
         always_flush: options.always_flush,
         limit_seconds: options.limit.map(|limit| limit.as_secs()),
         spin_us: options.spin.as_micros().try_into().unwrap_or(u64::MAX),
@@ -141,7 +145,7 @@ pub fn attach(
     };
     let folder = Folder::of(&options.base, &mount);
     folder.make(&state)?;
-    let result = build(&folder, state, options, guard);
+    let result = build(&folder, state, (namespace, options), guard);
     if let Err(error) = result {
         return Err(match clear(&folder, Force::Yes) {
             Ok(_) => error,
@@ -154,14 +158,26 @@ pub fn attach(
 fn build(
     folder: &Folder,
     mut state: State,
-    options: &AttachOptions,
+    (namespace, options): (&Namespace, &AttachOptions),
     guard: impl FnOnce(&Folder) -> Command,
 ) -> Result<State, AttachError> {
-    guardian::start(folder, guard(folder), START)?;
-    let device = loops::attach(&folder.file(), state.block_bytes)?;
-    state.device = Some(device.clone());
-    folder.save(&state)?;
-    loops::set_flushes(&device, state.volatile_cache || state.always_flush)?;
+    if state.means == Means::Nvme
+        && let Err(error) = by_nvme(folder, &mut state, namespace, options)
+    {
+        if options.via != Via::Auto {
+            return Err(error);
+        }
+        let_go(folder, &mut state)?;
+        state.means = Means::Fuse;
+        state.why = format!("fuse: {error}");
+        folder.save(&state)?;
+    }
+    if state.means == Means::Fuse {
+        by_fuse(folder, &mut state, guard)?;
+    }
+    let Some(device) = state.device.clone() else {
+        return Err(AttachError::environment("there is no device"));
+    };
     let what = (device.as_path(), state.volume.as_str());
     let kind = match options.file_system {
         Some(wanted) => format::make(what, wanted, options.destroy_data)?,
@@ -173,6 +189,69 @@ fn build(
     state.phase = Phase::Attached;
     folder.save(&state)?;
     Ok(state)
+}
+
+/// By which means; some options are for one of them only.
+fn means(options: &AttachOptions) -> Result<(Means, String), AttachError> {
+    let chosen = choose(options.via)?;
+    let only_fuse = match (options.always_flush, &options.trace) {
+        (true, _) => "--always-flush",
+        (_, Some(_)) => "--trace",
+        _ => return Ok(chosen),
+    };
+    match (chosen.0, options.via) {
+        (Means::Fuse, _) => Ok(chosen),
+        (Means::Nvme, Via::Nvme) => Err(AttachError::usage(format!(
+            "{only_fuse} is for --via fuse: the kernel's nvme-tcp does not know it"
+        ))),
+        (Means::Nvme, _) => Ok((Means::Fuse, format!("fuse: {only_fuse} is for it only"))),
+    }
+}
+
+/// A server behind a FUSE file, and a loop device over that.
+fn by_fuse(
+    folder: &Folder,
+    state: &mut State,
+    guard: impl FnOnce(&Folder) -> Command,
+) -> Result<(), AttachError> {
+    guardian::start(folder, guard(folder), START)?;
+    let device = loops::attach(&folder.file(), state.block_bytes)?;
+    state.device = Some(device.clone());
+    folder.save(state)?;
+    loops::set_flushes(&device, state.volatile_cache || state.always_flush)
+}
+
+/// A block device of the kernel's own nvme-tcp.
+fn by_nvme(
+    folder: &Folder,
+    state: &mut State,
+    namespace: &Namespace,
+    options: &AttachOptions,
+) -> Result<(), AttachError> {
+    let mut controller = nvme::connect(&namespace.fabrics, options.limit)?;
+    // Another attachment may have connected it.
+    let made = |other: State| {
+        let theirs = other.controller;
+        theirs.is_some_and(|theirs| theirs.ours && theirs.name == controller.name)
+    };
+    let others = Folder::all(&options.base);
+    controller.ours |= others
+        .iter()
+        .filter_map(|other| other.state().ok())
+        .any(made);
+    state.controller = Some(controller);
+    folder.save(state)?;
+    state.device = Some(nvme::device(&namespace.fabrics, &namespace.identity)?);
+    folder.save(state)
+}
+
+/// Takes a connection of the kernel's back, after it was of no use.
+fn let_go(folder: &Folder, state: &mut State) -> Result<(), AttachError> {
+    state.device = None;
+    match state.controller.take() {
+        Some(controller) => folder.disconnect(&controller, START),
+        None => Ok(()),
+    }
 }
 
 /// Looks for the tools before anything is done.

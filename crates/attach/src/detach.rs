@@ -17,6 +17,8 @@ const SHORT: Duration = Duration::from_secs(5);
 const END: Duration = Duration::from_secs(5);
 /// The kernel lets a loop device go a moment after its last user.
 const LET_GO: Duration = Duration::from_secs(2);
+/// The kernel gives commands to a silent target 30 s, and tells it goodbye for as long.
+const DELETE: Duration = Duration::from_secs(70);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Whether something may be torn down that is in use, or does not answer.
@@ -135,6 +137,14 @@ impl Clearing<'_> {
     }
 
     fn device(&self) -> Option<PathBuf> {
+        if let Some(State {
+            controller: Some(_),
+            device,
+            ..
+        }) = &self.state
+        {
+            return device.clone();
+        }
         let file = self.folder.file();
         let known = self.state.as_ref().and_then(|state| state.device.clone());
         known
@@ -201,13 +211,21 @@ impl Clearing<'_> {
         if mounts::unmount_in_time(point, SHORT).is_ok() {
             return Ok(());
         }
-        mounts::unmount_lazily(point).map_err(|error| {
-            AttachError::environment(format!("cannot unmount {}: {error}", point.display()))
-        })
+        match mounts::unmount_lazily(point) {
+            Ok(()) => Ok(()),
+            // One of the attempts that were given up has come to its end.
+            Err(_) if mounts::at(point).is_none() => Ok(()),
+            Err(error) => Err(AttachError::environment(format!(
+                "cannot unmount {}: {error}",
+                point.display()
+            ))),
+        }
     }
 
     /// Ends the connection between the kernel and the server, whatever state that is in: requests fail.
     fn abort(&self) {
+        // Its time-out was told by the limit; what is still there then is told by the next step.
+        let _ = self.disconnect(SHORT);
         if let Some(processes) = self.folder.processes() {
             processes.guardian.signal(Signal::KILL);
             processes.guardian.ends_within(END);
@@ -220,6 +238,18 @@ impl Clearing<'_> {
         }
         // Somebody else may hold the connection; this ends it even so. It stays mounted while in use.
         let _ = mounts::unmount_fuse(&self.folder.file(), true);
+    }
+
+    /// Lets the kernel's connection go; nothing to do if that is not the means.
+    fn disconnect(&self, limit: Duration) -> Result<(), AttachError> {
+        match self
+            .state
+            .as_ref()
+            .and_then(|state| state.controller.as_ref())
+        {
+            Some(controller) => self.folder.disconnect(controller, limit),
+            None => Ok(()),
+        }
     }
 
     /// Whoever has the same loop device next must not inherit that it needs no flushes. It does no harm
@@ -237,7 +267,22 @@ impl Clearing<'_> {
         }
     }
 
+    /// With force, a controller whose target does not answer is left to the kernel, which deletes it already.
+    fn let_controller_go(&mut self) -> Result<(), AttachError> {
+        let limit = if self.forced() { DELETE } else { UNMOUNT };
+        match self.disconnect(limit) {
+            Err(error) if self.forced() => {
+                self.notes.push(format!("{error}; the kernel goes on"));
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
     fn let_device_go(&mut self) -> Result<(), AttachError> {
+        if self.state.as_ref().is_some_and(|s| s.controller.is_some()) {
+            return self.let_controller_go();
+        }
         self.restore_flushes();
         let Some(device) = self.device() else {
             return Ok(());

@@ -13,6 +13,9 @@
 //! becomes the reply. One thread and one ring do all of it. [`attach`] and [`detach`] put everything
 //! around it up and take it down; the [guardian](guard) keeps it up.
 //!
+//! Where the kernel has nvme-tcp of its own, none of this is needed: it is told to connect, and its block
+//! device is mounted.
+//!
 //! # Invariants
 //!
 //! 1. A reply is sent only after the device has completed the request. A flush is submitted after
@@ -35,7 +38,7 @@
 //!
 //! Which device it is: the server is handed an [`Opener`](ashlar_reactor::Opener), today of our
 //! initiator, for a volume of this machine and of another alike. An in-process owner or shared memory would be another
-//! opener and nothing here would change. The kernel's own nvme-tcp: [`Via::Nvme`] is its place.
+//! opener and nothing here would change.
 
 mod attach;
 mod control;
@@ -47,6 +50,7 @@ mod fuse;
 mod guardian;
 mod list;
 mod means;
+mod nvme;
 mod server;
 mod state;
 mod system;
@@ -60,6 +64,7 @@ pub use format::FileSystem;
 pub use guardian::{announce, guard};
 pub use list::{Attachment, Condition, list};
 pub use means::{Means, Via, choose};
+pub use nvme::{Controller, Fabrics};
 pub use server::{ServerOptions, serve};
 pub use state::{DEFAULT_FOLDER, Folder, Phase, Processes, State};
 pub use system::process::Process;

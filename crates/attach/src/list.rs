@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::control;
 use crate::counters::Tallies;
+use crate::nvme::{self, Health};
 use crate::state::{Folder, Phase, Processes, State};
 use crate::system::mounts;
 
@@ -23,6 +24,8 @@ pub enum Condition {
     Stopped,
     /// There is no server: I/O waits for one if there is a guardian, and fails if not.
     Unserved,
+    /// The kernel has lost the target and tries to connect again: I/O waits.
+    Reconnecting,
     /// Its file system is not mounted (any more).
     Unmounted,
 }
@@ -71,6 +74,13 @@ fn condition(state: &State, processes: Option<&Processes>) -> Condition {
     let is_ours = |mount: mounts::Mount| Some(Path::new(&mount.source)) == device;
     if !mounts::at(&state.mount).is_some_and(is_ours) {
         return Condition::Unmounted;
+    }
+    if let Some(controller) = &state.controller {
+        return match nvme::health(controller) {
+            Health::Live => Condition::Attached,
+            Health::Waiting => Condition::Reconnecting,
+            Health::Gone => Condition::Unserved,
+        };
     }
     let Some(processes) = processes else {
         return Condition::Unserved;

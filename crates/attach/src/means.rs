@@ -5,11 +5,14 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::AttachError;
+use crate::nvme::FABRICS;
 
 /// A means that can be had here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Means {
+    /// The kernel's own nvme-tcp.
+    Nvme,
     /// A FUSE file, served by our initiator, under a loop device.
     Fuse,
 }
@@ -26,9 +29,6 @@ pub enum Via {
     Fuse,
 }
 
-/// The kernel's interface for connecting to NVMe over Fabrics.
-const FABRICS: &str = "/dev/nvme-fabrics";
-
 /// Chooses, and says why no better one was.
 ///
 /// # Errors
@@ -37,16 +37,11 @@ pub fn choose(via: Via) -> Result<(Means, String), AttachError> {
     let fabrics = Path::new(FABRICS).exists();
     match (via, fabrics) {
         (Via::Fuse, _) => Ok((Means::Fuse, "fuse: asked for".into())),
-        (Via::Auto, true) => Ok((
-            Means::Fuse,
-            format!("fuse: {FABRICS} is there, but this version does not use it"),
-        )),
+        (Via::Nvme, true) => Ok((Means::Nvme, "nvme: asked for".into())),
+        (Via::Auto, true) => Ok((Means::Nvme, "nvme: the kernel's own".into())),
         (Via::Auto, false) => Ok((
             Means::Fuse,
             format!("fuse: {FABRICS} is not there (kernel module nvme-tcp)"),
-        )),
-        (Via::Nvme, true) => Err(AttachError::environment(
-            "--via nvme: not in this version; --via fuse is",
         )),
         (Via::Nvme, false) => Err(AttachError::environment(format!(
             "--via nvme: {FABRICS} is not there: load the kernel module nvme-tcp, or use --via fuse"

@@ -5,12 +5,14 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::AttachError;
 use crate::means::Means;
+use crate::nvme::{self, Controller};
 use crate::system::process::Process;
 
 /// Where attachments are remembered unless somebody says otherwise.
@@ -59,6 +61,9 @@ pub struct State {
     pub why: String,
     /// The block device that is mounted.
     pub device: Option<PathBuf>,
+    /// The kernel's controller, if that is the means.
+    #[serde(default)]
+    pub controller: Option<Controller>,
     /// Whether flushes are sent even if the volume does not need them.
     pub always_flush: bool,
     /// How long I/O waits for the volume before it fails, in seconds; nothing: for ever.
@@ -148,6 +153,28 @@ impl Folder {
         }
         fs::File::create(self.file()).map_err(failed)?;
         self.save(state)
+    }
+
+    /// Deletes a controller that was connected for an attachment, unless another one uses it.
+    ///
+    /// # Errors
+    /// Environment: it is not gone within `limit`.
+    pub(crate) fn disconnect(
+        &self,
+        controller: &Controller,
+        limit: Duration,
+    ) -> Result<(), AttachError> {
+        let others = self.0.parent().map(Self::all).unwrap_or_default();
+        let uses = |state: State| {
+            let theirs = state.controller;
+            theirs.is_some_and(|theirs| theirs.name == controller.name)
+        };
+        let others = others.iter().filter(|other| *other != self);
+        let shared = others.filter_map(|other| other.state().ok()).any(uses);
+        match controller.ours && !shared {
+            true => nvme::delete(controller, limit),
+            false => Ok(()),
+        }
     }
 
     /// Removes what it holds. Nothing may be mounted in it any more.

@@ -10,7 +10,7 @@
 //! Spec text ─ parse ─▶ Opener (shared) ─ open(core's reactor) ─▶ BlockDevice (one a core)
 //!                                                                 memory | null | file
 //!                                                                 stripe over devices
-//!                                                                 media, faults over a device
+//!                                                                 media, faults, record over a device
 //! ```
 //!
 //! # Invariants
@@ -36,6 +36,7 @@ pub mod media;
 mod memory;
 mod null;
 mod pages;
+pub mod record;
 mod size;
 mod spec;
 mod stripe;

@@ -47,6 +47,12 @@ pub(crate) enum LabCommand {
     /// `restore` puts back (by reference where the file system can). As root, the server runs as the user
     /// postgres, or nobody.
     Server(crate::args::ServerArguments),
+    /// Count what a device with `?record=TRACE` has recorded: writes, flushes, the longest run without
+    Trace(crate::args::TraceArguments),
+    /// Make an image of what recorded devices may hold after a power cut
+    CrashImage(crate::args::CrashImageArguments),
+    /// PostgreSQL's torn-page protection: what it costs, and power cuts without it
+    TornPages(crate::args::TornPagesArguments),
     /// Compare two runs
     Compare {
         /// Directory of the first run, the 100 %

@@ -7,18 +7,22 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 pub(crate) use attach::{
     AttachArguments, DetachArguments, FileSystemWord, HelperArguments, ViaWord,
 };
+pub(crate) use crash::{CrashImageArguments, TraceArguments};
 pub(crate) use lab::{LabCommand, RunArguments, SweepArguments};
 pub(crate) use node::{
     ApiOptions, CreateVolumeArguments, PoolCommand, VolumeCommand, WhenDegraded,
 };
 pub(crate) use oltp::{FailoverArguments, OltpAction, OltpArguments, ScanArguments, SqlLogic};
 pub(crate) use server::{CommitWord, ServerAction, ServerArguments};
+pub(crate) use torn::{TornPagesArguments, TornPart};
 
 mod attach;
+mod crash;
 mod lab;
 mod node;
 mod oltp;
 mod server;
+mod torn;
 
 /// Block storage for databases, served over standard NVMe/TCP, and the lab that measures it.
 #[derive(Parser)]

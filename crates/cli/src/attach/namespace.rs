@@ -1,8 +1,9 @@
 //! The namespace that is to be attached: a volume of a pool, as its daemon says, or a URL.
 
+use std::net::ToSocketAddrs;
 use std::time::{Duration, Instant};
 
-use ashlar_attach::Namespace;
+use ashlar_attach::{Fabrics, Namespace};
 use ashlar_block::ErrorKind;
 use ashlar_initiator::controller::NamespaceFacts;
 use ashlar_initiator::{Config, Host, Remote, local_host, url};
@@ -30,12 +31,31 @@ pub(super) fn find(volume: &str, arguments: &AttachArguments) -> Result<Namespac
     let remote = connect(config.clone()).map_err(|(_, failure)| failure)?;
     let facts = remote.facts();
     Ok(Namespace {
+        fabrics: fabrics(&config, facts)?,
         volume: volume.to_owned(),
         url,
         identity: identity(&config, facts),
         bytes: facts.geometry.bytes(),
         block_bytes: facts.geometry.block_size.bytes(),
         volatile_cache: facts.geometry.volatile_cache,
+    })
+}
+
+/// The namespace as the kernel is told of it.
+fn fabrics(config: &Config, facts: &NamespaceFacts) -> Result<Fabrics, Failure> {
+    let unknown = |why: String| Failure::environment(format!("{}: {why}", config.address));
+    let mut addresses = config
+        .address
+        .to_socket_addrs()
+        .map_err(|error| unknown(error.to_string()))?;
+    Ok(Fabrics {
+        address: addresses
+            .next()
+            .ok_or_else(|| unknown("has no address".into()))?,
+        nqn: config.nqn.clone(),
+        nsid: facts.nsid,
+        host_nqn: config.host.nqn.clone(),
+        host_id: uuid::Uuid::from_bytes(config.host.id).to_string(),
     })
 }
 

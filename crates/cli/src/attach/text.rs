@@ -63,6 +63,7 @@ fn note(one: &Attachment) -> Option<&'static str> {
         Condition::Unguarded => Some("its guardian is gone: if the server dies, all I/O fails"),
         Condition::Stopped => Some("its server was stopped by a signal: I/O waits"),
         Condition::Unserved => Some("it has no server; `ashlar detach --force` clears it"),
+        Condition::Reconnecting => Some("the kernel tries to reach its target again: I/O waits"),
         Condition::Unmounted => Some("its file system is not mounted; `ashlar detach` clears it"),
     }
 }

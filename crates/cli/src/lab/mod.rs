@@ -1,11 +1,13 @@
 //! `ashlar lab`.
 
+mod crash;
 mod databases;
 mod oltp;
 mod sample;
 mod server;
 mod service;
 mod stacks;
+mod torn;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +35,9 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
         LabCommand::Scan(arguments) => oltp::scan(arguments),
         LabCommand::Failover(arguments) => databases::failover(arguments),
         LabCommand::Server(arguments) => server::run(arguments),
+        LabCommand::Trace(arguments) => crash::trace(arguments),
+        LabCommand::CrashImage(arguments) => crash::image(arguments),
+        LabCommand::TornPages(arguments) => torn::run(arguments),
         LabCommand::Compare { first, second } => match oltp::compared(first, second)? {
             Some(text) => print(&format!("{text}\n")),
             None => print(&format!("{}\n", compare(first, second)?)),

@@ -6,6 +6,7 @@ use ashlar_reactor::Opener;
 use super::Spec;
 use crate::faults::{FaultControl, Faulty};
 use crate::media::Media;
+use crate::record::Recorded;
 use crate::{FileDevice, Memory, Null, OpenError, Stripe};
 
 /// What opens remote namespaces, by URL, for a stack that has them: this room does not know the
@@ -38,6 +39,9 @@ pub fn open_with(
         Spec::Memory(bytes) => Memory::new(*bytes, block_size)?,
         Spec::Null(bytes, reads) => Null::new(*bytes, block_size, *reads)?,
         Spec::File(options) => FileDevice::open(options, block_size)?,
+        Spec::Recorded(recording, child) => {
+            Recorded::new(open_with(child, block_size, remotes)?, recording)?
+        }
         Spec::Stripe(chunk, children) => {
             let children: Result<Vec<_>, _> = children
                 .iter()

@@ -4,6 +4,7 @@
 //! ```text
 //! SPEC    = memory:SIZE | null:SIZE[?reads=zeroes|untouched]
 //!         | [file:]PATH[?OPTION&…]          size=SIZE direct=on|off share=on|off allocate=on|off
+//!                                           record=PATH record-limit=SIZE
 //!         | stripe:[chunk=SIZE,]SPEC,SPEC…
 //!         | hdd:[OPTION,…]SPEC | ssd:[OPTION,…]SPEC | faulty:[OPTION,…]SPEC
 //!         | nvme-tcp://ADDRESS…             kept as it is
@@ -22,6 +23,7 @@ use std::path::Path;
 
 use crate::faults::Rule;
 use crate::media::{DiskModel, FlashModel};
+use crate::record::Recording;
 use crate::{FileOptions, NullReads};
 pub use assemble::{Remotes, open, open_with};
 
@@ -34,6 +36,8 @@ pub enum Spec {
     Null(u64, NullReads),
     /// A file or block device.
     File(FileOptions),
+    /// A device whose changes are written down.
+    Recorded(Recording, Box<Spec>),
     /// Devices in chunks of so many bytes.
     Stripe(u64, Vec<Spec>),
     /// A device with the timing of a disk.
@@ -52,9 +56,10 @@ impl Spec {
         match self {
             Self::File(options) => change(options),
             Self::Stripe(_, children) => children.iter_mut().for_each(|c| c.each_file(change)),
-            Self::Disk(_, child) | Self::Flash(_, child) | Self::Faulty(_, _, child) => {
-                child.each_file(change);
-            }
+            Self::Recorded(_, child)
+            | Self::Disk(_, child)
+            | Self::Flash(_, child)
+            | Self::Faulty(_, _, child) => child.each_file(change),
             Self::Memory(_) | Self::Null(..) | Self::Remote(_) => {}
         }
     }
@@ -65,9 +70,10 @@ impl Spec {
         match self {
             Self::File(options) => vec![&options.path],
             Self::Stripe(_, children) => children.iter().flat_map(Self::paths).collect(),
-            Self::Disk(_, child) | Self::Flash(_, child) | Self::Faulty(_, _, child) => {
-                child.paths()
-            }
+            Self::Recorded(_, child)
+            | Self::Disk(_, child)
+            | Self::Flash(_, child)
+            | Self::Faulty(_, _, child) => child.paths(),
             Self::Memory(_) | Self::Null(..) | Self::Remote(_) => Vec::new(),
         }
     }

@@ -9,6 +9,7 @@ use super::text::{
 };
 use crate::faults::{Action, Affects, Rule, Trigger};
 use crate::media::{DiskModel, FlashModel};
+use crate::record::Recording;
 use crate::{DEFAULT_CHUNK_BYTES, FileOptions, NullReads, OpenError, parse_size};
 
 /// How deep devices may lie under devices: more is a mistake, and recursion must end.
@@ -83,19 +84,40 @@ fn file(text: &str) -> Result<Spec, OpenError> {
         return Err(OpenError::usage(format!("`file:{text}`"), "names no path"));
     }
     let mut file = FileOptions::new(path);
+    let (mut trace, mut limit) = (None, None);
     for (key, value) in options {
         match key {
             "size" => file.size = Some(parse_size(value)?),
             "direct" => file.direct = switch(key, value)?,
             "share" => file.share = switch(key, value)?,
             "allocate" => file.allocate = switch(key, value)?,
+            "record" => trace = Some(value),
+            "record-limit" => limit = Some(parse_size(value)?),
             _ => {
-                let known = "size, direct, share, allocate";
+                let known = "size, direct, share, allocate, record, record-limit";
                 return Err(unknown_option("a file", (key, value), known));
             }
         }
     }
-    Ok(Spec::File(file))
+    recorded(Spec::File(file), trace, limit)
+}
+
+fn recorded(spec: Spec, trace: Option<&str>, limit: Option<u64>) -> Result<Spec, OpenError> {
+    let Some(trace) = trace else {
+        return match limit {
+            None => Ok(spec),
+            Some(_) => Err(OpenError::usage(
+                "`record-limit`",
+                "is for a device with record=",
+            )),
+        };
+    };
+    if trace.is_empty() {
+        return Err(OpenError::usage("`record=`", "names no file"));
+    }
+    let mut recording = Recording::to(trace);
+    recording.limit = limit.unwrap_or(recording.limit);
+    Ok(Spec::Recorded(recording, Box::new(spec)))
 }
 
 fn stripe(text: &str, depth: usize) -> Result<Spec, OpenError> {

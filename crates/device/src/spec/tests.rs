@@ -38,6 +38,14 @@ fn every_kind_parses() {
         (file.direct, file.share, file.allocate),
         (false, true, false)
     );
+    let recording = Recording {
+        limit: 1 << 20,
+        ..Recording::to("/t")
+    };
+    assert_eq!(
+        spec("/a?record-limit=1m&record=/t"),
+        Spec::Recorded(recording, Box::new(plain("/a")))
+    );
     let pair = vec![plain("/a"), plain("/b")];
     assert_eq!(
         spec("stripe:file:/a,file:/b"),
@@ -99,6 +107,8 @@ fn errors_name_the_piece() {
             "`sync=on`: is no option of a file; known are size",
         ),
         ("/a?size", "`size` in `/a?size`: is no option of the form"),
+        ("/a?record=", "`record=`: names no file"),
+        ("/a?record-limit=1m", "`record-limit`: is for a device with"),
         ("stripe:", "the text is empty"),
         ("stripe:/a,,/b", "the text is empty"),
         ("stripe:chunk=0x,/a", "size `0x`"),

@@ -105,7 +105,11 @@ fn guess_class(spec: &Spec) -> DriveClass {
         let file = format!("/sys/class/block/{name}/queue/rotational");
         std::fs::read_to_string(file).is_ok_and(|text| text.trim() == "1")
     };
-    match (spec, name) {
+    let medium = match spec {
+        Spec::Recorded(_, medium) => medium.as_ref(),
+        medium => medium,
+    };
+    match (medium, name) {
         (Spec::Disk(..), _) => DriveClass::Hdd,
         (Spec::File(_), Some(name)) if rotates(name) => DriveClass::Hdd,
         (Spec::File(_), Some(name)) if !name.starts_with("nvme") => DriveClass::Ssd,

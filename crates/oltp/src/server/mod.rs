@@ -5,6 +5,7 @@
 //! PostgreSQL refuses to be root's: as root, its programs run as the user `postgres`, or as `nobody`.
 
 mod cgroup;
+mod checksums;
 mod copy;
 mod pair;
 mod programs;
