@@ -9,7 +9,7 @@ use crate::detach::{Force, clear};
 use crate::error::AttachError;
 use crate::format::{self, FileSystem};
 use crate::guardian;
-use crate::means::{Via, choose};
+use crate::means::{Means, Via, choose};
 use crate::state::{Folder, Phase, State};
 use crate::system::process::Process;
 use crate::system::{loops, mounts, tool};
@@ -117,7 +117,7 @@ pub fn attach(
     let mount = check_mount_point(&options.base, &options.mount)?;
     check_tools(options.file_system)?;
     check_trace(options.trace.as_deref(), &mount)?;
-    check_not_attached(&options.base, namespace)?;
+    check_not_attached(&options.base, namespace, None)?;
     let (means, why) = choose(options.via)?;
     let this = Process::of(std::process::id() as i32);
     let this = this.ok_or_else(|| AttachError::environment("/proc is not mounted"))?;
@@ -141,7 +141,9 @@ pub fn attach(
     };
     let folder = Folder::of(&options.base, &mount);
     folder.make(&state)?;
-    let result = build(&folder, state, options, guard);
+    // Again, now that another one at the same moment would see this one: one of them sees the other.
+    let result = check_not_attached(&options.base, namespace, Some(&folder))
+        .and_then(|()| build(&folder, state, options, guard));
     if let Err(error) = result {
         return Err(match clear(&folder, Force::Yes) {
             Ok(_) => error,
@@ -157,11 +159,9 @@ fn build(
     options: &AttachOptions,
     guard: impl FnOnce(&Folder) -> Command,
 ) -> Result<State, AttachError> {
-    guardian::start(folder, guard(folder), START)?;
-    let device = loops::attach(&folder.file(), state.block_bytes)?;
-    state.device = Some(device.clone());
-    folder.save(&state)?;
-    loops::set_flushes(&device, state.volatile_cache || state.always_flush)?;
+    let device = match state.means {
+        Means::Fuse => over_fuse(folder, &mut state, guard)?,
+    };
     let what = (device.as_path(), state.volume.as_str());
     let kind = match options.file_system {
         Some(wanted) => format::make(what, wanted, options.destroy_data)?,
@@ -173,6 +173,20 @@ fn build(
     state.phase = Phase::Attached;
     folder.save(&state)?;
     Ok(state)
+}
+
+/// A loop device over a FUSE file. What is there is remembered before more is added to it.
+fn over_fuse(
+    folder: &Folder,
+    state: &mut State,
+    guard: impl FnOnce(&Folder) -> Command,
+) -> Result<PathBuf, AttachError> {
+    guardian::start(folder, guard(folder), START)?;
+    let device = loops::attach(&folder.file(), state.block_bytes)?;
+    state.device = Some(device.clone());
+    folder.save(state)?;
+    loops::set_flushes(&device, state.volatile_cache || state.always_flush)?;
+    Ok(device)
 }
 
 /// Looks for the tools before anything is done.
@@ -199,8 +213,14 @@ fn check_trace(trace: Option<&Path>, mount: &Path) -> Result<(), AttachError> {
     }
 }
 
-fn check_not_attached(base: &Path, namespace: &Namespace) -> Result<(), AttachError> {
-    for folder in Folder::all(base) {
+/// Whether the namespace is attached at another place than `this`.
+fn check_not_attached(
+    base: &Path,
+    namespace: &Namespace,
+    this: Option<&Folder>,
+) -> Result<(), AttachError> {
+    let others = Folder::all(base).into_iter();
+    for folder in others.filter(|other| Some(other) != this) {
         let Ok(state) = folder.state() else { continue };
         if state.identity == namespace.identity {
             return Err(AttachError::environment(format!(
