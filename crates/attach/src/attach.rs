@@ -120,7 +120,7 @@ pub fn attach(
     let mount = check_mount_point(&options.base, &options.mount)?;
     check_tools(options.file_system)?;
     check_trace(options.trace.as_deref(), &mount)?;
-    check_not_attached(&options.base, namespace)?;
+    check_not_attached(&options.base, namespace, None)?;
     let (means, why) = means(options)?;
     let this = Process::of(std::process::id() as i32);
     let this = this.ok_or_else(|| AttachError::environment("/proc is not mounted"))?;
@@ -145,7 +145,9 @@ pub fn attach(
     };
     let folder = Folder::of(&options.base, &mount);
     folder.make(&state)?;
-    let result = build(&folder, state, (namespace, options), guard);
+    // Again, now that another one at the same moment would see this one: one of them sees the other.
+    let result = check_not_attached(&options.base, namespace, Some(&folder))
+        .and_then(|()| build(&folder, state, (namespace, options), guard));
     if let Err(error) = result {
         return Err(match clear(&folder, Force::Yes) {
             Ok(_) => error,
@@ -278,8 +280,14 @@ fn check_trace(trace: Option<&Path>, mount: &Path) -> Result<(), AttachError> {
     }
 }
 
-fn check_not_attached(base: &Path, namespace: &Namespace) -> Result<(), AttachError> {
-    for folder in Folder::all(base) {
+/// Whether the namespace is attached at another place than `this`.
+fn check_not_attached(
+    base: &Path,
+    namespace: &Namespace,
+    this: Option<&Folder>,
+) -> Result<(), AttachError> {
+    let others = Folder::all(base).into_iter();
+    for folder in others.filter(|other| Some(other) != this) {
         let Ok(state) = folder.state() else { continue };
         if state.identity == namespace.identity {
             return Err(AttachError::environment(format!(
