@@ -1,8 +1,9 @@
 //! What torn-page protection costs: the same load with it and without, in turn, on the volume.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use ashlar_lab::stats::median;
 use ashlar_lab::{LabError, Progress};
 use ashlar_oltp::database::Database;
 use ashlar_oltp::result::StepResult;
@@ -75,6 +76,9 @@ pub(super) fn cost(drives: &[PathBuf], setting: &Setting<'_>) -> Result<Cost, La
     }
     attached.detach()?;
     served.stop()?;
+    for drive in drives {
+        std::fs::remove_file(drive).map_err(|e| LabError::caused(drive.display(), e))?;
+    }
     summed_up(steps).ok_or_else(|| LabError::environment("nothing was measured"))
 }
 
@@ -151,29 +155,17 @@ fn pair(steps: &[Step], figure: &dyn Fn(&Step) -> Option<f64>) -> Option<Pair> {
             (*with > 0.0).then_some(without / with)
         })
         .collect();
-    let values = |list: &[(u32, f64)]| list.iter().map(|(_, value)| *value).collect();
+    if ratios.is_empty() {
+        return None;
+    }
+    let values = |list: &[(u32, f64)]| -> Vec<f64> { list.iter().map(|(_, v)| *v).collect() };
     Some(Pair {
-        on: median(values(&on))?,
-        off: median(values(&off))?,
-        ratio: median(ratios.clone())?,
+        on: median(&values(&on)),
+        off: median(&values(&off)),
+        ratio: median(&ratios),
         ratio_least: ratios.iter().copied().reduce(f64::min)?,
         ratio_most: ratios.iter().copied().reduce(f64::max)?,
     })
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let half = values.len() / 2;
-    match values.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(values[half]),
-        _ => Some((values[half - 1] + values[half]) / 2.0),
-    }
-}
-
-/// A folder's path below which the drives are.
-pub(super) fn drives(dir: &Path) -> Vec<PathBuf> {
-    Place::Volume.drives(dir)
 }
 
 #[cfg(test)]

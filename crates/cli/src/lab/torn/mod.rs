@@ -5,7 +5,9 @@ mod cost;
 mod crash;
 mod load;
 mod place;
+mod places;
 mod process;
+mod recording;
 mod seed;
 mod verify;
 
@@ -21,6 +23,7 @@ use crate::output::print;
 use cost::Cost;
 use crash::{Crashes, crashes};
 use place::Place;
+use recording::copy;
 use seed::{FILE_SYSTEM_BLOCK, disk_bytes};
 
 const SCHEMA: &str = "ashlar-torn-pages-1";
@@ -144,37 +147,33 @@ fn parts(arguments: &TornPagesArguments, setting: &Setting<'_>) -> Result<TornRe
         volume: None,
         flags: Vec::new(),
     };
+    if wants(TornPart::Cost) {
+        let drives = volume(&image, "cost", setting)?;
+        result.cost = Some(cost::cost(&drives, setting)?);
+    }
     if wants(TornPart::Disk) {
         let drives = Place::Disk.drives(&setting.dir);
-        crash::copy(&image, &drives[0])?;
+        copy(&image, &drives[0])?;
         result.disk = Some(crashes(Place::Disk, &drives, setting)?);
     }
-    if wants(TornPart::Volume) || wants(TornPart::Cost) {
-        let drives = Place::Volume.drives(&setting.dir);
-        let state = setting.dir.join("made");
-        let bytes = disk_bytes(setting.warehouses);
-        let served = Place::make_volume(&drives, bytes, &state)?;
-        seed::copy_to(&image, &served.url)?;
-        served.stop()?;
-        if wants(TornPart::Volume) {
-            let kept = wants(TornPart::Cost).then(|| cost::drives(&setting.dir.join("kept")));
-            if let Some(kept) = &kept {
-                std::fs::create_dir_all(setting.dir.join("kept"))
-                    .map_err(|e| LabError::caused(setting.dir.display(), e))?;
-                for (drive, copy) in drives.iter().zip(kept) {
-                    crash::copy(drive, copy)?;
-                }
-            }
-            result.volume = Some(crashes(Place::Volume, &drives, setting)?);
-            if let Some(kept) = kept {
-                result.cost = Some(cost::cost(&kept, setting)?);
-            }
-        } else {
-            result.cost = Some(cost::cost(&drives, setting)?);
-        }
+    if wants(TornPart::Volume) {
+        let drives = volume(&image, "volume", setting)?;
+        result.volume = Some(crashes(Place::Volume, &drives, setting)?);
     }
     result.flags = flags(&result);
     Ok(result)
+}
+
+/// Drives with a volume that holds the database, in a folder of this name.
+fn volume(image: &Path, name: &str, setting: &Setting<'_>) -> Result<Vec<PathBuf>, LabError> {
+    let folder = setting.dir.join(name);
+    std::fs::create_dir(&folder).map_err(|e| LabError::caused(folder.display(), e))?;
+    let drives = Place::Volume.drives(&folder);
+    let bytes = disk_bytes(setting.warehouses);
+    let served = Place::make_volume(&drives, bytes, &folder.join("made"))?;
+    seed::copy_to(image, &served.url)?;
+    served.stop()?;
+    Ok(drives)
 }
 
 fn method(setting: &Setting<'_>) -> Method {
