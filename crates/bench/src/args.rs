@@ -57,9 +57,27 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1024, value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(256..=1 << 20))]
     pub(crate) cost_mib: u64,
+
+    /// Layouts of `cost`, as its table names them; all without it
+    #[arg(long, value_delimiter = ',', value_name = "LAYOUT,…")]
+    pub(crate) cost_layouts: Vec<String>,
+
+    /// Percents of the capacity that the volumes of `cost` hold
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT,…", default_values_t = [50, 75, 90],
+          value_parser = clap::value_parser!(u64).range(1..=95))]
+    pub(crate) cost_fills: Vec<u64>,
 }
 
 impl Options {
+    /// What `cost` is to measure.
+    pub(crate) fn cost(&self) -> crate::engine::CostOptions {
+        crate::engine::CostOptions {
+            drive_bytes: self.cost_mib << 20,
+            layouts: self.cost_layouts.clone(),
+            fills: self.cost_fills.clone(),
+        }
+    }
+
     /// The measured time of a round.
     pub(crate) fn length(&self) -> Result<Duration, Failure> {
         if !(0.05..=3600.0).contains(&self.seconds) {

@@ -76,8 +76,14 @@ const KINDS: &[Kind] = &[
 
 /// Commands in flight: one, and many.
 const DEPTHS: [usize; 2] = [1, 32];
-/// Percent of the advertised capacity that the volume holds.
-const FILLS: [u64; 3] = [50, 75, 90];
+/// What is measured.
+pub(crate) struct CostOptions {
+    pub(crate) drive_bytes: u64,
+    /// Layouts as the table names them; all if there are none here.
+    pub(crate) layouts: Vec<String>,
+    /// Percents of the advertised capacity that the volumes hold.
+    pub(crate) fills: Vec<u64>,
+}
 /// Steady state begins after the volume was overwritten this often, and lasts as long.
 const OVERWRITES: u64 = 2;
 
@@ -196,14 +202,16 @@ pub(crate) fn waiting(rig: &Rc<Rig>) -> Wait {
 
 /// All cells, each told to `tell` when it is there.
 pub(crate) fn measure(
-    drive_bytes: u64,
+    options: &CostOptions,
     mut tell: impl FnMut(&Cost) -> Result<(), Failure>,
 ) -> Result<Vec<Cost>, Failure> {
     let mut cells = Vec::new();
-    for kind in KINDS {
+    let named = |kind: &&Kind| options.layouts.iter().any(|name| name == kind.name);
+    let wanted = |kind: &&Kind| options.layouts.is_empty() || named(kind);
+    for kind in KINDS.iter().filter(wanted) {
         for pattern in &PATTERNS {
-            for fill in FILLS {
-                for cost in filled(kind, pattern, fill, drive_bytes)? {
+            for &fill in &options.fills {
+                for cost in filled(kind, pattern, fill, options.drive_bytes)? {
                     tell(&cost)?;
                     cells.push(cost);
                 }

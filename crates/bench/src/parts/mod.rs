@@ -80,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         report.peer(peer::measure(&bench)?)?;
     }
     if options.wants(Part::Cost) {
-        let cells = engine::cost(options.cost_mib << 20, |cell| report.cost_cell(cell))?;
+        let cells = engine::cost(&options.cost(), |cell| report.cost_cell(cell))?;
         report.cost(cells)?;
     }
     if options.wants(Part::Recovery) {

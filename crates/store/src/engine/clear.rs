@@ -12,8 +12,8 @@ use super::{Engine, Op, Waiter};
 use crate::format::{VolumeEntry, VolumeState};
 use crate::sizes::LEAF_GRANULES;
 
-/// Slots of one clear that are worked on at a time.
-const SLOTS: usize = 32;
+/// Units of one clear whose slots are worked on at a time.
+const UNITS: usize = 32;
 /// Leaves that a clear looks at in one turn.
 const LEAVES: usize = 1024;
 
@@ -96,7 +96,8 @@ impl Engine {
         let mut leaves = 0;
         while let Some(Op::Clear(clear)) = self.ops.get(op) {
             let full = self.map_log.log.fill() > MAP_LIMIT;
-            if clear.loading || clear.outstanding >= SLOTS || clear.cursor >= clear.end || full {
+            let most = UNITS * self.map.grain(clear.volume).a_unit();
+            if clear.loading || clear.outstanding >= most || clear.cursor >= clear.end || full {
                 break;
             }
             leaves += 1;

@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use ashlar_block::{IoBuffer, IoError, Request};
 
 use super::Source;
+use crate::engine::class::Shape;
 use crate::engine::space::segment_and_slot;
 use crate::engine::{Engine, Op, Owner};
-use crate::sizes::UNIT_BYTES;
+use crate::sizes::{GRANULE, Grain, UNIT_BYTES};
 
 /// A part of a read as a column has it.
 struct Strip {
@@ -54,14 +55,23 @@ impl Engine {
         if read.parts.len() < 2 || !self.class_of(read.volume).has_parity() {
             return Vec::new();
         }
+        // Most are in one segment.
+        let (mut last, mut shape, mut columns) = (0, Shape::mirror(Grain::K64), &[][..]);
         let strip = |(&at, part): (&u32, &super::Part)| {
             let Source::Home(location, inner) = part.wanted[0].source else {
                 return None;
             };
-            if self.shape(segment_and_slot(location).0).is_mirror() {
+            let (segment, slot) = segment_and_slot(location);
+            if segment != last {
+                (last, shape, columns) =
+                    (segment, self.shape(segment), self.segment_columns(segment));
+            }
+            if shape.is_mirror() {
                 return None;
             }
-            let (column, byte) = self.granule_at(location, inner)?;
+            let (column, row) = shape.place(inner as usize);
+            let column = *columns.get(column)?;
+            let byte = shape.strip_at(&self.sizes, column, slot) + (row * GRANULE) as u64;
             self.in_service(column.drive).then_some(Strip {
                 drive: usize::from(column.drive),
                 byte,
