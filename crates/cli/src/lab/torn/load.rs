@@ -123,6 +123,7 @@ pub(super) fn plan(users: usize, seconds: f64, seed: u64) -> Result<RunPlan, Lab
         keying_and_thinking: false,
         repeats: 1,
         seed,
+        slow_down: 0.0,
     };
     plan.check()?;
     Ok(plan)
