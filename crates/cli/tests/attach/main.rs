@@ -5,6 +5,8 @@
 
 #![allow(clippy::print_stderr)] // Why tests were skipped, and what was left when one failed.
 
+mod crashes;
+mod database;
 mod faults;
 mod honesty;
 mod life;
