@@ -91,6 +91,12 @@ impl Base {
         Postgres::new(&self.url, Logic::Functions).expect("a URL")
     }
 
+    /// Runs SQL that gives nothing.
+    pub fn sql(&self, sql: &str) -> Result<(), String> {
+        let done = self.database().execute(sql);
+        done.map_err(|error| error.to_string())
+    }
+
     /// Orders that were acknowledged.
     pub fn acknowledged(&self) -> usize {
         self.ledger.len()

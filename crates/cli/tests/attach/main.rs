@@ -8,6 +8,7 @@
 mod crashes;
 mod database;
 mod faults;
+mod full;
 mod honesty;
 mod life;
 mod refusals;
