@@ -5,7 +5,10 @@
 
 #![allow(clippy::print_stderr)] // Why tests were skipped, and what was left when one failed.
 
+mod crashes;
+mod database;
 mod faults;
+mod full;
 mod honesty;
 mod life;
 mod refusals;

@@ -95,10 +95,15 @@ pub struct Rig {
 impl Rig {
     /// A daemon with pool tank of two drives, and the empty volume tank/db.
     pub fn new(size: &str) -> Self {
+        Self::with_drives(size, 1 << 30)
+    }
+
+    /// The same, on two drives of so many bytes.
+    pub fn with_drives(size: &str, bytes: u64) -> Self {
         let mut rig = Self::empty();
         for drive in ["d0", "d1"] {
             let file = File::create(rig.path(drive)).expect("a file");
-            file.set_len(1 << 30).expect("a sparse file");
+            file.set_len(bytes).expect("a sparse file");
         }
         rig.start("127.0.0.1:0");
         let drive = |name| format!("file:{}", rig.path(name).display());

@@ -1,0 +1,113 @@
+//! PostgreSQL under TPROC-C, and kill -9 for what is below it and for itself: no acknowledged order is lost.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::database::{Base, possible_here, shape};
+use crate::rig::{Rig, send};
+
+/// So long some work goes on before something dies.
+const BEFORE: Duration = Duration::from_millis(400);
+/// Orders that are acknowledged before it, and after it by whoever survives.
+const ORDERS: usize = 25;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Daemon,
+    Server,
+    Database,
+    All,
+}
+
+impl Victim {
+    const ALL: [Self; 4] = [Self::Daemon, Self::Server, Self::Database, Self::All];
+}
+
+/// Everything at once, in an order that is another each time.
+fn kill_all(rig: &mut Rig, base: &Base, round: usize) {
+    let (guardian, server) = (rig.pid("guardian"), rig.pid("server"));
+    for part in 0..3 {
+        match (round / Victim::ALL.len() + part) % 3 {
+            0 => {
+                send(guardian, Signal::KILL);
+                send(server, Signal::KILL);
+            }
+            1 => rig.kill_node(),
+            _ => base.kill(),
+        }
+    }
+}
+
+/// One death under load; leaves PostgreSQL dead and nothing attached, so that what comes next is read from the
+/// volume.
+fn round(rig: &mut Rig, base: &Base, round: usize) {
+    let victim = Victim::ALL[round % Victim::ALL.len()];
+    let load = base.load(round as u64);
+    base.advances(ORDERS);
+    std::thread::sleep(BEFORE + Duration::from_millis(round as u64 * 97 % 300));
+    let at = Instant::now();
+    match victim {
+        Victim::Daemon => {
+            rig.kill_node();
+            rig.restart_node();
+            base.advances(ORDERS);
+        }
+        Victim::Server => {
+            send(rig.pid("server"), Signal::KILL);
+            base.advances(ORDERS);
+        }
+        Victim::Database => {}
+        Victim::All => kill_all(rig, base, round),
+    }
+    let until = at.elapsed();
+    // The load ends with the database, whoever was to die.
+    base.kill();
+    let step = load.join().expect("the load");
+    let errors: u64 = step.transactions.values().map(|kind| kind.errors).sum();
+    let longest = step
+        .transactions
+        .values()
+        .map(|kind| kind.latency_us.max)
+        .fold(0.0, f64::max);
+    eprintln!(
+        "round {round}, {victim:?}: {} orders until now, longest transaction {:.0} ms, {ORDERS} more after \
+         {until:?}, {errors} failed transactions",
+        base.acknowledged(),
+        longest / 1000.0,
+    );
+    if victim == Victim::All {
+        rig.ok(&["detach", &rig.mount(), "--force"]);
+        rig.restart_node();
+    } else {
+        assert_eq!(errors, 0, "{victim:?}: only a pause: {:?}", step.problems);
+        rig.detach();
+    }
+    rig.is_clean();
+}
+
+#[test]
+fn no_acknowledged_order_is_lost_whatever_dies_below_a_database() {
+    if !possible_here() {
+        return;
+    }
+    let is_long = std::env::var_os("ASHLAR_SOAK").is_some();
+    let rounds = if is_long { 24 } else { 4 };
+    let mut rig = Rig::new("700MiB");
+    rig.attach("tank/db", &["--fs", "xfs"]);
+    let set = [
+        "max_wal_size=96MB",
+        "min_wal_size=32MB",
+        "shared_buffers=16MB",
+    ];
+    let base = Base::build(&rig, shape(is_long), &set);
+    for number in 0..rounds {
+        round(&mut rig, &base, number);
+        rig.attach("tank/db", &[]);
+        base.start();
+        base.is_whole(&format!("round {number}"));
+    }
+    base.kill();
+    rig.detach();
+    rig.is_clean();
+}
