@@ -120,7 +120,7 @@ pub fn attach(
     let mount = check_mount_point(&options.base, &options.mount)?;
     check_tools(options.file_system)?;
     check_trace(options.trace.as_deref(), &mount)?;
-    check_not_attached(&options.base, namespace)?;
+    check_not_attached(&options.base, namespace, None)?;
     let (means, why) = means(options)?;
     let this = Process::of(std::process::id() as i32);
     let this = this.ok_or_else(|| AttachError::environment("/proc is not mounted"))?;
@@ -145,7 +145,9 @@ pub fn attach(
     };
     let folder = Folder::of(&options.base, &mount);
     folder.make(&state)?;
-    let result = build(&folder, state, (namespace, options), guard);
+    // Again, now that another one at the same moment would see this one: one of them sees the other.
+    let result = check_not_attached(&options.base, namespace, Some(&folder))
+        .and_then(|()| build(&folder, state, (namespace, options), guard));
     if let Err(error) = result {
         return Err(match clear(&folder, Force::Yes) {
             Ok(_) => error,
@@ -162,7 +164,7 @@ fn build(
     guard: impl FnOnce(&Folder) -> Command,
 ) -> Result<State, AttachError> {
     if state.means == Means::Nvme
-        && let Err(error) = by_nvme(folder, &mut state, namespace, options)
+        && let Err(error) = over_nvme(folder, &mut state, namespace, options)
     {
         if options.via != Via::Auto {
             return Err(error);
@@ -172,11 +174,9 @@ fn build(
         state.why = format!("fuse: {error}");
         folder.save(&state)?;
     }
-    if state.means == Means::Fuse {
-        by_fuse(folder, &mut state, guard)?;
-    }
-    let Some(device) = state.device.clone() else {
-        return Err(AttachError::environment("there is no device"));
+    let device = match (state.means, state.device.clone()) {
+        (Means::Nvme, Some(device)) => device,
+        _ => over_fuse(folder, &mut state, guard)?,
     };
     let what = (device.as_path(), state.volume.as_str());
     let kind = match options.file_system {
@@ -208,21 +208,22 @@ fn means(options: &AttachOptions) -> Result<(Means, String), AttachError> {
     }
 }
 
-/// A server behind a FUSE file, and a loop device over that.
-fn by_fuse(
+/// A loop device over a FUSE file. What is there is remembered before more is added to it.
+fn over_fuse(
     folder: &Folder,
     state: &mut State,
     guard: impl FnOnce(&Folder) -> Command,
-) -> Result<(), AttachError> {
+) -> Result<PathBuf, AttachError> {
     guardian::start(folder, guard(folder), START)?;
     let device = loops::attach(&folder.file(), state.block_bytes)?;
     state.device = Some(device.clone());
     folder.save(state)?;
-    loops::set_flushes(&device, state.volatile_cache || state.always_flush)
+    loops::set_flushes(&device, state.volatile_cache || state.always_flush)?;
+    Ok(device)
 }
 
 /// A block device of the kernel's own nvme-tcp.
-fn by_nvme(
+fn over_nvme(
     folder: &Folder,
     state: &mut State,
     namespace: &Namespace,
@@ -278,8 +279,14 @@ fn check_trace(trace: Option<&Path>, mount: &Path) -> Result<(), AttachError> {
     }
 }
 
-fn check_not_attached(base: &Path, namespace: &Namespace) -> Result<(), AttachError> {
-    for folder in Folder::all(base) {
+/// Whether the namespace is attached at another place than `this`.
+fn check_not_attached(
+    base: &Path,
+    namespace: &Namespace,
+    this: Option<&Folder>,
+) -> Result<(), AttachError> {
+    let others = Folder::all(base).into_iter();
+    for folder in others.filter(|other| Some(other) != this) {
         let Ok(state) = folder.state() else { continue };
         if state.identity == namespace.identity {
             return Err(AttachError::environment(format!(

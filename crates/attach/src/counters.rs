@@ -85,8 +85,11 @@ impl Counters {
         add(&self.0[kind as usize].answered, 1);
     }
 
-    pub(crate) fn failed(&self, kind: Kind) {
-        add(&self.0[kind as usize].errors, 1);
+    /// Counts a failure; how many of the kind there are now.
+    pub(crate) fn failed(&self, kind: Kind) -> u64 {
+        let errors = &self.0[kind as usize].errors;
+        add(errors, 1);
+        errors.load(Ordering::Relaxed)
     }
 
     pub(crate) fn tallies(&self) -> Tallies {

@@ -167,6 +167,15 @@ impl Clearing<'_> {
             state.phase = Phase::Detaching;
             self.folder.save(&state)?;
         }
+        let processes = self.folder.processes();
+        let alive = processes.is_some_and(|all| {
+            all.guardian.is_alive() || all.server.is_some_and(|server| server.is_alive())
+        });
+        if !alive {
+            let point = point.display();
+            let note = format!("{point} had no server: what was not written back is lost");
+            self.notes.push(note);
+        }
         let limit = if self.forced() { SHORT } else { UNMOUNT };
         let in_use = self.forced() && check_unused(&point).is_err();
         let clean = match in_use {

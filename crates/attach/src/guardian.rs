@@ -113,6 +113,11 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
                     let why = format!("the server did not come up: see {}", log.display());
                     return Err(AttachError::environment(why));
                 }
+                End::Died if !sends_again() => {
+                    let why = "the server died, and this kernel does not send again what it had \
+                               read (Linux 6.9 does)";
+                    return Err(AttachError::environment(why));
+                }
                 End::Died => {}
             }
             if was_ready {
@@ -171,6 +176,17 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
             restarts,
         })
     }
+}
+
+/// Whether the kernel has FUSE_NOTIFY_RESEND: since Linux 6.9.
+fn sends_again() -> bool {
+    let release = rustix::system::uname();
+    let release = release.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next()?.parse::<u32>().ok();
+    // What has no version is taken to be new.
+    let version = number().and_then(|major| Some((major, number()?)));
+    version.is_none_or(|version| version >= (6, 9))
 }
 
 /// Waits until a child ends, a signal comes, or `limit` has passed.

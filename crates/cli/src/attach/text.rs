@@ -62,7 +62,10 @@ fn note(one: &Attachment) -> Option<&'static str> {
         Condition::Attaching | Condition::Attached => None,
         Condition::Unguarded => Some("its guardian is gone: if the server dies, all I/O fails"),
         Condition::Stopped => Some("its server was stopped by a signal: I/O waits"),
-        Condition::Unserved => Some("it has no server; `ashlar detach --force` clears it"),
+        Condition::Unserved => Some(
+            "it has no server: I/O waits for one while there is a guardian, and fails \
+             otherwise; `ashlar detach --force` clears it",
+        ),
         Condition::Reconnecting => Some("the kernel tries to reach its target again: I/O waits"),
         Condition::Unmounted => Some("its file system is not mounted; `ashlar detach` clears it"),
     }

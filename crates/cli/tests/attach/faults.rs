@@ -197,7 +197,12 @@ fn without_guardian_and_server_io_fails_at_once_and_detach_clears_it() {
         "{:?}",
         start.elapsed()
     );
-    rig.ok(&["detach", &rig.mount(), "--force"]);
+    let output = rig.run(&["detach", &rig.mount()]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && told.contains("no server"),
+        "{told}"
+    );
     rig.is_clean();
     rig.attach("tank/db", &[]);
     check(&file, acknowledged);

@@ -32,6 +32,8 @@ const PAGE: usize = 4096;
 const COPIED: usize = 64 << 10;
 /// Parts of a zeroed range on their way at a time.
 const ZEROES_AT_ONCE: u32 = 16;
+/// Failures of a kind that are told one by one.
+const SAID: u64 = 16;
 const EINVAL: i32 = 22;
 const EIO: i32 = 5;
 /// Memory for replies without data: more than the kernel asks for at a time.
@@ -370,8 +372,12 @@ impl Exchange {
         };
         job.parts -= 1;
         if let Err(error) = &completion.result {
-            self.counters.failed(job.kind);
-            eprintln!("ashlar attach: {}: {error}", job.kind.name());
+            let failures = self.counters.failed(job.kind);
+            // A full pool fails every write: the log lies in memory and must not fill it.
+            if failures <= SAID || failures.is_power_of_two() {
+                let kind = job.kind.name();
+                eprintln!("ashlar attach: {kind} failure {failures}: {error}");
+            }
             job.error.get_or_insert(errno::of(error.kind()));
         }
         if job.error.is_none() && !job.rest.is_empty() {
