@@ -463,6 +463,50 @@ fn a_refused_reconnect_that_will_not_pass_ends_it_at_once() {
     assert_eq!(rig.results(), [(1, Some(ErrorKind::Denied))]);
 }
 
+fn patient(loss: Duration) -> Config {
+    Config {
+        patient: true,
+        loss,
+        ..config()
+    }
+}
+
+#[test]
+fn one_that_is_patient_waits_until_it_is_let_in_again() {
+    let mut rig = Rig::with(patient(Duration::from_secs(600)), |_| {});
+    rig.world.target.connect = Status::new(1, 0x82).with_dnr();
+    rig.cut();
+    rig.write(1, 9, Durability::Durable);
+    rig.run(Duration::from_secs(590));
+    assert!(rig.done.is_empty());
+    rig.world.target.connect = Status::SUCCESS;
+    rig.run(Duration::from_secs(3));
+    assert_eq!(rig.results(), [(1, None)]);
+    rig.world.target.connect = Status::CONNECT_INVALID_HOST.with_dnr();
+    rig.cut();
+    rig.write(2, 9, Durability::Durable);
+    rig.run(Duration::from_secs(599));
+    assert!(rig.done.is_empty());
+    rig.run(Duration::from_secs(2));
+    assert_eq!(rig.results(), [(2, Some(ErrorKind::NotSent))], "in time");
+}
+
+#[test]
+fn one_that_is_patient_bears_silence_and_refusals_for_as_long() {
+    let mut rig = Rig::with(patient(Duration::from_secs(600)), |_| {});
+    rig.world.target.stalled = true;
+    rig.read(1);
+    rig.run(Duration::from_secs(300));
+    assert!(rig.done.is_empty());
+    rig.world.target.stalled = false;
+    rig.run(Duration::from_secs(40));
+    assert_eq!(rig.results(), [(1, None)]);
+    rig.world.target.refusals = vec![Status::NAMESPACE_NOT_READY; 1000];
+    rig.write(1, 6, Durability::Cached);
+    rig.run(Duration::from_secs(110));
+    assert_eq!(rig.results(), [(1, None)]);
+}
+
 #[test]
 fn what_is_never_answered_times_out() {
     let mut rig = Rig::new();

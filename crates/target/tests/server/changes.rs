@@ -8,7 +8,7 @@ use ashlar_target::server::ServeError;
 use uuid::Uuid;
 
 use crate::disk::{Disk, Door};
-use crate::rig::{Rig, eventually, export, serve, stop};
+use crate::rig::{Rig, eventually, export, serve, serve_or_hold, stop};
 
 const NQN: &str = "nqn.2026-01.io.ashlar:pool:one";
 const OTHER: &str = "nqn.2026-01.io.ashlar:pool:two";
@@ -59,6 +59,31 @@ fn a_subsystem_comes_and_goes() {
         .check(999, 7);
     stop(server);
     assert_eq!(disk.open.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn hosts_that_come_too_early_wait_until_they_are_welcome() {
+    let server = serve_or_hold(true);
+    let disk = Disk::new(100);
+    let address = server.address().to_string();
+    let early = std::thread::spawn(move || identify(&address, NQN, &local_host()));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!early.is_finished(), "neither let in nor sent away");
+    server.add(export(NQN, door(&disk))).expect("added");
+    server.control().welcome();
+    let found = early.join().expect("no panic").expect("connected");
+    assert_eq!(found.namespaces.len(), 1);
+    // Once is enough, and twice does no harm.
+    server.control().welcome();
+    Rig::connect(&server, NQN, "")
+        .expect("connected")
+        .write(3, 7);
+    stop(server);
+}
+
+#[test]
+fn a_server_that_held_its_hosts_can_be_stopped() {
+    stop(serve_or_hold(true));
 }
 
 #[test]

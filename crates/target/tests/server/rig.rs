@@ -20,13 +20,18 @@ fn options() -> Options {
 
 /// A server on up to two cores, without subsystems.
 pub fn serve() -> Server {
+    serve_or_hold(false)
+}
+
+/// The same; hosts may have to wait until they are welcome.
+pub fn serve_or_hold(hold: bool) -> Server {
     let config = ServerConfig {
         listen: ([127, 0, 0, 1], 0).into(),
         cores: available_cores().into_iter().take(2).collect(),
         reactor: options(),
         exports: Vec::new(),
         timeouts: Timeouts::default(),
-        hold: false,
+        hold,
     };
     Server::start(config).expect("serve")
 }
