@@ -16,9 +16,7 @@ skip() {
 for device in /dev/fuse /dev/loop-control; do
     [ -c "$device" ] || skip "there is no $device here"
 done
-for tool in mkfs.xfs losetup mount umount; do
-    command -v "$tool" >/dev/null || skip "there is no $tool here (scripts/setup.sh list)"
-done
+"$(dirname "$0")/setup.sh" demo || skip "what it needs could not be installed (scripts/setup.sh list)"
 
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/ashlar-demo.XXXXXX")
 export ASHLAR_ATTACH_STATE=$work/state
