@@ -9,9 +9,10 @@ use crate::detach::{Force, clear};
 use crate::error::AttachError;
 use crate::format::{self, FileSystem};
 use crate::guardian;
+use crate::local::{self, Wish};
 use crate::means::{Means, Via, choose};
 use crate::nvme::{self, Fabrics};
-use crate::state::{Folder, Phase, State};
+use crate::state::{Folder, Local, Phase, State};
 use crate::system::process::Process;
 use crate::system::{loops, mounts, tool};
 
@@ -37,6 +38,8 @@ pub struct Namespace {
     pub block_bytes: u32,
     /// Whether what was written may be lost until a flush.
     pub volatile_cache: bool,
+    /// The daemon of this machine that has it, or why none is asked.
+    pub local: Result<Local, String>,
 }
 
 /// How it is to be attached.
@@ -122,6 +125,10 @@ pub fn attach(
     check_trace(options.trace.as_deref(), &mount)?;
     check_not_attached(&options.base, namespace, None)?;
     let (means, why) = means(options)?;
+    let (local, why) = match means {
+        Means::Nvme => (None, why),
+        Means::Fuse => by_whom(namespace, options, &mount, &why),
+    };
     let this = Process::of(std::process::id() as i32);
     let this = this.ok_or_else(|| AttachError::environment("/proc is not mounted"))?;
     let state = State {
@@ -135,6 +142,7 @@ pub fn attach(
         file_system: None,
         means,
         why,
+        local,
         device: None,
         controller: None,
         always_flush: options.always_flush,
@@ -171,7 +179,7 @@ fn build(
         }
         let_go(folder, &mut state)?;
         state.means = Means::Fuse;
-        state.why = format!("fuse: {error}");
+        (state.local, state.why) = by_whom(namespace, options, &state.mount, &error.to_string());
         folder.save(&state)?;
     }
     if state.means == Means::Fuse {
@@ -206,8 +214,46 @@ fn means(options: &AttachOptions) -> Result<(Means, String), AttachError> {
         (Means::Nvme, Via::Nvme) => Err(AttachError::usage(format!(
             "{only_fuse} is for --via fuse: the kernel's nvme-tcp does not know it"
         ))),
-        (Means::Nvme, _) => Ok((Means::Fuse, format!("fuse: {only_fuse} is for it only"))),
+        (Means::Nvme, _) => Ok((Means::Fuse, format!("{only_fuse} is for it only"))),
     }
+}
+
+/// Who is to serve the FUSE file: the volume's daemon, if it is here and would. And in words, with the reason
+/// for FUSE at all.
+fn by_whom(
+    namespace: &Namespace,
+    options: &AttachOptions,
+    mount: &Path,
+    why: &str,
+) -> (Option<Local>, String) {
+    let local = match (&namespace.local, options.via, &options.trace) {
+        (_, Via::Initiator, _) => Err("not in process: asked for".to_owned()),
+        (_, _, Some(_)) => Err("not in process: --trace writes while a core must not".to_owned()),
+        (Ok(local), ..) => {
+            local_would(namespace, local, mount).map_err(|why| format!("not in process: {why}"))
+        }
+        (Err(why), ..) => Err(format!("not in process: {why}")),
+    };
+    match local {
+        Ok(local) => (Some(local), format!("fuse, in process: {why}")),
+        Err(not) => (None, format!("fuse, through the initiator: {why}; {not}")),
+    }
+}
+
+fn local_would(namespace: &Namespace, local: &Local, mount: &Path) -> Result<Local, String> {
+    if !guardian::sends_again() {
+        return Err("the daemon's end would be the attachment's before Linux 6.9".into());
+    }
+    let wish = Wish {
+        volume: namespace.volume.clone(),
+        identity: namespace.identity.clone(),
+        bytes: namespace.bytes,
+        block_bytes: namespace.block_bytes,
+        host: local.host.clone(),
+        mount: mount.to_owned(),
+        takes_over: false,
+    };
+    local::may(&local.socket, &wish).map(|()| local.clone())
 }
 
 /// A server behind a FUSE file, and a loop device over that.

@@ -169,7 +169,8 @@ impl Clearing<'_> {
         }
         let processes = self.folder.processes();
         let alive = processes.is_some_and(|all| {
-            all.guardian.is_alive() || all.server.is_some_and(|server| server.is_alive())
+            let serves = all.server.or(all.daemon);
+            all.guardian.is_alive() || serves.is_some_and(|serves| serves.is_alive())
         });
         if !alive {
             let point = point.display();

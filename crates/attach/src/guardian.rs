@@ -3,10 +3,13 @@
 //! A FUSE file system lives as long as somebody has its /dev/fuse open. The guardian opens it, mounts,
 //! and gives it to the server, which it starts again whenever it dies; the kernel sends again what the
 //! dead one has read and not answered. It does nothing else, so there is little in it that could fail.
+//!
+//! Where the volume's daemon serves it in process, there is no server: the daemon is given what a server
+//! would be, and its next life after it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -20,7 +23,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::error::AttachError;
 use crate::fuse::exchange::MAX_TRANSFER;
-use crate::state::{Folder, Processes};
+use crate::local::{Connection, Heard, Over, Wish};
+use crate::state::{Folder, Local, Processes, State};
 use crate::system::mounts;
 use crate::system::process::Process;
 
@@ -35,6 +39,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// signal wakes the guardian from its wait, but may come just before it.
 const LOOK: Duration = Duration::from_millis(10);
 const LOOK_LATER: Duration = Duration::from_secs(1);
+/// How often it is looked whether a daemon is back. That costs a system call or two.
+const DAEMON_PAUSE: Duration = Duration::from_millis(50);
 
 /// Says on standard output that the process is ready for whoever waits for that, which may be nobody.
 pub fn announce() {
@@ -53,7 +59,8 @@ pub fn guard(folder: &Folder, server: impl Fn(bool) -> Command) -> Result<(), At
     // Not the terminal's, and not its caller's when that is killed. It fails where it is so already.
     let _ = setsid();
     protect_from_memory_pressure();
-    let limit = folder.state()?.limit_seconds.map(Duration::from_secs);
+    let state = folder.state()?;
+    let limit = state.limit_seconds.map(Duration::from_secs);
     let fuse = OpenOptions::new().read(true).write(true).open(FUSE);
     let fuse = fuse.map_err(|error| AttachError::environment(format!("{FUSE}: {error}")))?;
     mounts::mount_fuse(&folder.file(), fuse.as_raw_fd(), MAX_TRANSFER)?;
@@ -69,7 +76,10 @@ pub fn guard(folder: &Folder, server: impl Fn(bool) -> Command) -> Result<(), At
         stop,
         limit,
     };
-    let result = guardian.run();
+    let result = match &state.local {
+        Some(local) => guardian.lend(&wish(&state, local), local),
+        None => guardian.run(),
+    };
     if result.is_err() {
         // Whoever waits for a server gets an error instead.
         let _ = mounts::unmount_fuse(&folder.file(), true);
@@ -89,6 +99,19 @@ struct Guardian<'a, F> {
     server: F,
     stop: Arc<AtomicBool>,
     limit: Option<Duration>,
+}
+
+/// What the daemon is asked for.
+pub(crate) fn wish(state: &State, local: &Local) -> Wish {
+    Wish {
+        volume: state.volume.clone(),
+        identity: state.identity.clone(),
+        bytes: state.bytes,
+        block_bytes: state.block_bytes,
+        host: local.host.clone(),
+        mount: state.mount.clone(),
+        takes_over: false,
+    }
 }
 
 /// How a server ended.
@@ -125,13 +148,95 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
             } else {
                 pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
             }
-            if self.limit.is_some_and(|limit| without.elapsed() > limit) {
+            if self.is_over_limit(without) {
                 let why = "no server came up within the attachment's time limit";
                 return Err(AttachError::environment(why));
             }
             eprintln!("ashlar attach: the server died; another takes over");
         }
         Ok(())
+    }
+
+    /// Has the volume's daemon serve it, and the next one when that has died.
+    fn lend(&self, wish: &Wish, local: &Local) -> Result<(), AttachError> {
+        let mut wish = wish.clone();
+        let mut lent = 0;
+        let mut without = Instant::now();
+        loop {
+            let why = match self.lend_once(&wish, local, (lent, without))? {
+                Lent::Ended => return Ok(()),
+                Lent::Refused(why) if lent == 0 => return Err(AttachError::environment(why)),
+                Lent::Refused(why) => why,
+                Lent::Lost(why) => {
+                    eprintln!("ashlar attach: {why}; I/O waits");
+                    (lent, without) = (lent + 1, Instant::now());
+                    wish.takes_over = true;
+                    why
+                }
+            };
+            if self.is_over_limit(without) {
+                let why = format!("no daemon within the attachment's time limit: {why}");
+                return Err(AttachError::environment(why));
+            }
+            std::thread::sleep(DAEMON_PAUSE);
+        }
+    }
+
+    fn is_over_limit(&self, without: Instant) -> bool {
+        self.limit.is_some_and(|limit| without.elapsed() > limit)
+    }
+
+    /// Gives the attachment to the daemon that is there, the `lent`th after the first, and waits until it has
+    /// it no longer.
+    fn lend_once(
+        &self,
+        wish: &Wish,
+        local: &Local,
+        (lent, without): (u64, Instant),
+    ) -> Result<Lent, AttachError> {
+        let mut daemon = match Connection::give(&local.socket, wish, self.fuse.as_fd()) {
+            Ok(daemon) => daemon,
+            Err(error) => {
+                return Ok(Lent::Refused(format!(
+                    "{}: {error}",
+                    local.socket.display()
+                )));
+            }
+        };
+        let mut serves = false;
+        loop {
+            if self.stop.load(Ordering::Acquire) {
+                daemon.let_go(GRACE);
+                return Ok(Lent::Ended);
+            }
+            let gone = || "the daemon is gone".to_owned();
+            match (daemon.hear(if serves { LOOK_LATER } else { LOOK }), serves) {
+                // One that is stopped may serve it yet: it is not asked twice.
+                (Heard::Nothing, false) if self.is_over_limit(without) => {
+                    let why = "the daemon has not answered within the attachment's time limit";
+                    return Err(AttachError::environment(why));
+                }
+                (Heard::Nothing, _) => {}
+                (Heard::Serves, _) => {
+                    serves = true;
+                    self.remember_processes(None, daemon.daemon(), lent)?;
+                    if lent == 0 {
+                        announce();
+                    } else {
+                        eprintln!("ashlar attach: the daemon is back");
+                    }
+                }
+                (Heard::Refuses(refusal), _) if refusal.may_change => {
+                    return Ok(Lent::Refused(refusal.why));
+                }
+                (Heard::Refuses(refusal), _) => return Err(AttachError::environment(refusal.why)),
+                (Heard::Over(Over::Unmounted), _) => return Ok(Lent::Ended),
+                (Heard::Over(Over::ForNow(why)), _) => return Ok(Lent::Lost(why)),
+                (Heard::Over(Over::ForGood(why)), _) => return Err(AttachError::environment(why)),
+                (Heard::Gone, true) => return Ok(Lent::Lost(gone())),
+                (Heard::Gone, false) => return Ok(Lent::Refused(gone())),
+            }
+        }
     }
 
     /// Starts a server and waits for its end; tells whether it was ready.
@@ -142,7 +247,7 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
             .stdin(Stdio::from(self.fuse.try_clone().map_err(failed)?))
             .stdout(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
-        self.remember(&child, restarts)?;
+        self.remember_processes(Process::of(child.id() as i32), None, restarts)?;
         let said = child.stdout.take().map(first_line);
         let mut was_ready = false;
         loop {
@@ -167,19 +272,35 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
         }
     }
 
-    fn remember(&self, child: &Child, restarts: u64) -> Result<(), AttachError> {
+    fn remember_processes(
+        &self,
+        server: Option<Process>,
+        daemon: Option<Process>,
+        restarts: u64,
+    ) -> Result<(), AttachError> {
         let this = Process::of(std::process::id() as i32);
         let this = this.ok_or_else(|| AttachError::environment("/proc is not mounted"))?;
         self.folder.save_processes(&Processes {
             guardian: this,
-            server: Process::of(child.id() as i32),
+            server,
+            daemon,
             restarts,
         })
     }
 }
 
+/// How it went with a daemon.
+enum Lent {
+    /// There is nothing to serve any more.
+    Ended,
+    /// It did not take it, for now.
+    Refused(String),
+    /// It had it.
+    Lost(String),
+}
+
 /// Whether the kernel has FUSE_NOTIFY_RESEND: since Linux 6.9.
-fn sends_again() -> bool {
+pub(crate) fn sends_again() -> bool {
     let release = rustix::system::uname();
     let release = release.release().to_string_lossy();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::control;
 use crate::counters::Tallies;
+use crate::local;
 use crate::nvme::{self, Health};
 use crate::state::{Folder, Phase, Processes, State};
 use crate::system::mounts;
@@ -40,7 +41,7 @@ pub struct Attachment {
     pub condition: Condition,
     /// The processes behind it.
     pub processes: Option<Processes>,
-    /// What has arrived since the server started; nothing if it does not answer.
+    /// What has arrived since the server started, or the daemon took it; nothing if it does not answer.
     pub requests: Option<Tallies>,
 }
 
@@ -56,7 +57,10 @@ fn look(folder: &Folder) -> Option<Attachment> {
     let condition = condition(&state, processes.as_ref());
     let requests = match condition {
         Condition::Stopped | Condition::Unserved => None,
-        _ => control::ask(folder.path()),
+        _ => match &state.local {
+            Some(daemon) => local::count(&daemon.socket, &state.identity),
+            None => control::ask(folder.path()),
+        },
     };
     Some(Attachment {
         state,
@@ -85,7 +89,7 @@ fn condition(state: &State, processes: Option<&Processes>) -> Condition {
     let Some(processes) = processes else {
         return Condition::Unserved;
     };
-    match processes.server {
+    match processes.server.or(processes.daemon) {
         Some(server) if server.is_stopped() => Condition::Stopped,
         Some(server) if server.is_alive() => match processes.guardian.is_alive() {
             true => Condition::Attached,

@@ -13,7 +13,7 @@ use crate::nvme::FABRICS;
 pub enum Means {
     /// The kernel's own nvme-tcp.
     Nvme,
-    /// A FUSE file, served by our initiator, under a loop device.
+    /// A FUSE file under a loop device, served by the volume's daemon or through our initiator.
     Fuse,
 }
 
@@ -27,21 +27,23 @@ pub enum Via {
     Nvme,
     /// A FUSE file under a loop device.
     Fuse,
+    /// The same, and through our initiator even where the volume's daemon could serve it.
+    Initiator,
 }
 
-/// Chooses, and says why no better one was.
+/// Chooses, and says why no better one was: for `fuse` without how, which is decided later.
 ///
 /// # Errors
 /// Environment: what was asked for cannot be had.
 pub fn choose(via: Via) -> Result<(Means, String), AttachError> {
     let fabrics = Path::new(FABRICS).exists();
     match (via, fabrics) {
-        (Via::Fuse, _) => Ok((Means::Fuse, "fuse: asked for".into())),
+        (Via::Fuse | Via::Initiator, _) => Ok((Means::Fuse, "asked for".into())),
         (Via::Nvme, true) => Ok((Means::Nvme, "nvme: asked for".into())),
         (Via::Auto, true) => Ok((Means::Nvme, "nvme: the kernel's own".into())),
         (Via::Auto, false) => Ok((
             Means::Fuse,
-            format!("fuse: {FABRICS} is not there (kernel module nvme-tcp)"),
+            format!("{FABRICS} is not there (kernel module nvme-tcp)"),
         )),
         (Via::Nvme, false) => Err(AttachError::environment(format!(
             "--via nvme: {FABRICS} is not there: load the kernel module nvme-tcp, or use --via fuse"

@@ -91,7 +91,7 @@ pub fn serve(
 }
 
 /// Memory that this thread needs must not wait for dirty pages that this thread would have to write.
-fn join_io_path() {
+pub(crate) fn join_io_path() {
     let kept = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
     let known = configure_io_flusher_behavior(true);
     // Wishes both: without them it works, but for machines that are short of memory.

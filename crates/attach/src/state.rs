@@ -36,6 +36,15 @@ pub enum Phase {
     Detaching,
 }
 
+/// The daemon of this machine that serves an attachment in process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Local {
+    /// Where it takes attachments.
+    pub socket: PathBuf,
+    /// Who this machine is to it: an NQN.
+    pub host: String,
+}
+
 /// Everything about an attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
@@ -59,6 +68,9 @@ pub struct State {
     pub means: Means,
     /// Why by this means, and by no better one.
     pub why: String,
+    /// Who serves it in process; nothing: a server of its own does, through our initiator.
+    #[serde(default)]
+    pub local: Option<Local>,
     /// The block device that is mounted.
     pub device: Option<PathBuf>,
     /// The kernel's controller, if that is the means.
@@ -81,9 +93,12 @@ pub struct State {
 pub struct Processes {
     /// Holds the connection to the kernel, and starts a server when there is none.
     pub guardian: Process,
-    /// Answers the kernel.
+    /// Answers the kernel, and does nothing else.
     pub server: Option<Process>,
-    /// How often a server was started in the place of one that died.
+    /// The daemon that answers the kernel, if it is served in process. It is not the attachment's to end.
+    #[serde(default)]
+    pub daemon: Option<Process>,
+    /// How often another server or daemon has taken the place of one that died.
     pub restarts: u64,
 }
 

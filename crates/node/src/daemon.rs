@@ -1,5 +1,6 @@
 use std::future::pending;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener as UnixListenerOfStd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +56,19 @@ pub struct Daemon {
     heard: UnboundedReceiver<String>,
     signals: Signals,
     runtime: Runtime,
+}
+
+/// Where attachments are taken; the socket's file goes when this is dropped.
+pub struct AttachSocket {
+    listener: UnixListenerOfStd,
+    _file: ApiSocket,
+}
+
+impl AttachSocket {
+    /// It listens.
+    pub fn listener(&self) -> &UnixListenerOfStd {
+        &self.listener
+    }
 }
 
 struct Signals {
@@ -117,6 +131,15 @@ impl Daemon {
     /// What the operator has set.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Listens where attachments are taken, for whoever serves them: as private as the API's socket.
+    ///
+    /// # Errors
+    /// Conflict: something else has the name. Environment: the rest.
+    pub fn attach_socket(&self) -> Result<AttachSocket, ControlError> {
+        let (_file, listener) = ApiSocket::listen(&self.dir.attach_socket())?;
+        Ok(AttachSocket { listener, _file })
     }
 
     /// What every part of the daemon raises when it dies.

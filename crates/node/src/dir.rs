@@ -9,6 +9,9 @@ use rustix::io::Errno;
 use crate::files::{PRIVATE, failed};
 use crate::model::ControlError;
 
+/// Beside the API's socket, for whoever knows that one.
+pub const ATTACH_SOCKET: &str = "attach.sock";
+
 /// A daemon's directory, locked: no other daemon uses it until this is dropped.
 #[derive(Debug)]
 pub struct NodeDir {
@@ -61,6 +64,11 @@ impl NodeDir {
     /// The socket of the API.
     pub fn socket(&self) -> PathBuf {
         self.path.join("api.sock")
+    }
+
+    /// The socket where attachments are taken to be served in process.
+    pub fn attach_socket(&self) -> PathBuf {
+        self.path.join(ATTACH_SOCKET)
     }
 
     /// The token of the API over TCP.

@@ -33,6 +33,8 @@ pub enum What {
     Accepted(io::Result<OwnedFd>),
     /// A connect has succeeded or failed.
     Connected(io::Result<()>),
+    /// The file can be read from, or has ended. An error: the wait was cancelled.
+    Readable(io::Result<()>),
 }
 
 #[derive(Default)]
@@ -94,6 +96,17 @@ impl Port {
     pub fn zero_range(&self, file: &File, offset: u64, len: u64, key: u64) {
         let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
         self.file_op(file, FileOp::Allocate { offset, len, mode }, None, key);
+    }
+
+    /// Waits until the file can be read from, for whoever reads it by system calls that do not block.
+    pub fn readable(&self, file: &File, key: u64) {
+        self.handle
+            .submit(Op::Readable, file.target(), key, &self.events);
+    }
+
+    /// Ends the waits of [`readable`](Self::readable) with this key: their events come, as errors.
+    pub fn cancel_readable(&self, key: u64) {
+        self.handle.cancel_readable(key, &self.events);
     }
 
     fn file_op(&self, file: &File, op: FileOp, buffer: Option<IoBuffer>, key: u64) {

@@ -44,6 +44,10 @@ pub(crate) enum Op {
     Send(Box<SendBatch>),
     Accept,
     Connect(Box<SocketAddrAny>),
+    /// A wait until the file can be read from.
+    Readable,
+    /// Cancels the operation of this number.
+    Cancel(u64),
     /// A read of the waker's eventfd.
     Wake(Box<[u8; 8]>),
     /// Cancels everything; only when the reactor ends.
@@ -164,6 +168,23 @@ impl Ring {
                     return self.finish(index, -error.raw_os_error().unwrap_or(libc::EIO), 0);
                 }
             }
+        }
+    }
+
+    /// Cancels the waits for a readable file that have this key and owner. Not for the fast path.
+    pub(crate) fn cancel_readable(&mut self, key: u64, events: &Rc<Events>) {
+        let is_meant = |flight: &InFlight| {
+            matches!(flight.op, Op::Readable)
+                && flight.key == key
+                && Rc::ptr_eq(&flight.events, events)
+        };
+        let table = self.table.iter();
+        let meant: Vec<usize> = table
+            .filter_map(|(index, flight)| is_meant(flight).then_some(index))
+            .collect();
+        let nothing = self.nothing.clone();
+        for index in meant {
+            self.submit(Op::Cancel(index as u64), Target::Plain(-1), 0, &nothing);
         }
     }
 
@@ -306,7 +327,8 @@ impl Ring {
                 self.waker.clear();
                 return self.arm_waker();
             }
-            Op::Accept | Op::CancelAll => return,
+            Op::Readable => What::Readable(outcome.map(drop)),
+            Op::Accept | Op::Cancel(_) | Op::CancelAll => return,
         };
         events.push(Event { key, what });
     }
@@ -384,6 +406,8 @@ fn entry(op: &mut Op, target: Fd, fixed: Option<u16>) -> Entry {
             opcode::Connect::new(target, peer.as_ptr().cast(), peer.addr_len()).build()
         }
         Op::Wake(bytes) => opcode::Read::new(target, bytes.as_mut_ptr(), 8).build(),
+        Op::Readable => opcode::PollAdd::new(target, libc::POLLIN as u32).build(),
+        Op::Cancel(number) => opcode::AsyncCancel::new(*number).build(),
         Op::CancelAll => opcode::AsyncCancel2::new(CancelBuilder::any()).build(),
     }
 }

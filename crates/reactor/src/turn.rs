@@ -53,6 +53,10 @@ impl Handle {
         self.0.ring.borrow_mut().submit(op, target, key, events);
     }
 
+    pub(crate) fn cancel_readable(&self, key: u64, events: &Rc<Events>) {
+        self.0.ring.borrow_mut().cancel_readable(key, events);
+    }
+
     pub(crate) fn unregister_file(&self, slot: u32) {
         self.0.ring.borrow_mut().unregister_file(slot);
     }

@@ -22,8 +22,10 @@ pub(crate) enum ViaWord {
     Auto,
     /// The kernel's own nvme-tcp
     Nvme,
-    /// A FUSE file under a loop device
+    /// A FUSE file under a loop device, served in process if the volume's daemon is here
     Fuse,
+    /// The same, served through our initiator even then
+    Initiator,
 }
 
 /// Where attachments are remembered.

@@ -28,6 +28,7 @@ pub(crate) fn attach(arguments: &AttachArguments) -> Result<(), Failure> {
         ViaWord::Auto => Via::Auto,
         ViaWord::Nvme => Via::Nvme,
         ViaWord::Fuse => Via::Fuse,
+        ViaWord::Initiator => Via::Initiator,
     };
     ashlar_attach::choose(via)?;
     let mount = ashlar_attach::check_mount_point(base, mount)?;

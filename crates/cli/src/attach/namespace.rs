@@ -3,10 +3,12 @@
 use std::net::ToSocketAddrs;
 use std::time::{Duration, Instant};
 
-use ashlar_attach::{Fabrics, Namespace};
+use ashlar_attach::{Fabrics, Local, Namespace};
 use ashlar_block::ErrorKind;
 use ashlar_initiator::controller::NamespaceFacts;
 use ashlar_initiator::{Config, Host, Remote, local_host, url};
+use ashlar_node::ATTACH_SOCKET;
+use ashlar_node::client::Endpoint;
 use ashlar_node::model::{SetHosts, VolumeName, VolumeStatus};
 
 use crate::args::AttachArguments;
@@ -38,6 +40,23 @@ pub(super) fn find(volume: &str, arguments: &AttachArguments) -> Result<Namespac
         bytes: facts.geometry.bytes(),
         block_bytes: facts.geometry.block_size.bytes(),
         volatile_cache: facts.geometry.volatile_cache,
+        local: local(volume, arguments, &config),
+    })
+}
+
+/// The daemon that has the volume, if it is on this machine for certain: a socket's file tells.
+fn local(volume: &str, arguments: &AttachArguments, config: &Config) -> Result<Local, String> {
+    if volume.starts_with(url::SCHEME) {
+        return Err("a URL names no daemon".into());
+    }
+    let text = arguments.api.api.as_deref().unwrap_or(Endpoint::DEFAULT);
+    let Ok(Endpoint::Socket(api)) = text.parse() else {
+        return Err("the API is not asked through its socket".into());
+    };
+    let beside = std::path::absolute(&api).map(|api| api.with_file_name(ATTACH_SOCKET));
+    Ok(Local {
+        socket: beside.map_err(|error| format!("{}: {error}", api.display()))?,
+        host: config.host.nqn.clone(),
     })
 }
 

@@ -7,6 +7,7 @@ use ashlar_reactor::{Options, available_cores, raise_file_limit};
 use ashlar_target::Timeouts;
 use ashlar_target::server::{Server, ServerConfig};
 
+use super::local;
 use crate::exit::Failure;
 
 /// Imports the pools and serves their volumes. Hosts that come meanwhile wait.
@@ -27,6 +28,7 @@ pub(crate) fn assemble(daemon: &Daemon) -> Result<Arc<dyn Control>, Failure> {
     let server = server.map_err(Failure::environment)?;
     let keeper = Keeper::new(&server, daemon.state(), config);
     server.control().welcome();
+    local::listen(daemon, &keeper)?;
     let wait = move || server.wait().map_err(|error| error.to_string());
     let thread = daemon.alarm().spawn("target", wait);
     thread.map_err(|error| Failure::environment(format!("cannot start a thread: {error}")))?;

@@ -2,6 +2,7 @@
 
 mod assemble;
 mod daemon;
+mod local;
 mod pool;
 mod pool_text;
 mod table;

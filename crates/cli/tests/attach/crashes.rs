@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::database::{Base, possible_here, shape};
-use crate::rig::{Rig, send};
+use crate::rig::{Rig, Way, send};
 
 /// So long some work goes on before something dies.
 const BEFORE: Duration = Duration::from_millis(400);
@@ -16,22 +16,34 @@ const ORDERS: usize = 25;
 enum Victim {
     Daemon,
     Server,
+    /// Nobody is left then who would start another server, or wait for another daemon.
+    Guardian,
     Database,
     All,
 }
 
 impl Victim {
-    const ALL: [Self; 4] = [Self::Daemon, Self::Server, Self::Database, Self::All];
+    /// Whoever there is.
+    fn all(way: Way) -> [Self; 4] {
+        let own = match way {
+            Way::InProcess => Self::Guardian,
+            Way::Initiator => Self::Server,
+        };
+        [Self::Daemon, own, Self::Database, Self::All]
+    }
 }
 
 /// Everything at once, in an order that is another each time.
-fn kill_all(rig: &mut Rig, base: &Base, round: usize) {
-    let (guardian, server) = (rig.pid("guardian"), rig.pid("server"));
+fn kill_all(rig: &mut Rig, base: &Base, (round, way): (usize, Way)) {
+    let guardian = rig.pid("guardian");
+    let server = (way == Way::Initiator).then(|| rig.pid("server"));
     for part in 0..3 {
-        match (round / Victim::ALL.len() + part) % 3 {
+        match (round / Victim::all(way).len() + part) % 3 {
             0 => {
                 send(guardian, Signal::KILL);
-                send(server, Signal::KILL);
+                if let Some(server) = server {
+                    send(server, Signal::KILL);
+                }
             }
             1 => rig.kill_node(),
             _ => base.kill(),
@@ -41,8 +53,9 @@ fn kill_all(rig: &mut Rig, base: &Base, round: usize) {
 
 /// One death under load; leaves PostgreSQL dead and nothing attached, so that what comes next is read from the
 /// volume.
-fn round(rig: &mut Rig, base: &Base, round: usize) {
-    let victim = Victim::ALL[round % Victim::ALL.len()];
+fn round(rig: &mut Rig, base: &Base, (round, way): (usize, Way)) {
+    let victims = Victim::all(way);
+    let victim = victims[round % victims.len()];
     let load = base.load(round as u64);
     base.advances(ORDERS);
     std::thread::sleep(BEFORE + Duration::from_millis(round as u64 * 97 % 300));
@@ -57,8 +70,12 @@ fn round(rig: &mut Rig, base: &Base, round: usize) {
             send(rig.pid("server"), Signal::KILL);
             base.advances(ORDERS);
         }
+        Victim::Guardian => {
+            send(rig.pid("guardian"), Signal::KILL);
+            base.advances(ORDERS);
+        }
         Victim::Database => {}
-        Victim::All => kill_all(rig, base, round),
+        Victim::All => kill_all(rig, base, (round, way)),
     }
     let until = at.elapsed();
     // The load ends with the database, whoever was to die.
@@ -71,7 +88,7 @@ fn round(rig: &mut Rig, base: &Base, round: usize) {
         .map(|kind| kind.latency_us.max)
         .fold(0.0, f64::max);
     eprintln!(
-        "round {round}, {victim:?}: {} orders until now, longest transaction {:.0} ms, {ORDERS} more after \
+        "{way:?}, round {round}, {victim:?}: {} orders until now, longest transaction {:.0} ms, {ORDERS} more after \
          {until:?}, {errors} failed transactions",
         base.acknowledged(),
         longest / 1000.0,
@@ -88,12 +105,22 @@ fn round(rig: &mut Rig, base: &Base, round: usize) {
 
 #[test]
 fn no_acknowledged_order_is_lost_whatever_dies_below_a_database() {
-    if !possible_here() {
-        return;
+    if possible_here() {
+        rounds(Way::InProcess);
     }
+}
+
+#[test]
+fn no_acknowledged_order_is_lost_over_the_initiator_either() {
+    if possible_here() {
+        rounds(Way::Initiator);
+    }
+}
+
+fn rounds(way: Way) {
     let is_long = std::env::var_os("ASHLAR_SOAK").is_some();
     let rounds = if is_long { 24 } else { 4 };
-    let mut rig = Rig::new("700MiB");
+    let mut rig = Rig::new("700MiB").by(way);
     rig.attach("tank/db", &["--fs", "xfs"]);
     let set = [
         "max_wal_size=96MB",
@@ -102,7 +129,7 @@ fn no_acknowledged_order_is_lost_whatever_dies_below_a_database() {
     ];
     let base = Base::build(&rig, shape(is_long), &set);
     for number in 0..rounds {
-        round(&mut rig, &base, number);
+        round(&mut rig, &base, (number, way));
         rig.attach("tank/db", &[]);
         base.start();
         base.is_whole(&format!("round {number}"));

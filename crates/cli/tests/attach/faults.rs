@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::rig::{PATIENCE, Rig, eventually, possible, send};
+use crate::rig::{PATIENCE, Rig, Way, eventually, possible, send};
 
 const BLOCK: usize = 8192;
 const BLOCKS: u64 = 256;
@@ -103,7 +103,7 @@ fn killed_servers_and_daemons_cost_a_pause_and_no_error() {
     if !possible() {
         return;
     }
-    let mut rig = Rig::new("320MiB");
+    let mut rig = Rig::new("320MiB").by(Way::Initiator);
     rig.attach("tank/db", &["--fs", "xfs"]);
     let file = rig.path("mnt/file");
     let writer = Writer::start(&file);
@@ -135,16 +135,63 @@ fn killed_servers_and_daemons_cost_a_pause_and_no_error() {
     rig.is_clean();
 }
 
+/// A daemon that serves in process, killed and ended in order, at once and while it comes back.
 #[test]
-fn a_stopped_server_is_cleared_by_force_in_bounded_time() {
+fn a_daemon_that_ends_is_a_pause_and_no_error() {
     if !possible() {
         return;
     }
-    let rig = Rig::new("320MiB");
+    let mut rig = Rig::new("320MiB");
+    rig.attach("tank/db", &["--fs", "xfs"]);
+    let file = rig.path("mnt/file");
+    let writer = Writer::start(&file);
+    writer.advances();
+    for round in 0..6u64 {
+        match round % 2 {
+            0 => rig.kill_node(),
+            _ => rig.end_node(),
+        }
+        std::thread::sleep(Duration::from_millis(round % 3 * 200));
+        rig.restart_node();
+        writer.advances();
+        if round == 3 {
+            // One that has hardly begun.
+            rig.kill_node();
+            rig.restart_node();
+            rig.kill_node();
+            rig.restart_node();
+            writer.advances();
+        }
+    }
+    let listed = rig.listed();
+    assert_eq!(listed["condition"], "attached", "{listed:#}");
+    assert!(
+        listed["processes"]["restarts"].as_u64() >= Some(6),
+        "{listed:#}"
+    );
+    let (result, acknowledged) = writer.end();
+    result.expect("no error");
+    rig.detach();
+    rig.attach("tank/db", &[]);
+    check(&file, acknowledged);
+    rig.detach();
+    rig.is_clean();
+}
+
+#[test]
+fn a_stopped_server_is_cleared_by_force_in_bounded_time() {
+    if possible() {
+        Way::BOTH.into_iter().for_each(stop_server);
+    }
+}
+
+fn stop_server(way: Way) {
+    let rig = Rig::new("320MiB").by(way);
     rig.attach("tank/db", &["--fs", "xfs"]);
     let writer = Writer::start(&rig.path("mnt/file"));
     writer.advances();
-    send(rig.pid("server"), Signal::STOP);
+    let server = rig.pid(way.server());
+    send(server, Signal::STOP);
     eventually("it is listed as stopped", || {
         rig.listed()["condition"] == "stopped"
     });
@@ -163,6 +210,10 @@ fn a_stopped_server_is_cleared_by_force_in_bounded_time() {
         !mounts.contains(&rig.mount())
     });
     rig.is_clean();
+    // Only the daemon is still there; by force or not, it is not the attachment's to kill.
+    if way == Way::InProcess {
+        send(server, Signal::CONT);
+    }
     // The volume is as it was at some moment, and can be used.
     rig.attach("tank/db", &[]);
     rig.detach();
@@ -170,15 +221,18 @@ fn a_stopped_server_is_cleared_by_force_in_bounded_time() {
 
 #[test]
 fn without_guardian_and_server_io_fails_at_once_and_detach_clears_it() {
-    if !possible() {
-        return;
+    if possible() {
+        Way::BOTH.into_iter().for_each(kill_guardian_and_server);
     }
-    let rig = Rig::new("320MiB");
+}
+
+fn kill_guardian_and_server(way: Way) {
+    let mut rig = Rig::new("320MiB").by(way);
     rig.attach("tank/db", &["--fs", "ext4"]);
     let file = rig.path("mnt/file");
     let writer = Writer::start(&file);
     writer.advances();
-    let (guardian, server) = (rig.pid("guardian"), rig.pid("server"));
+    let (guardian, server) = (rig.pid("guardian"), rig.pid(way.server()));
     send(guardian, Signal::KILL);
     // The server alone goes on.
     eventually("it is listed as unguarded", || {
@@ -203,6 +257,10 @@ fn without_guardian_and_server_io_fails_at_once_and_detach_clears_it() {
         output.status.success() && told.contains("no server"),
         "{told}"
     );
+    if way == Way::InProcess {
+        rig.kill_node();
+        rig.restart_node();
+    }
     rig.is_clean();
     rig.attach("tank/db", &[]);
     check(&file, acknowledged);
@@ -212,10 +270,13 @@ fn without_guardian_and_server_io_fails_at_once_and_detach_clears_it() {
 
 #[test]
 fn a_daemon_that_never_comes_back_is_an_error_in_the_stated_time() {
-    if !possible() {
-        return;
+    if possible() {
+        Way::BOTH.into_iter().for_each(lose_daemon);
     }
-    let mut rig = Rig::new("320MiB");
+}
+
+fn lose_daemon(way: Way) {
+    let mut rig = Rig::new("320MiB").by(way);
     rig.attach("tank/db", &["--fs", "xfs", "--timeout", "3s"]);
     let writer = Writer::start(&rig.path("mnt/file"));
     writer.advances();

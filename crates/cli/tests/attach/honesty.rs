@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-use crate::rig::{Rig, possible};
+use crate::rig::{Rig, Way, possible};
 
 const SYNCS: usize = 20;
 
@@ -59,7 +59,8 @@ fn every_fsync_is_a_flush_after_its_data() {
     rig.attach(&url, &["--fs", "xfs", "--trace", &trace]);
     sync_often(&rig);
     rig.detach();
-    let rig = Rig::new("320MiB");
+    // A trace is written by a server of its own.
+    let rig = Rig::new("320MiB").by(Way::Initiator);
     let trace = rig.path("trace").display().to_string();
     rig.attach(
         "tank/db",

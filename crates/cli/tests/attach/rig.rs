@@ -85,11 +85,33 @@ impl Drop for Served {
     }
 }
 
+/// Who serves what is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The daemon.
+    InProcess,
+    /// A server of its own, through our initiator.
+    Initiator,
+}
+
+impl Way {
+    pub const BOTH: [Self; 2] = [Self::InProcess, Self::Initiator];
+
+    /// The process that serves, as `attach --list` names it.
+    pub fn server(self) -> &'static str {
+        match self {
+            Self::InProcess => "daemon",
+            Self::Initiator => "server",
+        }
+    }
+}
+
 /// A folder, a daemon with `tank/db` (or a bare target), and a folder to mount on.
 pub struct Rig {
     dir: tempfile::TempDir,
     served: Option<Served>,
     address: String,
+    way: Way,
 }
 
 impl Rig {
@@ -145,7 +167,15 @@ impl Rig {
             dir,
             served: None,
             address: String::new(),
+            way: Way::InProcess,
         }
+    }
+
+    /// The same, and what is attached from now on is served this way.
+    pub fn by(self, way: Way) -> Self {
+        let mut rig = self;
+        rig.way = way;
+        rig
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -167,6 +197,14 @@ impl Rig {
     /// kill -9 of what serves the volume.
     pub fn kill_node(&mut self) {
         self.served = None;
+    }
+
+    /// Ends what serves the volume in order, as a service manager does.
+    pub fn end_node(&mut self) {
+        let mut served = self.served.take().expect("it runs");
+        send(served.child.id() as i32, Signal::TERM);
+        let status = served.child.wait().expect("our child");
+        assert!(status.success(), "{status}");
     }
 
     /// Starts the daemon again where it was.
@@ -209,10 +247,24 @@ impl Rig {
         assert!(!error.contains("panicked"), "{error}");
     }
 
-    /// Attaches at the usual place.
+    /// Attaches at the usual place, and the way that was said. A URL leaves no choice.
     pub fn attach(&self, volume: &str, more: &[&str]) {
         let mount = self.mount();
-        self.ok(&[&["attach", volume, "--mount", &mount], more].concat());
+        let via: &[&str] = match self.way {
+            Way::InProcess => &[],
+            Way::Initiator => &["--via", "initiator"],
+        };
+        self.ok(&[&["attach", volume, "--mount", &mount], via, more].concat());
+        let is_url = volume.contains("://");
+        let expected = match self.way {
+            Way::InProcess if !is_url => "fuse, in process",
+            _ => "fuse, through the initiator",
+        };
+        let why = self.listed()["why"].clone();
+        assert!(
+            why.as_str().is_some_and(|why| why.starts_with(expected)),
+            "{why}"
+        );
     }
 
     pub fn detach(&self) {
@@ -228,7 +280,7 @@ impl Rig {
         list.remove(0)
     }
 
-    /// The process behind the attachment: `guardian` or `server`.
+    /// A process behind the attachment: `guardian`, `server` or `daemon`.
     pub fn pid(&self, which: &str) -> i32 {
         let pid = self.listed()["processes"][which]["pid"].as_i64();
         pid.expect("a process") as i32

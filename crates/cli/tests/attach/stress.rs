@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::life::content;
-use crate::rig::{Rig, possible};
+use crate::rig::{Rig, Way, possible};
 
 /// Threads that handle files, each in a folder of its own.
 const THREADS: u64 = 3;
@@ -41,7 +41,11 @@ fn what_fio_writes_it_finds_again() {
         eprintln!("SKIPPED: there is no fio");
         return;
     }
-    let rig = Rig::new("512MiB");
+    Way::BOTH.into_iter().for_each(verify);
+}
+
+fn verify(way: Way) {
+    let rig = Rig::new("512MiB").by(way);
     rig.attach("tank/db", &["--fs", "xfs"]);
     let mount = rig.mount();
     let direct = ["--ioengine=libaio", "--direct=1"];

@@ -86,7 +86,7 @@ impl Sockets {
                         Err(error) => streams.lost(at, network(self.peer, "connect to", &error)),
                     }
                 }
-                What::File(..) | What::Accepted(_) => {}
+                What::File(..) | What::Accepted(_) | What::Readable(_) => {}
             }
         }
     }

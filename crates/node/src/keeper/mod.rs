@@ -1,5 +1,6 @@
 //! The [`Control`](crate::Control) of a real node: pools on the cores of a running target.
 
+mod local;
 mod pools;
 mod serve;
 mod status;
@@ -22,6 +23,7 @@ use crate::model::{
 };
 use crate::pool::{OpenDrive, PoolLink, VolumeOpener};
 use crate::{Config, StateFile};
+pub use local::{Dismissal, LocalRefusal, LocalUser, LocalWish, MakeLocal};
 
 /// A pool that is in service, or should be.
 pub(crate) enum Kept {
@@ -76,6 +78,8 @@ pub struct Keeper {
     advertise: Option<SocketAddr>,
     /// What changes pools or volumes holds this: such calls come one after another.
     pools: Mutex<BTreeMap<String, Kept>>,
+    /// Taken after `pools`.
+    local: Mutex<local::LocalUses>,
 }
 
 impl Keeper {
@@ -88,6 +92,7 @@ impl Keeper {
             address: server.address(),
             advertise: config.advertise,
             pools: Mutex::default(),
+            local: Mutex::default(),
         });
         keeper.import_remembered(config);
         keeper

@@ -4,7 +4,7 @@ use ashlar_store::{Manage, Managed};
 use uuid::Uuid;
 
 use super::serve::specs;
-use super::{Keeper, Kept, KnownDrive, LivePool, live};
+use super::{Dismissal, Keeper, Kept, KnownDrive, LivePool, live};
 use crate::Config;
 use crate::PoolEntry;
 use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReplaceDrive};
@@ -250,6 +250,8 @@ impl Keeper {
             )));
         }
         for volume in pool.volumes.values() {
+            let why = format!("pool {name} was exported");
+            self.send_away(&volume.nqn, Dismissal::ForNow(why))?;
             self.target
                 .remove(&volume.nqn)
                 .map_err(super::serve::served)?;
@@ -352,6 +354,8 @@ impl Keeper {
         for (name, kept) in std::mem::take(&mut *pools) {
             let Kept::Live(pool) = kept else { continue };
             for volume in pool.volumes.values() {
+                let why = Dismissal::ForNow("the daemon has ended".to_owned());
+                first = first.and(self.send_away(&volume.nqn, why));
                 first = first.and(
                     self.target
                         .remove(&volume.nqn)

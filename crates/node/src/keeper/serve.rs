@@ -17,7 +17,7 @@ use crate::model::ControlError;
 use crate::pool::{Host, ImportedPool, PoolLink, VolumeOpener};
 
 /// The core that engines live on. One for now: a pool is one shard.
-const CORE: usize = 0;
+pub(super) const CORE: usize = 0;
 
 /// A host as the target's core polls it.
 struct Settled {

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::pools::engine;
 use super::serve::{access_of, nqn, served};
-use super::{Keeper, Kept, LivePool, live};
+use super::{Dismissal, Keeper, Kept, LivePool, live};
 use crate::VolumeAccess;
 use crate::model::{
     ControlError, CreateVolume, DeleteVolume, IoCounters, LayoutSpec, ResizeVolume, SetHosts,
@@ -220,6 +220,8 @@ impl Keeper {
         if let Some(Kept::Live(pool)) = pools.get_mut(&name.pool)
             && let Some(gone) = pool.volumes.remove(&volume.number)
         {
+            let why = format!("volume {name} was deleted");
+            self.send_away(&gone.nqn, Dismissal::ForGood(why))?;
             self.target.remove(&gone.nqn).map_err(served)?;
         }
         link.manage(Manage::DeleteVolume {
@@ -247,9 +249,9 @@ impl Keeper {
         self.state
             .update(|state| state.put_volume(access.clone()))?;
         if let Some(volume) = pool.volumes.get(&volume.number) {
-            self.target
-                .allow(&volume.nqn, access_of(Some(&access)))
-                .map_err(served)?;
+            let allowed = access_of(Some(&access));
+            self.send_away_unless_allowed(name, &volume.nqn, |host| allowed.allows(host))?;
+            self.target.allow(&volume.nqn, allowed).map_err(served)?;
         }
         self.status_of(pool, &name.pool, &name.name)
     }
@@ -274,9 +276,11 @@ impl Keeper {
         })
     }
 
-    /// The hosts that are connected to a subsystem.
+    /// The hosts that are connected to a subsystem, and this one if it is used here without a connection.
     pub(super) fn connected(&self, nqn: &str) -> Vec<String> {
-        self.target.target().hosts_of(nqn)
+        let mut hosts = self.target.target().hosts_of(nqn);
+        hosts.extend(self.local_host(nqn));
+        hosts
     }
 }
 

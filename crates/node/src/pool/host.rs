@@ -180,6 +180,16 @@ impl Host {
         }
     }
 
+    /// Whether something waits to be taken by [`take_done`](Self::take_done).
+    pub(super) fn has_done(&self, port: usize) -> bool {
+        self.ports.get(port).is_some_and(|done| !done.is_empty())
+    }
+
+    /// The moment of the last turn.
+    pub(super) fn now(&self) -> Moment {
+        self.now
+    }
+
     pub(super) fn geometry(&self, volume: u32) -> Option<Geometry> {
         self.engine.geometry(volume)
     }

@@ -105,7 +105,12 @@ impl BlockDevice for Local {
     }
 
     fn next_deadline(&self) -> Option<Moment> {
-        self.host.borrow().next_deadline()
+        let host = self.host.borrow();
+        // Another volume's poll may have completed what this one is to give out.
+        match host.has_done(self.port) {
+            true => Some(host.now()),
+            false => host.next_deadline(),
+        }
     }
 
     fn describe(&self) -> Description {

@@ -12,6 +12,12 @@ pub trait Resident {
 
     /// When [`poll`](Self::poll) must be called next even if nothing wakes the core.
     fn next_deadline(&self) -> Option<Moment>;
+
+    /// How many requests of others it has dealt with since the last call, if it deals with any: many
+    /// share the cost of a wake-up.
+    fn take_handled(&mut self) -> usize {
+        0
+    }
 }
 
 /// Makes a resident on the core's thread.
@@ -38,6 +44,10 @@ impl Residents {
         for (_, resident) in &mut self.0 {
             resident.poll(now);
         }
+    }
+
+    pub(super) fn take_handled(&mut self) -> usize {
+        self.0.iter_mut().map(|(_, r)| r.take_handled()).sum()
     }
 
     pub(super) fn next_deadline(&self) -> Option<Moment> {

@@ -112,7 +112,7 @@ impl Worker {
             if self.is_stopped() {
                 return Ok(());
             }
-            reactor.handled(self.core.take_finished());
+            reactor.handled(self.core.take_finished() + self.residents.take_handled());
             reactor.turn(self.deadline())?;
         }
     }
@@ -241,7 +241,7 @@ impl Worker {
             What::Accepted(Err(_)) => self.accept_again = Some(self.now + ACCEPT_PAUSE),
             What::Received(result, frame, more) => self.received(key, result, frame, more),
             What::Sent(result, batch) => self.sent(key, result, batch),
-            What::File(..) | What::Connected(_) => {}
+            What::File(..) | What::Connected(_) | What::Readable(_) => {}
         }
     }
 

@@ -114,6 +114,11 @@ impl Exchange {
         self.replies.drain(..)
     }
 
+    /// Whether everything that was received has been answered, and taken as a reply.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && self.stalled.is_empty() && self.replies.is_empty()
+    }
+
     /// Why the kernel cannot be served, if it cannot.
     pub(crate) fn refusal(&self) -> Option<&str> {
         self.refused.as_deref()
