@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use ashlar_reactor::{
@@ -202,4 +203,44 @@ fn a_port_in_use_is_named() {
         error.contains(&bound.to_string()) && error.contains("in use"),
         "{error}"
     );
+}
+
+#[test]
+fn a_file_that_can_be_read_from_is_told_of_once_and_a_wait_can_be_ended() {
+    let mut reactor = reactor();
+    let handle = reactor.handle().clone();
+    let (port, other) = (handle.port(), handle.port());
+    let (mut here, there) = UnixStream::pair().expect("sockets");
+    let there = handle.adopt(there.into());
+    port.readable(&there, 7);
+    let soon = handle.now() + Duration::from_millis(50);
+    reactor.turn(Some(soon)).expect("turn");
+    assert!(port.next().is_none(), "nothing was said yet");
+    here.write_all(b"x").expect("said");
+    let told = next(&mut reactor, &port);
+    assert!(matches!((told.key, told.what), (7, What::Readable(Ok(())))));
+    // What is there already is told of, too.
+    port.readable(&there, 8);
+    assert_eq!(next(&mut reactor, &port).key, 8);
+    assert_eq!(rustix::io::read(&there, &mut [0; 8]), Ok(1));
+    port.readable(&there, 9);
+    port.readable(&there, 10);
+    other.readable(&there, 9);
+    reactor.turn(Some(handle.now())).expect("turn");
+    port.cancel_readable(9);
+    let ended = next(&mut reactor, &port);
+    assert!(matches!(
+        (ended.key, ended.what),
+        (9, What::Readable(Err(_)))
+    ));
+    assert!(
+        port.next().is_none() && other.next().is_none(),
+        "theirs go on"
+    );
+    drop(here);
+    assert!(matches!(
+        next(&mut reactor, &other).what,
+        What::Readable(Ok(()))
+    ));
+    assert_eq!(next(&mut reactor, &port).key, 10);
 }

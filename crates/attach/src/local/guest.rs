@@ -149,6 +149,8 @@ impl Guest {
 
     fn read_into(&mut self, mut buffer: IoBuffer) {
         match rustix::io::read(&self.fuse, &mut buffer[..]) {
+            // No message is empty.
+            Ok(0) => self.stop(Over::Unmounted),
             Ok(length) => {
                 self.handled += 1;
                 let rest = buffer.split_off(length.min(buffer.len()));

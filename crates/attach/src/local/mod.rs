@@ -12,6 +12,8 @@ mod client;
 mod guest;
 mod listen;
 mod session;
+#[cfg(test)]
+mod tests;
 mod words;
 
 pub(crate) use client::{Connection, Heard, count, may};

@@ -16,7 +16,7 @@ const BLOCK: usize = 8192;
 const BLOCKS: u64 = 256;
 
 /// Writes blocks with an fsync each, and knows what was acknowledged.
-struct Writer {
+pub struct Writer {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
     thread: Option<JoinHandle<std::io::Result<()>>>,
@@ -27,7 +27,7 @@ fn block(sequence: u64) -> Vec<u8> {
 }
 
 impl Writer {
-    fn start(file: &Path) -> Self {
+    pub fn start(file: &Path) -> Self {
         let file = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -59,14 +59,19 @@ impl Writer {
     }
 
     /// Waits until more is acknowledged.
-    fn advances(&self) {
+    pub fn advances(&self) {
         let before = self.done.load(Ordering::Acquire);
         eventually("the writer goes on", || {
             self.done.load(Ordering::Acquire) > before + 5
         });
     }
 
-    fn end(mut self) -> (std::io::Result<()>, u64) {
+    /// Whether an error has ended it.
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    pub fn end(mut self) -> (std::io::Result<()>, u64) {
         self.stop.store(true, Ordering::Release);
         let thread = self.thread.take().expect("a thread");
         let start = Instant::now();
@@ -82,7 +87,7 @@ impl Writer {
 }
 
 /// Every block holds what was last acknowledged for it, or what came after.
-fn check(file: &Path, acknowledged: u64) {
+pub fn check(file: &Path, acknowledged: u64) {
     let file = File::open(file).expect("a file");
     let oldest = acknowledged.saturating_sub(BLOCKS) + 1;
     for sequence in oldest..=acknowledged {
@@ -283,9 +288,7 @@ fn lose_daemon(way: Way) {
     rig.kill_node();
     let start = Instant::now();
     std::thread::sleep(Duration::from_secs(1));
-    eventually("the writer is told", || {
-        writer.thread.as_ref().is_some_and(JoinHandle::is_finished)
-    });
+    eventually("the writer is told", || writer.is_finished());
     let waited = start.elapsed();
     let expected = Duration::from_secs(2)..Duration::from_secs(20);
     assert!(expected.contains(&waited), "{waited:?}");

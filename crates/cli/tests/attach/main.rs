@@ -11,6 +11,7 @@ mod faults;
 mod full;
 mod honesty;
 mod life;
+mod owner;
 mod refusals;
 mod rig;
 mod stress;

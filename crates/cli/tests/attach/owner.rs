@@ -1,0 +1,157 @@
+//! What the daemon does to a volume that it serves in process is refused, or told to whoever uses it: as for a
+//! host that is connected.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::faults::{Writer, check};
+use crate::rig::{Rig, eventually, possible, send};
+
+#[test]
+fn a_volume_that_is_attached_is_in_use() {
+    if !possible() {
+        return;
+    }
+    let rig = Rig::new("320MiB");
+    rig.attach("tank/db", &["--fs", "xfs"]);
+    let shown = rig.ok(&["volume", "show", "tank/db"]);
+    assert!(
+        shown.contains("nqn.2014-08.org.nvmexpress:uuid:"),
+        "{shown}"
+    );
+    let writer = Writer::start(&rig.path("mnt/file"));
+    let used = ["in use by nqn."];
+    let delete = ["volume", "delete", "tank/db", "--destroy-data"];
+    rig.refuses(&delete, 2, &used);
+    rig.refuses(
+        &["pool", "export", "tank"],
+        2,
+        &["is connected to a volume"],
+    );
+    // Another machine, or whoever else remembers its attachments elsewhere.
+    let other = rig.path("other");
+    fs::create_dir(&other).expect("a folder");
+    let (other, elsewhere) = (other.display().to_string(), rig.path("elsewhere"));
+    let elsewhere = elsewhere.display().to_string();
+    let again = [
+        "attach", "tank/db", "--mount", &other, "--state", &elsewhere,
+    ];
+    rig.refuses(&again, 3, &["tank/db is in use", "connected", "nqn."]);
+    writer.advances();
+    writer.end().0.expect("no error");
+    rig.detach();
+    rig.is_clean();
+}
+
+#[test]
+fn a_volume_that_is_taken_away_fails_at_once() {
+    if !possible() {
+        return;
+    }
+    let hosts = [
+        "volume",
+        "hosts",
+        "tank/db",
+        "--allow-host",
+        "nqn.2026-01.x:other",
+    ];
+    let delete = ["volume", "delete", "tank/db", "--destroy-data", "--force"];
+    for (how, why) in [
+        (&hosts[..], "does not let this host in"),
+        (&delete, "was deleted"),
+    ] {
+        let rig = Rig::new("320MiB");
+        rig.attach("tank/db", &["--fs", "xfs"]);
+        let writer = Writer::start(&rig.path("mnt/file"));
+        writer.advances();
+        let start = Instant::now();
+        rig.ok(how);
+        eventually("the writer is told", || writer.is_finished());
+        assert!(
+            start.elapsed() < Duration::from_secs(15),
+            "{:?}",
+            start.elapsed()
+        );
+        assert!(writer.end().0.is_err());
+        eventually("it is listed", || rig.listed()["condition"] != "attached");
+        let log = fs::read_dir(rig.path("state")).expect("a folder").flatten();
+        let log = log.map(|entry| fs::read_to_string(entry.path().join("log")).expect("a log"));
+        let log: String = log.collect();
+        assert!(log.contains(why), "{log}");
+        rig.ok(&["detach", &rig.mount(), "--force"]);
+        rig.is_clean();
+        rig.ok(&["pool", "list"]);
+    }
+}
+
+#[test]
+fn a_pool_that_is_exported_and_imported_is_a_pause() {
+    if !possible() {
+        return;
+    }
+    let rig = Rig::new("320MiB");
+    rig.attach("tank/db", &["--fs", "xfs"]);
+    let file = rig.path("mnt/file");
+    let writer = Writer::start(&file);
+    for _ in 0..3 {
+        writer.advances();
+        rig.ok(&["pool", "export", "tank", "--force"]);
+        std::thread::sleep(Duration::from_millis(300));
+        let drive = |name| format!("file:{}", rig.path(name).display());
+        let (d0, d1) = (drive("d0"), drive("d1"));
+        rig.ok(&["pool", "import", "tank", "--drive", &d0, "--drive", &d1]);
+        writer.advances();
+    }
+    let (result, acknowledged) = writer.end();
+    result.expect("no error");
+    rig.detach();
+    rig.attach("tank/db", &[]);
+    check(&file, acknowledged);
+    rig.detach();
+    rig.is_clean();
+}
+
+#[test]
+fn a_guardian_that_is_ended_ends_the_attachment_and_not_the_daemon() {
+    if !possible() {
+        return;
+    }
+    let rig = Rig::new("320MiB");
+    rig.attach("tank/db", &["--fs", "ext4"]);
+    let file = rig.path("mnt/file");
+    let writer = Writer::start(&file);
+    writer.advances();
+    send(rig.pid("guardian"), Signal::TERM);
+    eventually("the writer is told", || writer.is_finished());
+    let (result, acknowledged) = writer.end();
+    assert!(result.is_err());
+    rig.ok(&["detach", &rig.mount(), "--force"]);
+    rig.is_clean();
+    rig.attach("tank/db", &[]);
+    check(&file, acknowledged);
+    rig.detach();
+    rig.is_clean();
+}
+
+#[test]
+fn a_volume_that_grows_goes_on_and_is_larger_next_time() {
+    if !possible() {
+        return;
+    }
+    let rig = Rig::new("320MiB");
+    rig.attach("tank/db", &["--fs", "xfs"]);
+    let writer = Writer::start(&rig.path("mnt/file"));
+    writer.advances();
+    rig.ok(&["volume", "resize", "tank/db", "--size", "480MiB"]);
+    writer.advances();
+    writer.end().0.expect("no error");
+    rig.detach();
+    rig.attach("tank/db", &[]);
+    assert_eq!(rig.listed()["bytes"], 480 << 20);
+    let requests = &rig.listed()["requests"];
+    assert!(requests["read"]["arrived"].as_u64() > Some(0), "{requests}");
+    rig.detach();
+    rig.is_clean();
+}
