@@ -6,12 +6,14 @@
 //! database ─ XFS, ext4 ─ /dev/loopN (direct) ─ FUSE, a file system of one file
 //!                                                │ /dev/fuse
 //!            guardian ── holds it, restarts ──▶ server ── Exchange ── a BlockDevice: our initiator
+//!                     └─ holds it, lends it ──▶ a Guest in the volume's daemon ── Exchange ── the volume
 //! ```
 //!
 //! A write of a database leaves the kernel as a FUSE request that the [server](serve) reads, becomes a
 //! [`Request`](ashlar_block::Request) to the device that the server was handed, and its completion
 //! becomes the reply. One thread and one ring do all of it. [`attach`] and [`detach`] put everything
-//! around it up and take it down; the [guardian](guard) keeps it up.
+//! around it up and take it down; the [guardian](guard) keeps it up. Where the volume's daemon is on this
+//! machine, it is the server, on the volume's own core ([`local`]).
 //!
 //! Where the kernel has nvme-tcp of its own, none of this is needed: it is told to connect, and its block
 //! device is mounted.
@@ -30,15 +32,15 @@
 //!
 //! # What it survives
 //!
-//! kill -9 of the server at any moment, of the guardian (nobody then replaces a server), of both (all
+//! kill -9 of the server or the daemon at any moment, of the guardian (nobody then replaces a server), of both (all
 //! I/O fails, `detach --force` clears up); a server that was stopped; and, as far as the device does,
 //! a target that restarts.
 //!
 //! # Deliberately not here
 //!
-//! Which device it is: the server is handed an [`Opener`](ashlar_reactor::Opener), today of our
-//! initiator, for a volume of this machine and of another alike. An in-process owner or shared memory would be another
-//! opener and nothing here would change.
+//! Which device it is: server and guest are handed an [`Opener`](ashlar_reactor::Opener), of our initiator or
+//! of a volume. Who may attach, and which core it is: whoever has the volumes is asked
+//! ([`Owner`](local::Owner)).
 
 mod attach;
 mod control;

@@ -10,13 +10,12 @@ use std::time::Duration;
 use ashlar_block::{BlockDevice, Checked, Completion, IoBuffer, Moment};
 use ashlar_reactor::{File, Opener, Options, Port, Reactor, Waker};
 use rustix::io::Errno;
-use rustix::mm::{MlockAllFlags, mlockall};
-use rustix::process::configure_io_flusher_behavior;
 
 use crate::control;
 use crate::counters::Counters;
 use crate::error::AttachError;
 use crate::fuse::exchange::Exchange;
+use crate::system::memory;
 use crate::trace::Trace;
 
 /// Messages that are waited for at a time.
@@ -55,7 +54,8 @@ pub fn serve(
     (stop, ready): (Arc<AtomicBool>, impl FnOnce(Waker)),
 ) -> Result<(), AttachError> {
     let environment = |error: String| AttachError::environment(error);
-    join_io_path();
+    memory::stay();
+    memory::join_io_path();
     let reactor = Reactor::new(&Options {
         spin: options.spin,
         pool_bytes: DEVICE_BYTES,
@@ -88,16 +88,6 @@ pub fn serve(
     };
     ready(handle.waker());
     server.run(reactor, &stop)
-}
-
-/// Memory that this thread needs must not wait for dirty pages that this thread would have to write.
-pub(crate) fn join_io_path() {
-    let kept = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
-    let known = configure_io_flusher_behavior(true);
-    // Wishes both: without them it works, but for machines that are short of memory.
-    if let Some(error) = kept.err().or(known.err()) {
-        eprintln!("ashlar attach: may hang when memory is short: {error}");
-    }
 }
 
 struct Server {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::{Over, Session};
 use crate::fuse::exchange::Exchange;
-use crate::server::join_io_path;
+use crate::system::memory::join_io_path;
 
 /// Most memory for data on its way.
 const POOL_BYTES: usize = 128 << 20;
@@ -219,5 +219,13 @@ impl Guest {
             self.has_ended = true;
             self.session.ended(why.clone());
         }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Not in order, if it has not ended before: its core ends, or has died.
+        self.session
+            .ended(Over::ForNow("its core has ended".into()));
     }
 }

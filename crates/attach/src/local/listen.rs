@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rustix::fs::{FileType, fstat, makedev};
+
 use super::words::{Answer, Ask, Lines, say};
 use super::{Over, Refusal, Session, Wish};
 use crate::counters::Tallies;
+use crate::system::memory;
 
 /// How long whoever connects may take to say what it wants, and to take an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -115,13 +118,14 @@ fn serve(
     wish: &Wish,
     owner: &dyn Owner,
 ) -> io::Result<()> {
-    let Some(fuse) = lines.take_gift() else {
+    let Some(fuse) = lines.take_gift().filter(is_fuse) else {
         let refusal = Refusal {
-            why: "no descriptor came along".into(),
+            why: "no /dev/fuse came along".into(),
             may_change: false,
         };
         return say(&mut stream, &Answer::No(refusal), None);
     };
+    memory::stay();
     let session = Arc::new(Session::new(stream.try_clone()?));
     if let Err(refusal) = owner.serve(wish, fuse, session.clone()) {
         return say(&mut stream, &Answer::No(refusal), None);
@@ -140,4 +144,11 @@ fn serve(
     let over = session.wait();
     owner.ended(wish, &session);
     say(&mut stream, &Answer::Over(over), None)
+}
+
+/// Whether it is /dev/fuse: anything else might never say that there is nothing more to read.
+fn is_fuse(file: &OwnedFd) -> bool {
+    fstat(file).is_ok_and(|file| {
+        FileType::from_raw_mode(file.st_mode).is_char_device() && file.st_rdev == makedev(10, 229)
+    })
 }

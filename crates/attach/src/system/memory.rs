@@ -1,0 +1,32 @@
+//! Memory for whoever serves a file system: what it needs must not wait for dirty pages that it would have to
+//! write itself.
+
+use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::process::configure_io_flusher_behavior;
+use rustix::thread::{CapabilitySet, capabilities};
+
+/// Tells what could not be had. Wishes all: without them it works, but for machines that are short of memory.
+fn wish(result: rustix::io::Result<()>) {
+    if let Err(error) = result {
+        eprintln!("ashlar attach: may hang when memory is short: {error}");
+    }
+}
+
+/// Keeps the process in memory.
+pub(crate) fn stay() {
+    let unlimited =
+        capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    // A process with a limit would be refused memory that it needs later.
+    let future = match unlimited {
+        true => MlockAllFlags::FUTURE,
+        false => MlockAllFlags::empty(),
+    };
+    wish(mlockall(
+        MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT | future,
+    ));
+}
+
+/// The calling thread is part of the I/O path: the kernel gives it memory without waiting for I/O.
+pub(crate) fn join_io_path() {
+    wish(configure_io_flusher_behavior(true));
+}
