@@ -30,6 +30,12 @@ fn drive_swap() {
     assert_eq!(first_failure(0..150, Profile::DRIVE_SWAP), None);
 }
 
+#[test]
+fn a_write_waits_for_what_overwrites_give_back() {
+    // A pool without room to spare: it was refused although eighteen slots were about to be free.
+    assert_eq!(first_failure(112_830..112_831, Profile::DRIVE_LOSS), None);
+}
+
 /// Every crash in a workload; how many writes and flushes it has.
 fn every_crash(work: Work, layout: Layout, stride: u64) -> Counts {
     let counts = run_every_crash(work, layout, 1, stride);

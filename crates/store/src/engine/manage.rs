@@ -6,7 +6,7 @@ use super::append::{StagedChange, Then};
 use super::class::{Class, Shape};
 use super::map::{Change, FIRST_VOLUME, SEGMENTS, VOLUMES};
 use super::space::{Extents, Segments, take_columns};
-use super::{Engine, Retired};
+use super::{Engine, Op, Retired};
 use crate::Layout;
 use crate::format::{ChunkCopy, SegmentEntry, VolumeEntry, VolumeState};
 use crate::manage::{Manage, Managed, VolumePlan};
@@ -138,7 +138,7 @@ impl Engine {
             return self.resize_raw(id, volume, entry);
         }
         let shrinking = self.clears.iter().any(|&op| match self.ops.get(op) {
-            Some(super::Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
+            Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
             _ => false,
         });
         if self.resizing.contains(&volume) {
@@ -289,8 +289,7 @@ impl Engine {
 
     /// The class of which the write at the front of the queue needs more slots than there are.
     fn short_of(&self) -> Option<Class> {
-        let Some(super::Op::Write(write)) = self.admission.front().and_then(|&op| self.ops.get(op))
-        else {
+        let Some(Op::Write(write)) = self.admission.front().and_then(|&op| self.ops.get(op)) else {
             return None;
         };
         let class = self.class_of(write.volume);
@@ -302,6 +301,18 @@ impl Engine {
         self.provisioning.contains(&class)
             || self.can_add_segment(class)
             || self.guards.waits(|what| matches!(what, Retired::Slot(_)))
+            || self.gives_slots_back(class)
+    }
+
+    /// Whether commands under way, which wait for nobody in the queue, give slots of this class back.
+    fn gives_slots_back(&self, class: Class) -> bool {
+        self.ops.iter().any(|(op, what)| match what {
+            Op::Bypass(bypass) => {
+                self.class_of(bypass.key.volume) == class && self.supersedes(bypass)
+            }
+            Op::Clear(clear) => self.class_of(clear.volume) == class && self.may_begin(op),
+            _ => false,
+        })
     }
 
     /// Extents of a drive that only the pool's own map may take.

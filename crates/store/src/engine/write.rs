@@ -36,7 +36,7 @@ pub(super) struct WriteOp {
 /// A slot's worth of a write, past the ring.
 pub(super) struct BypassOp {
     parent: usize,
-    key: SlotKey,
+    pub(super) key: SlotKey,
     offset: usize,
     new: u32,
     pending: usize,
@@ -315,6 +315,12 @@ impl Engine {
         }));
         // The lock is for the order of changes; the data may go ahead, nobody else knows its place.
         self.write_bypass(op);
+    }
+
+    /// Whether a slot's present home is free once a write past the ring is through.
+    pub(super) fn supersedes(&self, bypass: &BypassOp) -> bool {
+        let home = self.map.location(bypass.key.volume, bypass.key.slot);
+        home.is_some_and(|home| home != 0)
     }
 
     /// A free slot, on as many drives as it should be if there is such a one.
