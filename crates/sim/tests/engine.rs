@@ -160,6 +160,17 @@ fn a_slot_with_parity_that_counts_too_early_is_noticed() {
 }
 
 #[test]
+fn a_segment_used_again_too_early_is_noticed() {
+    let crowded = Profile {
+        crowds: 1000,
+        changes: 12,
+        crashes: 20,
+        ..Profile::CRASH
+    };
+    sings(Canary::ReleaseBeforeDurable, crowded);
+}
+
+#[test]
 fn acknowledging_before_an_exclusion_is_noticed() {
     sings(Canary::AcknowledgeBeforeExclusion, Profile::DRIVE_SWAP);
 }

@@ -33,11 +33,13 @@ pub enum Canary {
     PlaceBeforeColumns,
     /// Writes are acknowledged before a drive's exclusion is durable.
     AcknowledgeBeforeExclusion,
+    /// Extents of an empty segment are used again before its free entry is durable.
+    ReleaseBeforeDurable,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -49,6 +51,7 @@ impl Canary {
         Self::BypassWithoutLock,
         Self::PlaceBeforeColumns,
         Self::AcknowledgeBeforeExclusion,
+        Self::ReleaseBeforeDurable,
     ];
 }
 

@@ -146,6 +146,7 @@ fn nonsense_is_refused() {
             uuid: uuid::Uuid::nil(),
             granules,
             layout: Layout::Mirror { copies },
+            stops: false,
         })
     };
     for bad in [

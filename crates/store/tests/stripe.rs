@@ -45,6 +45,7 @@ fn plan(granules: u64, layout: Layout) -> Manage {
         uuid: uuid::Uuid::from_u128(9),
         granules,
         layout,
+        stops: false,
     })
 }
 

@@ -54,6 +54,7 @@ impl Keeper {
             uuid: Uuid::new_v4(),
             granules: request.bytes / GRANULE,
             layout: layout(request.layout, view.status.stripes.columns)?,
+            stops: request.when_degraded == WhenDegraded::Stop,
         };
         let taken = |volume: &VolumeInfo| volume.name == request.name && !volume.deleting;
         if view.status.volumes.iter().any(taken) {
@@ -154,7 +155,10 @@ impl Keeper {
             volatile_cache: shape.is_some_and(|shape| shape.volatile_cache),
             state,
             reason,
-            when_degraded: WhenDegraded::Continue,
+            when_degraded: match volume.stops {
+                true => WhenDegraded::Stop,
+                false => WhenDegraded::Continue,
+            },
             allow_hosts: access
                 .as_ref()
                 .map(|a| a.allow_hosts.clone())
@@ -250,6 +254,19 @@ impl Keeper {
         self.status_of(pool, &name.pool, &name.name)
     }
 
+    pub(super) fn change_stops(
+        &self,
+        name: &VolumeName,
+        stops: bool,
+    ) -> Result<VolumeStatus, ControlError> {
+        let pools = self.lock();
+        let pool = live(&pools, &name.pool)?;
+        let volume = self.find(pool, name)?.0.number;
+        let wish = Manage::SetStops { volume, stops };
+        pool.link.manage(wish).map_err(engine)?;
+        self.status_of(pool, &name.pool, &name.name)
+    }
+
     pub(super) fn traffic_of(&self, name: &VolumeName) -> Result<VolumeStats, ControlError> {
         let pools = self.lock();
         let pool = live(&pools, &name.pool)?;
@@ -282,6 +299,7 @@ fn state_of(volume: &VolumeInfo, view: &View) -> (VolumeState, Option<String>) {
         (Some(why), _) => (VolumeState::Failed, Some(why.clone())),
         _ if volume.deleting => (VolumeState::Deleting, None),
         (None, Some(why)) => (VolumeState::Failed, Some(why.clone())),
+        _ if volume.stopped.is_some() => (VolumeState::Stopped, volume.stopped.clone()),
         (None, None) if view.status.degraded && is_redundant => (
             VolumeState::Degraded,
             Some("a copy of something is missing".to_owned()),
@@ -306,11 +324,6 @@ fn check_options(request: &CreateVolume) -> Result<(), ControlError> {
     {
         return Err(ControlError::usage(
             "volumes have grains of 4 KiB in this version: leave --grain out".to_owned(),
-        ));
-    }
-    if request.when_degraded == WhenDegraded::Stop {
-        return Err(ControlError::usage(
-            "volumes go on when degraded in this version".to_owned(),
         ));
     }
     Ok(())

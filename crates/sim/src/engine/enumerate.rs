@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use ashlar_block::{BlockRange, BlockSize, Durability, Operation};
 use ashlar_store::Layout;
+use ashlar_store::format::Reserve;
 use uuid::Uuid;
 
 use super::drive::Pace;
@@ -153,6 +154,7 @@ fn plan(case: &Case) -> Plan {
         salt: 0x5eed,
         sizes: SMALL,
         log_copies: tolerant,
+        reserve: Reserve::None,
         drives: count,
     };
     let cut = if case.torn { Cut::Torn } else { Cut::Before };
@@ -177,6 +179,7 @@ fn plan(case: &Case) -> Plan {
         fates: Vec::new(),
         liar: None,
         import_cuts: 0,
+        repair_after: Duration::ZERO,
         recovery: case.recovery.map(|at| (at, cut)),
         missing: case.missing,
         casualties: Vec::new(),

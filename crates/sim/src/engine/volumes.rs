@@ -155,6 +155,7 @@ impl<S: Subject> World<'_, S> {
             uuid: Uuid::from_u64_pair(volume as u64, 2),
             granules: wish.granules,
             layout: wish.layout,
+            stops: false,
         };
         self.order(Order::Create(volume), Manage::CreateVolume(plan));
     }

@@ -6,6 +6,7 @@ use super::append::{StagedChange, Then};
 use super::class::{Class, Shape};
 use super::map::{Change, FIRST_VOLUME, SEGMENTS, VOLUMES};
 use super::space::{Extents, Segments, take_columns};
+use super::stop::check_stops;
 use super::{Engine, Op, Retired};
 use crate::Layout;
 use crate::format::{ChunkCopy, SegmentEntry, VolumeEntry, VolumeState};
@@ -28,8 +29,15 @@ impl Engine {
                 self.scrub(id);
                 Ok(())
             }
+            (None, Manage::Repair) => {
+                self.repair_now();
+                self.out.managed.push((id, Ok(Managed::Done)));
+                Ok(())
+            }
+            (None, Manage::SetReserve { reserve }) => self.set_reserve(id, reserve),
             (None, Manage::AddDrive { drive, geometry }) => self.add_drive(id, drive, geometry),
             (None, Manage::RemoveDrive { member }) => self.remove_drive(id, member),
+            (None, Manage::SetStops { volume, stops }) => self.set_stops(id, volume, stops),
             (None, Manage::CreateVolume(plan)) => self.create_volume(id, plan),
             (None, Manage::DeleteVolume { volume }) => self.delete_volume(id, volume),
             (None, Manage::ResizeVolume { volume, granules }) => {
@@ -45,6 +53,7 @@ impl Engine {
         check_name(&plan.name)?;
         check_granules(plan.granules)?;
         self.check_layout(plan.layout)?;
+        check_stops(plan.layout, plan.stops)?;
         let same =
             |entry: &VolumeEntry| entry.name == plan.name && entry.state != VolumeState::Gone;
         if self.volumes.values().any(same) {
@@ -70,6 +79,7 @@ impl Engine {
             uuid: plan.uuid,
             granules: plan.granules,
             layout: plan.layout,
+            stops: plan.stops,
         };
         if let Layout::Stripe { .. } = entry.layout {
             self.grow_raw(number, entry.clone(), id)?;
@@ -99,7 +109,7 @@ impl Engine {
         Ok(())
     }
 
-    fn live(&self, volume: u32) -> Result<VolumeEntry, IoError> {
+    pub(super) fn live(&self, volume: u32) -> Result<VolumeEntry, IoError> {
         let entry = self
             .volumes
             .get(&volume)
@@ -164,7 +174,7 @@ impl Engine {
         Ok(())
     }
 
-    fn stage_volume(&mut self, number: u32, entry: &VolumeEntry, id: Option<u64>) {
+    pub(super) fn stage_volume(&mut self, number: u32, entry: &VolumeEntry, id: Option<u64>) {
         let mut bytes = vec![0; VolumeEntry::BYTES];
         entry.encode(&mut bytes);
         self.staged_changes.push_back(StagedChange {
@@ -191,6 +201,9 @@ impl Engine {
             .get(&number)
             .is_some_and(|old| old.state == VolumeState::Free);
         self.volumes.insert(number, entry);
+        self.spread_reserve();
+        self.look_at_empty();
+        self.judge_stops();
         if self.is_raw(number) {
             self.raw_published(number, state);
         } else if state == VolumeState::Deleting {
@@ -281,7 +294,7 @@ impl Engine {
         }
     }
 
-    fn has_volume_of(&self, class: Class) -> bool {
+    pub(super) fn has_volume_of(&self, class: Class) -> bool {
         self.volumes
             .values()
             .any(|entry| entry.state == VolumeState::Live && Class::of(entry.layout) == Some(class))
@@ -302,6 +315,7 @@ impl Engine {
             || self.can_add_segment(class)
             || self.guards.waits(|what| matches!(what, Retired::Slot(_)))
             || self.gives_slots_back(class)
+            || self.release.is_under_way()
     }
 
     /// Whether commands under way, which wait for nobody in the queue, give slots of this class back.
@@ -313,11 +327,6 @@ impl Engine {
             Op::Clear(clear) => self.class_of(clear.volume) == class && self.may_begin(op),
             _ => false,
         })
-    }
-
-    /// Extents of a drive that only the pool's own map may take.
-    pub(super) fn kept_extents(&self, drive: usize) -> u32 {
-        self.members[drive].extents / 64 + 2 * self.sizes.segment_extents()
     }
 
     /// Columns of a new segment: with fewer drives in service than it should have, the pool goes on
@@ -372,13 +381,16 @@ impl Engine {
             .iter()
             .map(|&(drive, extent)| ChunkCopy { drive, extent });
         self.segment_classes.insert(id, class);
-        // A drive may have gone since the segment was made.
-        self.rebuild_wanted();
         let segments = self.homes.entry(class);
         segments
             .or_insert_with(|| Segments::new(self.sizes.segment_slots))
             .add_with_parity(id, columns.collect(), entry.parity);
         self.close_lost_segments();
+        // A drive may have gone since the segment was made.
+        if self.staying(&self.all_columns(id)).len() < self.wanted_columns(id) {
+            self.rebuild_wanted();
+            self.judge_stops();
+        }
     }
 }
 
@@ -416,6 +428,6 @@ fn check_granules(granules: u64) -> Result<(), IoError> {
     )))
 }
 
-fn refuse(why: String) -> IoError {
+pub(super) fn refuse(why: String) -> IoError {
     IoError::new(ErrorKind::InvalidRequest, why)
 }

@@ -102,6 +102,8 @@ enum Verdict {
     Wait,
     Load,
     NoSpace,
+    /// A copy is missing, and the volume is set to stop then.
+    Stopped,
     /// The volume was deleted, or made smaller, since it came.
     OutOfRange,
 }
@@ -142,6 +144,11 @@ impl Engine {
                     self.admission.pop_front();
                     let why = format!("volume {volume}: the pool is full");
                     self.end_write(op, Err(IoError::new(ErrorKind::NoSpace, why)));
+                }
+                Verdict::Stopped => {
+                    self.admission.pop_front();
+                    let why = self.stop_error(volume);
+                    self.end_write(op, why.map_or(Ok(()), Err));
                 }
                 Verdict::OutOfRange => {
                     self.admission.pop_front();
@@ -191,6 +198,9 @@ impl Engine {
             .is_none_or(|geometry| geometry.blocks < end)
         {
             return Verdict::OutOfRange;
+        }
+        if self.stopped.contains(&volume) {
+            return Verdict::Stopped;
         }
         let class = self.class_of(volume);
         let (mut fresh, mut whole) = (0, 0);
@@ -247,6 +257,13 @@ impl Engine {
         let free = self.homes.get(&class).map_or(0, |segments| segments.free());
         let reserved = self.reserved_count.get(&class).copied().unwrap_or(0);
         free.saturating_sub(reserved + DESTAGE_SLOTS)
+    }
+
+    /// Slots that those who count on them do not find yet.
+    pub(super) fn owed_slots(&self, class: Class) -> u64 {
+        let free = self.homes.get(&class).map_or(0, |segments| segments.free());
+        let reserved = self.reserved_count.get(&class).copied().unwrap_or(0);
+        (reserved + DESTAGE_SLOTS).saturating_sub(free)
     }
 
     fn start_write(&mut self, op: usize, bypass: bool) {

@@ -228,6 +228,8 @@ pub struct VolumeEntry {
     pub granules: u64,
     /// How it is laid out.
     pub layout: Layout,
+    /// It takes no writes while a copy is missing that no drive can take.
+    pub stops: bool,
 }
 
 impl VolumeEntry {
@@ -242,6 +244,7 @@ impl VolumeEntry {
             uuid: Uuid::nil(),
             granules: 0,
             layout: Layout::Mirror { copies: 1 },
+            stops: false,
         }
     }
 
@@ -264,6 +267,7 @@ impl VolumeEntry {
             raw.layout = layout;
             raw.columns = columns;
             raw.name_length = self.name.len() as u8;
+            raw.stops = u8::from(self.stops);
             raw.granules = self.granules.into();
             raw.uuid = *self.uuid.as_bytes();
             raw.name[..self.name.len()].copy_from_slice(self.name.as_bytes());
@@ -286,6 +290,7 @@ impl VolumeEntry {
         };
         zeroes(VOLUME, "padding", &raw.zero)?;
         zeroes(VOLUME, "padding", &raw.padding)?;
+        ensure(raw.stops <= 1, VOLUME, "unknown rule of stopping")?;
         let granules = raw.granules.get();
         ensure(
             granules <= VOLUME_GRANULES,
@@ -302,6 +307,7 @@ impl VolumeEntry {
             uuid,
             granules,
             layout: raw.layout()?,
+            stops: raw.stops == 1,
         })
     }
 }
@@ -318,7 +324,8 @@ struct RawVolume {
     columns: u8,
     name_length: u8,
     parity: u8,
-    zero: [u8; 3],
+    zero: [u8; 2],
+    stops: u8,
     granules: U64,
     uuid: [u8; 16],
     name: [u8; 64],
