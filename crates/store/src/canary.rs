@@ -35,6 +35,8 @@ pub enum Canary {
     AcknowledgeBeforeExclusion,
     /// Places of slots that one write has written past the ring are in batches of their own.
     SplitUnit,
+    /// Extents of an empty segment are used again before its free entry is durable.
+    ReleaseBeforeDurable,
 }
 
 impl Canary {
@@ -52,6 +54,7 @@ impl Canary {
         Self::PlaceBeforeColumns,
         Self::AcknowledgeBeforeExclusion,
         Self::SplitUnit,
+        Self::ReleaseBeforeDurable,
     ];
 }
 

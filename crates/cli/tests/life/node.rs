@@ -93,7 +93,11 @@ impl Node {
         let dir = room.path(state).display().to_string();
         let errors = room.path("stderr");
         let errors = OpenOptions::new().create(true).append(true).open(errors);
-        let mut command = ashlar(&["node", "--dir", &dir, "--listen", "127.0.0.1:0"]);
+        let settings = room.path("ashlar.toml");
+        std::fs::write(&settings, "repair_after_seconds = 1\n").expect("a file");
+        let settings = settings.display().to_string();
+        let listen = ["--listen", "127.0.0.1:0", "--config", &settings];
+        let mut command = ashlar(&[&["node", "--dir", &dir], &listen[..]].concat());
         command
             .stdout(Stdio::piped())
             .stderr(errors.expect("a file"));

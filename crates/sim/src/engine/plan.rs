@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ashlar_block::{BlockRange, BlockSize, Operation};
+use ashlar_store::format::Reserve;
 use ashlar_store::{Canary, Grain, Layout, Sizes};
 use uuid::Uuid;
 
@@ -115,6 +116,8 @@ pub(crate) struct Plan {
     /// Drives that may die together with the node, and how many of a thousand failures take one.
     pub(crate) casualties: Vec<usize>,
     pub(crate) casualty_per_mille: u32,
+    /// How long after a loss repair begins.
+    pub(crate) repair_after: Duration,
     /// What is broken on purpose.
     pub(crate) canary: Option<Canary>,
 }
@@ -154,6 +157,7 @@ impl Plan {
                 salt: chance.below(1 << 32) as u32,
                 sizes,
                 log_copies,
+                reserve: Reserve::None,
                 drives: count,
             },
             drives,
@@ -169,9 +173,11 @@ impl Plan {
             missing: None,
             casualties: Vec::new(),
             casualty_per_mille: 0,
+            repair_after: Duration::ZERO,
             canary: profile.canary,
         };
         plan.draw_fates(chance, profile);
+        plan.draw_repair();
         plan
     }
 
@@ -182,6 +188,29 @@ impl Plan {
             1 => 3 * 4096,
             _ => 0,
         }
+    }
+
+    /// What is kept for repair, and when that begins: not drawn from the chance that everything else
+    /// is drawn from, so that older seeds stay what they were.
+    fn draw_repair(&mut self) {
+        let mut chance = Chance::new((self.shape.pool.as_u128() >> 64) as u64);
+        let all: u64 = self
+            .drives
+            .iter()
+            .map(|(_, bytes)| bytes >> SMALL.extent_shift)
+            .sum();
+        // Few small drives are full of logs: half of them in reserve would leave nothing.
+        let kept = match (self.crowded, self.drives.len()) {
+            (true, 4..) => [Reserve::None, Reserve::Auto, Reserve::Auto],
+            _ => [
+                Reserve::None,
+                Reserve::None,
+                Reserve::Extents(all as u32 / 8),
+            ],
+        };
+        self.shape.reserve = chance.pick(&kept);
+        let times = [0, 0, 5, 200, 300_000];
+        self.repair_after = Duration::from_millis(chance.pick(&times));
     }
 
     /// How many drives may be lost without loss of data.

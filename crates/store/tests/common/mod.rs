@@ -10,7 +10,7 @@ use ashlar_block::{
     BlockDevice, BlockRange, BlockSize, BufferPool, Completion, Description, Durability, ErrorKind,
     Geometry, IoError, Moment, Operation, Request,
 };
-use ashlar_store::format::{DriveClass, Label, Salt};
+use ashlar_store::format::{DriveClass, Label, Reserve, Salt};
 use ashlar_store::{
     DrivePlan, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout, Manage, Managed,
     Outbox, PoolError, PoolPlan, Sizes, VolumePlan, enlist, format, import,
@@ -141,6 +141,8 @@ pub struct Bench {
     pub seen: Seen,
     /// Requests that drives will still take before the process dies.
     pub budget: Option<usize>,
+    /// Whether volumes that are made stop when a copy is missing.
+    pub stops: bool,
     devices: Vec<Option<Box<dyn BlockDevice>>>,
     buffers: BufferPool,
     out: Outbox,
@@ -163,6 +165,7 @@ impl Bench {
             salt: SALT,
             sizes,
             log_copies: drives.min(2) as u8,
+            reserve: Reserve::None,
             drives: (0..drives)
                 .map(|i| DrivePlan {
                     uuid: Uuid::from_u128(100 + i as u128),
@@ -201,6 +204,7 @@ impl Bench {
             engine,
             seen,
             budget: None,
+            stops: false,
             devices: drives,
             buffers: BufferPool::new(64 << 20),
             out: Outbox::default(),
@@ -370,6 +374,7 @@ impl Bench {
             granules,
             layout,
             grain,
+            stops: self.stops,
         };
         match self.manage(Manage::CreateVolume(plan))? {
             Managed::Volume(number) => Ok(number),
