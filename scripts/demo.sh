@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# The main job, small: a device measured locally and over NVMe/TCP. Writes demo/.
+# The main job, small: a device measured locally and over NVMe/TCP, then a database on a plain disk against an
+# attached remote volume. Writes demo/.
 set -euo pipefail
 bin=$(realpath "${1:?usage: demo.sh BINARY}")
 cd "$(dirname "$0")/.."
 mkdir -p demo
 "$bin" lab run scenarios/demo.toml --dir demo --out demo
+scripts/demo-database.sh "$bin" demo
 echo "The report: demo/report.html; the figures: demo/result.json"

@@ -30,6 +30,7 @@
 //! The storage itself. Other kinds of databases are implementations of [`Database`](database::Database); a fleet
 //! is many of them in one process.
 
+mod append;
 pub mod check;
 mod compare;
 pub mod database;

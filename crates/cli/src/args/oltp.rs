@@ -113,6 +113,11 @@ pub(crate) struct OltpArguments {
     /// Directory for result.json and report.html; a run needs one
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Add to the run of the same options that is in --out, as further repeats: runs on two databases can
+    /// take turns
+    #[arg(long, requires = "out")]
+    pub(crate) append: bool,
 }
 
 /// What to read, and by how many.

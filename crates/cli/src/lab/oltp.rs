@@ -53,8 +53,9 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
     same_warehouses(arguments, database.as_ref())?;
     let mut result = begin(database.as_ref(), &plan)?;
     result.build = build;
+    let earlier = earlier(arguments)?;
     // Kept even if the run cannot begin.
-    if let Some(dir) = &arguments.out {
+    if let Some(dir) = arguments.out.as_ref().filter(|_| earlier.is_none()) {
         result.write(dir)?;
     }
     if runs {
@@ -62,6 +63,10 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
             Some(saved) => drive_restored(&database, (&plan, saved), &mut result, &progress),
             None => drive(&database, &plan, &mut result, &progress),
         };
+        if let Some(mut all) = earlier {
+            all.append(result)?;
+            result = all;
+        }
         if let Some(dir) = &arguments.out {
             result.write(dir)?;
             result.write_report(dir)?;
@@ -69,6 +74,13 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
         ran?;
     }
     finish(&result, arguments.out.as_deref())
+}
+
+/// The run to which this one is added.
+fn earlier(arguments: &OltpArguments) -> Result<Option<OltpResult>, Failure> {
+    let dir = arguments.out.as_deref().filter(|_| arguments.append);
+    let dir = dir.filter(|dir| dir.join("result.json").exists());
+    Ok(dir.map(OltpResult::load).transpose()?)
 }
 
 /// Whether a directory's result is of a database, and not of a device.

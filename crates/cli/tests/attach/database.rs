@@ -91,12 +91,6 @@ impl Base {
         Postgres::new(&self.url, Logic::Functions).expect("a URL")
     }
 
-    /// Runs SQL that gives nothing.
-    pub fn sql(&self, sql: &str) -> Result<(), String> {
-        let done = self.database().execute(sql);
-        done.map_err(|error| error.to_string())
-    }
-
     /// Orders that were acknowledged.
     pub fn acknowledged(&self) -> usize {
         self.ledger.len()
@@ -146,8 +140,13 @@ impl Base {
     }
 
     pub fn start(&self) {
-        let status = self.server.start(None).expect("it recovers");
+        self.try_start().expect("it recovers");
+    }
+
+    pub fn try_start(&self) -> Result<(), String> {
+        let status = self.server.start(None).map_err(|error| error.to_string())?;
         self.pid.set(status.pid.expect("it runs"));
+        Ok(())
     }
 
     /// Whether its first process is there.

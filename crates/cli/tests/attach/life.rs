@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::rig::{Rig, possible};
 
-fn content(seed: u8, length: usize) -> Vec<u8> {
+pub fn content(seed: u8, length: usize) -> Vec<u8> {
     let mut state = u32::from(seed) + 1;
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

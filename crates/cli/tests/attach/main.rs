@@ -13,3 +13,4 @@ mod honesty;
 mod life;
 mod refusals;
 mod rig;
+mod stress;
