@@ -302,7 +302,7 @@ impl VolumeEntry {
             3 => VolumeState::Gone,
             state => return Err(FormatError::new(VOLUME, format!("unknown state {state}"))),
         };
-        zeroes(VOLUME, "padding", &raw.zero)?;
+        zeroes(VOLUME, "padding", &[raw.zero])?;
         zeroes(VOLUME, "padding", &raw.padding)?;
         ensure(raw.stops <= 1, VOLUME, "unknown rule of stopping")?;
         let granules = raw.granules.get();

@@ -20,7 +20,6 @@ use ashlar_block::{BlockDevice, BufferPool};
 pub use members::read_label;
 
 use crate::drives::Drives;
-use crate::engine::class::Class;
 use crate::engine::{Engine, Parts, check_name};
 use crate::error::PoolError;
 use crate::format::{ChunkCopy, LogId, LogState, Root, TermStart};
