@@ -16,9 +16,7 @@ skip() {
 for device in /dev/fuse /dev/loop-control; do
     [ -c "$device" ] || skip "there is no $device here"
 done
-for tool in mkfs.xfs losetup mount umount; do
-    command -v "$tool" >/dev/null || skip "there is no $tool here (scripts/setup.sh list)"
-done
+"$(dirname "$0")/setup.sh" demo || skip "what it needs could not be installed (scripts/setup.sh list)"
 
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/ashlar-demo.XXXXXX")
 export ASHLAR_ATTACH_STATE=$work/state
@@ -46,7 +44,10 @@ nqn=nqn.2026-11.io.ashlar:demo
 "$bin" serve --device "file:$out/images/remote?size=1GiB" --listen 127.0.0.1:0 --nqn "$nqn" \
     --allow-any-host >"$work/ready" 2>"$work/serve.log" &
 served=$!
-for _ in $(seq 100); do grep -q ready "$work/ready" && break || sleep 0.1; done
+for _ in $(seq 100); do
+    if grep -q ready "$work/ready"; then break; fi
+    sleep 0.1
+done
 address=$(awk '$1 == "ready" { print $2 }' "$work/ready")
 "$bin" attach "nvme-tcp://$address/$nqn?ns=1" --mount "$work/remote" --fs xfs >"$work/attach.log" 2>&1 \
     || skip "$(tail -1 "$work/attach.log")"

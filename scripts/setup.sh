@@ -2,7 +2,8 @@
 # Sets up a fresh Debian 12 machine for Ashlar.
 #
 #   scripts/setup.sh build    what `cargo build` needs
-#   scripts/setup.sh test     what the tests need (includes `build`)
+#   scripts/setup.sh demo     what the end of `make demo` needs besides: it attaches a volume, as root
+#   scripts/setup.sh test     what the tests need (includes the others)
 #   scripts/setup.sh list     the packages and why each is wanted
 #
 # Idempotent. When everything is there it only looks, needs no root and no network, and takes
@@ -23,6 +24,14 @@ git                version control, also used by cargo
 LIST
 }
 
+demo_packages() {
+    cat <<'LIST'
+xfsprogs           mkfs.xfs, for `ashlar attach --fs xfs`; xfs_repair
+util-linux         losetup, blkid, blkdiscard, fstrim, fallocate, flock
+mount              mount and umount, which `ashlar attach` runs
+LIST
+}
+
 test_packages() {
     cat <<'LIST'
 qemu-system-x86    runs a stock Linux kernel as a real initiator
@@ -30,12 +39,9 @@ nvme-cli           the initiator's own tool: discover, connect, identify
 busybox-static     the guest's shell and small tools
 fio                writes and verifies in the guest; a second opinion on speed here
 e2fsprogs          mkfs.ext4, fsck.ext4, debugfs; packs the guest's disk image
-xfsprogs           mkfs.xfs, xfs_repair
 kmod               depmod and modinfo: which modules the guest needs, in which order
 cpio               packs the guest's initramfs
 xz-utils           unpacks the guest's kernel modules
-util-linux         blkdiscard, losetup, blkid, fstrim, fallocate, flock
-mount              mount and umount, which `ashlar attach` runs
 iproute2           network namespaces and veth pairs
 procps             ps, and sysctl
 postgresql-15      a private server that the OLTP lab's tests start
@@ -130,15 +136,20 @@ setup_build() {
     check_rust
 }
 
+setup_demo() {
+    install_packages $(demo_packages | names)
+}
+
 setup_test() {
-    install_packages $({ build_packages; test_packages; } | names)
+    install_packages $({ build_packages; demo_packages; test_packages; } | names)
     check_rust
     ensure_guest_kernel
 }
 
 case "${1:-}" in
     build) setup_build ;;
+    demo) setup_demo ;;
     test) setup_test ;;
-    list) build_packages; test_packages ;;
-    *) echo "usage: scripts/setup.sh build|test|list" >&2; exit 2 ;;
+    list) build_packages; demo_packages; test_packages ;;
+    *) echo "usage: scripts/setup.sh build|demo|test|list" >&2; exit 2 ;;
 esac

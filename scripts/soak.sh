@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The long rounds: simulation seeds, fuzzers, abuse at full length, real initiators again and again.
-# And PostgreSQL through power cuts (SOAK_POWER_CUTS, 50).
+# And PostgreSQL through power cuts (SOAK_POWER_CUTS, 50), and on an attached volume through 24 rounds of
+# kill -9 (a test, at full length).
 # SOAK_SEEDS (100000), SOAK_ENGINE_SEEDS (1000000), SOAK_FUZZ_SECONDS (1800 each), SOAK_GUEST_ROUNDS (10).
 set -euo pipefail
 bin=$(realpath "${1:?usage: soak.sh BINARY}")

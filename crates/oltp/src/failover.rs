@@ -57,7 +57,7 @@ pub struct FailoverPlan {
 /// What came of it: `result.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FailoverResult {
-    /// [`SCHEMA`].
+    /// `ashlar-failover-1`.
     pub schema: String,
     /// Title of the run.
     pub title: String,

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
@@ -73,9 +74,31 @@ fn widen(socket: &OwnedFd) {
     };
 }
 
+/// The sockets of a process that was killed stay for so long at most: the kernel takes its rings down, and
+/// what they hold, after the process is gone.
+const AFTERLIFE: Duration = Duration::from_secs(2);
+/// Between two looks whether an address is free.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// A listening TCP socket and the address it got (which names the port when 0 was asked for).
-/// Accepted sockets inherit TCP_NODELAY.
+/// Accepted sockets inherit TCP_NODELAY. An address in use is waited for, two seconds at most: whoever is
+/// started again at once after a kill finds its own.
+///
+/// # Errors
+/// The kernel's, with the address.
 pub fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), NetError> {
+    let start = Instant::now();
+    loop {
+        match listen_now(address) {
+            Err(error) if error.errno == Errno::ADDRINUSE && start.elapsed() < AFTERLIFE => {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            ended => return ended,
+        }
+    }
+}
+
+fn listen_now(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), NetError> {
     let failed = |errno| NetError {
         what: "listen on",
         address,

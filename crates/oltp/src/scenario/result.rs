@@ -19,7 +19,7 @@ pub const SCHEMA: &str = "ashlar-oltp-scenario-1";
 /// A scenario's run: `result.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScenarioResult {
-    /// [`SCHEMA`].
+    /// `ashlar-oltp-scenario-1`.
     pub schema: String,
     /// Title of the run.
     pub title: String,
