@@ -32,8 +32,9 @@ clean() {
 trap clean EXIT
 mkdir -p "$work/plain" "$work/remote" "$out/images"
 
-# The plain disk, as `ashlar attach` makes its own: direct, in blocks of 4 KiB.
-truncate -s 1G "$out/images/plain"
+# The plain disk, as `ashlar attach` makes its own: direct, in blocks of 4 KiB. Its space is there from the
+# beginning, as that of the file that is served.
+fallocate -l 1G "$out/images/plain"
 loop=$(losetup --find --show --direct-io=on --sector-size 4096 "$out/images/plain") \
     || skip "no loop device can be set up"
 mkfs.xfs -q -K "$loop"

@@ -8,6 +8,7 @@ use ashlar_lab::units::{grouped, human_us};
 use ashlar_lab::{LabError, differ, machine_cautions};
 
 use crate::result::{OltpResult, StepResult};
+use crate::result_file::ResultFile;
 
 /// What two runs have in common, and how they differ.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 //! written down as they are acknowledged, the primary is killed with all its processes, its synchronous
 //! standby is promoted, and every order is looked for there.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,13 +17,12 @@ use crate::inputs::Mix;
 use crate::ledger::{Audit, Ledger};
 use crate::load::{BuildPlan, BuildResult, build};
 use crate::postgres::{Logic, Postgres};
-use crate::result::{StepResult, schema_in};
+use crate::result::StepResult;
+use crate::result_file::ResultFile;
 use crate::run::{Mode, RunPlan, begin, run_with_ledger};
 use crate::schema::Shape;
 use crate::server::{Commit, DATABASE, Pair, Server, Settings};
 
-/// The `schema` of the results that this version writes.
-pub const SCHEMA: &str = "ashlar-failover-1";
 /// A load that the death of its database does not end goes on for so long at most.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Whoever waits for the first order looks this often.
@@ -114,7 +113,7 @@ pub fn failover(plan: &FailoverPlan, progress: &Progress) -> Result<FailoverResu
     let mut pair = Pair::start(&a, &b, settings.clone())?;
     let database = open(pair.primary(), plan.logic)?;
     let mut result = FailoverResult {
-        schema: SCHEMA.into(),
+        schema: FailoverResult::SCHEMA.into(),
         title: "Failover under TPROC-C".into(),
         machine: Machine::here(),
         commit: plan.commit,
@@ -256,6 +255,10 @@ impl FailoverPlan {
     }
 }
 
+impl ResultFile for FailoverResult {
+    const SCHEMA: &str = "ashlar-failover-1";
+}
+
 impl FailoverResult {
     /// What is not as it must be; nothing if all is.
     pub fn complaint(&self) -> Option<String> {
@@ -304,32 +307,5 @@ impl FailoverResult {
             self.promoted_after_s,
             self.after.line(),
         )
-    }
-
-    /// Writes `result.json` into `dir`.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn write(&self, dir: &Path) -> Result<(), LabError> {
-        let path = dir.join("result.json");
-        let json = serde_json::to_string_pretty(self)
-            .map_err(|error| LabError::caused(path.display(), error))?;
-        std::fs::write(&path, json + "\n").map_err(|error| LabError::caused(path.display(), error))
-    }
-
-    /// Reads `result.json` of a run's directory.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub fn load(dir: &Path) -> Result<Self, LabError> {
-        let path = dir.join("result.json");
-        let text = std::fs::read_to_string(&path);
-        let text = text.map_err(|error| LabError::caused(path.display(), error))?;
-        serde_json::from_str(&text).map_err(|error| LabError::caused(path.display(), error))
-    }
-
-    /// Whether the result in `dir` is one of ours, by its `schema`.
-    pub fn is_in(dir: &Path) -> bool {
-        schema_in(dir).is_some_and(|schema| schema == SCHEMA)
     }
 }

@@ -2,20 +2,17 @@
 //! together.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
+use ashlar_lab::Machine;
 use ashlar_lab::units::human_bytes;
-use ashlar_lab::{LabError, Machine};
 use serde::{Deserialize, Serialize};
 
 use crate::check::Consistency;
 use crate::database::Description;
 use crate::inputs::Mix;
 use crate::load::BuildResult;
+use crate::result_file::ResultFile;
 use crate::usage::DeviceBytes;
-
-/// The `schema` of the results that this version writes.
-pub const SCHEMA: &str = "ashlar-oltp-1";
 
 /// A transaction touches tens of pages at random. Where the device reads less than one of them for each,
 /// what is measured of reading is memory.
@@ -24,7 +21,7 @@ const A_PAGE: u64 = 8192;
 /// A run: `result.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OltpResult {
-    /// [`SCHEMA`].
+    /// `ashlar-oltp-1`.
     pub schema: String,
     /// Title of the run.
     pub title: String,
@@ -177,6 +174,10 @@ pub struct Summary {
     pub spread: f64,
 }
 
+impl ResultFile for OltpResult {
+    const SCHEMA: &str = "ashlar-oltp-1";
+}
+
 impl OltpResult {
     /// The steps of a number of users that reached their end.
     pub fn whole_steps(&self, users: usize) -> impl Iterator<Item = &StepResult> {
@@ -250,41 +251,9 @@ impl OltpResult {
             .collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }
-
-    /// Writes `result.json` into `dir`.
-    pub fn write(&self, dir: &Path) -> Result<(), LabError> {
-        let path = dir.join("result.json");
-        let json = serde_json::to_string_pretty(self)
-            .map_err(|error| LabError::caused(path.display(), error))?;
-        std::fs::write(&path, json + "\n").map_err(|error| LabError::caused(path.display(), error))
-    }
-
-    /// Reads `result.json` of a run's directory.
-    pub fn load(dir: &Path) -> Result<Self, LabError> {
-        let path = dir.join("result.json");
-        let caused = |error: &dyn std::fmt::Display| LabError::caused(path.display(), error);
-        let text = std::fs::read_to_string(&path).map_err(|error| caused(&error))?;
-        serde_json::from_str(&text).map_err(|error| caused(&error))
-    }
-
-    /// Whether the result in `dir` is one of ours, by its `schema`.
-    pub fn is_in(dir: &Path) -> bool {
-        schema_in(dir).is_some_and(|schema| schema == SCHEMA)
-    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
 fn is_zero(value: &f64) -> bool {
     *value == 0.0
-}
-
-/// The `schema` of the result in a directory, if there is one.
-pub(crate) fn schema_in(dir: &Path) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Named {
-        schema: String,
-    }
-    let text = std::fs::read_to_string(dir.join("result.json")).ok()?;
-    let named: Named = serde_json::from_str(&text).ok()?;
-    Some(named.schema)
 }

@@ -1,7 +1,6 @@
 //! The concurrent scan: one table, read from end to end by more and more readers at once.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -13,12 +12,10 @@ use crate::database::{Database, Description, Watcher};
 use crate::generate::{Recipe, SCAN_FILLER};
 use crate::load::load;
 use crate::random::Constants;
-use crate::result::schema_in;
+use crate::result_file::ResultFile;
 use crate::schema::{SCAN_TABLE, Shape};
 use crate::usage::{DeviceBytes, Usage};
 
-/// The `schema` of the results that this version writes.
-pub const SCHEMA: &str = "ashlar-scan-1";
 /// Most rows: 0.75 TB.
 const MOST_ROWS: i32 = 1_000_000_000;
 const MOST_READERS: usize = 1000;
@@ -40,7 +37,7 @@ pub struct ScanPlan {
 /// What was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScanResult {
-    /// [`SCHEMA`].
+    /// `ashlar-scan-1`.
     pub schema: String,
     /// The machine that read.
     pub machine: Machine,
@@ -170,11 +167,15 @@ pub(crate) fn make(
     database.execute(&format!("INSERT INTO {counted} VALUES ({})", plan.rows))
 }
 
+impl ResultFile for ScanResult {
+    const SCHEMA: &str = "ashlar-scan-1";
+}
+
 impl ScanResult {
     /// An empty result of `plan`.
     pub(crate) fn new(database: &dyn Database, plan: &ScanPlan) -> Result<Self, LabError> {
         Ok(Self {
-            schema: SCHEMA.into(),
+            schema: ScanResult::SCHEMA.into(),
             machine: Machine::here(),
             database: database.describe()?,
             rows: plan.rows,
@@ -244,27 +245,6 @@ impl ScanResult {
         readers.sort_unstable();
         readers.dedup();
         readers
-    }
-
-    /// Reads `result.json` of a scan's directory.
-    pub fn load(dir: &Path) -> Result<Self, LabError> {
-        let path = dir.join("result.json");
-        let text = std::fs::read_to_string(&path);
-        let text = text.map_err(|error| LabError::caused(path.display(), error))?;
-        serde_json::from_str(&text).map_err(|error| LabError::caused(path.display(), error))
-    }
-
-    /// Whether the result in `dir` is one of ours, by its `schema`.
-    pub fn is_in(dir: &Path) -> bool {
-        schema_in(dir).is_some_and(|schema| schema == SCHEMA)
-    }
-
-    /// Writes `result.json` into `dir`.
-    pub fn write(&self, dir: &Path) -> Result<(), LabError> {
-        let path = dir.join("result.json");
-        let json = serde_json::to_string_pretty(self)
-            .map_err(|error| LabError::caused(path.display(), error))?;
-        std::fs::write(&path, json + "\n").map_err(|error| LabError::caused(path.display(), error))
     }
 }
 

@@ -9,7 +9,8 @@ use ashlar_oltp::database::Database;
 use ashlar_oltp::inputs::Mix;
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::{
-    BuildPlan, Ledger, Mode, OltpResult, RunPlan, Sqlite, begin, build, built, run, run_with_ledger,
+    BuildPlan, Ledger, Mode, OltpResult, ResultFile, RunPlan, Sqlite, begin, build, built, run,
+    run_with_ledger,
 };
 
 const BUILD: BuildPlan = BuildPlan {

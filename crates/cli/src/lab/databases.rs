@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use ashlar_lab::{LabError, Progress, Scale, check_out_dir};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::schema::Shape;
-use ashlar_oltp::{FailoverPlan, ScenarioRun, run_scenario};
+use ashlar_oltp::{FailoverPlan, ResultFile, ScenarioRun, run_scenario};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 

@@ -11,8 +11,8 @@ use ashlar_oltp::scenario::ScenarioResult;
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
-    BuildPlan, Comparison, FailoverResult, Logic, OltpResult, Postgres, RunPlan, SavedFile, Sqlite,
-    begin, build, built, check, compare, run as drive, run_restored,
+    BuildPlan, Comparison, FailoverResult, Logic, OltpResult, Postgres, ResultFile, RunPlan,
+    SavedFile, Sqlite, begin, build, built, check, compare, run as drive, run_restored,
 };
 
 use crate::args::{OltpAction, OltpArguments, ScanArguments, SqlLogic};

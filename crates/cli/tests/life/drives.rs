@@ -1,29 +1,48 @@
 //! Copies that go bad under load, on one drive of a mirror: no wrong read, and they are made good.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+use rustix::fs::OFlags;
 
 use crate::load::{Load, Round};
 use crate::node::{Node, Room};
 use crate::random::Random;
 
 const DRIVE: u64 = 96 << 20;
+const PAGE: usize = 4096;
+const MOST_NOISE: usize = 256 << 10;
 
+/// Opens a drive past the page cache, as the daemon does. A page that is written through the cache
+/// while the daemon writes to the same place makes the kernel fail the daemon's next flush ("Page
+/// cache invalidation failure on direct I/O"), and then the drive is rightly out.
 fn file(room: &Room, name: &str) -> File {
-    let file = OpenOptions::new().write(true).open(room.path(name));
-    file.expect("a file")
+    let path = room.path(name);
+    let open = |flags: OFlags| {
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(flags.bits() as i32);
+        options.open(&path)
+    };
+    // Where files cannot be opened so, the daemon's are not either.
+    open(OFlags::DIRECT)
+        .or_else(|_| open(OFlags::empty()))
+        .expect("a file")
 }
 
 /// Overwrites `count` stretches, anywhere behind the labels and roots.
 fn noise(room: &Room, name: &str, count: u64, random: &mut Random) {
     let file = file(room, name);
+    let mut buffer = vec![0; MOST_NOISE + PAGE];
     for _ in 0..count {
-        let length = random.between(1, 256) << 10;
-        let at = (1 << 20) + random.below(DRIVE - (1 << 20) - length);
-        let noise: Vec<u8> = (0..length / 8)
-            .flat_map(|_| random.next().to_le_bytes())
-            .collect();
-        file.write_all_at(&noise, at).expect("a write");
+        let length = PAGE * random.between(1, (MOST_NOISE / PAGE) as u64) as usize;
+        let pages = (DRIVE - (1 << 20) - length as u64) / PAGE as u64;
+        let at = (1 << 20) + random.below(pages) * PAGE as u64;
+        let start = buffer.as_ptr().align_offset(PAGE);
+        let noise = &mut buffer[start..start + length];
+        for word in noise.chunks_exact_mut(8) {
+            word.copy_from_slice(&random.next().to_le_bytes());
+        }
+        file.write_all_at(noise, at).expect("a write");
     }
 }
 

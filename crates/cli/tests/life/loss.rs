@@ -64,6 +64,8 @@ fn loses_a_drive(layout: &str, count: usize) {
             let is_lost = |drive: &serde_json::Value| drive["state"] != "online";
             drives.iter().any(is_lost) && status.to_string().contains("reason")
         });
+        let said = node.said();
+        assert!(said.contains("is out of service"), "{said}");
         round.more(300);
         // Those left are enough for every copy.
         eventually("every copy is made anew", || {

@@ -211,6 +211,11 @@ impl Node {
         }
     }
 
+    /// What this daemon and those before it have written to stderr.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(&self.errors).unwrap_or_default()
+    }
+
     /// Waits until the pool is healthy and has nothing to do.
     pub fn await_healthy(&self) {
         let start = Instant::now();
@@ -232,8 +237,7 @@ impl Drop for Node {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            let said = std::fs::read_to_string(&self.errors).unwrap_or_default();
-            eprintln!("the daemon said:\n{said}");
+            eprintln!("the daemon said:\n{}", self.said());
         }
     }
 }

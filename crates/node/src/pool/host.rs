@@ -14,6 +14,7 @@ use slab::Slab;
 use uuid::Uuid;
 
 use super::link::{Mail, PoolLink, RemotePort, View};
+use super::news::News;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -101,6 +102,7 @@ pub struct Host {
     /// Something was posted that `handle` must follow.
     posted: bool,
     traffic: Traffic,
+    news: News,
 }
 
 impl Host {
@@ -140,6 +142,7 @@ impl Host {
                 errors,
                 ..Traffic::default()
             },
+            news: News::default(),
         }));
         HERE.with_borrow_mut(|here| here.insert(link.number, host.clone()));
         Ok(host)
@@ -219,6 +222,7 @@ impl Host {
         // What was submitted in this turn goes out in this turn.
         self.poll_drives();
         self.deliver();
+        self.news.tell(&self.engine);
         self.close_drives();
     }
 

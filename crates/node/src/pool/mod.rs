@@ -6,6 +6,7 @@
 
 mod host;
 mod link;
+mod news;
 mod setup;
 mod volume;
 

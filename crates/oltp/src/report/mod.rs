@@ -18,6 +18,7 @@ use crate::compare::{Comparison, told};
 use crate::failover::FailoverResult;
 use crate::published::HammerDb;
 use crate::result::OltpResult;
+use crate::result_file::ResultFile;
 use crate::scan::ScanResult;
 use crate::scenario::ScenarioResult;
 

@@ -16,7 +16,8 @@ use crate::check::check;
 use crate::database::Database;
 use crate::ledger::Ledger;
 use crate::random::Rng;
-use crate::result::{Method, OltpResult, SCHEMA, StepResult};
+use crate::result::{Method, OltpResult, StepResult};
+use crate::result_file::ResultFile;
 use crate::schema::{MARKER_TABLE, Marker, State};
 use crate::terminal::TerminalSetting;
 
@@ -46,7 +47,7 @@ pub fn built(database: &dyn Database) -> Result<Marker, LabError> {
 /// An empty result of `plan`, to be filled by [`run`].
 pub fn begin(database: &dyn Database, plan: &RunPlan) -> Result<OltpResult, LabError> {
     Ok(OltpResult {
-        schema: SCHEMA.into(),
+        schema: OltpResult::SCHEMA.into(),
         title: "TPROC-C".into(),
         machine: Machine::here(),
         database: database.describe()?,

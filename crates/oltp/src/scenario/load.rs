@@ -11,6 +11,7 @@ use super::{Stage, told};
 use crate::database::Database;
 use crate::load::{BuildPlan, build};
 use crate::postgres::{Logic, Postgres};
+use crate::result_file::ResultFile;
 use crate::run::{Place as StepPlace, RunPlan, begin, drive, examine, ready};
 use crate::schema::Shape;
 use crate::server::{Pair, Settings, Topology, limited};

@@ -18,6 +18,7 @@ pub use file::{MeasureSection, OltpScenario, OltpSection, ScanSection};
 pub use result::{ConfigurationResult, ScenarioResult};
 
 use crate::folder::OwnFolder;
+use crate::result_file::ResultFile;
 
 /// The scenarios that ship: name and text.
 pub const SHIPPED: [(&str, &str); 4] = [

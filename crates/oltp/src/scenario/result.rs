@@ -1,20 +1,16 @@
 //! `result.json` of a scenario, key by key. `docs/oltp.md` documents it for readers; the two change
 //! together.
 
-use std::path::Path;
-
 use ashlar_lab::result::ScenarioNote;
 use ashlar_lab::{LabError, Machine};
 use serde::{Deserialize, Serialize};
 
 use super::compared::{self, Compared};
 use super::file::OltpScenario;
-use crate::result::{OltpResult, schema_in};
+use crate::result::OltpResult;
+use crate::result_file::ResultFile;
 use crate::scan::ScanResult;
 use crate::server::{Commit, Topology};
-
-/// The `schema` of the results that this version writes.
-pub const SCHEMA: &str = "ashlar-oltp-scenario-1";
 
 /// A scenario's run: `result.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,10 +65,14 @@ pub struct ConfigurationResult {
     pub scan: Option<ScanResult>,
 }
 
+impl ResultFile for ScenarioResult {
+    const SCHEMA: &str = "ashlar-oltp-scenario-1";
+}
+
 impl ScenarioResult {
     pub(super) fn new(title: &str, machine: Machine, scenario: ScenarioNote) -> Self {
         Self {
-            schema: SCHEMA.into(),
+            schema: ScenarioResult::SCHEMA.into(),
             title: title.to_owned(),
             machine,
             scenario,
@@ -153,32 +153,5 @@ impl ScenarioResult {
         }
         lines.extend(self.problems.iter().map(|text| format!("problem: {text}")));
         lines.join("\n") + "\n"
-    }
-
-    /// Writes `result.json` into `dir`.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn write(&self, dir: &Path) -> Result<(), LabError> {
-        let path = dir.join("result.json");
-        let json = serde_json::to_string_pretty(self)
-            .map_err(|error| LabError::caused(path.display(), error))?;
-        std::fs::write(&path, json + "\n").map_err(|error| LabError::caused(path.display(), error))
-    }
-
-    /// Reads `result.json` of a run's directory.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub fn load(dir: &Path) -> Result<Self, LabError> {
-        let path = dir.join("result.json");
-        let text = std::fs::read_to_string(&path);
-        let text = text.map_err(|error| LabError::caused(path.display(), error))?;
-        serde_json::from_str(&text).map_err(|error| LabError::caused(path.display(), error))
-    }
-
-    /// Whether the result in `dir` is one of ours, by its `schema`.
-    pub fn is_in(dir: &Path) -> bool {
-        schema_in(dir).is_some_and(|schema| schema == SCHEMA)
     }
 }

@@ -8,6 +8,7 @@ use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, told};
 use crate::files;
 use crate::postgres::{Logic, Postgres};
+use crate::result_file::ResultFile;
 use crate::scan::{ScanPlan, ScanResult, make};
 use crate::server::{DATABASE, Server, Settings, limited};
 
