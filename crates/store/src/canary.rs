@@ -35,7 +35,7 @@ pub enum Canary {
     AcknowledgeBeforeExclusion,
     /// Places of slots that one write has written past the ring are in batches of their own.
     SplitUnit,
-    /// Extents of an empty segment are used again before its free entry is durable.
+    /// Extents of an empty segment are used again before its free entry is durable, which it never is.
     ReleaseBeforeDurable,
 }
 

@@ -194,23 +194,34 @@ impl Plan {
     /// is drawn from, so that older seeds stay what they were.
     fn draw_repair(&mut self) {
         let mut chance = Chance::new((self.shape.pool.as_u128() >> 64) as u64);
-        let all: u64 = self
-            .drives
-            .iter()
-            .map(|(_, bytes)| bytes >> SMALL.extent_shift)
-            .sum();
-        // Few small drives are full of logs: half of them in reserve would leave nothing.
-        let kept = match (self.crowded, self.drives.len()) {
+        let count = self.drives.len() as u64;
+        let sizes = self.drives.iter().map(|(_, bytes)| *bytes);
+        let (all, largest) = sizes.fold((0, 0), |(all, most), size| (all + size, size.max(most)));
+        let eighth = Reserve::Extents((all >> SMALL.extent_shift) as u32 / 8);
+        let kept = match (self.crowded, count) {
             (true, 4..) => [Reserve::None, Reserve::Auto, Reserve::Auto],
-            _ => [
-                Reserve::None,
-                Reserve::None,
-                Reserve::Extents(all as u32 / 8),
-            ],
+            (true, _) => [Reserve::None; 3],
+            (false, _) => [Reserve::None, Reserve::None, eighth],
         };
         self.shape.reserve = chance.pick(&kept);
+        match self.shape.reserve {
+            Reserve::None => {}
+            // A drive's worth, of drives that grow by their shares of it.
+            Reserve::Auto => self.make_room_for(largest / (count - 1)),
+            _ => self.make_room_for(largest / 8),
+        }
         let times = [0, 0, 5, 200, 300_000];
         self.repair_after = Duration::from_millis(chance.pick(&times));
+    }
+
+    /// Makes every drive larger by the most that one will keep: the volumes have been promised the
+    /// rest. Shares are whole columns, and one more.
+    fn make_room_for(&mut self, share: u64) {
+        let column = self.shape.sizes.segment_bytes();
+        let more = (share + 4 * column).next_multiple_of(1 << 20);
+        for (_, bytes) in &mut self.drives {
+            *bytes += more;
+        }
     }
 
     /// How many drives may be lost without loss of data.

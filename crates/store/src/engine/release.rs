@@ -126,7 +126,10 @@ impl Engine {
         };
         self.release.freeing.insert(id, (columns, extents));
         if self.cage.sings(Canary::ReleaseBeforeDurable) {
+            // As late as a record can be: never.
             self.give_segment_back(id);
+            self.release.freeing.remove(&id);
+            return;
         }
         let change = segment_change(id, &SegmentEntry::free(), Then::Released(id));
         self.staged_changes.push_back(change);
