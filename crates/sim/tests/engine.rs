@@ -177,7 +177,7 @@ fn a_bypass_that_overtakes_is_noticed() {
 
 #[test]
 fn a_slot_with_parity_that_counts_too_early_is_noticed() {
-    sings(Canary::PlaceBeforeColumns, Profile::CRASH);
+    sings(Canary::PlaceBeforeColumns, Profile::DRIVE_LOSS);
 }
 
 #[test]
