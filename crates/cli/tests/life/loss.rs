@@ -126,3 +126,48 @@ fn a_drive_replaced_behind_the_daemons_back_is_a_lost_drive() {
     load.verify(node.place(&nqn));
     node.end();
 }
+
+/// Writes one block and gives what became of it.
+fn written(node: &Node, nqn: &str) -> Status {
+    let mut host = Host::connect(node.address, nqn).expect("a host");
+    // Behind the load's blocks.
+    host.submit_write(0, 4095, vec![7; BLOCK]).expect("a write");
+    host.next().expect("an answer").status
+}
+
+#[test]
+fn a_volume_that_stops_when_degraded_reads_on_until_redundancy_is_back() {
+    let mut random = Random::of_this_run("stop");
+    let room = Room::new();
+    let drives = room.drives(3, 96);
+    let mut node = Node::start(&room);
+    node.make(&drives[..2], "mirror:2", "16MiB");
+    let set = |node: &Node, what| node.ok(&["volume", "set", "tank/db", "--when-degraded", what]);
+    set(&node, "stop");
+    let nqn = node.nqn();
+    let mut load = Load::new(4095, &mut random);
+    load.during(node.place(&nqn), |round| round.more(300));
+    assert!(written(&node, &nqn).is_success());
+    node.end();
+    std::fs::remove_file(room.path("d1")).expect("a file");
+    node = Node::start(&room);
+    node.ok(&["pool", "import", "tank", "--degraded"]);
+    let state = |node: &Node| node.json(&["volume", "show", "tank/db"])["state"].clone();
+    assert_eq!(state(&node), "stopped");
+    assert_eq!(written(&node, &nqn), Status::WRITE_PROTECTED);
+    load.verify(node.place(&nqn));
+    // It is the operator's to say, and it outlives the daemon.
+    set(&node, "continue");
+    assert_eq!(state(&node), "degraded");
+    assert!(written(&node, &nqn).is_success());
+    set(&node, "stop");
+    node.kill();
+    node = Node::start(&room);
+    assert!(!written(&node, &nqn).is_success());
+    node.ok(&["pool", "add", "tank", "--drive", &drives[2]]);
+    node.await_healthy();
+    assert_eq!(state(&node), "online");
+    load.during(node.place(&nqn), |round| round.more(300));
+    load.verify(node.place(&nqn));
+    node.end();
+}
