@@ -21,6 +21,8 @@ fn fio(mount: &str, more: &[&str]) {
         .args(["--name=verify", "--rw=randwrite", "--bsrange=4k-256k"])
         .args(["--size=48m", "--numjobs=2", "--iodepth=8", "--randseed=7"])
         .args(["--verify=crc32c", "--verify_fatal=1"])
+        // It would be left in the folder that the tests are run from.
+        .arg("--verify_state_save=0")
         .arg(format!("--directory={mount}"))
         .args(more);
     let output = command.output().expect("fio");
