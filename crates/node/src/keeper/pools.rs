@@ -8,6 +8,7 @@ use super::{Keeper, Kept, KnownDrive, LivePool, live};
 use crate::Config;
 use crate::PoolEntry;
 use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReplaceDrive, ReserveSpec};
+use crate::notice::notice;
 use crate::pool::{Found, OpenDrive, create, import, open_drives, probe, reserve_of};
 
 /// A pool that is to be imported.
@@ -89,7 +90,7 @@ impl Keeper {
                 Ok(pool) => Kept::Live(pool),
                 Err(error) => {
                     let why = error.message;
-                    eprintln!("ashlar: pool {name} is not in service: {why}");
+                    notice(format_args!("pool {name} is not in service: {why}"));
                     Kept::Failed {
                         id: id.unwrap_or_default(),
                         drives,
@@ -163,11 +164,11 @@ impl Keeper {
     fn take_down(&self, pool: &LivePool) {
         for volume in pool.volumes.values() {
             if let Err(error) = self.target.remove(&volume.nqn) {
-                eprintln!("ashlar: {}: {error}", volume.nqn);
+                notice(format_args!("{}: {error}", volume.nqn));
             }
         }
         if let Err(error) = self.unsettle(pool.id) {
-            eprintln!("ashlar: pool {}: {}", pool.id, error.message);
+            notice(format_args!("pool {}: {}", pool.id, error.message));
         }
     }
 

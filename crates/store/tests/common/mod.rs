@@ -4,6 +4,7 @@
 pub mod model;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use ashlar_block::{
@@ -39,6 +40,8 @@ pub struct Seen {
     pub log: Rc<RefCell<Vec<(usize, Operation)>>>,
     /// Faults by drive.
     pub faults: [Rc<Cell<Fault>>; 8],
+    /// Blocks of drives that cannot be read until they are written.
+    pub unreadable: Rc<RefCell<BTreeSet<(usize, u64)>>>,
     /// Which operations take their time until there is no such rule.
     pub held: Rc<Cell<Option<Rule>>>,
 }
@@ -53,12 +56,24 @@ struct Memory {
 }
 
 impl Memory {
-    fn fault(&self, op: Operation) -> Result<(), IoError> {
+    fn fault(&self, request: &Request) -> Result<(), IoError> {
         let fault = self.seen.faults.get(self.number).and_then(|f| f.get());
-        match fault {
-            Some((hits, kind)) if hits(op) => Err(IoError::new(kind, "as told")),
-            _ => Ok(()),
+        if let Some((_, kind)) = fault.filter(|(hits, _)| hits(request.op)) {
+            return Err(IoError::new(kind, "as told"));
         }
+        let mut unreadable = self.seen.unreadable.borrow_mut();
+        let first = request.range.start.0;
+        let mut blocks = (first..first + u64::from(request.range.count)).map(|b| (self.number, b));
+        match request.op {
+            Operation::Read if blocks.any(|block| unreadable.contains(&block)) => {
+                return Err(IoError::new(ErrorKind::Media, "as told"));
+            }
+            Operation::Write(_) => blocks.for_each(|block| {
+                unreadable.remove(&block);
+            }),
+            _ => {}
+        }
+        Ok(())
     }
 }
 
@@ -78,7 +93,7 @@ impl BlockDevice for Memory {
         }
         let at = request.range.start.0 as usize * 4096;
         self.seen.log.borrow_mut().push((self.number, request.op));
-        if let Err(error) = self.fault(request.op) {
+        if let Err(error) = self.fault(&request) {
             return self.done.push(request.complete(Err(error)));
         }
         let mut medium = self.medium.borrow_mut();
