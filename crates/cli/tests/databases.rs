@@ -1,36 +1,15 @@
 //! Scenarios of databases, and the loss of a primary, as a script sees them.
 
-use std::os::unix::fs::PermissionsExt;
+mod common;
+
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
-/// Whether there is a PostgreSQL; loudly if not, and a failure under CI=true.
-fn is_here() -> bool {
-    let is_here = Path::new("/usr/lib/postgresql").exists();
-    let is_ci = std::env::var("CI").as_deref() == Ok("true");
-    assert!(is_here || !is_ci, "CI=true, and there is no PostgreSQL");
-    if !is_here {
-        eprintln!("SKIPPED: there is no PostgreSQL in /usr/lib/postgresql");
-    }
-    is_here
-}
-
-/// A folder that others may enter: the servers are not this user's.
-fn room() -> tempfile::TempDir {
-    let dir = tempfile::TempDir::new().expect("folder");
-    let open = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(dir.path(), open).expect("opened");
-    dir
-}
+use common::{has_postgresql, open_folder};
 
 fn lab(dir: &Path, words: &str) -> (i32, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
-    command.arg("lab").args(words.split_whitespace());
-    let out = command.current_dir(dir).output().expect("it runs");
-    let text = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    (out.status.code().expect("an end"), text.concat())
+    common::lab(dir, words.split_whitespace())
 }
 
 fn result(dir: &Path, name: &str) -> Value {
@@ -46,10 +25,10 @@ fn is_left_empty(dir: &Path) {
 
 #[test]
 fn a_group_is_compared_with_one_server_beside_what_was_published() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
-    let room = room();
+    let room = open_folder();
     let dir = room.path();
     std::fs::create_dir(dir.join("place")).expect("made");
     let scenario = r#"
@@ -108,10 +87,10 @@ fn a_group_is_compared_with_one_server_beside_what_was_published() {
 
 #[test]
 fn a_table_is_read_on_two_places_in_turn() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
-    let room = room();
+    let room = open_folder();
     let dir = room.path();
     for place in ["a", "b"] {
         std::fs::create_dir(dir.join(place)).expect("made");
@@ -151,10 +130,10 @@ fn a_table_is_read_on_two_places_in_turn() {
 
 #[test]
 fn no_acknowledged_order_is_lost_with_the_primary() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
-    let room = room();
+    let room = open_folder();
     let dir = room.path();
     for place in ["a", "b"] {
         std::fs::create_dir(dir.join(place)).expect("made");

@@ -1,41 +1,28 @@
 //! `ashlar lab server`: a private PostgreSQL, as a user handles it.
 
+mod common;
+
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Whether there is a PostgreSQL; loudly if not, and a failure under CI=true.
-fn is_here() -> bool {
-    let is_here = Path::new("/usr/lib/postgresql").exists();
-    let is_ci = std::env::var("CI").as_deref() == Ok("true");
-    assert!(is_here || !is_ci, "CI=true, and there is no PostgreSQL");
-    if !is_here {
-        eprintln!("SKIPPED: there is no PostgreSQL in /usr/lib/postgresql");
-    }
-    is_here
-}
+use common::{ashlar, has_postgresql, open_folder, refuses};
 
-fn ashlar(words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
-    command.args(["lab", "server"]).args(words);
-    command.output().expect("it runs")
+fn server(words: &[&str]) -> Command {
+    let mut command = ashlar(["lab", "server"]);
+    command.args(words);
+    command
 }
 
 fn ok(words: &[&str]) -> String {
-    let out = ashlar(words);
-    let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success(), "{words:?}: {complaint}");
-    String::from_utf8(out.stdout).expect("text")
+    common::ok(&mut server(words))
 }
 
 fn refused(words: &[&str], code: i32, says: &str) {
-    let out = ashlar(words);
-    let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(code), "{words:?}: {complaint}");
-    assert!(complaint.contains(says), "{words:?}: {complaint}");
+    refuses(&mut server(words), code, &[says]);
 }
 
 fn sql(dir: &str, sql: &str) -> Result<String, String> {
@@ -53,11 +40,7 @@ struct Room(tempfile::TempDir);
 
 impl Room {
     fn new() -> Self {
-        use std::os::unix::fs::PermissionsExt;
-        let dir = tempfile::TempDir::new().expect("folder");
-        let open = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(dir.path(), open).expect("opened");
-        Self(dir)
+        Self(open_folder())
     }
 
     fn path(&self, name: &str) -> String {
@@ -68,7 +51,8 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         for name in ["a", "b"] {
-            ashlar(&["kill", "--dir", &self.path(name)]);
+            // What a failed test has left; there is nothing otherwise.
+            let _ = server(&["kill", "--dir", &self.path(name)]).output();
         }
     }
 }
@@ -79,7 +63,7 @@ fn status(dir: &str) -> Value {
 
 #[test]
 fn it_starts_crashes_and_is_put_back() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     let room = Room::new();
@@ -118,7 +102,7 @@ fn it_starts_crashes_and_is_put_back() {
 
 #[test]
 fn what_is_not_ours_or_not_possible_is_refused() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     let room = Room::new();
@@ -148,7 +132,7 @@ fn what_is_not_ours_or_not_possible_is_refused() {
 fn a_limit_of_memory_holds_for_all_its_processes() {
     let groups = Path::new("/sys/fs/cgroup/memory");
     let may = rustix::process::getuid().is_root() && groups.exists();
-    if !is_here() || !may {
+    if !has_postgresql() || !may {
         eprintln!("SKIPPED: no root, or no memory cgroup of version 1");
         return;
     }
@@ -184,7 +168,7 @@ fn a_limit_of_memory_holds_for_all_its_processes() {
 
 #[test]
 fn a_standby_has_what_was_acknowledged_when_the_primary_dies() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     let room = Room::new();
@@ -235,7 +219,7 @@ fn a_standby_has_what_was_acknowledged_when_the_primary_dies() {
 
 #[test]
 fn every_step_of_a_run_begins_with_the_same_database() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     let room = Room::new();
@@ -259,15 +243,7 @@ fn every_step_of_a_run_begins_with_the_same_database() {
         "--out",
         &out,
     ];
-    let ran = Command::new(env!("CARGO_BIN_EXE_ashlar"))
-        .args(words)
-        .output()
-        .expect("it runs");
-    assert!(
-        ran.status.success(),
-        "{}",
-        String::from_utf8_lossy(&ran.stderr)
-    );
+    common::ok(&mut ashlar(words));
     let text = std::fs::read_to_string(format!("{out}/result.json")).expect("a result");
     let result: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(result["method"]["restored"], true);
@@ -303,9 +279,5 @@ fn every_step_of_a_run_begins_with_the_same_database() {
         "--out",
         &second,
     ];
-    let refused = Command::new(env!("CARGO_BIN_EXE_ashlar"))
-        .args(other)
-        .output()
-        .expect("it runs");
-    assert_eq!(refused.status.code(), Some(2));
+    refuses(&mut ashlar(other), 2, &[]);
 }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::rig::{PATIENCE, Rig, Way, eventually, possible, send};
+use crate::common::{Ended, PATIENCE, can_attach, ended, eventually, send};
+use crate::rig::{Rig, Way};
 
 const BLOCK: usize = 8192;
 const BLOCKS: u64 = 256;
@@ -105,7 +106,7 @@ pub fn check(file: &Path, acknowledged: u64) {
 
 #[test]
 fn killed_servers_and_daemons_cost_a_pause_and_no_error() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let mut rig = Rig::new("320MiB").by(Way::Initiator);
@@ -143,7 +144,7 @@ fn killed_servers_and_daemons_cost_a_pause_and_no_error() {
 /// A daemon that serves in process, killed and ended in order, at once and while it comes back.
 #[test]
 fn a_daemon_that_ends_is_a_pause_and_no_error() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let mut rig = Rig::new("320MiB");
@@ -185,7 +186,7 @@ fn a_daemon_that_ends_is_a_pause_and_no_error() {
 
 #[test]
 fn a_stopped_server_is_cleared_by_force_in_bounded_time() {
-    if possible() {
+    if can_attach() {
         Way::BOTH.into_iter().for_each(stop_server);
     }
 }
@@ -226,7 +227,7 @@ fn stop_server(way: Way) {
 
 #[test]
 fn without_guardian_and_server_io_fails_at_once_and_detach_clears_it() {
-    if possible() {
+    if can_attach() {
         Way::BOTH.into_iter().for_each(kill_guardian_and_server);
     }
 }
@@ -256,12 +257,8 @@ fn kill_guardian_and_server(way: Way) {
         "{:?}",
         start.elapsed()
     );
-    let output = rig.run(&["detach", &rig.mount()]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && told.contains("no server"),
-        "{told}"
-    );
+    let Ended { code, error, .. } = ended(&mut rig.command(&["detach", &rig.mount()]));
+    assert!(code == 0 && error.contains("no server"), "{error}");
     if way == Way::InProcess {
         rig.kill_node();
         rig.restart_node();
@@ -275,7 +272,7 @@ fn kill_guardian_and_server(way: Way) {
 
 #[test]
 fn a_daemon_that_never_comes_back_is_an_error_in_the_stated_time() {
-    if possible() {
+    if can_attach() {
         Way::BOTH.into_iter().for_each(lose_daemon);
     }
 }

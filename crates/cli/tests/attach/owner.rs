@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::common::{can_attach, eventually, send};
 use crate::faults::{Writer, check};
-use crate::rig::{Rig, eventually, possible, send};
+use crate::rig::Rig;
 
 #[test]
 fn a_volume_that_is_attached_is_in_use() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let rig = Rig::new("320MiB");
@@ -47,7 +48,7 @@ fn a_volume_that_is_attached_is_in_use() {
 
 #[test]
 fn a_volume_that_is_taken_away_fails_at_once() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let hosts = [
@@ -88,7 +89,7 @@ fn a_volume_that_is_taken_away_fails_at_once() {
 
 #[test]
 fn a_pool_that_is_exported_and_imported_is_a_pause() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let rig = Rig::new("320MiB");
@@ -115,7 +116,7 @@ fn a_pool_that_is_exported_and_imported_is_a_pause() {
 
 #[test]
 fn a_guardian_that_is_ended_ends_the_attachment_and_not_the_daemon() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let rig = Rig::new("320MiB");
@@ -137,7 +138,7 @@ fn a_guardian_that_is_ended_ends_the_attachment_and_not_the_daemon() {
 
 #[test]
 fn a_volume_that_grows_goes_on_and_is_larger_next_time() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let rig = Rig::new("320MiB");
