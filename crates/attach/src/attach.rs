@@ -227,16 +227,17 @@ fn by_whom(
     why: &str,
 ) -> (Option<Local>, String) {
     let local = match (&namespace.local, options.via, &options.trace) {
-        (_, Via::Initiator, _) => Err("not in process: asked for".to_owned()),
-        (_, _, Some(_)) => Err("not in process: --trace writes while a core must not".to_owned()),
-        (Ok(local), ..) => {
-            local_would(namespace, local, mount).map_err(|why| format!("not in process: {why}"))
-        }
-        (Err(why), ..) => Err(format!("not in process: {why}")),
+        (_, Via::Initiator, _) => return (None, format!("fuse, through the initiator: {why}")),
+        (_, _, Some(_)) => Err("--trace writes files, which a core must not".to_owned()),
+        (Ok(local), ..) => local_would(namespace, local, mount),
+        (Err(why), ..) => Err(why.clone()),
     };
     match local {
         Ok(local) => (Some(local), format!("fuse, in process: {why}")),
-        Err(not) => (None, format!("fuse, through the initiator: {why}; {not}")),
+        Err(not) => (
+            None,
+            format!("fuse, through the initiator: {why}; not in process: {not}"),
+        ),
     }
 }
 
