@@ -165,7 +165,11 @@ impl Clearing<'_> {
         }
         if let Some(mut state) = self.state.clone() {
             state.phase = Phase::Detaching;
-            self.folder.save(&state)?;
+            // The phase is only what is shown: by force it may be missing.
+            match self.folder.save(&state) {
+                Err(error) if !self.forced() => return Err(error),
+                _ => {}
+            }
         }
         let processes = self.folder.processes();
         let alive = processes.is_some_and(|all| {

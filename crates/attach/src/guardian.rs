@@ -24,6 +24,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::error::AttachError;
 use crate::fuse::exchange::MAX_TRANSFER;
 use crate::local::{Connection, Heard, Over, Wish};
+use crate::notice::notice;
 use crate::state::{Folder, Local, Processes, State};
 use crate::system::mounts;
 use crate::system::process::Process;
@@ -128,7 +129,16 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
         let mut without = Instant::now();
         for restarts in 0u64.. {
             std::thread::sleep(pause);
-            let (end, was_ready) = self.serve_once(restarts)?;
+            let begun = Instant::now();
+            let (end, was_ready) = match self.serve_once(restarts) {
+                Ok(end) => end,
+                Err(error) if restarts == 0 => return Err(error),
+                // It may be possible in a moment: there was no memory, or no process to be had.
+                Err(error) => {
+                    notice(error);
+                    (End::Died, false)
+                }
+            };
             match end {
                 End::Unmounted | End::Stopped => return Ok(()),
                 End::Died if restarts == 0 && !was_ready => {
@@ -144,15 +154,18 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
                 End::Died => {}
             }
             if was_ready {
-                (pause, without) = (Duration::ZERO, Instant::now());
-            } else {
-                pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+                without = Instant::now();
             }
+            // One that dies soon may do so each time, by what it is asked.
+            pause = match was_ready && begun.elapsed() > LONGEST_PAUSE {
+                true => Duration::ZERO,
+                false => (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE),
+            };
             if self.is_over_limit(without) {
                 let why = "no server came up within the attachment's time limit";
                 return Err(AttachError::environment(why));
             }
-            eprintln!("ashlar attach: the server died; another takes over");
+            notice("the server died; another takes over");
         }
         Ok(())
     }
@@ -168,7 +181,7 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
                 Lent::Refused(why) if lent == 0 => return Err(AttachError::environment(why)),
                 Lent::Refused(why) => why,
                 Lent::Lost(why) => {
-                    eprintln!("ashlar attach: {why}; I/O waits");
+                    notice(format_args!("{why}; I/O waits"));
                     (lent, without) = (lent + 1, Instant::now());
                     wish.takes_over = true;
                     why
@@ -219,11 +232,14 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
                 (Heard::Nothing, _) => {}
                 (Heard::Serves, _) => {
                     serves = true;
-                    self.remember_processes(None, daemon.daemon(), lent)?;
+                    let remembered = self.remember_processes(None, daemon.daemon(), lent);
                     if lent == 0 {
+                        remembered?;
                         announce();
                     } else {
-                        eprintln!("ashlar attach: the daemon is back");
+                        // It is only what is shown, and the kernel sees whether the daemon lives.
+                        remembered.unwrap_or_else(notice);
+                        notice("the daemon is back");
                     }
                 }
                 (Heard::Refuses(refusal), _) if refusal.may_change => {
@@ -247,7 +263,11 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
             .stdin(Stdio::from(self.fuse.try_clone().map_err(failed)?))
             .stdout(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
-        self.remember_processes(Process::of(child.id() as i32), None, restarts)?;
+        let server = Process::of(child.id() as i32);
+        if let Err(error) = self.remember_processes(server, None, restarts) {
+            end(&mut child);
+            return Err(error);
+        }
         let said = child.stdout.take().map(first_line);
         let mut was_ready = false;
         loop {

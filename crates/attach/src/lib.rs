@@ -42,6 +42,9 @@
 //! of a volume. Who may attach, and which core it is: whoever has the volumes is asked
 //! ([`Owner`](local::Owner)).
 
+// A line in the log is a `notice`, which cannot panic.
+#![warn(clippy::print_stderr)]
+
 mod attach;
 mod control;
 mod counters;
@@ -53,6 +56,7 @@ mod guardian;
 mod list;
 pub mod local;
 mod means;
+mod notice;
 mod nvme;
 mod server;
 mod state;

@@ -15,6 +15,7 @@ use crate::control;
 use crate::counters::Counters;
 use crate::error::AttachError;
 use crate::fuse::exchange::Exchange;
+use crate::notice::notice;
 use crate::system::memory;
 use crate::trace::Trace;
 
@@ -83,6 +84,7 @@ pub fn serve(
         port: handle.port(),
         file: handle.adopt(fuse),
         readers: 0,
+        asking: options.takes_over,
         done: Vec::new(),
         over: None,
     };
@@ -98,6 +100,9 @@ struct Server {
     file: File,
     /// Reads of messages that are on their way.
     readers: usize,
+    /// The notice that the kernel is to send again is on its way. What is read before it has arrived may be
+    /// sent again, too, and then be done twice.
+    asking: bool,
     done: Vec<Completion>,
     /// How it ends.
     over: Option<Result<(), AttachError>>,
@@ -105,8 +110,6 @@ struct Server {
 
 impl Server {
     fn run(&mut self, mut reactor: Reactor, stop: &AtomicBool) -> Result<(), AttachError> {
-        // The notice must be there before anything new is read: it is for what is read by now.
-        self.reply();
         loop {
             let now = reactor.handle().now();
             let handled = self.turn(now);
@@ -194,17 +197,18 @@ impl Server {
     }
 
     fn replied(&mut self, result: io::Result<usize>) {
+        self.asking = false;
         match result {
             Ok(_) => {}
             // Nobody waits for it any more, or the kernel is too old to send again.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => {}
-            Err(error) => eprintln!("ashlar attach: a reply was refused: {error}"),
+            Err(error) => notice(format_args!("a reply was refused: {error}")),
         }
     }
 
     fn save_trace(&mut self) {
         if let Some(Err(error)) = self.exchange.trace().map(Trace::save) {
-            eprintln!("ashlar attach: the trace: {error}");
+            notice(format_args!("the trace: {error}"));
         }
     }
 
@@ -222,7 +226,7 @@ impl Server {
     }
 
     fn read(&mut self) {
-        while self.readers < READERS {
+        while self.readers < READERS && !self.asking {
             match self.exchange.message_buffer() {
                 Some(buffer) => self.read_into(buffer),
                 // Replies on their way will give memory back.

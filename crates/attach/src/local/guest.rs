@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::{Over, Session};
 use crate::fuse::exchange::Exchange;
+use crate::notice::notice;
 use crate::system::memory::join_io_path;
 
 /// Most memory for data on its way.
@@ -202,7 +203,7 @@ impl Guest {
                 Ok(_) | Err(Errno::NOENT) => {}
                 Err(_) if self.ending.is_some() => {}
                 Err(Errno::NODEV | Errno::CONNABORTED) => {}
-                Err(error) => eprintln!("ashlar attach: a reply was refused: {error}"),
+                Err(error) => notice(format_args!("a reply was refused: {error}")),
             }
         }
     }

@@ -5,10 +5,12 @@ use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::configure_io_flusher_behavior;
 use rustix::thread::{CapabilitySet, capabilities};
 
+use crate::notice::notice;
+
 /// Tells what could not be had. Wishes all: without them it works, but for machines that are short of memory.
 fn wish(result: rustix::io::Result<()>) {
     if let Err(error) = result {
-        eprintln!("ashlar attach: may hang when memory is short: {error}");
+        notice(format_args!("may hang when memory is short: {error}"));
     }
 }
 

@@ -27,9 +27,8 @@ const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 pub(crate) fn guardian(arguments: &HelperArguments) -> Result<(), Failure> {
     let folder = Folder::at(&arguments.folder);
     let guarded = ashlar_attach::guard(&folder, |takes_over| {
-        // The file may have been replaced by a newer version, which then serves.
-        let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
-        let mut command = Command::new(program);
+        // This very program, even if its file has been replaced by a newer version, or is gone.
+        let mut command = Command::new("/proc/self/exe");
         command.arg("attach-server").arg(folder.path());
         if takes_over {
             command.arg("--takes-over");
@@ -78,6 +77,7 @@ pub(crate) fn server(arguments: &HelperArguments) -> Result<(), Failure> {
 fn connect(state: &State, takes_over: bool) -> Result<Remote, Failure> {
     let config = url::parse(&state.url, &local_host()).map_err(Failure::usage)?;
     let limit = state.limit_seconds.map_or(FOR_EVER, Duration::from_secs);
+    let limit = limit.min(FOR_EVER);
     let config = Config {
         loss: limit,
         patient: true,

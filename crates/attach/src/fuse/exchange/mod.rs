@@ -19,6 +19,7 @@ use crate::fuse::wire::{
     self, InHeader, InitIn, InitOut, OutHeader, WRITE_HEAD, WriteOut, init, open,
 };
 use crate::fuse::{answers, errno};
+use crate::notice::notice;
 use crate::trace::Trace;
 
 /// Largest transfer of a request; the kernel's default limit for FUSE.
@@ -145,10 +146,10 @@ impl Exchange {
             Ok(asked) => asked,
             Err(why) => {
                 // It cannot be answered either: its name is not known for certain.
-                eprintln!(
-                    "ashlar attach: a message of the kernel is malformed: {}",
+                notice(format_args!(
+                    "a message of the kernel is malformed: {}",
                     why.0
-                );
+                ));
                 return Some(message);
             }
         };
@@ -381,7 +382,7 @@ impl Exchange {
             // A full pool fails every write: the log lies in memory and must not fill it.
             if failures <= SAID || failures.is_power_of_two() {
                 let kind = job.kind.name();
-                eprintln!("ashlar attach: {kind} failure {failures}: {error}");
+                notice(format_args!("{kind} failure {failures}: {error}"));
             }
             job.error.get_or_insert(errno::of(error.kind()));
         }
@@ -426,7 +427,7 @@ impl Exchange {
     fn answer(&mut self, unique: u64, error: i32, body: &[u8]) {
         let length = size_of::<OutHeader>() + body.len();
         let Some(mut reply) = self.small.get(length) else {
-            eprintln!("ashlar attach: no memory for a reply");
+            notice("no memory for a reply");
             return;
         };
         let header = OutHeader {
