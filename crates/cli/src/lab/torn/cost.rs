@@ -61,6 +61,7 @@ pub(super) fn cost(drives: &[PathBuf], setting: &Setting<'_>) -> Result<Cost, La
         // Who comes first takes turns, too.
         let first = repeat % 2 == 1;
         for full_page_writes in [first, !first] {
+            setting.progress.go_on()?;
             server.start(Some(settings(full_page_writes)))?;
             let step = measure(&server, full_page_writes, repeat, setting);
             server.stop()?;

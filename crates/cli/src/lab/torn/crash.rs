@@ -88,6 +88,7 @@ pub(super) fn crashes(
     let recording = Recording::of(place, drives, setting)?;
     let mut cuts = Vec::new();
     for number in 0..setting.images {
+        setting.progress.go_on()?;
         let seed = setting.seed.wrapping_mul(1000).wrapping_add(number);
         let cut = one(&recording, seed, setting)?;
         let what = cut.complaint.as_deref().unwrap_or("whole");
