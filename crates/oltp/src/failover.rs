@@ -216,6 +216,7 @@ impl FailoverPlan {
         result: &mut FailoverResult,
         progress: &Progress,
     ) -> Result<Arc<Ledger>, LabError> {
+        progress.say("the load begins; the primary is killed in the middle of it");
         let load = self.load(self.before + self.cut_off + PATIENCE);
         let mut run = begin(database.as_ref(), &load)?;
         let ledger = Arc::new(Ledger::default());
@@ -375,8 +376,13 @@ impl FailoverResult {
             [] => "conditions 1 to 12 hold".to_owned(),
             failed => format!("conditions {failed:?} do NOT hold"),
         };
-        let cut_off = self.cut_off_text().map_or(String::new(), |text| text + "\n");
-        let problems = self.problems.iter().map(|text| format!("problem: {text}\n"));
+        let cut_off = self
+            .cut_off_text()
+            .map_or(String::new(), |text| text + "\n");
+        let problems = self
+            .problems
+            .iter()
+            .map(|text| format!("problem: {text}\n"));
         let problems: String = problems.collect();
         format!(
             "{}, {} users, {} warehouses, synchronous_commit={}\n\

@@ -224,7 +224,8 @@ impl OltpResult {
             }
             let done: u64 = step.transactions.values().map(|kind| kind.count).sum();
             if !self.method.in_turns {
-                self.flags.extend(from_memory(&what, step.device.reads(), done));
+                self.flags
+                    .extend(from_memory(&what, step.device.reads(), done));
             }
             if step.missed > 0 {
                 let missed = step.missed;
@@ -240,7 +241,11 @@ impl OltpResult {
         let (mut read, mut done) = (Some(0), 0);
         for step in self.whole_steps(users) {
             read = read.zip(step.device.reads()).map(|(a, b)| a + b);
-            done += step.transactions.values().map(|kind| kind.count).sum::<u64>();
+            done += step
+                .transactions
+                .values()
+                .map(|kind| kind.count)
+                .sum::<u64>();
         }
         from_memory(&format!("{users} users"), read, done)
     }

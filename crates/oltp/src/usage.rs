@@ -79,7 +79,10 @@ impl Used {
     pub(crate) fn add(&mut self, later: Self) {
         let sum = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
         self.client_cpu_s += later.client_cpu_s;
-        self.server_cpu_s = self.server_cpu_s.zip(later.server_cpu_s).map(|(a, b)| a + b);
+        self.server_cpu_s = self
+            .server_cpu_s
+            .zip(later.server_cpu_s)
+            .map(|(a, b)| a + b);
         self.server_reason = self.server_reason.take().or(later.server_reason);
         // Of times that are alike.
         let both = self.machine_cpu_pct.zip(later.machine_cpu_pct);

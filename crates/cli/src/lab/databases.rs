@@ -10,9 +10,9 @@ use ashlar_oltp::{FailoverPlan, ResultFile, ScenarioRun, run_scenario};
 
 pub(super) use ashlar_oltp::scenario::SHIPPED;
 
+use super::interrupt::interruptible;
 use super::oltp::{logic, time};
 use super::report_path;
-use super::interrupt::interruptible;
 use super::server::commit;
 use crate::args::{CommitWord, FailoverArguments, RunArguments};
 use crate::exit::Failure;

@@ -50,8 +50,14 @@ impl Looks {
     pub fn share(&self, pairs: usize) -> f64 {
         let most = self.at.last().copied().unwrap_or(1).max(1) as f64;
         let spent = |pairs: usize| (pairs as f64 / most).min(1.0).powi(2);
-        let next = self.at.iter().position(|&at| at >= pairs).unwrap_or(self.at.len() - 1);
-        let before = next.checked_sub(1).map_or(0.0, |before| spent(self.at[before]));
+        let next = self
+            .at
+            .iter()
+            .position(|&at| at >= pairs)
+            .unwrap_or(self.at.len() - 1);
+        let before = next
+            .checked_sub(1)
+            .map_or(0.0, |before| spent(self.at[before]));
         self.risk * (spent(self.at[next]) - before)
     }
 }
@@ -64,7 +70,10 @@ mod tests {
     fn shares_add_up() {
         for most in [1, 5, 12, 13, 60, 200] {
             let looks = Looks::up_to(most, 0.01);
-            assert!(looks.is_at(most) && looks.at.is_sorted_by(|a, b| a < b), "{looks:?}");
+            assert!(
+                looks.is_at(most) && looks.at.is_sorted_by(|a, b| a < b),
+                "{looks:?}"
+            );
             let all: f64 = looks.at.iter().map(|&pairs| looks.share(pairs)).sum();
             assert!((all - looks.risk()).abs() < 1e-12, "{looks:?}: {all}");
         }

@@ -22,7 +22,10 @@ pub(super) struct Middle {
 pub(super) fn middle(differences: &[f64], risk: f64) -> Option<Middle> {
     let mut values = differences.to_vec();
     while values.len() > MOST {
-        values = values.chunks_exact(2).map(|two| (two[0] + two[1]) / 2.0).collect();
+        values = values
+            .chunks_exact(2)
+            .map(|two| (two[0] + two[1]) / 2.0)
+            .collect();
     }
     let cut = cut(values.len(), risk)?;
     let averages = averages(&values);
@@ -55,7 +58,11 @@ fn cut(count: usize, risk: f64) -> Option<usize> {
     for rank in 1..=count {
         reach += rank;
         for sum in (0..=reach).rev() {
-            let with = if sum >= rank { probability[sum - rank] } else { 0.0 };
+            let with = if sum >= rank {
+                probability[sum - rank]
+            } else {
+                0.0
+            };
             probability[sum] = (probability[sum] + with) / 2.0;
         }
     }

@@ -145,11 +145,21 @@ fn found(pairs: usize, noise: f64, effect: f64) -> f64 {
 
 #[test]
 fn a_tenth_is_found_and_nothing_is_found_where_there_is_nothing() {
-    for (pairs, noise) in [(3, 0.02), (5, 0.03), (6, 0.03), (10, 0.03), (10, 0.08), (20, 0.03)] {
+    for (pairs, noise) in [
+        (3, 0.02),
+        (5, 0.03),
+        (6, 0.03),
+        (10, 0.03),
+        (10, 0.08),
+        (20, 0.03),
+    ] {
         let alarms = found(pairs, noise, 1.0);
         // Three to five pairs are within their spread as often as not; six can be sure to 96.9 %.
         let most = if pairs < 8 { 0.06 } else { 0.02 };
-        assert!(alarms <= most, "{pairs} pairs, noise {noise}: {alarms} false alarms");
+        assert!(
+            alarms <= most,
+            "{pairs} pairs, noise {noise}: {alarms} false alarms"
+        );
     }
     for (pairs, noise, least) in [
         (3, 0.01, 0.7),
@@ -158,7 +168,10 @@ fn a_tenth_is_found_and_nothing_is_found_where_there_is_nothing() {
         (20, 0.06, 0.85),
     ] {
         let share = found(pairs, noise, 0.9);
-        assert!(share >= least, "{pairs} pairs, noise {noise}: found in {share}");
+        assert!(
+            share >= least,
+            "{pairs} pairs, noise {noise}: found in {share}"
+        );
     }
     // More repeats find more, not less.
     assert!(found(20, 0.06, 0.9) > found(6, 0.06, 0.9));
@@ -177,7 +190,10 @@ fn a_range_has_the_truth_in_it_as_often_as_it_says_on_a_shared_machine() {
             });
             // Three standard errors of the count.
             let least = sure - 3.0 * (sure * (1.0 - sure) / 1000.0).sqrt();
-            assert!(has >= least, "{effect}, {blocks} blocks: {has}, said {sure}");
+            assert!(
+                has >= least,
+                "{effect}, {blocks} blocks: {has}, said {sure}"
+            );
         }
     }
     let few = |pairs: usize| {
@@ -203,7 +219,10 @@ fn measuring_on_until_it_is_known_errs_no_more_than_is_said_and_finds_a_tenth() 
         has += u32::from((ratio.low..=ratio.high).contains(&0.9));
         ratio.differs && ratio.ratio < 1.0
     });
-    println!("alarms {alarms}, found {finds}, of 300 {has} right, {} pairs", median(&pairs));
+    println!(
+        "alarms {alarms}, found {finds}, of 300 {has} right, {} pairs",
+        median(&pairs)
+    );
     assert!(finds >= 0.95, "a tenth is found in {finds}");
     assert!(has >= 292, "{has} of 300");
     // It ends when it knows.
@@ -228,7 +247,8 @@ fn too_few_pairs_for_a_look_say_nothing() {
 fn of_many_pairs_an_outlier_does_not_rule() {
     let base = [100.0; 16];
     let mut ours = [
-        80.0, 81.0, 79.0, 80.5, 80.2, 79.9, 80.1, 80.3, 80.0, 79.5, 80.6, 79.8, 80.4, 79.7, 80.7, 79.4,
+        80.0, 81.0, 79.0, 80.5, 80.2, 79.9, 80.1, 80.3, 80.0, 79.5, 80.6, 79.8, 80.4, 79.7, 80.7,
+        79.4,
     ];
     let clean = Ratio::of(&base, &ours).expect("pairs");
     ours[6] = 50.0;
@@ -240,7 +260,10 @@ fn of_many_pairs_an_outlier_does_not_rule() {
     // Nothing was done at all: that is a ratio, too.
     ours[6] = 0.0;
     let ratio = Ratio::of(&base, &ours).expect("pairs");
-    assert!(ratio.low > 0.75 && ratio.ratio > 0.79 && ratio.differs, "{ratio:?}");
+    assert!(
+        ratio.low > 0.75 && ratio.ratio > 0.79 && ratio.differs,
+        "{ratio:?}"
+    );
     let ratio = Ratio::of(&base, &[0.0; 16]).expect("pairs");
     assert!(ratio.high == 0.0 && ratio.differs, "{ratio:?}");
 }

@@ -5,8 +5,8 @@ use maud::{Markup, html};
 
 use super::{charts, method};
 use crate::failover::FailoverResult;
-use crate::server::Commit;
 use crate::result::StepResult;
+use crate::server::Commit;
 
 /// The report.
 pub(super) fn html(result: &FailoverResult) -> String {

@@ -212,9 +212,11 @@ impl<'a> Crowd<'a> {
             if start.elapsed() >= Duration::from_secs(second) {
                 let now = Usage::device_now(&self.place);
                 let both = before.zip(now);
-                series.extend(both.map(|(from, to)| {
-                    (to.0.saturating_sub(from.0), to.1.saturating_sub(from.1))
-                }));
+                series.extend(
+                    both.map(|(from, to)| {
+                        (to.0.saturating_sub(from.0), to.1.saturating_sub(from.1))
+                    }),
+                );
                 before = now;
             }
             if ends {

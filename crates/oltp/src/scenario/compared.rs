@@ -60,7 +60,10 @@ pub(super) fn all(
     let table = Table::of(file)?;
     let places: Vec<&str> = places(configurations);
     // One that ended before its first look has not chosen its end by what it saw.
-    let looks = file.turns.as_ref().map(|_| turns::looks(file.measure.repeat));
+    let looks = file
+        .turns
+        .as_ref()
+        .map(|_| turns::looks(file.measure.repeat));
     let mut found = Vec::new();
     for (index, ours) in configurations.iter().enumerate() {
         for (base, differ_in) in bases(&configurations[..index], ours) {

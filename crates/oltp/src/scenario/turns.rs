@@ -155,7 +155,9 @@ fn take_turns(
                 run.steps.push(step);
             }
         }
-        stage.progress.step(&line(&result.configurations, users, block));
+        stage
+            .progress
+            .step(&line(&result.configurations, users, block));
         if looks.is_at(block as usize) {
             result.write(stage.out)?;
             ends |= is_known(stage, turns, &result.configurations, users);
@@ -229,8 +231,12 @@ fn is_known(
     };
     let ratios: Vec<Option<Ratio>> = others.iter().map(ratio).collect();
     for (of, ratio) in others.iter().zip(&ratios) {
-        let known = ratio.as_ref().map(|ratio| ratio.words(&of.name, &first.name));
-        stage.progress.say(&known.unwrap_or_else(|| format!("{}: not known yet", of.name)));
+        let known = ratio
+            .as_ref()
+            .map(|ratio| ratio.words(&of.name, &first.name));
+        stage
+            .progress
+            .say(&known.unwrap_or_else(|| format!("{}: not known yet", of.name)));
     }
     let known = |ratio: &Option<Ratio>| {
         let ratio = ratio.as_ref();
@@ -248,7 +254,12 @@ fn check(
 ) -> Result<(), LabError> {
     at.pair.primary().lift_limit()?;
     let mut checked = StepResult::default();
-    examine(at.database.as_ref(), &at.marker, &mut checked, stage.progress);
+    examine(
+        at.database.as_ref(),
+        &at.marker,
+        &mut checked,
+        stage.progress,
+    );
     let here = result.configurations.iter_mut().zip(all);
     for (of, _) in here.filter(|(_, of)| of.place == at.place) {
         let last = of.oltp.as_mut().and_then(|run| run.steps.last_mut());

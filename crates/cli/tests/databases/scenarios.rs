@@ -1,55 +1,13 @@
-//! Scenarios of databases, and the loss of a primary, as a script sees them.
+//! Scenarios of databases.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Command;
-
-use serde_json::Value;
-
-/// Whether there is a PostgreSQL; loudly if not, and a failure under CI=true.
-fn is_here() -> bool {
-    let is_here = Path::new("/usr/lib/postgresql").exists();
-    let is_ci = std::env::var("CI").as_deref() == Ok("true");
-    assert!(is_here || !is_ci, "CI=true, and there is no PostgreSQL");
-    if !is_here {
-        eprintln!("SKIPPED: there is no PostgreSQL in /usr/lib/postgresql");
-    }
-    is_here
-}
-
-/// A folder that others may enter: the servers are not this user's.
-fn room() -> tempfile::TempDir {
-    let dir = tempfile::TempDir::new().expect("folder");
-    let open = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(dir.path(), open).expect("opened");
-    dir
-}
-
-fn lab(dir: &Path, words: &str) -> (i32, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
-    command.arg("lab").args(words.split_whitespace());
-    let out = command.current_dir(dir).output().expect("it runs");
-    let text = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    (out.status.code().expect("an end"), text.concat())
-}
-
-fn result(dir: &Path, name: &str) -> Value {
-    let text = std::fs::read_to_string(dir.join(name).join("result.json")).expect("a result");
-    serde_json::from_str(&text).expect("JSON")
-}
-
-/// Nothing of a run is left where it was.
-fn is_left_empty(dir: &Path) {
-    let left: Vec<_> = std::fs::read_dir(dir).expect("list").collect();
-    assert!(left.is_empty(), "{left:?}");
-}
+use crate::rig::{all_hold, is_here, is_left_empty, lab, open_folder, result};
 
 #[test]
 fn a_group_is_compared_with_one_server_beside_what_was_published() {
     if !is_here() {
         return;
     }
-    let room = room();
+    let room = open_folder();
     let dir = room.path();
     std::fs::create_dir(dir.join("place")).expect("made");
     let scenario = r#"
@@ -75,11 +33,7 @@ fn a_group_is_compared_with_one_server_beside_what_was_published() {
     assert_eq!(all[1]["commit"], "remote-apply");
     for of in all {
         let step = &of["oltp"]["steps"][0];
-        let conditions = step["consistency"].as_object().expect("conditions");
-        assert!(
-            conditions.len() == 12 && conditions.values().all(|c| c == "pass"),
-            "{step}"
-        );
+        assert!(all_hold(&step["consistency"]), "{step}");
         assert!(of["database_bytes"].as_u64() > Some(50 << 20), "{of}");
         let settings = &of["oltp"]["database"]["settings"];
         let waits = settings["synchronous_standby_names"].as_str() != Some("");
@@ -111,7 +65,7 @@ fn a_table_is_read_on_two_places_in_turn() {
     if !is_here() {
         return;
     }
-    let room = room();
+    let room = open_folder();
     let dir = room.path();
     for place in ["a", "b"] {
         std::fs::create_dir(dir.join(place)).expect("made");
@@ -147,58 +101,4 @@ fn a_table_is_read_on_two_places_in_turn() {
     let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
     assert!(report.contains("published: shared storage") && report.contains("MB/s"));
     is_left_empty(&dir.join("a"));
-}
-
-#[test]
-fn no_acknowledged_order_is_lost_with_the_primary() {
-    if !is_here() {
-        return;
-    }
-    let room = room();
-    let dir = room.path();
-    for place in ["a", "b"] {
-        std::fs::create_dir(dir.join(place)).expect("made");
-    }
-    let words = "failover --dir a --standby b --users 3 --before 2s --after 1s --commit remote-apply --out out";
-    let (code, text) = lab(dir, words);
-    assert_eq!(code, 0, "{text}");
-    let result = result(dir, "out");
-    let acknowledged = result["acknowledged"].as_u64().expect("a count");
-    assert!(
-        acknowledged > 20 && text.contains(&format!("none of {acknowledged} acknowledged")),
-        "{text}"
-    );
-    assert_eq!(result["missing"], 0);
-    assert_eq!(
-        result["database"]["settings"]["synchronous_commit"],
-        "remote_apply"
-    );
-    // It died in the middle: everybody was lost, and nothing stopped in order.
-    assert_eq!(
-        (
-            &result["before"]["lost_users"],
-            &result["before"]["partial"]
-        ),
-        (&3.into(), &true.into())
-    );
-    let counted = result["before"]["transactions"]["new_order"]["count"].as_u64();
-    assert!(
-        counted >= Some(acknowledged),
-        "{counted:?} of {acknowledged}"
-    );
-    for conditions in [&result["consistency"], &result["after"]["consistency"]] {
-        let conditions = conditions.as_object().expect("conditions");
-        assert!(
-            conditions.len() == 12 && conditions.values().all(|c| c == "pass"),
-            "{result}"
-        );
-    }
-    assert!(
-        result["after"]["nopm"].as_f64() > Some(0.0),
-        "the promoted server takes orders"
-    );
-    let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
-    assert!(report.contains("Every acknowledged order is there") && !report.contains("FAILED"));
-    is_left_empty(&dir.join("a"));
-    is_left_empty(&dir.join("b"));
 }

@@ -7,16 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Whether there is a PostgreSQL; loudly if not, and a failure under CI=true.
-fn is_here() -> bool {
-    let is_here = Path::new("/usr/lib/postgresql").exists();
-    let is_ci = std::env::var("CI").as_deref() == Ok("true");
-    assert!(is_here || !is_ci, "CI=true, and there is no PostgreSQL");
-    if !is_here {
-        eprintln!("SKIPPED: there is no PostgreSQL in /usr/lib/postgresql");
-    }
-    is_here
-}
+use crate::rig::{is_here, open_folder};
 
 fn ashlar(words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
@@ -48,16 +39,12 @@ fn sql(dir: &str, sql: &str) -> Result<String, String> {
     }
 }
 
-/// A folder that others may enter: the server is not this user's.
+/// A folder with servers in it, which are killed at the end.
 struct Room(tempfile::TempDir);
 
 impl Room {
     fn new() -> Self {
-        use std::os::unix::fs::PermissionsExt;
-        let dir = tempfile::TempDir::new().expect("folder");
-        let open = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(dir.path(), open).expect("opened");
-        Self(dir)
+        Self(open_folder())
     }
 
     fn path(&self, name: &str) -> String {
