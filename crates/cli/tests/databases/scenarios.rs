@@ -102,3 +102,69 @@ fn a_table_is_read_on_two_places_in_turn() {
     assert!(report.contains("published: shared storage") && report.contains("MB/s"));
     is_left_empty(&dir.join("a"));
 }
+
+#[test]
+fn places_take_turns_under_one_load_and_half_the_time_is_found() {
+    if !is_here() {
+        return;
+    }
+    let room = open_folder();
+    let dir = room.path();
+    for place in ["a", "b"] {
+        std::fs::create_dir(dir.join(place)).expect("made");
+    }
+    let scenario = "
+        name = 'turns'
+        measure = { seconds = 0.4, ramp = 0.5, repeat = 8 }
+        [oltp]
+        warehouses = 1
+        users = [2]
+        slow_down_pct = [0, 60]
+        set = ['fsync=off']
+        [turns]
+        settle = 0.1
+        precision_pct = 0.1
+    ";
+    std::fs::write(dir.join("turns.toml"), scenario).expect("written");
+    let (code, text) = lab(dir, "run turns.toml --place one=a --place two=b --out out");
+    assert_eq!(code, 0, "{text}");
+    let result = result(dir, "out");
+    let all = result["configurations"].as_array().expect("configurations");
+    assert_eq!(all.len(), 4);
+    for of in all {
+        let run = &of["oltp"];
+        let steps = run["steps"].as_array().expect("steps");
+        assert_eq!((steps.len(), &run["method"]["in_turns"]), (8, &true.into()));
+        // Two turns each, and nothing counted between them.
+        for step in steps {
+            let elapsed = step["elapsed_s"].as_f64().expect("a time");
+            assert!((0.8..4.0).contains(&elapsed), "{step}");
+            let (nopm, tpm) = (step["nopm"].as_f64(), step["tpm"].as_f64());
+            assert!(nopm > Some(0.0) && tpm > nopm, "{step}");
+        }
+        assert!(
+            steps[0]["consistency"]
+                .as_object()
+                .is_some_and(|c| c.is_empty())
+        );
+        assert!(all_hold(&steps[7]["consistency"]), "{text}");
+    }
+    let found = result["comparisons"].as_array().expect("comparisons");
+    let slowed = found
+        .iter()
+        .find(|of| of["base"] == "one, as it is" && of["differ_in"] == "slow_down")
+        .expect("compared");
+    assert_eq!(
+        (&slowed["ratio"]["pairs"], &slowed["ratio"]["confidence"]),
+        (&8.into(), &0.99.into())
+    );
+    assert_eq!(slowed["ratio"]["differs"], true, "{text}");
+    assert!(
+        text.contains("is 0.") && text.contains("at 99 % over 8 interleaved pairs"),
+        "{text}"
+    );
+    let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
+    assert!(report.contains("took turns") && !report.contains("not checked"));
+    is_left_empty(&dir.join("a"));
+    is_left_empty(&dir.join("b"));
+}

@@ -129,7 +129,15 @@ impl ScenarioResult {
         let mut lines: Vec<String> = Vec::new();
         for configuration in &self.configurations {
             lines.push(configuration.name.clone());
-            if let Some(run) = &configuration.oltp {
+            if let Some(run) = configuration
+                .oltp
+                .as_ref()
+                .filter(|run| run.method.in_turns)
+            {
+                // Hundreds of turns are told together.
+                let told = run.summary.iter().map(|of| format!("  {}", of.line()));
+                lines.extend(told);
+            } else if let Some(run) = &configuration.oltp {
                 lines.extend(run.steps.iter().map(|step| format!("  {}", step.line())));
             }
             if let Some(scan) = &configuration.scan {
