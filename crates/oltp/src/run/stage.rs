@@ -14,8 +14,9 @@ use crate::ledger::Ledger;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Users whose turn it is not look this often whether it is.
 const LOOK_FOR_TURN_EVERY: Duration = Duration::from_millis(10);
-/// A run that is slowed down stands still once in this time.
-const SLOW_PERIOD: Duration = Duration::from_millis(500);
+/// A run that is slowed down stands still once in this time. Transactions that have begun go on: a pause must
+/// be long beside them, or it costs less than its share.
+const SLOW_PERIOD: Duration = Duration::from_secs(1);
 /// Users share this many collections of measurements at most.
 const SHARDS: usize = 16;
 
