@@ -78,6 +78,14 @@ impl Progress {
         }
     }
 
+    /// Says nothing, and ends when this is to end.
+    pub fn quiet(&self) -> Self {
+        Self {
+            shown: Shown::Silent,
+            stop: self.stop.clone(),
+        }
+    }
+
     /// Asked by whatever may take long, between things that belong together.
     ///
     /// # Errors

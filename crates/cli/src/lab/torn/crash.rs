@@ -126,6 +126,8 @@ fn one(recording: &Recording, seed: u64, setting: &Setting<'_>) -> Result<Cut, L
     match Attached::attach(&served.url, &setting.mount()) {
         Ok(attached) => {
             cut.complaint = complaint(&setting.mount(), cut.acknowledged, setting.progress)?;
+            // What was interrupted is not broken.
+            setting.progress.go_on()?;
             attached.detach()?;
         }
         Err(error) if error.to_string().contains(NO_MOUNT) => {
