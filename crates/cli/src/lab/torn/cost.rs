@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ashlar_lab::stats::median;
 use ashlar_lab::LabError;
+use ashlar_lab::stats::median;
 use ashlar_oltp::database::Database;
 use ashlar_oltp::result::StepResult;
 use ashlar_oltp::server::Server;
