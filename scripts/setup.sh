@@ -27,8 +27,8 @@ LIST
 demo_packages() {
     cat <<'LIST'
 xfsprogs           mkfs.xfs, for `ashlar attach --fs xfs`; xfs_repair
-util-linux         losetup, blkid, blkdiscard, fstrim, fallocate, flock
-mount              mount and umount, which `ashlar attach` runs
+util-linux         blkid, blkdiscard, fstrim, fallocate, flock
+mount              mount, umount and losetup, which `ashlar attach` runs
 LIST
 }
 
@@ -38,7 +38,7 @@ qemu-system-x86    runs a stock Linux kernel as a real initiator
 nvme-cli           the initiator's own tool: discover, connect, identify
 busybox-static     the guest's shell and small tools
 fio                writes and verifies in the guest; a second opinion on speed here
-e2fsprogs          mkfs.ext4, fsck.ext4, debugfs; packs the guest's disk image
+e2fsprogs          mkfs.ext4, fsck.ext4, debugfs, filefrag; packs the guest's disk image
 kmod               depmod and modinfo: which modules the guest needs, in which order
 cpio               packs the guest's initramfs
 xz-utils           unpacks the guest's kernel modules

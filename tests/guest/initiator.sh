@@ -84,8 +84,7 @@ hook() {
     case "$1" in
         # kill -9, one second without a target, then the same again.
         restart) kill_target "$2"; sleep 1; start_target "$2" ;;
-        # A target that is there but does not move.
-        # The two halves of that.
+        # A target that is there but does not move: in halves, and whole.
         stop) kill -STOP "$(cat "$state/$2.pid")" ;;
         continue) kill -CONT "$(cat "$state/$2.pid")" ;;
         resize_volume) volume resize tank/db --size "$2" ;;

@@ -1,6 +1,7 @@
 //! How the program ends: 0 done, 1 a check failed, 2 usage, 3 environment.
 
 use std::fmt::Display;
+use std::io::Write;
 use std::process::ExitCode;
 
 use ashlar_device::{OpenError, OpenErrorKind};
@@ -43,7 +44,8 @@ impl Failure {
 
     /// Prints the message and gives the code.
     pub(crate) fn report(self) -> ExitCode {
-        eprintln!("ashlar: {}", self.message);
+        // Not `eprintln`: the code must be right even if nobody can be told why.
+        let _ = writeln!(std::io::stderr(), "ashlar: {}", self.message);
         ExitCode::from(self.code)
     }
 }

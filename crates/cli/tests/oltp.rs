@@ -1,27 +1,13 @@
 //! `ashlar lab oltp` as a script sees it: files, exit codes, what is said.
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod common;
 
-fn ashlar(dir: &Path, arguments: &[&str]) -> (i32, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = Command::new(env!("CARGO_BIN_EXE_ashlar"))
-        .args(["lab"])
-        .args(arguments)
-        .current_dir(dir)
-        .output()
-        .expect("it runs");
-    let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    (status.code().expect("an end"), text.concat())
-}
+use common::lab;
 
 #[test]
 fn a_warehouse_is_built_driven_compared_and_found_out_when_damaged() {
     let dir = tempfile::tempdir().expect("folder");
-    let lab = |arguments: &[&str]| ashlar(dir.path(), arguments);
+    let lab = |arguments: &[&str]| lab(dir.path(), arguments);
     let run = [
         "oltp",
         "--db",
@@ -86,7 +72,7 @@ fn a_file_is_put_back_before_every_step() {
     let words = "oltp --db sqlite:a.db --warehouses 1 --users 1,2 --repeat 2 --mode fixed:60 \
                  --restore kept.db --out o";
     let words: Vec<&str> = words.split_whitespace().collect();
-    let (code, text) = ashlar(dir.path(), &words);
+    let (code, text) = lab(dir.path(), &words);
     assert_eq!(code, 0, "{text}");
     let open = |name: &str| rusqlite::Connection::open(dir.path().join(name)).expect("opens");
     let orders = |name: &str| -> i64 {
@@ -111,7 +97,7 @@ fn a_file_is_put_back_before_every_step() {
     open("a.db")
         .execute("DELETE FROM stock", [])
         .expect("damaged");
-    let (code, text) = ashlar(dir.path(), &words);
+    let (code, text) = lab(dir.path(), &words);
     assert_eq!(code, 0, "{text}");
 }
 
@@ -146,7 +132,7 @@ fn bad_requests_are_told_by_name() {
         ),
     ] {
         let words: Vec<&str> = ["oltp"].into_iter().chain(arguments.split(' ')).collect();
-        let (code, text) = ashlar(dir.path(), &words);
+        let (code, text) = lab(dir.path(), &words);
         assert_eq!(code, expected, "{arguments}: {text}");
         assert!(text.contains(name), "{arguments}: {text}");
         assert!(

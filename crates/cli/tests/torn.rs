@@ -1,24 +1,10 @@
 //! `ashlar lab trace`, `crash-image` and `torn-pages` as a script sees them.
 
-#![allow(clippy::print_stderr)] // Why a test was skipped.
-
-use std::path::Path;
-use std::process::{Command, Stdio};
+mod common;
 
 use serde_json::Value;
 
-fn ashlar(dir: &Path, words: &[&str]) -> (i32, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_ashlar"))
-        .arg("lab")
-        .args(words)
-        .current_dir(dir)
-        .stdin(Stdio::null())
-        .output()
-        .expect("it runs");
-    let text = [output.stdout, output.stderr];
-    let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    (output.status.code().expect("an end"), text.concat())
-}
+use common::{can_attach, has_postgresql, lab, open_folder};
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -27,7 +13,7 @@ fn json(text: &str) -> Value {
 #[test]
 fn what_a_sweep_wrote_is_recorded_and_may_be_lost() {
     let dir = tempfile::tempdir().expect("a folder");
-    let lab = |words: &[&str]| ashlar(dir.path(), words);
+    let lab = |words: &[&str]| lab(dir.path(), words);
     let sweep = [
         "sweep",
         "--on",
@@ -86,37 +72,13 @@ fn what_a_sweep_wrote_is_recorded_and_may_be_lost() {
     assert!(code == 3 && text.contains("cannot be opened"), "{text}");
 }
 
-/// Whether databases on attached volumes can be had here; where they must be, their absence is a failure.
-fn possible() -> bool {
-    let needs = [
-        ("/usr/lib/postgresql", "PostgreSQL"),
-        ("/dev/fuse", "FUSE"),
-        ("/dev/loop-control", "loop devices"),
-    ];
-    let root = rustix::process::geteuid().is_root();
-    let missing = needs.iter().find(|(path, _)| !Path::new(path).exists());
-    let missing = match root {
-        true => missing.map(|(_, name)| *name),
-        false => Some("root"),
-    };
-    let Some(missing) = missing else { return true };
-    let is_ci = std::env::var("CI").as_deref() == Ok("true");
-    assert!(!is_ci, "CI=true, and there is no {missing}");
-    eprintln!("SKIPPED: there is no {missing}");
-    false
-}
-
 /// The long rounds are `scripts/soak.sh`'s.
 #[test]
 fn without_torn_page_protection_a_volume_lives_through_power_cuts() {
-    if !possible() {
+    if !has_postgresql() || !can_attach() {
         return;
     }
-    use std::os::unix::fs::PermissionsExt;
-    let dir = tempfile::tempdir().expect("a folder");
-    // The server is not this user's.
-    let open = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(dir.path(), open).expect("opened");
+    let dir = open_folder();
     let run = [
         "torn-pages",
         "--warehouses",
@@ -132,7 +94,7 @@ fn without_torn_page_protection_a_volume_lives_through_power_cuts() {
         "--out",
         "out",
     ];
-    let (code, text) = ashlar(dir.path(), &run);
+    let (code, text) = lab(dir.path(), run);
     assert_eq!(code, 0, "{text}");
     let result = std::fs::read_to_string(dir.path().join("out/result.json"));
     let result = json(&result.expect("a result"));

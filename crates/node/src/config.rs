@@ -1,5 +1,6 @@
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -29,6 +30,9 @@ pub struct Config {
     pub cores: Vec<usize>,
     /// Where to listen for the API over TCP, besides the socket.
     pub api: Option<SocketAddr>,
+    /// Seconds after the loss of a drive at which copies of what it held are made on the others, unless
+    /// somebody says so before; see [`Config::repair_after`].
+    repair_after_seconds: Option<u64>,
     /// Pools to import at start, besides those that the daemon remembers.
     #[serde(default, rename = "pool")]
     pub pools: Vec<ConfigPool>,
@@ -65,11 +69,22 @@ impl Config {
         self.listen.unwrap_or(Self::LISTEN)
     }
 
+    /// How long after a loss repair begins by itself: 5 minutes unless something else is said.
+    pub fn repair_after(&self) -> Duration {
+        Duration::from_secs(self.repair_after_seconds.unwrap_or(300))
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let mut config: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         config.cores.sort_unstable();
         if config.cores.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err("cores: one of them is there twice".into());
+        }
+        if config
+            .repair_after_seconds
+            .is_some_and(|seconds| seconds > 365 * 86_400)
+        {
+            return Err("repair_after_seconds: at most a year".into());
         }
         if config.advertise.is_some_and(|address| address.port() == 0) {
             return Err("advertise: hosts cannot connect to port 0".into());
@@ -98,11 +113,13 @@ mod tests {
     fn everything_can_be_set() {
         let config = Config::parse(
             "listen = '0.0.0.0:4420'\nadvertise = '10.0.0.5:4420'\ncores = [3, 1]\n\
-             api = '[::1]:8080'\n[[pool]]\nname = 'tank'\ndrives = ['/dev/x']\n",
+             api = '[::1]:8080'\nrepair_after_seconds = 60\n[[pool]]\nname = 'tank'\ndrives = ['/dev/x']\n",
         )
         .expect("valid");
         assert_eq!(config.listen().to_string(), "0.0.0.0:4420");
         assert_eq!(config.cores, [1, 3]);
+        assert_eq!(config.repair_after(), Duration::from_secs(60));
+        assert_eq!(Config::default().repair_after(), Duration::from_secs(300));
         assert_eq!(config.pools[0].drives, ["/dev/x"]);
         let over = config.overridden("127.0.0.1:1".parse().ok(), None);
         assert_eq!(over.listen().to_string(), "127.0.0.1:1");

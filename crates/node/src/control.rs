@@ -2,8 +2,8 @@ use std::net::SocketAddr;
 
 use crate::model::{
     AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool,
-    MetricsSnapshot, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts, VolumeMetrics,
-    VolumeName, VolumeStats, VolumeStatus,
+    MetricsSnapshot, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts, SetReserve,
+    SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
 };
 
 /// What a daemon can do with pools and volumes.
@@ -75,6 +75,18 @@ pub trait Control: Send + Sync + 'static {
     /// Not found.
     fn scrub(&self, pool: &str) -> Result<PoolStatus, ControlError>;
 
+    /// Begins at once to make again what a lost drive held, if that waits for its time.
+    ///
+    /// # Errors
+    /// Not found.
+    fn repair(&self, pool: &str) -> Result<PoolStatus, ControlError>;
+
+    /// Keeps so much for repair from now on.
+    ///
+    /// # Errors
+    /// Not found. Usage: nothing would be left of the pool.
+    fn set_reserve(&self, pool: &str, request: SetReserve) -> Result<PoolStatus, ControlError>;
+
     /// All volumes of all pools, by name.
     fn volumes(&self) -> Vec<VolumeStatus>;
 
@@ -116,6 +128,16 @@ pub trait Control: Send + Sync + 'static {
         &self,
         volume: &VolumeName,
         request: SetHosts,
+    ) -> Result<VolumeStatus, ControlError>;
+
+    /// Says what a volume does when a copy is missing.
+    ///
+    /// # Errors
+    /// Not found. Usage: its layout has no copies. Conflict: it is being given another size.
+    fn set_when_degraded(
+        &self,
+        volume: &VolumeName,
+        request: SetWhenDegraded,
     ) -> Result<VolumeStatus, ControlError>;
 
     /// What a volume has done.

@@ -29,6 +29,9 @@
 //! Devices, pools and volumes themselves: [`Control`] is implemented where they are assembled. TLS:
 //! on a network that is not trusted, put a proxy in front.
 
+// A line on stderr is a `notice`, which cannot panic.
+#![warn(clippy::print_stderr)]
+
 mod alarm;
 pub mod api;
 pub mod client;
@@ -39,6 +42,7 @@ mod dir;
 mod files;
 mod keeper;
 pub mod model;
+mod notice;
 pub mod pool;
 mod state;
 mod token;

@@ -30,6 +30,12 @@ fn drive_swap() {
     assert_eq!(first_failure(0..150, Profile::DRIVE_SWAP), None);
 }
 
+#[test]
+fn a_write_waits_for_what_overwrites_give_back() {
+    // A pool without room to spare: it was refused although eighteen slots were about to be free.
+    assert_eq!(first_failure(112_830..112_831, Profile::DRIVE_LOSS), None);
+}
+
 /// Every crash in a workload; how many writes and flushes it has.
 fn every_crash(work: Work, layout: Layout, stride: u64) -> Counts {
     every_crash_of(work, (layout, None), stride)
@@ -171,12 +177,23 @@ fn a_bypass_that_overtakes_is_noticed() {
 
 #[test]
 fn a_slot_with_parity_that_counts_too_early_is_noticed() {
-    sings(Canary::PlaceBeforeColumns, Profile::CRASH);
+    sings(Canary::PlaceBeforeColumns, Profile::DRIVE_LOSS);
 }
 
 #[test]
 fn places_of_a_unit_in_several_batches_are_noticed() {
     sings(Canary::SplitUnit, Profile::CRASH);
+}
+
+#[test]
+fn a_segment_used_again_too_early_is_noticed() {
+    let crowded = Profile {
+        crowds: 1000,
+        changes: 12,
+        crashes: 20,
+        ..Profile::CRASH
+    };
+    sings(Canary::ReleaseBeforeDurable, crowded);
 }
 
 #[test]

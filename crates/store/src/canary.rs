@@ -35,11 +35,13 @@ pub enum Canary {
     AcknowledgeBeforeExclusion,
     /// Places of slots that one write has written past the ring are in batches of their own.
     SplitUnit,
+    /// Extents of an empty segment are used again before its free entry is durable, which it never is.
+    ReleaseBeforeDurable,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -52,6 +54,7 @@ impl Canary {
         Self::PlaceBeforeColumns,
         Self::AcknowledgeBeforeExclusion,
         Self::SplitUnit,
+        Self::ReleaseBeforeDurable,
     ];
 }
 

@@ -6,7 +6,8 @@ use crate::drives::Drives;
 use crate::engine::space::{Extents, take_columns};
 use crate::error::PoolError;
 use crate::format::{
-    Chunk, ChunkCopy, DriveClass, Label, LogState, Member, MemberState, Root, Salt, TermStart,
+    Chunk, ChunkCopy, DriveClass, Label, LogState, Member, MemberState, RepairReserve, Reserve,
+    Root, Salt, TermStart,
 };
 use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, Sizes};
 
@@ -33,6 +34,8 @@ pub struct PoolPlan {
     /// Copies of each log chunk and of the map: one more than the losses to be survived, 1 to 4, at
     /// most the number of drives.
     pub log_copies: u8,
+    /// What it keeps for repair.
+    pub reserve: Reserve,
     /// Its drives, in the order in which they are handed to [`format()`].
     pub drives: Vec<DrivePlan>,
 }
@@ -139,6 +142,10 @@ fn first_root(drives: &Drives, plan: &PoolPlan) -> Result<Root, PoolError> {
         next_sequence: 1,
         map_sequence: 1,
         members: members.collect(),
+        reserve: RepairReserve {
+            wish: plan.reserve,
+            spent: 0,
+        },
         ring,
         map,
         meta: Vec::new(),

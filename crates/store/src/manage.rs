@@ -2,6 +2,7 @@ use ashlar_block::Geometry;
 use uuid::Uuid;
 
 use crate::Layout;
+use crate::format::Reserve;
 use crate::sizes::Grain;
 
 /// A volume to be made.
@@ -17,6 +18,8 @@ pub struct VolumePlan {
     pub layout: Layout,
     /// Size of its slots; `None` for its layout's default, and always for a `stripe`.
     pub grain: Option<Grain>,
+    /// It takes no writes while a copy is missing that no drive can take.
+    pub stops: bool,
 }
 
 /// What an operator may wish.
@@ -36,6 +39,13 @@ pub enum Manage {
         /// The new size in granules.
         granules: u64,
     },
+    /// What a volume does while a copy is missing that no drive can take.
+    SetStops {
+        /// Its number.
+        volume: u32,
+        /// It takes no writes then.
+        stops: bool,
+    },
     /// Move everything home and write a root; answered when both logs are empty.
     Settle,
     /// A drive that has been given this pool's label takes part from now on.
@@ -49,6 +59,13 @@ pub enum Manage {
     RemoveDrive {
         /// Its member index.
         member: usize,
+    },
+    /// Begin what waits for its time: copies of what lost drives held.
+    Repair,
+    /// Keep so much for repair from now on.
+    SetReserve {
+        /// How much.
+        reserve: Reserve,
     },
     /// Read and verify every copy of everything that is mapped, and mend what is bad.
     Scrub,

@@ -147,6 +147,7 @@ fn nonsense_is_refused() {
             granules,
             layout: Layout::Mirror { copies },
             grain: None,
+            stops: false,
         })
     };
     for bad in [

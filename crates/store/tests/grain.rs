@@ -147,6 +147,51 @@ fn a_large_write_is_one_request_a_column() {
     assert_eq!(reads, 4);
 }
 
+/// Every drive and block that holds this.
+fn places(bench: &Bench, granule: &[u8]) -> Vec<(usize, u64)> {
+    let mut found = Vec::new();
+    for (drive, medium) in bench.media.iter().enumerate() {
+        let medium = medium.borrow();
+        let blocks = (0u64..).zip(medium.chunks(4096));
+        found.extend(blocks.filter_map(|(at, block)| (block == granule).then_some((drive, at))));
+    }
+    found
+}
+
+#[test]
+fn a_block_that_cannot_be_read_takes_none_beside_it_along() {
+    for layout in [MIRROR, parity(4, 1)] {
+        let mut bench = Bench::new(layout.drives(), 32 << 20);
+        let volume = bench.volume_of(GRANULES, layout, None).expect("create");
+        let bytes: Vec<u8> = (0..64 * 4096).map(|i: u32| (i >> 12) as u8 + 1).collect();
+        bench.write(volume, 0, &bytes).expect("write");
+        let granules: Vec<&[u8]> = bytes.chunks(4096).collect();
+        // Of two that are read with others, on different drives; each can be had without the other's.
+        let one = places(&bench, granules[0])[0];
+        let other = places(&bench, granules[5]);
+        let other = other.into_iter().find(|place| place.0 != one.0);
+        let bad = [one, other.expect("another drive")];
+        bench.seen.unreadable.borrow_mut().extend(bad);
+        for _ in 0..4 {
+            let read = bench.read(volume, 0, 64);
+            assert!(
+                read.expect("every granule can be read") == bytes,
+                "{layout}"
+            );
+        }
+        assert_eq!(bench.engine.counters().lost, 0, "{layout}");
+        // What was met is written again from what is good, and nothing else counts as bad.
+        let met = 2 - bench.seen.unreadable.borrow().len() as u64;
+        let counters = bench.engine.counters();
+        assert!(met > 0, "{layout}");
+        assert_eq!(
+            (counters.bad_copies, counters.repaired),
+            (met, met),
+            "{layout}"
+        );
+    }
+}
+
 #[test]
 fn grains_that_do_not_fit_are_refused() {
     let mut bench = Bench::new(5, 16 << 20);

@@ -46,6 +46,7 @@ fn plan(granules: u64, layout: Layout) -> Manage {
         granules,
         layout,
         grain: None,
+        stops: false,
     })
 }
 

@@ -31,11 +31,11 @@ check fill fill
 mkdir -p /mnt/other
 check second-mount-refused says 'is attached already' ashlar attach "$url" --mount /mnt/other --fs ext4
 
-# 16 KiB of a volume are written whole or not at all; the kernel must believe it. With native multipath
+# 64 KiB of a volume are written whole or not at all; the kernel must believe it. With native multipath
 # Linux 6.12 says so of the path (nvme0c0n1) and not of the disk over it (nvme0n1).
 path=$(basename "$(ls -d /sys/block/nvme*c*n* 2> /dev/null | head -n 1)")
 atomic() { cat "/sys/block/${path:-$(basename "$disk")}/queue/atomic_write_$1_bytes"; }
-check atomic-unit [ "$(atomic unit_max)" -ge 16384 ]
+check atomic-unit [ "$(atomic unit_max)" -ge 65536 ]
 check atomic-boundary-is-a-power-of-two [ "$(($(atomic boundary) & ($(atomic boundary) - 1)))" = 0 ]
 for device in "$(basename "$disk")" $path; do
     for limit in unit_min unit_max max boundary; do

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ashlar_block::{
     BlockDevice, BlockRange, BufferPool, Completion, Durability, IoBuffer, Moment, Request,
 };
-use ashlar_store::format::{DriveClass, Salt};
+use ashlar_store::format::{DriveClass, Reserve, Salt};
 use ashlar_store::{
     DrivePlan, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout, Manage, Managed,
     Outbox, PoolPlan, Sizes, VolumePlan, format, import,
@@ -74,6 +74,7 @@ pub(crate) fn make(devices: Devices, wait: &mut Wait, sizes: Sizes) -> Result<()
         salt: Salt(0x5eed),
         sizes,
         log_copies: count.min(2) as u8,
+        reserve: Reserve::None,
         drives: (0..count)
             .map(|drive| DrivePlan {
                 uuid: Uuid::from_u128(100 + drive as u128),
@@ -197,6 +198,7 @@ impl Pool {
             granules: bytes / 4096,
             layout,
             grain,
+            stops: false,
         };
         match self.manage(Manage::CreateVolume(plan))? {
             Managed::Volume(number) => Ok(number),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ashlar_node::model::{LayoutSpec, VolumeName};
+use ashlar_node::model::{LayoutSpec, ReserveSpec, VolumeName};
 use clap::{Args, Subcommand, ValueEnum};
 use uuid::Uuid;
 
@@ -43,9 +43,10 @@ pub(crate) enum PoolCommand {
         /// Destroy what is on the drives
         #[arg(long)]
         destroy_data: bool,
-        /// How many drives' worth of space to keep for repair in place (not in this version)
-        #[arg(long, value_name = "DRIVES")]
-        reserve: Option<u8>,
+        /// How much to keep for repair in place: auto (the largest drive's worth, if a drive more is
+        /// there than the narrowest volume takes), none, drives:N, or a size
+        #[arg(long, value_name = "RESERVE", default_value = "auto")]
+        reserve: ReserveSpec,
         #[command(flatten)]
         api: ApiOptions,
     },
@@ -71,8 +72,8 @@ pub(crate) enum PoolCommand {
         /// Which one, if several pools have this name
         #[arg(long, value_name = "UUID")]
         id: Option<Uuid>,
-        /// The name it has from now on
-        #[arg(long, value_name = "NAME")]
+        /// The name it has from now on, if another pool has this one
+        #[arg(long = "as", alias = "new-name", value_name = "NAME")]
         new_name: Option<String>,
         /// Even if half of its drives or more are missing: they are left out for good. Only if you
         /// know that they were not in service later than those that are here
@@ -130,6 +131,22 @@ pub(crate) enum PoolCommand {
         #[command(flatten)]
         api: ApiOptions,
     },
+    /// Say how much is kept for repair from now on
+    Reserve {
+        /// The pool
+        pool: String,
+        /// auto, none, drives:N, or a size
+        reserve: ReserveSpec,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Make again at once what a lost drive held, instead of some minutes after the loss
+    Repair {
+        /// The pool
+        pool: String,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
     /// Read everything and check it
     Scrub {
         /// The pool
@@ -144,7 +161,7 @@ pub(crate) enum PoolCommand {
 pub(crate) enum WhenDegraded {
     /// Goes on, loudly
     Continue,
-    /// Takes no writes until its redundancy is back
+    /// Takes no writes while a copy is missing that no drive can take
     Stop,
 }
 
@@ -214,6 +231,16 @@ pub(crate) enum VolumeCommand {
         /// Destroy what lies behind a nearer end
         #[arg(long)]
         destroy_data: bool,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Say what a volume does from now on
+    Set {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        /// When a copy is missing that no drive can take
+        #[arg(long, value_name = "WHAT")]
+        when_degraded: WhenDegraded,
         #[command(flatten)]
         api: ApiOptions,
     },

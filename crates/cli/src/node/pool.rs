@@ -1,7 +1,7 @@
 //! `ashlar pool`.
 
 use ashlar_node::model::{
-    AddDrive, CreatePool, ExportPool, ImportPool, PoolStatus, RemoveDrive, ReplaceDrive,
+    AddDrive, CreatePool, ExportPool, ImportPool, PoolStatus, RemoveDrive, ReplaceDrive, SetReserve,
 };
 
 use super::Api;
@@ -24,7 +24,7 @@ pub(crate) fn run(command: &PoolCommand) -> Result<(), Failure> {
                 name: pool.clone(),
                 drives: api.devices(drives)?,
                 destroy_data: *destroy_data,
-                reserve_drives: *reserve,
+                reserve: *reserve,
             };
             show(&api, &api.client.create_pool(&request)?)
         }
@@ -73,6 +73,8 @@ pub(crate) fn run(command: &PoolCommand) -> Result<(), Failure> {
         PoolCommand::Add { .. }
         | PoolCommand::Replace { .. }
         | PoolCommand::Remove { .. }
+        | PoolCommand::Reserve { .. }
+        | PoolCommand::Repair { .. }
         | PoolCommand::Scrub { .. } => change(command),
     }
 }
@@ -114,6 +116,15 @@ fn change(command: &PoolCommand) -> Result<(), Failure> {
                 drive: api.device(drive)?,
             };
             show(&api, &api.client.remove_drive(pool, &request)?)
+        }
+        PoolCommand::Reserve { pool, reserve, api } => {
+            let api = Api::new(api)?;
+            let request = SetReserve { reserve: *reserve };
+            show(&api, &api.client.set_reserve(pool, &request)?)
+        }
+        PoolCommand::Repair { pool, api } => {
+            let api = Api::new(api)?;
+            show(&api, &api.client.repair(pool)?)
         }
         PoolCommand::Scrub { pool, api } => {
             let api = Api::new(api)?;

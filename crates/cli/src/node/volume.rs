@@ -1,8 +1,8 @@
 //! `ashlar volume`.
 
 use ashlar_node::model::{
-    CreateVolume, DeleteVolume, IoCounters, ResizeVolume, SetHosts, VolumeStats, VolumeStatus,
-    WhenDegraded,
+    CreateVolume, DeleteVolume, IoCounters, ResizeVolume, SetHosts, SetWhenDegraded, VolumeStats,
+    VolumeStatus, WhenDegraded,
 };
 
 use super::table::{bytes, duration, lines, table, word};
@@ -41,6 +41,17 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
             };
             api.show(&api.client.resize_volume(volume, &request)?, show)
         }
+        VolumeCommand::Set {
+            volume,
+            when_degraded,
+            api,
+        } => {
+            let api = Api::new(api)?;
+            let request = SetWhenDegraded {
+                when_degraded: said(*when_degraded),
+            };
+            api.show(&api.client.set_when_degraded(volume, &request)?, show)
+        }
         VolumeCommand::Hosts { volume, hosts, api } => {
             let api = Api::new(api)?;
             let request = SetHosts {
@@ -78,10 +89,7 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
     let grain = grain.map(u32::try_from).transpose();
     let request = CreateVolume {
         grain_bytes: grain.map_err(|_| Failure::usage("--grain: say 8k, 16k, 32k or 64k"))?,
-        when_degraded: match arguments.when_degraded {
-            args::WhenDegraded::Continue => WhenDegraded::Continue,
-            args::WhenDegraded::Stop => WhenDegraded::Stop,
-        },
+        when_degraded: said(arguments.when_degraded),
         allow_hosts: arguments.hosts.allow_hosts.clone(),
         allow_any_host: arguments.hosts.allow_any_host,
         ..CreateVolume::new(&arguments.volume, size(&arguments.size)?, arguments.layout)
@@ -96,6 +104,13 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
         );
     }
     api.show(&volume, show)
+}
+
+fn said(when: args::WhenDegraded) -> WhenDegraded {
+    match when {
+        args::WhenDegraded::Continue => WhenDegraded::Continue,
+        args::WhenDegraded::Stop => WhenDegraded::Stop,
+    }
 }
 
 fn hosts(volume: &VolumeStatus) -> String {

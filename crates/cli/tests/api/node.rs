@@ -1,16 +1,17 @@
 //! A daemon inside the test, and the binary that asks it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use ashlar_node::testing::FakeControl;
 use ashlar_node::{Alarm, Config, Daemon, Ready};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::common::{self, Ended, PATIENCE, ended};
 
 pub struct Node {
     pub dir: TempDir,
@@ -18,13 +19,6 @@ pub struct Node {
     pub ready: Ready,
     alarm: Alarm,
     thread: Option<JoinHandle<()>>,
-}
-
-/// How a run of the binary ended.
-pub struct Ended {
-    pub code: i32,
-    pub out: String,
-    pub error: String,
 }
 
 impl Node {
@@ -42,9 +36,7 @@ impl Node {
             });
             assert!(result.is_err(), "it ends by the alarm");
         });
-        let ready = ready
-            .recv_timeout(Duration::from_secs(60))
-            .expect("it gets ready");
+        let ready = ready.recv_timeout(PATIENCE).expect("it gets ready");
         Self {
             dir,
             control,
@@ -65,7 +57,7 @@ impl Node {
     /// Runs the binary with these words and this daemon.
     pub fn run(&self, words: &str) -> Ended {
         let mut command = ashlar(self.dir.path(), words);
-        ended(command.arg("--api").arg(&self.ready.socket).output())
+        ended(command.arg("--api").arg(&self.ready.socket))
     }
 
     /// The same where it must succeed; what it prints.
@@ -90,24 +82,9 @@ impl Drop for Node {
     }
 }
 
-/// The binary with these words, in a directory, without settings from outside.
+/// The binary with these words, in a directory.
 pub fn ashlar(folder: &Path, words: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
+    let mut command = common::ashlar(words.split_whitespace());
+    command.current_dir(folder);
     command
-        .args(words.split_whitespace())
-        .current_dir(folder)
-        .env_remove("ASHLAR_API")
-        .env_remove("ASHLAR_TOKEN_FILE")
-        .stdin(Stdio::null());
-    command
-}
-
-pub fn ended(output: std::io::Result<Output>) -> Ended {
-    let output = output.expect("it runs");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    Ended {
-        code: output.status.code().expect("it ends by itself"),
-        out: text(output.stdout),
-        error: text(output.stderr),
-    }
 }

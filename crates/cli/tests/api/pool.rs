@@ -1,4 +1,5 @@
-use crate::node::{Node, ashlar, ended};
+use crate::common::ended;
+use crate::node::{Node, ashlar};
 
 const CREATE: &str = "pool create tank --drive /dev/a --drive file:/b?size=8GiB&class=hdd";
 
@@ -80,7 +81,7 @@ fn drives_are_named_so_that_the_daemon_finds_them() {
     assert_eq!(at(&spec(1)), folder.join("sub/b?size=8GiB"));
     let words = format!("pool add tank --drive ./c --api {}", node.url());
     let mut far = ashlar(node.dir.path(), &words);
-    let far = ended(far.arg("--token-file").arg(node.token()).output());
+    let far = ended(far.arg("--token-file").arg(node.token()));
     assert_eq!(far.code, 2, "{}", far.error);
     assert!(far.error.contains("whole path"), "{}", far.error);
 }

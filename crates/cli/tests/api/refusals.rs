@@ -1,6 +1,7 @@
 use std::path::Path;
 
-use crate::node::{Node, ashlar, ended};
+use crate::common::ended;
+use crate::node::{Node, ashlar};
 
 #[test]
 fn exit_codes_tell_what_went_wrong() {
@@ -68,7 +69,7 @@ fn the_daemon_is_found_by_option_then_environment_then_default() {
         if let Some(api) = api {
             command.env("ASHLAR_API", api);
         }
-        ended(command.output())
+        ended(&mut command)
     };
     assert_eq!(run("pool list", Some(&node.ready.socket)).code, 0);
     let socket = node.ready.socket.display();
@@ -95,7 +96,7 @@ fn the_daemon_is_found_by_option_then_environment_then_default() {
 fn over_tcp_it_says_the_token() {
     let node = Node::start();
     let words = format!("pool list --api {}", node.url());
-    let stranger = ended(ashlar(node.dir.path(), &words).output());
+    let stranger = ended(&mut ashlar(node.dir.path(), &words));
     assert_eq!(stranger.code, 3);
     assert!(
         stranger.error.contains("--token-file"),
@@ -103,13 +104,13 @@ fn over_tcp_it_says_the_token() {
         stranger.error
     );
     let mut option = ashlar(node.dir.path(), &words);
-    let option = ended(option.arg("--token-file").arg(node.token()).output());
+    let option = ended(option.arg("--token-file").arg(node.token()));
     assert_eq!(option.code, 0, "{}", option.error);
     let mut setting = ashlar(node.dir.path(), &words);
-    let setting = ended(setting.env("ASHLAR_TOKEN_FILE", node.token()).output());
+    let setting = ended(setting.env("ASHLAR_TOKEN_FILE", node.token()));
     assert_eq!(setting.code, 0, "{}", setting.error);
     let mut missing = ashlar(node.dir.path(), &words);
-    let missing = ended(missing.env("ASHLAR_TOKEN_FILE", "/nowhere/token").output());
+    let missing = ended(missing.env("ASHLAR_TOKEN_FILE", "/nowhere/token"));
     assert_eq!(missing.code, 3);
     assert!(
         missing.error.contains("/nowhere/token"),
@@ -140,7 +141,7 @@ fn what_is_no_daemon_is_an_error_of_the_environment() {
     });
     for _ in answers {
         let words = format!("pool list --api {}", path.display());
-        let ended = ended(ashlar(dir.path(), &words).output());
+        let ended = ended(&mut ashlar(dir.path(), &words));
         assert_eq!(ended.code, 3, "{}", ended.error);
         assert!(ended.error.contains("x.sock"), "{}", ended.error);
     }
@@ -150,7 +151,7 @@ fn what_is_no_daemon_is_an_error_of_the_environment() {
 #[test]
 fn completions_know_the_commands() {
     let dir = tempfile::tempdir().expect("directory");
-    let script = ended(ashlar(dir.path(), "completions bash").output()).out;
+    let script = ended(&mut ashlar(dir.path(), "completions bash")).out;
     for word in [
         "ashlar__subcmd__pool__subcmd__create",
         "ashlar__subcmd__volume__subcmd__resize",

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::common::send;
 use crate::database::{Base, possible_here, shape};
-use crate::rig::{Rig, send};
+use crate::rig::Rig;
 
 /// So long some work goes on before something dies.
 const BEFORE: Duration = Duration::from_millis(400);

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -19,21 +18,14 @@ use ashlar_oltp::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::rig::{PATIENCE, Rig, eventually, possible};
+use crate::common::{PATIENCE, can_attach, eventually, has_postgresql};
+use crate::rig::Rig;
 
 const USERS: usize = 2;
 
-/// Whether there is a PostgreSQL to run, and somewhere to attach; where both must be, it fails.
+/// Whether there is a PostgreSQL to run, and somewhere to attach.
 pub fn possible_here() -> bool {
-    let is_here = Path::new("/usr/lib/postgresql").exists();
-    assert!(
-        is_here || std::env::var_os("CI").is_none_or(|ci| ci.is_empty()),
-        "CI must have PostgreSQL"
-    );
-    if !is_here {
-        eprintln!("SKIPPED: there is no PostgreSQL in /usr/lib/postgresql");
-    }
-    is_here && possible()
+    has_postgresql() && can_attach()
 }
 
 /// Rows as few as a quick test wants, or those of the specification.

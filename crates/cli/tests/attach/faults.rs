@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::rig::{PATIENCE, Rig, eventually, possible, send};
+use crate::common::{Ended, PATIENCE, can_attach, ended, eventually, send};
+use crate::rig::Rig;
 
 const BLOCK: usize = 8192;
 const BLOCKS: u64 = 256;
@@ -100,7 +101,7 @@ fn check(file: &Path, acknowledged: u64) {
 
 #[test]
 fn killed_servers_and_daemons_cost_a_pause_and_no_error() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let mut rig = Rig::new("320MiB");
@@ -137,7 +138,7 @@ fn killed_servers_and_daemons_cost_a_pause_and_no_error() {
 
 #[test]
 fn a_stopped_server_is_cleared_by_force_in_bounded_time() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let rig = Rig::new("320MiB");
@@ -170,7 +171,7 @@ fn a_stopped_server_is_cleared_by_force_in_bounded_time() {
 
 #[test]
 fn without_guardian_and_server_io_fails_at_once_and_detach_clears_it() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let rig = Rig::new("320MiB");
@@ -197,12 +198,8 @@ fn without_guardian_and_server_io_fails_at_once_and_detach_clears_it() {
         "{:?}",
         start.elapsed()
     );
-    let output = rig.run(&["detach", &rig.mount()]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && told.contains("no server"),
-        "{told}"
-    );
+    let Ended { code, error, .. } = ended(&mut rig.command(&["detach", &rig.mount()]));
+    assert!(code == 0 && error.contains("no server"), "{error}");
     rig.is_clean();
     rig.attach("tank/db", &[]);
     check(&file, acknowledged);
@@ -212,7 +209,7 @@ fn without_guardian_and_server_io_fails_at_once_and_detach_clears_it() {
 
 #[test]
 fn a_daemon_that_never_comes_back_is_an_error_in_the_stated_time() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let mut rig = Rig::new("320MiB");

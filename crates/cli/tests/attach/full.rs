@@ -6,8 +6,9 @@ use std::path::Path;
 
 use ashlar_oltp::database::Database as _;
 
+use crate::common::eventually;
 use crate::database::{Base, possible_here, shape};
-use crate::rig::{Rig, eventually};
+use crate::rig::Rig;
 
 /// Writes a file until that fails, as it must: what the kernel says.
 fn write_until_full(path: &Path) -> std::io::Error {

@@ -3,7 +3,8 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-use crate::rig::{Rig, possible};
+use crate::common::can_attach;
+use crate::rig::Rig;
 
 const SYNCS: usize = 20;
 
@@ -50,7 +51,7 @@ fn sync_often(rig: &Rig) {
 
 #[test]
 fn every_fsync_is_a_flush_after_its_data() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     // A device with a cache needs flushes; a volume of a pool gets them if that is asked for.

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::rig::{Rig, possible};
+use crate::common::can_attach;
+use crate::rig::Rig;
 
 pub fn content(seed: u8, length: usize) -> Vec<u8> {
     let mut state = u32::from(seed) + 1;
@@ -32,7 +33,7 @@ fn check_files(folder: &Path) {
 
 #[test]
 fn what_is_written_is_there_after_detach_and_attach() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let rig = Rig::new("512MiB");
@@ -93,7 +94,7 @@ fn what_is_written_is_there_after_detach_and_attach() {
 
 #[test]
 fn a_namespace_is_attached_by_its_url() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let (rig, url) = Rig::bare();

@@ -5,6 +5,8 @@
 
 #![allow(clippy::print_stderr)] // Why tests were skipped, and what was left when one failed.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod crashes;
 mod database;
 mod faults;

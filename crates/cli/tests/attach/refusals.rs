@@ -4,36 +4,34 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::rig::{Rig, ashlar, eventually, possible};
+use crate::common::{can_attach, ended, eventually, open_folder, refuses};
+use crate::rig::Rig;
 
 #[test]
 fn without_root_nothing_is_done() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = open_folder();
+    // Nobody may not be allowed to come to where it was built.
+    let program = dir.path().join("ashlar");
+    fs::copy(env!("CARGO_BIN_EXE_ashlar"), &program).expect("copied");
     let state = dir.path().join("state");
     let mount = dir.path().display().to_string();
     for arguments in [
         &["attach", "tank/db", "--mount", &mount][..],
         &["detach", &mount],
     ] {
-        let output = ashlar(arguments)
-            .env("ASHLAR_ATTACH_STATE", &state)
-            .uid(65534)
-            .output();
-        // Nobody may not be allowed to run what root has built.
-        let Ok(output) = output else { return };
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{error}");
-        assert!(error.contains("needs root"), "{error}");
+        let mut command = Command::new(&program);
+        command.args(arguments).env("ASHLAR_ATTACH_STATE", &state);
+        refuses(command.uid(65534), 3, &["needs root"]);
     }
     assert!(!state.exists());
 }
 
 #[test]
 fn mount_points_and_volumes_that_cannot_be_are_named() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let rig = Rig::new("320MiB");
@@ -77,7 +75,7 @@ fn mount_points_and_volumes_that_cannot_be_are_named() {
 
 #[test]
 fn a_volume_is_attached_once_and_stays_while_it_is_used() {
-    if !possible() {
+    if !can_attach() {
         return;
     }
     let rig = Rig::new("320MiB");
@@ -116,7 +114,7 @@ fn a_volume_is_attached_once_and_stays_while_it_is_used() {
     user.kill().expect("our child");
     user.wait().expect("our child");
     eventually("it lets go", || {
-        rig.run(&["detach", &mount]).status.success()
+        ended(&mut rig.command(&["detach", &mount])).code == 0
     });
     rig.is_clean();
 }

@@ -1,87 +1,26 @@
 //! A daemon with a volume, and what is attached of it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// How long anything may take before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(45);
-
-/// Whether attaching is possible here; where it must be, its absence fails the test.
-pub fn possible() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    let possible = root && fuse.is_ok() && Path::new("/dev/loop-control").exists();
-    if !possible {
-        assert!(
-            std::env::var_os("CI").is_none_or(|ci| ci.is_empty()),
-            "CI must be root and have /dev/fuse and /dev/loop-control"
-        );
-        eprintln!("SKIPPED: attaching needs root, /dev/fuse and /dev/loop-control");
-    }
-    possible
-}
-
-/// Waits until something is so.
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(
-            start.elapsed() < PATIENCE,
-            "not within {PATIENCE:?}: {what}"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-pub fn ashlar(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
-
-/// Sends a signal to a process that need not be our child.
-pub fn send(pid: i32, signal: Signal) {
-    let pid = Pid::from_raw(pid).expect("a process");
-    kill_process(pid, signal).expect("it is there");
-}
+use crate::common::{self, Running, ashlar};
 
 /// A process that serves, and its address.
 struct Served {
-    child: Child,
+    _process: Running,
     address: String,
 }
 
 fn serve(arguments: &[&str], errors: &Path) -> Served {
     let errors = OpenOptions::new().create(true).append(true).open(errors);
-    let mut child = ashlar(arguments)
-        .stdout(Stdio::piped())
-        .stderr(errors.expect("a file"))
-        .spawn()
-        .expect("it starts");
-    let mut line = String::new();
-    let stdout = child.stdout.take().expect("piped");
-    BufReader::new(stdout)
-        .read_line(&mut line)
-        .expect("it says something");
-    let mut words = line.split_whitespace();
-    assert_eq!(words.next(), Some("ready"), "{line}");
+    let mut process = Running::start(ashlar(arguments).stderr(errors.expect("a file")));
+    let address = process.ready().swap_remove(0);
     Served {
-        child,
-        address: words.next().expect("an address").to_owned(),
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // Both fail only when it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        _process: process,
+        address,
     }
 }
 
@@ -175,7 +114,8 @@ impl Rig {
         self.start(&address);
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// A command to the daemon, about attachments of this folder.
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = ashlar(arguments);
         command
             .env("ASHLAR_API", self.path("node/api.sock"))
@@ -183,30 +123,14 @@ impl Rig {
         command
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().expect("it runs")
-    }
-
     /// A command that must succeed; its output.
     pub fn ok(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {error}");
-        String::from_utf8(output.stdout).expect("text")
+        common::ok(&mut self.command(arguments))
     }
 
     /// A command that must fail with this code, saying all of `names`.
     pub fn refuses(&self, arguments: &[&str], code: i32, names: &[&str]) {
-        let output = self.run(arguments);
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
-        for name in names {
-            assert!(
-                error.contains(name),
-                "{arguments:?} does not name {name:?}: {error}"
-            );
-        }
-        assert!(!error.contains("panicked"), "{error}");
+        common::refuses(&mut self.command(arguments), code, names);
     }
 
     /// Attaches at the usual place.
@@ -260,6 +184,6 @@ impl Drop for Rig {
             }
         }
         // What a failed test has left; there is nothing otherwise.
-        let _ = self.run(&["detach", &self.mount(), "--force"]);
+        let _ = self.command(&["detach", &self.mount(), "--force"]).output();
     }
 }

@@ -1,6 +1,7 @@
 //! The loss of a primary: nothing that was acknowledged is missing, and a loss would be seen.
 
-use crate::rig::{all_hold, is_here, is_left_empty, lab, open_folder, result};
+use crate::common::{has_postgresql, open_folder};
+use crate::rig::{all_hold, is_left_empty, lab, result};
 
 fn two_places() -> tempfile::TempDir {
     let room = open_folder();
@@ -12,7 +13,7 @@ fn two_places() -> tempfile::TempDir {
 
 #[test]
 fn no_acknowledged_order_is_lost_with_the_primary() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     let room = two_places();
@@ -61,7 +62,7 @@ fn no_acknowledged_order_is_lost_with_the_primary() {
 /// missing; with commits that wait for it, the same loss of the standby costs nothing.
 #[test]
 fn what_is_lost_is_found_missing() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     let room = two_places();

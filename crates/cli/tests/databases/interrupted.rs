@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::rig::{command, is_here, is_left_empty, open_folder, result};
+use crate::common::{has_postgresql, open_folder};
+use crate::rig::{command, is_left_empty, result};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -104,7 +105,7 @@ fn cgroup_of(process: u32) -> Option<PathBuf> {
 
 #[test]
 fn a_failover_leaves_nothing_behind() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     for (moment, signal) in [
@@ -142,7 +143,7 @@ fn a_failover_leaves_nothing_behind() {
 
 #[test]
 fn a_scenario_keeps_its_steps_and_leaves_no_cgroup() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     let room = open_folder();

@@ -1,10 +1,11 @@
 //! Scenarios of databases.
 
-use crate::rig::{all_hold, is_here, is_left_empty, lab, open_folder, result};
+use crate::common::{has_postgresql, open_folder};
+use crate::rig::{all_hold, is_left_empty, lab, result};
 
 #[test]
 fn a_group_is_compared_with_one_server_beside_what_was_published() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     let room = open_folder();
@@ -62,7 +63,7 @@ fn a_group_is_compared_with_one_server_beside_what_was_published() {
 
 #[test]
 fn a_table_is_read_on_two_places_in_turn() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     let room = open_folder();
@@ -105,7 +106,7 @@ fn a_table_is_read_on_two_places_in_turn() {
 
 #[test]
 fn places_take_turns_under_one_load_and_half_the_time_is_found() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     let room = open_folder();
@@ -119,7 +120,7 @@ fn places_take_turns_under_one_load_and_half_the_time_is_found() {
         [oltp]
         warehouses = 1
         users = [2]
-        slow_down_pct = [0, 60]
+        slow_down_pct = [0, 30]
         set = ['fsync=off']
         [turns]
         settle = 0.1

@@ -1,32 +1,26 @@
 //! `ashlar lab server`: a private PostgreSQL, as a user handles it.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::rig::{is_here, open_folder};
+use crate::common::{ashlar, has_postgresql, open_folder, refuses};
 
-fn ashlar(words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
-    command.args(["lab", "server"]).args(words);
-    command.output().expect("it runs")
+fn server(words: &[&str]) -> Command {
+    let mut command = ashlar(["lab", "server"]);
+    command.args(words);
+    command
 }
 
 fn ok(words: &[&str]) -> String {
-    let out = ashlar(words);
-    let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success(), "{words:?}: {complaint}");
-    String::from_utf8(out.stdout).expect("text")
+    crate::common::ok(&mut server(words))
 }
 
 fn refused(words: &[&str], code: i32, says: &str) {
-    let out = ashlar(words);
-    let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(code), "{words:?}: {complaint}");
-    assert!(complaint.contains(says), "{words:?}: {complaint}");
+    refuses(&mut server(words), code, &[says]);
 }
 
 fn sql(dir: &str, sql: &str) -> Result<String, String> {
@@ -55,7 +49,8 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         for name in ["a", "b"] {
-            ashlar(&["kill", "--dir", &self.path(name)]);
+            // What a failed test has left; there is nothing otherwise.
+            let _ = server(&["kill", "--dir", &self.path(name)]).output();
         }
     }
 }
@@ -66,7 +61,7 @@ fn status(dir: &str) -> Value {
 
 #[test]
 fn it_starts_crashes_and_is_put_back() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     let room = Room::new();
@@ -105,7 +100,7 @@ fn it_starts_crashes_and_is_put_back() {
 
 #[test]
 fn what_is_not_ours_or_not_possible_is_refused() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     let room = Room::new();
@@ -135,7 +130,7 @@ fn what_is_not_ours_or_not_possible_is_refused() {
 fn a_limit_of_memory_holds_for_all_its_processes() {
     let groups = Path::new("/sys/fs/cgroup/memory");
     let may = rustix::process::getuid().is_root() && groups.exists();
-    if !is_here() || !may {
+    if !has_postgresql() || !may {
         eprintln!("SKIPPED: no root, or no memory cgroup of version 1");
         return;
     }
@@ -171,7 +166,7 @@ fn a_limit_of_memory_holds_for_all_its_processes() {
 
 #[test]
 fn a_standby_has_what_was_acknowledged_when_the_primary_dies() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     let room = Room::new();
@@ -222,7 +217,7 @@ fn a_standby_has_what_was_acknowledged_when_the_primary_dies() {
 
 #[test]
 fn every_step_of_a_run_begins_with_the_same_database() {
-    if !is_here() {
+    if !has_postgresql() {
         return;
     }
     let room = Room::new();
@@ -246,15 +241,7 @@ fn every_step_of_a_run_begins_with_the_same_database() {
         "--out",
         &out,
     ];
-    let ran = Command::new(env!("CARGO_BIN_EXE_ashlar"))
-        .args(words)
-        .output()
-        .expect("it runs");
-    assert!(
-        ran.status.success(),
-        "{}",
-        String::from_utf8_lossy(&ran.stderr)
-    );
+    common::ok(&mut ashlar(words));
     let text = std::fs::read_to_string(format!("{out}/result.json")).expect("a result");
     let result: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(result["method"]["restored"], true);
@@ -290,9 +277,5 @@ fn every_step_of_a_run_begins_with_the_same_database() {
         "--out",
         &second,
     ];
-    let refused = Command::new(env!("CARGO_BIN_EXE_ashlar"))
-        .args(other)
-        .output()
-        .expect("it runs");
-    assert_eq!(refused.status.code(), Some(2));
+    refuses(&mut ashlar(other), 2, &[]);
 }

@@ -1,7 +1,8 @@
 //! Drives that come and go by order, under load.
 
+use crate::common::{ended, eventually};
 use crate::load::Load;
-use crate::node::{Node, Room, eventually, text};
+use crate::node::{Node, Room, text};
 use crate::random::Random;
 
 /// Names of the pool's drives that are in service.
@@ -119,7 +120,7 @@ fn a_pool_is_let_go_and_taken_up_under_other_names() {
         round.more(100);
     });
     eventually("the hosts have gone", || {
-        node.run(&["pool", "export", "tank"]).status.success()
+        ended(&mut node.command_to(&["pool", "export", "tank"])).code == 0
     });
     std::fs::rename(room.path("d0"), room.path("moved")).expect("a file");
     std::fs::rename(room.path("d1"), room.path("d0")).expect("a file");

@@ -2,9 +2,10 @@
 
 use ashlar_nvme::Status;
 
+use crate::common::eventually;
 use crate::host::{BLOCK, Host};
 use crate::ledger::{fill, read_back};
-use crate::node::{Node, Room, eventually};
+use crate::node::{Node, Room};
 
 /// Blocks of a write.
 const STEP: u64 = 16;

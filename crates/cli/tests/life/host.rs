@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use ashlar_nvme::command::{DsmRange, SglDescriptor};
 use ashlar_nvme::fabrics::{CNTLID_DYNAMIC, Cc, Connect, ConnectData, property};
@@ -12,8 +11,8 @@ use ashlar_nvme::pdu::{self, Framing, IcReq, R2t, Role};
 use ashlar_nvme::stream::{Header, Limits, Receiver, Step};
 use ashlar_nvme::{Command, Status};
 
-/// How long an answer may take: far longer than any.
-pub const PATIENCE: Duration = Duration::from_secs(45);
+use crate::common::PATIENCE;
+
 pub const BLOCK: usize = 4096;
 /// Writes up to this size carry their data with the command.
 const IN_CAPSULE: usize = 16 << 10;

@@ -58,7 +58,7 @@ impl Round {
     /// Waits until so many more commands have ended.
     pub fn more(&self, count: u64) {
         let goal = self.done() + count;
-        crate::node::eventually("the load goes on", || self.done() >= goal);
+        crate::common::eventually("the load goes on", || self.done() >= goal);
     }
 }
 

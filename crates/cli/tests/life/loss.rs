@@ -1,11 +1,15 @@
 //! Drives that die, under load: the pool goes on with the others, says so, and makes the copies anew.
 
 use std::fs::File;
+use std::path::Path;
 
+use ashlar_nvme::Status;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
+use crate::common::eventually;
+use crate::host::{BLOCK, Host};
 use crate::load::Load;
-use crate::node::{Node, Room, eventually};
+use crate::node::{Node, Room};
 use crate::random::Random;
 
 /// A drive that can be made to fail everything: a file in memory, cut off and sealed.
@@ -94,6 +98,33 @@ fn loses_a_drive(layout: &str, count: usize) {
     node.end();
 }
 
+/// What is to be told cannot be: that ends neither the daemon nor the core that serves the pool.
+#[test]
+fn a_log_that_is_full_costs_nothing_but_what_it_would_say() {
+    let mut random = Random::of_this_run("full log");
+    let room = Room::new();
+    let mortal = Mortal::new(96);
+    let mut drives = room.drives(1, 96);
+    drives.push(mortal.spec());
+    let full = Path::new("/dev/full");
+    let node = Node::telling(&room, full);
+    node.make(&drives, "mirror:2", "16MiB");
+    let nqn = node.nqn();
+    let mut load = Load::new(4096, &mut random);
+    load.during(node.place(&nqn), |round| {
+        round.more(100);
+        mortal.die();
+        eventually("the drive has left", || node.state() == "degraded");
+        round.more(100);
+    });
+    load.verify(node.place(&nqn));
+    node.end();
+    std::fs::remove_file(room.path("d0")).expect("a file");
+    let node = Node::telling(&room, full);
+    assert_eq!(node.state(), "failed", "no drive is left");
+    node.end();
+}
+
 #[test]
 fn a_drive_replaced_behind_the_daemons_back_is_a_lost_drive() {
     let mut random = Random::of_this_run("replaced file");
@@ -123,6 +154,51 @@ fn a_drive_replaced_behind_the_daemons_back_is_a_lost_drive() {
     node.kill();
     node = Node::start(&room);
     node.await_healthy();
+    load.verify(node.place(&nqn));
+    node.end();
+}
+
+/// Writes one block and gives what became of it.
+fn written(node: &Node, nqn: &str) -> Status {
+    let mut host = Host::connect(node.address, nqn).expect("a host");
+    // Behind the load's blocks.
+    host.submit_write(0, 4095, vec![7; BLOCK]).expect("a write");
+    host.next().expect("an answer").status
+}
+
+#[test]
+fn a_volume_that_stops_when_degraded_reads_on_until_redundancy_is_back() {
+    let mut random = Random::of_this_run("stop");
+    let room = Room::new();
+    let drives = room.drives(3, 96);
+    let mut node = Node::start(&room);
+    node.make(&drives[..2], "mirror:2", "16MiB");
+    let set = |node: &Node, what| node.ok(&["volume", "set", "tank/db", "--when-degraded", what]);
+    set(&node, "stop");
+    let nqn = node.nqn();
+    let mut load = Load::new(4095, &mut random);
+    load.during(node.place(&nqn), |round| round.more(300));
+    assert!(written(&node, &nqn).is_success());
+    node.end();
+    std::fs::remove_file(room.path("d1")).expect("a file");
+    node = Node::start(&room);
+    node.ok(&["pool", "import", "tank", "--degraded"]);
+    let state = |node: &Node| node.json(&["volume", "show", "tank/db"])["state"].clone();
+    assert_eq!(state(&node), "stopped");
+    assert_eq!(written(&node, &nqn), Status::WRITE_PROTECTED.with_dnr());
+    load.verify(node.place(&nqn));
+    // It is the operator's to say, and it outlives the daemon.
+    set(&node, "continue");
+    assert_eq!(state(&node), "degraded");
+    assert!(written(&node, &nqn).is_success());
+    set(&node, "stop");
+    node.kill();
+    node = Node::start(&room);
+    assert!(!written(&node, &nqn).is_success());
+    node.ok(&["pool", "add", "tank", "--drive", &drives[2]]);
+    node.await_healthy();
+    assert_eq!(state(&node), "online");
+    load.during(node.place(&nqn), |round| round.more(300));
     load.verify(node.place(&nqn));
     node.end();
 }

@@ -7,6 +7,8 @@
 #![allow(clippy::print_stdout)] // The seed, which cargo shows when a test fails.
 
 mod busy;
+#[path = "../common/mod.rs"]
+mod common;
 mod drives;
 mod full;
 mod host;

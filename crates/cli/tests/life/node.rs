@@ -1,38 +1,16 @@
 //! A running `ashlar node`, and its commands.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::channel;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::common::{self, PATIENCE, Running, ashlar};
 use crate::load::Place;
-
-/// How long anything may take before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(45);
-
-/// Waits until something is so.
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(
-            start.elapsed() < PATIENCE,
-            "not within {PATIENCE:?}: {what}"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn ashlar(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
 
 /// A directory with drives and a daemon's state.
 pub struct Room {
@@ -69,7 +47,7 @@ impl Room {
 }
 
 pub struct Node {
-    child: Child,
+    process: Running,
     pub address: SocketAddr,
     socket: String,
     errors: PathBuf,
@@ -78,97 +56,79 @@ pub struct Node {
 impl Node {
     /// Starts a daemon that must come up.
     pub fn start(room: &Room) -> Self {
-        Self::spawned(room, "node").0.expect("the daemon is ready")
+        let command = Self::command(room, "node");
+        Self::spawned(room, command).expect("the daemon is ready")
+    }
+
+    /// The same, and what it says goes into this file.
+    pub fn telling(room: &Room, file: &Path) -> Self {
+        let file = OpenOptions::new().append(true).open(file);
+        let mut command = Self::command(room, "node");
+        command.stderr(file.expect("a file"));
+        Self::spawned(room, command).expect("the daemon is ready")
     }
 
     /// Starts a daemon, and kills it after a while, ready or not.
     pub fn stillborn(room: &Room, after: Duration) {
-        let mut child = Self::command(room, "node").spawn().expect("it starts");
+        let _process = Running::start(&mut Self::command(room, "node"));
         std::thread::sleep(after);
-        child.kill().expect("our child");
-        child.wait().expect("our child");
     }
 
     fn command(room: &Room, state: &str) -> Command {
         let dir = room.path(state).display().to_string();
         let errors = room.path("stderr");
         let errors = OpenOptions::new().create(true).append(true).open(errors);
-        let mut command = ashlar(&["node", "--dir", &dir, "--listen", "127.0.0.1:0"]);
-        command
-            .stdout(Stdio::piped())
-            .stderr(errors.expect("a file"));
+        let settings = room.path("ashlar.toml");
+        std::fs::write(&settings, "repair_after_seconds = 1\n").expect("a file");
+        let settings = settings.display().to_string();
+        let listen = ["--listen", "127.0.0.1:0", "--config", &settings];
+        let mut command = ashlar([&["node", "--dir", &dir], &listen[..]].concat());
+        command.stderr(errors.expect("a file"));
         command
     }
 
-    /// The daemon once it is ready, or how it ended.
-    fn spawned(room: &Room, state: &str) -> (Option<Self>, Option<i32>) {
-        let mut child = Self::command(room, state).spawn().expect("it starts");
-        let stdout = child.stdout.take().expect("piped");
-        let (say, said) = channel();
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            let read = BufReader::new(stdout).read_line(&mut line);
-            // Nobody may be waiting any more.
-            let _ = say.send(read.map(|_| line));
-        });
-        let line = said
-            .recv_timeout(PATIENCE)
-            .expect("ready in time")
-            .expect("text");
-        let errors = room.path("stderr");
-        let mut words = line.split_whitespace();
-        if words.next() != Some("ready") {
-            let status = child.wait().expect("our child");
-            return (None, status.code());
-        }
-        let address = words.next().and_then(|word| word.parse().ok());
-        let node = Self {
-            child,
-            address: address.expect("an address"),
-            socket: words.next().expect("a socket").to_owned(),
-            errors,
+    /// The daemon once it is ready, or the code that it ended with.
+    fn spawned(room: &Room, mut command: Command) -> Result<Self, Option<i32>> {
+        let mut process = Running::start(&mut command);
+        let words = process.first_words();
+        let [ready, address, socket] = &words[..] else {
+            return Err(process.wait().code());
         };
-        (Some(node), None)
+        assert_eq!(ready, "ready");
+        Ok(Self {
+            process,
+            address: address.parse().expect("an address"),
+            socket: socket.clone(),
+            errors: room.path("stderr"),
+        })
     }
 
     /// kill -9, and waits for its end.
     pub fn kill(mut self) {
-        self.child.kill().expect("it is alive");
-        self.child.wait().expect("our child");
+        self.process.kill();
     }
 
     /// Ends it in order.
     pub fn end(mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it is alive");
-        let mut status = None;
-        eventually("it ends", || {
-            status = self.child.try_wait().expect("our child");
-            status.is_some()
-        });
-        assert_eq!(status.and_then(|status| status.code()), Some(0));
+        let status = self.process.end(Signal::TERM);
+        assert_eq!(status.code(), Some(0));
     }
 
-    /// Runs a command of it.
-    pub fn run(&self, arguments: &[&str]) -> Output {
+    /// A command to it.
+    pub fn command_to(&self, arguments: &[&str]) -> Command {
         let mut command = ashlar(arguments);
+        command.env("ASHLAR_API", &self.socket);
         command
-            .env("ASHLAR_API", &self.socket)
-            .output()
-            .expect("it runs")
     }
 
     /// A command that must succeed; its output.
     pub fn ok(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {error}");
-        String::from_utf8(output.stdout).expect("text")
+        common::ok(&mut self.command_to(arguments))
     }
 
     /// A command that must fail with this code, saying all of `names`.
     pub fn refuses(&self, arguments: &[&str], code: i32, names: &[&str]) {
-        let output = self.run(arguments);
-        fails(&output, arguments, code, names);
+        common::refuses(&mut self.command_to(arguments), code, names);
     }
 
     pub fn json(&self, arguments: &[&str]) -> Value {
@@ -229,9 +189,6 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Both fail only when it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
         if std::thread::panicking() {
             eprintln!("the daemon said:\n{}", self.said());
         }
@@ -240,25 +197,12 @@ impl Drop for Node {
 
 /// A second daemon must not come up; it ends with this code.
 pub fn does_not_start(room: &Room, state: &str, code: i32, names: &[&str]) {
-    let (node, ended) = Node::spawned(room, state);
-    assert!(node.is_none(), "it came up");
-    assert_eq!(ended, Some(code));
+    let ended = Node::spawned(room, Node::command(room, state));
+    assert_eq!(ended.err().expect("it came up"), Some(code));
     let said = std::fs::read_to_string(room.path("stderr")).expect("text");
     for name in names {
         assert!(said.contains(name), "it does not name {name:?}: {said}");
     }
-}
-
-fn fails(output: &Output, arguments: &[&str], code: i32, names: &[&str]) {
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
-    for name in names {
-        assert!(
-            error.contains(name),
-            "{arguments:?} does not name {name:?}: {error}"
-        );
-    }
-    assert!(!error.contains("panicked"), "{error}");
 }
 
 pub fn text(value: &Value) -> String {

@@ -99,9 +99,9 @@ fn nothing_is_promised_that_is_not_kept() {
         "pool", "create", "tank", "--drive", &drives[0], "--drive", &drives[1],
     ];
     node.refuses(
-        &[&reserve[..], &["--reserve", "1"]].concat(),
+        &[&reserve[..], &["--reserve", "drives:2"]].concat(),
         2,
-        &["--reserve"],
+        &["reserve"],
     );
     node.ok(&reserve);
     node.ok(&["pool", "add", "tank", "--drive", &drives[2]]);

@@ -9,7 +9,8 @@ use ashlar_nvme::pdu::{self, Framing, IcReq, Role};
 use ashlar_nvme::stream::{Header, Limits, Receiver, Step};
 use ashlar_nvme::{Command, Completion, Status};
 
-use crate::process::{NQN, PATIENCE};
+use crate::common::PATIENCE;
+use crate::process::NQN;
 
 pub const HOST: &str = "nqn.2024-01.com.example:client";
 

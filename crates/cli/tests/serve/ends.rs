@@ -7,7 +7,8 @@ use rustix::process::Signal;
 use ashlar_nvme::fabrics::CNTLID_DYNAMIC;
 
 use crate::client::{Client, HOST, connect, is_served};
-use crate::process::{NQN, Target, run};
+use crate::common::{ended, refuses};
+use crate::process::{NQN, Target, serve};
 
 #[test]
 fn it_says_ready_serves_and_ends_well_on_a_signal() {
@@ -27,19 +28,8 @@ fn it_listens_on_ipv6() {
     is_served(target.address, 2);
 }
 
-/// It must end with `code` and an error that has all of `names` in it.
 fn fails(arguments: &[&str], code: i32, names: &[&str]) {
-    let output = run(arguments);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
-    for name in names {
-        assert!(
-            error.contains(name),
-            "{arguments:?} does not name {name:?}: {error}"
-        );
-    }
-    assert!(!error.contains("panicked"), "{error}");
-    assert!(output.stdout.is_empty());
+    refuses(&mut serve(arguments), code, names);
 }
 
 const MEMORY: [&str; 3] = ["--allow-any-host", "--device", "memory:16MiB"];
@@ -164,15 +154,15 @@ fn a_host_that_is_not_named_is_refused() {
     let (command, data) = connect(0, CNTLID_DYNAMIC);
     let (completion, _) = client.call(command, data.as_wire());
     assert_eq!(completion.status().code(), 0x184);
-    let nobody = run(&[
+    let nobody = ended(&mut serve(&[
         "--device",
         "memory:16MiB",
         "--nqn",
         NQN,
         "--listen",
         "192.0.2.1:4420",
-    ]);
-    let error = String::from_utf8_lossy(&nobody.stderr);
+    ]));
+    let error = nobody.error;
     assert!(
         error.contains("--allow-host"),
         "it says that nobody may connect: {error}"

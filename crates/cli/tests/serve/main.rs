@@ -3,6 +3,8 @@
 
 mod abuse;
 mod client;
+#[path = "../common/mod.rs"]
+mod common;
 mod cores;
 mod ends;
 mod process;

@@ -1,34 +1,25 @@
 //! A running `ashlar serve`, seen from outside.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+
+use crate::common::{Running, ashlar, eventually};
 
 pub const NQN: &str = "nqn.2024-01.com.example:serve";
-/// How long anything may take before a test gives up: far more than it should.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Target {
-    child: Child,
+    process: Running,
     pub address: SocketAddr,
 }
 
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
-    command.arg("serve").args(arguments);
+/// `ashlar serve` with these arguments.
+pub fn serve(arguments: &[&str]) -> Command {
+    let mut command = ashlar(["serve"]);
+    command.args(arguments);
     command
-}
-
-/// Runs it where it is to end by itself.
-pub fn run(arguments: &[&str]) -> Output {
-    command(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect("it runs")
 }
 
 impl Target {
@@ -45,30 +36,15 @@ impl Target {
     /// The same for these hosts only.
     pub fn for_hosts(hosts: &[&str], arguments: &[&str]) -> Self {
         let common = ["--device", "memory:64MiB", "--nqn", NQN];
-        let mut child = command(&[&common, hosts, arguments].concat())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let mut line = String::new();
-        let stdout = child.stdout.as_mut().expect("piped");
-        BufReader::new(stdout).read_line(&mut line).expect("text");
-        let mut words = line.split_whitespace();
-        assert_eq!(words.next(), Some("ready"), "{line:?}");
-        let address = words
-            .next()
-            .and_then(|word| word.parse().ok())
-            .expect("an address");
-        assert_eq!((words.next(), words.next()), (Some(NQN), None));
-        Self { child, address }
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
+        let mut process = Running::start(&mut serve(&[&common, hosts, arguments].concat()));
+        let words = process.ready();
+        assert_eq!(words[1..], [NQN]);
+        let address = words[0].parse().expect("an address");
+        Self { process, address }
     }
 
     fn proc(&self, name: &str) -> String {
-        let path = format!("/proc/{}/{name}", self.child.id());
+        let path = format!("/proc/{}/{name}", self.process.id());
         fs::read_to_string(path).expect("the process is alive")
     }
 
@@ -84,21 +60,14 @@ impl Target {
 
     /// Open descriptors.
     pub fn descriptors(&self) -> usize {
-        let path = format!("/proc/{}/fd", self.child.id());
+        let path = format!("/proc/{}/fd", self.process.id());
         fs::read_dir(path).expect("the process is alive").count()
     }
 
     /// Waits until no more than `count` descriptors are open.
     pub fn await_descriptors(&self, count: usize) {
-        let start = Instant::now();
-        while self.descriptors() > count {
-            assert!(
-                start.elapsed() < PATIENCE,
-                "{} descriptors, not {count}",
-                self.descriptors()
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let what = format!("no more than {count} descriptors are open");
+        eventually(&what, || self.descriptors() <= count);
     }
 
     /// CPU time used so far, in ticks of 10 ms.
@@ -114,7 +83,7 @@ impl Target {
 
     /// CPU time in nanoseconds of each core's thread, by name.
     pub fn core_threads(&self) -> Vec<(String, u64)> {
-        let folder = format!("/proc/{}/task", self.child.id());
+        let folder = format!("/proc/{}/task", self.process.id());
         let threads = fs::read_dir(folder)
             .expect("the process is alive")
             .filter_map(|thread| {
@@ -134,22 +103,6 @@ impl Target {
 
     /// Sends a signal and waits for the end.
     pub fn end(mut self, signal: Signal) -> ExitStatus {
-        kill_process(self.pid(), signal).expect("it is alive");
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("our child") {
-                return status;
-            }
-            assert!(start.elapsed() < PATIENCE, "it does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        // Both fail only when it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.end(signal)
     }
 }

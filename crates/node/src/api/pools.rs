@@ -8,6 +8,7 @@ use super::Context;
 use super::reply::{Body, Failure, MaybeBody, PoolPath};
 use crate::model::{
     AddDrive, CreatePool, ErrorBody, ExportPool, ImportPool, PoolStatus, RemoveDrive, ReplaceDrive,
+    SetReserve,
 };
 
 type Reply = Result<Json<PoolStatus>, Failure>;
@@ -19,6 +20,8 @@ pub(super) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(import))
         .routes(routes!(export))
         .routes(routes!(scrub))
+        .routes(routes!(repair))
+        .routes(routes!(reserve))
         .routes(routes!(add))
         .routes(routes!(replace))
         .routes(routes!(remove))
@@ -97,6 +100,30 @@ async fn export(
     responses((status = 200, body = PoolStatus), (status = "default", body = ErrorBody)))]
 async fn scrub(State(context): State<Context>, PoolPath(pool): PoolPath) -> Reply {
     let pool = context.calls().call(move |control| control.scrub(&pool));
+    Ok(Json(pool.await?))
+}
+
+/// Begins at once to make again what a lost drive held, instead of after `repair_after_seconds`.
+#[utoipa::path(post, path = "/v1/pools/{pool}/repair", operation_id = "pool_repair", tag = "pools",
+    params(("pool" = String, Path)),
+    responses((status = 200, body = PoolStatus), (status = "default", body = ErrorBody)))]
+async fn repair(State(context): State<Context>, PoolPath(pool): PoolPath) -> Reply {
+    let pool = context.calls().call(move |control| control.repair(&pool));
+    Ok(Json(pool.await?))
+}
+
+/// Keeps so much for repair from now on.
+#[utoipa::path(put, path = "/v1/pools/{pool}/reserve", operation_id = "pool_reserve", tag = "pools",
+    params(("pool" = String, Path)), request_body = SetReserve,
+    responses((status = 200, body = PoolStatus), (status = "default", body = ErrorBody)))]
+async fn reserve(
+    State(context): State<Context>,
+    PoolPath(pool): PoolPath,
+    Body(request): Body<SetReserve>,
+) -> Reply {
+    let pool = context
+        .calls()
+        .call(move |control| control.set_reserve(&pool, request));
     Ok(Json(pool.await?))
 }
 

@@ -7,7 +7,8 @@ use utoipa_axum::routes;
 use super::Context;
 use super::reply::{Body, Failure, Options, VolumePath};
 use crate::model::{
-    CreateVolume, DeleteVolume, ErrorBody, ResizeVolume, SetHosts, VolumeStats, VolumeStatus,
+    CreateVolume, DeleteVolume, ErrorBody, ResizeVolume, SetHosts, SetWhenDegraded, VolumeStats,
+    VolumeStatus,
 };
 
 type Reply = Result<Json<VolumeStatus>, Failure>;
@@ -18,6 +19,7 @@ pub(super) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(show, delete))
         .routes(routes!(resize))
         .routes(routes!(set_hosts))
+        .routes(routes!(set_when_degraded))
         .routes(routes!(stats))
 }
 
@@ -104,6 +106,22 @@ async fn set_hosts(
     let volume = context
         .calls()
         .call(move |control| control.set_hosts(&name, request));
+    Ok(Json(volume.await?))
+}
+
+/// Says what a volume does from now on when a copy is missing that no drive can take.
+#[utoipa::path(put, path = "/v1/volumes/{pool}/{volume}/when-degraded",
+    operation_id = "volume_when_degraded", tag = "volumes",
+    params(("pool" = String, Path), ("volume" = String, Path)), request_body = SetWhenDegraded,
+    responses((status = 200, body = VolumeStatus), (status = "default", body = ErrorBody)))]
+async fn set_when_degraded(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+    Body(request): Body<SetWhenDegraded>,
+) -> Reply {
+    let volume = context
+        .calls()
+        .call(move |control| control.set_when_degraded(&name, request));
     Ok(Json(volume.await?))
 }
 

@@ -11,8 +11,8 @@ pub use endpoint::Endpoint;
 use crate::Token;
 use crate::model::{
     AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool,
-    NodeStatus, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts, VolumeName,
-    VolumeStats, VolumeStatus,
+    NodeStatus, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts, SetReserve,
+    SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
 };
 use transport::{Ask, Transport};
 
@@ -90,6 +90,23 @@ impl Client {
         self.transport.ask(&Ask::new("POST", &pool(name, "/scrub")))
     }
 
+    /// Begins a repair that waits for its time.
+    ///
+    /// # Errors
+    /// Those of [`Control::repair`](crate::Control::repair).
+    pub fn repair(&self, name: &str) -> Result<PoolStatus> {
+        self.transport
+            .ask(&Ask::new("POST", &pool(name, "/repair")))
+    }
+
+    /// Says how much is kept for repair.
+    ///
+    /// # Errors
+    /// Those of [`Control::set_reserve`](crate::Control::set_reserve).
+    pub fn set_reserve(&self, name: &str, request: &SetReserve) -> Result<PoolStatus> {
+        self.send("PUT", &pool(name, "/reserve"), request)
+    }
+
     /// Adds a drive.
     ///
     /// # Errors
@@ -152,6 +169,18 @@ impl Client {
     /// Those of [`Control::set_hosts`](crate::Control::set_hosts).
     pub fn set_hosts(&self, name: &VolumeName, request: &SetHosts) -> Result<VolumeStatus> {
         self.send("PUT", &volume(name, "/hosts"), request)
+    }
+
+    /// Says what a volume does when a copy is missing.
+    ///
+    /// # Errors
+    /// Those of [`Control::set_when_degraded`](crate::Control::set_when_degraded).
+    pub fn set_when_degraded(
+        &self,
+        name: &VolumeName,
+        request: &SetWhenDegraded,
+    ) -> Result<VolumeStatus> {
+        self.send("PUT", &volume(name, "/when-degraded"), request)
     }
 
     /// Deletes a volume.

@@ -8,8 +8,9 @@ mod volumes;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use ashlar_store::Manage;
 use ashlar_store::format::DriveClass;
 use ashlar_target::server::{self, Server};
 use uuid::Uuid;
@@ -17,8 +18,8 @@ use uuid::Uuid;
 use crate::control::Control;
 use crate::model::{
     AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool,
-    PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts, VolumeName, VolumeStats,
-    VolumeStatus,
+    PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts, SetReserve, SetWhenDegraded,
+    VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{OpenDrive, PoolLink, VolumeOpener};
 use crate::{Config, StateFile};
@@ -74,6 +75,8 @@ pub struct Keeper {
     target: server::Control,
     address: SocketAddr,
     advertise: Option<SocketAddr>,
+    /// How long after a loss repair begins by itself.
+    repair_after: Duration,
     /// What changes pools or volumes holds this: such calls come one after another.
     pools: Mutex<BTreeMap<String, Kept>>,
 }
@@ -87,6 +90,7 @@ impl Keeper {
             target: server.control(),
             address: server.address(),
             advertise: config.advertise,
+            repair_after: config.repair_after(),
             pools: Mutex::default(),
         });
         keeper.import_remembered(config);
@@ -161,6 +165,14 @@ impl Control for Keeper {
         self.begin_scrub(pool)
     }
 
+    fn repair(&self, pool: &str) -> Result<PoolStatus, ControlError> {
+        self.order(pool, Manage::Repair)
+    }
+
+    fn set_reserve(&self, pool: &str, request: SetReserve) -> Result<PoolStatus, ControlError> {
+        self.keep_for_repair(pool, request.reserve)
+    }
+
     fn volumes(&self) -> Vec<VolumeStatus> {
         self.all_volumes()
     }
@@ -195,6 +207,14 @@ impl Control for Keeper {
         request: SetHosts,
     ) -> Result<VolumeStatus, ControlError> {
         self.change_hosts(volume, &request)
+    }
+
+    fn set_when_degraded(
+        &self,
+        volume: &VolumeName,
+        request: SetWhenDegraded,
+    ) -> Result<VolumeStatus, ControlError> {
+        self.change_stops(volume, request.when_degraded == WhenDegraded::Stop)
     }
 
     fn volume_stats(&self, volume: &VolumeName) -> Result<VolumeStats, ControlError> {

@@ -7,8 +7,72 @@ use super::serve::specs;
 use super::{Keeper, Kept, KnownDrive, LivePool, live};
 use crate::Config;
 use crate::PoolEntry;
-use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReplaceDrive};
-use crate::pool::{Found, OpenDrive, create, import, open_drives, probe};
+use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReplaceDrive, ReserveSpec};
+use crate::notice::notice;
+use crate::pool::{Found, OpenDrive, create, import, open_drives, probe, reserve_of};
+
+/// A pool that is to be imported.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    name: &'a str,
+    id: Option<Uuid>,
+    /// The name that it gets.
+    new_name: Option<&'a str>,
+    degraded: bool,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(name: &'a str, id: Option<Uuid>) -> Self {
+        Self {
+            name,
+            id,
+            new_name: None,
+            degraded: false,
+        }
+    }
+
+    /// The pool of the first of these drives that has a label.
+    fn pool_of(&self, drives: &[OpenDrive]) -> Result<Option<Uuid>, ControlError> {
+        let found = probe(drives)?;
+        let pool = found.iter().find_map(|found| match found {
+            Found::Label(label) => Some(label.pool),
+            _ => None,
+        });
+        // What has no label is the engine's to refuse.
+        Ok(pool.or(self.id))
+    }
+
+    /// Refuses drives that hold another pool than the one that is meant. Says what its drives are to
+    /// be called if they are not called that: on request, or because that was interrupted.
+    fn check(&self, drives: &[OpenDrive]) -> Result<Option<String>, ControlError> {
+        let name = self.new_name.unwrap_or(self.name);
+        let mut labels = Vec::new();
+        for (drive, found) in drives.iter().zip(probe(drives)?) {
+            if let Found::Label(label) = found {
+                labels.push((drive, label));
+            }
+        }
+        let named = |wanted: &str| {
+            let mut theirs = labels.iter();
+            theirs
+                .find(|(_, label)| label.pool_name == wanted)
+                .map(|(_, label)| label.pool)
+        };
+        let meant = self.id.or_else(|| named(self.name)).or_else(|| named(name));
+        let known = |text: &str| text == self.name || text == name;
+        let ours = labels.iter().any(|(_, label)| known(&label.pool_name));
+        for (drive, label) in &labels {
+            if meant != Some(label.pool) || !ours {
+                return Err(ControlError::conflict(format!(
+                    "drive {} holds pool {} ({}), not {}: import it under its own name",
+                    drive.spec, label.pool_name, label.pool, self.name
+                )));
+            }
+        }
+        let differs = labels.iter().any(|(_, label)| label.pool_name != name);
+        Ok(differs.then(|| name.to_owned()))
+    }
+}
 
 impl Keeper {
     /// Imports what is remembered and what the configuration names.
@@ -26,7 +90,7 @@ impl Keeper {
                 Ok(pool) => Kept::Live(pool),
                 Err(error) => {
                     let why = error.message;
-                    eprintln!("ashlar: pool {name} is not in service: {why}");
+                    notice(format_args!("pool {name} is not in service: {why}"));
                     Kept::Failed {
                         id: id.unwrap_or_default(),
                         drives,
@@ -47,22 +111,22 @@ impl Keeper {
     ) -> Result<LivePool, ControlError> {
         let is_ours = |spec: &&String| {
             let drive = open_drives(std::slice::from_ref(*spec));
-            !drive.is_ok_and(|drive| self.refuse_another_pool(name, id, &drive).is_err())
+            let meant = Wanted::new(name, id);
+            // One that only has another name may be in the middle of being renamed.
+            !drive.is_ok_and(|drive| match id {
+                Some(_) => meant.pool_of(&drive).is_ok_and(|pool| pool != id),
+                None => meant.check(&drive).is_err(),
+            })
         };
         let ours: Vec<String> = specs.iter().filter(is_ours).cloned().collect();
         // With none of its own, the refusal says whose they are.
         let drives = if ours.is_empty() { specs } else { &ours };
-        self.bring_up(name, id, drives, false)
+        self.bring_up(&Wanted::new(name, id), drives)
     }
 
     /// Imports a pool, puts it on a core and serves its volumes.
-    fn bring_up(
-        &self,
-        name: &str,
-        id: Option<Uuid>,
-        specs: &[String],
-        degraded: bool,
-    ) -> Result<LivePool, ControlError> {
+    fn bring_up(&self, wanted: &Wanted<'_>, specs: &[String]) -> Result<LivePool, ControlError> {
+        let name = wanted.new_name.unwrap_or(wanted.name);
         let mut drives = Vec::new();
         let mut missing = Vec::new();
         for spec in specs {
@@ -78,8 +142,9 @@ impl Keeper {
                 missing.join("; ")
             )));
         }
-        self.refuse_another_pool(name, id, &drives)?;
-        let imported = import(&drives, degraded).map_err(|error| also(error, &missing))?;
+        let how = (wanted.degraded, wanted.check(&drives)?);
+        let imported =
+            import(&drives, how, self.repair_after).map_err(|error| also(error, &missing))?;
         let pool_id = imported.engine.label().pool;
         let volumes = imported.engine.volumes();
         let mut pool = self.settle(pool_id, imported)?;
@@ -95,35 +160,15 @@ impl Keeper {
         Ok(pool)
     }
 
-    /// Refuses drives that hold another pool than the one that is meant.
-    fn refuse_another_pool(
-        &self,
-        name: &str,
-        id: Option<Uuid>,
-        drives: &[OpenDrive],
-    ) -> Result<(), ControlError> {
-        for (drive, found) in drives.iter().zip(probe(drives)?) {
-            let Found::Label(label) = found else { continue };
-            let other = id.is_some_and(|id| id != label.pool) || label.pool_name != name;
-            if other {
-                return Err(ControlError::conflict(format!(
-                    "drive {} holds pool {} ({}), not {name}: import it under its own name",
-                    drive.spec, label.pool_name, label.pool
-                )));
-            }
-        }
-        Ok(())
-    }
-
     /// Takes a pool's volumes and the pool itself off the cores.
     fn take_down(&self, pool: &LivePool) {
         for volume in pool.volumes.values() {
             if let Err(error) = self.target.remove(&volume.nqn) {
-                eprintln!("ashlar: {}: {error}", volume.nqn);
+                notice(format_args!("{}: {error}", volume.nqn));
             }
         }
         if let Err(error) = self.unsettle(pool.id) {
-            eprintln!("ashlar: pool {}: {}", pool.id, error.message);
+            notice(format_args!("pool {}: {}", pool.id, error.message));
         }
     }
 
@@ -157,16 +202,11 @@ impl Keeper {
                 "there is a pool {name} already"
             )));
         }
-        if request.reserve_drives.is_some() {
-            return Err(ControlError::usage(
-                "no space can be kept for repair in this version: leave --reserve out",
-            ));
-        }
         self.refuse_drives_in_use(&pools, &request.drives)?;
         let drives = open_drives(&request.drives)?;
-        let id = create(name, &drives, request.destroy_data)?;
+        let id = create(request, &drives)?;
         drop(drives);
-        let pool = self.bring_up(name, Some(id), &request.drives, false)?;
+        let pool = self.bring_up(&Wanted::new(name, Some(id)), &request.drives)?;
         self.remember(name, &pool)?;
         let kept = pools.entry(name.clone()).or_insert(Kept::Live(pool));
         Ok(self.pool_status(name, kept))
@@ -207,13 +247,22 @@ impl Keeper {
         request: &ImportPool,
     ) -> Result<PoolStatus, ControlError> {
         let mut pools = self.lock();
-        if request.new_name.is_some() {
-            return Err(ControlError::usage(
-                "a pool cannot be renamed in this version".to_owned(),
-            ));
+        let new_name = request.new_name.as_deref().filter(|new| *new != name);
+        if let Some(new) = new_name.filter(|new| pools.contains_key(*new)) {
+            return Err(ControlError::conflict(format!(
+                "there is a pool {new} already"
+            )));
         }
         let (id, drives) = match pools.get(name) {
-            Some(kept @ Kept::Live(_)) => return Ok(self.pool_status(name, kept)),
+            Some(Kept::Live(_)) if new_name.is_some() && request.drives.is_empty() => {
+                return Err(ControlError::conflict(format!(
+                    "pool {name} is in service: export it first, or name the drives of the other pool \
+                     of that name"
+                )));
+            }
+            Some(kept @ Kept::Live(_)) if new_name.is_none() => {
+                return Ok(self.pool_status(name, kept));
+            }
             Some(Kept::Failed { id, drives, .. }) if request.drives.is_empty() => {
                 (Some(*id).filter(|id| !id.is_nil()), drives.clone())
             }
@@ -225,10 +274,20 @@ impl Keeper {
             _ => (request.id, request.drives.clone()),
         };
         self.refuse_drives_in_use(&pools, &drives)?;
-        let pool = self.bring_up(name, id, &drives, request.degraded)?;
-        self.remember(name, &pool)?;
-        pools.insert(name.to_owned(), Kept::Live(pool));
-        Ok(self.pool_status(name, &pools[name]))
+        let wanted = Wanted {
+            new_name,
+            degraded: request.degraded,
+            ..Wanted::new(name, id)
+        };
+        let pool = self.bring_up(&wanted, &drives)?;
+        let served = new_name.unwrap_or(name);
+        self.remember(served, &pool)?;
+        let is_it = matches!(pools.get(name), Some(Kept::Failed { id, .. }) if *id == pool.id);
+        if is_it {
+            pools.remove(name);
+        }
+        pools.insert(served.to_owned(), Kept::Live(pool));
+        Ok(self.pool_status(served, &pools[served]))
     }
 
     pub(super) fn let_go_pool(&self, name: &str, force: bool) -> Result<(), ControlError> {
@@ -313,13 +372,25 @@ impl Keeper {
     }
 
     fn evacuate(&self, name: &str, member: usize) -> Result<PoolStatus, ControlError> {
+        self.order(name, Manage::RemoveDrive { member })
+    }
+
+    pub(super) fn keep_for_repair(
+        &self,
+        name: &str,
+        reserve: ReserveSpec,
+    ) -> Result<PoolStatus, ControlError> {
+        let sizes = live(&self.lock(), name)?.link.view();
+        let sizes = sizes.map_err(engine)?.status.label.sizes;
+        let reserve = reserve_of(reserve, &sizes);
+        self.order(name, Manage::SetReserve { reserve })
+    }
+
+    /// Has a pool do something that is answered when it is done, or has durably begun.
+    pub(super) fn order(&self, name: &str, what: Manage) -> Result<PoolStatus, ControlError> {
         let pools = self.lock();
         let pool = live(&pools, name)?;
-        match pool
-            .link
-            .manage(Manage::RemoveDrive { member })
-            .map_err(engine)?
-        {
+        match pool.link.manage(what).map_err(engine)? {
             Managed::Done => Ok(self.pool_status(name, &pools[name])),
             other => Err(ControlError::internal(format!(
                 "an answer to another question: {other:?}"

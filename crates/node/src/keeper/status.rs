@@ -1,14 +1,16 @@
 //! A pool as operators see it.
 
-use ashlar_store::Grain;
-use ashlar_store::format::DriveClass as Class;
+use std::time::Duration;
+
+use ashlar_store::format::{DriveClass as Class, Reserve as Wished};
+use ashlar_store::{Grain, HomeStatus, Status, VolumeInfo};
 
 use super::volumes::spec;
 use super::{Keeper, Kept, LivePool};
 use crate::model::{
     DriveClass, DriveErrors, DriveState, DriveStatus, LayoutSpec, LayoutStatus, LogFill,
-    PoolCounters, PoolState, PoolStatus, Reserve, SpaceStatus, Survives, WorkKind, WorkState,
-    WorkStatus,
+    PoolCounters, PoolState, PoolStatus, Reserve, ReserveSpec, SpaceStatus, Survives, WorkKind,
+    WorkState, WorkStatus,
 };
 use crate::pool::View;
 
@@ -33,7 +35,7 @@ fn failed_status(name: &str, id: uuid::Uuid, why: String) -> PoolStatus {
         state: PoolState::Failed,
         reason: Some(why),
         drives: Vec::new(),
-        space: space(0, &[], 0, 0, 0),
+        space: no_space(),
         layouts: Vec::new(),
         work: Vec::new(),
         log_fill: LogFill::default(),
@@ -59,13 +61,6 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
     let stripe = (LayoutSpec::Stripe { columns: None }, None);
     let stripe = layout_status(stripe, stripes.used_bytes, stripes.free_bytes, raw);
     let layouts: Vec<LayoutStatus> = homes.chain([stripe]).collect();
-    let homed: u64 = status.homes.iter().map(|home| home.used_bytes).sum();
-    let used = homed + stripes.used_bytes;
-    let provisioned = status
-        .volumes
-        .iter()
-        .map(|volume| volume.granules * GRANULE)
-        .sum();
     let (state, reason) = state(view);
     PoolStatus {
         name: name.to_owned(),
@@ -73,7 +68,7 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
         state,
         reason,
         drives: drives(pool, view),
-        space: space(raw, &layouts, used, provisioned, status.kept_bytes),
+        space: space(raw, &layouts, status),
         layouts,
         work: work(view),
         log_fill: LogFill {
@@ -167,33 +162,116 @@ fn drives(pool: &LivePool, view: &View) -> Vec<DriveStatus> {
         .collect()
 }
 
-fn space(
-    raw: u64,
-    layouts: &[LayoutStatus],
-    used: u64,
-    provisioned: u64,
-    kept: u64,
-) -> SpaceStatus {
-    // What volumes are usually made as: mirror:2, or mirror:1 on a single drive.
-    let plain = Grain::K64.bytes();
-    let mut mirrors = layouts.iter();
-    let usual = mirrors.rfind(|status| {
-        let usual = matches!(status.layout, LayoutSpec::Mirror { copies: 1..=2 });
-        usual && u64::from(status.grain_bytes) == plain
-    });
+fn no_space() -> SpaceStatus {
+    SpaceStatus {
+        raw_bytes: 0,
+        advertised_bytes: 0,
+        used_bytes: 0,
+        provisioned_bytes: 0,
+        reserved_bytes: 0,
+        reserves: Vec::new(),
+        repair_reserve: ReserveSpec::default(),
+        efficiency_with_reserves: 0.0,
+        efficiency_without_reserves: 0.0,
+    }
+}
+
+fn space(raw: u64, layouts: &[LayoutStatus], status: &Status) -> SpaceStatus {
+    let homed: u64 = status.homes.iter().map(|home| home.used_bytes).sum();
+    let used_bytes = homed + status.stripes.used_bytes;
+    let mix = mix(layouts, status);
+    let share = |of: &dyn Fn(&LayoutStatus) -> f64| -> f64 {
+        // What a byte of each layout takes, added up.
+        let costs = mix.iter().map(|(weight, layout)| weight / of(layout));
+        1.0 / costs.sum::<f64>()
+    };
+    let free = share(&|layout| layout.free_bytes as f64);
+    let advertised_bytes = used_bytes + free as u64;
+    let reserve = |purpose: &str, bytes| Reserve {
+        purpose: purpose.to_owned(),
+        bytes,
+    };
     SpaceStatus {
         raw_bytes: raw,
-        advertised_bytes: usual.map_or(0, |layout| layout.advertised_bytes),
-        used_bytes: used,
-        provisioned_bytes: provisioned,
-        reserved_bytes: kept,
-        reserves: vec![Reserve {
-            purpose: "metadata".into(),
-            bytes: kept,
-        }],
-        efficiency_with_reserves: usual.map_or(0.0, |layout| layout.efficiency_with_reserves),
-        efficiency_without_reserves: usual.map_or(0.0, |layout| layout.efficiency_without_reserves),
+        advertised_bytes,
+        used_bytes,
+        provisioned_bytes: status
+            .volumes
+            .iter()
+            .map(|volume| volume.granules * GRANULE)
+            .sum(),
+        reserved_bytes: status.kept_bytes + status.reserve_bytes,
+        reserves: vec![
+            reserve("metadata", status.kept_bytes),
+            reserve("repair", status.reserve_bytes),
+        ],
+        repair_reserve: match status.reserve {
+            Wished::None => ReserveSpec::None,
+            Wished::Auto => ReserveSpec::Auto,
+            Wished::Drives(drives) => ReserveSpec::Drives(drives),
+            Wished::Extents(extents) => {
+                ReserveSpec::Bytes(u64::from(extents) * status.label.sizes.extent_bytes())
+            }
+        },
+        efficiency_with_reserves: advertised_bytes as f64 / raw.max(1) as f64,
+        efficiency_without_reserves: share(&|layout| layout.efficiency_without_reserves),
     }
+}
+
+/// The layouts of the volumes, weighted by their sizes; without volumes what they are usually made
+/// as, `mirror:2`, or `mirror:1` on a single drive.
+fn mix<'a>(layouts: &'a [LayoutStatus], status: &Status) -> Vec<(f64, &'a LayoutStatus)> {
+    let is_of = |volume: &VolumeInfo, homes: &LayoutStatus| match volume.grain {
+        None => matches!(homes.layout, LayoutSpec::Stripe { .. }),
+        Some(grain) => {
+            spec(volume.layout) == homes.layout && grain.bytes() == u64::from(homes.grain_bytes)
+        }
+    };
+    let bytes = |homes: &LayoutStatus| -> u64 {
+        let volumes = status.volumes.iter().filter(|volume| !volume.deleting);
+        let theirs = volumes.filter(|volume| is_of(volume, homes));
+        theirs.map(|volume| volume.granules * GRANULE).sum()
+    };
+    let weights = layouts.iter().map(|layout| (bytes(layout) as f64, layout));
+    let weights: Vec<(f64, &LayoutStatus)> = weights.filter(|(weight, _)| *weight > 0.0).collect();
+    let all: f64 = weights.iter().map(|(weight, _)| weight).sum();
+    if all > 0.0 {
+        return weights
+            .into_iter()
+            .map(|(weight, layout)| (weight / all, layout))
+            .collect();
+    }
+    let mirror = |copies| {
+        let mut found = layouts.iter();
+        let plain = Grain::K64.bytes();
+        found.find(move |homes| {
+            let is_plain = u64::from(homes.grain_bytes) == plain;
+            is_plain && homes.layout == LayoutSpec::Mirror { copies }
+        })
+    };
+    let usual = mirror(2).or_else(|| mirror(1));
+    usual.map(|layout| (1.0, layout)).into_iter().collect()
+}
+
+/// A repair that waits for its time, or that has found no room.
+fn waiting_repair(status: &Status) -> Option<WorkStatus> {
+    let waiting = |state, reason: &str, eta: Option<Duration>| WorkStatus {
+        what: WorkKind::Rebuild,
+        subject: None,
+        state,
+        reason: Some(reason.to_owned()),
+        progress: 0.0,
+        eta_seconds: eta.map(|eta| eta.as_secs() + u64::from(eta.subsec_nanos() > 0)),
+    };
+    if status.repair_in.is_some() {
+        let why = "a lost drive may be replaced first; `pool repair` begins at once";
+        return Some(waiting(WorkState::Waiting, why, status.repair_in));
+    }
+    let is_stuck = status.degraded && !status.rebuilding && status.walk.is_none();
+    is_stuck.then(|| {
+        let why = "no drive has room for the copies that are missing: add one";
+        waiting(WorkState::Stuck, why, None)
+    })
 }
 
 fn work(view: &View) -> Vec<WorkStatus> {
@@ -211,6 +289,7 @@ fn work(view: &View) -> Vec<WorkStatus> {
         progress,
         eta_seconds: None,
     });
+    let waiting = waiting_repair(status);
     let deleting = status.volumes.iter().filter(|volume| volume.deleting);
     let deleting = deleting.map(|volume| WorkStatus {
         what: WorkKind::Reclaim,
@@ -220,7 +299,7 @@ fn work(view: &View) -> Vec<WorkStatus> {
         progress: 0.0,
         eta_seconds: None,
     });
-    walk.into_iter().chain(deleting).collect()
+    walk.into_iter().chain(waiting).chain(deleting).collect()
 }
 
 fn warnings(view: &View) -> Vec<String> {
@@ -237,15 +316,42 @@ fn warnings(view: &View) -> Vec<String> {
             warnings.push(format!("volume {}: {why}", volume.name));
         }
     }
-    let used: u64 = status.homes.iter().map(|home| home.used_bytes).sum();
-    let free = status
-        .homes
-        .iter()
-        .map(|home| home.free_bytes + home.growth_bytes)
-        .min()
-        .unwrap_or(0);
-    if free < (used + free) / 10 {
-        warnings.push(format!("the pool is nearly full: {free} bytes are left"));
+    warnings.extend(repair_warning(status));
+    let nearly = |home: &&HomeStatus| {
+        let free = home.free_bytes + home.growth_bytes;
+        home.used_bytes > 0 && free < (home.used_bytes + free) / 10
+    };
+    let fullest = status.homes.iter().filter(nearly);
+    if let Some(home) = fullest.min_by_key(|home| home.free_bytes + home.growth_bytes) {
+        let free = home.free_bytes + home.growth_bytes;
+        warnings.push(format!(
+            "the pool is nearly full: {free} bytes are left as {}",
+            spec(home.layout)
+        ));
     }
     warnings
+}
+
+/// What a loss would mean, where no space is kept for it or none would help.
+fn repair_warning(status: &Status) -> Option<String> {
+    let staying = status.members.iter().filter(|m| m.in_service && !m.leaving);
+    let drives = staying.count();
+    let until = "until a drive is added";
+    match (status.reserve, status.reserve_can_serve, status.full_width) {
+        (Wished::None, _, _) => Some(
+            "no space is kept for repair: after the loss of a drive, copies are made again only as \
+             far as there is room"
+                .to_owned(),
+        ),
+        (_, false, _) => Some(format!(
+            "no space is kept for repair, for with {drives} drives none could serve: what was on a lost \
+             drive has no other to go to. After a loss, new data has fewer copies, or narrower stripes, \
+             {until}"
+        )),
+        (_, true, true) => Some(format!(
+            "some volumes take all {drives} drives: the space kept for repair cannot serve them. After a \
+             loss, their new data has fewer copies, or narrower stripes, {until}"
+        )),
+        (_, true, false) => None,
+    }
 }

@@ -47,7 +47,6 @@ impl Keeper {
     pub(super) fn make_volume(&self, request: &CreateVolume) -> Result<VolumeStatus, ControlError> {
         let mut pools = self.lock();
         let pool = live(&pools, &request.pool)?;
-        check_options(request)?;
         let view = pool.link.view().map_err(engine)?;
         let plan = VolumePlan {
             name: request.name.clone(),
@@ -58,6 +57,7 @@ impl Keeper {
             grain: request
                 .grain_bytes
                 .and_then(|bytes| Grain::of_bytes(bytes.into())),
+            stops: request.when_degraded == WhenDegraded::Stop,
         };
         let taken = |volume: &VolumeInfo| volume.name == request.name && !volume.deleting;
         if view.status.volumes.iter().any(taken) {
@@ -158,7 +158,10 @@ impl Keeper {
             volatile_cache: shape.is_some_and(|shape| shape.volatile_cache),
             state,
             reason,
-            when_degraded: WhenDegraded::Continue,
+            when_degraded: match volume.stops {
+                true => WhenDegraded::Stop,
+                false => WhenDegraded::Continue,
+            },
             allow_hosts: access
                 .as_ref()
                 .map(|a| a.allow_hosts.clone())
@@ -254,6 +257,19 @@ impl Keeper {
         self.status_of(pool, &name.pool, &name.name)
     }
 
+    pub(super) fn change_stops(
+        &self,
+        name: &VolumeName,
+        stops: bool,
+    ) -> Result<VolumeStatus, ControlError> {
+        let pools = self.lock();
+        let pool = live(&pools, &name.pool)?;
+        let volume = self.find(pool, name)?.0.number;
+        let wish = Manage::SetStops { volume, stops };
+        pool.link.manage(wish).map_err(engine)?;
+        self.status_of(pool, &name.pool, &name.name)
+    }
+
     pub(super) fn traffic_of(&self, name: &VolumeName) -> Result<VolumeStats, ControlError> {
         let pools = self.lock();
         let pool = live(&pools, &name.pool)?;
@@ -286,6 +302,7 @@ fn state_of(volume: &VolumeInfo, view: &View) -> (VolumeState, Option<String>) {
         (Some(why), _) => (VolumeState::Failed, Some(why.clone())),
         _ if volume.deleting => (VolumeState::Deleting, None),
         (None, Some(why)) => (VolumeState::Failed, Some(why.clone())),
+        _ if volume.stopped.is_some() => (VolumeState::Stopped, volume.stopped.clone()),
         (None, None) if view.status.degraded && is_redundant => (
             VolumeState::Degraded,
             Some("a copy of something is missing".to_owned()),
@@ -301,13 +318,4 @@ fn counters(of: Operations) -> IoCounters {
         errors: of.errors,
         latency_total_us: of.nanos / 1000,
     }
-}
-
-fn check_options(request: &CreateVolume) -> Result<(), ControlError> {
-    if request.when_degraded == WhenDegraded::Stop {
-        return Err(ControlError::usage(
-            "volumes go on when degraded in this version".to_owned(),
-        ));
-    }
-    Ok(())
 }

@@ -11,6 +11,7 @@ mod metrics;
 mod name;
 mod pool;
 mod request;
+mod reserve;
 #[cfg(test)]
 mod tests;
 mod volume;
@@ -25,6 +26,7 @@ pub use pool::{
 };
 pub use request::{
     AddDrive, Check, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool, RemoveDrive,
-    ReplaceDrive, ResizeVolume, SetHosts,
+    ReplaceDrive, ResizeVolume, SetHosts, SetReserve, SetWhenDegraded,
 };
+pub use reserve::ReserveSpec;
 pub use volume::{IoCounters, NodeStatus, VolumeState, VolumeStats, VolumeStatus, WhenDegraded};

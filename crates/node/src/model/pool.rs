@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{LayoutSpec, Survives};
+use super::{LayoutSpec, ReserveSpec, Survives};
 
 /// Writes a share. One of nothing is no number, which JSON does not have: it is 0.
 fn share<S: Serializer>(share: &f64, to: S) -> Result<S::Ok, S::Error> {
@@ -109,6 +109,8 @@ pub struct SpaceStatus {
     pub reserved_bytes: u64,
     /// The same by purpose.
     pub reserves: Vec<Reserve>,
+    /// How much is to be kept for repair, as it was wished; `reserves` has what that comes to now.
+    pub repair_reserve: ReserveSpec,
     /// `advertised_bytes / raw_bytes`, as it is.
     #[serde(serialize_with = "share")]
     pub efficiency_with_reserves: f64,

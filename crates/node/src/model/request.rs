@@ -5,7 +5,9 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::name::check_host;
-use super::{ControlError, LayoutSpec, VolumeName, VolumeStatus, WhenDegraded, check_name};
+use super::{
+    ControlError, LayoutSpec, ReserveSpec, VolumeName, VolumeStatus, WhenDegraded, check_name,
+};
 
 /// Most drives of a pool.
 const MAX_DRIVES: usize = 64;
@@ -37,10 +39,9 @@ pub struct CreatePool {
     /// What is on the drives may be destroyed.
     #[serde(default)]
     pub destroy_data: bool,
-    /// How many drives' worth of space is kept for repair in place; by default one, if there are
-    /// drives to spare.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reserve_drives: Option<u8>,
+    /// How much is kept for repair in place.
+    #[serde(default)]
+    pub reserve: ReserveSpec,
 }
 
 impl Check for CreatePool {
@@ -53,8 +54,8 @@ impl Check for CreatePool {
             )));
         }
         check_drives(&self.name, &self.drives)?;
-        match self.reserve_drives {
-            Some(reserve) if usize::from(reserve) >= self.drives.len() => {
+        match self.reserve {
+            ReserveSpec::Drives(reserve) if reserve as usize >= self.drives.len() => {
                 Err(ControlError::usage(format!(
                     "pool {}: {reserve} of {} drives cannot be kept in reserve",
                     self.name,
@@ -120,6 +121,20 @@ impl Check for ImportPool {
             check_name("pool", name)?;
         }
         check_drives("to be imported", &self.drives)
+    }
+}
+
+/// How much of a pool is to be kept for repair from now on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetReserve {
+    /// How much.
+    pub reserve: ReserveSpec,
+}
+
+impl Check for SetReserve {
+    fn check(&self) -> Result<(), ControlError> {
+        Ok(())
     }
 }
 
@@ -326,6 +341,20 @@ pub struct SetHosts {
 impl Check for SetHosts {
     fn check(&self) -> Result<(), ControlError> {
         check_hosts(&self.allow_hosts, self.allow_any_host)
+    }
+}
+
+/// What a volume does from now on when a copy is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetWhenDegraded {
+    /// What it does.
+    pub when_degraded: WhenDegraded,
+}
+
+impl Check for SetWhenDegraded {
+    fn check(&self) -> Result<(), ControlError> {
+        Ok(())
     }
 }
 

@@ -78,10 +78,10 @@ fn names_are_plain() {
 
 #[test]
 fn requests_are_checked() {
-    let pool = |drives: &[&str], reserve| CreatePool {
+    let pool = |drives: &[&str], reserve: Option<u32>| CreatePool {
         name: "tank".into(),
         drives: drives.iter().map(ToString::to_string).collect(),
-        reserve_drives: reserve,
+        reserve: reserve.map_or(ReserveSpec::Auto, ReserveSpec::Drives),
         ..CreatePool::default()
     };
     pool(&["/a", "/b"], Some(1)).check().expect("plain");

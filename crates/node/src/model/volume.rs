@@ -12,6 +12,8 @@ pub enum VolumeState {
     Online,
     /// Served, with less.
     Degraded,
+    /// Takes no writes: a copy is missing that no drive can take, and it is set to stop then.
+    Stopped,
     /// Not served, or reads only; `reason` says why.
     Failed,
     /// Its space is being given back.
@@ -25,7 +27,7 @@ pub enum WhenDegraded {
     /// Goes on, loudly.
     #[default]
     Continue,
-    /// Takes no writes until its redundancy is back.
+    /// Takes no writes while a copy is missing that no drive can take. Reads go on.
     Stop,
 }
 

@@ -12,5 +12,7 @@ mod volume;
 
 pub use host::{Host, Operations, Traffic, VolumeTraffic};
 pub use link::{PoolLink, View};
-pub use setup::{Found, ImportedPool, OpenDrive, add, create, import, open_drives, probe};
+pub use setup::{
+    Found, ImportedPool, OpenDrive, add, create, import, open_drives, probe, reserve_of,
+};
 pub use volume::VolumeOpener;

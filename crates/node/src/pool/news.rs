@@ -2,6 +2,8 @@
 
 use ashlar_store::Engine;
 
+use crate::notice::notice;
+
 /// What has been told already.
 #[derive(Default)]
 pub(super) struct News {
@@ -17,12 +19,14 @@ impl News {
         for (number, why) in losses.iter().skip(self.losses) {
             let id = engine.members().get(*number).map(|member| member.drive);
             let id = id.map(|id| id.to_string()).unwrap_or_default();
-            eprintln!("ashlar: pool {pool}: drive {number} ({id}) is out of service: {why}");
+            notice(format_args!(
+                "pool {pool}: drive {number} ({id}) is out of service: {why}"
+            ));
         }
         self.losses = losses.len();
         if let (Some(why), false) = (engine.failure(), self.failed) {
             self.failed = true;
-            eprintln!("ashlar: pool {pool} has stopped: {why}");
+            notice(format_args!("pool {pool} has stopped: {why}"));
         }
     }
 }

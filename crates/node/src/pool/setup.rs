@@ -4,7 +4,7 @@ use std::time::Duration;
 use ashlar_block::{BlockDevice, BlockSize, IoError};
 use ashlar_device::{FindingKind, OpenError, OpenErrorKind, Spec, inspect, open};
 use ashlar_reactor::{Opener, Options, Reactor};
-use ashlar_store::format::{DriveClass, Label, Salt};
+use ashlar_store::format::{DriveClass, Label, Reserve, Salt};
 use ashlar_store::{
     DrivePlan, Drives, Engine, ImportOptions, PoolError, PoolPlan, Sizes, enlist, format,
     read_label,
@@ -12,7 +12,7 @@ use ashlar_store::{
 use uuid::Uuid;
 
 use super::link::PoolLink;
-use crate::model::ControlError;
+use crate::model::{ControlError, CreatePool, ReserveSpec};
 
 /// A drive that is open for a pool.
 #[derive(Clone)]
@@ -181,8 +181,8 @@ pub fn probe(drives: &[OpenDrive]) -> Result<Vec<Found>, ControlError> {
 ///
 /// # Errors
 /// A drive that holds something without `destroy_data`, naming what; whatever the engine refuses.
-pub fn create(name: &str, drives: &[OpenDrive], destroy_data: bool) -> Result<Uuid, ControlError> {
-    refuse_used(drives, destroy_data)?;
+pub fn create(request: &CreatePool, drives: &[OpenDrive]) -> Result<Uuid, ControlError> {
+    refuse_used(drives, request.destroy_data)?;
     let smallest = drives
         .iter()
         .map(|drive| drive.opener.geometry().bytes())
@@ -191,11 +191,12 @@ pub fn create(name: &str, drives: &[OpenDrive], destroy_data: bool) -> Result<Uu
     let pool = Uuid::new_v4();
     let random = Uuid::new_v4().as_u128();
     let plan = PoolPlan {
-        name: name.to_owned(),
+        name: request.name.clone(),
         pool,
         salt: Salt(random as u32 ^ (random >> 64) as u32),
         sizes,
         log_copies: LOG_COPIES.min(drives.len() as u8),
+        reserve: reserve_of(request.reserve, &sizes),
         drives: drives
             .iter()
             .map(|drive| DrivePlan {
@@ -206,6 +207,19 @@ pub fn create(name: &str, drives: &[OpenDrive], destroy_data: bool) -> Result<Uu
     };
     with_drives(drives, |mut all| format(&mut all, &plan).map_err(refused))?;
     Ok(pool)
+}
+
+/// What the engine calls a reserve.
+pub fn reserve_of(reserve: ReserveSpec, sizes: &Sizes) -> Reserve {
+    match reserve {
+        ReserveSpec::Auto => Reserve::Auto,
+        ReserveSpec::None => Reserve::None,
+        ReserveSpec::Drives(drives) => Reserve::Drives(drives),
+        ReserveSpec::Bytes(bytes) => {
+            let extents = bytes.div_ceil(sizes.extent_bytes());
+            Reserve::Extents(u32::try_from(extents).unwrap_or(u32::MAX))
+        }
+    }
 }
 
 fn too_small() -> ControlError {
@@ -297,10 +311,16 @@ pub struct ImportedPool {
 ///
 /// # Errors
 /// Whatever the engine refuses; nothing is changed then.
-pub fn import(drives: &[OpenDrive], degraded: bool) -> Result<ImportedPool, ControlError> {
+pub fn import(
+    drives: &[OpenDrive],
+    (degraded, rename): (bool, Option<String>),
+    repair_after: Duration,
+) -> Result<ImportedPool, ControlError> {
     let labels = probe(drives)?;
     let options = ImportOptions {
         degraded,
+        repair_after,
+        rename,
         ..ImportOptions::default()
     };
     let engine = with_drives(drives, |all| {

@@ -27,6 +27,7 @@ pub(super) fn pool(request: &CreatePool) -> PoolStatus {
             provisioned_bytes: 0,
             reserved_bytes: 0,
             reserves: Vec::new(),
+            repair_reserve: request.reserve,
             efficiency_with_reserves: 0.0,
             efficiency_without_reserves: 0.0,
         },

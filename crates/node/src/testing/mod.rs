@@ -13,7 +13,7 @@ use crate::Control;
 use crate::model::{
     AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, DriveState, ExportPool,
     ImportPool, IoCounters, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts,
-    VolumeName, VolumeStats, VolumeStatus, WorkKind,
+    SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
 use make::{drive, pool, recount, volume, work};
 
@@ -219,6 +219,20 @@ impl Control for FakeControl {
         })
     }
 
+    fn repair(&self, name: &str) -> Result<PoolStatus, ControlError> {
+        self.change(name, |pool| {
+            pool.work.push(work(WorkKind::Rebuild, name));
+            Ok(())
+        })
+    }
+
+    fn set_reserve(&self, name: &str, request: SetReserve) -> Result<PoolStatus, ControlError> {
+        self.change(name, |pool| {
+            pool.space.repair_reserve = request.reserve;
+            Ok(())
+        })
+    }
+
     fn volumes(&self) -> Vec<VolumeStatus> {
         self.inner().volumes.values().cloned().collect()
     }
@@ -282,6 +296,17 @@ impl Control for FakeControl {
         let volume = inner.volumes.get_mut(name).ok_or_else(|| no_volume(name))?;
         volume.allow_hosts = request.allow_hosts;
         volume.allow_any_host = request.allow_any_host;
+        Ok(volume.clone())
+    }
+
+    fn set_when_degraded(
+        &self,
+        name: &VolumeName,
+        request: SetWhenDegraded,
+    ) -> Result<VolumeStatus, ControlError> {
+        let mut inner = self.inner();
+        let volume = inner.volumes.get_mut(name).ok_or_else(|| no_volume(name))?;
+        volume.when_degraded = request.when_degraded;
         Ok(volume.clone())
     }
 

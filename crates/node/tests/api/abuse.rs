@@ -130,7 +130,7 @@ fn bodies_that_are_nearly_right_are_refused_or_done() {
         (
             "POST",
             "/v1/pools",
-            r#"{"name":"x","drives":["/dev/c"],"reserve_drives":0}"#,
+            r#"{"name":"x","drives":["/dev/c"],"reserve":"none"}"#,
         ),
         (
             "POST",

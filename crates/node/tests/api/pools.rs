@@ -202,6 +202,7 @@ fn the_json_of_a_pool_is_stable() {
             "provisioned_bytes",
             "reserved_bytes",
             "reserves",
+            "repair_reserve",
             "efficiency_with_reserves",
             "efficiency_without_reserves"
         ]

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use ashlar_block::{BlockRange, BlockSize, Durability, Operation};
+use ashlar_store::format::Reserve;
 use ashlar_store::{Grain, Layout};
 use uuid::Uuid;
 
@@ -158,6 +159,7 @@ fn plan(case: &Case) -> Plan {
         salt: 0x5eed,
         sizes: SMALL,
         log_copies: tolerant,
+        reserve: Reserve::None,
         drives: count,
     };
     let cut = if case.torn { Cut::Torn } else { Cut::Before };
@@ -183,6 +185,7 @@ fn plan(case: &Case) -> Plan {
         fates: Vec::new(),
         liar: None,
         import_cuts: 0,
+        repair_after: Duration::ZERO,
         recovery: case.recovery.map(|at| (at, cut)),
         missing: case.missing,
         casualties: Vec::new(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ashlar_block::{BlockRange, BlockSize, Operation};
+use ashlar_store::format::Reserve;
 use ashlar_store::{Canary, Grain, Layout, Sizes};
 use uuid::Uuid;
 
@@ -115,6 +116,8 @@ pub(crate) struct Plan {
     /// Drives that may die together with the node, and how many of a thousand failures take one.
     pub(crate) casualties: Vec<usize>,
     pub(crate) casualty_per_mille: u32,
+    /// How long after a loss repair begins.
+    pub(crate) repair_after: Duration,
     /// What is broken on purpose.
     pub(crate) canary: Option<Canary>,
 }
@@ -154,6 +157,7 @@ impl Plan {
                 salt: chance.below(1 << 32) as u32,
                 sizes,
                 log_copies,
+                reserve: Reserve::None,
                 drives: count,
             },
             drives,
@@ -169,9 +173,11 @@ impl Plan {
             missing: None,
             casualties: Vec::new(),
             casualty_per_mille: 0,
+            repair_after: Duration::ZERO,
             canary: profile.canary,
         };
         plan.draw_fates(chance, profile);
+        plan.draw_repair();
         plan
     }
 
@@ -181,6 +187,40 @@ impl Plan {
             0 => 1,
             1 => 3 * 4096,
             _ => 0,
+        }
+    }
+
+    /// What is kept for repair, and when that begins: not drawn from the chance that everything else
+    /// is drawn from, so that older seeds stay what they were.
+    fn draw_repair(&mut self) {
+        let mut chance = Chance::new((self.shape.pool.as_u128() >> 64) as u64);
+        let count = self.drives.len() as u64;
+        let sizes = self.drives.iter().map(|(_, bytes)| *bytes);
+        let (all, largest) = sizes.fold((0, 0), |(all, most), size| (all + size, size.max(most)));
+        let eighth = Reserve::Extents((all >> SMALL.extent_shift) as u32 / 8);
+        let kept = match (self.crowded, count) {
+            (true, 4..) => [Reserve::None, Reserve::Auto, Reserve::Auto],
+            (true, _) => [Reserve::None; 3],
+            (false, _) => [Reserve::None, Reserve::None, eighth],
+        };
+        self.shape.reserve = chance.pick(&kept);
+        match self.shape.reserve {
+            Reserve::None => {}
+            // A drive's worth, of drives that grow by their shares of it.
+            Reserve::Auto => self.make_room_for(largest / (count - 1)),
+            _ => self.make_room_for(largest / 8),
+        }
+        let times = [0, 0, 5, 200, 300_000];
+        self.repair_after = Duration::from_millis(chance.pick(&times));
+    }
+
+    /// Makes every drive larger by the most that one will keep: the volumes have been promised the
+    /// rest. Shares are whole columns, and one more.
+    fn make_room_for(&mut self, share: u64) {
+        let column = self.shape.sizes.segment_bytes();
+        let more = (share + 4 * column).next_multiple_of(1 << 20);
+        for (_, bytes) in &mut self.drives {
+            *bytes += more;
         }
     }
 

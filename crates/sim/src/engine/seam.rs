@@ -1,7 +1,9 @@
 //! What the world drives: the engine that ships, or a toy that shows that the world's checks work.
 
+use std::time::Duration;
+
 use ashlar_block::{BlockDevice, BufferPool, Moment};
-use ashlar_store::format::{DriveClass, Salt};
+use ashlar_store::format::{DriveClass, Reserve, Salt};
 use ashlar_store::{
     Cage, Canary, DrivePlan, Drives, Engine, Grain, ImportOptions, Layout, PoolPlan, Sizes,
     VolumeInfo,
@@ -22,6 +24,8 @@ pub(crate) struct Shape {
     pub(crate) salt: u32,
     pub(crate) sizes: Sizes,
     pub(crate) log_copies: u8,
+    /// What is kept for repair.
+    pub(crate) reserve: Reserve,
     pub(crate) drives: usize,
 }
 
@@ -34,6 +38,8 @@ pub(crate) struct Wish {
     pub(crate) canary: Option<Canary>,
     /// Bytes of memory for leaves of the map, 0 for the default.
     pub(crate) leaf_bytes: u64,
+    /// How long after a loss repair begins.
+    pub(crate) repair_after: Duration,
 }
 
 /// An engine and its drives by member.
@@ -111,6 +117,7 @@ impl Subject for Engine {
             salt: Salt(shape.salt),
             sizes: shape.sizes,
             log_copies: shape.log_copies,
+            reserve: shape.reserve,
             drives: (0..shape.drives).map(drive).collect(),
         };
         let mut drives = Drives::new(devices, wait).with_buffers(memory());
@@ -124,6 +131,8 @@ impl Subject for Engine {
             buffers: Some(memory()),
             leaf_bytes: wish.leaf_bytes,
             degraded: wish.degraded,
+            repair_after: wish.repair_after,
+            rename: None,
             cage: Cage::new(wish.canary),
         };
         let imported = ashlar_store::import(drives, &options);

@@ -156,6 +156,7 @@ impl<S: Subject> World<'_, S> {
             granules: wish.granules,
             layout: wish.layout,
             grain: wish.grain,
+            stops: false,
         };
         self.order(Order::Create(volume), Manage::CreateVolume(plan));
     }

@@ -296,6 +296,7 @@ impl<'a, S: Subject> World<'a, S> {
                 degraded,
                 canary,
                 leaf_bytes,
+                repair_after: self.plan.repair_after,
             },
         )
     }

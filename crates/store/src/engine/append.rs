@@ -40,6 +40,8 @@ pub(crate) enum Then {
     Segment(u32, Class),
     /// A segment has other columns.
     Columns(u32),
+    /// A segment is free.
+    Released(u32),
     /// A segment of a pass-through volume is recorded.
     RawSegment,
     /// A segment of a pass-through volume is free.
@@ -478,6 +480,7 @@ impl Engine {
             Then::Clear(op, slot) => self.clear_published(op, slot),
             Then::Columns(id) => self.columns_published(id),
             Then::Segment(id, class) => self.segment_published(id, class),
+            Then::Released(id) => self.segment_released(id),
             Then::RawSegment => self.raw_recorded(),
             Then::RawFreed(id) => self.raw_freed(id),
             Then::Volume(number, id) => self.volume_published(number, id),

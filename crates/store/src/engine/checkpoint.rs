@@ -2,7 +2,9 @@
 //! root. Only a root that is durable on every member lets anything be reused: places that it
 //! superseded, and the logs below its tails.
 
-use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Request};
+use std::time::Duration;
+
+use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Moment, Request};
 
 use super::destage::LOW;
 use super::map::Content;
@@ -25,6 +27,12 @@ const PAGES: usize = 256;
 /// Most pages of level 0 of one checkpoint: their old places come back when its root is durable.
 const MOST_PAGES: usize = 65_536;
 
+/// After this long without a change, what an import would have to read again is brought to pages:
+/// once, and then the pool is quiet.
+const IDLE: Duration = Duration::from_secs(3);
+/// How much of the map log is worth it.
+const WORTH: f64 = 0.02;
+
 /// What the checkpoint is at.
 #[derive(Default)]
 pub(crate) struct Checkpoint {
@@ -39,6 +47,9 @@ pub(crate) struct Checkpoint {
     tails: Option<(u64, u64)>,
     /// What the last durable root named.
     rooted: Option<(u64, u64)>,
+    /// Numbers of the next batches of both logs, and since when they are that.
+    seen: (u64, u64),
+    since: Moment,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +77,10 @@ impl Engine {
             return;
         }
         self.trim_ring();
+        let heads = (self.ring.log.head.number, self.map_log.log.head.number);
+        if self.checkpoint.seen != heads {
+            (self.checkpoint.seen, self.checkpoint.since) = (heads, self.now);
+        }
         match self.checkpoint_due() {
             Some(Due::Pages(until)) => {
                 self.checkpoint.phase = Phase::Pages(0);
@@ -105,6 +120,9 @@ impl Engine {
                 return Some(Due::Pages(until));
             }
         }
+        if self.now >= self.checkpoint.since + IDLE && self.is_idle_worth_a_checkpoint() {
+            return Some(Due::Pages(self.published + 1));
+        }
         // A record of the ring goes with its home and the map log's record of it: no page is needed.
         let ring = self.ring.log.fill() > LOW
             && frees(
@@ -113,6 +131,27 @@ impl Engine {
                 self.ring.tail_at(),
             );
         ring.then_some(Due::Root)
+    }
+
+    /// Whether nothing is on its way to a log, and one has more than a root would leave in it.
+    fn is_idle_worth_a_checkpoint(&self) -> bool {
+        let quiet = self.index.len() == 0 && self.sealed.is_empty() && self.staged.is_empty();
+        let used = |side: &LogSide, tail: u64| {
+            (side.log.head.at - tail) as f64 / side.log.shape.bytes() as f64
+        };
+        let (ring, map) = self
+            .checkpoint
+            .rooted
+            .unwrap_or((self.ring.log.free_below, self.map_log.log.free_below));
+        let worth = used(&self.ring, ring) > WORTH || used(&self.map_log, map) > WORTH;
+        quiet && worth && self.staged_changes.is_empty()
+    }
+
+    /// When a checkpoint of an idle pool begins, if one will.
+    pub(super) fn checkpoint_deadline(&self) -> Option<Moment> {
+        let at = self.checkpoint.since + IDLE;
+        let waits = self.checkpoint.phase == Phase::Idle && self.now < at;
+        (waits && self.is_idle_worth_a_checkpoint()).then_some(at)
     }
 
     /// The map log is to let go of what is older than this sequence when it is too full.
@@ -321,6 +360,7 @@ impl Engine {
             next_sequence: self.sequence,
             map_sequence,
             members: self.members.clone(),
+            reserve: self.kept.wish,
             ring: self.ring.state(self.ring.tail_at()),
             map: self.map_log.state(self.map_tail()),
             meta: self.meta_segments.clone(),
@@ -363,7 +403,9 @@ impl Engine {
         if let Some(class) = self.segment_classes.get(&segment)
             && let Some(segments) = self.homes.get_mut(class)
         {
+            let class = *class;
             segments.release(segment, slot);
+            self.slot_freed(segment, class);
         }
     }
 

@@ -75,7 +75,7 @@ impl Engine {
     }
 
     /// Whether a clear behind a volume's end may begin: commands that came before it are through.
-    fn may_begin(&self, op: usize) -> bool {
+    pub(super) fn may_begin(&self, op: usize) -> bool {
         let Some(Op::Clear(clear)) = self.ops.get(op) else {
             return false;
         };

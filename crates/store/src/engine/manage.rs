@@ -6,7 +6,8 @@ use super::append::{StagedChange, Then};
 use super::class::{Class, Redundancy, Shape};
 use super::map::{Change, FIRST_VOLUME, MAX_VOLUMES, SEGMENTS, VOLUMES};
 use super::space::{Extents, Segments, take_columns};
-use super::{Engine, Retired};
+use super::stop::check_stops;
+use super::{Engine, Op, Retired};
 use crate::Layout;
 use crate::format::{ChunkCopy, SegmentEntry, VolumeEntry, VolumeState};
 use crate::manage::{Manage, Managed, VolumePlan};
@@ -27,8 +28,15 @@ impl Engine {
                 self.scrub(id);
                 Ok(())
             }
+            (None, Manage::Repair) => {
+                self.repair_now();
+                self.out.managed.push((id, Ok(Managed::Done)));
+                Ok(())
+            }
+            (None, Manage::SetReserve { reserve }) => self.set_reserve(id, reserve),
             (None, Manage::AddDrive { drive, geometry }) => self.add_drive(id, drive, geometry),
             (None, Manage::RemoveDrive { member }) => self.remove_drive(id, member),
+            (None, Manage::SetStops { volume, stops }) => self.set_stops(id, volume, stops),
             (None, Manage::CreateVolume(plan)) => self.create_volume(id, plan),
             (None, Manage::DeleteVolume { volume }) => self.delete_volume(id, volume),
             (None, Manage::ResizeVolume { volume, granules }) => {
@@ -45,6 +53,7 @@ impl Engine {
         check_granules(plan.granules)?;
         self.check_layout(plan.layout)?;
         let grain = check_grain(plan.layout, plan.grain)?;
+        check_stops(plan.layout, plan.stops)?;
         let same =
             |entry: &VolumeEntry| entry.name == plan.name && entry.state != VolumeState::Gone;
         if self.volumes.values().any(same) {
@@ -71,6 +80,7 @@ impl Engine {
             granules: plan.granules,
             layout: plan.layout,
             grain,
+            stops: plan.stops,
         };
         if let Layout::Stripe { .. } = entry.layout {
             self.grow_raw(number, entry.clone(), id)?;
@@ -100,7 +110,7 @@ impl Engine {
         Ok(())
     }
 
-    fn live(&self, volume: u32) -> Result<VolumeEntry, IoError> {
+    pub(super) fn live(&self, volume: u32) -> Result<VolumeEntry, IoError> {
         let entry = self
             .volumes
             .get(&volume)
@@ -139,7 +149,7 @@ impl Engine {
             return self.resize_raw(id, volume, entry);
         }
         let shrinking = self.clears.iter().any(|&op| match self.ops.get(op) {
-            Some(super::Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
+            Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
             _ => false,
         });
         if self.resizing.contains(&volume) {
@@ -165,7 +175,7 @@ impl Engine {
         Ok(())
     }
 
-    fn stage_volume(&mut self, number: u32, entry: &VolumeEntry, id: Option<u64>) {
+    pub(super) fn stage_volume(&mut self, number: u32, entry: &VolumeEntry, id: Option<u64>) {
         let mut bytes = vec![0; VolumeEntry::BYTES];
         entry.encode(&mut bytes);
         self.staged_changes.push_back(StagedChange {
@@ -193,6 +203,9 @@ impl Engine {
             .get(&number)
             .is_some_and(|old| old.state == VolumeState::Free);
         self.volumes.insert(number, entry);
+        self.spread_reserve();
+        self.look_at_empty();
+        self.judge_stops();
         if self.is_raw(number) {
             self.raw_published(number, state);
         } else if state == VolumeState::Deleting {
@@ -293,7 +306,7 @@ impl Engine {
         }
     }
 
-    fn has_volume_of(&self, class: Class) -> bool {
+    pub(super) fn has_volume_of(&self, class: Class) -> bool {
         self.volumes
             .values()
             .any(|entry| entry.state == VolumeState::Live && Class::of_volume(entry) == Some(class))
@@ -301,8 +314,7 @@ impl Engine {
 
     /// The class of which the write at the front of the queue needs more slots than there are.
     fn short_of(&self) -> Option<Class> {
-        let Some(super::Op::Write(write)) = self.admission.front().and_then(|&op| self.ops.get(op))
-        else {
+        let Some(Op::Write(write)) = self.admission.front().and_then(|&op| self.ops.get(op)) else {
             return None;
         };
         let class = self.class_of(write.volume);
@@ -314,11 +326,17 @@ impl Engine {
         self.provisioning.contains(&class)
             || self.can_add_segment(class)
             || self.guards.waits(|what| matches!(what, Retired::Slot(_)))
+            || self.gives_slots_back(class)
+            || self.release.is_under_way()
     }
 
-    /// Extents of a drive that only the pool's own map may take.
-    pub(super) fn kept_extents(&self, drive: usize) -> u32 {
-        self.members[drive].extents / 64 + 2 * self.sizes.segment_extents()
+    /// Whether commands under way, which wait for nobody in the queue, give slots of this class back.
+    fn gives_slots_back(&self, class: Class) -> bool {
+        self.ops.iter().any(|(op, what)| match what {
+            Op::Bypass(bypass) => self.supersedes(bypass, class),
+            Op::Clear(clear) => self.class_of(clear.volume) == class && self.may_begin(op),
+            _ => false,
+        })
     }
 
     /// Columns of a new segment: with fewer drives in service than it should have, the pool goes on
@@ -373,13 +391,16 @@ impl Engine {
             .iter()
             .map(|&(drive, extent)| ChunkCopy { drive, extent });
         self.segment_classes.insert(id, class);
-        // A drive may have gone since the segment was made.
-        self.rebuild_wanted();
         let segments = self.homes.entry(class);
         segments
             .or_insert_with(|| Segments::new(self.sizes.slots(class.grain)))
             .add_with_parity(id, columns.collect(), entry.parity);
         self.close_lost_segments();
+        // A drive may have gone since the segment was made.
+        if self.staying(&self.all_columns(id)).len() < self.wanted_columns(id) {
+            self.rebuild_wanted();
+            self.judge_stops();
+        }
     }
 }
 
@@ -439,6 +460,6 @@ fn check_grain(layout: Layout, wanted: Option<Grain>) -> Result<Grain, IoError> 
     Ok(grain)
 }
 
-fn refuse(why: String) -> IoError {
+pub(super) fn refuse(why: String) -> IoError {
     IoError::new(ErrorKind::InvalidRequest, why)
 }

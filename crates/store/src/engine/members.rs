@@ -120,10 +120,17 @@ impl Engine {
         });
         self.extents.push(Extents::new(extents));
         self.drives.push(super::state::Drive { geometry });
+        self.restore_reserve(extents);
+        self.judge_stops();
+        self.members_changed(id);
+        self.repair_now();
+        Ok(())
+    }
+
+    /// What the next root says of the members is to be durable before somebody is answered.
+    pub(super) fn members_changed(&mut self, id: u64) {
         self.roots.members_due = true;
         self.roots.waiting.push(id);
-        self.begin_repairs();
-        Ok(())
     }
 
     /// Begins to empty a drive.
@@ -159,9 +166,9 @@ impl Engine {
         if self.in_service(drive) {
             // Goes on after a restart, so it is answered when the root says so.
             self.members[member].state = MemberState::Leaving;
-            self.roots.members_due = true;
-            self.roots.waiting.push(id);
-            self.begin_repairs();
+            self.members_changed(id);
+            self.spread_reserve();
+            self.repair_now();
         } else {
             self.out
                 .managed
@@ -193,6 +200,7 @@ impl Engine {
                 .chain(meta)
                 .copied()
                 .chain(homes)
+                .chain(self.release.columns())
                 .any(|copy| copy.drive == drive)
                 && self.joining.values().all(|join| join.column.drive != drive)
                 && !self.raw.is_on(drive)
@@ -219,6 +227,8 @@ impl Engine {
         if member.state == MemberState::Excluded {
             return;
         }
+        let stayed = member.state == MemberState::Active;
+        let extents = if stayed { member.extents } else { 0 };
         member.state = MemberState::Excluded;
         self.losses.push((drive, error.to_string()));
         if let Some(what) = self.lost_for_good() {
@@ -233,9 +243,11 @@ impl Engine {
             ));
         }
         self.roots.members_due = true;
-        self.roots.healing = true;
+        self.heal();
         self.close_lost_segments();
         self.rebuild_wanted();
+        self.spend_reserve(extents);
+        self.judge_stops();
     }
 
     /// Whether an import of the drives that have gone, without those that are left, would be let
@@ -290,10 +302,11 @@ impl Engine {
         self.roots.copies().max(self.raise.wanted)
     }
 
-    /// After an import: what the members left behind need.
-    pub(super) fn begin_repairs(&mut self) {
+    /// Logs and map get back the copies that they lack, at once: they are small, and the pool cannot
+    /// go on without them.
+    pub(super) fn heal(&mut self) {
         self.roots.healing = self.needs_healing();
-        self.rebuild_wanted();
+        self.rebuild.renewal_wanted = true;
     }
 
     /// A checkpoint's pages are flushed: its root may be written.
@@ -310,6 +323,7 @@ impl Engine {
             let root = Root {
                 next_sequence: self.sequence,
                 members: self.members.clone(),
+                reserve: self.kept.wish,
                 ..self.roots.durable.clone()
             };
             self.write_root(root, Purpose::Members);
@@ -407,7 +421,7 @@ impl Engine {
         let extents = self.sizes.chunk_extents;
         let free = |&drive: &usize| {
             self.stays(drive as u16)
-                && self.extents[drive].free() >= self.kept_extents(drive) + extents
+                && self.extents[drive].free() >= self.map_extents(drive) + extents
                 && !copies.iter().any(|copy| usize::from(copy.drive) == drive)
         };
         self.active()

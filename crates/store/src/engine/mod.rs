@@ -12,9 +12,12 @@
 //! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
 //! | `members` | roots; drives that fail, join, leave; chunks of logs that lack copies |
 //! | `raise` | more copies of the logs, for a volume that needs them |
+//! | `release` | segments that hold nothing go back to their drives |
+//! | `reserve` | space that is kept for repair |
 //! | `rebuild` | walks over everything mapped: scrub, columns for lost drives, the map written anew |
 //! | `parity` | slots cut over columns: their code, and how one is put together again |
 //! | `manage`, `status` | volumes, segments; what an operator is shown |
+//! | `stop` | volumes that take no writes while a copy is missing |
 //! | `raw` | pass-through volumes |
 //! | `state`, `map`, `index`, `space`, `class`, `locks`, `guard` | the state they share |
 
@@ -35,9 +38,12 @@ mod raise;
 pub(crate) mod raw;
 mod read;
 mod rebuild;
+mod release;
+mod reserve;
 pub(crate) mod space;
 pub(crate) mod state;
 mod status;
+mod stop;
 mod write;
 
 use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, Request};
@@ -208,7 +214,11 @@ impl Engine {
                 ErrorKind::InvalidRequest,
                 format!("there is no volume {volume}"),
             )),
-            Some(geometry) => geometry.check(request.range).err(),
+            Some(geometry) => {
+                let changes = !matches!(request.op, Operation::Read | Operation::Flush);
+                let stopped = || self.stop_error(volume).filter(|_| changes);
+                geometry.check(request.range).err().or_else(stopped)
+            }
         }
     }
 
@@ -255,6 +265,7 @@ impl Engine {
         }
         self.again = false;
         self.reclaim();
+        self.advance_release();
         self.admit();
         self.advance_clears();
         self.advance_raw();

@@ -30,8 +30,7 @@ impl Engine {
     pub(super) fn make_when_raised(&mut self, id: u64, plan: VolumePlan) {
         self.raise.wanted = self.log_copies().max(Self::copies_for(&plan));
         self.raise.waiting.push((id, plan));
-        self.begin_repairs();
-        self.renew_pages();
+        self.heal();
     }
 
     /// After an import: what the volumes that there are need.

@@ -34,6 +34,27 @@ struct Wanted {
     crc: u32,
 }
 
+/// What an I/O has told of the granules that it was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// Here they are.
+    Bytes,
+    /// The only one cannot be read.
+    Bad,
+    /// One of several cannot be read: nothing of any of them.
+    Nothing,
+}
+
+impl Told {
+    fn by(result: &Result<(), IoError>, is_alone: bool) -> Self {
+        match (result, is_alone) {
+            (Ok(()), _) => Self::Bytes,
+            (Err(_), true) => Self::Bad,
+            (Err(_), false) => Self::Nothing,
+        }
+    }
+}
+
 /// A run of granules that one I/O reads.
 struct Part {
     buffer: IoBuffer,
@@ -319,7 +340,8 @@ impl Engine {
             return self.fail("a read lost its buffer".into());
         };
         part.buffer = buffer;
-        self.part_read(op, at, part, result.is_ok());
+        let told = Told::by(&result, part.wanted.len() == 1);
+        self.part_read(op, at, part, told);
         // Not before: what is read again may be here at once, and the read must not end with that.
         if let Some(Op::Read(read)) = self.ops.get_mut(op) {
             read.pending -= 1;
@@ -328,13 +350,13 @@ impl Engine {
     }
 
     /// A part's bytes are here, or cannot be read where they were.
-    fn part_read(&mut self, op: usize, at: u32, mut part: Part, readable: bool) {
-        if readable && self.verifies(&part) {
+    fn part_read(&mut self, op: usize, at: u32, mut part: Part, told: Told) {
+        if told == Told::Bytes && self.verifies(&part) {
             part.done = true;
             self.mend(op, at, &part);
             self.put_part(op, at, part);
         } else {
-            self.retry_part(op, at, part, readable);
+            self.retry_part(op, at, part, told);
         }
     }
 
@@ -346,8 +368,8 @@ impl Engine {
     }
 
     /// Granule by granule: what is good stays, what has moved is read where it is now, what is bad
-    /// is read from another copy.
-    fn retry_part(&mut self, op: usize, at: u32, mut part: Part, readable: bool) {
+    /// is read from another copy, and what may be either is read by itself.
+    fn retry_part(&mut self, op: usize, at: u32, mut part: Part, told: Told) {
         let Some(Op::Read(read)) = self.ops.get(op) else {
             return;
         };
@@ -355,7 +377,7 @@ impl Engine {
         for i in (0..part.wanted.len()).rev() {
             let buffer = part.buffer.split_off(i * GRANULE);
             let wanted = part.wanted[i];
-            let good = readable && self.label.salt.crc(&buffer) == wanted.crc;
+            let good = told == Told::Bytes && self.label.salt.crc(&buffer) == wanted.crc;
             let mut single = Part {
                 buffer,
                 wanted: vec![wanted],
@@ -374,7 +396,7 @@ impl Engine {
             if now != wanted {
                 single.wanted = vec![now];
                 single.tried = 0;
-            } else {
+            } else if told != Told::Nothing {
                 self.note_bad(single.drive);
                 single.tried |= 1 << single.drive;
             }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use ashlar_block::{Durability, IoBuffer, IoError, Request};
+use ashlar_block::{Durability, IoBuffer, IoError, Moment, Request};
 
 use super::append::Then;
 use super::class::{Class, Redundancy};
@@ -30,8 +30,11 @@ const LEAVES: usize = 1024;
 /// What the walk is at.
 #[derive(Default)]
 pub(crate) struct Rebuild {
-    wanted: bool,
+    /// When the columns of lost drives are to be made again: some time after the loss.
+    due: Option<Moment>,
     scrub_wanted: bool,
+    /// Pages of the map are to be looked through for those that lack copies.
+    pub(super) renewal_wanted: bool,
     phase: Phase,
     /// Commands older than this may have written without the new columns.
     stamp: u64,
@@ -80,14 +83,44 @@ pub(super) enum WalkIo {
 }
 
 impl Engine {
-    /// A drive was lost: its columns are wanted elsewhere.
+    /// A drive was lost: its columns are wanted elsewhere, when the time for it has come.
     pub(super) fn rebuild_wanted(&mut self) {
-        self.rebuild.wanted = true;
+        let at = self.now + self.repair_after;
+        self.rebuild.due = Some(self.rebuild.due.map_or(at, |due| due.min(at)));
+    }
+
+    /// Somebody has acted: repair begins at once.
+    pub(super) fn repair_now(&mut self) {
+        self.heal();
+        self.rebuild.due = Some(self.now);
+    }
+
+    /// After an import: what the members left behind need. A drive that is being emptied goes on
+    /// with that.
+    pub(super) fn begin_repairs(&mut self) {
+        self.spread_reserve();
+        let drives = 0..self.members.len() as u16;
+        if drives
+            .into_iter()
+            .any(|d| self.in_service(d) && !self.stays(d))
+        {
+            return self.repair_now();
+        }
+        self.heal();
+        if self.is_degraded() {
+            self.rebuild_wanted();
+        }
+    }
+
+    /// When repair begins by itself, if it waits.
+    pub(super) fn repair_deadline(&self) -> Option<Moment> {
+        let waits = self.rebuild.phase == Phase::Idle;
+        self.rebuild.due.filter(|&due| waits && due > self.now)
     }
 
     /// Whether copies are missing that the walk is making, or is about to.
     pub fn is_rebuilding(&self) -> bool {
-        self.rebuild.wanted || !self.joining.is_empty()
+        self.rebuild.due.is_some_and(|due| due <= self.now) || !self.joining.is_empty()
     }
 
     /// How far a walk has come, 0 to 1.
@@ -116,8 +149,12 @@ impl Engine {
     }
 
     pub(super) fn advance_rebuild(&mut self) {
+        if std::mem::take(&mut self.rebuild.renewal_wanted) {
+            self.renew_pages();
+        }
+        let due = self.rebuild.due.is_some_and(|due| due <= self.now);
         match self.rebuild.phase {
-            Phase::Idle if self.rebuild.wanted || self.rebuild.scrub_wanted => {
+            Phase::Idle if due || self.rebuild.scrub_wanted => {
                 self.begin_walk();
                 self.again = true;
             }
@@ -139,8 +176,11 @@ impl Engine {
             self.map.leave_places();
         }
         self.renew_pages();
-        if std::mem::take(&mut self.rebuild.wanted) {
+        if self.rebuild.due.is_some_and(|due| due <= self.now) {
+            self.rebuild.due = None;
             self.choose_columns();
+            self.spread_reserve();
+            self.judge_stops();
         }
         if self.joining.is_empty() && !self.rebuild.scrub_wanted {
             return;
@@ -182,12 +222,17 @@ impl Engine {
         let extents = self.shape(segment).extents(&self.sizes);
         let fits = |&drive: &usize| {
             self.stays(drive as u16)
-                && self.extents[drive].free() >= self.kept_extents(drive) + extents
+                && self.extents[drive].free() >= self.map_extents(drive) + extents
                 && !columns.iter().any(|copy| usize::from(copy.drive) == drive)
         };
         let drives = self.active().into_iter().filter(fits);
         let drive = drives.max_by_key(|&drive| self.extents[drive].free())?;
         Some((drive, at))
+    }
+
+    /// Whether a segment that lacks a column could have one.
+    pub(super) fn could_have_column(&self, segment: u32) -> bool {
+        self.drive_for_column(segment).is_some()
     }
 
     /// The columns that can be read and a new one, less those on leaving drives that are now one too
@@ -553,8 +598,9 @@ impl Engine {
             .iter()
             .any(|&segment| self.drive_for_column(segment).is_some())
         {
-            self.rebuild_wanted();
+            self.rebuild.due = Some(self.now);
         }
+        self.judge_stops();
         self.again = true;
     }
 

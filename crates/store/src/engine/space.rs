@@ -321,6 +321,28 @@ impl Segments {
         segment.is_some_and(|segment| segment.closed && segment.free == segment.units)
     }
 
+    /// Whether nothing of a segment is in use.
+    pub(crate) fn is_empty(&self, id: u32) -> bool {
+        let segment = self.by_id.get(&id);
+        segment.is_some_and(|segment| segment.free == segment.units)
+    }
+
+    /// Whether units are still taken from a segment.
+    pub(crate) fn is_open(&self, id: u32) -> bool {
+        self.by_id.get(&id).is_some_and(|segment| !segment.closed)
+    }
+
+    /// Forgets a segment of which nothing is in use; returns its columns.
+    pub(crate) fn remove(&mut self, id: u32) -> Option<Vec<ChunkCopy>> {
+        self.close(id);
+        Some(self.by_id.remove(&id)?.columns)
+    }
+
+    /// Units of each segment.
+    pub(crate) fn units(&self) -> u32 {
+        self.units
+    }
+
     /// A segment has other columns.
     pub(crate) fn set_columns(&mut self, id: u32, columns: Vec<ChunkCopy>, parity: u8) {
         if let Some(segment) = self.by_id.get_mut(&id) {

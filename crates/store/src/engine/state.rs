@@ -1,6 +1,7 @@
 //! The engine's state, and what can be asked of it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use ashlar_block::{BlockSize, BufferPool, Geometry, IoBuffer, Moment};
 use slab::Slab;
@@ -19,6 +20,8 @@ use super::raise::Raise;
 use super::raw::Raw;
 use super::read::Repair;
 use super::rebuild::Rebuild;
+use super::release::Release;
+use super::reserve::Kept;
 use super::space::{Extents, SegmentIds, Segments};
 use super::{Op, Outbox, Owner, Waiter};
 use crate::Cage;
@@ -76,6 +79,8 @@ pub struct Counters {
     pub pages: u64,
     /// Roots written.
     pub roots: u64,
+    /// Segments that held nothing and went back to their drives.
+    pub released: u64,
     /// Leaves of the map read from drives.
     pub loaded: u64,
     /// Leaves of the map that had to make room in memory.
@@ -100,6 +105,12 @@ pub struct Engine {
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
     pub(super) raise: Raise,
+    pub(super) kept: Kept,
+    pub(super) release: Release,
+    /// Volumes that take no writes, for a copy is missing.
+    pub(super) stopped: BTreeSet<u32>,
+    /// How long after a loss repair begins by itself.
+    pub(super) repair_after: Duration,
     /// Columns that are being filled: they are written, not read.
     pub(super) joining: BTreeMap<u32, Joining>,
     pub(super) ios: Slab<Owner>,
@@ -194,6 +205,7 @@ pub(crate) struct Parts {
     pub(crate) leaf_bytes: u64,
     /// The owner's memory, if the engine is to use it.
     pub(crate) buffers: Option<BufferPool>,
+    pub(crate) repair_after: Duration,
     pub(crate) cage: Cage,
     /// The root that the import has made durable.
     pub(crate) root: Root,
@@ -217,6 +229,10 @@ impl Engine {
             buffer_bytes: parts.buffer_bytes,
             leaf_bytes: parts.leaf_bytes,
             cage: parts.cage,
+            kept: Kept::new(&parts.root),
+            release: Release::default(),
+            stopped: BTreeSet::new(),
+            repair_after: parts.repair_after,
             roots: Roots::new(parts.root),
             rebuild: Rebuild::default(),
             raise: Raise::default(),
@@ -271,6 +287,8 @@ impl Engine {
         engine.resume_shrinks();
         engine.want_copies_of_volumes();
         engine.begin_repairs();
+        engine.look_for_empty();
+        engine.judge_stops();
         engine
     }
 
@@ -282,7 +300,12 @@ impl Engine {
         if self.again {
             return Some(self.now);
         }
-        self.destage_deadline()
+        let deadlines = [
+            self.destage_deadline(),
+            self.repair_deadline(),
+            self.checkpoint_deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Why the engine has stopped, if it has.
@@ -344,6 +367,8 @@ impl Engine {
                 grain: Class::of_volume(entry).map(|class| class.grain),
                 trouble: self.raw_trouble(number),
                 deleting: entry.state == VolumeState::Deleting,
+                stops: entry.stops,
+                stopped: self.stop_reason(number),
             })
             .collect()
     }
@@ -416,4 +441,8 @@ pub struct VolumeInfo {
     pub trouble: Option<String>,
     /// Its space is being given back.
     pub deleting: bool,
+    /// It takes no writes while a copy is missing that no drive can take.
+    pub stops: bool,
+    /// Why it takes none now.
+    pub stopped: Option<String>,
 }

@@ -1,11 +1,13 @@
 //! What an operator is shown.
 
+use std::time::Duration;
+
 use uuid::Uuid;
 
 use super::class::Class;
 use super::{Counters, Engine, VolumeInfo};
 use crate::Layout;
-use crate::format::{Label, MemberState};
+use crate::format::{Label, MemberState, Reserve};
 use crate::sizes::Grain;
 
 /// A drive of the pool.
@@ -74,6 +76,16 @@ pub struct Status {
     pub log_copies: u8,
     /// Bytes of all drives that only the pool's own map may take.
     pub kept_bytes: u64,
+    /// What is kept for repair, as it was wished.
+    pub reserve: Reserve,
+    /// Bytes of all drives that only a repair may take.
+    pub reserve_bytes: u64,
+    /// Some drive is not taken by the narrowest volume, so that a repair would find one.
+    pub reserve_can_serve: bool,
+    /// Some volume takes all drives: after a loss it goes on with narrower stripes or fewer copies.
+    pub full_width: bool,
+    /// How long it is until a repair begins by itself, if one waits.
+    pub repair_in: Option<Duration>,
     /// How full the data ring is, 0 to 1.
     pub ring_fill: f64,
     /// How full the map log is, 0 to 1.
@@ -118,8 +130,13 @@ impl Engine {
             stripes: self.stripe_status(),
             log_copies: self.log_copies() as u8,
             kept_bytes: (0..self.members.len())
-                .map(|drive| u64::from(self.kept_extents(drive)) * extent)
+                .map(|drive| u64::from(self.map_extents(drive)) * extent)
                 .sum(),
+            reserve: self.kept.wish.wish,
+            reserve_bytes: self.reserve_bytes(),
+            reserve_can_serve: self.reserve_can_serve(),
+            full_width: self.has_full_width(),
+            repair_in: self.repair_deadline().map(|at| at.since(self.now)),
             ring_fill: self.ring.log.fill(),
             map_fill: self.map_log.log.fill(),
             rebuilding: self.is_rebuilding(),
@@ -155,8 +172,11 @@ impl Engine {
 
     fn home_status(&self, class: Class) -> HomeStatus {
         let segments = self.homes.get(&class);
-        let growth = self.growth(class) * self.sizes.segment_bytes();
         let slot = class.grain.bytes();
+        // A new segment gives first what destage counts on.
+        let owed = self.owed_slots(class) * slot;
+        let growth = self.growth(class) * self.sizes.segment_bytes();
+        let growth = growth.saturating_sub(owed);
         HomeStatus {
             layout: class.layout(),
             grain: class.grain,
@@ -207,7 +227,7 @@ impl Engine {
     }
 
     /// Whether anything lacks a copy that it should have.
-    fn is_degraded(&self) -> bool {
+    pub(super) fn is_degraded(&self) -> bool {
         let copies = self.log_copies();
         let chunks = self
             .ring

@@ -18,6 +18,11 @@ pub(super) use bypass::BypassOp;
 
 /// Units of a class whose slots only destage may take, so that it never meets a full pool.
 const DESTAGE_UNITS: usize = 4;
+
+/// Free slots that only destage takes.
+fn kept_slots(class: Class) -> u64 {
+    (DESTAGE_UNITS * class.grain.a_unit()) as u64
+}
 /// How full the map log may be for changes that can wait: the rest is destage's.
 pub(super) const MAP_LIMIT: f64 = 0.8;
 
@@ -94,6 +99,8 @@ enum Verdict {
     Wait,
     Load,
     NoSpace,
+    /// A copy is missing, and the volume is set to stop then.
+    Stopped,
     /// The volume was deleted, or made smaller, since it came.
     OutOfRange,
 }
@@ -134,6 +141,11 @@ impl Engine {
                     self.admission.pop_front();
                     let why = format!("volume {volume}: the pool is full");
                     self.end_write(op, Err(IoError::new(ErrorKind::NoSpace, why)));
+                }
+                Verdict::Stopped => {
+                    self.admission.pop_front();
+                    let why = self.stop_error(volume);
+                    self.end_write(op, why.map_or(Ok(()), Err));
                 }
                 Verdict::OutOfRange => {
                     self.admission.pop_front();
@@ -183,6 +195,9 @@ impl Engine {
             .is_none_or(|geometry| geometry.blocks < end)
         {
             return Verdict::OutOfRange;
+        }
+        if self.stopped.contains(&volume) {
+            return Verdict::Stopped;
         }
         let class = self.class_of(volume);
         let (mut fresh, mut whole) = (0, 0);
@@ -239,8 +254,14 @@ impl Engine {
     pub(super) fn spare_slots(&self, class: Class) -> u64 {
         let free = self.homes.get(&class).map_or(0, |segments| segments.free());
         let reserved = self.reserved_count.get(&class).copied().unwrap_or(0);
-        let kept = (DESTAGE_UNITS * class.grain.a_unit()) as u64;
-        free.saturating_sub(reserved + kept)
+        free.saturating_sub(reserved + kept_slots(class))
+    }
+
+    /// Slots that those who count on them do not find yet.
+    pub(super) fn owed_slots(&self, class: Class) -> u64 {
+        let free = self.homes.get(&class).map_or(0, |segments| segments.free());
+        let reserved = self.reserved_count.get(&class).copied().unwrap_or(0);
+        (reserved + kept_slots(class)).saturating_sub(free)
     }
 
     fn start_write(&mut self, op: usize, bypass: bool) {

@@ -240,6 +240,8 @@ pub struct VolumeEntry {
     pub layout: Layout,
     /// Size of its slots; 64 KiB for a pass-through volume.
     pub grain: Grain,
+    /// It takes no writes while a copy is missing that no drive can take.
+    pub stops: bool,
 }
 
 impl VolumeEntry {
@@ -255,6 +257,7 @@ impl VolumeEntry {
             granules: 0,
             layout: Layout::Mirror { copies: 1 },
             grain: Grain::K64,
+            stops: false,
         }
     }
 
@@ -278,6 +281,7 @@ impl VolumeEntry {
             raw.columns = columns;
             raw.grain = self.grain.code();
             raw.name_length = self.name.len() as u8;
+            raw.stops = u8::from(self.stops);
             raw.granules = self.granules.into();
             raw.uuid = *self.uuid.as_bytes();
             raw.name[..self.name.len()].copy_from_slice(self.name.as_bytes());
@@ -298,8 +302,9 @@ impl VolumeEntry {
             3 => VolumeState::Gone,
             state => return Err(FormatError::new(VOLUME, format!("unknown state {state}"))),
         };
-        zeroes(VOLUME, "padding", &raw.zero)?;
+        zeroes(VOLUME, "padding", &[raw.zero])?;
         zeroes(VOLUME, "padding", &raw.padding)?;
+        ensure(raw.stops <= 1, VOLUME, "unknown rule of stopping")?;
         let granules = raw.granules.get();
         ensure(
             granules <= VOLUME_GRANULES,
@@ -319,6 +324,7 @@ impl VolumeEntry {
             granules,
             layout,
             grain,
+            stops: raw.stops == 1,
         })
     }
 }
@@ -341,7 +347,8 @@ struct RawVolume {
     name_length: u8,
     parity: u8,
     grain: u8,
-    zero: [u8; 2],
+    zero: u8,
+    stops: u8,
     granules: U64,
     uuid: [u8; 16],
     name: [u8; 64],

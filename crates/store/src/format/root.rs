@@ -84,6 +84,29 @@ pub struct Member {
     pub extents: u32,
 }
 
+/// How much of a pool is kept for repair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reserve {
+    /// Nothing.
+    #[default]
+    None,
+    /// The largest drive's worth, as long as there is a drive more than the narrowest volume takes.
+    Auto,
+    /// So many of the largest drives' worth.
+    Drives(u32),
+    /// So many extents.
+    Extents(u32),
+}
+
+/// What a pool keeps for repair, and what of it repairs have used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RepairReserve {
+    /// As an operator wished it.
+    pub wish: Reserve,
+    /// Extents of drives that were lost since, and that none was added for.
+    pub spent: u32,
+}
+
 /// A segment of metadata pages: known to the root, since pages are needed to find the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaSegment {
@@ -119,6 +142,8 @@ pub struct Root {
     pub map_sequence: u64,
     /// The pool's drives, by index.
     pub members: Vec<Member>,
+    /// What is kept for repair.
+    pub reserve: RepairReserve,
     /// The data ring.
     pub ring: LogState,
     /// The map log.

@@ -7,7 +7,7 @@ use super::page::RawTableEntry;
 use super::root::WHAT;
 use super::{
     Chunk, ChunkCopy, FormatError, LogState, MAX_CHUNKS, MAX_COPIES, MAX_MEMBERS, MAX_TERMS,
-    Member, MemberState, MetaSegment, Root, Salt, TermStart, TopEntry,
+    Member, MemberState, MetaSegment, RepairReserve, Reserve, Root, Salt, TermStart, TopEntry,
 };
 use crate::sizes::{GRANULE, ROOT_BYTES};
 
@@ -51,7 +51,6 @@ impl Root {
         let bytes = verified(bytes, salt)?;
         let mut reader = Reader::new(WHAT, bytes);
         let raw: &RawRoot = reader.take()?;
-        zeroes(WHAT, "padding", &raw.zero)?;
         let root = Self {
             pool: Uuid::from_bytes(raw.pool),
             generation: raw.generation.get(),
@@ -59,6 +58,7 @@ impl Root {
             next_sequence: raw.next_sequence.get(),
             map_sequence: raw.map_sequence.get(),
             members: take_members(&mut reader, raw.members.get())?,
+            reserve: raw.reserve()?,
             ring: take_log(&mut reader, &raw.ring)?,
             map: take_log(&mut reader, &raw.map)?,
             meta: take_meta(&mut reader, raw.meta.get())?,
@@ -120,7 +120,6 @@ fn take_members(reader: &mut Reader<'_>, count: u16) -> Result<Vec<Member>, Form
 }
 
 fn take_log(reader: &mut Reader<'_>, raw: &RawLog) -> Result<LogState, FormatError> {
-    zeroes(WHAT, "padding", &raw.zero)?;
     let (chunks, terms) = (raw.chunks.get() as usize, raw.terms.get() as usize);
     ensure(chunks <= MAX_CHUNKS, WHAT, "too many chunks")?;
     ensure(terms <= MAX_TERMS, WHAT, "too many terms")?;
@@ -175,7 +174,7 @@ struct RawRoot {
     crc: U32,
     length: U32,
     members: U16,
-    zero: [u8; 2],
+    reserve: U16,
     pool: [u8; 16],
     generation: U64,
     term: U64,
@@ -184,7 +183,9 @@ struct RawRoot {
     meta: U32,
     tops: U32,
     ring: RawLog,
+    reserve_value: U32,
     map: RawLog,
+    reserve_spent: U32,
 }
 
 const _: () = assert!(size_of::<RawRoot>() == 144);
@@ -192,13 +193,19 @@ const _: () = assert!(std::mem::offset_of!(RawRoot, crc) == CRC_AT);
 
 impl RawRoot {
     fn new(root: &Root, length: usize) -> Self {
+        let (kind, value): (u16, u32) = match root.reserve.wish {
+            Reserve::None => (0, 0),
+            Reserve::Auto => (1, 0),
+            Reserve::Drives(drives) => (2, drives),
+            Reserve::Extents(extents) => (3, extents),
+        };
         Self {
             magic: MAGIC,
             version: VERSION.into(),
             crc: 0.into(),
             length: (length as u32).into(),
             members: (root.members.len() as u16).into(),
-            zero: [0; 2],
+            reserve: kind.into(),
             pool: *root.pool.as_bytes(),
             generation: root.generation.into(),
             term: root.term.into(),
@@ -207,8 +214,25 @@ impl RawRoot {
             meta: (root.meta.len() as u32).into(),
             tops: (root.tops.len() as u32).into(),
             ring: RawLog::from(&root.ring),
+            reserve_value: value.into(),
             map: RawLog::from(&root.map),
+            reserve_spent: root.reserve.spent.into(),
         }
+    }
+
+    fn reserve(&self) -> Result<RepairReserve, FormatError> {
+        let wish = match (self.reserve.get(), self.reserve_value.get()) {
+            (0, 0) => Reserve::None,
+            (1, 0) => Reserve::Auto,
+            (2, drives) => Reserve::Drives(drives),
+            (3, extents) => Reserve::Extents(extents),
+            (kind, value) => {
+                let why = format!("unknown reserve {kind} of {value}");
+                return Err(FormatError::new(WHAT, why));
+            }
+        };
+        let spent = self.reserve_spent.get();
+        Ok(RepairReserve { wish, spent })
     }
 }
 
@@ -220,10 +244,9 @@ struct RawLog {
     tail_at: U64,
     tail_number: U64,
     tail_previous: U32,
-    zero: [u8; 4],
 }
 
-const _: () = assert!(size_of::<RawLog>() == 32);
+const _: () = assert!(size_of::<RawLog>() == 28);
 
 impl From<&LogState> for RawLog {
     fn from(log: &LogState) -> Self {
@@ -233,7 +256,6 @@ impl From<&LogState> for RawLog {
             tail_at: log.tail_at.into(),
             tail_number: log.tail_number.into(),
             tail_previous: log.tail_previous.into(),
-            zero: [0; 4],
         }
     }
 }

@@ -134,6 +134,24 @@ pub fn read_label(drives: &mut Drives, drive: usize) -> Result<Label, PoolError>
     })
 }
 
+/// Gives the pool another name, drive by drive: on each one label is whole at every moment, and a name
+/// is not what makes drives one pool. So whoever is interrupted does it again.
+pub(super) fn rename(drives: &mut Drives, name: &str) -> Result<(), PoolError> {
+    for drive in 0..drives.len() {
+        if !drives.is_here(drive) {
+            continue;
+        }
+        let mut label = read_label(drives, drive)?;
+        name.clone_into(&mut label.pool_name);
+        let bytes = label.encode();
+        for at in LABEL_AT {
+            drives.write(&[(drive, at)], &bytes)?;
+            drives.flush()?;
+        }
+    }
+    Ok(())
+}
+
 fn check_same_pool(first: &Label, label: &Label) -> Result<(), PoolError> {
     if label.pool != first.pool {
         return Err(refuse(format!(
@@ -242,7 +260,11 @@ fn exclude_missing(
     }
     let missing: Vec<usize> = missing.iter().map(|(index, _)| *index).collect();
     for &index in &missing {
-        root.members[index].state = MemberState::Excluded;
+        let member = &mut root.members[index];
+        if member.state == MemberState::Active {
+            root.reserve.spent = root.reserve.spent.saturating_add(member.extents);
+        }
+        member.state = MemberState::Excluded;
     }
     check_logs(root, name)?;
     Ok(missing)

@@ -13,12 +13,14 @@ mod members;
 mod replay;
 mod scan;
 
+use std::time::Duration;
+
 use ashlar_block::{BlockDevice, BufferPool};
 
 pub use members::read_label;
 
 use crate::drives::Drives;
-use crate::engine::{Engine, Parts};
+use crate::engine::{Engine, Parts, check_name};
 use crate::error::PoolError;
 use crate::format::{ChunkCopy, LogId, LogState, Root, TermStart};
 use crate::log::LogShape;
@@ -39,6 +41,11 @@ pub struct ImportOptions {
     /// operator has made sure that they were not in service later than those here. They are left
     /// out of the pool for good. Without this, more than half of the members must be here.
     pub degraded: bool,
+    /// How long after a loss, or after an import without a member, homes get back the copies that
+    /// they lack; at once by default.
+    pub repair_after: Duration,
+    /// The name that the pool has from now on.
+    pub rename: Option<String>,
     /// What to break on purpose.
     pub cage: Cage,
 }
@@ -69,6 +76,9 @@ impl ImportOptions {
 /// Drives of several pools, missing drives, structures that do not verify on any copy. Nothing is
 /// changed before the logs have been read.
 pub fn import(mut drives: Drives, options: &ImportOptions) -> Result<Imported, PoolError> {
+    if let Some(Err(error)) = options.rename.as_deref().map(check_name) {
+        return Err(PoolError::Refused(error.context().to_owned()));
+    }
     loop {
         match attempt(&mut drives, options) {
             Ok(parts) => {
@@ -97,12 +107,16 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
         scan::complete_copies(drives, &label.sizes, &root.map, &map)?;
     }
     let next = next_root(&root, &ring, &map);
-    let parts = replay::replay(drives, label, next, ring, map, options)?;
+    let mut parts = replay::replay(drives, label, next, ring, map, options)?;
     if !options.degraded {
         check_segments(&parts, &missing)?;
     }
     // Last of all: it leaves members out for good, and whoever is refused can still bring them.
     write_root(drives, &parts.label, &parts.root)?;
+    if let Some(name) = &options.rename {
+        members::rename(drives, name)?;
+        parts.label.pool_name.clone_from(name);
+    }
     Ok(parts)
 }
 

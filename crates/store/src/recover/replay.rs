@@ -117,6 +117,7 @@ pub(super) fn replay(
         unhomed,
         buffer_bytes: options.memory(),
         leaf_bytes: options.leaf_bytes,
+        repair_after: options.repair_after,
         cage: options.cage,
         buffers: options.buffers.clone(),
         root: root.clone(),

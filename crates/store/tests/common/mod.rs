@@ -4,13 +4,14 @@
 pub mod model;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use ashlar_block::{
     BlockDevice, BlockRange, BlockSize, BufferPool, Completion, Description, Durability, ErrorKind,
     Geometry, IoError, Moment, Operation, Request,
 };
-use ashlar_store::format::{DriveClass, Label, Salt};
+use ashlar_store::format::{DriveClass, Label, Reserve, Salt};
 use ashlar_store::{
     DrivePlan, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout, Manage, Managed,
     Outbox, PoolError, PoolPlan, Sizes, VolumePlan, enlist, format, import,
@@ -39,6 +40,8 @@ pub struct Seen {
     pub log: Rc<RefCell<Vec<(usize, Operation)>>>,
     /// Faults by drive.
     pub faults: [Rc<Cell<Fault>>; 8],
+    /// Blocks of drives that cannot be read until they are written.
+    pub unreadable: Rc<RefCell<BTreeSet<(usize, u64)>>>,
     /// Which operations take their time until there is no such rule.
     pub held: Rc<Cell<Option<Rule>>>,
 }
@@ -53,12 +56,24 @@ struct Memory {
 }
 
 impl Memory {
-    fn fault(&self, op: Operation) -> Result<(), IoError> {
+    fn fault(&self, request: &Request) -> Result<(), IoError> {
         let fault = self.seen.faults.get(self.number).and_then(|f| f.get());
-        match fault {
-            Some((hits, kind)) if hits(op) => Err(IoError::new(kind, "as told")),
-            _ => Ok(()),
+        if let Some((_, kind)) = fault.filter(|(hits, _)| hits(request.op)) {
+            return Err(IoError::new(kind, "as told"));
         }
+        let mut unreadable = self.seen.unreadable.borrow_mut();
+        let first = request.range.start.0;
+        let mut blocks = (first..first + u64::from(request.range.count)).map(|b| (self.number, b));
+        match request.op {
+            Operation::Read if blocks.any(|block| unreadable.contains(&block)) => {
+                return Err(IoError::new(ErrorKind::Media, "as told"));
+            }
+            Operation::Write(_) => blocks.for_each(|block| {
+                unreadable.remove(&block);
+            }),
+            _ => {}
+        }
+        Ok(())
     }
 }
 
@@ -78,7 +93,7 @@ impl BlockDevice for Memory {
         }
         let at = request.range.start.0 as usize * 4096;
         self.seen.log.borrow_mut().push((self.number, request.op));
-        if let Err(error) = self.fault(request.op) {
+        if let Err(error) = self.fault(&request) {
             return self.done.push(request.complete(Err(error)));
         }
         let mut medium = self.medium.borrow_mut();
@@ -141,6 +156,8 @@ pub struct Bench {
     pub seen: Seen,
     /// Requests that drives will still take before the process dies.
     pub budget: Option<usize>,
+    /// Whether volumes that are made stop when a copy is missing.
+    pub stops: bool,
     devices: Vec<Option<Box<dyn BlockDevice>>>,
     buffers: BufferPool,
     out: Outbox,
@@ -163,6 +180,7 @@ impl Bench {
             salt: SALT,
             sizes,
             log_copies: drives.min(2) as u8,
+            reserve: Reserve::None,
             drives: (0..drives)
                 .map(|i| DrivePlan {
                     uuid: Uuid::from_u128(100 + i as u128),
@@ -201,6 +219,7 @@ impl Bench {
             engine,
             seen,
             budget: None,
+            stops: false,
             devices: drives,
             buffers: BufferPool::new(64 << 20),
             out: Outbox::default(),
@@ -370,6 +389,7 @@ impl Bench {
             granules,
             layout,
             grain,
+            stops: self.stops,
         };
         match self.manage(Manage::CreateVolume(plan))? {
             Managed::Volume(number) => Ok(number),

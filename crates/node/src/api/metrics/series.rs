@@ -248,6 +248,7 @@ fn volumes(volumes: &[VolumeMetrics]) -> Vec<Metric> {
     let kinds = [
         VolumeState::Online,
         VolumeState::Degraded,
+        VolumeState::Stopped,
         VolumeState::Failed,
         VolumeState::Deleting,
     ];

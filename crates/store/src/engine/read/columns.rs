@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use ashlar_block::{IoBuffer, IoError, Request};
 
-use super::Source;
+use super::{Source, Told};
 use crate::engine::class::Shape;
 use crate::engine::space::segment_and_slot;
 use crate::engine::{Engine, Op, Owner};
@@ -109,7 +109,7 @@ impl Engine {
             rest = behind;
             part.buffer.copy_from_slice(bytes);
             part.drive = drive;
-            self.part_read(op, at, part, result.is_ok());
+            self.part_read(op, at, part, Told::by(&result, false));
         }
         if let Some(Op::Read(read)) = self.ops.get_mut(op) {
             read.pending -= 1;

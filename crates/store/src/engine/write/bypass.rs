@@ -7,6 +7,7 @@ use ashlar_block::{Durability, IoError};
 
 use crate::Canary;
 use crate::engine::append::{StagedChange, Then};
+use crate::engine::class::Class;
 use crate::engine::locks::SlotKey;
 use crate::engine::map::Change;
 use crate::engine::space::{location, segment_and_slot};
@@ -38,6 +39,16 @@ impl BypassOp {
 }
 
 impl Engine {
+    /// Whether homes of this class are free once a write past the ring is through.
+    pub(in crate::engine) fn supersedes(&self, bypass: &BypassOp, class: Class) -> bool {
+        let homed = |slot| self.map.location(bypass.volume, slot);
+        self.class_of(bypass.volume) == class
+            && bypass
+                .slots
+                .clone()
+                .any(|slot| homed(slot).is_some_and(|home| home != 0))
+    }
+
     pub(super) fn begin_bypass(
         &mut self,
         parent: usize,

@@ -98,56 +98,70 @@ fn any_tops(segment: u32) -> impl Strategy<Value = Vec<TopEntry>> {
     })
 }
 
+fn any_reserve() -> impl Strategy<Value = RepairReserve> {
+    let wish = prop_oneof![
+        Just(Reserve::None),
+        Just(Reserve::Auto),
+        any::<u32>().prop_map(Reserve::Drives),
+        any::<u32>().prop_map(Reserve::Extents),
+    ];
+    (wish, any::<u32>()).prop_map(|(wish, spent)| RepairReserve { wish, spent })
+}
+
 pub fn any_root() -> impl Strategy<Value = Root> {
     let member = (any::<bool>(), EXTENTS..=u32::MAX);
     let members = btree_map(any::<u128>(), member, usize::from(MEMBERS)..=64);
     let meta = btree_map(any::<u32>(), any_copies(), 1..20);
+    let reserve = any_reserve();
     let counters = (
         10..COUNTER_LIMIT,
         0..COUNTER_LIMIT,
         0..COUNTER_LIMIT,
         any::<u128>(),
     );
-    (counters, members, meta)
-        .prop_flat_map(|(counters, members, meta)| {
+    (counters, members, meta, reserve)
+        .prop_flat_map(|(counters, members, meta, reserve)| {
             let segment = *meta.keys().next_back().unwrap();
             let logs = (any_log(counters.0), any_log(counters.0));
             (
                 Just(counters),
-                Just(members),
+                Just((members, reserve)),
                 Just(meta),
                 logs,
                 any_tops(segment),
             )
         })
         .prop_map(
-            |((term, generation, sequence, pool), members, meta, (ring, map), tops)| Root {
-                pool: Uuid::from_u128(pool),
-                generation,
-                term,
-                next_sequence: sequence,
-                map_sequence: sequence / 2,
-                members: members
-                    .into_iter()
-                    .map(|(drive, (active, extents))| Member {
-                        drive: Uuid::from_u128(drive),
-                        state: if active {
-                            MemberState::Active
-                        } else if extents % 2 == 0 {
-                            MemberState::Excluded
-                        } else {
-                            MemberState::Leaving
-                        },
-                        extents,
-                    })
-                    .collect(),
-                ring,
-                map,
-                meta: meta
-                    .into_iter()
-                    .map(|(id, columns)| MetaSegment { id, columns })
-                    .collect(),
-                tops,
+            |((term, generation, sequence, pool), (members, reserve), meta, (ring, map), tops)| {
+                Root {
+                    pool: Uuid::from_u128(pool),
+                    generation,
+                    term,
+                    next_sequence: sequence,
+                    map_sequence: sequence / 2,
+                    members: members
+                        .into_iter()
+                        .map(|(drive, (active, extents))| Member {
+                            drive: Uuid::from_u128(drive),
+                            state: if active {
+                                MemberState::Active
+                            } else if extents % 2 == 0 {
+                                MemberState::Excluded
+                            } else {
+                                MemberState::Leaving
+                            },
+                            extents,
+                        })
+                        .collect(),
+                    reserve,
+                    ring,
+                    map,
+                    meta: meta
+                        .into_iter()
+                        .map(|(id, columns)| MetaSegment { id, columns })
+                        .collect(),
+                    tops,
+                }
             },
         )
 }
@@ -313,6 +327,7 @@ pub fn any_volume() -> impl Strategy<Value = VolumeEntry> {
             } else {
                 Grain::K64
             },
+            stops: granules % 2 == 1,
         }
     };
     let fields = (

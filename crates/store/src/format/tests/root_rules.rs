@@ -165,8 +165,12 @@ fn root_bytes_that_claim_too_much() {
         "unusable root: too many copies"
     );
     assert_eq!(
-        root_bytes_with(22, &[1]),
-        "unusable root: its padding must be zero"
+        root_bytes_with(22, &[4]),
+        "unusable root: unknown reserve 4 of 0"
+    );
+    assert_eq!(
+        root_bytes_with(108, &[1]),
+        "unusable root: unknown reserve 0 of 1"
     );
     assert_eq!(
         root_bytes_with(4095, &[1]),

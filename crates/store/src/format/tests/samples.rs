@@ -75,6 +75,7 @@ pub fn root() -> Root {
                 ..member(2)
             },
         ],
+        reserve: RepairReserve::default(),
         ring: log(0),
         map: log(3),
         meta: vec![MetaSegment {
@@ -234,6 +235,7 @@ pub fn raw_segment() -> SegmentEntry {
 
 pub fn volume() -> VolumeEntry {
     VolumeEntry {
+        stops: false,
         state: VolumeState::Live,
         name: "db".to_owned(),
         uuid: Uuid::from_u128(0x2122_2324_2526_2728_292a_2b2c_2d2e_2f30),

@@ -1,0 +1,163 @@
+//! Segments that hold nothing any more go back to their drives, so that space that one layout has
+//! used can serve another.
+//!
+//! A segment is empty when every slot is free here, in memory: then all the changes that freed them
+//! are durable, no reader is left, and nothing is on its way there. From that moment nothing is taken
+//! from it. A record frees its entry, behind all those changes in the same log, so a crash leaves
+//! either an empty segment, which the next import gives back, or none. Only when the record is durable
+//! are its extents free: what is put there next may be named by a root, and a root does not wait for
+//! the map log.
+//!
+//! A class that volumes have keeps a segment's worth of free slots: what is deleted and written in
+//! turn needs no record each time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Engine;
+use super::append::Then;
+use super::class::Class;
+use super::manage::segment_change;
+use super::write::MAP_LIMIT;
+use crate::Canary;
+use crate::format::{ChunkCopy, SegmentEntry};
+
+/// Records of segments on their way at a time: each takes a block of the map log.
+const RECORDS: usize = 32;
+
+/// Segments on their way back.
+#[derive(Default)]
+pub(crate) struct Release {
+    /// Segments that became empty, and may be in use again.
+    empty: BTreeSet<u32>,
+    /// Something has changed since they were last looked at.
+    look: bool,
+    /// Segments whose records are on their way: their columns, and extents of each.
+    freeing: BTreeMap<u32, (Vec<ChunkCopy>, u32)>,
+}
+
+impl Release {
+    /// Columns that are still somebody's until a record is durable.
+    pub(super) fn columns(&self) -> impl Iterator<Item = ChunkCopy> {
+        self.freeing
+            .values()
+            .flat_map(|(columns, _)| columns.iter().copied())
+    }
+
+    /// Whether records are on their way, or segments wait for theirs.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.look || !self.freeing.is_empty()
+    }
+}
+
+impl Engine {
+    /// After an import: what a crash has left empty, or what was never used.
+    pub(super) fn look_for_empty(&mut self) {
+        let all = self.segment_classes.iter();
+        let empty = all.filter(|(id, class)| {
+            let segments = self.homes.get(class);
+            segments.is_some_and(|segments| segments.is_empty(**id))
+        });
+        self.release.empty = empty.map(|(&id, _)| id).collect();
+        self.release.look = true;
+    }
+
+    /// A slot of a segment has become free.
+    pub(super) fn slot_freed(&mut self, segment: u32, class: Class) {
+        let segments = self.homes.get(&class);
+        if segments.is_some_and(|segments| segments.is_empty(segment)) {
+            self.release.empty.insert(segment);
+            self.release.look = true;
+        }
+    }
+
+    /// A volume has come or gone: what its class kept in stock may go, too.
+    pub(super) fn look_at_empty(&mut self) {
+        self.release.look = true;
+    }
+
+    /// Gives segments back that are empty, as far as the map log has room for it.
+    pub(super) fn advance_release(&mut self) {
+        if !self.release.look {
+            return;
+        }
+        let mut stocks: BTreeMap<Class, bool> = BTreeMap::new();
+        for id in self.release.empty.clone() {
+            let full = self.map_log.log.fill() > MAP_LIMIT;
+            if self.release.freeing.len() >= RECORDS || full {
+                return;
+            }
+            let Some(&class) = self.segment_classes.get(&id) else {
+                self.release.empty.remove(&id);
+                continue;
+            };
+            let segments = self.homes.get(&class);
+            if !segments.is_some_and(|segments| segments.is_empty(id)) {
+                self.release.empty.remove(&id);
+                continue;
+            }
+            let stocked = *stocks
+                .entry(class)
+                .or_insert_with(|| self.has_volume_of(class));
+            // One that is being given a column stays until that is done.
+            let stays = self.joining.contains_key(&id) || stocked && self.is_stock(class, id);
+            if !stays {
+                self.release.empty.remove(&id);
+                self.release_segment(id, class);
+            }
+        }
+        self.release.look = false;
+    }
+
+    /// Whether a class would have too few free slots without this segment.
+    fn is_stock(&self, class: Class, id: u32) -> bool {
+        let segments = self.homes.get(&class);
+        let (units, counts) = segments.map_or((0, false), |segments| {
+            (u64::from(segments.units()), segments.is_open(id))
+        });
+        counts && self.spare_slots(class) < 2 * units
+    }
+
+    fn release_segment(&mut self, id: u32, class: Class) {
+        let extents = self.shape(id).extents(&self.sizes);
+        self.segment_classes.remove(&id);
+        let segments = self.homes.get_mut(&class);
+        let Some(columns) = segments.and_then(|segments| segments.remove(id)) else {
+            return;
+        };
+        self.release.freeing.insert(id, (columns, extents));
+        if self.cage.sings(Canary::ReleaseBeforeDurable) {
+            // As late as a record can be: never.
+            self.give_segment_back(id);
+            self.release.freeing.remove(&id);
+            return;
+        }
+        let change = segment_change(id, &SegmentEntry::free(), Then::Released(id));
+        self.staged_changes.push_back(change);
+    }
+
+    /// Extents of a segment are free.
+    fn give_segment_back(&mut self, id: u32) {
+        let Some((columns, extents)) = self.release.freeing.get_mut(&id) else {
+            return;
+        };
+        for copy in std::mem::take(columns) {
+            if let Some(drive) = self.extents.get_mut(usize::from(copy.drive)) {
+                drive.give(copy.extent, *extents);
+            }
+        }
+    }
+
+    /// A segment's free entry is durable.
+    pub(super) fn segment_released(&mut self, id: u32) {
+        self.give_segment_back(id);
+        self.release.freeing.remove(&id);
+        self.segment_ids.give(id);
+        self.counters.released += 1;
+        self.release.look |= !self.release.empty.is_empty();
+        if self.release.freeing.is_empty() && self.is_degraded() {
+            // What found no room before may find it now.
+            self.rebuild_wanted();
+            self.judge_stops();
+        }
+    }
+}

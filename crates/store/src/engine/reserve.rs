@@ -1,0 +1,182 @@
+//! Space that is kept for repair: users' homes are never put there, so that after the loss of a drive
+//! what it held finds room on the others. It is not a place but an amount, spread over the drives by
+//! their size: each then has its share of what another loses.
+//!
+//! A loss *spends* it: what the lost drive would have given to the pool is no longer kept, or the
+//! pool would promise less than before although everything has been repaired. Until the repair has
+//! taken its extents they stay out of users' reach. A drive that is added brings it back.
+
+use ashlar_block::{ErrorKind, IoError};
+
+use super::Engine;
+use super::class::Class;
+use crate::format::{RepairReserve, Reserve, Root, VolumeState};
+
+/// What is kept, by drive.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// As roots say it.
+    pub(super) wish: RepairReserve,
+    /// Extents of each member, for repair alone.
+    extents: Vec<u32>,
+}
+
+impl Kept {
+    pub(crate) fn new(root: &Root) -> Self {
+        Self {
+            wish: root.reserve,
+            extents: Vec::new(),
+        }
+    }
+}
+
+impl Engine {
+    /// Extents of a drive that users' homes may not take: those of the pool's own map, and those
+    /// kept for repair.
+    pub(super) fn kept_extents(&self, drive: usize) -> u32 {
+        self.map_extents(drive) + self.reserved_extents(drive)
+    }
+
+    /// Extents of a drive that only the pool's own map may take. What it will take as soon as there is
+    /// a volume is among them from the beginning: nobody is promised it.
+    pub(super) fn map_extents(&self, drive: usize) -> u32 {
+        let segment = self.sizes.segment_extents();
+        let columns = self.meta_segments.iter().flat_map(|meta| &meta.columns);
+        let has_one = columns
+            .into_iter()
+            .any(|copy| usize::from(copy.drive) == drive);
+        let first = if has_one { 0 } else { segment };
+        self.members[drive].extents / 64 + 2 * segment + first
+    }
+
+    /// Extents of a drive that are kept for repair.
+    pub(super) fn reserved_extents(&self, drive: usize) -> u32 {
+        self.kept.extents.get(drive).copied().unwrap_or(0)
+    }
+
+    /// Another amount is to be kept; whatever was spent is forgotten.
+    pub(super) fn set_reserve(&mut self, id: u64, reserve: Reserve) -> Result<(), IoError> {
+        let sizes = self.sizes_of_staying();
+        let all: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
+        let too_much = match reserve {
+            Reserve::None | Reserve::Auto => false,
+            Reserve::Drives(drives) => drives as usize >= sizes.len(),
+            Reserve::Extents(extents) => u64::from(extents) >= all,
+        };
+        if too_much {
+            return Err(IoError::new(
+                ErrorKind::InvalidRequest,
+                format!("that reserve would leave nothing of {} drives", sizes.len()),
+            ));
+        }
+        self.kept.wish = RepairReserve {
+            wish: reserve,
+            spent: 0,
+        };
+        self.members_changed(id);
+        self.spread_reserve();
+        Ok(())
+    }
+
+    /// A drive was lost: what it would have given is no longer kept.
+    pub(super) fn spend_reserve(&mut self, extents: u32) {
+        let spent = &mut self.kept.wish.spent;
+        *spent = spent.saturating_add(extents);
+        self.spread_reserve();
+    }
+
+    /// A drive was added.
+    pub(super) fn restore_reserve(&mut self, extents: u32) {
+        let spent = &mut self.kept.wish.spent;
+        *spent = spent.saturating_sub(extents);
+        self.spread_reserve();
+    }
+
+    /// Extents of the drives that stay, largest first.
+    fn sizes_of_staying(&self) -> Vec<u32> {
+        let members = self.members.iter().enumerate();
+        let staying = members.filter(|(drive, _)| self.stays(*drive as u16));
+        let mut sizes: Vec<u32> = staying.map(|(_, member)| member.extents).collect();
+        sizes.sort_unstable_by_key(|&size| u32::MAX - size);
+        sizes
+    }
+
+    /// Columns of the volumes that survive losses, each width once.
+    fn widths(&self) -> Vec<usize> {
+        let live = self.volumes.values();
+        let live = live.filter(|entry| entry.state == VolumeState::Live);
+        let redundant = live.filter(|entry| entry.layout.survives() > 0);
+        let mut widths: Vec<usize> = redundant.map(|entry| entry.layout.drives()).collect();
+        widths.sort_unstable();
+        widths.dedup();
+        widths
+    }
+
+    /// Whether there is a drive beside those that a stripe or all copies take: else nothing that is
+    /// kept could ever be used. Without volumes yet, for two copies.
+    pub(super) fn reserve_can_serve(&self) -> bool {
+        let staying = self.sizes_of_staying().len();
+        let widths = self.widths();
+        widths.first().map_or(2, |&narrowest| narrowest) < staying
+    }
+
+    /// Whether some volume takes all the drives there are: after a loss it goes on with narrower
+    /// stripes, or fewer copies, whatever is kept.
+    pub(super) fn has_full_width(&self) -> bool {
+        let staying = self.sizes_of_staying().len();
+        self.widths()
+            .last()
+            .is_some_and(|&widest| widest >= staying)
+    }
+
+    /// Works out anew what each drive keeps: drives or volumes have come or gone.
+    pub(super) fn spread_reserve(&mut self) {
+        let sizes = self.sizes_of_staying();
+        let first = |count: usize| sizes.iter().take(count).map(|&size| u64::from(size)).sum();
+        let target: u64 = match self.kept.wish.wish {
+            Reserve::None => 0,
+            Reserve::Auto if self.reserve_can_serve() => first(1),
+            Reserve::Auto => 0,
+            Reserve::Drives(drives) => first(drives as usize),
+            Reserve::Extents(extents) => u64::from(extents),
+        };
+        let spent = u64::from(self.kept.wish.spent).min(target);
+        let owed = if spent > 0 { self.owed_extents() } else { 0 };
+        let kept = target - spent + owed.min(spent);
+        let all: u64 = first(sizes.len());
+        // Columns are taken whole, and a few at a time are one too many for a drive.
+        let column = u64::from(self.sizes.segment_extents());
+        let share = |drive: usize| {
+            let size = u64::from(self.members[drive].extents);
+            if kept == 0 || !self.stays(drive as u16) {
+                return 0;
+            }
+            let share = (size * kept).div_ceil(all.max(1)).next_multiple_of(column);
+            (share + column).min(size) as u32
+        };
+        self.kept.extents = (0..self.members.len()).map(share).collect();
+    }
+
+    /// Extents that a repair will take for homes: until it has begun.
+    fn owed_extents(&self) -> u64 {
+        let staying = self.sizes_of_staying().len();
+        let owed = |(&id, _): (&u32, &Class)| {
+            let columns = self.segment_columns(id);
+            let there = columns.iter().filter(|copy| self.stays(copy.drive)).count();
+            let lacks = there < self.wanted_columns(id) && there < staying;
+            let waits = lacks && !self.joining.contains_key(&id) && self.is_readable(id);
+            u64::from(if waits {
+                self.shape(id).extents(&self.sizes)
+            } else {
+                0
+            })
+        };
+        self.segment_classes.iter().map(owed).sum()
+    }
+
+    /// Bytes kept for repair, of all drives.
+    pub(super) fn reserve_bytes(&self) -> u64 {
+        let extents = self.kept.extents.iter().map(|&extents| u64::from(extents));
+        extents.sum::<u64>() * self.sizes.extent_bytes()
+    }
+}

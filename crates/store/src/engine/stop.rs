@@ -1,0 +1,93 @@
+//! Volumes that would rather stop than go on with less redundancy than their layout says.
+//!
+//! Such a volume takes no writes while something of its layout lacks a copy, or a column, *and* no
+//! drive can take it: fewer drives are in service than it needs, or none has room. As long as a repair
+//! can, it goes on like any other. Reads go on always: what is there can be copied away. What was let in
+//! before the loss goes through.
+
+use std::collections::BTreeSet;
+
+use ashlar_block::{ErrorKind, IoError};
+
+use super::Engine;
+use super::class::Class;
+use super::manage::refuse;
+use crate::format::VolumeState;
+
+impl Engine {
+    /// Sets what a volume does when a copy is missing that no drive can take.
+    pub(super) fn set_stops(&mut self, id: u64, volume: u32, stops: bool) -> Result<(), IoError> {
+        let mut entry = self.live(volume)?;
+        if self.resizing.contains(&volume) || self.raw_is_changing(volume) {
+            return Err(refuse(format!(
+                "volume {volume} is still being given another size"
+            )));
+        }
+        check_stops(entry.layout, stops)?;
+        entry.stops = stops;
+        // Another change of the entry would otherwise undo this one.
+        self.volumes.insert(volume, entry.clone());
+        self.stage_volume(volume, &entry, Some(id));
+        Ok(())
+    }
+
+    /// Works out anew which volumes take no writes: drives or segments have come or gone.
+    pub(super) fn judge_stops(&mut self) {
+        let wishes = self.volumes.iter();
+        let wishes = wishes.filter(|(_, entry)| entry.stops && entry.state == VolumeState::Live);
+        let wishes: Vec<(u32, Option<Class>, usize)> = wishes
+            .map(|(&number, entry)| {
+                let drives = entry.layout.drives();
+                (number, Class::of_volume(entry), drives)
+            })
+            .collect();
+        if wishes.is_empty() {
+            return self.stopped.clear();
+        }
+        let active = self.active().len();
+        let short = self.short_classes();
+        let stops = |(_, class, drives): &&(u32, Option<Class>, usize)| {
+            *drives > active || class.is_some_and(|class| short.contains(&class))
+        };
+        self.stopped = wishes.iter().filter(stops).map(|&(n, ..)| n).collect();
+    }
+
+    /// Classes with a segment that lacks a column which no drive can take.
+    fn short_classes(&self) -> BTreeSet<Class> {
+        let mut short = BTreeSet::new();
+        for (&id, &class) in &self.segment_classes {
+            if short.contains(&class) || self.joining.contains_key(&id) {
+                continue;
+            }
+            let lacks = self.columns(id).len() < self.wanted_columns(id);
+            if lacks && !self.could_have_column(id) {
+                short.insert(class);
+            }
+        }
+        short
+    }
+
+    /// Why a volume takes no writes, if it takes none.
+    pub(super) fn stop_reason(&self, volume: u32) -> Option<String> {
+        self.stopped.contains(&volume).then(|| {
+            "a copy is missing and no drive can take it; the volume is set to stop then".to_owned()
+        })
+    }
+
+    /// The same as a host is told.
+    pub(super) fn stop_error(&self, volume: u32) -> Option<IoError> {
+        let why = self.stop_reason(volume)?;
+        let text = format!("volume {volume}: {why}");
+        Some(IoError::new(ErrorKind::ReadOnly, text))
+    }
+}
+
+/// What has no copies cannot lack one.
+pub(super) fn check_stops(layout: crate::Layout, stops: bool) -> Result<(), IoError> {
+    if stops && layout.survives() == 0 {
+        return Err(refuse(format!(
+            "{layout} has no copies: it cannot stop when one is missing"
+        )));
+    }
+    Ok(())
+}
