@@ -241,7 +241,7 @@ fn every_step_of_a_run_begins_with_the_same_database() {
         "--out",
         &out,
     ];
-    common::ok(&mut ashlar(words));
+    crate::common::ok(&mut ashlar(words));
     let text = std::fs::read_to_string(format!("{out}/result.json")).expect("a result");
     let result: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(result["method"]["restored"], true);
