@@ -1,10 +1,14 @@
-//! What a person sees while a run goes on: a bar on a terminal, plain lines otherwise.
+//! What a person sees while a run goes on: a bar on a terminal, plain lines otherwise. And the way back:
+//! that the person wants it to end.
 
 use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::LabError;
 
 /// Plain lines come at most this often, besides the ones that matter.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -12,6 +16,7 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// Where progress goes.
 pub struct Progress {
     shown: Shown,
+    stop: Option<Arc<AtomicBool>>,
 }
 
 enum Shown {
@@ -38,6 +43,7 @@ impl Progress {
             }
             return Self {
                 shown: Shown::Bar(bar),
+                stop: None,
             };
         }
         Self::lines(Box::new(std::io::stderr()))
@@ -47,6 +53,7 @@ impl Progress {
     pub const fn silent() -> Self {
         Self {
             shown: Shown::Silent,
+            stop: None,
         }
     }
 
@@ -59,7 +66,36 @@ impl Progress {
                 done: 0,
                 last: None,
             })),
+            stop: None,
         }
+    }
+
+    /// The same; when `stop` is set, what goes on is to end in order and keep what there is.
+    pub fn until(self, stop: Arc<AtomicBool>) -> Self {
+        Self {
+            stop: Some(stop),
+            ..self
+        }
+    }
+
+    /// Says nothing, and ends when this is to end.
+    pub fn quiet(&self) -> Self {
+        Self {
+            shown: Shown::Silent,
+            stop: self.stop.clone(),
+        }
+    }
+
+    /// Asked by whatever may take long, between things that belong together.
+    ///
+    /// # Errors
+    /// Somebody wants it to end.
+    pub fn go_on(&self) -> Result<(), LabError> {
+        let stop = self.stop.as_ref();
+        if stop.is_some_and(|stop| stop.load(Ordering::SeqCst)) {
+            return Err(LabError::environment("interrupted"));
+        }
+        Ok(())
     }
 
     /// Something of `steps` steps begins.

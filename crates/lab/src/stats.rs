@@ -1,11 +1,20 @@
 //! Medians, spreads, and what a difference is worth.
 
+mod looks;
+mod signed_rank;
+
 use serde::{Deserialize, Serialize};
+
+pub use looks::Looks;
 
 /// The middle value (mean of the two middle ones for an even count); 0 for none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
+    sorted_median(&sorted)
+}
+
+fn sorted_median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     match sorted.len() {
         0 => 0.0,
@@ -37,7 +46,7 @@ pub fn spread(values: &[f64]) -> f64 {
 /// How one configuration compares with another, from repeats that were run in pairs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// Median of the pairs' ratios.
+    /// The middle of the pairs' ratios.
     pub ratio: f64,
     /// Lower end of its range.
     pub low: f64,
@@ -45,6 +54,10 @@ pub struct Ratio {
     pub high: f64,
     /// Pairs.
     pub pairs: u32,
+    /// How often, of all such ranges, at least so many have the true ratio in them: 0 to 1. It holds if a
+    /// pair is as likely to be off to one side as to the other, independently of other pairs.
+    #[serde(default)]
+    pub confidence: f64,
     /// The range leaves 1 out; and, with fewer than six pairs, no side's own spread is as large as the
     /// difference.
     pub differs: bool,
@@ -52,54 +65,53 @@ pub struct Ratio {
     pub noisy: bool,
 }
 
-/// From this many pairs on, the range is a bootstrap one; below, it is smallest to largest.
-const ENOUGH_FOR_BOOTSTRAP: usize = 6;
-const RESAMPLES: usize = 2000;
+/// From this many pairs on, the range is what signed ranks give; below, it is smallest to largest.
+const ENOUGH_FOR_RANKS: usize = 6;
+/// The probability of error of a range that ranks give. It takes eight pairs.
+const RISK: f64 = 0.01;
 
 impl Ratio {
-    /// Compares `ours` with `base`, pair by pair. Up to five pairs the range is that of the
-    /// pairs' ratios; from six on, the 0.5th to 99.5th percentile of the medians of 2,000 seeded
-    /// resamples. Then the pairs decide alone: what a side varies by from repeat to repeat grows with their
+    /// Compares `ours` with `base`, pair by pair. Up to five pairs, the ratio is the median of the pairs'
+    /// and the range that from smallest to largest. From six on, they are Hodges and Lehmann's estimate and
+    /// Wilcoxon's signed-rank interval of the pairs' logarithms, at 99 % or the most that so few pairs can
+    /// give. Then the pairs decide alone: what a side varies by from repeat to repeat grows with their
     /// number, and a neighbour of a pair varies with it. `None` without a pair whose base is above 0.
     pub fn of(base: &[f64], ours: &[f64]) -> Option<Self> {
-        let pairs = base.iter().zip(ours).filter(|&(&b, _)| b > 0.0);
-        let ratios: Vec<f64> = pairs.map(|(&b, &o)| o / b).collect();
-        if ratios.is_empty() {
-            return None;
-        }
-        let enough = ratios.len() >= ENOUGH_FOR_BOOTSTRAP;
-        let (low, high) = if enough {
-            bootstrap(&ratios)
+        let ratios = ratios(base, ours);
+        // All the pairs of few err to one side so often.
+        let most = 2.0_f64.powi(1 - ratios.len().min(1000) as i32);
+        let found = if ratios.len() >= ENOUGH_FOR_RANKS {
+            Found::ranked(&ratios, RISK.max(most))?
         } else {
-            let least = ratios.iter().copied().fold(f64::MAX, f64::min);
-            (least, ratios.iter().copied().fold(f64::MIN, f64::max))
+            Found::whole(&ratios)?
         };
-        let ratio = median(&ratios);
-        let noisy = spread(base).max(spread(ours)) >= (1.0 - ratio).abs();
-        let apart = ratios.len() >= 2 && (low > 1.0 || high < 1.0);
-        Some(Self {
-            ratio,
-            low,
-            high,
-            pairs: ratios.len() as u32,
-            differs: apart && (enough || !noisy),
-            noisy,
-        })
+        Some(found.told(base, ours, &ratios, 1.0 - RISK.max(most)))
+    }
+
+    /// The same in a measurement that goes on until it knows enough: however many looks there were before
+    /// this one, with this one they err with the probability that `looks` allows in all. `None` as long as
+    /// there are too few pairs for such a statement.
+    pub fn at_look(base: &[f64], ours: &[f64], looks: &Looks) -> Option<Self> {
+        let ratios = ratios(base, ours);
+        let found = Found::ranked(&ratios, looks.share(ratios.len()))?;
+        Some(found.told(base, ours, &ratios, 1.0 - looks.risk()))
+    }
+
+    /// Whether both ends of the range are within `percent` of the ratio.
+    pub fn is_within(&self, percent: f64) -> bool {
+        let most = 1.0 + percent / 100.0;
+        self.high <= self.ratio * most && self.ratio <= self.low * most
     }
 
     /// The comparison in words.
     pub fn words(&self, ours: &str, base: &str) -> String {
         let Self {
-            ratio,
-            low,
-            high,
-            pairs,
-            ..
+            ratio, low, high, ..
         } = self;
-        let how = format!("{low:.2}-{high:.2} over {pairs} interleaved pairs");
-        if *pairs < 2 {
+        if self.pairs < 2 {
             return format!("{ours} is {ratio:.2} x {base} (one pair: no range)");
         }
+        let how = format!("{low:.2}-{high:.2} {}", self.over());
         if self.differs {
             return format!("{ours} is {ratio:.2} x {base} ({how})");
         }
@@ -110,139 +122,65 @@ impl Ratio {
         }
         format!("no difference beyond the noise: {ours} is {ratio:.2} x {base} ({how})")
     }
+
+    /// How many pairs, and where they are enough to say so, how sure.
+    fn over(&self) -> String {
+        let sure = if self.pairs as usize >= ENOUGH_FOR_RANKS && self.confidence > 0.0 {
+            // Never more than it is.
+            format!("at {} % ", (100.0 * self.confidence + 1e-9).floor())
+        } else {
+            String::new()
+        };
+        format!("{sure}over {} interleaved pairs", self.pairs)
+    }
 }
 
-fn bootstrap(ratios: &[f64]) -> (f64, f64) {
-    let mut rng = fastrand::Rng::with_seed(ratios.len() as u64);
-    let mut medians: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            let sample: Vec<f64> = ratios
-                .iter()
-                .map(|_| ratios[rng.usize(0..ratios.len())])
-                .collect();
-            median(&sample)
+fn ratios(base: &[f64], ours: &[f64]) -> Vec<f64> {
+    let pairs = base.iter().zip(ours).filter(|&(&b, _)| b > 0.0);
+    pairs.map(|(&b, &o)| o / b).collect()
+}
+
+/// A ratio and its range.
+struct Found {
+    ratio: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Found {
+    fn whole(ratios: &[f64]) -> Option<Self> {
+        (!ratios.is_empty()).then(|| Self {
+            ratio: median(ratios),
+            low: ratios.iter().copied().fold(f64::MAX, f64::min),
+            high: ratios.iter().copied().fold(f64::MIN, f64::max),
         })
-        .collect();
-    medians.sort_by(f64::total_cmp);
-    let at = |share: f64| medians[((RESAMPLES - 1) as f64 * share).round() as usize];
-    (at(0.005), at(0.995))
+    }
+
+    fn ranked(ratios: &[f64], risk: f64) -> Option<Self> {
+        let logarithms: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+        let middle = signed_rank::middle(&logarithms, risk)?;
+        Some(Self {
+            ratio: middle.estimate.exp(),
+            low: middle.low.exp(),
+            high: middle.high.exp(),
+        })
+    }
+
+    fn told(self, base: &[f64], ours: &[f64], ratios: &[f64], confidence: f64) -> Ratio {
+        let Self { ratio, low, high } = self;
+        let noisy = spread(base).max(spread(ours)) >= (1.0 - ratio).abs();
+        let apart = ratios.len() >= 2 && (low > 1.0 || high < 1.0);
+        Ratio {
+            ratio,
+            low,
+            high,
+            pairs: ratios.len() as u32,
+            confidence,
+            differs: apart && (ratios.len() >= ENOUGH_FOR_RANKS || !noisy),
+            noisy,
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn middle_and_spread() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert_eq!(spread(&[90.0, 100.0, 110.0]), 0.2);
-        assert_eq!(
-            (median(&[]), spread(&[5.0]), spread(&[0.0, 0.0])),
-            (0.0, 0.0, 0.0)
-        );
-    }
-
-    #[test]
-    fn a_clear_difference_is_told_with_its_range() {
-        let base = [100.0, 102.0, 101.0, 99.0, 100.0];
-        let ours = [81.0, 82.0, 80.0, 81.0, 80.0];
-        let ratio = Ratio::of(&base, &ours).expect("pairs");
-        assert!(ratio.differs && !ratio.noisy);
-        assert_eq!(
-            ratio.words("remote", "local"),
-            "remote is 0.80 x local (0.79-0.82 over 5 interleaved pairs)"
-        );
-    }
-
-    #[test]
-    fn noise_is_called_noise() {
-        let base = [100.0, 120.0, 90.0];
-        let ours = [105.0, 110.0, 95.0];
-        let ratio = Ratio::of(&base, &ours).expect("pairs");
-        assert!(!ratio.differs);
-        assert!(
-            ratio
-                .words("b", "a")
-                .starts_with("no difference beyond the noise")
-        );
-        // Every pair agrees, but each side moves by more than they differ.
-        let base = [100.0, 200.0, 150.0];
-        let ours = [110.0, 220.0, 165.0];
-        let ratio = Ratio::of(&base, &ours).expect("pairs");
-        assert!(ratio.noisy && !ratio.differs);
-        assert!(ratio.words("b", "a").contains("varies as much"));
-        assert_eq!(Ratio::of(&[0.0], &[1.0]), None);
-    }
-
-    /// Pairs of repeats on a machine that drifts, each side with noise of its own; the second side is
-    /// `effect` times the first.
-    fn samples(rng: &mut fastrand::Rng, pairs: usize, noise: f64, effect: f64) -> [Vec<f64>; 2] {
-        let mut normal = || {
-            let (radius, angle) = (1.0 - rng.f64(), rng.f64() * std::f64::consts::TAU);
-            (-2.0 * radius.ln()).sqrt() * angle.cos()
-        };
-        let (mut base, mut ours, mut drift) = (Vec::new(), Vec::new(), 1000.0);
-        for _ in 0..pairs {
-            drift *= 1.0 + 0.03 * normal();
-            base.push(drift * (1.0 + noise * normal()));
-            ours.push(effect * drift * (1.0 + noise * normal()));
-        }
-        [base, ours]
-    }
-
-    /// The share of runs that say that there is a difference.
-    fn found(pairs: usize, noise: f64, effect: f64) -> f64 {
-        const RUNS: usize = 60;
-        let mut rng = fastrand::Rng::with_seed(7);
-        let differ = (0..RUNS).filter(|_| {
-            let [base, ours] = samples(&mut rng, pairs, noise, effect);
-            Ratio::of(&base, &ours).is_some_and(|ratio| ratio.differs)
-        });
-        differ.count() as f64 / RUNS as f64
-    }
-
-    #[test]
-    fn a_tenth_is_found_and_nothing_is_found_where_there_is_nothing() {
-        for (pairs, noise) in [
-            (3, 0.02),
-            (5, 0.03),
-            (6, 0.03),
-            (10, 0.03),
-            (10, 0.08),
-            (20, 0.03),
-        ] {
-            let alarms = found(pairs, noise, 1.0);
-            assert!(
-                alarms <= 0.07,
-                "{pairs} pairs, noise {noise}: {alarms} false alarms"
-            );
-        }
-        for (pairs, noise, least) in [
-            (3, 0.01, 0.7),
-            (6, 0.02, 0.9),
-            (10, 0.03, 0.95),
-            (20, 0.06, 0.85),
-        ] {
-            let share = found(pairs, noise, 0.9);
-            assert!(
-                share >= least,
-                "{pairs} pairs, noise {noise}: found in {share}"
-            );
-        }
-        // More repeats find more, not less.
-        assert!(found(20, 0.06, 0.9) > found(6, 0.06, 0.9));
-    }
-
-    #[test]
-    fn many_pairs_are_resampled_the_same_way_each_time() {
-        let base = [100.0; 9];
-        let ours = [80.0, 81.0, 79.0, 80.5, 80.2, 79.9, 50.0, 80.1, 80.3];
-        let ratio = Ratio::of(&base, &ours).expect("pairs");
-        assert!(
-            ratio.low > 0.75 && ratio.high < 0.82,
-            "an outlier does not rule: {ratio:?}"
-        );
-        assert_eq!(Some(ratio), Ratio::of(&base, &ours));
-    }
-}
+mod tests;

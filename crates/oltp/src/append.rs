@@ -56,30 +56,10 @@ impl OltpResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::StepResult;
 
     fn of(nopm: &[f64]) -> OltpResult {
-        let mut result: OltpResult = serde_json::from_str(EMPTY).expect("a result");
-        result.steps = (1..)
-            .zip(nopm)
-            .map(|(repeat, &nopm)| StepResult {
-                users: 2,
-                repeat,
-                nopm,
-                ..StepResult::default()
-            })
-            .collect();
-        result.method.repeats = nopm.len() as u32;
-        result.sum_up();
-        result
+        OltpResult::sample(2, nopm)
     }
-
-    const EMPTY: &str = r#"{"schema":"ashlar-oltp-1","title":"t","machine":{"cpu_model":"","cores":1,
-        "memory_bytes":1,"kernel":"","file_systems":[],"lab_version":"","started_unix_s":0},
-        "database":{"kind":"","target":"a","version":"","sql":"","settings":{}},
-        "method":{"warehouses":1,"mode":"timed","mix":"tproc-c","ramp_s":1.0,"seconds":1.0,
-        "repeats":1,"all_warehouses":false,"keying_and_thinking":false,"seed":1},
-        "steps":[],"summary":[],"flags":[],"partial":false,"problems":[]}"#;
 
     #[test]
     fn later_steps_are_further_repeats() {

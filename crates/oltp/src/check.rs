@@ -53,6 +53,7 @@ pub fn check(
 ) -> Result<Consistency, LabError> {
     let mut found = BTreeMap::new();
     for condition in &CONDITIONS {
+        progress.go_on()?;
         progress.doing(&format!("consistency condition {}", condition.number));
         let sql = condition
             .sql

@@ -146,31 +146,10 @@ pub(crate) fn told(ratio: &Ratio, second: &str, first: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::Summary;
 
     fn of(nopm: &[f64]) -> OltpResult {
-        let mut result: OltpResult = serde_json::from_str(EMPTY).expect("a result");
-        for (repeat, &nopm) in (1..).zip(nopm) {
-            result.steps.push(StepResult {
-                users: 4,
-                repeat,
-                nopm,
-                ..StepResult::default()
-            });
-        }
-        result.summary = vec![Summary {
-            users: 4,
-            ..Summary::default()
-        }];
-        result
+        OltpResult::sample(4, nopm)
     }
-
-    const EMPTY: &str = r#"{"schema":"ashlar-oltp-1","title":"t","machine":{"cpu_model":"","cores":1,
-        "memory_bytes":1,"kernel":"","file_systems":[],"lab_version":"","started_unix_s":0},
-        "database":{"kind":"","target":"","version":"","sql":"","settings":{}},
-        "method":{"warehouses":1,"mode":"timed","mix":"tproc-c","ramp_s":1.0,"seconds":1.0,
-        "repeats":3,"all_warehouses":false,"keying_and_thinking":false,"seed":1},
-        "steps":[],"summary":[],"flags":[],"partial":false,"problems":[]}"#;
 
     #[test]
     fn the_same_is_told_as_the_same_and_a_tenth_is_found() {

@@ -78,6 +78,10 @@ pub trait Loader {
 pub trait Session {
     /// Runs one transaction to its end.
     fn run(&mut self, transaction: &Transaction) -> Result<Outcome, Failure>;
+
+    /// Has the database add what this session did to [`Watcher::transactions`], where it does that only now
+    /// and then by itself. Best effort: a session that is lost is noticed by its next transaction.
+    fn have_counted(&mut self) {}
 }
 
 /// How a transaction ended that went as it should.

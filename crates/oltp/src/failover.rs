@@ -1,6 +1,10 @@
 //! The death of a primary under load, and the proof that nothing that was acknowledged is lost: orders are
 //! written down as they are acknowledged, the primary is killed with all its processes, its synchronous
 //! standby is promoted, and every order is looked for there.
+//!
+//! A test that never finds anything shows nothing. The standby can be cut off a while before the primary
+//! dies: where commits wait for it, the load then stands still and nothing is lost; where they do not
+//! ([`Commit::Local`]), whatever is acknowledged meanwhile is lost, and must be found missing.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,6 +29,8 @@ use crate::server::{Commit, DATABASE, Pair, Server, Settings};
 
 /// A load that the death of its database does not end goes on for so long at most.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Orders that only a primary has that is about to die, at least; and how long they may take.
+const ENOUGH_TO_LOSE: usize = 10;
 /// Whoever waits for the first order looks this often.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -41,6 +47,8 @@ pub struct FailoverPlan {
     pub users: usize,
     /// From the first order to the death of the primary.
     pub before: Duration,
+    /// How long before that the standby receives nothing any more; zero: it does until the end.
+    pub cut_off: Duration,
     /// Load on the promoted server.
     pub after: Duration,
     /// What commits wait for.
@@ -78,6 +86,12 @@ pub struct FailoverResult {
     pub before: StepResult,
     /// Seconds from the first acknowledged order to the kill.
     pub killed_after_s: f64,
+    /// Seconds for which the standby had received nothing then; 0 if it was not cut off.
+    #[serde(default)]
+    pub cut_off_s: f64,
+    /// Orders that were acknowledged in these seconds.
+    #[serde(default)]
+    pub acknowledged_cut_off: usize,
     /// Seconds from the kill until the standby was the primary.
     pub promoted_after_s: f64,
     /// Orders that were acknowledged before that.
@@ -90,13 +104,28 @@ pub struct FailoverResult {
     pub consistency: Consistency,
     /// The load on the promoted server, with conditions 1 to 12 after it.
     pub after: StepResult,
+    /// It did not reach its end: what is empty was not done.
+    #[serde(default)]
+    pub partial: bool,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
 }
 
-/// Does it, and gives what came of it.
+/// The death of the primary.
+struct Killed {
+    /// When the first order was acknowledged.
+    first: Instant,
+    /// When the standby was cut off, and how many orders were acknowledged before.
+    cut_off: Option<(Instant, usize)>,
+    at: Instant,
+}
+
+/// Does it, and gives what came of it. What goes wrong once there is a primary ends it and is told in the
+/// result, in `partial` and `problems`; what is missing or inconsistent is in the result, too.
 ///
 /// # Errors
-/// Environment errors for what cannot be done; what is missing or inconsistent is no error, but in the
-/// result.
+/// What is wrong before that.
 pub fn failover(plan: &FailoverPlan, progress: &Progress) -> Result<FailoverResult, LabError> {
     plan.shape.check()?;
     plan.load(plan.before).check()?;
@@ -109,9 +138,9 @@ pub fn failover(plan: &FailoverPlan, progress: &Progress) -> Result<FailoverResu
         set: plan.set.clone(),
     };
     let (a, b) = (primary.path().join("a"), standby.path().join("b"));
+    progress.go_on()?;
     progress.say("a primary is made");
     let mut pair = Pair::start(&a, &b, settings.clone())?;
-    let database = open(pair.primary(), plan.logic)?;
     let mut result = FailoverResult {
         schema: FailoverResult::SCHEMA.into(),
         title: "Failover under TPROC-C".into(),
@@ -122,12 +151,11 @@ pub fn failover(plan: &FailoverPlan, progress: &Progress) -> Result<FailoverResu
         seed: plan.seed,
         ..FailoverResult::default()
     };
-    result.build = Some(build(database.as_ref(), &plan.build(), progress)?);
-    progress.say("its standby is seeded");
-    pair.seed(settings, plan.commit)?;
-    result.database = database.describe()?;
-    let ledger = plan.die(&pair, &database, &mut result, progress)?;
-    plan.look(&pair, &ledger, &mut result, progress)?;
+    if let Err(error) = plan.run(&mut pair, settings, &mut result, progress) {
+        progress.finish();
+        result.partial = true;
+        result.problems.push(error.to_string());
+    }
     Ok(result)
 }
 
@@ -136,6 +164,25 @@ fn open(server: &Server, logic: Logic) -> Result<Arc<dyn Database>, LabError> {
 }
 
 impl FailoverPlan {
+    fn run(
+        &self,
+        pair: &mut Pair,
+        settings: Settings,
+        result: &mut FailoverResult,
+        progress: &Progress,
+    ) -> Result<(), LabError> {
+        let database = open(pair.primary(), self.logic)?;
+        result.build = Some(build(database.as_ref(), &self.build(), progress)?);
+        progress.go_on()?;
+        progress.say("its standby is seeded");
+        pair.seed(settings, self.commit)?;
+        result.database = database.describe()?;
+        progress.go_on()?;
+        let ledger = self.die(pair, &database, result, progress)?;
+        progress.go_on()?;
+        self.look(pair, &ledger, result, progress)
+    }
+
     fn build(&self) -> BuildPlan {
         BuildPlan {
             shape: self.shape,
@@ -169,55 +216,75 @@ impl FailoverPlan {
         result: &mut FailoverResult,
         progress: &Progress,
     ) -> Result<Arc<Ledger>, LabError> {
-        let load = self.load(self.before + PATIENCE);
+        progress.say("the load begins; the primary is killed in the middle of it");
+        let load = self.load(self.before + self.cut_off + PATIENCE);
         let mut run = begin(database.as_ref(), &load)?;
         let ledger = Arc::new(Ledger::default());
         let over = AtomicBool::new(false);
         let (ran, killed) = std::thread::scope(|scope| {
-            let killer = scope.spawn(|| self.kill(pair.primary(), &ledger, &over));
+            let killer = scope.spawn(|| self.kill(pair, &ledger, &over));
             let ran = run_with_ledger(database, &load, &mut run, progress, &ledger);
             over.store(true, Ordering::SeqCst);
             (ran, killer.join())
         });
+        result.before = run.steps.pop().unwrap_or_default();
         ran?;
         let killed = killed.map_err(|_| LabError::environment("the primary's killer was lost"))?;
-        let Some((after, at)) = killed? else {
+        let Some(killed) = killed? else {
             return Err(LabError::environment(format!(
                 "the load ended before the primary was killed: {}",
                 run.problems.join("; ")
             )));
         };
+        result.killed_after_s = (killed.at - killed.first).as_secs_f64();
+        if let Some((at, before)) = killed.cut_off {
+            result.cut_off_s = (killed.at - at).as_secs_f64();
+            result.acknowledged_cut_off = ledger.len() - before;
+        }
         progress.say("the primary is dead; its standby is promoted");
         pair.standby().promote()?;
-        result.promoted_after_s = at.elapsed().as_secs_f64();
-        result.killed_after_s = after.as_secs_f64();
-        result.before = run.steps.pop().unwrap_or_default();
+        result.promoted_after_s = killed.at.elapsed().as_secs_f64();
         Ok(ledger)
     }
 
-    /// Kills the primary when its time has come: how long after the first order, and when. `None` if the
-    /// load was over before.
+    /// Kills the primary when its time has come; `None` if the load was over before.
     fn kill(
         &self,
-        primary: &Server,
+        pair: &Pair,
         ledger: &Ledger,
         over: &AtomicBool,
-    ) -> Result<Option<(Duration, Instant)>, LabError> {
-        let mut first = None;
-        loop {
-            if over.load(Ordering::SeqCst) {
+    ) -> Result<Option<Killed>, LabError> {
+        let wait = |until: &dyn Fn() -> bool| {
+            while !over.load(Ordering::SeqCst) && !until() {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            !over.load(Ordering::SeqCst)
+        };
+        if !wait(&|| !ledger.is_empty()) {
+            return Ok(None);
+        }
+        let first = Instant::now();
+        if !wait(&|| first.elapsed() >= self.before) {
+            return Ok(None);
+        }
+        let mut cut_off = None;
+        if !self.cut_off.is_zero() {
+            pair.standby().cut_off()?;
+            let (at, before) = (Instant::now(), ledger.len());
+            cut_off = Some((at, before));
+            // Commits that wait for nobody go on; those that wait for the standby do not.
+            let enough = || {
+                let lost = ledger.len() - before;
+                at.elapsed() >= self.cut_off
+                    && (self.commit != Commit::Local || lost >= ENOUGH_TO_LOSE)
+            };
+            if !wait(&enough) {
                 return Ok(None);
             }
-            if first.is_none() && !ledger.is_empty() {
-                first = Some(Instant::now());
-            }
-            if let Some(first) = first.filter(|first| first.elapsed() >= self.before) {
-                let at = Instant::now();
-                primary.kill()?;
-                return Ok(Some((at - first, at)));
-            }
-            std::thread::sleep(LOOK_EVERY);
         }
+        let at = Instant::now();
+        pair.primary().kill()?;
+        Ok(Some(Killed { first, cut_off, at }))
     }
 
     /// Looks for what was acknowledged on the promoted server, checks it, and works on it.
@@ -276,9 +343,25 @@ impl FailoverResult {
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 
+    /// Whether it was looked for what had been acknowledged.
+    pub(crate) fn was_looked_at(&self) -> bool {
+        !self.consistency.0.is_empty()
+    }
+
+    /// That the standby was cut off, if it was.
+    pub(crate) fn cut_off_text(&self) -> Option<String> {
+        (self.cut_off_s > 0.0).then(|| {
+            format!(
+                "the standby had received nothing for {:.1} s, in which {} orders were acknowledged",
+                self.cut_off_s, self.acknowledged_cut_off
+            )
+        })
+    }
+
     /// The result in words.
     pub fn text(&self) -> String {
         let verdict = match self.missing {
+            _ if !self.was_looked_at() => "it was not looked for acknowledged orders".to_owned(),
             0 => format!(
                 "none of {} acknowledged orders is missing",
                 self.acknowledged
@@ -289,15 +372,24 @@ impl FailoverResult {
             ),
         };
         let conditions = match self.consistency.failed().as_slice() {
+            _ if !self.was_looked_at() => "nothing was checked".to_owned(),
             [] => "conditions 1 to 12 hold".to_owned(),
             failed => format!("conditions {failed:?} do NOT hold"),
         };
+        let cut_off = self
+            .cut_off_text()
+            .map_or(String::new(), |text| text + "\n");
+        let problems = self
+            .problems
+            .iter()
+            .map(|text| format!("problem: {text}\n"));
+        let problems: String = problems.collect();
         format!(
             "{}, {} users, {} warehouses, synchronous_commit={}\n\
              before: {}\n\
              the primary was killed after {:.1} s; its standby was the primary {:.2} s later\n\
-             {verdict}; {conditions}\n\
-             after: {}\n",
+             {cut_off}{verdict}; {conditions}\n\
+             after: {}\n{problems}",
             self.database.version,
             self.users,
             self.warehouses,

@@ -74,6 +74,7 @@ pub fn build(
     let users = plan.users.clamp(1, database.most_loaders());
     let rows = load(database, &recipe, &recipe.parts(), users, progress)?;
     let (load_s, client_cpu_s) = (start.elapsed().as_secs_f64(), process_cpu_s() - cpu);
+    progress.go_on()?;
     progress.say("making keys and statistics");
     database.finish(&Marker {
         version: Marker::VERSION,
@@ -140,6 +141,7 @@ pub(crate) fn load(
             if stop.load(Ordering::Relaxed) {
                 break;
             }
+            progress.go_on()?;
             let count = loader.load(recipe, part)?;
             progress.step(&format!("{part}: {} rows", grouped(count as f64)));
             let mut total = lock(&rows);

@@ -68,6 +68,10 @@ pub struct Method {
     /// The database was put back, and checked to be what it was, before every step.
     #[serde(default)]
     pub restored: bool,
+    /// Configurations took turns under one load, a second or so each: a step is two turns, and only the
+    /// last of a number of users is followed by a check.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_turns: bool,
     /// Percent of the time in which nobody began a transaction, on purpose (`--slow-down`).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub slow_down_pct: f64,
@@ -185,15 +189,26 @@ impl OltpResult {
         self.steps.iter().filter(wanted)
     }
 
-    /// Fills [`OltpResult::summary`] and what follows from the steps.
-    pub(crate) fn sum_up(&mut self) {
+    /// The numbers of users that there are steps of.
+    pub(crate) fn users(&self) -> Vec<usize> {
         let mut users: Vec<usize> = self.steps.iter().map(|step| step.users).collect();
         users.sort_unstable();
         users.dedup();
-        self.summary = users
+        users
+    }
+
+    /// Fills [`OltpResult::summary`] and what follows from the steps.
+    pub(crate) fn sum_up(&mut self) {
+        self.summary = self
+            .users()
             .into_iter()
             .map(|users| self.summary_of(users))
             .collect();
+        if self.method.in_turns {
+            let users = self.users().into_iter();
+            let told: Vec<String> = users.filter_map(|n| self.reads_of_turns(n)).collect();
+            self.flags.extend(told);
+        }
         for step in &self.steps {
             let what = format!("{} users, repeat {}", step.users, step.repeat);
             self.partial |= step.partial;
@@ -208,11 +223,9 @@ impl OltpResult {
                     .push(format!("{what}: {errors} transactions failed"));
             }
             let done: u64 = step.transactions.values().map(|kind| kind.count).sum();
-            if let Some(read) = step.device.reads().filter(|&read| read < A_PAGE * done) {
-                self.flags.push(format!(
-                    "{what}: reads came from memory: {} a transaction reached the storage, less than a page",
-                    human_bytes(read / done.max(1))
-                ));
+            if !self.method.in_turns {
+                self.flags
+                    .extend(from_memory(&what, step.device.reads(), done));
             }
             if step.missed > 0 {
                 let missed = step.missed;
@@ -221,6 +234,20 @@ impl OltpResult {
                 ));
             }
         }
+    }
+
+    /// A second or so says little of reads: turns are told together.
+    fn reads_of_turns(&self, users: usize) -> Option<String> {
+        let (mut read, mut done) = (Some(0), 0);
+        for step in self.whole_steps(users) {
+            read = read.zip(step.device.reads()).map(|(a, b)| a + b);
+            done += step
+                .transactions
+                .values()
+                .map(|kind| kind.count)
+                .sum::<u64>();
+        }
+        from_memory(&format!("{users} users"), read, done)
     }
 
     fn summary_of(&self, users: usize) -> Summary {
@@ -250,6 +277,40 @@ impl OltpResult {
             })
             .collect();
         (!texts.is_empty()).then(|| texts.join("; "))
+    }
+}
+
+/// That reads came from memory, if they did.
+fn from_memory(what: &str, read: Option<u64>, done: u64) -> Option<String> {
+    let read = read.filter(|&read| read < A_PAGE * done)?;
+    Some(format!(
+        "{what}: reads came from memory: {} a transaction reached the storage, less than a page",
+        human_bytes(read / done.max(1))
+    ))
+}
+
+#[cfg(test)]
+impl OltpResult {
+    /// A run of this many users that measured these NOPM, a minute each.
+    pub(crate) fn sample(users: usize, nopm: &[f64]) -> Self {
+        let empty = r#"{"schema":"ashlar-oltp-1","title":"t","machine":{"cpu_model":"","cores":1,
+            "memory_bytes":1,"kernel":"","file_systems":[],"lab_version":"","started_unix_s":0},
+            "database":{"kind":"","target":"a","version":"","sql":"","settings":{}},
+            "method":{"warehouses":1,"mode":"timed","mix":"tproc-c","ramp_s":1.0,"seconds":60.0,
+            "repeats":1,"all_warehouses":false,"keying_and_thinking":false,"seed":1},
+            "steps":[],"summary":[],"flags":[],"partial":false,"problems":[]}"#;
+        let mut result: Self = serde_json::from_str(empty).expect("a result");
+        let step = |(repeat, &nopm): (u32, &f64)| StepResult {
+            users,
+            repeat,
+            nopm,
+            elapsed_s: 60.0,
+            ..StepResult::default()
+        };
+        result.steps = (1..).zip(nopm).map(step).collect();
+        result.method.repeats = nopm.len() as u32;
+        result.sum_up();
+        result
     }
 }
 

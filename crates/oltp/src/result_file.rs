@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 const NAME: &str = "result.json";
 
 /// A result that is kept in a run's directory. Its field `schema` says which kind it is.
-pub trait ResultFile: Serialize + DeserializeOwned {
+pub trait ResultFile: Serialize {
     /// What `schema` is in results of this kind; a new one when a reader of the old would be wrong.
     const SCHEMA: &str;
 
@@ -28,7 +28,10 @@ pub trait ResultFile: Serialize + DeserializeOwned {
     ///
     /// # Errors
     /// It cannot be read.
-    fn load(dir: &Path) -> Result<Self, LabError> {
+    fn load(dir: &Path) -> Result<Self, LabError>
+    where
+        Self: DeserializeOwned,
+    {
         let path = dir.join(NAME);
         let text = std::fs::read_to_string(&path)
             .map_err(|error| LabError::caused(path.display(), error))?;

@@ -6,7 +6,7 @@ use ashlar_lab::units::{grouped, human_bytes, human_us};
 
 use crate::inputs::Kind;
 use crate::load::BuildResult;
-use crate::result::{OltpResult, StepResult};
+use crate::result::{OltpResult, StepResult, Summary};
 
 impl BuildResult {
     /// What building cost, in a line.
@@ -41,6 +41,20 @@ impl StepResult {
             grouped(self.nopm),
             grouped(self.tpm),
             human_us(p95)
+        )
+    }
+}
+
+impl Summary {
+    /// All repeats in a line.
+    pub fn line(&self) -> String {
+        format!(
+            "{} users: median {} NOPM, {} TPM over {} repeats, spread {:.1} %",
+            self.users,
+            grouped(self.nopm),
+            grouped(self.tpm),
+            self.repeats,
+            self.spread * 100.0
         )
     }
 }
@@ -80,15 +94,7 @@ impl OltpResult {
             self.write_step(out, step)?;
         }
         for summary in self.summary.iter().filter(|summary| summary.repeats > 1) {
-            writeln!(
-                out,
-                "{} users: median {} NOPM, {} TPM over {} repeats, spread {:.1} %",
-                summary.users,
-                grouped(summary.nopm),
-                grouped(summary.tpm),
-                summary.repeats,
-                summary.spread * 100.0
-            )?;
+            writeln!(out, "{}", summary.line())?;
         }
         for (what, texts) in [("flag", &self.flags), ("problem", &self.problems)] {
             texts

@@ -74,6 +74,27 @@ pub(crate) struct Used {
     pub(crate) device: DeviceBytes,
 }
 
+impl Used {
+    /// Adds what was used later.
+    pub(crate) fn add(&mut self, later: Self) {
+        let sum = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
+        self.client_cpu_s += later.client_cpu_s;
+        self.server_cpu_s = self
+            .server_cpu_s
+            .zip(later.server_cpu_s)
+            .map(|(a, b)| a + b);
+        self.server_reason = self.server_reason.take().or(later.server_reason);
+        // Of times that are alike.
+        let both = self.machine_cpu_pct.zip(later.machine_cpu_pct);
+        self.machine_cpu_pct = both.map(|(a, b)| f64::midpoint(a, b));
+        let (device, other) = (&mut self.device, later.device);
+        device.read_bytes = sum(device.read_bytes, other.read_bytes);
+        device.write_bytes = sum(device.write_bytes, other.write_bytes);
+        device.own_read_bytes = sum(device.own_read_bytes, other.own_read_bytes);
+        device.reason = device.reason.take().or(other.reason);
+    }
+}
+
 impl Usage {
     pub(crate) fn now(place: &ServerPlace) -> Self {
         let server = place.process.clone();

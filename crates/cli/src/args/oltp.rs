@@ -176,11 +176,17 @@ pub(crate) struct FailoverArguments {
     #[arg(long, default_value = "10s", value_name = "TIME")]
     pub(crate) before: String,
 
+    /// How long before its death the standby receives nothing any more [default: 1s with --commit local, so
+    /// that there is something to be lost; otherwise 0s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) cut_off: Option<String>,
+
     /// Load on the promoted server
     #[arg(long, default_value = "5s", value_name = "TIME")]
     pub(crate) after: String,
 
-    /// What commits wait for. With local, which is no availability group, orders may be found missing
+    /// What commits wait for. With local, which is no availability group, orders are lost, and
+    /// must be found missing (exit code 1)
     #[arg(long, value_enum, default_value = "on")]
     pub(crate) commit: CommitWord,
 

@@ -1,22 +1,20 @@
 //! `ashlar lab run` of scenarios of databases.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use ashlar_lab::{LabError, Progress, Scale, check_out_dir};
+use ashlar_lab::{LabError, Scale, check_out_dir};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::schema::Shape;
 use ashlar_oltp::{FailoverPlan, ResultFile, ScenarioRun, run_scenario};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 
 pub(super) use ashlar_oltp::scenario::SHIPPED;
 
+use super::interrupt::interruptible;
 use super::oltp::{logic, time};
 use super::report_path;
 use super::server::commit;
-use crate::args::{FailoverArguments, RunArguments};
+use crate::args::{CommitWord, FailoverArguments, RunArguments};
 use crate::exit::Failure;
 use crate::output::print;
 
@@ -29,22 +27,13 @@ pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
     let places = places(arguments)?;
     let scale: Scale = arguments.scale.parse()?;
     check_out_dir(&arguments.out)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The first ends it in order, with its servers; a second one at once.
-        let shared = Arc::clone(&stop);
-        let registered = flag::register_conditional_default(signal, Arc::clone(&shared))
-            .and_then(|_| flag::register(signal, shared));
-        registered.map_err(|error| LabError::caused("signals", error))?;
-    }
     let run = ScenarioRun {
         text,
         scale,
         places: &places,
         out: &arguments.out,
-        stop: stop.as_ref(),
     };
-    let result = run_scenario(&run, &Progress::auto())?;
+    let result = run_scenario(&run, &interruptible()?)?;
     let report = report_path(&arguments.out);
     print(&format!("{}{}\n", result.text(), report.display()))?;
     if let Some(text) = result.complaint() {
@@ -57,6 +46,11 @@ pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
 }
 
 pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {
+    let cut_off = match (&arguments.cut_off, arguments.commit) {
+        (Some(text), _) => time("--cut-off", text)?,
+        (None, CommitWord::Local) => Duration::from_secs(1),
+        (None, _) => Duration::ZERO,
+    };
     let plan = FailoverPlan {
         primary: arguments.dir.clone(),
         standby: arguments
@@ -66,6 +60,7 @@ pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {
         shape: Shape::tpcc(arguments.warehouses),
         users: arguments.users,
         before: time("--before", &arguments.before)?,
+        cut_off,
         after: time("--after", &arguments.after)?,
         commit: commit(arguments.commit),
         logic: logic(arguments.sql),
@@ -73,14 +68,18 @@ pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {
         seed: arguments.seed,
     };
     check_out_dir(&arguments.out)?;
-    let result = ashlar_oltp::failover(&plan, &Progress::auto())?;
+    let result = ashlar_oltp::failover(&plan, &interruptible()?)?;
     result.write(&arguments.out)?;
     result.write_report(&arguments.out)?;
     let report = report_path(&arguments.out);
     print(&format!("{}{}\n", result.text(), report.display()))?;
-    result
-        .complaint()
-        .map_or(Ok(()), |text| Err(Failure::check(text)))
+    if let Some(text) = result.complaint() {
+        return Err(Failure::check(text));
+    }
+    if result.partial {
+        return Err(LabError::environment(result.problems.join("; ")).into());
+    }
+    Ok(())
 }
 
 fn places(arguments: &RunArguments) -> Result<Vec<Place>, Failure> {

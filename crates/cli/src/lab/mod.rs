@@ -2,6 +2,7 @@
 
 mod crash;
 mod databases;
+mod interrupt;
 mod oltp;
 mod sample;
 mod server;

@@ -15,6 +15,7 @@ use ashlar_oltp::{
     SavedFile, Sqlite, begin, build, built, check, compare, run as drive, run_restored,
 };
 
+use super::interrupt::interruptible;
 use crate::args::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
 use crate::exit::Failure;
 use crate::output::print;
@@ -36,7 +37,7 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
         .map(|path| Saved::of(&arguments.db, path))
         .transpose()?;
     let database = open(&arguments.db, arguments.sql)?;
-    let progress = Progress::auto();
+    let progress = interruptible()?;
     await_ready(database.as_ref(), &arguments.wait, &progress)?;
     let state = database.state()?;
     if arguments.action == Some(OltpAction::Check) {

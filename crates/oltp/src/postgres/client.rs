@@ -57,6 +57,10 @@ impl Session for ClientSession {
             }
         })
     }
+
+    fn have_counted(&mut self) {
+        self.connection.have_counted();
+    }
 }
 
 struct Sql<'a> {

@@ -49,6 +49,13 @@ impl Connection {
         row.try_get(0)
     }
 
+    /// Has the server add what was done on this connection to `pg_stat_database` at once; by itself it does
+    /// so after a transaction that ends at least a second after the last time. Since version 15; others
+    /// complain, and nothing is changed.
+    pub(super) fn have_counted(&self) {
+        let _ = self.run("SELECT pg_stat_force_next_flush()");
+    }
+
     /// A prepared statement.
     pub(super) fn prepare(&self, sql: &str) -> Result<Statement, Error> {
         self.driver.block_on(self.client.prepare(sql))

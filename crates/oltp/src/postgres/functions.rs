@@ -108,6 +108,10 @@ impl Session for FunctionSession {
         };
         outcome(done.map(|()| Outcome::Committed))
     }
+
+    fn have_counted(&mut self) {
+        self.connection.have_counted();
+    }
 }
 
 fn outcome(done: Result<Outcome, Error>) -> Result<Outcome, Failure> {

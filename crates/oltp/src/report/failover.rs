@@ -6,11 +6,13 @@ use maud::{Markup, html};
 use super::{charts, method};
 use crate::failover::FailoverResult;
 use crate::result::StepResult;
+use crate::server::Commit;
 
 /// The report.
 pub(super) fn html(result: &FailoverResult) -> String {
     let body = html! {
         (page::heading(&result.title, &result.machine))
+        @if result.partial { (page::partial(&result.problems)) }
         section {
             (method::described(&result.database))
             @if let Some(build) = &result.build { p.note { (build.line()) } }
@@ -19,9 +21,9 @@ pub(super) fn html(result: &FailoverResult) -> String {
                 "standby, " code { "synchronous_commit=" (result.commit.word()) } "."
             }
         }
-        (verdict(result))
-        (load("Before", &result.before))
-        (load("After, on the promoted server", &result.after))
+        @if result.was_looked_at() { (verdict(result)) }
+        @if result.before.users > 0 { (load("Before", &result.before)) }
+        @if result.after.users > 0 { (load("After, on the promoted server", &result.after)) }
         p.note { "Ashlar lab " (result.machine.lab_version) ", seed " (result.seed) "." }
     };
     page::page(&result.title, &body)
@@ -45,6 +47,13 @@ fn verdict(result: &FailoverResult) -> Markup {
             p {
                 (format!("The primary was killed with all its processes {:.1} s after the first order; ", result.killed_after_s))
                 (format!("its standby was the primary {:.2} s after that.", result.promoted_after_s))
+                @if let Some(text) = result.cut_off_text() { " When it was killed, " (text) "." }
+            }
+            @if result.commit == Commit::Local {
+                p.note {
+                    "Commits waited for nobody, so orders are expected to be missing: it shows that a loss is "
+                    "seen, and says nothing against the storage."
+                }
             }
             table.checks {
                 tbody {

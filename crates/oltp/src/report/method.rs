@@ -43,7 +43,12 @@ pub(crate) fn method(result: &OltpResult) -> Markup {
                 @else { "; one home warehouse a user" }
                 @if m.slow_down_pct > 0.0 { "; slowed down by " (m.slow_down_pct) " % on purpose" }
                 @if m.keying_and_thinking { "; with keying and thinking" }
-                @if m.restored { "; the database put back and checked before every step" }
+                @if m.in_turns {
+                    "; configurations took turns under one load, in an order drawn for each block and back: a "
+                    "repeat is a block's two turns"
+                }
+                @if m.in_turns { "; the database put back before the first turn" }
+                @else if m.restored { "; the database put back and checked before every step" }
                 @else { "; the database not put back: orders accumulate" }
                 ". NOPM is the change of sum(d_next_o_id) over the elapsed minutes. It is TPROC-C, not "
                 "TPC-C: these are no tpmC."

@@ -146,7 +146,9 @@ fn comparisons(all: &[Compared]) -> Markup {
                     }
                 }
                 p.note {
-                    "Ratios are medians over pairs of interleaved repeats; a range is what the pairs had."
+                    "A repeat is paired with the same one of the other. Up to five pairs: the median of their "
+                    "ratios, and the smallest and largest. From six on: Hodges and Lehmann's estimate, and the "
+                    "range in which the true ratio is, as sure as it says."
                     @if published {
                         " The published ones belong to other hardware, another database, and users as written."
                     }

@@ -152,7 +152,7 @@ pub(crate) fn consistency(shown: &[Shown<'_>]) -> Markup {
             table.checks {
                 tbody {
                     @for run in shown {
-                        @for step in &run.result.steps {
+                        @for step in run.result.steps.iter().filter(|step| is_told(run.result, step)) {
                             tr {
                                 td { (verdict(step)) }
                                 th {
@@ -167,6 +167,11 @@ pub(crate) fn consistency(shown: &[Shown<'_>]) -> Markup {
             }
         }
     }
+}
+
+/// Of turns only the last is followed by a check.
+fn is_told(result: &OltpResult, step: &StepResult) -> bool {
+    !result.method.in_turns || step.partial || !step.consistency.0.is_empty()
 }
 
 fn verdict(step: &StepResult) -> Markup {

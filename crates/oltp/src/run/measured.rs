@@ -103,6 +103,14 @@ impl Measured {
         Ok(())
     }
 
+    /// Adds what was seen in a later time, after `seconds` of this one.
+    pub(crate) fn follow(&mut self, later: &Self, seconds: usize) -> Result<(), LabError> {
+        let mut later = later.clone();
+        self.series.resize(seconds, 0);
+        self.series.append(&mut later.series);
+        self.merge(&later)
+    }
+
     /// Transactions that ended as they should.
     pub(crate) fn transactions(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.latency_ns.len()).sum()

@@ -1,7 +1,10 @@
 //! A run: steps of users, each logged in, ramped up, measured and checked.
 
+mod crowd;
 mod measured;
 mod plan;
+mod span;
+mod stage;
 mod step;
 mod user;
 
@@ -10,6 +13,7 @@ use std::time::Duration;
 
 use ashlar_lab::{LabError, Machine, Progress};
 
+pub(crate) use crowd::{Crowd, Window};
 pub use plan::{Mode, RunPlan};
 
 use crate::check::check;
@@ -61,6 +65,7 @@ pub fn begin(database: &dyn Database, plan: &RunPlan) -> Result<OltpResult, LabE
             all_warehouses: plan.all_warehouses,
             keying_and_thinking: plan.keying_and_thinking,
             restored: false,
+            in_turns: false,
             slow_down_pct: 100.0 * plan.slow_down,
             seed: plan.seed,
         },
@@ -162,11 +167,11 @@ fn steps(
     'all: for repeat in 1..=plan.repeats {
         for &users in &plan.users {
             progress.doing(&format!("{users} users, repeat {repeat}"));
-            let measured = match &mut around.restore {
+            let mut put_back = || match &mut around.restore {
                 Some(restore) => restore().and_then(|()| database.prepare_run()),
                 None => Ok(()),
-            }
-            .and_then(|()| {
+            };
+            let measured = progress.go_on().and_then(|()| put_back()).and_then(|()| {
                 let place = Place {
                     users,
                     repeat,
@@ -215,7 +220,7 @@ fn measure(
     place: Place,
     progress: &Progress,
 ) -> Result<StepResult, LabError> {
-    let mut step = drive(database, plan, marker, place)?;
+    let mut step = drive(database, (plan, marker), place, progress)?;
     examine(database.as_ref(), marker, &mut step, progress);
     Ok(step)
 }
@@ -223,28 +228,38 @@ fn measure(
 /// One step, unchecked.
 pub(crate) fn drive(
     database: &Arc<dyn Database>,
-    plan: &RunPlan,
-    marker: &Marker,
+    (plan, marker): (&RunPlan, &Marker),
     place: Place,
+    progress: &Progress,
 ) -> Result<StepResult, LabError> {
     let Place {
         users,
         repeat,
         ledger,
     } = place;
+    let setting = setting(plan, marker, users, repeat);
+    let mut step = step::step(database, (plan, &setting), ledger, progress)?;
+    step.repeat = repeat;
+    Ok(step)
+}
+
+/// What users of a repeat do, by the plan's seed.
+pub(crate) fn setting(
+    plan: &RunPlan,
+    marker: &Marker,
+    users: usize,
+    repeat: u32,
+) -> TerminalSetting {
     let numbers = [users as u64, u64::from(repeat)];
     let mut rng = Rng::stream(plan.seed, &numbers);
-    let setting = TerminalSetting {
+    TerminalSetting {
         shape: marker.shape,
         constants: marker.constants.for_run(&mut rng),
         seed: u64::from(rng.within(0, i32::MAX).unsigned_abs()),
         mix: plan.mix,
         all_warehouses: plan.all_warehouses,
         users,
-    };
-    let mut step = step::step(database, plan, &setting, ledger)?;
-    step.repeat = repeat;
-    Ok(step)
+    }
 }
 
 /// The check after a step: conditions 1 to 12, of which the step tells.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ashlar_lab::LabError;
 
-use super::user::Pacing;
+use super::stage::Pacing;
 use crate::inputs::Mix;
 
 /// When a step ends, and how users pace themselves.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::file::{OltpScenario, PublishedTable};
 use super::result::ConfigurationResult;
+use super::turns;
 use crate::published::{Cluster, HammerDb};
 use crate::result::StepResult;
 use crate::server::Topology;
@@ -58,11 +59,19 @@ pub(super) fn all(
 ) -> Result<Vec<Compared>, LabError> {
     let table = Table::of(file)?;
     let places: Vec<&str> = places(configurations);
+    // One that ended before its first look has not chosen its end by what it saw.
+    let looks = file
+        .turns
+        .as_ref()
+        .map(|_| turns::looks(file.measure.repeat));
     let mut found = Vec::new();
     for (index, ours) in configurations.iter().enumerate() {
         for (base, differ_in) in bases(&configurations[..index], ours) {
             for (users, base_figures, our_figures) in figures(base, ours) {
-                let Some(ratio) = Ratio::of(&base_figures, &our_figures) else {
+                let looked = looks
+                    .as_ref()
+                    .and_then(|looks| Ratio::at_look(&base_figures, &our_figures, looks));
+                let Some(ratio) = looked.or_else(|| Ratio::of(&base_figures, &our_figures)) else {
                     continue;
                 };
                 let at = file
@@ -142,7 +151,7 @@ fn bases<'a>(
 type Figures = (usize, Vec<f64>, Vec<f64>);
 
 /// Figures of both, repeat by repeat, for each number of users or readers.
-fn figures(base: &ConfigurationResult, ours: &ConfigurationResult) -> Vec<Figures> {
+pub(super) fn figures(base: &ConfigurationResult, ours: &ConfigurationResult) -> Vec<Figures> {
     if let (Some(a), Some(b)) = (&base.scan, &ours.scan) {
         let of = |readers: usize| {
             let times = |scan: &crate::scan::ScanResult| -> Vec<f64> {
@@ -175,7 +184,7 @@ fn figures(base: &ConfigurationResult, ours: &ConfigurationResult) -> Vec<Figure
         let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.unzip();
         (users, ours, theirs)
     };
-    a.summary.iter().map(|summary| of(summary.users)).collect()
+    a.users().into_iter().map(of).collect()
 }
 
 /// What was published.
@@ -251,25 +260,8 @@ mod tests {
     use crate::result::OltpResult;
     use crate::scenario::SHIPPED;
 
-    const EMPTY: &str = r#"{"schema":"ashlar-oltp-1","title":"t","machine":{"cpu_model":"","cores":1,
-        "memory_bytes":1,"kernel":"","file_systems":[],"lab_version":"","started_unix_s":0},
-        "database":{"kind":"","target":"","version":"","sql":"","settings":{}},
-        "method":{"warehouses":1,"mode":"timed","mix":"tproc-c","ramp_s":1.0,"seconds":1.0,
-        "repeats":3,"all_warehouses":false,"keying_and_thinking":false,"seed":1},
-        "steps":[],"summary":[],"flags":[],"partial":false,"problems":[]}"#;
-
     fn of(place: &str, topology: Topology, memory: f64, nopm: f64) -> ConfigurationResult {
-        let mut run: OltpResult = serde_json::from_str(EMPTY).expect("a result");
-        for repeat in 1..=3 {
-            run.steps.push(StepResult {
-                users: 2,
-                repeat,
-                nopm: nopm + f64::from(repeat),
-                elapsed_s: 60.0,
-                ..StepResult::default()
-            });
-        }
-        run.sum_up();
+        let run = OltpResult::sample(2, &[1.0, 2.0, 3.0].map(|more| nopm + more));
         ConfigurationResult {
             name: format!("{place}, {topology}, {memory}"),
             place: place.into(),

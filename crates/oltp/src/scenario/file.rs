@@ -31,6 +31,9 @@ pub struct OltpScenario {
     pub oltp: Option<OltpSection>,
     /// The concurrent scan.
     pub scan: Option<ScanSection>,
+    /// Configurations take turns under one load, instead of a step each on a database that was put back.
+    #[serde(default)]
+    pub turns: Option<TurnsSection>,
 }
 
 /// `[measure]`
@@ -114,6 +117,53 @@ pub struct ScanSection {
     pub set: Vec<String>,
 }
 
+/// `[turns]`. `[measure]` has the seconds of a turn, the ramp before the first, and how many blocks of turns
+/// there are at most: two of each configuration a block.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TurnsSection {
+    /// Seconds of a turn before it is measured.
+    pub settle: f64,
+    /// It ends when every ratio to the first configuration is known to so many percent.
+    pub precision_pct: f64,
+}
+
+impl Default for TurnsSection {
+    fn default() -> Self {
+        Self {
+            settle: 0.25,
+            precision_pct: 5.0,
+        }
+    }
+}
+
+/// What the settling time may be.
+const SETTLES: std::ops::RangeInclusive<f64> = 0.0..=60.0;
+const PRECISIONS: std::ops::RangeInclusive<f64> = 0.1..=100.0;
+
+impl TurnsSection {
+    fn check(&self, oltp: Option<&OltpSection>) -> Result<(), String> {
+        let Some(oltp) = oltp else {
+            return Err("[turns]: for [oltp] only".into());
+        };
+        if oltp.topology.len() > 1 || oltp.memory_pct.len() > 1 || oltp.transactions.is_some() {
+            return Err(
+                "[turns]: servers that are up together differ in place and slow_down_pct only: one \
+                 topology, one memory_pct, no transactions"
+                    .into(),
+            );
+        }
+        if !SETTLES.contains(&self.settle) {
+            return Err(format!("settle = {}: must be 0 to 60 s", self.settle));
+        }
+        if !PRECISIONS.contains(&self.precision_pct) {
+            let precision = self.precision_pct;
+            return Err(format!("precision_pct = {precision}: must be 0.1 to 100"));
+        }
+        Ok(())
+    }
+}
+
 fn standalone() -> Vec<Topology> {
     vec![Topology::Standalone]
 }
@@ -156,6 +206,9 @@ impl OltpScenario {
             return Err(usage("one of [oltp] and [scan] must be there".into()));
         }
         file.published()?;
+        if let Some(turns) = &file.turns {
+            turns.check(file.oltp.as_ref()).map_err(usage)?;
+        }
         if let Some(oltp) = &file.oltp {
             Shape::tpcc(oltp.warehouses).check()?;
             if oltp.topology.is_empty() || oltp.slow_down_pct.is_empty() {
@@ -275,8 +328,12 @@ impl OltpScenario {
             None => format!("{} s after {} s", measure.seconds, measure.ramp),
         };
         let users: Vec<String> = oltp.users.iter().map(ToString::to_string).collect();
+        let often = match self.turns {
+            Some(_) => format!("at most {repeats} blocks of turns"),
+            None => format!("{repeats} repeats"),
+        };
         let scaled = format!(
-            "{} warehouses, {} users, {work} x {repeats} repeats",
+            "{} warehouses, {} users, {work} x {often}",
             oltp.warehouses,
             users.join(", ")
         );
@@ -369,6 +426,22 @@ mod tests {
             (
                 "--slow-down",
                 "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\nslow_down_pct = [99]",
+            ),
+            (
+                "one topology",
+                "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\nmemory_pct = [1, 2]\n[turns]",
+            ),
+            (
+                "for [oltp] only",
+                "name = 'x'\n[scan]\nrows = 1\nreaders = [1]\n[turns]",
+            ),
+            (
+                "settle",
+                "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\n[turns]\nsettle = -1",
+            ),
+            (
+                "precision_pct",
+                "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\n[turns]\nprecision_pct = 0",
             ),
             (
                 "unknown field",

@@ -7,7 +7,7 @@ use ashlar_lab::units::human_bytes;
 
 use super::file::OltpSection;
 use super::result::{ConfigurationResult, ScenarioResult};
-use super::{Stage, told};
+use super::{Stage, told, turns};
 use crate::database::Database;
 use crate::load::{BuildPlan, build};
 use crate::postgres::{Logic, Postgres};
@@ -24,11 +24,12 @@ const SPARE_CONNECTIONS: usize = 20;
 const DEFAULT_CONNECTIONS: usize = 100;
 
 /// A configuration that is about to be measured.
-struct Ready {
-    place: usize,
-    topology: Topology,
-    plan: RunPlan,
-    settings: Settings,
+pub(super) struct Ready {
+    /// Which of the places.
+    pub(super) place: usize,
+    pub(super) topology: Topology,
+    pub(super) plan: RunPlan,
+    pub(super) settings: Settings,
 }
 
 /// Runs it.
@@ -47,11 +48,15 @@ pub(super) fn run(stage: &Stage<'_>, result: &mut ScenarioResult) -> Result<(), 
             all.push(configuration(stage, oltp, key, *bytes, result)?);
         }
     }
+    if stage.file.turns.is_some() {
+        return turns::run(stage, oltp, (&pairs, &all), result);
+    }
     let steps = oltp.users.len() * all.len() * stage.file.measure.repeat as usize;
     stage.progress.start(steps as u64);
     for repeat in 1..=stage.file.measure.repeat {
         for &users in &oltp.users {
-            for (index, ready) in all.iter().enumerate() {
+            for index in order(all.len(), repeat) {
+                let ready = &all[index];
                 let (pair, _) = &pairs[ready.place];
                 let of = &mut result.configurations[index];
                 let what = format!("{}, {users} users, repeat {repeat}", of.name);
@@ -73,6 +78,14 @@ pub(super) fn run(stage: &Stage<'_>, result: &mut ScenarioResult) -> Result<(), 
     }
     stage.progress.finish();
     Ok(())
+}
+
+/// Who comes first takes turns, too, so that a steady drift of the machine favours nobody.
+fn order(count: usize, repeat: u32) -> Vec<usize> {
+    match repeat % 2 {
+        1 => (0..count).collect(),
+        _ => (0..count).rev().collect(),
+    }
 }
 
 /// What configurations differ in besides the place, which changes quickest: neighbours differ in it only.
@@ -98,7 +111,7 @@ fn axes(oltp: &OltpSection) -> impl Iterator<Item = (Topology, Option<f64>, f64)
 
 /// Servers on a place, with a database that is built and saved; and its size.
 fn place(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Pair, u64), LabError> {
-    stage.go_on()?;
+    stage.progress.go_on()?;
     let folder = stage.folders[index].path();
     let (name, progress) = (&stage.places[index].name, stage.progress);
     progress.say(&format!(
@@ -119,7 +132,7 @@ fn place(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Pair, u
         destroy_data: false,
     };
     build(database.as_ref(), &plan, progress)?;
-    stage.go_on()?;
+    stage.progress.go_on()?;
     let mut watcher = database.watcher()?;
     let bytes = watcher.number("SELECT pg_database_size(current_database())")?;
     drop(watcher);
@@ -139,7 +152,7 @@ fn set(oltp: &OltpSection) -> Vec<String> {
     set
 }
 
-fn open(pair: &Pair, oltp: &OltpSection) -> Result<Arc<dyn Database>, LabError> {
+pub(super) fn open(pair: &Pair, oltp: &OltpSection) -> Result<Arc<dyn Database>, LabError> {
     let logic = match &*oltp.sql {
         "client" => Logic::Client,
         _ => Logic::Functions,
@@ -245,7 +258,7 @@ fn step(
     configuration: &mut ConfigurationResult,
     (users, repeat): (usize, u32),
 ) -> Result<bool, LabError> {
-    stage.go_on()?;
+    stage.progress.go_on()?;
     pair.restore(of.topology, &of.settings)?;
     let database = open(pair, oltp)?;
     let run = match &mut configuration.oltp {
@@ -262,7 +275,7 @@ fn step(
         repeat,
         ledger: None,
     };
-    let mut step = drive(&database, &of.plan, &marker, place)?;
+    let mut step = drive(&database, (&of.plan, &marker), place, stage.progress)?;
     // The check is no part of what is measured, and its sorts and hashes need memory of their own.
     pair.primary().lift_limit()?;
     examine(database.as_ref(), &marker, &mut step, stage.progress);

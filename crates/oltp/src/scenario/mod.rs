@@ -6,15 +6,15 @@ mod file;
 mod load;
 mod result;
 mod scans;
+mod turns;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ashlar_lab::result::ScenarioNote;
 use ashlar_lab::{LabError, Machine, Progress, Scale};
 
 pub use compared::Compared;
-pub use file::{MeasureSection, OltpScenario, OltpSection, ScanSection};
+pub use file::{MeasureSection, OltpScenario, OltpSection, ScanSection, TurnsSection};
 pub use result::{ConfigurationResult, ScenarioResult};
 
 use crate::folder::OwnFolder;
@@ -60,8 +60,6 @@ pub struct ScenarioRun<'a> {
     pub places: &'a [Place],
     /// Where result.json, scenario.toml and report.html go.
     pub out: &'a Path,
-    /// Set by somebody who wants it to end: it does so before the next step, and keeps what there is.
-    pub stop: &'a AtomicBool,
 }
 
 /// What all steps of a scenario share.
@@ -72,18 +70,7 @@ struct Stage<'a> {
     places: &'a [Place],
     folders: Vec<OwnFolder>,
     out: &'a Path,
-    stop: &'a AtomicBool,
     progress: &'a Progress,
-}
-
-impl Stage<'_> {
-    /// An error if somebody wants it to end.
-    fn go_on(&self) -> Result<(), LabError> {
-        if self.stop.load(Ordering::SeqCst) {
-            return Err(LabError::environment("interrupted"));
-        }
-        Ok(())
-    }
 }
 
 /// Runs a scenario and writes its directory, after every step too. What goes wrong while measuring ends
@@ -117,7 +104,6 @@ pub fn run_scenario(
         places: run.places,
         folders,
         out: run.out,
-        stop: run.stop,
         progress,
     };
     if stage.file.oltp.is_some() {
@@ -125,6 +111,7 @@ pub fn run_scenario(
     } else {
         scans::run(&stage, &mut result)?;
     }
+    progress.finish();
     result.sum_up(&stage.file, &stage.written)?;
     result.write(run.out)?;
     result.write_report(run.out)?;

@@ -128,7 +128,7 @@ fn step(
     scan: &mut ScanResult,
     (readers, repeat): (usize, u32),
 ) -> Result<(), LabError> {
-    stage.go_on()?;
+    stage.progress.go_on()?;
     server.0.stop()?;
     files::forget(&server.0.data())?;
     server.0.start(Some(settings.clone()))?;

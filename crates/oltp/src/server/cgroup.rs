@@ -4,10 +4,14 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ashlar_lab::LabError;
 
 const ROOT: &str = "/sys/fs/cgroup";
+/// A process that was killed leaves its cgroup when it has ended.
+const TRIES: u32 = 100;
+const TRY_EVERY: Duration = Duration::from_millis(10);
 
 /// The cgroup of one server.
 pub(super) struct Cgroup {
@@ -127,9 +131,18 @@ impl Cgroup {
 
     /// Removes a server's, if it has one and nobody is in it.
     pub(super) fn remove(server: &Path) {
-        if let Some((root, _)) = hierarchy() {
-            // It stays while a process ends; the next start takes it as it is.
-            let _ = std::fs::remove_dir(group_of(&root, server));
+        let Some((root, _)) = hierarchy() else {
+            return;
+        };
+        let group = group_of(&root, server);
+        for _ in 0..TRIES {
+            // It stays while a process ends; the next start takes one that is left as it is.
+            match std::fs::remove_dir(&group) {
+                Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(TRY_EVERY);
+                }
+                _ => return,
+            }
         }
     }
 }

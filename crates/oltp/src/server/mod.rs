@@ -231,6 +231,8 @@ impl Server {
     pub fn kill(&self) -> Result<bool, LabError> {
         self.ours()?;
         let Some(pid) = self.pid() else {
+            // That of a start which came to nothing.
+            Cgroup::remove(&self.dir);
             return Ok(false);
         };
         let processes = programs::family(pid);

@@ -54,6 +54,8 @@ impl Programs {
     pub(super) fn run(&self, program: &str, words: &[&str]) -> Result<String, LabError> {
         let mut command = Command::new(self.dir.join(program));
         command.args(words).current_dir("/").stdin(Stdio::null());
+        // What a terminal tells us (Ctrl-C) is not for them: half of a start would leave a server behind.
+        command.process_group(0);
         if let Some((user, group)) = self.user {
             command.uid(user).gid(group);
         }

@@ -96,6 +96,27 @@ impl Server {
         Ok(())
     }
 
+    /// Cuts a standby off from its primary: it receives nothing from now on, whatever the primary does.
+    ///
+    /// # Errors
+    /// It does not run, or does not let go.
+    pub fn cut_off(&self) -> Result<(), LabError> {
+        self.ours()?;
+        self.sql("postgres", "alter system set primary_conninfo = ''")?;
+        self.sql("postgres", "select pg_reload_conf()")?;
+        let patience = Instant::now() + PATIENCE;
+        while self.sql("postgres", "select count(*) from pg_stat_wal_receiver")? != "0" {
+            if Instant::now() > patience {
+                let dir = self.dir.display();
+                return Err(LabError::environment(format!(
+                    "{dir}: the standby is not cut off after {PATIENCE:?}"
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
     /// Makes a standby the primary, which waits for nobody from then on.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ashlar_lab::LabError;
 use ashlar_lab::stats::median;
-use ashlar_lab::{LabError, Progress};
 use ashlar_oltp::database::Database;
 use ashlar_oltp::result::StepResult;
 use ashlar_oltp::server::Server;
@@ -15,7 +15,7 @@ use super::Setting;
 use super::load::plan;
 use super::place::Place;
 use super::process::Attached;
-use super::seed::{database, server_at, settings};
+use super::seed::{KilledAtEnd, database, server_at, settings};
 
 /// What was measured with one of both.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -56,11 +56,13 @@ pub(super) fn cost(drives: &[PathBuf], setting: &Setting<'_>) -> Result<Cost, La
     let served = Place::Volume.serve(drives, &state, false)?;
     let attached = Attached::attach(&served.url, &setting.mount())?;
     let server = server_at(&setting.mount())?;
+    let _ended = KilledAtEnd(&server);
     let mut steps = Vec::new();
     for repeat in 1..=setting.repeats {
         // Who comes first takes turns, too.
         let first = repeat % 2 == 1;
         for full_page_writes in [first, !first] {
+            setting.progress.go_on()?;
             server.start(Some(settings(full_page_writes)))?;
             let step = measure(&server, full_page_writes, repeat, setting);
             server.stop()?;
@@ -102,7 +104,7 @@ fn measure(
     )?;
     let before = counts()?;
     let mut result: OltpResult = begin(opened.as_ref(), &plan)?;
-    run(&opened, &plan, &mut result, &Progress::silent())?;
+    run(&opened, &plan, &mut result, &setting.progress.quiet())?;
     // Servers add to their count of transactions within about a second.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let after = counts()?;

@@ -88,6 +88,7 @@ pub(super) fn crashes(
     let recording = Recording::of(place, drives, setting)?;
     let mut cuts = Vec::new();
     for number in 0..setting.images {
+        setting.progress.go_on()?;
         let seed = setting.seed.wrapping_mul(1000).wrapping_add(number);
         let cut = one(&recording, seed, setting)?;
         let what = cut.complaint.as_deref().unwrap_or("whole");
@@ -125,6 +126,8 @@ fn one(recording: &Recording, seed: u64, setting: &Setting<'_>) -> Result<Cut, L
     match Attached::attach(&served.url, &setting.mount()) {
         Ok(attached) => {
             cut.complaint = complaint(&setting.mount(), cut.acknowledged, setting.progress)?;
+            // What was interrupted is not broken.
+            setting.progress.go_on()?;
             attached.detach()?;
         }
         Err(error) if error.to_string().contains(NO_MOUNT) => {

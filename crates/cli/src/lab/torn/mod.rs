@@ -15,8 +15,10 @@ use std::path::{Path, PathBuf};
 
 use ashlar_device::parse_size;
 use ashlar_lab::{LabError, Machine, Progress, check_out_dir};
+use ashlar_oltp::ResultFile;
 use serde::Serialize;
 
+use super::interrupt::interruptible;
 use crate::args::{TornPagesArguments, TornPart};
 use crate::exit::Failure;
 use crate::output::print;
@@ -25,8 +27,6 @@ use crash::{Crashes, crashes};
 use place::Place;
 use recording::copy;
 use seed::{FILE_SYSTEM_BLOCK, disk_bytes};
-
-const SCHEMA: &str = "ashlar-torn-pages-1";
 
 /// What all parts need to know.
 struct Setting<'a> {
@@ -75,6 +75,10 @@ struct TornResult {
     volume: Option<Crashes>,
     /// What to know before quoting any of it.
     flags: Vec<String>,
+    /// It did not reach its end: parts that were not done are null.
+    partial: bool,
+    /// What went wrong.
+    problems: Vec<String>,
 }
 
 /// Runs all of it, or one part.
@@ -85,17 +89,23 @@ pub(super) fn run(arguments: &TornPagesArguments) -> Result<(), Failure> {
             "torn-pages attaches volumes, which needs root",
         ));
     }
-    let progress = Progress::auto();
+    let progress = interruptible()?;
     let dir = folder(&arguments.dir)?;
     let setting = setting(arguments, &dir, &progress)?;
-    let outcome = parts(arguments, &setting);
+    let mut result = empty(&setting);
+    let outcome = parts(arguments, &setting, &mut result);
     if !arguments.keep {
         // What is mounted in there is another file system's, which this does not cross.
         let _ = std::fs::remove_dir_all(&dir);
     }
-    let result = outcome?;
-    write(&result, &arguments.out)?;
+    if let Err(error) = &outcome {
+        result.partial = true;
+        result.problems.push(error.to_string());
+    }
+    result.flags = flags(&result);
+    result.write(&arguments.out)?;
     print(&text(&result))?;
+    outcome?;
     verdict(&result)
 }
 
@@ -131,14 +141,9 @@ fn setting<'a>(
     })
 }
 
-fn parts(arguments: &TornPagesArguments, setting: &Setting<'_>) -> Result<TornResult, LabError> {
-    let wants = |part| arguments.only.is_none_or(|only| only == part);
-    let image = setting.dir.join("seed.img");
-    setting.progress.say("the database");
-    let holds = (setting.warehouses, setting.seed);
-    seed::make(&image, &setting.mount(), holds, setting.progress)?;
-    let mut result = TornResult {
-        schema: SCHEMA,
+fn empty(setting: &Setting<'_>) -> TornResult {
+    TornResult {
+        schema: TornResult::SCHEMA,
         title: "torn-pages",
         machine: Machine::here(),
         method: method(setting),
@@ -146,7 +151,21 @@ fn parts(arguments: &TornPagesArguments, setting: &Setting<'_>) -> Result<TornRe
         disk: None,
         volume: None,
         flags: Vec::new(),
-    };
+        partial: false,
+        problems: Vec::new(),
+    }
+}
+
+fn parts(
+    arguments: &TornPagesArguments,
+    setting: &Setting<'_>,
+    result: &mut TornResult,
+) -> Result<(), LabError> {
+    let wants = |part| arguments.only.is_none_or(|only| only == part);
+    let image = setting.dir.join("seed.img");
+    setting.progress.say("the database");
+    let holds = (setting.warehouses, setting.seed);
+    seed::make(&image, &setting.mount(), holds, setting.progress)?;
     if wants(TornPart::Cost) {
         let drives = volume(&image, "cost", setting)?;
         result.cost = Some(cost::cost(&drives, setting)?);
@@ -160,8 +179,7 @@ fn parts(arguments: &TornPagesArguments, setting: &Setting<'_>) -> Result<TornRe
         let drives = volume(&image, "volume", setting)?;
         result.volume = Some(crashes(Place::Volume, &drives, setting)?);
     }
-    result.flags = flags(&result);
-    Ok(result)
+    Ok(())
 }
 
 /// Drives with a volume that holds the database, in a folder of this name.
@@ -209,11 +227,8 @@ fn flags(result: &TornResult) -> Vec<String> {
     flags
 }
 
-fn write(result: &TornResult, out: &Path) -> Result<(), LabError> {
-    let path = out.join("result.json");
-    let text = serde_json::to_string_pretty(result)
-        .map_err(|error| LabError::caused(path.display(), error))?;
-    std::fs::write(&path, text + "\n").map_err(|error| LabError::caused(path.display(), error))
+impl ResultFile for TornResult {
+    const SCHEMA: &str = "ashlar-torn-pages-1";
 }
 
 fn text(result: &TornResult) -> String {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
@@ -17,6 +18,8 @@ fn this_program() -> Result<Command, LabError> {
     let path = std::env::current_exe().map_err(|e| LabError::caused("this program", e))?;
     let mut command = Command::new(path);
     command.stdin(Stdio::null());
+    // A terminal's Ctrl-C is for us: without its daemon a mounted volume could not be left in order.
+    command.process_group(0);
     Ok(command)
 }
 
@@ -28,7 +31,8 @@ pub(super) fn ashlar(words: &[&str]) -> Result<String, LabError> {
 /// Runs another program to its end and gives what it prints.
 pub(super) fn tool(program: &str, words: &[&str]) -> Result<String, LabError> {
     let mut command = Command::new(program);
-    finished(command.args(words).stdin(Stdio::null()), words)
+    command.args(words).stdin(Stdio::null()).process_group(0);
+    finished(&mut command, words)
         .map_err(|error| LabError::environment(format!("{program}: {error}")))
 }
 

@@ -15,7 +15,7 @@ use super::load::{Ledger, load, plan};
 use super::place::{Place, trace_of};
 use super::places::extents;
 use super::process::{Attached, tool};
-use super::seed::{database, server_at, settings};
+use super::seed::{KilledAtEnd, database, server_at, settings};
 
 /// A page of PostgreSQL.
 const PAGE: u64 = 8192;
@@ -133,6 +133,7 @@ impl Recording {
 /// Starts the server without protection, loads it, and kills it.
 fn run(setting: &Setting<'_>) -> Result<(Ledger, RangeInclusive<u64>), LabError> {
     let server = server_at(&setting.mount())?;
+    let _ended = KilledAtEnd(&server);
     server.start(Some(settings(false)))?;
     let from = monotonic();
     let opened: Arc<dyn Database> = Arc::new(database(&server)?);

@@ -54,6 +54,15 @@ impl Drop for LoopMount {
     }
 }
 
+/// A server that is killed when this is dropped, if it still runs: what is mounted below it must go.
+pub(super) struct KilledAtEnd<'a>(pub(super) &'a Server);
+
+impl Drop for KilledAtEnd<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+    }
+}
+
 /// Where the server is below a mount point.
 pub(super) fn server_at(mount: &Path) -> Result<Server, LabError> {
     Server::at(&mount.join("db"))
@@ -112,6 +121,7 @@ pub(super) fn make(
     tool("mkfs.xfs", &["-q", "-b", &block, "-s", "size=4096", &name])?;
     let _mounted = LoopMount::new(image, mount)?;
     let server = server_at(mount)?;
+    let _ended = KilledAtEnd(&server);
     server.start(Some(settings(true)))?;
     server.stop()?;
     server.enable_checksums()?;

@@ -1,7 +1,5 @@
 //! `ashlar lab server`: a private PostgreSQL, as a user handles it.
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -9,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use common::{ashlar, has_postgresql, open_folder, refuses};
+use crate::common::{ashlar, has_postgresql, open_folder, refuses};
 
 fn server(words: &[&str]) -> Command {
     let mut command = ashlar(["lab", "server"]);
@@ -18,7 +16,7 @@ fn server(words: &[&str]) -> Command {
 }
 
 fn ok(words: &[&str]) -> String {
-    common::ok(&mut server(words))
+    crate::common::ok(&mut server(words))
 }
 
 fn refused(words: &[&str], code: i32, says: &str) {
@@ -35,7 +33,7 @@ fn sql(dir: &str, sql: &str) -> Result<String, String> {
     }
 }
 
-/// A folder that others may enter: the server is not this user's.
+/// A folder with servers in it, which are killed at the end.
 struct Room(tempfile::TempDir);
 
 impl Room {
@@ -243,7 +241,7 @@ fn every_step_of_a_run_begins_with_the_same_database() {
         "--out",
         &out,
     ];
-    common::ok(&mut ashlar(words));
+    crate::common::ok(&mut ashlar(words));
     let text = std::fs::read_to_string(format!("{out}/result.json")).expect("a result");
     let result: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(result["method"]["restored"], true);

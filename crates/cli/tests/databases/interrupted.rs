@@ -1,0 +1,209 @@
+//! Ctrl-C, at any moment: no server stays behind, no cgroup, no folder; what was measured is kept and marked.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::common::{has_postgresql, open_folder};
+use crate::rig::{command, is_left_empty, result};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A run in a process group of its own, as a shell makes one for what is typed.
+struct Typed {
+    child: Child,
+    said: String,
+    lines: std::sync::mpsc::Receiver<String>,
+}
+
+impl Typed {
+    fn start(dir: &Path, words: &str) -> Self {
+        let mut child = command(dir, words)
+            .process_group(0)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let pipe = BufReader::new(child.stderr.take().expect("a pipe"));
+        let (tell, lines) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for line in pipe.lines().map_while(Result::ok) {
+                if tell.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self {
+            child,
+            said: String::new(),
+            lines,
+        }
+    }
+
+    /// Waits until it says something.
+    fn says(&mut self, what: &str) {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let left = patience.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => self.said += &(line.clone() + "\n"),
+                Err(error) => panic!("{what}: {error}: {}", self.said),
+            }
+            if self.said.contains(what) {
+                return;
+            }
+        }
+    }
+
+    /// Sends a signal to all of the group, and waits for the end: an exit code of 3.
+    fn interrupt(mut self, signal: Signal) {
+        let group = Pid::from_raw(self.child.id() as i32).expect("a number");
+        kill_process_group(group, signal).expect("sent");
+        let patience = Instant::now() + PATIENCE;
+        let status = loop {
+            match self.child.try_wait().expect("asked") {
+                Some(status) => break status,
+                None if Instant::now() > patience => {
+                    let _ = self.child.kill();
+                    panic!("it does not end: {}", self.said);
+                }
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        self.said.extend(self.lines.iter());
+        assert_eq!(status.code(), Some(3), "{}", self.said);
+        assert!(self.said.contains("interrupted"), "{}", self.said);
+    }
+}
+
+/// Processes that work somewhere below a folder.
+fn processes_in(dir: &Path) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_in = |number: &u32| {
+        let place = std::fs::read_link(format!("/proc/{number}/cwd"));
+        place.is_ok_and(|place| place.starts_with(dir))
+    };
+    numbers.filter(is_in).collect()
+}
+
+/// The memory cgroup of a process, if it is one of ours.
+fn cgroup_of(process: u32) -> Option<PathBuf> {
+    let groups = std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+    let name = groups.lines().find(|line| line.contains("/ashlar-"))?;
+    let name = name.rsplit('/').next()?;
+    let roots = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"];
+    roots
+        .iter()
+        .map(|root| Path::new(root).join(name))
+        .find(|dir| dir.exists())
+}
+
+#[test]
+fn a_failover_leaves_nothing_behind() {
+    if !has_postgresql() {
+        return;
+    }
+    for (moment, signal) in [
+        ("a primary is made", Signal::INT),
+        ("rows", Signal::TERM),
+        ("its standby is seeded", Signal::INT),
+        ("the load begins", Signal::INT),
+    ] {
+        let room = open_folder();
+        let dir = room.path();
+        std::fs::create_dir(dir.join("a")).expect("made");
+        let words = "failover --dir a --users 2 --before 10m --out out";
+        let mut typed = Typed::start(dir, words);
+        typed.says(moment);
+        if moment == "the load begins" {
+            std::thread::sleep(Duration::from_secs(2));
+        }
+        typed.interrupt(signal);
+        assert_eq!(processes_in(dir), [0; 0], "{moment}");
+        is_left_empty(&dir.join("a"));
+        let kept = result(dir, "out");
+        assert_eq!(kept["partial"], true, "{moment}: {kept}");
+        assert!(
+            kept["problems"][0]
+                .as_str()
+                .is_some_and(|text| text.contains("interrupted"))
+        );
+        if moment == "the load begins" {
+            assert!(kept["before"]["nopm"].as_f64() > Some(0.0), "{kept}");
+        }
+        let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
+        assert!(!report.contains("holds"), "nothing was looked at");
+    }
+}
+
+#[test]
+fn a_scenario_keeps_its_steps_and_leaves_no_cgroup() {
+    if !has_postgresql() {
+        return;
+    }
+    let room = open_folder();
+    let dir = room.path();
+    std::fs::create_dir(dir.join("place")).expect("made");
+    let scenario = "
+        name = 'long'
+        measure = { seconds = 600, ramp = 0, repeat = 1 }
+        [oltp]
+        warehouses = 1
+        users = [2]
+        memory_pct = [90]
+        set = ['fsync=off']
+    ";
+    std::fs::write(dir.join("long.toml"), scenario).expect("written");
+    let mut typed = Typed::start(dir, "run long.toml --place here=place --out out");
+    typed.says("making keys");
+    // It is started with its memory when it is about to be driven.
+    let patience = Instant::now() + PATIENCE;
+    let may = ashlar_oltp::server::can_limit_memory().is_ok();
+    let group = loop {
+        let group = processes_in(dir).into_iter().find_map(cgroup_of);
+        if group.is_some() || !may {
+            break group;
+        }
+        assert!(Instant::now() < patience, "no server with a limit");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    std::thread::sleep(Duration::from_secs(if may { 3 } else { 20 }));
+    typed.interrupt(Signal::INT);
+    assert_eq!(processes_in(dir), [0; 0]);
+    is_left_empty(&dir.join("place"));
+    assert!(
+        group.is_none_or(|group| !group.exists()),
+        "its cgroup is there"
+    );
+    let kept = result(dir, "out");
+    let step = &kept["configurations"][0]["oltp"]["steps"][0];
+    assert_eq!(
+        (&kept["partial"], &step["partial"]),
+        (&true.into(), &true.into())
+    );
+    assert!(step["nopm"].as_f64() > Some(0.0), "{step}");
+}
+
+#[test]
+fn a_run_keeps_what_it_has_measured() {
+    let room = open_folder();
+    let dir = room.path();
+    let words = "oltp --db sqlite:a.db --warehouses 1 --users 1 --ramp 0s --seconds 600 --out out";
+    let mut typed = Typed::start(dir, words);
+    typed.says("making keys");
+    let patience = Instant::now() + PATIENCE;
+    while !dir.join("out/result.json").exists() {
+        assert!(Instant::now() < patience, "it does not begin");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    typed.interrupt(Signal::TERM);
+    let kept = result(dir, "out");
+    assert_eq!(kept["partial"], true);
+    assert!(kept["steps"][0]["nopm"].as_f64() > Some(0.0), "{kept}");
+}

@@ -1,0 +1,10 @@
+//! Private databases as a script sees them: `ashlar lab server`, scenarios, the loss of a primary, and Ctrl-C
+//! in the middle of each.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod failover;
+mod interrupted;
+mod rig;
+mod scenarios;
+mod server;
