@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::detach::{Force, clear};
 use crate::error::AttachError;
-use crate::format::{self, FileSystem};
+use crate::format::{self, Content, FileSystem};
 use crate::guardian;
 use crate::local::{self, Wish};
 use crate::means::{Means, Via, choose};
@@ -36,6 +36,8 @@ pub struct Namespace {
     pub bytes: u64,
     /// Its logical block in bytes.
     pub block_bytes: u32,
+    /// Bytes that are written in it, if its owner knows.
+    pub used_bytes: Option<u64>,
     /// Whether what was written may be lost until a flush.
     pub volatile_cache: bool,
     /// The daemon of this machine that has it, or why none is asked.
@@ -189,8 +191,10 @@ fn build(
         return Err(AttachError::environment("there is no device"));
     };
     let what = (device.as_path(), state.volume.as_str());
+    let used = namespace.used_bytes.unwrap_or(0);
     let kind = match options.file_system {
-        Some(wanted) => format::make(what, wanted, options.destroy_data)?,
+        Some(wanted) if options.destroy_data => format::make(what, wanted, Content::Destroyed)?,
+        Some(wanted) => format::make(what, wanted, Content::Kept { used })?,
         None => format::find(what)?,
     };
     let how = (kind.as_str(), options.options.as_deref());

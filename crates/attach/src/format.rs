@@ -50,6 +50,18 @@ impl FileSystem {
     }
 }
 
+/// What becomes of what a device holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// It may be destroyed.
+    Destroyed,
+    /// It is kept: nothing is formatted that is not empty.
+    Kept {
+        /// Bytes of it that its owner knows of.
+        used: u64,
+    },
+}
+
 /// Makes a file system on an empty device; on another only if what it holds may be destroyed.
 ///
 /// # Errors
@@ -57,9 +69,12 @@ impl FileSystem {
 pub(crate) fn make(
     (device, volume): (&Path, &str),
     wanted: FileSystem,
-    destroy_data: bool,
+    content: Content,
 ) -> Result<String, AttachError> {
-    if !destroy_data && let Some(found) = holds(device)? {
+    let destroy_data = content == Content::Destroyed;
+    if let Content::Kept { used } = content
+        && let Some(found) = holds(device, used)?
+    {
         return Err(AttachError::usage(format!(
             "{volume} is not formatted: it holds {found}; leave --fs out to mount what is there, or \
              say --destroy-data"
@@ -113,15 +128,19 @@ fn label(device: &Path) -> Result<Option<Label>, AttachError> {
     }
 }
 
-/// What is on the device, if it is not empty as far as can be seen without reading all of it.
-fn holds(device: &Path) -> Result<Option<String>, AttachError> {
+/// What is on the device, if it is not empty as far as can be seen without reading all of it, and as its
+/// owner knows.
+fn holds(device: &Path, used: u64) -> Result<Option<String>, AttachError> {
     if let Some(label) = label(device)? {
         return Ok(Some(label.kind));
     }
     let data = first_data(device).map_err(|error| {
         AttachError::environment(format!("cannot look at {}: {error}", device.display()))
     })?;
-    Ok(data.map(|at| format!("data: byte {at} is not zero")))
+    let known = (used > 0).then(|| format!("{used} bytes"));
+    Ok(data
+        .map(|at| format!("data: byte {at} is not zero"))
+        .or(known))
 }
 
 /// A byte that is not zero: at the ends, or at one of many places between them.
@@ -178,5 +197,24 @@ mod tests {
             assert_eq!(first_data(&path).expect("read"), Some(at));
             file.write_all_at(b"\0", at).expect("written");
         }
+    }
+
+    #[test]
+    fn what_only_its_owner_knows_of_is_not_formatted() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("device");
+        let file = File::create(&path).expect("a file");
+        file.set_len(64 << 20).expect("a sparse file");
+        assert_eq!(holds(&path, 0).expect("looked at"), None);
+        let error = make(
+            (&path, "tank/db"),
+            FileSystem::Ext4,
+            Content::Kept { used: 65536 },
+        );
+        let error = error.expect_err("it holds something").to_string();
+        assert!(
+            error.contains("tank/db") && error.contains("65536 bytes"),
+            "{error}"
+        );
     }
 }

@@ -67,11 +67,12 @@ impl Comparison {
                 median(&steps.iter().filter_map(of).collect::<Vec<f64>>())
             };
             let (first, second) = (nopm(&ours), nopm(&theirs));
+            let pairs = a.pairs(b, summary.users, |step| step.nopm);
             Some(ComparedStep {
                 users: summary.users,
                 nopm: (median(&first), median(&second)),
                 p95_us: (p95(&ours), p95(&theirs)),
-                ratio: Ratio::of(&first, &second),
+                ratio: Ratio::of(&pairs.0, &pairs.1),
             })
         });
         Self {
@@ -158,6 +159,16 @@ mod tests {
         assert!(same.contains("no difference beyond the noise"), "{same}");
         let slow = Comparison::of(&base, &of(&[900.0, 905.0, 897.0, 903.0, 901.0])).to_string();
         assert!(slow.contains("the second is 0.90 x the first"), "{slow}");
+    }
+
+    #[test]
+    fn a_repeat_without_its_partner_shifts_no_other() {
+        let base = of(&[500.0, 1000.0, 2000.0]);
+        let mut cut = of(&[10.0, 1000.0, 2000.0]);
+        cut.steps[0].partial = true;
+        let ratio = Comparison::of(&base, &cut).steps[0].ratio.clone();
+        let ratio = ratio.expect("two pairs");
+        assert_eq!((ratio.pairs, ratio.low, ratio.high), (2, 1.0, 1.0));
     }
 
     #[test]

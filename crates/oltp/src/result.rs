@@ -189,6 +189,22 @@ impl OltpResult {
         self.steps.iter().filter(wanted)
     }
 
+    /// A figure of the steps of a number of users, here and there, repeat by repeat. A repeat that is not in both
+    /// has no partner, and is left out.
+    pub(crate) fn pairs(
+        &self,
+        other: &Self,
+        users: usize,
+        figure: impl Fn(&StepResult) -> f64,
+    ) -> (Vec<f64>, Vec<f64>) {
+        let pairs = self.whole_steps(users).filter_map(|ours| {
+            let mut theirs = other.whole_steps(users);
+            let theirs = theirs.find(|theirs| theirs.repeat == ours.repeat)?;
+            Some((figure(ours), figure(theirs)))
+        });
+        pairs.unzip()
+    }
+
     /// The numbers of users that there are steps of.
     pub(crate) fn users(&self) -> Vec<usize> {
         let mut users: Vec<usize> = self.steps.iter().map(|step| step.users).collect();

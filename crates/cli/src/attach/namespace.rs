@@ -24,9 +24,10 @@ pub(super) fn find(volume: &str, arguments: &AttachArguments) -> Result<Namespac
         Some(nqn) => Host::named(nqn),
         None => local_host(),
     };
-    let url = match volume.starts_with(url::SCHEME) {
-        true => volume.to_owned(),
-        false => of_pool(&volume.parse()?, &host, arguments)?,
+    let (url, used_bytes) = match volume.starts_with(url::SCHEME) {
+        true => (volume.to_owned(), None),
+        false => of_pool(&volume.parse()?, &host, arguments)
+            .map(|(url, used_bytes)| (url, Some(used_bytes)))?,
     };
     let config = url::parse(&url, &host).map_err(Failure::usage)?;
     let url = with_host(&url, &config);
@@ -39,6 +40,7 @@ pub(super) fn find(volume: &str, arguments: &AttachArguments) -> Result<Namespac
         identity: identity(&config, facts),
         bytes: facts.geometry.bytes(),
         block_bytes: facts.geometry.block_size.bytes(),
+        used_bytes,
         volatile_cache: facts.geometry.volatile_cache,
         local: local(volume, arguments, &config),
     })
@@ -112,7 +114,12 @@ fn with_host(url: &str, config: &Config) -> String {
     format!("{url}{sign}hostnqn={}", config.host.nqn)
 }
 
-fn of_pool(name: &VolumeName, host: &Host, arguments: &AttachArguments) -> Result<String, Failure> {
+/// The URL of a pool's volume, and the bytes that are written in it.
+fn of_pool(
+    name: &VolumeName,
+    host: &Host,
+    arguments: &AttachArguments,
+) -> Result<(String, u64), Failure> {
     let api = Api::new(&arguments.api)?;
     let mut volume = api.client.volume(name)?;
     if !arguments.shared {
@@ -132,13 +139,9 @@ fn of_pool(name: &VolumeName, host: &Host, arguments: &AttachArguments) -> Resul
             host.nqn
         );
     }
-    Ok(format!(
-        "{}{}/{}?ns={}",
-        url::SCHEME,
-        volume.address,
-        volume.nqn,
-        volume.nsid
-    ))
+    let (address, nqn, nsid) = (&volume.address, &volume.nqn, volume.nsid);
+    let url = format!("{}{address}/{nqn}?ns={nsid}", url::SCHEME);
+    Ok((url, volume.used_bytes))
 }
 
 /// Refuses a volume that a host uses.

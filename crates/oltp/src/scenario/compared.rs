@@ -170,19 +170,8 @@ pub(super) fn figures(base: &ConfigurationResult, ours: &ConfigurationResult) ->
         false => step.nopm,
     };
     let of = |users: usize| {
-        let repeats = |of: &crate::result::OltpResult| -> Vec<(u32, f64)> {
-            of.whole_steps(users)
-                .map(|step| (step.repeat, figure(step)))
-                .collect()
-        };
-        let (ours, theirs) = (repeats(a), repeats(b));
-        // A repeat that is not in both has no partner.
-        let pairs = ours.iter().filter_map(|(repeat, figure)| {
-            let partner = theirs.iter().find(|(other, _)| other == repeat)?;
-            Some((*figure, partner.1))
-        });
-        let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.unzip();
-        (users, ours, theirs)
+        let (base, ours) = a.pairs(b, users, figure);
+        (users, base, ours)
     };
     a.users().into_iter().map(of).collect()
 }
