@@ -2,12 +2,13 @@
 CARGO ?= cargo
 BIN := target/release/ashlar
 
-.PHONY: help build demo test bench bench-oltp soak setup setup-test clean
+.PHONY: help build demo test bench bench-attach bench-oltp soak setup setup-test clean
 
 help:
 	@echo "make demo   set up, build, and measure remote against local: demo/report.html, demo/result.json"
 	@echo "make test   set up and pass all tests"
 	@echo "make bench  ratios: against the bare socket, remote against local, idle CPU, a peer if given"
+	@echo "make bench-attach   a database on a plain disk, on an attached volume in process, and through the initiator"
 	@echo "make bench-oltp HAMMERDB=DIR GO_TPC=FILE SYSBENCH_TPCC=DIR   lab oltp against other drivers"
 	@echo "make soak   the long rounds"
 
@@ -28,6 +29,9 @@ test: setup-test
 
 bench: build
 	scripts/bench.sh $(BIN)
+
+bench-attach: build
+	scripts/bench-attach.sh $(BIN)
 
 bench-oltp: build
 	scripts/bench-oltp.py $(BIN) $(BENCH_OPTIONS)
