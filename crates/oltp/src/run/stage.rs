@@ -249,10 +249,12 @@ impl Stage {
         if share >= 1.0 {
             return Some(LOOK_FOR_TURN_EVERY);
         }
-        let origin = self.ramp().or(self.measure()).filter(|_| share > 0.0)?;
-        let at = origin.elapsed().as_secs_f64() % SLOW_PERIOD.as_secs_f64();
-        let left = SLOW_PERIOD.as_secs_f64() * share - at;
-        (left > 0.0).then(|| Duration::from_secs_f64(left))
+        let origin = self.measure().or(self.ramp()).filter(|_| share > 0.0)?;
+        let period = SLOW_PERIOD.as_secs_f64();
+        // In the middle: a measurement of whole seconds that ends a little late has no part of a pause too many.
+        let at = origin.elapsed().as_secs_f64() % period - period * (1.0 - share) / 2.0;
+        let left = period * share - at;
+        (at >= 0.0 && left > 0.0).then(|| Duration::from_secs_f64(left))
     }
 
     /// Sleeps until `due`, or until it is over: then false.
