@@ -10,7 +10,7 @@ set -euo pipefail
 bin=$(realpath "$1")
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 scenario=$(realpath "${BENCH_SCENARIO:-$here/bench-attach.toml}")
-out=$here/../bench-out/attach
+out=$(dirname "$here")/bench-out/attach
 
 lacks() { echo "bench-attach: $*" >&2; exit 3; }
 [ "$(id -u)" = 0 ] || lacks "attaching needs root"
@@ -51,7 +51,7 @@ done
 for place in in-process initiator; do
     via=initiator
     [ $place = initiator ] || via=fuse
-    "$bin" volume create "tank/$place" --layout mirror:2 --size 2GiB >/dev/null
+    "$bin" volume create "tank/$place" --layout mirror:2 --size 2GiB >/dev/null 2>&1
     "$bin" attach "tank/$place" --mount "$work/$place" --fs xfs --via $via
 done
 chmod 755 "$work"/plain "$work"/in-process "$work"/initiator
