@@ -51,7 +51,7 @@ done
 for place in in-process initiator; do
     via=initiator
     [ $place = initiator ] || via=fuse
-    "$bin" volume create "tank/$place" --layout mirror:2 --size 2GiB >/dev/null 2>&1
+    "$bin" volume create "tank/$place" --layout mirror:2 --size 2GiB >/dev/null
     "$bin" attach "tank/$place" --mount "$work/$place" --fs xfs --via $via
 done
 chmod 755 "$work"/plain "$work"/in-process "$work"/initiator
