@@ -3,7 +3,7 @@
 #
 #   scripts/bench-attach.sh BIN         make bench-attach; BENCH_SCENARIO=FILE for another than bench-attach.toml
 #
-# Everything is in memory: 7 GB of it at most. Writes bench-out/attach. Exit codes: 0 measured, 2 usage, 3 the
+# Everything is in memory: the files could grow to 12 GB. Writes bench-out/attach. Exit codes: 0 measured, 2 usage, 3 the
 # environment lacks something.
 set -euo pipefail
 [[ -n ${1:-} && $1 != -* ]] || { echo "usage: scripts/bench-attach.sh BIN" >&2; exit 2; }
@@ -17,6 +17,7 @@ lacks() { echo "bench-attach: $*" >&2; exit 3; }
 for device in /dev/fuse /dev/loop-control; do
     [ -c "$device" ] || lacks "there is no $device here"
 done
+command -v mkfs.xfs >/dev/null || lacks "there is no mkfs.xfs (package xfsprogs)"
 [ -d /dev/shm ] || lacks "there is no /dev/shm here"
 
 work=$(mktemp -d /dev/shm/ashlar-bench.XXXXXX)
