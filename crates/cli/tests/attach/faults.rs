@@ -88,7 +88,7 @@ impl Writer {
 }
 
 /// Every block holds what was last acknowledged for it, or what came after.
-pub fn check(file: &Path, acknowledged: u64) {
+fn check(file: &Path, acknowledged: u64) {
     let file = File::open(file).expect("a file");
     let oldest = acknowledged.saturating_sub(BLOCKS) + 1;
     for sequence in oldest..=acknowledged {
@@ -102,6 +102,14 @@ pub fn check(file: &Path, acknowledged: u64) {
         );
         assert_eq!(bytes, block(found), "a torn block");
     }
+}
+
+/// Attached again, the volume has what was acknowledged.
+pub fn holds(rig: &Rig, file: &Path, acknowledged: u64) {
+    rig.attach("tank/db", &[]);
+    check(file, acknowledged);
+    rig.detach();
+    rig.is_clean();
 }
 
 #[test]
@@ -135,10 +143,7 @@ fn killed_servers_and_daemons_cost_a_pause_and_no_error() {
     let (result, acknowledged) = writer.end();
     result.expect("no error");
     rig.detach();
-    rig.attach("tank/db", &[]);
-    check(&file, acknowledged);
-    rig.detach();
-    rig.is_clean();
+    holds(&rig, &file, acknowledged);
 }
 
 /// A daemon that serves in process, killed and ended in order, at once and while it comes back.
@@ -178,10 +183,7 @@ fn a_daemon_that_ends_is_a_pause_and_no_error() {
     let (result, acknowledged) = writer.end();
     result.expect("no error");
     rig.detach();
-    rig.attach("tank/db", &[]);
-    check(&file, acknowledged);
-    rig.detach();
-    rig.is_clean();
+    holds(&rig, &file, acknowledged);
 }
 
 #[test]
@@ -264,10 +266,7 @@ fn kill_guardian_and_server(way: Way) {
         rig.restart_node();
     }
     rig.is_clean();
-    rig.attach("tank/db", &[]);
-    check(&file, acknowledged);
-    rig.detach();
-    rig.is_clean();
+    holds(&rig, &file, acknowledged);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::common::{can_attach, eventually, send};
-use crate::faults::{Writer, check};
+use crate::faults::{Writer, holds};
 use crate::rig::Rig;
 
 #[test]
@@ -108,10 +108,7 @@ fn a_pool_that_is_exported_and_imported_is_a_pause() {
     let (result, acknowledged) = writer.end();
     result.expect("no error");
     rig.detach();
-    rig.attach("tank/db", &[]);
-    check(&file, acknowledged);
-    rig.detach();
-    rig.is_clean();
+    holds(&rig, &file, acknowledged);
 }
 
 #[test]
@@ -130,10 +127,7 @@ fn a_guardian_that_is_ended_ends_the_attachment_and_not_the_daemon() {
     assert!(result.is_err());
     rig.ok(&["detach", &rig.mount(), "--force"]);
     rig.is_clean();
-    rig.attach("tank/db", &[]);
-    check(&file, acknowledged);
-    rig.detach();
-    rig.is_clean();
+    holds(&rig, &file, acknowledged);
 }
 
 #[test]
