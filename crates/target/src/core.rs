@@ -71,6 +71,8 @@ pub struct Core {
     /// Device requests completed since the driver last asked.
     finished: usize,
     next_tick: Moment,
+    /// The last tick judged nobody.
+    overslept: bool,
 }
 
 impl Core {
@@ -94,6 +96,7 @@ impl Core {
             done: Vec::new(),
             finished: 0,
             next_tick: Moment::ORIGIN,
+            overslept: false,
         }
     }
 
@@ -422,7 +425,11 @@ impl Core {
 
     /// Closes connections that keep the target waiting, and associations that have gone silent.
     fn tick(&mut self, now: Moment) {
+        let overslept = self.has_overslept(now);
         self.next_tick = now + TICK;
+        if overslept {
+            return;
+        }
         let timeouts = self.target.timeouts;
         let before = |age: Duration| {
             Moment::from_nanos(now.as_nanos().saturating_sub(age.as_nanos() as u64))
@@ -440,6 +447,14 @@ impl Core {
                 self.actions.push_back(Action::Close(id as ConnectionId));
             }
         }
+    }
+
+    /// Whether this core was away itself (stopped, or without a processor): what hosts sent meanwhile
+    /// may not have been read yet, a keep-alive among it. They are judged at the next tick then,
+    /// however late that one is.
+    fn has_overslept(&mut self, now: Moment) -> bool {
+        self.overslept = !self.overslept && now > self.next_tick + TICK;
+        self.overslept
     }
 
     /// A host whose old commands do not end is told to come again: it may have left meanwhile, and

@@ -37,17 +37,22 @@ fn knock(world: &mut World) -> Host {
     next
 }
 
-#[test]
-fn an_association_without_signs_of_life_ends() {
-    let mut world = World::new(&two_cores());
-    let mut admin = Host::dial(&mut world, Digests::NONE);
+/// A host whose keep-alive timeout is 5 s.
+fn kept_alive(world: &mut World) -> (Host, u16) {
+    let mut admin = Host::dial(world, Digests::NONE);
     let parameters = Connect {
         keep_alive_ms: 5000,
         ..queue(0, 32)
     };
-    let reply = admin.connect_to(&mut world, NQN, parameters, CNTLID_DYNAMIC);
-    admin.enable(&mut world);
-    let cntlid = reply.completion.connected_cntlid();
+    let reply = admin.connect_to(world, NQN, parameters, CNTLID_DYNAMIC);
+    admin.enable(world);
+    (admin, reply.completion.connected_cntlid())
+}
+
+#[test]
+fn an_association_without_signs_of_life_ends() {
+    let mut world = World::new(&two_cores());
+    let (mut admin, cntlid) = kept_alive(&mut world);
     let mut io = Host::io(&mut world, cntlid, 1, 32, Digests::NONE);
     assert_eq!(world.wires[io.wire].core(), 1);
     for _ in 0..4 {
@@ -74,6 +79,27 @@ fn an_association_without_signs_of_life_ends() {
     let mut late = Host::dial(&mut world, Digests::NONE);
     let reply = late.connect_to(&mut world, NQN, queue(1, 32), cntlid);
     assert_eq!(reply.status().code(), 0x182);
+}
+
+#[test]
+fn a_core_that_was_stopped_reads_before_it_judges() {
+    let mut world = World::new(&Plan::default());
+    let (mut admin, _) = kept_alive(&mut world);
+    world.pass(4 * SECOND);
+    // The host's keep-alive has come in time, and lies unread.
+    world.oversleep(8 * SECOND);
+    assert!(
+        admin
+            .call(&mut world, Command::keep_alive(), &[])
+            .status()
+            .is_success()
+    );
+    world.pass(SECOND);
+    world.oversleep(8 * SECOND);
+    assert!(!world.wires[admin.wire].is_closed());
+    // There was none: silence is silence, and a core that is always late judges all the same.
+    world.oversleep(8 * SECOND);
+    assert!(world.wires[admin.wire].is_closed());
 }
 
 #[test]

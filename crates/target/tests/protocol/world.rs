@@ -211,6 +211,12 @@ impl World {
         }
     }
 
+    /// The cores are stopped for so long, and look at the clock before they read what has come.
+    pub fn oversleep(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.turn();
+    }
+
     /// Moves bytes and does what the cores ask for until nothing moves any more.
     pub fn settle(&mut self) {
         let mut actions = 0;
@@ -220,19 +226,27 @@ impl World {
                 moved |= self.deliver(wire);
                 moved |= self.drain(wire);
             }
-            for core in 0..self.cores.len() {
-                self.cores[core].poll(self.now);
-                while let Some(action) = self.cores[core].next_action() {
-                    actions += 1;
-                    assert!(actions < MOST_ACTIONS, "spins on {action:?}");
-                    self.act(core, action);
-                    moved = true;
-                }
-            }
-            if !moved {
+            let acted = self.turn();
+            actions += acted;
+            assert!(actions < MOST_ACTIONS, "spins");
+            if !moved && acted == 0 {
                 return;
             }
         }
+    }
+
+    /// A turn of every core; how many actions they asked for.
+    fn turn(&mut self) -> usize {
+        let mut actions = 0;
+        for core in 0..self.cores.len() {
+            self.cores[core].poll(self.now);
+            while let Some(action) = self.cores[core].next_action() {
+                actions += 1;
+                assert!(actions < MOST_ACTIONS, "spins on {action:?}");
+                self.act(core, action);
+            }
+        }
+        actions
     }
 
     fn wire_of(&self, core: usize, id: ConnectionId) -> Option<usize> {
