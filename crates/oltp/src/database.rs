@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ashlar_lab::LabError;
+use ashlar_lab::{LabError, Progress};
 use serde::{Deserialize, Serialize};
 
 use crate::generate::{Part, Recipe};
@@ -25,20 +25,20 @@ pub trait Database: Send + Sync {
     /// What it holds.
     fn state(&self) -> Result<State, LabError>;
 
-    /// Waits while it is starting up, after a crash for instance; what it waits for goes to `say`, once.
+    /// Waits while it is starting up, after a crash for instance; `progress` is told what it waits for, once.
     ///
     /// # Errors
-    /// It is not ready after that time.
-    fn await_ready(&self, limit: Duration, say: &mut dyn FnMut(&str)) -> Result<(), LabError> {
-        let _ = (limit, say);
+    /// It is not ready after that time, or somebody wants this to end.
+    fn await_ready(&self, limit: Duration, progress: &Progress) -> Result<(), LabError> {
+        let _ = (limit, progress);
         Ok(())
     }
 
-    /// Whether `users` sessions and a watcher fit.
+    /// Whether so many sessions and a watcher fit; the option that asks for them is named if not.
     ///
     /// # Errors
     /// An error that names the limit.
-    fn check_users(&self, users: usize) -> Result<(), LabError>;
+    fn check_users(&self, asked: (&str, usize)) -> Result<(), LabError>;
 
     /// Makes the tables; those of our names that are there are dropped first.
     fn create(&self) -> Result<(), LabError>;
@@ -106,6 +106,9 @@ pub enum Failure {
     Lost(String),
 }
 
+/// Calls a query off, if the database can be reached.
+pub type Canceller = Box<dyn Fn() + Send>;
+
 /// Looks on while others work.
 pub trait Watcher: Send {
     /// `sum(d_next_o_id)`: its change is the number of new orders.
@@ -116,6 +119,9 @@ pub trait Watcher: Send {
 
     /// The number that a query gives.
     fn number(&mut self, sql: &str) -> Result<i64, LabError>;
+
+    /// What ends the query that this runs, from another thread; nothing if it runs none.
+    fn canceller(&self) -> Canceller;
 
     /// Where the database's processor time and device traffic are found.
     fn place(&mut self) -> ServerPlace;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress};
 use ashlar_oltp::database::{
-    Database, Description, Failure, Loader, Outcome, ServerPlace, Session, Watcher,
+    Canceller, Database, Description, Failure, Loader, Outcome, ServerPlace, Session, Watcher,
 };
 use ashlar_oltp::inputs::{Mix, Transaction};
 use ashlar_oltp::random::{Constants, Rng};
@@ -48,7 +48,7 @@ impl Database for Waiting {
         }))
     }
 
-    fn check_users(&self, _: usize) -> Result<(), LabError> {
+    fn check_users(&self, _: (&str, usize)) -> Result<(), LabError> {
         Ok(())
     }
 
@@ -116,6 +116,10 @@ impl Watcher for Waiting {
 
     fn number(&mut self, _: &str) -> Result<i64, LabError> {
         Ok(0)
+    }
+
+    fn canceller(&self) -> Canceller {
+        Box::new(|| {})
     }
 
     fn place(&mut self) -> ServerPlace {

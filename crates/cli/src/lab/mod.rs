@@ -33,7 +33,7 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
         LabCommand::Sweep(arguments) => sweep(arguments),
         LabCommand::Run(arguments) => scenario(arguments),
         LabCommand::Oltp(arguments) => oltp::run(arguments),
-        LabCommand::Scan(arguments) => oltp::scan(arguments),
+        LabCommand::Scan(arguments) => oltp::read_all(arguments),
         LabCommand::Failover(arguments) => databases::failover(arguments),
         LabCommand::Server(arguments) => server::run(arguments),
         LabCommand::Trace(arguments) => crash::trace(arguments),

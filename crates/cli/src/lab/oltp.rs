@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ashlar_lab::{LabError, Machine, Progress, check_out_dir};
 use ashlar_oltp::database::Database;
-use ashlar_oltp::scan::{ScanPlan, ScanResult, scan as read_all};
+use ashlar_oltp::scan::{self, ScanPlan, ScanResult};
 use ashlar_oltp::scenario::ScenarioResult;
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
@@ -16,6 +16,7 @@ use ashlar_oltp::{
 };
 
 use super::interrupt::interruptible;
+use super::report_path;
 use crate::args::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
 use crate::exit::Failure;
 use crate::output::print;
@@ -41,7 +42,7 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
     await_ready(database.as_ref(), &arguments.wait, &progress)?;
     let state = database.state()?;
     if arguments.action == Some(OltpAction::Check) {
-        return examine(database.as_ref());
+        return examine(database.as_ref(), &progress);
     }
     let must_build = match arguments.action {
         Some(OltpAction::Build) => true,
@@ -208,10 +209,10 @@ fn drive_restored(
 /// Waits for a database that is starting up, and says so.
 fn await_ready(database: &dyn Database, wait: &str, progress: &Progress) -> Result<(), Failure> {
     let limit = time("--wait", wait)?;
-    Ok(database.await_ready(limit, &mut |text| progress.say(text))?)
+    Ok(database.await_ready(limit, progress)?)
 }
 
-pub(super) fn scan(arguments: &ScanArguments) -> Result<(), Failure> {
+pub(super) fn read_all(arguments: &ScanArguments) -> Result<(), Failure> {
     let plan = ScanPlan {
         rows: arguments.rows,
         readers: arguments.readers.clone(),
@@ -221,15 +222,15 @@ pub(super) fn scan(arguments: &ScanArguments) -> Result<(), Failure> {
     plan.check()?;
     check_out_dir(&arguments.out)?;
     let database = open(&arguments.db, SqlLogic::Client)?;
-    let progress = Progress::auto();
+    let progress = interruptible()?;
     await_ready(database.as_ref(), &arguments.wait, &progress)?;
-    let result = read_all(database.as_ref(), &plan, &progress)?;
+    let mut result = scan::begin(database.as_ref(), &plan, &progress)?;
+    let read = scan::scan(database.as_ref(), &plan, &mut result, &progress);
     result.write(&arguments.out)?;
     result.write_report(&arguments.out)?;
-    print(&format!(
-        "{result}{}\n",
-        arguments.out.join("report.html").display()
-    ))
+    let report = report_path(&arguments.out);
+    print(&format!("{result}{}\n", report.display()))?;
+    Ok(read?)
 }
 
 fn open(url: &str, sql: SqlLogic) -> Result<Arc<dyn Database>, Failure> {
@@ -317,11 +318,10 @@ fn same_warehouses(arguments: &OltpArguments, database: &dyn Database) -> Result
     }
 }
 
-fn examine(database: &dyn Database) -> Result<(), Failure> {
+fn examine(database: &dyn Database, progress: &Progress) -> Result<(), Failure> {
     let marker = built(database)?;
     let mut watcher = database.watcher()?;
-    let progress = Progress::auto();
-    let found = check::check(watcher.as_mut(), &marker.shape, &progress)?;
+    let found = check::check(watcher.as_mut(), &marker.shape, progress)?;
     progress.finish();
     let lines: String = found
         .0

@@ -150,7 +150,7 @@ impl Base {
     pub fn is_whole(&self, after: &str) {
         let database = self.database();
         database
-            .await_ready(PATIENCE, &mut |_| {})
+            .await_ready(PATIENCE, &Progress::silent())
             .expect("it is ready");
         let mut watcher = database.watcher().expect("it answers");
         let audit = self.ledger.audit(watcher.as_mut()).expect("it answers");

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use ashlar_oltp::database::Database;
+use ashlar_oltp::server::Server;
+use ashlar_oltp::{Logic, Postgres};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::common::{has_postgresql, open_folder};
@@ -206,4 +209,79 @@ fn a_run_keeps_what_it_has_measured() {
     let kept = result(dir, "out");
     assert_eq!(kept["partial"], true);
     assert!(kept["steps"][0]["nopm"].as_f64() > Some(0.0), "{kept}");
+}
+
+#[test]
+fn a_scan_keeps_what_it_has_measured() {
+    let room = open_folder();
+    let dir = room.path();
+    let words = "scan --db sqlite:a.db --rows 100000 --readers 2 --repeat 100000 --out out";
+    let mut typed = Typed::start(dir, words);
+    typed.says("2 readers, repeat");
+    std::thread::sleep(Duration::from_secs(1));
+    typed.interrupt(Signal::TERM);
+    is_a_partial_scan(dir);
+}
+
+/// A query may take hours: it is ended, and not waited for.
+#[test]
+fn a_scan_calls_its_readers_off() {
+    if !has_postgresql() {
+        return;
+    }
+    let room = open_folder();
+    let dir = room.path();
+    let server = Server::at(&dir.join("a")).expect("a server");
+    let _ended = KilledAtEnd(&server);
+    server.start(None).expect("started");
+    let url = server.url("tpcc");
+    let words = format!("scan --db {url} --rows 1000 --readers 2 --repeat 100000 --out out");
+    let mut typed = Typed::start(dir, &words);
+    typed.says("2 readers, repeat");
+    let database = Postgres::new(&url, Logic::Client).expect("a URL");
+    std::thread::scope(|scope| {
+        let lock = scope.spawn(|| {
+            // Its backend is ended below.
+            let _ = database.execute("BEGIN; LOCK TABLE ashlar_scan; SELECT pg_sleep(600)");
+        });
+        let mut watcher = database.watcher().expect("it answers");
+        let mut count = |what: &str| {
+            let sql = format!("SELECT count(*) FROM pg_stat_activity WHERE {what}");
+            watcher.number(&sql).expect("it answers")
+        };
+        let patience = Instant::now() + PATIENCE;
+        while count("query LIKE 'SELECT sum%' AND wait_event_type = 'Lock'") < 2 {
+            assert!(Instant::now() < patience, "no reader waits");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        typed.interrupt(Signal::INT);
+        assert_eq!(
+            count("query LIKE 'SELECT sum%' AND pid <> pg_backend_pid()"),
+            0
+        );
+        let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                   WHERE query LIKE '%pg_sleep%' AND pid <> pg_backend_pid()";
+        watcher.number(end).expect("it answers");
+        lock.join().expect("it ends");
+    });
+    is_a_partial_scan(dir);
+}
+
+fn is_a_partial_scan(dir: &Path) {
+    let kept = result(dir, "out");
+    assert_eq!(kept["partial"], true);
+    let problem = kept["problems"][0].as_str().expect("a problem");
+    assert!(problem.contains("interrupted"), "{problem}");
+    assert!(kept["steps"][0]["mb_s"].as_f64() > Some(0.0), "{kept}");
+    let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
+    assert!(report.contains("This run is partial"));
+}
+
+/// No server stays behind, whatever a test says.
+struct KilledAtEnd<'a>(&'a Server);
+
+impl Drop for KilledAtEnd<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+    }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::config::Host;
 use tokio_postgres::tls::NoTlsStream;
-use tokio_postgres::{Client, Config, Error, NoTls};
+use tokio_postgres::{CancelToken, Client, Config, Error, NoTls};
 
 /// Connecting takes this long at most, unless the URL says otherwise.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,26 +44,33 @@ pub(super) enum Refused {
 
 /// Logs in.
 pub(super) fn connect(config: &Config) -> Result<(Client, Driver), Refused> {
-    let socket = Socket::open(config).map_err(Refused::Unreachable)?;
-    let may_wait = Arc::new(AtomicU8::new(ALWAYS));
-    let stream = Blocking {
-        socket,
-        may_wait: Arc::clone(&may_wait),
-    };
-    let mut login = pin!(config.connect_raw(stream, NoTls));
-    let mut context = Context::from_waker(Waker::noop());
-    let (client, link) = loop {
-        // The stream never says that it is not ready, so one poll is a login.
-        if let Poll::Ready(done) = login.as_mut().poll(&mut context) {
-            break done.map_err(Refused::Server)?;
-        }
-    };
+    let (stream, may_wait) = Blocking::open(config)?;
+    let login = config.connect_raw(stream, NoTls);
+    let (client, link) = at_once(login).map_err(Refused::Server)?;
     let driver = Driver {
         link: RefCell::new(Some(link)),
         may_wait,
         woken: Arc::default(),
     };
     Ok((client, driver))
+}
+
+/// Asks a server to end the query that a connection runs.
+pub(super) fn cancel(token: &CancelToken, config: &Config) -> Result<(), Refused> {
+    let (stream, _) = Blocking::open(config)?;
+    at_once(token.cancel_query_raw(stream, NoTls)).map_err(Refused::Server)
+}
+
+/// Runs what waits for nothing but a stream that may always wait: that never says that it is not ready, so
+/// one poll is all.
+fn at_once<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+            return done;
+        }
+    }
 }
 
 /// Set when whoever waits for an answer has something to do.
@@ -201,6 +208,19 @@ impl Socket {
 struct Blocking {
     socket: Socket,
     may_wait: Arc<AtomicU8>,
+}
+
+impl Blocking {
+    /// A stream to the first host of a configuration, which may wait, and what says whether it may.
+    fn open(config: &Config) -> Result<(Self, Arc<AtomicU8>), Refused> {
+        let socket = Socket::open(config).map_err(Refused::Unreachable)?;
+        let may_wait = Arc::new(AtomicU8::new(ALWAYS));
+        let stream = Self {
+            socket,
+            may_wait: Arc::clone(&may_wait),
+        };
+        Ok((stream, may_wait))
+    }
 }
 
 impl AsyncRead for Blocking {

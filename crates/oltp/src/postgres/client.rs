@@ -29,7 +29,7 @@ impl ClientSession {
 
 impl Session for ClientSession {
     fn run(&mut self, transaction: &Transaction) -> Result<Outcome, Failure> {
-        let Connection { client, driver } = &self.connection;
+        let Connection { client, driver, .. } = &self.connection;
         let sql = Sql {
             client,
             st: &self.statements,

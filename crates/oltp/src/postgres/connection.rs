@@ -4,13 +4,14 @@ use ashlar_lab::LabError;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Error, Statement};
 
-use super::blocking::{Driver, Refused, connect};
+use super::blocking::{Driver, Refused, cancel, connect};
 use crate::database::Failure;
 
 /// A connection. The client is dropped before its driver, which then says goodbye.
 pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) driver: Driver,
+    config: Config,
 }
 
 impl Connection {
@@ -19,7 +20,11 @@ impl Connection {
         let mut config = config.clone();
         config.application_name("ashlar-oltp");
         match connect(&config) {
-            Ok((client, driver)) => Ok(Self { client, driver }),
+            Ok((client, driver)) => Ok(Self {
+                client,
+                driver,
+                config,
+            }),
             Err(Refused::Unreachable(error)) => Err(LabError::caused(target(&config), error)),
             Err(Refused::Server(error)) => Err(LabError::caused(target(&config), words(&error))),
         }
@@ -54,6 +59,12 @@ impl Connection {
     /// complain, and nothing is changed.
     pub(super) fn have_counted(&self) {
         let _ = self.run("SELECT pg_stat_force_next_flush()");
+    }
+
+    /// What asks the server, over a connection of its own, to end the query that this one runs.
+    pub(super) fn canceller(&self) -> impl Fn() -> Result<(), Refused> + Send + use<> {
+        let (token, config) = (self.client.cancel_token(), self.config.clone());
+        move || cancel(&token, &config)
     }
 
     /// A prepared statement.

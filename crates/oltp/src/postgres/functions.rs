@@ -34,7 +34,7 @@ impl FunctionSession {
 
     /// Calls a function; what it gives is received and let go.
     fn call(&self, statement: &Statement, values: &[&(dyn ToSql + Sync)]) -> Result<(), Error> {
-        let Connection { client, driver } = &self.connection;
+        let Connection { client, driver, .. } = &self.connection;
         driver.block_on(client.execute(statement, values)).map(drop)
     }
 
@@ -43,7 +43,7 @@ impl FunctionSession {
         let of = |value: fn(&crate::inputs::Line) -> i32| -> Vec<i32> {
             order.lines.iter().map(value).collect()
         };
-        let Connection { client, driver } = &self.connection;
+        let Connection { client, driver, .. } = &self.connection;
         let row = driver.block_on(client.query_one(
             &self.new_order,
             &[

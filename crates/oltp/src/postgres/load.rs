@@ -39,7 +39,7 @@ impl Loader for CopyLoader {
         let caused = |error: tokio_postgres::Error| {
             LabError::caused(format!("{target}: loading {table}"), words(&error))
         };
-        let Connection { client, driver } = &self.connection;
+        let Connection { client, driver, .. } = &self.connection;
         let sql = format!("COPY {table} FROM STDIN (FORMAT binary)");
         let sink = driver.block_on(client.copy_in(&sql)).map_err(caused)?;
         let mut rows = CopyRows {

@@ -12,7 +12,7 @@ mod watcher;
 
 use std::time::{Duration, Instant};
 
-use ashlar_lab::LabError;
+use ashlar_lab::{LabError, Progress};
 use tokio_postgres::Config;
 
 use crate::database::{Database, Description, Loader, Session, Watcher};
@@ -144,7 +144,7 @@ impl Database for Postgres {
         State::of(names, marker)
     }
 
-    fn await_ready(&self, limit: Duration, say: &mut dyn FnMut(&str)) -> Result<(), LabError> {
+    fn await_ready(&self, limit: Duration, progress: &Progress) -> Result<(), LabError> {
         let start = Instant::now();
         let mut said = false;
         loop {
@@ -158,15 +158,16 @@ impl Database for Postgres {
                     "{target}: {reason}; not ready after {limit:?} (--wait)"
                 )));
             }
+            progress.go_on()?;
             if !said {
-                say(&format!("{target}: {reason}; waiting for up to {limit:?}"));
+                progress.say(&format!("{target}: {reason}; waiting for up to {limit:?}"));
                 said = true;
             }
             std::thread::sleep(LOOK_EVERY);
         }
     }
 
-    fn check_users(&self, users: usize) -> Result<(), LabError> {
+    fn check_users(&self, (option, users): (&str, usize)) -> Result<(), LabError> {
         let connection = self.connect()?;
         let number = |sql: &str| -> Result<i64, LabError> {
             connection.value(sql).map_err(|error| self.caused(&error))
@@ -186,7 +187,7 @@ impl Database for Postgres {
             return Ok(());
         }
         Err(LabError::environment(format!(
-            "--users {users}: {} allows {free} more connections, {} are needed \
+            "{option} {users}: {} allows {free} more connections, {} are needed \
              (max_connections {most}, {reserved} reserved, {others} in use)",
             self.target,
             users + 1

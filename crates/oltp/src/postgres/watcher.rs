@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ashlar_lab::LabError;
 
 use super::connection::{Connection, words};
-use crate::database::{ServerPlace, Watcher};
+use crate::database::{Canceller, ServerPlace, Watcher};
 use crate::usage::parent_named;
 
 pub(super) struct PostgresWatcher {
@@ -37,6 +37,12 @@ impl Watcher for PostgresWatcher {
         self.connection
             .value(sql)
             .map_err(|error| LabError::caused(&self.target, words(&error)))
+    }
+
+    fn canceller(&self) -> Canceller {
+        let cancel = self.connection.canceller();
+        // One that cannot be reached has ended, or is asked again.
+        Box::new(move || drop(cancel()))
     }
 
     fn place(&mut self) -> ServerPlace {

@@ -26,6 +26,7 @@ pub(super) fn html(result: &ScanResult) -> Result<String, LabError> {
     }];
     let body = html! {
         (page::heading(title, &result.machine))
+        @if result.partial { (page::partial(&result.problems)) }
         section { (described(&result.database)) }
         (figures(&shown)?)
         (page::flags(&result.flags))

@@ -4,7 +4,7 @@ use ashlar_lab::Progress;
 
 use super::*;
 use crate::inputs::Mix;
-use crate::scan::{ScanPlan, scan};
+use crate::scan::{self, ScanPlan};
 use crate::schema::Shape;
 use crate::{BuildPlan, Mode, RunPlan, Sqlite, begin, build, run};
 
@@ -141,7 +141,9 @@ fn a_scan_s_report_has_the_published_run_times_beside_ours() {
         build_users: 1,
     };
     let database = Sqlite::new(dir.path().join("s.db"));
-    let result = scan(&database, &plan, &Progress::silent()).expect("read");
+    let quiet = Progress::silent();
+    let mut result = scan::begin(&database, &plan, &quiet).expect("made");
+    scan::scan(&database, &plan, &mut result, &quiet).expect("read");
     result.write(dir.path()).expect("written");
     assert!(ScanResult::is_in(dir.path()) && !OltpResult::is_in(dir.path()));
     render_report(dir.path()).expect("rendered");

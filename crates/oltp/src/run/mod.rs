@@ -148,7 +148,7 @@ pub(crate) fn ready(
     plan.check()?;
     let marker = built(database)?;
     let most = plan.users.iter().copied().max().unwrap_or(1);
-    database.check_users(most)?;
+    database.check_users(("--users", most))?;
     database.prepare_run()?;
     result.method.warehouses = marker.shape.warehouses;
     Ok(marker)
@@ -274,7 +274,7 @@ pub(crate) fn examine(
         std::thread::sleep(Duration::from_millis(200));
     }
     let checked = database
-        .await_ready(RECOVERY, &mut |text| progress.say(text))
+        .await_ready(RECOVERY, progress)
         .and_then(|()| database.watcher())
         .and_then(|mut watcher| check(watcher.as_mut(), &marker.shape, progress));
     match checked {

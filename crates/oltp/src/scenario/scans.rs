@@ -51,6 +51,7 @@ pub(super) fn run(stage: &Stage<'_>, result: &mut ScenarioResult) -> Result<(), 
                 stage.progress.doing(&what);
                 let Some(scan) = &mut of.scan else { continue };
                 if let Err(error) = step(stage, (server, settings), scan, (readers, repeat)) {
+                    scan.partial = true;
                     told(result, &what, &error);
                     stage.progress.finish();
                     return result.write(stage.out);
@@ -133,7 +134,7 @@ fn step(
     files::forget(&server.0.data())?;
     server.0.start(Some(settings.clone()))?;
     let database = Postgres::new(&server.0.url(DATABASE), Logic::Client)?;
-    let step = scan.step(&database, readers, repeat)?;
+    let step = scan.step(&database, (readers, repeat), stage.progress)?;
     stage.progress.step(&step.line());
     scan.steps.push(step);
     Ok(())

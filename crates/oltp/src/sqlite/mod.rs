@@ -12,7 +12,7 @@ use std::time::Duration;
 use ashlar_lab::LabError;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::database::{Database, Description, Loader, ServerPlace, Session, Watcher};
+use crate::database::{Canceller, Database, Description, Loader, ServerPlace, Session, Watcher};
 use crate::schema::{MARKER_TABLE, Marker, State, Table};
 
 pub use saved::SavedFile;
@@ -133,7 +133,7 @@ impl Database for Sqlite {
         State::of(tables, marker)
     }
 
-    fn check_users(&self, _: usize) -> Result<(), LabError> {
+    fn check_users(&self, _: (&str, usize)) -> Result<(), LabError> {
         Ok(())
     }
 
@@ -258,6 +258,18 @@ impl Watcher for SqliteWatcher {
         connection
             .query_row(sql, [], |row| row.get(0))
             .map_err(|error| told(&error))
+    }
+
+    fn canceller(&self) -> Canceller {
+        let handle = self
+            .connection
+            .as_ref()
+            .map(Connection::get_interrupt_handle);
+        Box::new(move || {
+            if let Some(handle) = &handle {
+                handle.interrupt();
+            }
+        })
     }
 
     fn place(&mut self) -> ServerPlace {

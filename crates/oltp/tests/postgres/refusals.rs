@@ -1,6 +1,10 @@
 //! Bad input and bad luck: each is told by name.
 
-use std::time::Duration;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress};
 use ashlar_oltp::database::Database;
@@ -64,12 +68,12 @@ fn what_is_wrong_is_named() {
     cluster.sql("postgres", "DROP TABLE mine");
     build(database.as_ref(), &BUILD, &Progress::silent()).expect("built");
 
-    let error = database.check_users(20).expect_err("too many");
+    let error = database.check_users(("--users", 20)).expect_err("too many");
     assert!(
         error.to_string().contains("--users 20") && error.to_string().contains("12"),
         "{error}"
     );
-    database.check_users(4).expect("few enough");
+    database.check_users(("--users", 4)).expect("few enough");
     let many = plan(&[1, 20], Mode::Timed);
     let mut result = begin(database.as_ref(), &many).expect("begins");
     let ran = run(&database, &many, &mut result, &Progress::silent());
@@ -137,25 +141,46 @@ fn a_database_that_is_starting_up_is_waited_for_and_not_forever() {
     let url = format!("postgres:///x?host={}&user=me", dir.path().display());
     let socket = dir.path().join(".s.PGSQL.5432");
     let database = Postgres::new(&url, Logic::Functions).expect("a URL");
-    let mut said = Vec::new();
+    let (progress, said) = heard();
     starting_up(&socket, 4);
     database
-        .await_ready(Duration::from_secs(20), &mut |text| {
-            said.push(text.to_owned())
-        })
+        .await_ready(Duration::from_secs(20), &progress)
         .expect("whoever comes fifth is not told to wait");
-    assert!(
-        said.len() == 1 && said[0].contains("is starting up"),
-        "{said:?}"
-    );
+    let said: Vec<u8> = said.try_iter().flatten().collect();
+    let said = String::from_utf8(said).expect("text");
+    assert_eq!(said.matches("is starting up").count(), 1, "{said}");
     std::fs::remove_file(&socket).expect("removed");
     starting_up(&socket, 1000);
     let error = database
-        .await_ready(Duration::from_millis(300), &mut |_| {})
+        .await_ready(Duration::from_millis(300), &Progress::silent())
         .expect_err("it never ends")
         .to_string();
     assert!(
         error.contains("is starting up") && error.contains("--wait"),
         "{error}"
     );
+    let stop = Arc::new(AtomicBool::new(true));
+    let begun = Instant::now();
+    let error = database
+        .await_ready(Duration::from_secs(60), &Progress::silent().until(stop))
+        .expect_err("it is to end")
+        .to_string();
+    assert!(error.contains("interrupted"), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+}
+
+/// Progress whose lines are received.
+fn heard() -> (Progress, Receiver<Vec<u8>>) {
+    struct Ear(Sender<Vec<u8>>);
+    impl Write for Ear {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let _ = self.0.send(bytes.to_vec());
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let (tell, said) = channel();
+    (Progress::lines(Box::new(Ear(tell))), said)
 }

@@ -1,20 +1,21 @@
 //! The concurrent scan: one table, read from end to end by more and more readers at once.
 
+mod readers;
+
 use std::fmt;
-use std::sync::Barrier;
-use std::time::Instant;
 
 use ashlar_lab::units::{grouped, human_bytes};
 use ashlar_lab::{LabError, Machine, Progress};
 use serde::{Deserialize, Serialize};
 
-use crate::database::{Database, Description, Watcher};
+use crate::database::{Database, Description};
 use crate::generate::{Recipe, SCAN_FILLER};
 use crate::load::load;
 use crate::random::Constants;
 use crate::result_file::ResultFile;
 use crate::schema::{SCAN_TABLE, Shape};
 use crate::usage::{DeviceBytes, Usage};
+use readers::{Crew, Times};
 
 /// Most rows: 0.75 TB.
 const MOST_ROWS: i32 = 1_000_000_000;
@@ -51,6 +52,12 @@ pub struct ScanResult {
     pub steps: Vec<ScanStep>,
     /// What a reader must know before quoting a figure.
     pub flags: Vec<String>,
+    /// It did not reach its end: steps that were not done are missing.
+    #[serde(default)]
+    pub partial: bool,
+    /// What went wrong.
+    #[serde(default)]
+    pub problems: Vec<String>,
 }
 
 /// A number of readers, once.
@@ -77,33 +84,60 @@ pub struct ScanStep {
     pub device: DeviceBytes,
 }
 
-/// Makes the table if it is not there in this size, and reads it.
+/// Makes the table if it is not there in this size; an empty result.
 ///
 /// # Errors
-/// A failed check if a reader finds other data than was written; environment errors from the
-/// database.
-pub fn scan(
+/// Usage errors of the plan; environment errors from the database.
+pub fn begin(
     database: &dyn Database,
     plan: &ScanPlan,
     progress: &Progress,
 ) -> Result<ScanResult, LabError> {
     plan.check()?;
+    database.check_users(("--readers", plan.most_readers()))?;
     make(database, plan, progress)?;
-    let mut result = ScanResult::new(database, plan)?;
-    database.check_users(plan.readers.iter().copied().max().unwrap_or(1))?;
+    ScanResult::new(database, plan)
+}
+
+/// Reads the table, step by step, into a result that was begun. What ends it early is told there as well.
+///
+/// # Errors
+/// A failed check if a reader finds other data than was written; environment errors from the
+/// database, and an interruption. The steps before are in the result.
+pub fn scan(
+    database: &dyn Database,
+    plan: &ScanPlan,
+    result: &mut ScanResult,
+    progress: &Progress,
+) -> Result<(), LabError> {
     progress.start(u64::from(plan.repeats) * plan.readers.len() as u64);
-    for repeat in 1..=plan.repeats {
+    let mut ended = Ok(());
+    'steps: for repeat in 1..=plan.repeats {
         for &readers in &plan.readers {
-            let step = result.step(database, readers, repeat)?;
-            progress.step(&step.to_string());
-            result.steps.push(step);
+            match result.step(database, (readers, repeat), progress) {
+                Ok(step) => {
+                    progress.step(&step.line());
+                    result.steps.push(step);
+                }
+                Err(error) => {
+                    result.partial = true;
+                    let problem = format!("{readers} readers, repeat {repeat}: {error}");
+                    result.problems.push(problem);
+                    ended = Err(error);
+                    break 'steps;
+                }
+            }
         }
     }
     progress.finish();
-    Ok(result)
+    ended
 }
 
 impl ScanPlan {
+    fn most_readers(&self) -> usize {
+        self.readers.iter().copied().max().unwrap_or(1)
+    }
+
     /// # Errors
     /// A usage error that names what cannot be.
     pub fn check(&self) -> Result<(), LabError> {
@@ -182,38 +216,23 @@ impl ScanResult {
             bytes: plan.rows as u64 * (SCAN_FILLER as u64 + 4),
             steps: Vec::new(),
             flags: Vec::new(),
+            partial: false,
+            problems: Vec::new(),
         })
     }
 
+    /// One number of readers, once.
     pub(crate) fn step(
         &mut self,
         database: &dyn Database,
-        readers: usize,
-        repeat: u32,
+        (readers, repeat): (usize, u32),
+        progress: &Progress,
     ) -> Result<ScanStep, LabError> {
-        let mut watchers = (0..readers)
-            .map(|_| database.watcher())
-            .collect::<Result<Vec<Box<dyn Watcher>>, LabError>>()?;
-        let place = watchers.first_mut().map(|watcher| watcher.place());
-        let place = place.ok_or_else(|| LabError::usage("--readers: at least one"))?;
-        let (barrier, usage) = (Barrier::new(readers), Usage::now(&place));
-        let start = Instant::now();
-        let times = std::thread::scope(|scope| {
-            let threads: Vec<_> = watchers
-                .into_iter()
-                .map(|watcher| scope.spawn(|| read(watcher, &barrier, self.rows)))
-                .collect();
-            let join = |thread: std::thread::ScopedJoinHandle<'_, Result<f64, LabError>>| {
-                thread
-                    .join()
-                    .unwrap_or_else(|_| Err(LabError::environment("a reader was lost")))
-            };
-            threads
-                .into_iter()
-                .map(join)
-                .collect::<Result<Vec<f64>, LabError>>()
-        })?;
-        let run_time_s = start.elapsed().as_secs_f64();
+        progress.go_on()?;
+        let mut crew = Crew::open(database, readers)?;
+        let place = crew.place()?;
+        let usage = Usage::now(&place);
+        let Times { run_s, quickest_s } = crew.read(self.rows, progress)?;
         let used = Usage::now(&place).since(&usage);
         let all = self.bytes * readers as u64;
         if used
@@ -229,9 +248,9 @@ impl ScanResult {
         Ok(ScanStep {
             readers,
             repeat,
-            run_time_s,
-            quickest_s: times.iter().copied().fold(f64::MAX, f64::min),
-            mb_s: all as f64 / MB / run_time_s,
+            run_time_s: run_s,
+            quickest_s,
+            mb_s: all as f64 / MB / run_s,
             server_cpu_s: used.server_cpu_s,
             client_cpu_s: used.client_cpu_s,
             machine_cpu_pct: used.machine_cpu_pct,
@@ -246,20 +265,6 @@ impl ScanResult {
         readers.dedup();
         readers
     }
-}
-
-/// Reads the whole table once; how long it took, in seconds.
-fn read(mut watcher: Box<dyn Watcher>, barrier: &Barrier, rows: i32) -> Result<f64, LabError> {
-    barrier.wait();
-    let start = Instant::now();
-    let found = watcher.number(&format!("SELECT sum(length(filler)) FROM {SCAN_TABLE}"))?;
-    let expected = i64::from(rows) * i64::from(SCAN_FILLER);
-    if found != expected {
-        return Err(LabError::check(format!(
-            "a reader of {SCAN_TABLE} found {found} letters instead of {expected}"
-        )));
-    }
-    Ok(start.elapsed().as_secs_f64())
 }
 
 impl ScanStep {
@@ -304,6 +309,9 @@ impl fmt::Display for ScanResult {
             .try_for_each(|step| writeln!(f, "{step}"))?;
         self.flags
             .iter()
-            .try_for_each(|flag| writeln!(f, "flag: {flag}"))
+            .try_for_each(|flag| writeln!(f, "flag: {flag}"))?;
+        self.problems
+            .iter()
+            .try_for_each(|problem| writeln!(f, "problem: {problem}"))
     }
 }

@@ -1,0 +1,108 @@
+//! Readers that begin together, and that can be called off.
+
+use std::sync::Barrier;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use ashlar_lab::{LabError, Progress};
+
+use crate::database::{Canceller, Database, ServerPlace, Watcher};
+use crate::generate::SCAN_FILLER;
+use crate::schema::SCAN_TABLE;
+
+/// While they read, it is asked this often whether they are to go on.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Readers that are logged in.
+pub(super) struct Crew(Vec<Box<dyn Watcher>>);
+
+/// How long they took, in seconds.
+pub(super) struct Times {
+    /// Until the last one had read everything.
+    pub(super) run_s: f64,
+    /// The quickest one by itself.
+    pub(super) quickest_s: f64,
+}
+
+/// What a reader took, or why it did not reach the end.
+type Read = Result<f64, LabError>;
+
+impl Crew {
+    pub(super) fn open(database: &dyn Database, readers: usize) -> Result<Self, LabError> {
+        let all: Result<_, _> = (0..readers).map(|_| database.watcher()).collect();
+        all.map(Self)
+    }
+
+    /// Where the database is.
+    pub(super) fn place(&mut self) -> Result<ServerPlace, LabError> {
+        let place = self.0.first_mut().map(|watcher| watcher.place());
+        place.ok_or_else(|| LabError::usage("--readers: at least one"))
+    }
+
+    /// Has each of them read the whole table once.
+    ///
+    /// # Errors
+    /// The first one's that fails; that it was interrupted, if so.
+    pub(super) fn read(self, rows: i32, progress: &Progress) -> Result<Times, LabError> {
+        let count = self.0.len();
+        let barrier = Barrier::new(count);
+        let cancellers: Vec<Canceller> = self.0.iter().map(|w| w.canceller()).collect();
+        let (tell, told) = channel();
+        let start = Instant::now();
+        let reads = std::thread::scope(|scope| {
+            for watcher in self.0 {
+                let (barrier, tell) = (&barrier, tell.clone());
+                scope.spawn(move || read(watcher, barrier, rows, &tell));
+            }
+            // What is left are the readers' own: one that is lost is noticed.
+            drop(tell);
+            collect(&told, &cancellers, progress)
+        });
+        let run_s = start.elapsed().as_secs_f64();
+        if reads.len() < count {
+            return Err(LabError::environment("a reader was lost"));
+        }
+        let times: Result<Vec<f64>, LabError> = reads.into_iter().collect();
+        match times {
+            Ok(times) => Ok(Times {
+                run_s,
+                quickest_s: times.iter().copied().fold(f64::MAX, f64::min),
+            }),
+            // One that was called off complains about that.
+            Err(error) => Err(progress.go_on().err().unwrap_or(error)),
+        }
+    }
+}
+
+/// Waits for all of them, and calls them off if they are not to go on: again and again, since one whose
+/// query has not begun hears nothing.
+fn collect(told: &Receiver<Read>, cancellers: &[Canceller], progress: &Progress) -> Vec<Read> {
+    let mut reads = Vec::new();
+    loop {
+        match told.recv_timeout(LOOK_EVERY) {
+            Ok(read) => reads.push(read),
+            Err(RecvTimeoutError::Disconnected) => return reads,
+            Err(RecvTimeoutError::Timeout) => {
+                if progress.go_on().is_err() {
+                    cancellers.iter().for_each(|cancel| cancel());
+                }
+            }
+        }
+    }
+}
+
+/// Reads the whole table once.
+fn read(mut watcher: Box<dyn Watcher>, barrier: &Barrier, rows: i32, tell: &Sender<Read>) {
+    barrier.wait();
+    let start = Instant::now();
+    let sum = watcher.number(&format!("SELECT sum(length(filler)) FROM {SCAN_TABLE}"));
+    let expected = i64::from(rows) * i64::from(SCAN_FILLER);
+    let read = sum.and_then(|found| match found == expected {
+        true => Ok(start.elapsed().as_secs_f64()),
+        false => Err(LabError::check(format!(
+            "a reader of {SCAN_TABLE} found {found} letters instead of {expected}"
+        ))),
+    });
+    // Whoever asked is there until all have told.
+    let _ = tell.send(read);
+}
