@@ -61,17 +61,13 @@ impl Comparison {
             let nopm = |steps: &[&StepResult]| -> Vec<f64> {
                 steps.iter().map(|step| step.nopm).collect()
             };
-            let p95 = |steps: &[&StepResult]| -> f64 {
-                let of =
-                    |step: &&StepResult| Some(step.transactions.get("new_order")?.latency_us.p95);
-                median(&steps.iter().filter_map(of).collect::<Vec<f64>>())
-            };
+            let p95 = |of: &OltpResult| of.p95_us(summary.users).unwrap_or_default();
             let (first, second) = (nopm(&ours), nopm(&theirs));
             let pairs = a.pairs(b, summary.users, |step| step.nopm);
             Some(ComparedStep {
                 users: summary.users,
                 nopm: (median(&first), median(&second)),
-                p95_us: (p95(&ours), p95(&theirs)),
+                p95_us: (p95(a), p95(b)),
                 ratio: Ratio::of(&pairs.0, &pairs.1),
             })
         });
@@ -82,7 +78,7 @@ impl Comparison {
     }
 }
 
-fn cautions(a: &OltpResult, b: &OltpResult) -> Vec<String> {
+pub(crate) fn cautions(a: &OltpResult, b: &OltpResult) -> Vec<String> {
     let (m, n) = (&a.method, &b.method);
     let (one, other) = (&a.database, &b.database);
     let method = [

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use ashlar_lab::Machine;
+use ashlar_lab::stats::median;
 use ashlar_lab::units::human_bytes;
 use serde::{Deserialize, Serialize};
 
@@ -189,6 +190,13 @@ impl OltpResult {
         self.steps.iter().filter(wanted)
     }
 
+    /// Median over repeats of the 95th percentile of new orders, microseconds; nothing without a whole step.
+    pub(crate) fn p95_us(&self, users: usize) -> Option<f64> {
+        let of = |step: &StepResult| Some(step.transactions.get("new_order")?.latency_us.p95);
+        let values: Vec<f64> = self.whole_steps(users).filter_map(of).collect();
+        (!values.is_empty()).then(|| median(&values))
+    }
+
     /// A figure of the steps of a number of users, here and there, repeat by repeat. A repeat that is not in both
     /// has no partner, and is left out.
     pub(crate) fn pairs(
@@ -273,8 +281,8 @@ impl OltpResult {
         Summary {
             users,
             repeats: steps.len(),
-            nopm: ashlar_lab::stats::median(&nopm),
-            tpm: ashlar_lab::stats::median(&tpm),
+            nopm: median(&nopm),
+            tpm: median(&tpm),
             spread: ashlar_lab::stats::spread(&nopm),
         }
     }

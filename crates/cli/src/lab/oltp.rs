@@ -7,12 +7,12 @@ use std::time::Duration;
 use ashlar_lab::{LabError, Machine, Progress, check_out_dir};
 use ashlar_oltp::database::Database;
 use ashlar_oltp::scan::{self, ScanPlan, ScanResult};
-use ashlar_oltp::scenario::ScenarioResult;
+use ashlar_oltp::scenario::{ScenarioResult, compare_scenarios};
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
-    BuildPlan, Comparison, FailoverResult, Logic, OltpResult, Postgres, ResultFile, RunPlan,
-    SavedFile, Sqlite, begin, build, built, check, compare, run as drive, run_restored,
+    BuildPlan, FailoverResult, Logic, OltpResult, Postgres, ResultFile, RunPlan, SavedFile, Sqlite,
+    begin, build, built, check, compare, run as drive, run_restored,
 };
 
 use super::interrupt::interruptible;
@@ -101,7 +101,8 @@ pub(super) fn are_runs(first: &Path, second: &Path) -> bool {
 /// The comparison of two runs if both are of this kind.
 pub(super) fn compared(first: &Path, second: &Path) -> Result<Option<String>, Failure> {
     if ScenarioResult::is_in(first) && ScenarioResult::is_in(second) {
-        return compare_scenarios(first, second).map(Some);
+        let (a, b) = (ScenarioResult::load(first)?, ScenarioResult::load(second)?);
+        return Ok(Some(compare_scenarios(&a, &b)?));
     }
     match (OltpResult::is_in(first), OltpResult::is_in(second)) {
         (true, true) => Ok(Some(compare(first, second)?.to_string())),
@@ -112,30 +113,6 @@ pub(super) fn compared(first: &Path, second: &Path) -> Result<Option<String>, Fa
             second.display()
         ))),
     }
-}
-
-/// Configurations of the same name in two runs of scenarios, one after the other.
-fn compare_scenarios(first: &Path, second: &Path) -> Result<String, Failure> {
-    let (a, b) = (ScenarioResult::load(first)?, ScenarioResult::load(second)?);
-    let mut told = String::new();
-    for ours in &a.configurations {
-        let other = b
-            .configurations
-            .iter()
-            .find(|other| other.name == ours.name);
-        let pair = other.and_then(|other| ours.oltp.as_ref().zip(other.oltp.as_ref()));
-        if let Some((ours_run, theirs)) = pair {
-            told += &format!("{}\n{}", ours.name, Comparison::of(ours_run, theirs));
-        }
-    }
-    if told.is_empty() {
-        return Err(Failure::usage(format!(
-            "{} and {} have no configuration of TPROC-C in common",
-            first.display(),
-            second.display()
-        )));
-    }
-    Ok(told)
 }
 
 /// Putting another server back than the one that is driven would spoil both.

@@ -27,7 +27,8 @@ fn a_group_is_compared_with_one_server_beside_what_was_published() {
     std::fs::write(dir.join("small.toml"), scenario).expect("written");
     let (code, text) = lab(dir, "run small.toml --place here=place --out out");
     assert_eq!(code, 0, "{text}");
-    assert!(text.contains("the run time of here, standalone"), "{text}");
+    let heading = "Topology: availability group against standalone (run time)";
+    assert!(text.contains(heading), "{text}");
     let result = result(dir, "out");
     let all = result["configurations"].as_array().expect("configurations");
     assert_eq!(all.len(), 2);
@@ -46,12 +47,15 @@ fn a_group_is_compared_with_one_server_beside_what_was_published() {
         .expect("published");
     assert!((published - 8.0 / 3.0).abs() < 1e-9, "{published}");
     let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
-    assert!(report.contains("2.67") && report.contains("availability group"));
+    assert!(report.contains("2.67") && report.contains("availability group against standalone"));
     std::fs::remove_file(dir.join("out/report.html")).expect("removed");
     let (code, text) = lab(dir, "report out");
     assert!(code == 0 && dir.join("out/report.html").exists(), "{text}");
     let (code, text) = lab(dir, "compare out out");
-    assert!(code == 0 && text.contains("here, standalone"), "{text}");
+    assert!(
+        code == 0 && text.contains("second run against the first"),
+        "{text}"
+    );
     is_left_empty(&dir.join("place"));
     let (code, text) = lab(dir, "run small.toml --place nonsense --out out");
     assert!(code == 2 && text.contains("NAME=DIR"), "{text}");
@@ -85,7 +89,7 @@ fn a_table_is_read_on_two_places_in_turn() {
     let (code, text) = lab(dir, "run small.toml --place one=a --place two=b --out out");
     assert_eq!(code, 0, "{text}");
     assert!(
-        text.contains("at 2 users: ") && text.contains("the run time of one"),
+        text.contains("Storage place: two against one (run time)") && text.contains("readers"),
         "{text}"
     );
     let result = result(dir, "out");
@@ -162,7 +166,8 @@ fn places_take_turns_under_one_load() {
     // Whether so few turns tell it from the noise is the machine's affair; what they say is not.
     let ratio = slowed["ratio"]["ratio"].as_f64();
     assert!(ratio < Some(0.8), "{text}");
-    assert!(text.contains("at 99 % over 8 interleaved pairs"), "{text}");
+    let told = slowed["text"].as_str().expect("words");
+    assert!(told.contains("at 99 % over 8 interleaved pairs"), "{told}");
     let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
     assert!(report.contains("took turns") && !report.contains("not checked"));
     is_left_empty(&dir.join("a"));

@@ -41,7 +41,7 @@ table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
 .figures tbody tr.block td{border-top:2px solid var(--soft)}
 .figures .edge{border-left:1px solid var(--line)}
 .figures .key{text-align:right;color:var(--soft)}
-.figures .pct{font-weight:650}
+.figures .pct{font-weight:650}.figures .text{text-align:left}
 .figures .published{color:var(--pub)}
 .mark{color:var(--bad);font-weight:700;padding-left:2px}
 .checks td,.checks th{padding:3px 14px 3px 0;text-align:left;vertical-align:top;font-weight:500}

@@ -8,7 +8,7 @@ use ashlar_lab::units::human_bytes;
 use maud::{Markup, html};
 
 use super::{Shown, charts, method, named_flags, scan, tables};
-use crate::scenario::{Compared, ConfigurationResult, ScenarioResult};
+use crate::scenario::{ConfigurationResult, Group, Look, ScenarioResult, hint};
 
 /// The report.
 pub(super) fn html(result: &ScenarioResult) -> Result<String, LabError> {
@@ -37,7 +37,7 @@ pub(super) fn html(result: &ScenarioResult) -> Result<String, LabError> {
         @if result.partial { (page::partial(&result.problems)) }
         (about(result))
         (configurations(&result.configurations))
-        (comparisons(&result.comparisons))
+        (comparisons(result))
         @if !runs.is_empty() {
             @for group in groups(&result.configurations) { (by_users(&group)) }
             (memory(&result.configurations))
@@ -114,43 +114,51 @@ fn configurations(all: &[ConfigurationResult]) -> Markup {
 }
 
 /// What each difference is worth, beside what was published.
-fn comparisons(all: &[Compared]) -> Markup {
-    let published = all.iter().any(|compared| compared.published.is_some());
+fn comparisons(result: &ScenarioResult) -> Markup {
+    let groups = Group::of(result);
+    let published = result.comparisons.iter().any(|of| of.published.is_some());
     html! {
-        @if !all.is_empty() {
+        @if !groups.is_empty() {
             section {
                 h2 { "What the differences are worth" }
-                div.scroll {
-                    table.figures {
-                        thead {
-                            tr {
-                                th { "users" } th { "" } th { "ratio" }
-                                @if published { th { "published" } th { "its users" } }
-                            }
-                        }
-                        tbody {
-                            @for (row, compared) in all.iter().enumerate() {
-                                tr.block[row > 0 && all[row - 1].ours != compared.ours] {
-                                    td.key { (compared.users) }
-                                    td.text { (compared.text) }
-                                    td.pct { (format!("{:.2}", compared.ratio.ratio)) }
-                                    @if published {
-                                        td.published {
-                                            (compared.published.map_or("-".into(), |r| format!("{r:.2}")))
-                                        }
-                                        td.published { (compared.users_as_written) }
-                                    }
-                                }
-                            }
-                        }
+                @for group in &groups {
+                    h3 { (group.heading()) }
+                    div.scroll { (comparison(group)) }
+                }
+                @if let Some(hint) = hint(result, &groups) { p.note { strong { "Hint: " } (hint) "." } }
+                p.note {
+                    "The ratio is the second figure to the first. A repeat is paired with the same one of the "
+                    "other. Up to five pairs: the median of their ratios, and the smallest and largest. From six "
+                    "on: Hodges and Lehmann's estimate, and Wilcoxon's range. Of all such ranges, so many as the column "
+                    "\u{201c}sure\u{201d} says have the true ratio in them: two pairs prove little."
+                    @if published {
+                        " The published ratios belong to other hardware, another database, and users as written."
                     }
                 }
-                p.note {
-                    "A repeat is paired with the same one of the other. Up to five pairs: the median of their "
-                    "ratios, and the smallest and largest. From six on: Hodges and Lehmann's estimate, and the "
-                    "range in which the true ratio is, as sure as it says."
-                    @if published {
-                        " The published ones belong to other hardware, another database, and users as written."
+            }
+        }
+    }
+}
+
+fn comparison(group: &Group) -> Markup {
+    let columns = group.columns();
+    let rows = columns.first().map_or(0, |column| column.cells.len());
+    html! {
+        table.figures {
+            thead { tr { @for column in &columns { th.text[column.look == Look::Words] { (column.name) } } } }
+            tbody {
+                @for row in 0..rows {
+                    tr.block[group.begins_block(row)] {
+                        @for column in &columns {
+                            @let cell = &column.cells[row];
+                            @match column.look {
+                                Look::Key => td.key { (cell) },
+                                Look::Figure => td { (cell) },
+                                Look::Ratio => td.pct { (cell) },
+                                Look::Words => td.text { (cell) },
+                                Look::Published => td.published { (cell) },
+                            }
+                        }
                     }
                 }
             }

@@ -35,22 +35,6 @@ pub struct Compared {
     pub published: Option<f64>,
 }
 
-impl Compared {
-    /// In a line, with what was published.
-    pub fn line(&self) -> String {
-        let published = self
-            .published
-            .map(|ratio| format!("; published {ratio:.2}"));
-        format!(
-            "{} at {} users: {}{}",
-            self.figure,
-            self.users,
-            self.text,
-            published.unwrap_or_default()
-        )
-    }
-}
-
 /// All comparisons: of places, of topologies, of memory sizes, of slowed runs, each with the first.
 pub(super) fn all(
     configurations: &[ConfigurationResult],
@@ -106,7 +90,7 @@ pub(super) fn all(
 }
 
 /// Fixed work and scans are told by how long they take.
-fn is_run_time(of: &ConfigurationResult) -> bool {
+pub(super) fn is_run_time(of: &ConfigurationResult) -> bool {
     of.oltp
         .as_ref()
         .is_none_or(|run| run.method.mode.starts_with("fixed"))
@@ -174,6 +158,17 @@ pub(super) fn figures(base: &ConfigurationResult, ours: &ConfigurationResult) ->
         (users, base, ours)
     };
     a.users().into_iter().map(of).collect()
+}
+
+/// Figures of both at one number of users or readers.
+pub(super) fn pairs_of(
+    base: &ConfigurationResult,
+    ours: &ConfigurationResult,
+    users: usize,
+) -> (Vec<f64>, Vec<f64>) {
+    let all = figures(base, ours);
+    let found = all.into_iter().find(|(at, ..)| *at == users);
+    found.map_or_else(Default::default, |(_, base, ours)| (base, ours))
 }
 
 /// What was published.

@@ -3,10 +3,12 @@
 
 mod compared;
 mod file;
+mod groups;
 mod load;
 mod result;
 mod scans;
 mod turns;
+mod verdict;
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +17,8 @@ use ashlar_lab::{LabError, Machine, Progress, Scale};
 
 pub use compared::Compared;
 pub use file::{MeasureSection, OltpScenario, OltpSection, ScanSection, TurnsSection};
+pub use groups::compare_scenarios;
+pub(crate) use groups::{Group, Look, hint};
 pub use result::{ConfigurationResult, ScenarioResult};
 
 use crate::folder::OwnFolder;

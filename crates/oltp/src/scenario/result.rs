@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::compared::{self, Compared};
 use super::file::OltpScenario;
+use super::groups::{Group, hint};
 use crate::result::OltpResult;
 use crate::result_file::ResultFile;
 use crate::scan::ScanResult;
@@ -147,7 +148,12 @@ impl ScenarioResult {
                 lines.extend(scan.steps.iter().map(|step| format!("  {}", step.line())));
             }
         }
-        lines.extend(self.comparisons.iter().map(Compared::line));
+        let groups = Group::of(self);
+        for group in &groups {
+            lines.push(String::new());
+            lines.push(group.text().trim_end().to_owned());
+        }
+        lines.extend(hint(self, &groups).map(|text| format!("hint: {text}")));
         let flags: usize = self
             .configurations
             .iter()

@@ -1,0 +1,150 @@
+use ashlar_lab::Machine;
+use ashlar_lab::result::ScenarioNote;
+
+use super::*;
+use crate::result::OltpResult;
+use crate::scenario::{OltpScenario, SHIPPED};
+use crate::server::Topology::{self, AvailabilityGroup, Standalone};
+
+fn of(place: &str, topology: Topology, memory: f64, nopm: f64) -> ConfigurationResult {
+    let mut run = OltpResult::sample(2, &[1.0, 2.0, 3.0].map(|more| nopm + more));
+    let four = OltpResult::sample(4, &[1.0, 2.0, 3.0].map(|more| 2.0 * nopm + more));
+    run.steps.extend(four.steps);
+    ConfigurationResult {
+        name: format!("{place}, {topology}, {memory} % memory"),
+        place: place.into(),
+        topology: Some(topology),
+        memory_pct: Some(memory),
+        oltp: Some(run),
+        ..ConfigurationResult::default()
+    }
+}
+
+/// Two places, two topologies, two memories, two numbers of users.
+fn result(far: f64) -> ScenarioResult {
+    let mut file = OltpScenario::parse(SHIPPED[0].1).expect("sound");
+    if let Some(oltp) = &mut file.oltp {
+        oltp.users = vec![2, 4];
+    }
+    let note = ScenarioNote {
+        name: "x".into(),
+        about: String::new(),
+        scale: 1.0,
+        scaled: String::new(),
+        source: String::new(),
+    };
+    let mut result = ScenarioResult::new("x", Machine::here(), note);
+    for (topology, by) in [(Standalone, 1.0), (AvailabilityGroup, 0.5)] {
+        for memory in [38.0, 9.5] {
+            for (place, far) in [("near", 1.0), ("far", far)] {
+                let nopm = 1000.0 * by * far;
+                result
+                    .configurations
+                    .push(of(place, topology, memory, nopm));
+            }
+        }
+    }
+    result.sum_up(&file, &[100, 800]).expect("summed up");
+    result
+}
+
+#[test]
+fn comparisons_of_the_same_two_things_are_one_table() {
+    let groups = Group::of(&result(0.81));
+    let headings: Vec<String> = groups.iter().map(Group::heading).collect();
+    assert_eq!(
+        headings,
+        [
+            "Storage place: far against near",
+            "Topology: availability group against standalone",
+            "Memory: 9.5 % against 38 % of the database",
+        ]
+    );
+    let text = groups[0].text();
+    let lines: Vec<Vec<&str>> = text
+        .lines()
+        .map(|line| {
+            line.split("  ")
+                .filter(|word| !word.is_empty())
+                .map(str::trim)
+                .collect()
+        })
+        .collect();
+    assert_eq!(lines[0], ["Storage place: far against near (NOPM)"]);
+    let names = ["topology", "memory", "users", "NOPM near", "NOPM far"];
+    assert_eq!(lines[1][..5], names);
+    // Topologies together, in them memories, in them users.
+    let keys: Vec<String> = lines[2..].iter().map(|line| line[..3].join("|")).collect();
+    assert_eq!(
+        keys[..3],
+        [
+            "standalone|38 %|2",
+            "standalone|38 %|4",
+            "standalone|9.5 %|2"
+        ]
+    );
+    assert_eq!(keys[7], "availability group|9.5 %|4");
+    let first = [
+        "1,002",
+        "812",
+        "0.81",
+        "0.81-0.81",
+        "3",
+        "75 %",
+        "19 % less",
+        "0.81",
+        "100",
+    ];
+    assert_eq!(lines[2][3..], first);
+    assert!(groups[0].begins_block(2) && !groups[0].begins_block(1));
+    // What differs is no column.
+    assert!(
+        !groups[1].text().contains("topology  "),
+        "{}",
+        groups[1].text()
+    );
+    assert!(groups[1].text().contains("place"));
+}
+
+#[test]
+fn a_hint_says_what_gives_tighter_ranges_only_where_they_are_wide() {
+    let mut result = result(0.81);
+    assert_eq!(hint(&result, &Group::of(&result)), None);
+    let wide = &mut result.comparisons[0].ratio;
+    (wide.low, wide.high) = (wide.ratio * 0.8, wide.ratio * 1.2);
+    let text = hint(&result, &Group::of(&result)).expect("a hint");
+    assert!(
+        text.contains("1 of 24") && text.contains("[turns]"),
+        "{text}"
+    );
+    assert!(result.text().contains("hint: 1 of 24"));
+    for of in &mut result.configurations {
+        if let Some(run) = &mut of.oltp {
+            run.method.in_turns = true;
+        }
+    }
+    assert_eq!(hint(&result, &Group::of(&result)), None);
+}
+
+#[test]
+fn two_runs_are_compared_in_one_table() {
+    let (a, b) = (result(0.81), result(0.5));
+    let text = compare_scenarios(&a, &b).expect("compared");
+    assert_eq!(text.matches("NOPM first").count(), 1, "{text}");
+    assert!(
+        text.contains("NOPM second") && text.contains("availability group"),
+        "{text}"
+    );
+    assert!(
+        text.contains("38 % less") && text.contains("no difference"),
+        "{text}"
+    );
+    let mut other = b;
+    other.configurations.clear();
+    assert_eq!(
+        compare_scenarios(&a, &other)
+            .expect_err("nothing")
+            .exit_code(),
+        2
+    );
+}
