@@ -11,7 +11,7 @@ pub(crate) enum ServerAction {
     Start,
     /// Stop it in order
     Stop,
-    /// Kill all its processes at once, as a crash would
+    /// Kill all its processes at once, as a crash would; no shared memory of it is left behind
     Kill,
     /// Keep a copy of its data
     Save,

@@ -98,6 +98,61 @@ fn it_starts_crashes_and_is_put_back() {
     assert_eq!(status(&dir)["saved"], true);
 }
 
+/// Files that a process or a child of it has mapped.
+fn mapped(pid: u64) -> String {
+    let all = std::fs::read_dir("/proc").expect("proc").flatten();
+    let is_its = |dir: &Path| {
+        let stat = std::fs::read_to_string(dir.join("stat")).unwrap_or_default();
+        let parent = stat
+            .rsplit(')')
+            .next()
+            .and_then(|rest| rest.split_whitespace().nth(1));
+        dir.ends_with(pid.to_string()) || parent == Some(&pid.to_string())
+    };
+    let maps = all.map(|entry| entry.path()).filter(|dir| is_its(dir));
+    maps.filter_map(|dir| std::fs::read_to_string(dir.join("maps")).ok())
+        .collect()
+}
+
+/// Segments in /dev/shm bear no mark of their server, so that nobody could remove those of a killed one.
+#[test]
+fn a_killed_server_leaves_no_shared_memory() {
+    if !has_postgresql() {
+        return;
+    }
+    let room = Room::new();
+    let dir = room.path("a");
+    ok(&["start", "--dir", &dir]);
+    sql(
+        &dir,
+        "create table t as select generate_series(1, 100000) i",
+    )
+    .expect("made");
+    let parallel = "set parallel_setup_cost = 0; set parallel_tuple_cost = 0; \
+                    set min_parallel_table_scan_size = 0; select count(*) from t";
+    assert_eq!(sql(&dir, parallel).map(|t| t.ends_with("100000")), Ok(true));
+    let pid = status(&dir)["pid"].as_u64().expect("it runs");
+    let mapped = mapped(pid);
+    assert!(!mapped.contains("/dev/shm/PostgreSQL."), "{mapped}");
+    assert!(
+        mapped.contains(&format!("{dir}/data/pg_dynshmem/")),
+        "{mapped}"
+    );
+    let file = std::fs::read_to_string(format!("{dir}/data/postmaster.pid")).expect("it runs");
+    let key = file.lines().nth(6).expect("line 7");
+    let id = key.split_whitespace().nth(1).expect("a number").to_owned();
+    let is_there = || {
+        let all = std::fs::read_to_string("/proc/sysvipc/shm").expect("a list");
+        all.lines()
+            .any(|line| line.split_whitespace().nth(1) == Some(&id))
+    };
+    assert!(is_there());
+    ok(&["kill", "--dir", &dir]);
+    assert!(!is_there());
+    ok(&["start", "--dir", &dir]);
+    assert_eq!(sql(&dir, "select count(*) from t").as_deref(), Ok("100000"));
+}
+
 #[test]
 fn what_is_not_ours_or_not_possible_is_refused() {
     if !has_postgresql() {

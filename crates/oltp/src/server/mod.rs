@@ -9,6 +9,7 @@ mod checksums;
 mod copy;
 mod pair;
 mod programs;
+mod remains;
 mod standby;
 
 use std::path::{Path, PathBuf};
@@ -133,7 +134,9 @@ impl Server {
         std::fs::create_dir_all(&run).map_err(|e| LabError::caused(run.display(), e))?;
         self.programs.give(&run)?;
         let mut options = format!("-c listen_addresses='' -k '{}'", run.display());
-        for setting in shared_buffers(&settings).iter().chain(&settings.set) {
+        let own = remains::own_segments(self.programs.version());
+        let buffers = shared_buffers(&settings);
+        for setting in own.iter().chain(&buffers).chain(&settings.set) {
             if !setting.contains('=') || setting.contains(['\'', '\\']) {
                 return Err(LabError::usage(format!(
                     "setting `{setting}`: say name=value"
@@ -224,7 +227,8 @@ impl Server {
         }
     }
 
-    /// Kills it and all its processes, as a crash would; false if it did not run.
+    /// Kills it and all its processes, as a crash would; false if it did not run. No shared memory of it stays
+    /// behind outside of its directory.
     ///
     /// # Errors
     /// It cannot be killed, or does not go.
@@ -235,6 +239,7 @@ impl Server {
             Cgroup::remove(&self.dir);
             return Ok(false);
         };
+        let interlock = remains::interlock(&self.data());
         let processes = programs::family(pid);
         for &pid in &processes {
             // One that has ended meanwhile is what is wanted.
@@ -246,6 +251,9 @@ impl Server {
                 return Err(LabError::environment(format!("process {pid} does not end")));
             }
             std::thread::sleep(Duration::from_millis(5));
+        }
+        if let Some(interlock) = interlock {
+            interlock.remove();
         }
         Cgroup::remove(&self.dir);
         Ok(true)

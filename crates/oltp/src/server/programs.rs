@@ -14,6 +14,7 @@ const VERSIONS: &str = "/usr/lib/postgresql";
 #[derive(Debug)]
 pub(super) struct Programs {
     dir: PathBuf,
+    version: u32,
     /// As whom they run, if we are root: numbers of user and group.
     user: Option<(u32, u32)>,
 }
@@ -29,8 +30,9 @@ impl Programs {
         let newest = versions
             .map(|entry| entry.path())
             .filter(|path| path.join("bin/initdb").exists())
-            .max_by_key(number);
-        let Some(newest) = newest else {
+            .filter_map(|path| Some((number(&path)?, path)))
+            .max();
+        let Some((version, newest)) = newest else {
             return Err(LabError::environment(format!(
                 "there is no PostgreSQL server in {VERSIONS}: install one (Debian: postgresql)"
             )));
@@ -38,8 +40,14 @@ impl Programs {
         let is_root = rustix::process::getuid().is_root();
         Ok(Self {
             dir: newest.join("bin"),
+            version,
             user: is_root.then(unprivileged),
         })
+    }
+
+    /// Which version it is: 15, …
+    pub(super) fn version(&self) -> u32 {
+        self.version
     }
 
     /// Makes a file or directory theirs.
