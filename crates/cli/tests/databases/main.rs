@@ -8,3 +8,5 @@ mod interrupted;
 mod rig;
 mod scenarios;
 mod server;
+#[path = "../common/typed.rs"]
+mod typed;

@@ -1,20 +1,12 @@
 //! What these tests share: a folder's runs and results.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::common::{self, ashlar};
+use crate::common;
 
-/// `ashlar lab WORDS`, to be run in a folder.
-pub fn command(dir: &Path, words: &str) -> Command {
-    let mut command = ashlar(["lab"]);
-    command.args(words.split_whitespace()).current_dir(dir);
-    command
-}
-
-/// The same, run to its end: its exit code, and what it prints.
+/// `ashlar lab WORDS`, run to its end in a folder: its exit code, and what it prints.
 pub fn lab(dir: &Path, words: &str) -> (i32, String) {
     common::lab(dir, words.split_whitespace())
 }

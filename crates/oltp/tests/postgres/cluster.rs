@@ -42,7 +42,10 @@ impl Cluster {
         hba.push_str("host all all 127.0.0.1/32 scram-sha-256\n");
         std::fs::write(Path::new(&data).join("pg_hba.conf"), hba).expect("written");
         let socket = cluster.dir.path().display().to_string();
-        let mut options = format!("-c listen_addresses='' -k {socket} -c fsync=off");
+        // A killed server's segments stay, and nobody knows whose they were: they belong in the folder.
+        let mut options = format!(
+            "-c listen_addresses='' -k {socket} -c fsync=off -c dynamic_shared_memory_type=mmap"
+        );
         for setting in settings {
             options.push_str(&format!(" -c {setting}"));
         }

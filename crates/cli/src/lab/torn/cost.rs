@@ -11,11 +11,11 @@ use ashlar_oltp::server::Server;
 use ashlar_oltp::{OltpResult, begin, run};
 use serde::Serialize;
 
-use super::Setting;
 use super::load::plan;
 use super::place::Place;
 use super::process::Attached;
 use super::seed::{KilledAtEnd, database, server_at, settings};
+use super::setting::Setting;
 
 /// What was measured with one of both.
 #[derive(Clone, Copy, Debug, Serialize)]

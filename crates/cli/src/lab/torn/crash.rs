@@ -6,25 +6,27 @@ use ashlar_device::record::{PowerCut, TraceError, write_image};
 use ashlar_lab::LabError;
 use serde::Serialize;
 
-use super::Setting;
 use super::place::Place;
 use super::process::Attached;
 use super::recording::{DataWrites, DriveTold, Recording};
+use super::setting::Setting;
 use super::verify::complaint;
 
 /// What the power cuts of a place have shown.
 #[derive(Serialize)]
 pub(super) struct Crashes {
-    place: &'static str,
+    pub(super) place: &'static str,
+    /// What the namespace says that it writes whole, even when the power fails, in bytes.
+    advertised_atomic_bytes: u64,
     /// The block device, as the kernel sees it: largest atomic write in bytes, 0 if it knows of none.
     kernel_atomic_write_bytes: u64,
     /// What the load has written, by drive.
     recorded: Vec<DriveTold>,
     /// Writes that touched the database's files, and those that split one of its pages. Only where what
     /// is recorded is the file system's own disk.
-    data_writes: Option<DataWrites>,
+    pub(super) data_writes: Option<DataWrites>,
     /// Commits of the ledger that were acknowledged.
-    commits: u64,
+    pub(super) commits: u64,
     /// Of these, those in whose time no flush and no durable write completed on some drive.
     pub(super) commits_not_made_durable: u64,
     pub(super) cuts: Vec<Cut>,
@@ -54,6 +56,22 @@ impl Cut {
 }
 
 impl Crashes {
+    /// Of a place where nothing was done.
+    #[cfg(test)]
+    pub(super) fn none(place: &'static str) -> Self {
+        Self {
+            place,
+            advertised_atomic_bytes: 0,
+            kernel_atomic_write_bytes: 0,
+            recorded: Vec::new(),
+            data_writes: None,
+            commits: 0,
+            commits_not_made_durable: 0,
+            cuts: Vec::new(),
+            broken: 0,
+        }
+    }
+
     /// All of it, in a line.
     pub(super) fn line(&self) -> String {
         let split = match &self.data_writes {
@@ -101,6 +119,7 @@ pub(super) fn crashes(
     }
     Ok(Crashes {
         place: place.name(),
+        advertised_atomic_bytes: recording.advertised_bytes,
         kernel_atomic_write_bytes: recording.atomic_bytes,
         recorded: recording.drives_told(),
         data_writes: recording.data_writes(),

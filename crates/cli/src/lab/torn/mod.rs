@@ -1,6 +1,7 @@
 //! `ashlar lab torn-pages`: what PostgreSQL's protection from torn pages costs, and whether a volume with
 //! atomic writes makes it needless. `docs/oltp.md` says why it does, and what has to be so.
 
+mod checks;
 mod cost;
 mod crash;
 mod load;
@@ -9,12 +10,12 @@ mod places;
 mod process;
 mod recording;
 mod seed;
+mod setting;
 mod verify;
 
 use std::path::{Path, PathBuf};
 
-use ashlar_device::parse_size;
-use ashlar_lab::{LabError, Machine, Progress, check_out_dir};
+use ashlar_lab::{LabError, Machine, check_out_dir};
 use ashlar_oltp::ResultFile;
 use serde::Serialize;
 
@@ -22,32 +23,13 @@ use super::interrupt::interruptible;
 use crate::args::{TornPagesArguments, TornPart};
 use crate::exit::Failure;
 use crate::output::print;
+use checks::{Check, checks, verdict};
 use cost::Cost;
 use crash::{Crashes, crashes};
 use place::Place;
 use recording::copy;
 use seed::{FILE_SYSTEM_BLOCK, disk_bytes};
-
-/// What all parts need to know.
-struct Setting<'a> {
-    dir: PathBuf,
-    images: u64,
-    seed: u64,
-    seconds: f64,
-    cost_seconds: f64,
-    repeats: u32,
-    warehouses: i32,
-    users: usize,
-    tear: u32,
-    keeps: bool,
-    progress: &'a Progress,
-}
-
-impl Setting<'_> {
-    fn mount(&self) -> PathBuf {
-        self.dir.join("mnt")
-    }
-}
+use setting::{Setting, Wanted};
 
 #[derive(Serialize)]
 struct Method {
@@ -73,6 +55,8 @@ struct TornResult {
     cost: Option<Cost>,
     disk: Option<Crashes>,
     volume: Option<Crashes>,
+    /// What had to be so: one that failed makes the exit code 1.
+    checks: Vec<Check>,
     /// What to know before quoting any of it.
     flags: Vec<String>,
     /// It did not reach its end: parts that were not done are null.
@@ -83,6 +67,8 @@ struct TornResult {
 
 /// Runs all of it, or one part.
 pub(super) fn run(arguments: &TornPagesArguments) -> Result<(), Failure> {
+    // Whatever is wrong with the request is told before anything is there.
+    let mut wanted = Wanted::of(arguments)?;
     check_out_dir(&arguments.out)?;
     if !rustix::process::geteuid().is_root() {
         return Err(Failure::environment(
@@ -90,23 +76,44 @@ pub(super) fn run(arguments: &TornPagesArguments) -> Result<(), Failure> {
         ));
     }
     let progress = interruptible()?;
-    let dir = folder(&arguments.dir)?;
-    let setting = setting(arguments, &dir, &progress)?;
+    wanted.dir = folder(&arguments.dir)?;
+    let setting = Setting {
+        wanted,
+        progress: &progress,
+    };
     let mut result = empty(&setting);
     let outcome = parts(arguments, &setting, &mut result);
-    if !arguments.keep {
-        // What is mounted in there is another file system's, which this does not cross.
-        let _ = std::fs::remove_dir_all(&dir);
-    }
-    if let Err(error) = &outcome {
-        result.partial = true;
-        result.problems.push(error.to_string());
+    let removed = if arguments.keep {
+        Ok(())
+    } else {
+        remove(&setting.dir)
+    };
+    for error in [outcome.as_ref().err(), removed.as_ref().err()] {
+        result.partial |= error.is_some();
+        result.problems.extend(error.map(ToString::to_string));
     }
     result.flags = flags(&result);
+    result.checks = checks(result.disk.as_ref(), result.volume.as_ref());
     result.write(&arguments.out)?;
     print(&text(&result))?;
     outcome?;
-    verdict(&result)
+    verdict(&result.checks)?;
+    Ok(removed?)
+}
+
+/// Removes the folder of a run, unless something is still mounted in it: what is removed below a mount point is
+/// gone from what is mounted there.
+fn remove(dir: &Path) -> Result<(), LabError> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts")
+        .map_err(|e| LabError::caused("/proc/self/mounts", e))?;
+    let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    if let Some(point) = points.find(|point| Path::new(point).starts_with(dir)) {
+        return Err(LabError::environment(format!(
+            "{point} is still mounted: `ashlar detach {point} --force`, then remove {}",
+            dir.display()
+        )));
+    }
+    std::fs::remove_dir_all(dir).map_err(|e| LabError::caused(dir.display(), e))
 }
 
 /// A folder of its own; short, since a socket lies in it.
@@ -118,29 +125,6 @@ fn folder(base: &Path) -> Result<PathBuf, LabError> {
     Ok(dir)
 }
 
-fn setting<'a>(
-    arguments: &TornPagesArguments,
-    dir: &Path,
-    progress: &'a Progress,
-) -> Result<Setting<'a>, Failure> {
-    if !(0..=4).contains(&arguments.warehouses) {
-        return Err(Failure::usage("--warehouses: 0 to 4"));
-    }
-    Ok(Setting {
-        dir: dir.to_owned(),
-        images: arguments.images,
-        seed: arguments.seed,
-        seconds: arguments.seconds,
-        cost_seconds: arguments.cost_seconds,
-        repeats: arguments.repeat,
-        warehouses: arguments.warehouses,
-        users: arguments.users,
-        tear: u32::try_from(parse_size(&arguments.tear)?).unwrap_or(u32::MAX),
-        keeps: arguments.keep,
-        progress,
-    })
-}
-
 fn empty(setting: &Setting<'_>) -> TornResult {
     TornResult {
         schema: TornResult::SCHEMA,
@@ -150,6 +134,7 @@ fn empty(setting: &Setting<'_>) -> TornResult {
         cost: None,
         disk: None,
         volume: None,
+        checks: Vec::new(),
         flags: Vec::new(),
         partial: false,
         problems: Vec::new(),
@@ -217,6 +202,12 @@ fn flags(result: &TornResult) -> Vec<String> {
             "no power cut broke the plain disk: that the volume was whole says little".to_owned(),
         );
     }
+    if result.volume.is_some() && result.disk.is_none() {
+        flags.push(
+            "whether writes split pages was not looked at: that is seen on the plain disk only"
+                .to_owned(),
+        );
+    }
     if result.method.warehouses == 0 {
         flags.push("a schema of a few MB is no TPROC-C".to_owned());
     }
@@ -250,34 +241,12 @@ fn text(result: &TornResult) -> String {
     for crashes in [&result.disk, &result.volume].into_iter().flatten() {
         text.push_str(&crashes.line());
     }
+    for check in &result.checks {
+        let verdict = if check.passed { "passed" } else { "FAILED" };
+        text.push_str(&format!("{verdict}: {}: {}\n", check.name, check.text));
+    }
     for flag in &result.flags {
         text.push_str(&format!("note: {flag}\n"));
     }
     text
-}
-
-/// The volume must have lived through every power cut.
-fn verdict(result: &TornResult) -> Result<(), Failure> {
-    let cuts = result.volume.iter().flat_map(|volume| &volume.cuts);
-    let complaints: Vec<String> = cuts
-        .filter_map(|cut| {
-            let text = cut.complaint.as_ref()?;
-            Some(format!("power cut {}: {text}", cut.seed()))
-        })
-        .collect();
-    let places = [&result.disk, &result.volume];
-    let dishonest = places.into_iter().flatten();
-    let dishonest: u64 = dishonest.map(|c| c.commits_not_made_durable).sum();
-    if dishonest > 0 {
-        return Err(Failure::check(format!(
-            "{dishonest} commits were acknowledged without a flush"
-        )));
-    }
-    match complaints.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::check(format!(
-            "the volume was found broken: {}",
-            complaints.join("; ")
-        ))),
-    }
 }

@@ -17,7 +17,8 @@ const VOLUME: &str = "torn/db";
 pub(super) enum Place {
     /// One file as a disk: nothing is atomic but the drive's own blocks.
     Disk,
-    /// A `mirror:2` volume of two files as drives: aligned writes of 16 KiB are atomic.
+    /// A `mirror:2` volume of two files as drives: every piece of a write between borders of the unit that the
+    /// volume advertises (64 KiB, NAWUPF and NABSPF) is atomic.
     Volume,
 }
 

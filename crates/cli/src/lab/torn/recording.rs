@@ -9,13 +9,13 @@ use ashlar_lab::LabError;
 use ashlar_oltp::database::Database;
 use serde::Serialize;
 
-use super::Setting;
 use super::crash::trouble;
 use super::load::{Ledger, load, plan};
 use super::place::{Place, trace_of};
 use super::places::extents;
 use super::process::{Attached, tool};
-use super::seed::{KilledAtEnd, database, server_at, settings};
+use super::seed::{KilledAtEnd, atomic_bytes_of, database, server_at, settings};
+use super::setting::Setting;
 
 /// A page of PostgreSQL.
 const PAGE: u64 = 8192;
@@ -35,7 +35,7 @@ pub(super) struct DriveTold {
 pub(super) struct DataWrites {
     pub(super) writes: u64,
     pub(super) splitting_a_page: u64,
-    largest_bytes: u64,
+    pub(super) largest_bytes: u64,
 }
 
 /// What was recorded of a place under load.
@@ -50,6 +50,9 @@ pub(super) struct Recording {
     pub(super) span: RangeInclusive<u64>,
     /// Where the database's files lay on the disk.
     places: Vec<Range<u64>>,
+    /// Largest atomic write of the namespace, as it says.
+    pub(super) advertised_bytes: u64,
+    /// The same of the mounted block device, as the kernel has it.
     pub(super) atomic_bytes: u64,
 }
 
@@ -68,6 +71,7 @@ impl Recording {
         setting.progress.say(&format!("{}: the load", place.name()));
         let state = setting.dir.join(format!("{}-recorded", place.name()));
         let served = place.serve(drives, &state, true)?;
+        let advertised_bytes = atomic_bytes_of(&served.url)?;
         let attached = Attached::attach(&served.url, &setting.mount())?;
         let atomic_bytes = atomic_bytes(attached.device().as_deref());
         let (ledger, span) = run(setting)?;
@@ -87,6 +91,7 @@ impl Recording {
             ledger,
             span,
             places,
+            advertised_bytes,
             atomic_bytes,
         })
     }

@@ -149,6 +149,14 @@ pub(super) fn make(
     Ok(())
 }
 
+/// What a namespace says that it writes whole, even when the power fails, in bytes.
+pub(super) fn atomic_bytes_of(url: &str) -> Result<u64, LabError> {
+    let spec: Spec = url.parse().map_err(|e| LabError::caused(url, e))?;
+    let opened = stack::open(&spec, ashlar_block::BlockSize::B4096);
+    let geometry = opened.map_err(|e| LabError::caused(url, e))?.geometry();
+    Ok(u64::from(geometry.atomic_blocks) << geometry.block_size.shift())
+}
+
 /// Copies an image onto a namespace; holes are left out, since it is new.
 pub(super) fn copy_to(image: &Path, url: &str) -> Result<(), LabError> {
     let caused = |e: std::io::Error| LabError::caused(image.display(), e);

@@ -1,0 +1,111 @@
+//! What must be so, and whether it is.
+
+use ashlar_lab::LabError;
+use serde::Serialize;
+
+use super::crash::Crashes;
+
+/// One of the things that had to be so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Check {
+    pub(super) name: &'static str,
+    pub(super) passed: bool,
+    pub(super) text: String,
+}
+
+/// All that can be said of the parts that were done.
+pub(super) fn checks(disk: Option<&Crashes>, volume: Option<&Crashes>) -> Vec<Check> {
+    let mut found = Vec::new();
+    if let Some(writes) = disk.and_then(|disk| disk.data_writes.as_ref()) {
+        // Both places are reached the same way; only on the disk a write can still be seen as it came.
+        found.push(Check {
+            name: "split writes",
+            passed: writes.splitting_a_page == 0,
+            text: format!(
+                "{} of {} writes of data split a page on their way{}",
+                writes.splitting_a_page,
+                writes.writes,
+                match writes.splitting_a_page {
+                    0 => "",
+                    _ => ": on a volume, too, such a page may be torn, however atomic its writes are",
+                }
+            ),
+        });
+    }
+    for place in [disk, volume].into_iter().flatten() {
+        found.push(Check {
+            name: "flushes",
+            passed: place.commits_not_made_durable == 0,
+            text: format!(
+                "{}: {} of {} commits were acknowledged without a flush",
+                place.place, place.commits_not_made_durable, place.commits
+            ),
+        });
+    }
+    if let Some(volume) = volume {
+        let complaints = volume.cuts.iter().filter_map(|cut| {
+            let text = cut.complaint.as_ref()?;
+            Some(format!("; power cut {}: {text}", cut.seed()))
+        });
+        let complaints: String = complaints.collect();
+        let (broken, all) = (volume.broken, volume.cuts.len());
+        found.push(Check {
+            name: "power cuts",
+            passed: broken == 0,
+            text: format!("{broken} of {all} left a broken database on the volume{complaints}"),
+        });
+    }
+    found
+}
+
+/// A check that failed is a failure of the command.
+pub(super) fn verdict(checks: &[Check]) -> Result<(), LabError> {
+    let failed = checks.iter().filter(|check| !check.passed);
+    let texts: Vec<String> = failed
+        .map(|check| format!("{}: {}", check.name, check.text))
+        .collect();
+    match texts.is_empty() {
+        true => Ok(()),
+        false => Err(LabError::check(texts.join("; "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::torn::recording::DataWrites;
+
+    fn crashes(place: &'static str, splitting_a_page: u64) -> Crashes {
+        let mut crashes = Crashes::none(place);
+        crashes.data_writes = Some(DataWrites {
+            writes: 700,
+            splitting_a_page,
+            largest_bytes: 16_384,
+        });
+        crashes
+    }
+
+    #[test]
+    fn one_write_that_splits_a_page_fails_it() {
+        let sound = checks(Some(&crashes("disk", 0)), Some(&Crashes::none("volume")));
+        assert_eq!(sound.len(), 4);
+        assert!(sound.iter().all(|check| check.passed) && verdict(&sound).is_ok());
+        let split = checks(Some(&crashes("disk", 1)), Some(&Crashes::none("volume")));
+        assert!(!split[0].passed && split[0].text.starts_with("1 of 700"));
+        let failure = verdict(&split).expect_err("it must be 0");
+        assert_eq!(failure.exit_code(), 1);
+    }
+
+    #[test]
+    fn a_commit_without_a_flush_fails_it_and_a_broken_disk_does_not() {
+        let mut disk = crashes("disk", 0);
+        disk.broken = 3;
+        assert!(verdict(&checks(Some(&disk), None)).is_ok());
+        let mut volume = Crashes::none("volume");
+        volume.commits_not_made_durable = 1;
+        assert!(verdict(&checks(Some(&disk), Some(&volume))).is_err());
+        let mut volume = Crashes::none("volume");
+        volume.broken = 1;
+        assert!(verdict(&checks(None, Some(&volume))).is_err());
+    }
+}
