@@ -32,6 +32,9 @@ pub(crate) enum LabCommand {
     /// One table of rows of 744 bytes, read from end to end by several readers at once; each lets the
     /// database add up the lengths of what it read, so that the storage and the database are measured and
     /// not this client. The table is made if it is not there in this size.
+    ///
+    /// Ctrl-C, or a server that dies, ends it: running queries are called off, and the steps before are in
+    /// result.json, marked partial. Exit code 1: a reader found other data than was written.
     Scan(crate::args::ScanArguments),
     /// Kill a primary under TPROC-C, promote its standby, and look for every acknowledged order
     ///
@@ -45,15 +48,27 @@ pub(crate) enum LabCommand {
     /// `start` makes it if the directory is empty or not there, and prints what `lab oltp --db` takes.
     /// Everything is below the directory: data, socket, log, and the copy that `save` keeps and
     /// `restore` puts back (by reference where the file system can). As root, the server runs as the user
-    /// postgres, or nobody.
+    /// postgres, or nobody. A server that was killed leaves no shared memory behind.
     Server(crate::args::ServerArguments),
     /// Count what a device with `?record=TRACE` has recorded: writes, flushes, the longest run without
     Trace(crate::args::TraceArguments),
     /// Make an image of what recorded devices may hold after a power cut
     CrashImage(crate::args::CrashImageArguments),
     /// PostgreSQL's torn-page protection: what it costs, and power cuts without it
+    ///
+    /// PostgreSQL writes whole pages to its log after every checkpoint (full_page_writes), since a power cut
+    /// may leave a page of the drive half written. This measures what that costs, and tries what happens
+    /// without it: on a plain disk, and on a mirrored volume with atomic writes. Both are recorded while
+    /// a load runs; for each image of what the drives may hold after a power cut, PostgreSQL recovers,
+    /// all pages' checksums, consistency conditions 1 to 12 and all acknowledged commits are checked.
+    ///
+    /// Needs root (it attaches), PostgreSQL, xfsprogs. Exit code 1: the volume was found broken, commits were
+    /// acknowledged without a flush, or writes split pages on their way. Ctrl-C ends it in order; what was
+    /// measured is kept, marked partial.
     TornPages(crate::args::TornPagesArguments),
-    /// Compare two runs
+    /// Compare two runs: sweeps, runs of `lab oltp`, or of scenarios
+    ///
+    /// Repeat by repeat, the second in that of the first: ratio, range, and whether there is a difference.
     Compare {
         /// Directory of the first run, the 100 %
         first: PathBuf,

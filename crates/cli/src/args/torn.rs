@@ -4,13 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// PostgreSQL writes whole pages to its log after every checkpoint (full_page_writes), since a power cut
-/// may leave a page of the drive half written. This measures what that costs, and tries what happens
-/// without it: on a plain disk, and on a mirrored volume with atomic writes. Both are recorded while
-/// a load runs; for each image of what the drives may hold after a power cut, PostgreSQL recovers,
-/// all pages' checksums, consistency conditions 1 to 12 and all acknowledged commits are checked.
-///
-/// Needs root (it attaches), PostgreSQL, xfsprogs. Exit code 1: the volume was found broken.
+/// What is tried, how often, and where.
 #[derive(Args)]
 pub(crate) struct TornPagesArguments {
     /// Where everything is made (about 4 GiB), and removed afterwards
@@ -25,7 +19,7 @@ pub(crate) struct TornPagesArguments {
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) seed: u64,
 
-    /// How long the recorded load runs, in seconds
+    /// How long the recorded load runs, in seconds: above 0, at most a day
     #[arg(long, default_value_t = 15.0)]
     pub(crate) seconds: f64,
 
@@ -45,7 +39,7 @@ pub(crate) struct TornPagesArguments {
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub(crate) users: usize,
 
-    /// What a drive writes whole: 512 or 4k
+    /// What a drive writes whole when the power fails: 512 or 4k
     #[arg(long, default_value = "4k", value_name = "SIZE")]
     pub(crate) tear: String,
 
