@@ -124,7 +124,28 @@ fn bad_requests_are_told_by_name() {
             "--warehouses 0",
             "--db sqlite:a.db --warehouses 0 --out o",
         ),
-        (3, "a.db", "run --db sqlite:a.db --out o"),
+        (3, "build it first", "run --db sqlite:a.db --out o"),
+        (
+            3,
+            "there is no directory no/such: make it",
+            "--db sqlite:no/such/a.db --out o",
+        ),
+        (3, "sqlite:.: is a directory", "--db sqlite:. --out o"),
+        (
+            2,
+            "must be postgres://USER:PASSWORD",
+            "--db postgres://u:secret@h:x/ --out o",
+        ),
+        (
+            3,
+            "is the server running",
+            "check --db postgres://me@127.0.0.1:1/x",
+        ),
+        (
+            3,
+            "/nonexistent/.s.PGSQL.5432: ",
+            "check --db postgres:///x?host=/nonexistent&user=me",
+        ),
         (
             3,
             "postgres://me@/nonexistent/x",
@@ -135,9 +156,69 @@ fn bad_requests_are_told_by_name() {
         let (code, text) = lab(dir.path(), &words);
         assert_eq!(code, expected, "{arguments}: {text}");
         assert!(text.contains(name), "{arguments}: {text}");
+        assert!(!text.contains("secret"), "{arguments}: {text}");
         assert!(
             !dir.path().join("a.db").exists(),
             "{arguments} made a database"
         );
+    }
+}
+
+#[test]
+fn a_marker_that_cannot_be_read_is_told_and_can_be_built_over() {
+    let dir = tempfile::tempdir().expect("folder");
+    let lab = |words: &str| lab(dir.path(), words.split_whitespace());
+    let (code, text) = lab("oltp build --db sqlite:a.db --warehouses 1");
+    assert_eq!(code, 0, "{text}");
+    let damaged = rusqlite::Connection::open(dir.path().join("a.db")).expect("opens");
+    damaged
+        .execute("UPDATE ashlar_oltp SET marker = 'garbage'", [])
+        .expect("damaged");
+    drop(damaged);
+    for words in [
+        "oltp --db sqlite:a.db --out o",
+        "oltp check --db sqlite:a.db",
+    ] {
+        let (code, text) = lab(words);
+        assert_eq!(code, 3, "{text}");
+        assert!(
+            text.contains("sqlite:a.db holds a schema that cannot be used"),
+            "{text}"
+        );
+        assert!(text.contains("--destroy-data"), "{text}");
+    }
+    let (code, text) = lab("oltp build --db sqlite:a.db --warehouses 1");
+    assert!(code == 2 && text.contains("--destroy-data"), "{text}");
+    let (code, text) = lab("oltp build --db sqlite:a.db --warehouses 1 --destroy-data");
+    assert_eq!(code, 0, "{text}");
+}
+
+#[test]
+fn what_is_no_run_and_no_scenario_is_named() {
+    let dir = tempfile::tempdir().expect("folder");
+    let lab = |words: &str| lab(dir.path(), words.split_whitespace());
+    for words in ["report .", "compare . missing", "report . missing"] {
+        let (code, text) = lab(words);
+        assert!(
+            code == 3 && text.contains(".: is no directory of a run"),
+            "{words}: {text}"
+        );
+    }
+    for (scenario, why) in [
+        ("name = 'x'\n[oltp\n", "s.toml: TOML parse error at line 2"),
+        ("name = 'x'\n[oltpx]\n", "[oltp] or [scan]; s.toml has none"),
+        (
+            "name = 'x'\n[scan]\nrow = 1\n",
+            "s.toml: scenario: TOML parse error at line 3",
+        ),
+        (
+            "name = 'x'\n[scan]\nrows = 1\nreaders = []\n",
+            "s.toml: --readers",
+        ),
+    ] {
+        std::fs::write(dir.path().join("s.toml"), scenario).expect("written");
+        let (code, text) = lab("run s.toml --place a=. --out o");
+        assert!(code == 2 && text.contains(why), "{scenario}: {text}");
+        assert!(!dir.path().join("o").exists(), "{scenario}");
     }
 }

@@ -111,6 +111,7 @@ fn refuse_what_is_there(database: &dyn Database, destroy_data: bool) -> Result<(
         State::HalfBuilt => {
             format!("holds a half-built schema ({MARKER_TABLE} has no row): a build did not end")
         }
+        State::Unreadable(why) => format!("holds a schema that cannot be used ({why})"),
         State::Built(marker) => {
             format!(
                 "is built already, with {} warehouses",

@@ -153,7 +153,7 @@ impl Marker {
             return marker.sound();
         }
         Err(LabError::environment(format!(
-            "the schema has version {}, this program knows {}: build it again",
+            "the schema has version {}, this program knows {}",
             marker.version,
             Self::VERSION
         )))
@@ -185,6 +185,8 @@ pub enum State {
     Foreign(Vec<String>),
     /// A build of ours that did not end.
     HalfBuilt,
+    /// A build of ours, whose marker this program cannot read: why not.
+    Unreadable(String),
     /// Everything is there.
     Built(Marker),
 }
@@ -192,17 +194,19 @@ pub enum State {
 impl State {
     /// The state of a database with these tables and, if the marker's table is there and has a row,
     /// that row.
-    pub fn of(mut tables: Vec<String>, marker: Option<String>) -> Result<Self, LabError> {
+    pub fn of(mut tables: Vec<String>, marker: Option<String>) -> Self {
         tables.retain(|name| !name.starts_with(SCAN_TABLE));
         if tables.is_empty() {
-            return Ok(Self::Empty);
+            return Self::Empty;
         }
         if !tables.iter().any(|name| name == MARKER_TABLE) {
-            return Ok(Self::Foreign(tables));
+            return Self::Foreign(tables);
         }
-        marker.map_or(Ok(Self::HalfBuilt), |text| {
-            Marker::from_text(&text).map(Self::Built)
-        })
+        match marker.map(|text| Marker::from_text(&text)) {
+            None => Self::HalfBuilt,
+            Some(Ok(marker)) => Self::Built(marker),
+            Some(Err(error)) => Self::Unreadable(error.to_string()),
+        }
     }
 }
 
@@ -225,16 +229,17 @@ mod tests {
         };
         let text = marker.to_text().expect("text");
         let ours = || vec!["item".to_owned(), MARKER_TABLE.to_owned()];
-        assert_eq!(State::of(Vec::new(), None), Ok(State::Empty));
-        assert_eq!(State::of(vec![SCAN_TABLE.into()], None), Ok(State::Empty));
-        assert_eq!(State::of(ours(), None), Ok(State::HalfBuilt));
-        assert_eq!(
-            State::of(ours(), Some(text)),
-            Ok(State::Built(marker.clone()))
-        );
+        assert_eq!(State::of(Vec::new(), None), State::Empty);
+        assert_eq!(State::of(vec![SCAN_TABLE.into()], None), State::Empty);
+        assert_eq!(State::of(ours(), None), State::HalfBuilt);
+        assert_eq!(State::of(ours(), Some(text)), State::Built(marker.clone()));
         assert!(matches!(
             State::of(vec!["x".into()], None),
-            Ok(State::Foreign(_))
+            State::Foreign(_)
+        ));
+        assert!(matches!(
+            State::of(ours(), Some("x".into())),
+            State::Unreadable(_)
         ));
         let newer = Marker {
             version: 99,

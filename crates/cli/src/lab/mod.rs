@@ -39,10 +39,7 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
         LabCommand::Trace(arguments) => crash::trace(arguments),
         LabCommand::CrashImage(arguments) => crash::image(arguments),
         LabCommand::TornPages(arguments) => torn::run(arguments),
-        LabCommand::Compare { first, second } => match oltp::compared(first, second)? {
-            Some(text) => print(&format!("{text}\n")),
-            None => print(&format!("{}\n", compare(first, second)?)),
-        },
+        LabCommand::Compare { first, second } => print(&format!("{}\n", compared(first, second)?)),
         LabCommand::Report { dirs, out } => {
             print(&format!("{}\n", report(dirs, out.as_deref())?.display()))
         }
@@ -50,8 +47,29 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
     }
 }
 
+/// Whether all of them are directories of runs.
+fn are_of_runs(dirs: &[&PathBuf]) -> Result<(), Failure> {
+    match dirs.iter().find(|dir| !dir.join("result.json").exists()) {
+        Some(dir) => Err(Failure::environment(format!(
+            "{}: is no directory of a run: there is no result.json in it",
+            dir.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Compares two runs of one kind; the text.
+fn compared(first: &PathBuf, second: &PathBuf) -> Result<String, Failure> {
+    are_of_runs(&[first, second])?;
+    match oltp::compared(first, second)? {
+        Some(text) => Ok(text),
+        None => Ok(compare(first, second)?.to_string()),
+    }
+}
+
 /// Renders a report; where it is.
 fn report(dirs: &[PathBuf], out: Option<&Path>) -> Result<PathBuf, Failure> {
+    are_of_runs(&dirs.iter().collect::<Vec<_>>())?;
     match (dirs, out) {
         ([dir], None) => {
             if oltp::is_ours(dir) {
@@ -90,11 +108,17 @@ fn text_of(name_or_path: &str) -> Result<String, Failure> {
 
 fn scenario(arguments: &RunArguments) -> Result<(), Failure> {
     let text = text_of(&arguments.scenario)?;
-    if OltpScenario::is_one(&text) {
+    let name = &arguments.scenario;
+    let named = |error: LabError| LabError::usage(format!("{name}: {error}"));
+    if OltpScenario::is_one(&text).map_err(named)? {
+        // A mistake in it is told with its name before anything else is looked at.
+        OltpScenario::parse(&text).map_err(named)?;
         return databases::run(arguments, &text);
     }
     if !arguments.places.is_empty() {
-        return Err(Failure::usage("--place: for scenarios of databases"));
+        return Err(Failure::usage(format!(
+            "--place: for scenarios of databases, which have a section [oltp] or [scan]; {name} has none"
+        )));
     }
     check_out_dir(&arguments.out)?;
     let options = ScenarioOptions {

@@ -175,6 +175,12 @@ fn what_is_not_ours_or_not_possible_is_refused() {
         "no_such_setting",
     );
     refused(&["start", "--dir", &dir, "--memory", "lots"], 2, "--memory");
+    // It would be killed for want of memory, and this program with it.
+    refused(
+        &["start", "--dir", &dir, "--memory", "1"],
+        2,
+        "at least 40 MiB",
+    );
     refused(&["stop", "--dir", &dir, "--memory", "1GiB"], 2, "for start");
     refused(&["promote", "--dir", &dir], 2, "no running standby");
     let deep = room.path(&"d".repeat(120));
@@ -334,4 +340,35 @@ fn every_step_of_a_run_begins_with_the_same_database() {
         &second,
     ];
     refuses(&mut ashlar(other), 2, &[]);
+}
+
+#[test]
+fn a_start_that_fails_says_what_to_do_and_changes_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    if !has_postgresql() {
+        return;
+    }
+    let room = Room::new();
+    let dir = room.path("a");
+    ok(&["start", "--dir", &dir, "--set", "max_connections=33"]);
+    ok(&["stop", "--dir", &dir]);
+    refused(
+        &["start", "--dir", &dir, "--set", "nonsense=1"],
+        3,
+        "\"nonsense\"",
+    );
+    ok(&["start", "--dir", &dir]);
+    assert_eq!(sql(&dir, "show max_connections").as_deref(), Ok("33"));
+    if rustix::process::geteuid().is_root() {
+        let closed = room.path("closed");
+        std::fs::create_dir(&closed).expect("made");
+        let mode = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(&closed, mode).expect("closed");
+        let inside = format!("{closed}/b");
+        refused(
+            &["start", "--dir", &inside],
+            3,
+            &format!("chmod o+x {closed}"),
+        );
+    }
 }

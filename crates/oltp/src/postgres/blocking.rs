@@ -160,7 +160,10 @@ impl Socket {
     }
 
     fn unix(folder: &std::path::Path, port: u16) -> io::Result<Self> {
-        UnixStream::connect(folder.join(format!(".s.PGSQL.{port}"))).map(Self::Unix)
+        let path = folder.join(format!(".s.PGSQL.{port}"));
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        UnixStream::connect(&path).map(Self::Unix).map_err(named)
     }
 
     fn tcp(address: impl ToSocketAddrs, timeout: Duration) -> io::Result<Self> {

@@ -25,8 +25,7 @@ impl Connection {
                 driver,
                 config,
             }),
-            Err(Refused::Unreachable(error)) => Err(LabError::caused(target(&config), error)),
-            Err(Refused::Server(error)) => Err(LabError::caused(target(&config), words(&error))),
+            Err(refused) => Err(LabError::caused(target(&config), refused.told())),
         }
     }
 
@@ -70,6 +69,47 @@ impl Connection {
     /// A prepared statement.
     pub(super) fn prepare(&self, sql: &str) -> Result<Statement, Error> {
         self.driver.block_on(self.client.prepare(sql))
+    }
+}
+
+impl Refused {
+    /// Why there is no connection, and what may help.
+    fn told(&self) -> String {
+        use std::io::ErrorKind;
+        let (text, advice) = match self {
+            Self::Unreachable(error) => {
+                let advice = match error.kind() {
+                    ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                        "is the server running, and is this where it listens?"
+                    }
+                    _ => "",
+                };
+                (error.to_string(), advice)
+            }
+            Self::Server(error) => (words(error), advice(error)),
+        };
+        match advice {
+            "" => text,
+            advice => format!("{text}: {advice}"),
+        }
+    }
+}
+
+/// What may help against an error at login.
+fn advice(error: &Error) -> &'static str {
+    match error.code() {
+        Some(&SqlState::INVALID_CATALOG_NAME) => "create it first, or name another in --db",
+        Some(&SqlState::INVALID_PASSWORD) => {
+            "--db has it as postgres://USER:PASSWORD@…, or as password=…"
+        }
+        Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
+            "--db has the role as postgres://USER@…, or as user=…"
+        }
+        Some(&SqlState::TOO_MANY_CONNECTIONS) => "ask for fewer users, or raise max_connections",
+        None if error.to_string().contains("configuration") => {
+            "--db has a password as postgres://USER:PASSWORD@…, or as password=…"
+        }
+        _ => "",
     }
 }
 

@@ -68,9 +68,12 @@ impl Postgres {
     /// # Errors
     /// A usage error if it names none. The text is not repeated: it may hold a password.
     pub fn new(url: &str, logic: Logic) -> Result<Self, LabError> {
-        let config: Config = url
-            .parse()
-            .map_err(|error| LabError::usage(format!("--db postgres://…: {error}")))?;
+        let config: Config = url.parse().map_err(|error| {
+            LabError::usage(format!(
+                "--db postgres://…: {error}: must be postgres://USER:PASSWORD@HOST:PORT/NAME, or \
+                     postgres:///NAME?host=/SOCKET/DIR&user=USER, other characters as %XX"
+            ))
+        })?;
         Ok(Self {
             target: target(&config),
             config,
@@ -141,7 +144,7 @@ impl Database for Postgres {
         } else {
             None
         };
-        State::of(names, marker)
+        Ok(State::of(names, marker))
     }
 
     fn await_ready(&self, limit: Duration, progress: &Progress) -> Result<(), LabError> {
@@ -188,7 +191,8 @@ impl Database for Postgres {
         }
         Err(LabError::environment(format!(
             "{option} {users}: {} allows {free} more connections, {} are needed \
-             (max_connections {most}, {reserved} reserved, {others} in use)",
+             (max_connections {most}, {reserved} reserved, {others} in use): ask for fewer, or raise \
+             max_connections (`lab server start --set max_connections=N`)",
             self.target,
             users + 1
         )))

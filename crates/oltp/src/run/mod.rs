@@ -35,8 +35,22 @@ const RECOVERY: Duration = Duration::from_secs(60);
 pub fn built(database: &dyn Database) -> Result<Marker, LabError> {
     let what = match database.state()? {
         State::Built(marker) => return Ok(marker),
-        State::Empty => "holds no schema: build it first".to_owned(),
-        State::Foreign(tables) => format!("has {} tables, none of them ours", tables.len()),
+        State::Empty => {
+            "holds no schema: build it first (`ashlar lab oltp build`, or `lab oltp` without a subcommand)"
+                .to_owned()
+        }
+        State::Foreign(tables) => {
+            let some: Vec<&str> = tables.iter().take(3).map(String::as_str).collect();
+            format!(
+                "has {} tables, none of them ours ({}): name an empty database, or build beside them with \
+                 --destroy-data, which drops the tables of TPC-C and no others",
+                tables.len(),
+                some.join(", ")
+            )
+        }
+        State::Unreadable(why) => {
+            format!("holds a schema that cannot be used ({why}): build it again, with --destroy-data")
+        }
         State::HalfBuilt => format!(
             "holds a half-built schema ({MARKER_TABLE} has no row): build it again, with \
              --destroy-data"

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use ashlar_lab::{LabError, Scale};
+use ashlar_lab::{LabError, Machine, Scale};
 use serde::{Deserialize, Serialize};
 
 use crate::run::{Mode, RunPlan};
+use crate::scan::ScanPlan;
 use crate::schema::Shape;
-use crate::server::{Commit, Topology};
+use crate::server::{Commit, Topology, check_set};
 
 /// A scenario of a database. `docs/oltp.md` has an annotated one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -190,9 +191,13 @@ const LEAST_ROWS: i32 = 50_000;
 
 impl OltpScenario {
     /// Whether a text is of this kind, and not of the lab's sweeps.
-    pub fn is_one(text: &str) -> bool {
-        let table: Option<toml::Table> = toml::from_str(text).ok();
-        table.is_some_and(|table| table.contains_key("oltp") || table.contains_key("scan"))
+    ///
+    /// # Errors
+    /// A usage error that names the line where it is no TOML, and so of no kind.
+    pub fn is_one(text: &str) -> Result<bool, LabError> {
+        let table: toml::Table = toml::from_str(text)
+            .map_err(|error: toml::de::Error| LabError::usage(error.to_string()))?;
+        Ok(table.contains_key("oltp") || table.contains_key("scan"))
     }
 
     /// Reads a scenario's text.
@@ -206,6 +211,11 @@ impl OltpScenario {
             return Err(usage("one of [oltp] and [scan] must be there".into()));
         }
         file.published()?;
+        file.check_settings()
+            .map_err(|error| usage(error.to_string()))?;
+        if let Some(scan) = &file.scan {
+            file.scan_plan(scan).check()?;
+        }
         if let Some(turns) = &file.turns {
             turns.check(file.oltp.as_ref()).map_err(usage)?;
         }
@@ -232,6 +242,47 @@ impl OltpScenario {
             }
         }
         Ok(file)
+    }
+
+    /// PostgreSQL's settings, and whether they have room for the users.
+    fn check_settings(&self) -> Result<(), LabError> {
+        let of_scan = self
+            .scan
+            .as_ref()
+            .map(|scan| (&scan.set, &scan.readers, "readers"));
+        let of_oltp = self
+            .oltp
+            .as_ref()
+            .map(|oltp| (&oltp.set, &oltp.users, "users"));
+        let Some((set, crowds, crowd)) = of_oltp.or(of_scan) else {
+            return Ok(());
+        };
+        check_set(set)?;
+        let most = crowds.iter().copied().max().unwrap_or(0);
+        let mut limits = set
+            .iter()
+            .filter_map(|s| s.strip_prefix("max_connections="));
+        // The last one is PostgreSQL's; one that is no number it refuses itself.
+        match limits
+            .next_back()
+            .and_then(|limit| limit.trim().parse::<usize>().ok())
+        {
+            Some(limit) if limit <= most => Err(LabError::usage(format!(
+                "set max_connections={limit}: {most} {crowd} need at least {}",
+                most + 1
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// How the table of a scan is read.
+    pub(super) fn scan_plan(&self, scan: &ScanSection) -> ScanPlan {
+        ScanPlan {
+            rows: scan.rows,
+            readers: scan.readers.clone(),
+            repeats: self.measure.repeat,
+            build_users: Machine::here().cores as usize,
+        }
     }
 
     /// The title, or the name.
@@ -356,7 +407,7 @@ mod tests {
 
     fn shipped(name: &str) -> OltpScenario {
         let (_, text) = SHIPPED.iter().find(|(n, _)| *n == name).expect("ships");
-        assert!(OltpScenario::is_one(text));
+        assert_eq!(OltpScenario::is_one(text), Ok(true));
         OltpScenario::parse(text).expect("sound")
     }
 
@@ -444,6 +495,16 @@ mod tests {
                 "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\n[turns]\nprecision_pct = 0",
             ),
             (
+                "setting `x`",
+                "name = 'x'\n[scan]\nrows = 1\nreaders = [1]\nset = ['x']",
+            ),
+            (
+                "200 users need at least 201",
+                "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1, 200]\nset = ['max_connections=200']",
+            ),
+            ("--rows 0", "name = 'x'\n[scan]\nrows = 0\nreaders = [1]"),
+            ("--readers", "name = 'x'\n[scan]\nrows = 1\nreaders = []"),
+            (
                 "unknown field",
                 "name = 'x'\nother = 1\n[scan]\nrows = 1\nreaders = [1]",
             ),
@@ -454,6 +515,12 @@ mod tests {
                 "{error}"
             );
         }
-        assert!(!OltpScenario::is_one("name = 'x'\n[measure]\nseconds = 1"));
+        let sweep = "name = 'x'\n[measure]\nseconds = 1";
+        assert_eq!(OltpScenario::is_one(sweep), Ok(false));
+        let error = OltpScenario::is_one("name = 'x'\n[oltp\n").expect_err("no TOML");
+        assert!(
+            error.exit_code() == 2 && error.to_string().contains("line 2"),
+            "{error}"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The concurrent scan on every place of a scenario, in turn.
 
+use ashlar_lab::LabError;
 use ashlar_lab::units::human_bytes;
-use ashlar_lab::{LabError, Machine};
 
 use super::file::ScanSection;
 use super::result::{ConfigurationResult, ScenarioResult};
@@ -30,13 +30,7 @@ pub(super) fn run(stage: &Stage<'_>, result: &mut ScenarioResult) -> Result<(), 
     let Some(section) = &stage.file.scan else {
         return Ok(());
     };
-    let plan = ScanPlan {
-        rows: section.rows,
-        readers: section.readers.clone(),
-        repeats: stage.file.measure.repeat,
-        build_users: Machine::here().cores as usize,
-    };
-    plan.check()?;
+    let plan = stage.file.scan_plan(section);
     let mut servers = Vec::new();
     for index in 0..stage.places.len() {
         servers.push(place(stage, (section, &plan), index, result)?);

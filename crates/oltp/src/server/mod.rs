@@ -35,6 +35,9 @@ const MARK: &str = "server.json";
 /// The longest path of a unix socket, in bytes.
 const LONGEST_SOCKET: usize = 107;
 
+/// A server's processes need at least so much, without any user.
+const LEAST_MEMORY: u64 = 40 << 20;
+
 /// How a server runs; kept, and used again at the next start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
@@ -106,6 +109,7 @@ impl Server {
     /// # Errors
     /// The directory holds other things, the server runs already, or PostgreSQL's own complaint.
     pub fn start(&self, settings: Option<Settings>) -> Result<ServerStatus, LabError> {
+        settings.as_ref().map_or(Ok(()), check)?;
         self.make()?;
         self.start_made(settings)?;
         let exists = format!("select 1 from pg_database where datname = '{DATABASE}'");
@@ -129,7 +133,7 @@ impl Server {
             Some(settings) => settings,
             None => self.settings()?,
         };
-        self.keep(&settings)?;
+        check(&settings)?;
         let run = self.socket_dir();
         std::fs::create_dir_all(&run).map_err(|e| LabError::caused(run.display(), e))?;
         self.programs.give(&run)?;
@@ -137,11 +141,6 @@ impl Server {
         let own = remains::own_segments(self.programs.version());
         let buffers = shared_buffers(&settings);
         for setting in own.iter().chain(&buffers).chain(&settings.set) {
-            if !setting.contains('=') || setting.contains(['\'', '\\']) {
-                return Err(LabError::usage(format!(
-                    "setting `{setting}`: say name=value"
-                )));
-            }
             options.push_str(&format!(" -c '{setting}'"));
         }
         let (data, log) = (self.data(), self.dir.join("server.log"));
@@ -158,9 +157,13 @@ impl Server {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             let fatal = said.lines().rev().find(|line| line.contains("FATAL"));
             let last = fatal.or(said.lines().last()).unwrap_or_default();
+            if self.pid().is_none() {
+                Cgroup::remove(&self.dir);
+            }
             LabError::environment(format!("{error}; {log} says: {last}"))
         })?;
-        Ok(())
+        // Only now: what it cannot be started with is not what it is started with next time.
+        self.keep(&settings)
     }
 
     /// Makes the cluster, unless there is one of ours.
@@ -181,8 +184,22 @@ impl Server {
             "-E",
             "UTF8",
         ];
-        self.programs.run("initdb", &words)?;
+        self.programs
+            .run("initdb", &words)
+            .map_err(|error| self.with_closed_door(error))?;
         self.keep(&Settings::default())
+    }
+
+    /// The same error; where its user may not enter a folder on the way here, that as well.
+    fn with_closed_door(&self, error: LabError) -> LabError {
+        match self.programs.closed_to_them(&self.dir) {
+            Some(folder) => LabError::environment(format!(
+                "{error}: {folder} cannot be entered by the user that PostgreSQL runs as: `chmod o+x {folder}`, \
+                 or use another directory",
+                folder = folder.display()
+            )),
+            None => error,
+        }
     }
 
     /// Takes an empty directory.
@@ -324,7 +341,8 @@ impl Server {
         }
         let dir = self.dir.display();
         Err(LabError::usage(format!(
-            "{dir}: there is no server of ours in it"
+            "{dir}: there is no server of ours in it: `ashlar lab server start --dir {dir}` makes one in an \
+             empty directory"
         )))
     }
 
@@ -371,6 +389,34 @@ impl Server {
             sql,
         ];
         self.programs.run("psql", &words)
+    }
+}
+
+/// Whether a server can be started so.
+///
+/// # Errors
+/// A usage error that names what cannot be.
+pub(crate) fn check(settings: &Settings) -> Result<(), LabError> {
+    if let Some(bytes) = settings.memory_bytes.filter(|bytes| *bytes < LEAST_MEMORY) {
+        return Err(LabError::usage(format!(
+            "memory of {bytes} bytes: a server needs at least {} MiB, and 6 MiB for each user",
+            LEAST_MEMORY >> 20
+        )));
+    }
+    check_set(&settings.set)
+}
+
+/// Whether these are settings.
+///
+/// # Errors
+/// A usage error that names the one that is none.
+pub(crate) fn check_set(set: &[String]) -> Result<(), LabError> {
+    let is_none = |s: &&String| !s.contains('=') || s.contains(['\'', '\\']);
+    match set.iter().find(is_none) {
+        Some(setting) => Err(LabError::usage(format!(
+            "setting `{setting}`: say name=value, without quotes"
+        ))),
+        None => Ok(()),
     }
 }
 

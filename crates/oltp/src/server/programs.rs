@@ -1,6 +1,6 @@
 //! PostgreSQL's programs, and whose they are.
 
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -56,6 +56,23 @@ impl Programs {
             return Ok(());
         };
         chown(path, Some(user), Some(group)).map_err(|e| LabError::caused(path.display(), e))
+    }
+
+    /// The first folder on the way to a path that they may not enter, as its mode says.
+    pub(super) fn closed_to_them<'a>(&self, path: &'a Path) -> Option<&'a Path> {
+        let (user, group) = self.user?;
+        let is_closed = |folder: &&Path| {
+            std::fs::metadata(folder).is_ok_and(|meta| {
+                let bit = match (meta.uid() == user, meta.gid() == group) {
+                    (true, _) => 0o100,
+                    (_, true) => 0o010,
+                    _ => 0o001,
+                };
+                meta.mode() & bit == 0
+            })
+        };
+        let above: Vec<&Path> = path.ancestors().skip(1).collect();
+        above.into_iter().rev().find(is_closed)
     }
 
     /// Runs one to its end and gives what it prints; what it complains about is the error.

@@ -56,12 +56,30 @@ impl Sqlite {
     fn open(&self, flags: OpenFlags) -> Result<Connection, LabError> {
         // Each connection belongs to one thread.
         let flags = flags | OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        self.check_path()?;
         let connection =
             Connection::open_with_flags(&self.path, flags).map_err(|error| self.caused(error))?;
         let set = connection.busy_timeout(BUSY);
         set.map_err(|error| self.caused(error))?;
         connection.set_prepared_statement_cache_capacity(64);
         Ok(connection)
+    }
+
+    /// SQLite says of anything that it cannot open only that it cannot.
+    fn check_path(&self) -> Result<(), LabError> {
+        if self.path.is_dir() {
+            return Err(
+                self.caused("is a directory: name a file, which is made if it is not there")
+            );
+        }
+        let folder = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        match folder {
+            Some(folder) if !folder.is_dir() => {
+                let folder = folder.display();
+                Err(self.caused(format!("there is no directory {folder}: make it first")))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn open_for_run(&self) -> Result<Connection, LabError> {
@@ -126,11 +144,12 @@ impl Database for Sqlite {
     }
 
     fn state(&self) -> Result<State, LabError> {
+        self.check_path()?;
         if self.is_absent() {
             return Ok(State::Empty);
         }
         let (tables, marker) = self.found().map_err(|error| self.caused(error))?;
-        State::of(tables, marker)
+        Ok(State::of(tables, marker))
     }
 
     fn check_users(&self, _: (&str, usize)) -> Result<(), LabError> {
