@@ -153,7 +153,9 @@ fn both<T: Copy>(from: &Result<T, String>, to: Result<T, String>) -> Result<(T, 
 
 /// Processor seconds of a process, its children that have ended, and its children that run.
 fn family_cpu_s(first: u32) -> Result<f64, String> {
-    let own = Stat::of(first).ok_or_else(|| format!("process {first} is not there"))?;
+    // Of one that has ended and that nobody has waited for yet, the children's time is not all in.
+    let own = Stat::of(first).filter(|own| !own.has_ended);
+    let own = own.ok_or_else(|| format!("process {first} is not there"))?;
     let mut ticks = own.ticks + own.ended_children_ticks;
     for (_, stat) in children(first).map_err(|error| format!("/proc: {error}"))? {
         ticks += stat.ticks + stat.ended_children_ticks;
@@ -187,6 +189,7 @@ fn family_reads(first: u32) -> Option<u64> {
 
 /// What proc(5)'s `/proc/N/stat` says.
 struct Stat {
+    has_ended: bool,
     parent: u32,
     ticks: u64,
     ended_children_ticks: u64,
@@ -202,6 +205,7 @@ impl Stat {
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
         Some(Self {
+            has_ended: *fields.first()? == "Z",
             parent: number(1)? as u32,
             ticks: number(11)? + number(12)?,
             ended_children_ticks: number(13)? + number(14)?,
@@ -257,6 +261,8 @@ mod tests {
             (7, 120, 7)
         );
         assert!(Stat::parse("12 (x").is_none());
+        let ended = Stat::parse(&line.replace(" S 7", " Z 7")).expect("a line");
+        assert!(ended.has_ended && !stat.has_ended);
         let own = family_cpu_s(std::process::id()).expect("this process");
         assert!(own >= 0.0);
         assert!(parent_named(std::process::id(), "postgres").is_err());

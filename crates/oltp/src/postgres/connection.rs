@@ -149,6 +149,10 @@ pub(super) fn words(error: &Error) -> String {
             .unwrap_or_default();
         return format!("{}{detail} [{}]", told.message(), told.code().code());
     }
+    if error.is_closed() {
+        return "connection closed: the server has ended it, or has died; its log says why"
+            .to_owned();
+    }
     let mut text = error.to_string();
     if let Some(source) = error.source().map(ToString::to_string)
         && !text.contains(&source)

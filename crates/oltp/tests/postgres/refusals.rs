@@ -114,6 +114,11 @@ fn a_server_that_dies_leaves_what_was_measured() {
         "{step:?}"
     );
     assert_eq!(step.nopm_source, "client");
+    assert!(
+        result.problems[0].contains("or has died"),
+        "{:?}",
+        result.problems
+    );
     assert!(step.transactions["new_order"].count > 0, "{step:?}");
     assert_eq!(result.complaint(), None, "nothing was found inconsistent");
 }
