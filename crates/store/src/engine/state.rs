@@ -160,6 +160,8 @@ pub struct Engine {
     pub(super) gathers: Gathers,
     /// Number of the next command, to know older from younger.
     pub(super) serial: u64,
+    /// Hosts' writes that have no answer yet.
+    pub(super) writing: usize,
     pub(super) counters: Counters,
     /// Copies that did not verify, by drive.
     pub(super) bad_by_drive: BTreeMap<usize, u64>,
@@ -272,6 +274,7 @@ impl Engine {
             repairs: Slab::new(),
             gathers: Gathers::default(),
             serial: 0,
+            writing: 0,
             counters: Counters::default(),
             losses: Vec::new(),
             bad_by_drive: BTreeMap::new(),
