@@ -22,6 +22,7 @@ use super::read::Repair;
 use super::rebuild::Rebuild;
 use super::release::Release;
 use super::reserve::Kept;
+use super::salvage::Salvage;
 use super::space::{Extents, SegmentIds, Segments};
 use super::{Op, Outbox, Owner, Waiter};
 use crate::Cage;
@@ -158,6 +159,8 @@ pub struct Engine {
     pub(super) clears: Vec<usize>,
     pub(super) repairs: Slab<Repair>,
     pub(super) gathers: Gathers,
+    /// Strips that are read granule by granule.
+    pub(super) salvages: Slab<Salvage>,
     /// Number of the next command, to know older from younger.
     pub(super) serial: u64,
     /// Hosts' writes that have no answer yet.
@@ -273,6 +276,7 @@ impl Engine {
             clears: Vec::new(),
             repairs: Slab::new(),
             gathers: Gathers::default(),
+            salvages: Slab::new(),
             serial: 0,
             writing: 0,
             counters: Counters::default(),
