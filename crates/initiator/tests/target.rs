@@ -2,8 +2,10 @@
 
 mod exercise;
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ashlar_block::{BlockDevice, BlockRange, BlockSize, Durability, ErrorKind, Request};
@@ -207,14 +209,14 @@ fn an_idle_device_only_keeps_alive() {
 /// Somebody who accepts and says nothing, and somebody who says nonsense.
 #[test]
 fn silence_and_nonsense_are_named_and_bounded() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("listen");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
     let address = listener.local_addr().expect("address");
     let peers = std::thread::spawn(move || {
         let (silent, _) = listener.accept().expect("accept");
         let (mut loud, _) = listener.accept().expect("accept");
-        std::io::Write::write_all(&mut loud, b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("write");
+        Write::write_all(&mut loud, b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("write");
         let mut rest = Vec::new();
-        let _ = std::io::Read::read_to_end(&mut loud, &mut rest);
+        let _ = Read::read_to_end(&mut loud, &mut rest);
         drop(silent);
         rest
     });
@@ -238,4 +240,81 @@ fn silence_and_nonsense_are_named_and_bounded() {
         (true, Some(&0x02)),
         "H2CTermReq"
     );
+}
+
+/// Passes bytes on to a target, from the moment when it is told to keep them no more.
+struct Relay {
+    address: SocketAddr,
+    keeps: Arc<AtomicBool>,
+}
+
+impl Relay {
+    fn start(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
+        let address = listener.local_addr().expect("address");
+        let keeps = Arc::new(AtomicBool::new(false));
+        let shared = keeps.clone();
+        std::thread::spawn(move || {
+            for host in listener.incoming().flatten() {
+                let target = TcpStream::connect(to).expect("connect");
+                let back = (target.try_clone(), host.try_clone());
+                let (from, to) = (back.0.expect("socket"), back.1.expect("socket"));
+                std::thread::spawn(move || pass(from, to, &AtomicBool::new(false)));
+                let keeps = shared.clone();
+                std::thread::spawn(move || pass(host, target, &keeps));
+            }
+        });
+        Self { address, keeps }
+    }
+
+    fn keep(&self, keeps: bool) {
+        self.keeps.store(keeps, Ordering::SeqCst);
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, keeps: &AtomicBool) {
+    let mut bytes = [0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        while keeps.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if to.write_all(&bytes[..count]).is_err() {
+            return;
+        }
+    }
+}
+
+/// The network keeps a write of a process that dies until its successor has written: the target does
+/// not know that the first is gone.
+#[test]
+fn a_late_write_of_a_dead_process_does_not_land() {
+    let server = serve("127.0.0.1:0", memory(), HostAccess::Any);
+    let record = std::env::temp_dir().join(format!("ashlar-heir-{}", std::process::id()));
+    let _ = std::fs::remove_file(&record);
+    let connect = |address: SocketAddr| {
+        let text = format!("nvme-tcp://{address}/{NQN}");
+        let remote = Remote::connect(config(&text)).expect("connect");
+        remote.recorded_in(&record).expect("a record")
+    };
+    let relay = Relay::start(server.address());
+    let block = BlockRange::new(0, 1);
+    let mut first = Rig::new(&connect(relay.address));
+    first.write(block, 1, Durability::Cached);
+    relay.keep(true);
+    let mut buffer = first.buffer(4096);
+    fill(&mut buffer, 2);
+    let late = Request::write(1, block, buffer, Durability::Cached);
+    first.device.submit(late);
+    let now = first.reactor.handle().now();
+    first.device.poll(now, &mut first.done);
+    // The relay has it, or will have it before the end of the connection.
+    drop(first);
+    let mut second = Rig::new(&connect(server.address()));
+    second.write(block, 3, Durability::Cached);
+    relay.keep(false);
+    std::thread::sleep(Duration::from_millis(300));
+    check(&second.read(block), 3);
+    drop(second);
+    std::fs::remove_file(&record).expect("clean up");
+    stop(server);
 }

@@ -121,24 +121,31 @@ impl Drives {
     pub(crate) fn read_granules(&mut self, places: &[(usize, u64)]) -> Vec<Option<Vec<u8>>> {
         let mut found = Vec::with_capacity(places.len());
         for some in places.chunks(READ_BYTES / GRANULE) {
-            let mut batch = Vec::with_capacity(some.len());
-            for &(drive, at) in some {
-                if let Ok(buffer) = self.buffer(GRANULE) {
-                    let range = self.range(drive, at, GRANULE);
-                    batch.push((drive, Request::read(0, range, buffer)));
-                }
-            }
-            if batch.len() < some.len() {
-                found.extend(some.iter().map(|_| None));
-                continue;
-            }
-            let done = self.run(batch).into_iter();
-            found.extend(done.map(|done| {
-                let buffer = done.buffer.filter(|_| done.result.is_ok())?;
-                Some(buffer.to_vec())
-            }));
+            let read = self.read_together(some, GRANULE).into_iter();
+            found.extend(read.map(|granule| granule.map(|buffer| buffer.to_vec())));
         }
         found
+    }
+
+    /// Reads so many bytes, 1 MiB at most, at each of these places, all at the same time; nothing where
+    /// they could not be read.
+    pub(crate) fn read_together(
+        &mut self,
+        places: &[(usize, u64)],
+        bytes: usize,
+    ) -> Vec<Option<IoBuffer>> {
+        let mut batch = Vec::with_capacity(places.len());
+        for &(drive, at) in places {
+            if let Ok(buffer) = self.buffer(bytes) {
+                let range = self.range(drive, at, bytes);
+                batch.push((drive, Request::read(0, range, buffer)));
+            }
+        }
+        if batch.len() < places.len() {
+            return places.iter().map(|_| None).collect();
+        }
+        let content = |done: Completion| done.buffer.filter(|_| done.result.is_ok());
+        self.run(batch).into_iter().map(content).collect()
     }
 
     /// Writes the same bytes to several places, durably: all of them or an error.

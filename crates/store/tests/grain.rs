@@ -147,6 +147,27 @@ fn a_large_write_is_one_request_a_column() {
     assert_eq!(reads, 4);
 }
 
+#[test]
+fn few_small_writes_take_one_step_and_many_half_of_the_bytes() {
+    let mut bench = Bench::new(5, 32 << 20);
+    let volume = bench
+        .volume_of(GRANULES, parity(4, 1), Some(Grain::K16))
+        .expect("create");
+    bench.write(volume, 0, &[1; 16 << 10]).expect("write");
+    bench.seen.log.borrow_mut().clear();
+    // A whole slot, and yet: the ring's two copies, and it is done.
+    bench.write(volume, 4, &[2; 16 << 10]).expect("write");
+    assert_eq!((written(&bench), bench.engine.counters().bypassed), (2, 0));
+    let places: Vec<u64> = (2..18).map(|slot| slot * 4).collect();
+    bench.write_at_once(volume, &places, &[3; 16 << 10]);
+    let past = bench.engine.counters().bypassed;
+    assert!((13..=15).contains(&past), "{past} of 16 past the ring");
+    for (slot, value) in [(0, 1), (1, 2), (2, 3), (17, 3)] {
+        let read = bench.read(volume, slot * 4, 4).expect("read");
+        assert!(read == [value; 16 << 10], "slot {slot}");
+    }
+}
+
 /// Every drive and block that holds this.
 fn places(bench: &Bench, granule: &[u8]) -> Vec<(usize, u64)> {
     let mut found = Vec::new();

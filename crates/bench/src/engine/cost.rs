@@ -84,6 +84,8 @@ pub(crate) struct CostOptions {
     /// Percents of the advertised capacity that the volumes hold.
     pub(crate) fills: Vec<u64>,
 }
+/// Granules of the writes that fill a volume.
+const LOADED: u32 = 256;
 /// Steady state begins after the volume was overwritten this often, and lasts as long.
 const OVERWRITES: u64 = 2;
 
@@ -92,28 +94,40 @@ struct Pattern {
     name: &'static str,
     granules: u32,
     random: bool,
+    /// Size of random writes that have overwritten the volume before, and scattered it.
+    scattered: Option<u32>,
 }
 
-const PATTERNS: [Pattern; 4] = [
+const PATTERNS: [Pattern; 5] = [
     Pattern {
         name: "randwrite",
         granules: 1,
         random: true,
+        scattered: None,
     },
     Pattern {
         name: "randwrite",
         granules: 2,
         random: true,
+        scattered: None,
     },
     Pattern {
         name: "randwrite",
         granules: 16,
         random: true,
+        scattered: None,
+    },
+    Pattern {
+        name: "after 8 KiB",
+        granules: 16,
+        random: true,
+        scattered: Some(2),
     },
     Pattern {
         name: "write",
         granules: 256,
         random: false,
+        scattered: None,
     },
 ];
 
@@ -230,25 +244,30 @@ fn filled(
 ) -> Result<Vec<Cost>, Failure> {
     let (mut pool, _, rig) = counting_pool(kind.drives, drive_bytes, scaled_sizes(drive_bytes))?;
     let capacity = capacity(&pool.engine.status(), kind);
-    let unit = u64::from(PATTERNS[3].granules);
+    let unit = u64::from(LOADED);
     let granules = capacity * fill / 100 / 4096 / unit * unit;
     let volume = pool.volume(kind.layout, kind.grain, granules * 4096)?;
-    pool.load(volume, 8, sequential(granules, 256, 1))?;
+    pool.load(volume, 8, sequential(granules, LOADED, 1))?;
     let mut random = fastrand::Rng::with_seed(fill);
     let mut cells = Vec::new();
+    // What is scattered is gathered again by whole overwrites.
+    let overwrites = pattern.scattered.map_or(OVERWRITES, |_| 1);
     for (depth, limit) in DEPTHS.into_iter().zip(0..) {
         let asks = |random: &mut fastrand::Rng| -> Box<dyn FnMut() -> Option<Ask>> {
             match pattern.random {
                 true => Box::new(randomly(
                     granules,
                     pattern.granules,
-                    OVERWRITES,
+                    overwrites,
                     random.fork(),
                 )),
-                false => Box::new(sequential(granules, pattern.granules, OVERWRITES)),
+                false => Box::new(sequential(granules, pattern.granules, overwrites)),
             }
         };
-        pool.load(volume, depth, asks(&mut random))?;
+        match pattern.scattered {
+            Some(step) => pool.load(volume, 32, randomly(granules, step, 1, random.fork()))?,
+            None => pool.load(volume, depth, asks(&mut random))?,
+        };
         let (before, counters) = (rig.count(), pool.engine.counters());
         let seen = pool.load(volume, depth, asks(&mut random))?;
         let count = rig.count().since(&before);
@@ -267,7 +286,7 @@ fn filled(
             flushes_per_command: count.flushes as f64 / commands,
             limit: kind
                 .limits
-                .filter(|_| pattern.granules == 16)
+                .filter(|_| pattern.granules == 16 && pattern.scattered.is_none())
                 .map(|limits| limits[limit]),
             ring_fill: seen.ring_fill,
             map_fill: seen.map_fill,

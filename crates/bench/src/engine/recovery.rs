@@ -35,7 +35,7 @@ pub(crate) struct Recovery {
     pub(crate) cpu_s: f64,
     /// Seconds that simulated drives take.
     pub(crate) drive_s: f64,
-    /// Both together for a GiB of log, or for a mapped TiB.
+    /// Both together for a GiB of log, or for a mapped TiB, less what an empty pool takes.
     pub(crate) seconds_a_unit: f64,
     pub(crate) unit: &'static str,
     pub(crate) goal_s: f64,
@@ -57,6 +57,8 @@ pub(crate) struct Memory {
 struct Crashed {
     media: Vec<Medium>,
     rig: Rc<Rig>,
+    /// Seconds that the import of an empty pool takes.
+    fixed_s: f64,
 }
 
 impl Crashed {
@@ -79,6 +81,7 @@ impl Crashed {
         let mapped_bytes = pool.engine.volumes().iter().map(|v| v.used_bytes).sum();
         let units = match unit {
             "GiB of log" => log_bytes as f64 / GIB,
+            "import" => 1.0,
             _ => mapped_bytes as f64 / TIB,
         };
         let recovery = Recovery {
@@ -90,7 +93,7 @@ impl Crashed {
             written_bytes: count.written_bytes,
             cpu_s,
             drive_s,
-            seconds_a_unit: (cpu_s + drive_s) / units.max(1e-9),
+            seconds_a_unit: (cpu_s + drive_s - self.fixed_s) / units.max(1e-9),
             unit,
             goal_s,
         };
@@ -102,13 +105,20 @@ impl Crashed {
 pub(crate) fn measure() -> Result<(Vec<Recovery>, Memory), Failure> {
     let sizes = Sizes::for_drive(DRIVE)
         .ok_or_else(|| Failure::environment("no sizes for the bench's drives"))?;
-    let (mut pool, media, rig) = counting_pool(2, DRIVE, sizes)?;
+    let (pool, media, rig) = counting_pool(2, DRIVE, sizes)?;
+    drop(pool);
+    let mut crashed = Crashed {
+        media,
+        rig,
+        fixed_s: 0.0,
+    };
+    let (empty, mut pool) = crashed.measure("an empty pool", 0, ("import", 1.0))?;
+    crashed.fixed_s = empty.cpu_s + empty.drive_s;
     let volume = pool.volume(Layout::Mirror { copies: 2 }, None, VOLUME)?;
     let granules = VOLUME / 4096;
     pool.load(volume, 8, sequential(granules, 256, 1))?;
     pool.manage(Manage::Settle)?;
     drop(pool);
-    let crashed = Crashed { media, rig };
     let (mapped, mut pool) = crashed.measure("mapped, logs empty", 0, ("mapped TiB", 1.0))?;
     let memory = memory(&mut pool, volume)?;
     let mut random = fastrand::Rng::with_seed(7);
@@ -134,7 +144,7 @@ pub(crate) fn measure() -> Result<(Vec<Recovery>, Memory), Failure> {
     let log = (map_fill * (sizes.chunk_bytes() * u64::from(sizes.map_chunks)) as f64) as u64;
     drop(pool);
     let (map, _) = crashed.measure("64 KiB places in the map log", log, ("GiB of log", 1.0))?;
-    Ok((vec![mapped, ring, map], memory))
+    Ok((vec![empty, mapped, ring, map], memory))
 }
 
 fn random_writes(

@@ -18,6 +18,8 @@ use crate::exit::Failure;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The file in the attachment's folder that names the association in use.
+const ASSOCIATION: &str = "association";
 /// Most memory for data on its way.
 const POOL_BYTES: usize = 256 << 20;
 /// As good as for ever, and far from where sums of times overflow.
@@ -42,7 +44,10 @@ pub(crate) fn guardian(arguments: &HelperArguments) -> Result<(), Failure> {
 pub(crate) fn server(arguments: &HelperArguments) -> Result<(), Failure> {
     let folder = Folder::at(&arguments.folder);
     let state = folder.state()?;
-    let remote = connect(&state, arguments.takes_over)?;
+    // A write of a server that was killed may still be on its way when the next begins.
+    let remote = connect(&state, arguments.takes_over)?
+        .recorded_in(&folder.path().join(ASSOCIATION))
+        .map_err(|error| Failure::environment(error.to_string()))?;
     let fuse = std::io::stdin().as_fd().try_clone_to_owned();
     let fuse = fuse.map_err(|error| Failure::environment(format!("/dev/fuse: {error}")))?;
     let options = ServerOptions {

@@ -4,6 +4,8 @@
 //! the first of its own: a write of old must not land on a newer one. The target cannot know which of
 //! our associations we have given up, if their links went silent, so we tell it, and wait.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use ashlar_block::Moment;
@@ -60,6 +62,38 @@ impl Instance {
         command.cdw12.set(self.number as u32);
         command.cdw13.set((self.number >> 32) as u32);
         command
+    }
+}
+
+impl Instance {
+    /// Length of its text.
+    pub const TEXT_BYTES: usize = 24;
+}
+
+/// `cntlid uniquifier number`, hexadecimal, always as long.
+impl fmt::Display for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (uniquifier, number) = (self.uniquifier, self.number);
+        write!(f, "{:04x} {uniquifier:02x} {number:016x}", self.cntlid)
+    }
+}
+
+impl FromStr for Instance {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let mut words = text.split(' ');
+            let mut next = |digits| words.next().filter(|word| word.len() == digits);
+            let (cntlid, uniquifier, number) = (next(4)?, next(2)?, next(16)?);
+            Some(Self {
+                cntlid: u16::from_str_radix(cntlid, 16).ok()?,
+                uniquifier: u8::from_str_radix(uniquifier, 16).ok()?,
+                number: u64::from_str_radix(number, 16).ok()?,
+            })
+        };
+        let named = parse().filter(|_| text.len() == Self::TEXT_BYTES);
+        named.ok_or_else(|| format!("`{text}` does not name an association"))
     }
 }
 

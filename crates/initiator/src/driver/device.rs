@@ -4,9 +4,10 @@ use std::sync::Arc;
 use ashlar_block::{BlockDevice, Completion, Description, Geometry, Moment, Request};
 use ashlar_reactor::Handle;
 
+use super::record::Record;
 use super::sockets::Sockets;
 use crate::config::Config;
-use crate::controller::NamespaceFacts;
+use crate::controller::{Instance, NamespaceFacts};
 use crate::reconnect::{Session, Unflushed};
 use crate::streams::Streams;
 
@@ -18,6 +19,9 @@ pub struct RemoteDevice {
     sockets: Option<Sockets>,
     handle: Handle,
     description: Description,
+    record: Option<Arc<Record>>,
+    /// Who is named in the record.
+    named: Option<Instance>,
 }
 
 impl RemoteDevice {
@@ -36,6 +40,29 @@ impl RemoteDevice {
             sockets: Some(sockets),
             handle: handle.clone(),
             description,
+            record: None,
+            named: None,
+        }
+    }
+
+    /// The same, which keeps a record of its association, and takes over from the one in it.
+    pub(super) fn recorded_in(mut self, record: Option<Arc<Record>>) -> Self {
+        self.named = record.as_ref().and_then(|record| record.predecessor);
+        self.session.take_over(self.named);
+        self.record = record;
+        self
+    }
+
+    /// Polls the session. Who comes after us knows of its association before anything goes out on it.
+    fn poll_session(&mut self, now: Moment, done: &mut Vec<Completion>) {
+        self.session.poll(now, done);
+        let (Some(record), Some(instance)) = (&self.record, self.session.instance()) else {
+            return;
+        };
+        // Written over what is there: this does not fail for want of space. If it does fail, the
+        // next poll tries again.
+        if self.named != Some(instance) && record.write(instance).is_ok() {
+            self.named = Some(instance);
         }
     }
 
@@ -50,6 +77,13 @@ impl RemoteDevice {
     }
 }
 
+impl RemoteDevice {
+    fn serve_sockets(&mut self, now: Moment) -> bool {
+        let sockets = self.sockets.as_mut();
+        sockets.is_some_and(|sockets| sockets.serve(now, &mut self.session))
+    }
+}
+
 impl BlockDevice for RemoteDevice {
     fn geometry(&self) -> Geometry {
         self.session.geometry()
@@ -60,13 +94,12 @@ impl BlockDevice for RemoteDevice {
     }
 
     fn poll(&mut self, now: Moment, done: &mut Vec<Completion>) {
-        let Some(sockets) = &mut self.sockets else {
-            return;
-        };
-        sockets.take_events(now, &mut self.session);
-        self.session.poll(now, done);
-        while sockets.serve(now, &mut self.session) {
-            self.session.poll(now, done);
+        if let Some(sockets) = &mut self.sockets {
+            sockets.take_events(now, &mut self.session);
+        }
+        self.poll_session(now, done);
+        while self.serve_sockets(now) {
+            self.poll_session(now, done);
         }
     }
 

@@ -3,6 +3,7 @@
 mod blocking;
 mod device;
 mod host;
+mod record;
 mod remote;
 mod sockets;
 

@@ -1,4 +1,5 @@
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
 use std::sync::Arc;
 
 use ashlar_block::{BlockDevice, Description, ErrorKind, Geometry, IoError};
@@ -6,6 +7,7 @@ use ashlar_reactor::{Handle, Opener};
 
 use super::blocking;
 use super::device::RemoteDevice;
+use super::record::Record;
 use crate::config::Config;
 use crate::controller::NamespaceFacts;
 use crate::reconnect::Unflushed;
@@ -16,6 +18,7 @@ pub struct Remote {
     peer: SocketAddr,
     facts: NamespaceFacts,
     unflushed: Arc<Unflushed>,
+    record: Option<Arc<Record>>,
 }
 
 impl Remote {
@@ -31,7 +34,19 @@ impl Remote {
             peer,
             facts,
             unflushed: Arc::default(),
+            record: None,
         })
+    }
+
+    /// The same, one of a row of processes of which each takes over from one that has died: `file`
+    /// names the association in use. The one that it names now has ended, with all its commands,
+    /// before an I/O command is sent. Only one device may be opened.
+    ///
+    /// # Errors
+    /// Names the file: it cannot be read or made, or holds something else.
+    pub fn recorded_in(mut self, file: &Path) -> Result<Self, IoError> {
+        self.record = Some(Arc::new(Record::open(file)?));
+        Ok(self)
     }
 
     /// What the namespace is.
@@ -44,7 +59,9 @@ impl Remote {
     pub fn open_device(&self, reactor: &Handle) -> RemoteDevice {
         let shared = (self.facts.clone(), self.unflushed.clone());
         let description = self.describe();
-        RemoteDevice::open(reactor, self.config.clone(), self.peer, shared, description)
+        let config = self.config.clone();
+        RemoteDevice::open(reactor, config, self.peer, shared, description)
+            .recorded_in(self.record.clone())
     }
 }
 

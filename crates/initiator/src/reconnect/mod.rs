@@ -76,7 +76,8 @@ pub struct Session {
     expected: NamespaceFacts,
     shape: Shape,
     association: Option<Association>,
-    /// The last association that carried requests: nothing may be left of it when the next does.
+    /// The last association that carried requests, of this session or before it: nothing may be left
+    /// of it when the next does.
     predecessor: Option<Instance>,
     /// The association has been ready.
     established: bool,
@@ -261,6 +262,17 @@ impl Session {
             let association = Association::new(now, config, Purpose::Namespace, pool);
             self.association = Some(association.after(self.predecessor));
         }
+    }
+
+    /// Takes over from a process that used this association and has died. To be called before the
+    /// first poll.
+    pub fn take_over(&mut self, predecessor: Option<Instance>) {
+        self.predecessor = predecessor;
+    }
+
+    /// The association that carries requests, or did last: what a process that takes over must end.
+    pub fn instance(&self) -> Option<Instance> {
+        self.predecessor
     }
 
     /// Checks that the namespace that answers is ours.

@@ -15,6 +15,7 @@
 //! | `release` | segments that hold nothing go back to their drives |
 //! | `reserve` | space that is kept for repair |
 //! | `rebuild` | walks over everything mapped: scrub, columns for lost drives, the map written anew |
+//! | `salvage` | strips as rebuilds and parity read them: a bad block does not take its neighbours along |
 //! | `parity` | slots cut over columns: their code, and how one is put together again |
 //! | `manage`, `status` | volumes, segments; what an operator is shown |
 //! | `stop` | volumes that take no writes while a copy is missing |
@@ -40,6 +41,7 @@ mod read;
 mod rebuild;
 mod release;
 mod reserve;
+mod salvage;
 pub(crate) mod space;
 pub(crate) mod state;
 mod status;
@@ -110,7 +112,8 @@ enum Owner {
     CheckpointFlush,
     Root,
     Repair { repair: usize },
-    Gather { gather: usize, column: usize },
+    Strip { reader: salvage::Reader, byte: u64 },
+    Salvage { salvage: usize },
     Walk(rebuild::WalkIo),
     Raw(raw::Io),
 }
@@ -232,7 +235,8 @@ impl Engine {
                 owner,
                 Owner::ReadPart { .. }
                     | Owner::ReadStrips { .. }
-                    | Owner::Gather { .. }
+                    | Owner::Strip { .. }
+                    | Owner::Salvage { .. }
                     | Owner::LoadPage { .. }
                     | Owner::Raw(_)
             )
@@ -251,9 +255,12 @@ impl Engine {
             Owner::Page { id } => self.page_written(id, drive, result),
             Owner::CheckpointFlush => self.checkpoint_flushed(drive, result),
             Owner::Root => self.root_written(drive, result),
-            Owner::Walk(io) => self.walk_io_done(io, drive, buffer, result),
+            Owner::Walk(io) => self.walk_io_done(io, drive, result),
             Owner::Raw(io) => self.raw_io_done(io, drive, buffer, result),
-            Owner::Gather { gather, column } => self.column_read((gather, column), buffer, result),
+            Owner::Strip { reader, byte } => {
+                self.strip_read(reader, (drive, byte), buffer, result);
+            }
+            Owner::Salvage { salvage } => self.granule_salvaged(salvage, buffer, result),
             Owner::Repair { repair } => self.repair_written(repair, drive, result),
         }
     }

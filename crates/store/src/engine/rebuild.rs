@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use ashlar_block::{Durability, IoBuffer, IoError, Moment, Request};
+use ashlar_block::{Durability, IoError, Moment, Request};
 
 use super::append::Then;
 use super::class::{Class, Redundancy};
@@ -14,6 +14,7 @@ use super::locks::SlotKey;
 use super::manage::segment_change;
 use super::map::{LeafView, SEGMENTS, leaf_id};
 use super::parity::{For, Gathered, Wish};
+use super::salvage::{Reader, Strip};
 use super::space::segment_and_slot;
 use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
@@ -70,14 +71,13 @@ struct Job {
     key: SlotKey,
     location: u32,
     /// What each copy holds: `None` when it cannot be read.
-    copies: Vec<(ChunkCopy, Option<IoBuffer>)>,
+    copies: Vec<(ChunkCopy, Option<Strip>)>,
     pending: usize,
 }
 
 /// Which I/O of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WalkIo {
-    Read { job: usize, copy: usize },
     Write { job: usize },
     Flush,
 }
@@ -374,33 +374,26 @@ impl Engine {
                 return;
             };
             let at = shape.strip_at(&self.sizes, *column, slot);
-            let range = self.range(drive, at, buffer.len());
-            let owner = Owner::Walk(WalkIo::Read { job: place, copy });
-            self.send(drive, owner, |tag| Request::read(tag, range, buffer));
+            self.read_strip(Reader::Walk { job: place, copy }, (drive, at), buffer);
         }
         if columns.is_empty() {
             self.end_job(place);
         }
     }
 
-    pub(super) fn walk_io_done(
-        &mut self,
-        io: WalkIo,
-        drive: usize,
-        buffer: Option<IoBuffer>,
-        result: Result<(), IoError>,
-    ) {
+    pub(super) fn copy_read(&mut self, (job, copy): (usize, usize), strip: Option<Strip>) {
+        let Some(Some(state)) = self.rebuild.jobs.get_mut(job) else {
+            return;
+        };
+        state.copies[copy].1 = strip;
+        state.pending -= 1;
+        if state.pending == 0 {
+            self.mend_slot(job);
+        }
+    }
+
+    pub(super) fn walk_io_done(&mut self, io: WalkIo, drive: usize, result: Result<(), IoError>) {
         match io {
-            WalkIo::Read { job, copy } => {
-                let Some(Some(state)) = self.rebuild.jobs.get_mut(job) else {
-                    return;
-                };
-                state.copies[copy].1 = buffer.filter(|_| result.is_ok());
-                state.pending -= 1;
-                if state.pending == 0 {
-                    self.mend_slot(job);
-                }
-            }
             WalkIo::Write { job } => {
                 if let Err(error) = result {
                     self.drive_failed(drive, &error);
@@ -445,6 +438,7 @@ impl Engine {
         let copies = std::mem::take(&mut job.copies);
         let (segment, slot) = segment_and_slot(location);
         let shape = self.shape(segment);
+        let salt = self.label.salt;
         let mut whole = vec![0; shape.strip_bytes()];
         let mut bad: Vec<(ChunkCopy, usize)> = Vec::new();
         for (inner, granule) in self.granules_of(key).enumerate() {
@@ -463,19 +457,20 @@ impl Engine {
                 continue;
             }
             let bytes = inner * GRANULE..(inner + 1) * GRANULE;
-            let is_good = |buffer: &Option<IoBuffer>| {
-                let granule = buffer.as_ref().map(|buffer| &buffer[bytes.clone()]);
-                granule.is_some_and(|granule| self.label.salt.crc(granule) == crc)
+            let good = |copy: &(ChunkCopy, Option<Strip>)| {
+                let granule = copy.1.as_ref().and_then(|strip| strip.granule(inner));
+                granule.is_some_and(|granule| salt.crc(granule) == crc)
             };
-            let good = copies.iter().find(|(_, buffer)| is_good(buffer));
-            let Some((_, Some(good))) = good else {
+            let strip = copies.iter().find(|copy| good(copy));
+            let strip = strip.and_then(|(_, strip)| strip.as_ref()?.granule(inner));
+            let Some(granule) = strip else {
                 self.counters.bad_copies += copies.len() as u64;
                 self.counters.lost += 1;
                 self.rebuild.lost += 1;
                 continue;
             };
-            whole[bytes.clone()].copy_from_slice(&good[bytes.clone()]);
-            let others = copies.iter().filter(|(_, buffer)| !is_good(buffer));
+            whole[bytes].copy_from_slice(granule);
+            let others = copies.iter().filter(|copy| !good(copy));
             bad.extend(others.map(|&(column, _)| (column, inner)));
         }
         drop(copies);

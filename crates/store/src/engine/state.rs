@@ -22,6 +22,7 @@ use super::read::Repair;
 use super::rebuild::Rebuild;
 use super::release::Release;
 use super::reserve::Kept;
+use super::salvage::Salvage;
 use super::space::{Extents, SegmentIds, Segments};
 use super::{Op, Outbox, Owner, Waiter};
 use crate::Cage;
@@ -158,8 +159,12 @@ pub struct Engine {
     pub(super) clears: Vec<usize>,
     pub(super) repairs: Slab<Repair>,
     pub(super) gathers: Gathers,
+    /// Strips that are read granule by granule.
+    pub(super) salvages: Slab<Salvage>,
     /// Number of the next command, to know older from younger.
     pub(super) serial: u64,
+    /// Hosts' writes that have no answer yet.
+    pub(super) writing: usize,
     pub(super) counters: Counters,
     /// Copies that did not verify, by drive.
     pub(super) bad_by_drive: BTreeMap<usize, u64>,
@@ -271,7 +276,9 @@ impl Engine {
             clears: Vec::new(),
             repairs: Slab::new(),
             gathers: Gathers::default(),
+            salvages: Slab::new(),
             serial: 0,
+            writing: 0,
             counters: Counters::default(),
             losses: Vec::new(),
             bad_by_drive: BTreeMap::new(),

@@ -26,6 +26,10 @@ fn kept_slots(class: Class) -> u64 {
 /// How full the map log may be for changes that can wait: the rest is destage's.
 pub(super) const MAP_LIMIT: f64 = 0.8;
 
+/// From so many writes under way on, and with the ring so full, small whole slots go past the ring.
+const BUSY_WRITES: usize = 4;
+const BUSY_RING: f64 = 0.5;
+
 /// Writes behind the first of the queue whose leaves are loaded together with its own.
 const AHEAD: usize = 64;
 
@@ -108,6 +112,7 @@ enum Verdict {
 impl Engine {
     pub(super) fn begin_write(&mut self, volume: u32, request: Request) {
         let serial = self.next_serial();
+        self.writing += 1;
         let op = self.ops.insert(Op::Write(WriteOp {
             volume,
             serial,
@@ -200,6 +205,7 @@ impl Engine {
             return Verdict::Stopped;
         }
         let class = self.class_of(volume);
+        let bypass = !self.is_better_in_ring(end - first);
         let (mut fresh, mut whole) = (0, 0);
         for piece in pieces(first..end) {
             let slots = class.grain.slots_of(piece.range());
@@ -207,7 +213,7 @@ impl Engine {
             if self.map.location(volume, slots.start).is_none() {
                 return Verdict::Load;
             }
-            match class.grain.divides(&piece.range()) {
+            match bypass && class.grain.divides(&piece.range()) {
                 true => whole += slots.end - slots.start,
                 false => fresh += self.without_homes(volume, slots),
             }
@@ -218,7 +224,7 @@ impl Engine {
             if whole > 0 && (self.map_log.log.fill() > MAP_LIMIT || self.is_short_of_memory()) {
                 return Verdict::Wait;
             }
-            return Verdict::Go { bypass: true };
+            return Verdict::Go { bypass };
         }
         if self.more_slots_may_come(class) {
             return Verdict::Wait;
@@ -229,6 +235,14 @@ impl Engine {
         } else {
             Verdict::NoSpace
         }
+    }
+
+    /// Whether a write of so many granules takes the ring although it may cover whole slots. Past the
+    /// ring it takes two durable steps, one after the other, and half of the bytes. So a small one
+    /// goes into a ring that takes it at once, as long as there are few of them.
+    fn is_better_in_ring(&self, granules: u64) -> bool {
+        let at_once = self.ring.appending == 0 && self.ring.log.fill() < BUSY_RING;
+        granules < UNIT_GRANULES && at_once && self.writing < BUSY_WRITES
     }
 
     /// How many of these slots have neither a home nor the reservation of one. Their leaves are here.
@@ -363,6 +377,7 @@ impl Engine {
     fn end_write(&mut self, op: usize, result: Result<(), IoError>) {
         self.unpin_write(op);
         if let Some(Op::Write(write)) = self.ops.try_remove(op) {
+            self.writing -= 1;
             self.out.done.push(write.request.complete(result));
         }
     }

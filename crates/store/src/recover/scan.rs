@@ -5,7 +5,9 @@
 //! same term follows it, or because a later term began behind it. Then it is damage, and nothing is
 //! changed.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+
+use ashlar_block::IoBuffer;
 
 use crate::drives::Drives;
 use crate::error::PoolError;
@@ -24,6 +26,13 @@ pub(super) struct ScannedBatch {
     lacking: Vec<usize>,
 }
 
+/// What one copy holds at a position.
+struct Candidate {
+    batch: Batch,
+    crc: u32,
+    len: usize,
+}
+
 /// A log as it was found.
 pub(super) struct Scanned {
     pub(super) batches: Vec<ScannedBatch>,
@@ -33,14 +42,40 @@ pub(super) struct Scanned {
     pub(super) next_sequence: u64,
 }
 
+/// Most bytes of a copy that are read at a time.
+const WINDOW: u64 = 1 << 20;
+
+/// What was last read of a log.
+#[derive(Default)]
+struct Window {
+    at: u64,
+    len: usize,
+    /// Of each copy; nothing of one that is not here, or that cannot be read.
+    copies: Vec<Option<IoBuffer>>,
+}
+
+impl Window {
+    fn end(&self) -> u64 {
+        self.at + self.len as u64
+    }
+
+    /// Whether it has these bytes of both copies, and they are the same.
+    fn is_same(&self, (one, other): (usize, usize), at: u64, len: usize) -> bool {
+        let bytes = |copy: usize| {
+            let from = at.checked_sub(self.at)? as usize;
+            self.copies.get(copy)?.as_deref()?.get(from..from + len)
+        };
+        bytes(one).is_some_and(|one| bytes(other) == Some(one))
+    }
+}
+
 struct Scanner<'a> {
     drives: &'a mut Drives,
     label: &'a Label,
     state: &'a LogState,
     shape: LogShape,
     log: LogId,
-    /// The last whole chunk stretch read of each copy.
-    cache: BTreeMap<(usize, u64), Vec<u8>>,
+    window: Window,
 }
 
 /// Reads a log.
@@ -61,7 +96,7 @@ pub(super) fn scan(
         state,
         shape,
         log,
-        cache: BTreeMap::new(),
+        window: Window::default(),
     };
     scanner.run()
 }
@@ -113,38 +148,38 @@ impl Scanner<'_> {
 
     fn next(&mut self, head: Head) -> Option<(ScannedBatch, u32)> {
         let copies = self.shape.locate(head.at).0.to_vec();
-        let mut found: Option<(ScannedBatch, u32)> = None;
+        let mut found: Option<(usize, Candidate)> = None;
         let mut lacking = Vec::new();
         for (copy, place) in copies.iter().enumerate() {
             if !self.drives.is_here(usize::from(place.drive)) {
                 continue;
             }
+            let is_same = |(first, one): &(usize, Candidate)| {
+                self.window.is_same((*first, copy), head.at, one.len)
+            };
+            if found.as_ref().is_some_and(is_same) {
+                continue;
+            }
             match self.candidate(copy, head.at) {
-                Some((batch, crc, bytes)) if self.is_next(&batch, head) => {
-                    found.get_or_insert_with(|| {
-                        let len = bytes.len() as u64;
-                        (
-                            ScannedBatch {
-                                at: head.at,
-                                batch,
-                                bytes,
-                                len,
-                                lacking: Vec::new(),
-                            },
-                            crc,
-                        )
-                    });
+                Some(candidate) if self.is_next(&candidate.batch, head) => {
+                    found.get_or_insert((copy, candidate));
                 }
                 _ => lacking.push(copy),
             }
         }
-        let (mut batch, crc) = found?;
-        let data = self.log == LogId::Map || !lacking.is_empty();
-        if !data {
-            batch.bytes = Vec::new();
-        }
-        batch.lacking = lacking;
-        Some((batch, crc))
+        let (copy, Candidate { batch, crc, len }) = found?;
+        let bytes = match self.log == LogId::Map || !lacking.is_empty() {
+            true => self.bytes(copy, head.at, len)?.into_owned(),
+            false => Vec::new(),
+        };
+        let found = ScannedBatch {
+            at: head.at,
+            batch,
+            bytes,
+            len: len as u64,
+            lacking,
+        };
+        Some((found, crc))
     }
 
     fn is_next(&self, batch: &Batch, head: Head) -> bool {
@@ -154,7 +189,7 @@ impl Scanner<'_> {
     }
 
     /// The batch that a copy holds at a position, if it verifies.
-    fn candidate(&mut self, copy: usize, at: u64) -> Option<(Batch, u32, Vec<u8>)> {
+    fn candidate(&mut self, copy: usize, at: u64) -> Option<Candidate> {
         let limit = self.label.sizes.batch_bytes as usize;
         let left = self.shape.left_in_chunk(at) as usize;
         let (salt, log) = (self.label.salt, self.log);
@@ -162,34 +197,56 @@ impl Scanner<'_> {
         let len = Batch::peek(&first, salt, log, limit.min(left))?;
         let bytes = self.bytes(copy, at, len)?;
         match Batch::decode(&bytes, salt, log, limit) {
-            Ok((batch, crc)) => Some((batch, crc, bytes)),
+            Ok((batch, crc)) => Some(Candidate { batch, crc, len }),
             Err(BatchError::NotABatch | BatchError::NotTheNext | BatchError::Torn(_)) => None,
         }
     }
 
     /// Bytes of a copy; `None` when they cannot be read.
-    fn bytes(&mut self, copy: usize, at: u64, len: usize) -> Option<Vec<u8>> {
-        const STRETCH: u64 = 1 << 20;
-        let (copies, offset) = self.shape.locate(at);
-        let place = *copies.get(copy)?;
-        let drive = usize::from(place.drive);
-        let start = self.label.sizes.extent_at(place.extent) + offset;
-        let left = self.shape.left_in_chunk(at);
-        let stretch = (copy, at / STRETCH);
-        let (from, room) = (at % STRETCH, STRETCH.min(left + at % STRETCH));
-        // Small batches follow each other: read them together.
-        if from + len as u64 <= room && self.shape.left_in_chunk(at - from) > from {
-            if !self.cache.contains_key(&stretch) {
-                self.cache.retain(|&(c, _), _| c != copy);
-                let bytes = self.drives.read(drive, start - from, room as usize).ok();
-                self.cache.insert(stretch, bytes.unwrap_or_default());
-            }
-            let cached = self.cache.get(&stretch)?;
-            if let Some(bytes) = cached.get(from as usize..from as usize + len) {
-                return Some(bytes.to_vec());
-            }
+    fn bytes(&mut self, copy: usize, at: u64, len: usize) -> Option<Cow<'_, [u8]>> {
+        let is_inside = at >= self.window.at && at + len as u64 <= self.window.end();
+        if !is_inside {
+            self.load(at);
         }
-        self.drives.read(drive, start, len).ok()
+        // What cannot be read as a whole is tried piece by piece.
+        let from = (at - self.window.at) as usize;
+        let copies = &self.window.copies;
+        let window = copies.get(copy).and_then(Option::as_deref);
+        if let Some(bytes) = window.and_then(|bytes| bytes.get(from..from + len)) {
+            return Some(Cow::Borrowed(bytes));
+        }
+        let (drive, start) = self.place(copy, at)?;
+        self.drives.read(drive, start, len).ok().map(Cow::Owned)
+    }
+
+    /// Drive and offset of a position in a copy.
+    fn place(&self, copy: usize, at: u64) -> Option<(usize, u64)> {
+        let (copies, offset) = self.shape.locate(at);
+        let place = copies.get(copy)?;
+        let start = self.label.sizes.extent_at(place.extent) + offset;
+        Some((usize::from(place.drive), start))
+    }
+
+    /// Reads what follows a position in its chunk from every copy that is here, all at the same time:
+    /// small batches follow each other.
+    fn load(&mut self, at: u64) {
+        let len = self.shape.left_in_chunk(at).min(WINDOW) as usize;
+        let copies = self.shape.locate(at).0.len();
+        let places = (0..copies).filter_map(|copy| Some((copy, self.place(copy, at)?)));
+        let here = places.filter(|&(_, (drive, _))| self.drives.is_here(drive));
+        let (here, places): (Vec<usize>, Vec<(usize, u64)>) = here.unzip();
+        let mut window = Window {
+            at,
+            len,
+            copies: (0..copies).map(|_| None).collect(),
+        };
+        for (copy, bytes) in here
+            .into_iter()
+            .zip(self.drives.read_together(&places, len))
+        {
+            window.copies[copy] = bytes;
+        }
+        self.window = window;
     }
 
     /// Refuses a log whose end is a hole.
@@ -228,7 +285,7 @@ impl Scanner<'_> {
         let copies = self.shape.locate(at).0.len();
         (0..copies).any(|copy| {
             let found = self.candidate(copy, at);
-            found.is_some_and(|(batch, ..)| batch.term == term && batch.number > number)
+            found.is_some_and(|one| one.batch.term == term && one.batch.number > number)
         })
     }
 }

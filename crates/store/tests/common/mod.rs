@@ -404,11 +404,29 @@ impl Bench {
     }
 
     pub fn write(&mut self, volume: u32, first: u64, data: &[u8]) -> Result<(), IoError> {
+        let request = self.request(first, data);
+        self.command(volume, request).result
+    }
+
+    fn request(&mut self, first: u64, data: &[u8]) -> Request {
         let mut buffer = self.buffers.get(data.len()).expect("buffer");
         buffer.copy_from_slice(data);
         let range = BlockRange::new(first, (data.len() / 4096) as u32);
-        self.command(volume, Request::write(1, range, buffer, Durability::Cached))
-            .result
+        Request::write(1, range, buffer, Durability::Cached)
+    }
+
+    /// Writes `data` at all these places at once.
+    pub fn write_at_once(&mut self, volume: u32, places: &[u64], data: &[u8]) {
+        let mut requests: Vec<Request> = places.iter().map(|&at| self.request(at, data)).collect();
+        let last = requests.pop().expect("a place");
+        for request in requests {
+            let event = Event::Command { volume, request };
+            self.engine.handle(self.now, event, &mut self.out);
+        }
+        let request = last;
+        let (done, _) = self.run(Event::Command { volume, request });
+        assert_eq!(done.len(), places.len());
+        assert!(done.iter().all(|one| one.result.is_ok()), "{done:?}");
     }
 
     pub fn read(&mut self, volume: u32, first: u64, granules: usize) -> Result<Vec<u8>, IoError> {

@@ -4,14 +4,14 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use ashlar_block::{IoBuffer, IoError, Request};
 use slab::Slab;
 
 use super::row::{Row, Wanted};
+use crate::engine::Engine;
 use crate::engine::class::Shape;
 use crate::engine::locks::SlotKey;
+use crate::engine::salvage::{Reader, Strip};
 use crate::engine::space::segment_and_slot;
-use crate::engine::{Engine, Owner};
 use crate::format::ChunkCopy;
 use crate::sizes::{GRANULE, UNIT_GRANULES};
 
@@ -90,7 +90,7 @@ struct Gather {
     /// Of each granule of the slot: its checksum, 0 for none.
     crcs: [u32; UNIT_GRANULES as usize],
     asked: Vec<bool>,
-    strips: Vec<Option<IoBuffer>>,
+    strips: Vec<Option<Strip>>,
     pending: usize,
 }
 
@@ -110,8 +110,7 @@ impl Gather {
 
     /// What a column was found to hold in a row.
     fn found(&self, column: usize, row: usize) -> Option<&[u8]> {
-        let from = (row - self.rows.start) * GRANULE;
-        self.strips[column].as_deref()?.get(from..from + GRANULE)
+        self.strips[column].as_ref()?.granule(row - self.rows.start)
     }
 
     /// Whether a granule is here as it should be.
@@ -243,16 +242,15 @@ impl Engine {
                 break;
             };
             let at = shape.strip_at(&self.sizes, column, slot) + (rows.start * GRANULE) as u64;
-            let range = self.range(drive, at, buffer.len());
             if let Some(gather) = self.gathers.active.get_mut(id) {
                 gather.asked[which] = true;
                 gather.pending += 1;
             }
-            let owner = Owner::Gather {
+            let reader = Reader::Gather {
                 gather: id,
                 column: which,
             };
-            self.send(drive, owner, |tag| Request::read(tag, range, buffer));
+            self.read_strip(reader, (drive, at), buffer);
         }
         self.end_gather_if_read(id, everything);
     }
@@ -260,13 +258,12 @@ impl Engine {
     pub(in crate::engine) fn column_read(
         &mut self,
         (id, column): (usize, usize),
-        buffer: Option<IoBuffer>,
-        result: Result<(), IoError>,
+        strip: Option<Strip>,
     ) {
         let Some(gather) = self.gathers.active.get_mut(id) else {
             return;
         };
-        gather.strips[column] = buffer.filter(|_| result.is_ok());
+        gather.strips[column] = strip;
         gather.pending -= 1;
         // Nothing but the second question asks for parity.
         let everything = gather.asked[usize::from(gather.shape.data)..].contains(&true);

@@ -1,0 +1,136 @@
+//! Strips that are read as a whole, and what can still be had of one in which something cannot be
+//! read: each granule by itself. Otherwise one bad block would take its neighbours along, and what a
+//! rebuild then leaves behind, or takes off a drive that leaves, would be less than the drives hold.
+
+use ashlar_block::{IoBuffer, IoError, Request};
+
+use super::{Engine, Owner};
+use crate::sizes::GRANULE;
+
+/// A strip as it was read.
+pub(super) struct Strip {
+    bytes: IoBuffer,
+    /// Granules that cannot be read, as bits.
+    holes: u16,
+}
+
+impl Strip {
+    /// A granule of it, if it can be read.
+    pub(super) fn granule(&self, granule: usize) -> Option<&[u8]> {
+        let from = granule * GRANULE;
+        let is_hole = self.holes >> granule & 1 != 0;
+        let bytes = self.bytes.get(from..from + GRANULE);
+        bytes.filter(|_| !is_hole)
+    }
+}
+
+/// Who reads a strip.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reader {
+    /// A scrub or rebuild of mirrors.
+    Walk { job: usize, copy: usize },
+    /// A slot with parity that is put together.
+    Gather { gather: usize, column: usize },
+}
+
+/// A strip that is read granule by granule.
+pub(super) struct Salvage {
+    reader: Reader,
+    drive: usize,
+    /// Where it begins on its drive.
+    byte: u64,
+    strip: Strip,
+    /// The granule that is being read.
+    at: usize,
+}
+
+impl Engine {
+    /// Reads so many bytes of a drive for somebody.
+    pub(super) fn read_strip(
+        &mut self,
+        reader: Reader,
+        (drive, byte): (usize, u64),
+        buffer: IoBuffer,
+    ) {
+        let range = self.range(drive, byte, buffer.len());
+        let owner = Owner::Strip { reader, byte };
+        self.send(drive, owner, |tag| Request::read(tag, range, buffer));
+    }
+
+    pub(super) fn strip_read(
+        &mut self,
+        reader: Reader,
+        (drive, byte): (usize, u64),
+        buffer: Option<IoBuffer>,
+        result: Result<(), IoError>,
+    ) {
+        let Some(bytes) = buffer else {
+            return self.fail("a read lost its buffer".into());
+        };
+        let strip = Strip { bytes, holes: 0 };
+        match result {
+            Ok(()) => self.strip_taken(reader, Some(strip)),
+            Err(_) if strip.bytes.len() == GRANULE => self.strip_taken(reader, None),
+            Err(_) => {
+                let salvage = self.salvages.insert(Salvage {
+                    reader,
+                    drive,
+                    byte,
+                    strip,
+                    at: 0,
+                });
+                self.read_next_granule(salvage);
+            }
+        }
+    }
+
+    fn read_next_granule(&mut self, id: usize) {
+        let Some(salvage) = self.salvages.get(id) else {
+            return;
+        };
+        let (drive, at) = (salvage.drive, salvage.at);
+        let is_over = at * GRANULE == salvage.strip.bytes.len();
+        if is_over || !self.in_service(drive as u16) {
+            let mut salvage = self.salvages.remove(id);
+            salvage.strip.holes |= u16::MAX.checked_shl(at as u32).unwrap_or(0);
+            return self.strip_taken(salvage.reader, Some(salvage.strip));
+        }
+        let byte = salvage.byte + (at * GRANULE) as u64;
+        let Some(buffer) = self.buffer(GRANULE) else {
+            return;
+        };
+        let range = self.range(drive, byte, GRANULE);
+        self.send(drive, Owner::Salvage { salvage: id }, |tag| {
+            Request::read(tag, range, buffer)
+        });
+    }
+
+    pub(super) fn granule_salvaged(
+        &mut self,
+        id: usize,
+        buffer: Option<IoBuffer>,
+        result: Result<(), IoError>,
+    ) {
+        let Some(salvage) = self.salvages.get_mut(id) else {
+            return;
+        };
+        let from = salvage.at * GRANULE;
+        match buffer.filter(|_| result.is_ok()) {
+            Some(granule) => {
+                salvage.strip.bytes[from..from + GRANULE].copy_from_slice(&granule);
+            }
+            None => salvage.strip.holes |= 1 << salvage.at,
+        }
+        salvage.at += 1;
+        self.read_next_granule(id);
+    }
+
+    fn strip_taken(&mut self, reader: Reader, strip: Option<Strip>) {
+        match reader {
+            // A walk ends with the engine.
+            Reader::Walk { .. } if self.failed.is_some() => {}
+            Reader::Walk { job, copy } => self.copy_read((job, copy), strip),
+            Reader::Gather { gather, column } => self.column_read((gather, column), strip),
+        }
+    }
+}
