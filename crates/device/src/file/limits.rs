@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use ashlar_block::{BlockSize, BufferPool};
 use rustix::fs::{
-    AtFlags, FallocateFlags, Stat, StatxFlags, fallocate, ioctl_blksszget, major, minor, statx,
+    AtFlags, FallocateFlags, Stat, StatxFlags, fallocate, fstatfs, ioctl_blksszget, major, minor,
+    statx,
 };
 use rustix::io::{Errno, pread};
 
@@ -48,6 +49,13 @@ pub(super) fn direct(
         memory: SAFE_MEMORY_ALIGN,
         offset,
     })
+}
+
+/// Whether the file's content is memory, so that a transfer is a copy.
+pub(super) fn is_in_memory(fd: impl AsFd) -> bool {
+    // `TMPFS_MAGIC` of linux/magic.h.
+    const TMPFS: i64 = 0x0102_1994;
+    fstatfs(fd).is_ok_and(|fs| fs.f_type == TMPFS)
 }
 
 pub(super) fn unsupported(name: &str) -> OpenError {

@@ -1,6 +1,7 @@
-//! A file or block device through io_uring: `options` say which and how, `open` makes sure of it,
-//! `lock` keeps others out, `limits` finds out what the kernel demands, `queue` does the I/O, `zero`
-//! the part of it that has several steps, `fault` turns the system's errors into the contract's.
+//! A file or block device: `options` say which and how, `open` makes sure of it, `lock` keeps others
+//! out, `limits` finds out what the kernel demands, `queue` does the I/O, through io_uring or, where
+//! that is a copy in memory, at once; `zero` the part of it that has several steps, `fault` turns the
+//! system's errors into the contract's.
 
 mod fault;
 mod limits;
@@ -37,6 +38,8 @@ struct Medium {
     memory_align: usize,
     direct: bool,
     block_device: bool,
+    /// A file of tmpfs.
+    in_memory: bool,
     latched: AtomicBool,
     /// The kernel has refused to zero or to punch; do not ask it again.
     no_zero_range: AtomicBool,

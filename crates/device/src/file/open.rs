@@ -64,6 +64,7 @@ fn prepare(
         ..plain
     };
     Ok(Medium {
+        in_memory: !block_device && limits::is_in_memory(&fd),
         fd,
         name: name.into(),
         geometry,

@@ -1,4 +1,4 @@
-use std::io;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -7,13 +7,18 @@ use ashlar_block::{
     Moment, Operation, Request,
 };
 use ashlar_reactor::{Event, File, Handle, Port, What};
-use rustix::fs::fstatvfs;
+use rustix::fs::{fdatasync, fstatvfs};
+use rustix::io::{ReadWriteFlags, pread, pwritev2};
 use slab::Slab;
 
 use super::{Medium, fault};
 
 /// How often an operation that was merely interrupted is tried again.
 const TRIES: u8 = 100;
+
+/// Longest transfer that is done at once in memory: what is longer takes long enough to be worth another
+/// thread.
+const AT_ONCE: u64 = 64 << 10;
 
 /// One core's way to the medium.
 pub(super) struct FileQueue {
@@ -88,6 +93,9 @@ impl FileQueue {
         let flight = &self.flights[index];
         let (offset, len) = self.extent(&flight.request);
         match (flight.step, buffer) {
+            (Step::Transfer | Step::Sync, buffer) if self.medium.in_memory && len <= AT_ONCE => {
+                self.do_at_once(index, offset, buffer);
+            }
             (Step::Transfer, Some(buffer)) => match flight.request.op {
                 Operation::Write(durability) => {
                     let durable = durability == Durability::Durable;
@@ -109,6 +117,21 @@ impl FileQueue {
                 self.finish(index, Err(error), None);
             }
         }
+    }
+
+    /// Transfers or syncs without the ring, for a file in memory: the kernel has no way to it that does not
+    /// block, so the ring would wake a thread for every copy, and that one this.
+    fn do_at_once(&mut self, index: usize, offset: u64, mut buffer: Option<IoBuffer>) {
+        let outcome = match (self.flights[index].request.op, &mut buffer) {
+            (Operation::Write(durability), Some(buffer)) => {
+                let mut flags = ReadWriteFlags::empty();
+                flags.set(ReadWriteFlags::DSYNC, durability == Durability::Durable);
+                pwritev2(&self.file, &[IoSlice::new(buffer)], offset, flags)
+            }
+            (_, Some(buffer)) => pread(&self.file, &mut buffer[..], offset),
+            (_, None) => fdatasync(&self.file).map(|()| 0),
+        };
+        self.arrived(index, outcome.map_err(io::Error::from), buffer);
     }
 
     /// Writes the next part of the range's zeroes, in the largest pieces a request may have.

@@ -126,6 +126,40 @@ fn a_file_keeps_what_it_is_given() {
 }
 
 #[test]
+fn a_file_in_memory_is_transferred_at_once() {
+    let shared_memory = Path::new("/dev/shm");
+    if !fs::File::open(shared_memory).is_ok_and(limits::is_in_memory) {
+        eprintln!("skipped: /dev/shm is no tmpfs");
+        return;
+    }
+    let folder = tempfile::tempdir_in(shared_memory).expect("folder");
+    let options = sized(&folder.path().join("file"), 16 << 20);
+    exercise(&options, BlockSize::B4096);
+    let device = FileDevice::open(&options, BlockSize::B4096).expect("opens");
+    let mut bench = Bench::open(&*device);
+    // None of them takes a turn of the ring.
+    let mut at_once = |request: Request| {
+        bench.device.submit(request);
+        let mut done = Vec::new();
+        let now = bench.handle().now();
+        bench.device.poll(now, &mut done);
+        let completion = done.pop().expect("completed");
+        completion.result.expect("done");
+        completion.buffer
+    };
+    let range = BlockRange::new(3, 16);
+    let pool = ashlar_block::BufferPool::new(4 << 20);
+    for (durability, byte) in [(Durability::Cached, 5), (Durability::Durable, 6)] {
+        let mut data = pool.get(64 << 10).expect("buffer");
+        data.fill(byte);
+        at_once(Request::write(1, range, data, durability));
+        let back = at_once(Request::read(2, range, pool.get(64 << 10).expect("buffer")));
+        assert!(back.expect("data").iter().all(|&b| b == byte));
+    }
+    at_once(Request::flush(3));
+}
+
+#[test]
 fn zeroes_are_written_where_the_file_system_cannot() {
     if !root("zeroes_are_written_where_the_file_system_cannot") {
         return;
