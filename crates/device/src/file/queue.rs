@@ -93,7 +93,9 @@ impl FileQueue {
         let flight = &self.flights[index];
         let (offset, len) = self.extent(&flight.request);
         match (flight.step, buffer) {
-            (Step::Transfer | Step::Sync, buffer) if self.medium.in_memory && len <= AT_ONCE => {
+            (Step::Transfer, buffer @ Some(_)) | (Step::Sync, buffer)
+                if self.medium.in_memory && len <= AT_ONCE =>
+            {
                 self.do_at_once(index, offset, buffer);
             }
             (Step::Transfer, Some(buffer)) => match flight.request.op {

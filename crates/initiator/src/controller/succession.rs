@@ -133,11 +133,14 @@ impl Association {
     ) -> Result<bool, Failure> {
         let status = completion.status();
         let goes_on = status.is(IN_PROGRESS) || status.is(LIMIT_EXCEEDED);
-        if !status.is_success() && !goes_on {
+        // An id is given again when its former owner is gone; a target may look no further than that.
+        let is_own_id = self.predecessor.map(|old| old.cntlid) == Some(self.cntlid);
+        let is_gone = is_own_id && status.is(Status::INVALID_FIELD);
+        if !status.is_success() && !goes_on && !is_gone {
             let what = "ending the lost association (Cross-Controller Reset)";
             return Err(Failure::Command { what, status });
         }
-        let complete = status.is_success() && completion.dw0.get() & COMPLETE != 0;
+        let complete = is_gone || (status.is_success() && completion.dw0.get() & COMPLETE != 0);
         if complete {
             self.predecessor = None;
             self.step_deadline = None;

@@ -53,17 +53,18 @@ impl RemoteDevice {
         self
     }
 
-    /// Polls the session. Who comes after us knows of its association before anything goes out on it.
-    fn poll_session(&mut self, now: Moment, done: &mut Vec<Completion>) {
+    /// Polls the session. Whether anything may go out: who comes after us knows of its association
+    /// before that. (Written over what is there, this does not fail for want of space; should it
+    /// fail, nothing goes out, and the next poll tries again.)
+    fn poll_session(&mut self, now: Moment, done: &mut Vec<Completion>) -> bool {
         self.session.poll(now, done);
         let (Some(record), Some(instance)) = (&self.record, self.session.instance()) else {
-            return;
+            return true;
         };
-        // Written over what is there: this does not fail for want of space. If it does fail, the
-        // next poll tries again.
         if self.named != Some(instance) && record.write(instance).is_ok() {
             self.named = Some(instance);
         }
+        self.named == Some(instance)
     }
 
     /// How often an established association was lost.
@@ -97,10 +98,7 @@ impl BlockDevice for RemoteDevice {
         if let Some(sockets) = &mut self.sockets {
             sockets.take_events(now, &mut self.session);
         }
-        self.poll_session(now, done);
-        while self.serve_sockets(now) {
-            self.poll_session(now, done);
-        }
+        while self.poll_session(now, done) && self.serve_sockets(now) {}
     }
 
     fn next_deadline(&self) -> Option<Moment> {

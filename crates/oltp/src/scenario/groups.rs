@@ -372,6 +372,13 @@ pub fn compare_scenarios(a: &ScenarioResult, b: &ScenarioResult) -> Result<Strin
         if let Some((one, other)) = base.oltp.as_ref().zip(ours.oltp.as_ref()) {
             notes.extend(cautions(one, other));
         }
+        if is_run_time(base) != is_run_time(ours) {
+            let name = &base.name;
+            notes.push(format!(
+                "{name} is timed in one and of fixed work in the other: not compared"
+            ));
+            continue;
+        }
         let fixed = fixed(&a.configurations, "run");
         for (users, first, second) in figures(base, ours) {
             let Some(ratio) = Ratio::of(&first, &second) else {
@@ -396,7 +403,7 @@ pub fn compare_scenarios(a: &ScenarioResult, b: &ScenarioResult) -> Result<Strin
     }
     if groups.is_empty() {
         return Err(LabError::usage(
-            "no configuration of the same name and number of users is in both",
+            "no configuration of the same name, mode and number of users is in both",
         ));
     }
     let mut told: String = groups.iter().map(Group::text).collect();

@@ -2,7 +2,7 @@
 //! read: each granule by itself. Otherwise one bad block would take its neighbours along, and what a
 //! rebuild then leaves behind, or takes off a drive that leaves, would be less than the drives hold.
 
-use ashlar_block::{IoBuffer, IoError, Request};
+use ashlar_block::{ErrorKind, IoBuffer, IoError, Request};
 
 use super::{Engine, Owner};
 use crate::sizes::GRANULE;
@@ -65,13 +65,18 @@ impl Engine {
         result: Result<(), IoError>,
     ) {
         let Some(bytes) = buffer else {
-            return self.fail("a read lost its buffer".into());
+            return self.strip_taken(reader, None);
         };
-        let strip = Strip { bytes, holes: 0 };
+        // A drive that says nothing at all is not asked again for each granule.
+        let may_be_partial = |error: &IoError| {
+            let kind = error.kind();
+            bytes.len() > GRANULE && matches!(kind, ErrorKind::Media | ErrorKind::Corrupt)
+        };
         match result {
-            Ok(()) => self.strip_taken(reader, Some(strip)),
-            Err(_) if strip.bytes.len() == GRANULE => self.strip_taken(reader, None),
+            Ok(()) => self.strip_taken(reader, Some(Strip { bytes, holes: 0 })),
+            Err(error) if !may_be_partial(&error) => self.strip_taken(reader, None),
             Err(_) => {
+                let strip = Strip { bytes, holes: 0 };
                 let salvage = self.salvages.insert(Salvage {
                     reader,
                     drive,
@@ -89,15 +94,14 @@ impl Engine {
             return;
         };
         let (drive, at) = (salvage.drive, salvage.at);
-        let is_over = at * GRANULE == salvage.strip.bytes.len();
-        if is_over || !self.in_service(drive as u16) {
+        let byte = salvage.byte + (at * GRANULE) as u64;
+        let goes_on = at * GRANULE < salvage.strip.bytes.len() && self.in_service(drive as u16);
+        let buffer = goes_on.then(|| self.buffer(GRANULE)).flatten();
+        // The end, or there is no more to be had: the drive is gone, or the memory.
+        let Some(buffer) = buffer else {
             let mut salvage = self.salvages.remove(id);
             salvage.strip.holes |= u16::MAX.checked_shl(at as u32).unwrap_or(0);
             return self.strip_taken(salvage.reader, Some(salvage.strip));
-        }
-        let byte = salvage.byte + (at * GRANULE) as u64;
-        let Some(buffer) = self.buffer(GRANULE) else {
-            return;
         };
         let range = self.range(drive, byte, GRANULE);
         self.send(drive, Owner::Salvage { salvage: id }, |tag| {

@@ -31,6 +31,8 @@ struct Candidate {
     batch: Batch,
     crc: u32,
     len: usize,
+    /// Its bytes, if the window does not have them: what has verified is not read again.
+    bytes: Option<Vec<u8>>,
 }
 
 /// A log as it was found.
@@ -61,11 +63,14 @@ impl Window {
 
     /// Whether it has these bytes of both copies, and they are the same.
     fn is_same(&self, (one, other): (usize, usize), at: u64, len: usize) -> bool {
-        let bytes = |copy: usize| {
-            let from = at.checked_sub(self.at)? as usize;
-            self.copies.get(copy)?.as_deref()?.get(from..from + len)
-        };
-        bytes(one).is_some_and(|one| bytes(other) == Some(one))
+        let one = self.bytes(one, at, len);
+        one.is_some() && one == self.bytes(other, at, len)
+    }
+
+    /// Bytes of a copy, if it has them.
+    fn bytes(&self, copy: usize, at: u64, len: usize) -> Option<&[u8]> {
+        let from = at.checked_sub(self.at)? as usize;
+        self.copies.get(copy)?.as_deref()?.get(from..from + len)
     }
 }
 
@@ -167,19 +172,25 @@ impl Scanner<'_> {
                 _ => lacking.push(copy),
             }
         }
-        let (copy, Candidate { batch, crc, len }) = found?;
+        let (copy, found) = found?;
         let bytes = match self.log == LogId::Map || !lacking.is_empty() {
-            true => self.bytes(copy, head.at, len)?.into_owned(),
+            true => self.bytes_of(&found, copy, head.at)?,
             false => Vec::new(),
         };
-        let found = ScannedBatch {
+        let batch = ScannedBatch {
             at: head.at,
-            batch,
+            batch: found.batch,
             bytes,
-            len: len as u64,
+            len: found.len as u64,
             lacking,
         };
-        Some((found, crc))
+        Some((batch, found.crc))
+    }
+
+    /// The bytes that have verified.
+    fn bytes_of(&self, found: &Candidate, copy: usize, at: u64) -> Option<Vec<u8>> {
+        let in_window = || self.window.bytes(copy, at, found.len).map(<[u8]>::to_vec);
+        found.bytes.clone().or_else(in_window)
     }
 
     fn is_next(&self, batch: &Batch, head: Head) -> bool {
@@ -197,7 +208,15 @@ impl Scanner<'_> {
         let len = Batch::peek(&first, salt, log, limit.min(left))?;
         let bytes = self.bytes(copy, at, len)?;
         match Batch::decode(&bytes, salt, log, limit) {
-            Ok((batch, crc)) => Some(Candidate { batch, crc, len }),
+            Ok((batch, crc)) => Some(Candidate {
+                batch,
+                crc,
+                len,
+                bytes: match bytes {
+                    Cow::Owned(bytes) => Some(bytes),
+                    Cow::Borrowed(_) => None,
+                },
+            }),
             Err(BatchError::NotABatch | BatchError::NotTheNext | BatchError::Torn(_)) => None,
         }
     }
@@ -209,10 +228,7 @@ impl Scanner<'_> {
             self.load(at);
         }
         // What cannot be read as a whole is tried piece by piece.
-        let from = (at - self.window.at) as usize;
-        let copies = &self.window.copies;
-        let window = copies.get(copy).and_then(Option::as_deref);
-        if let Some(bytes) = window.and_then(|bytes| bytes.get(from..from + len)) {
+        if let Some(bytes) = self.window.bytes(copy, at, len) {
             return Some(Cow::Borrowed(bytes));
         }
         let (drive, start) = self.place(copy, at)?;

@@ -106,7 +106,8 @@ pub(super) fn run(arguments: &TornPagesArguments) -> Result<(), Failure> {
 fn remove(dir: &Path) -> Result<(), LabError> {
     let mounts = std::fs::read_to_string("/proc/self/mounts")
         .map_err(|e| LabError::caused("/proc/self/mounts", e))?;
-    let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    let mut points = points.map(|point| point.replace("\\040", " "));
     if let Some(point) = points.find(|point| Path::new(point).starts_with(dir)) {
         return Err(LabError::environment(format!(
             "{point} is still mounted: `ashlar detach {point} --force`, then remove {}",
@@ -118,9 +119,11 @@ fn remove(dir: &Path) -> Result<(), LabError> {
 
 /// A folder of its own; short, since a socket lies in it.
 fn folder(base: &Path) -> Result<PathBuf, LabError> {
-    let base = std::path::absolute(base).map_err(|e| LabError::caused(base.display(), e))?;
-    let dir = base.join(format!("torn-{}", std::process::id()));
-    std::fs::create_dir_all(&base).map_err(|e| LabError::caused(base.display(), e))?;
+    let caused = |e| LabError::caused(base.display(), e);
+    std::fs::create_dir_all(base).map_err(caused)?;
+    // As the list of mounts has it.
+    let dir = base.canonicalize().map_err(caused)?;
+    let dir = dir.join(format!("torn-{}", std::process::id()));
     std::fs::create_dir(&dir).map_err(|e| LabError::caused(dir.display(), e))?;
     Ok(dir)
 }
