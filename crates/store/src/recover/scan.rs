@@ -19,7 +19,7 @@ use crate::sizes::{GRANULE, Sizes};
 pub(super) struct ScannedBatch {
     pub(super) at: u64,
     pub(super) batch: Batch,
-    /// All its bytes; for the ring only as long as a copy lacks them.
+    /// All its bytes; for the ring only where a copy lacks them.
     pub(super) bytes: Vec<u8>,
     pub(super) len: u64,
     /// Copies that lack it.
@@ -31,7 +31,8 @@ struct Candidate {
     batch: Batch,
     crc: u32,
     len: usize,
-    /// Its bytes, if the window does not have them: what has verified is not read again.
+    /// Its bytes, if they are needed for certain, or if the window does not have them: what has verified is
+    /// not read again.
     bytes: Option<Vec<u8>>,
 }
 
@@ -172,25 +173,33 @@ impl Scanner<'_> {
                 _ => lacking.push(copy),
             }
         }
-        let (copy, found) = found?;
-        let bytes = match self.log == LogId::Map || !lacking.is_empty() {
-            true => self.bytes_of(&found, copy, head.at)?,
-            false => Vec::new(),
-        };
+        let (copy, mut found) = found?;
+        if self.log == LogId::Ring && lacking.is_empty() {
+            found.bytes = None;
+        } else if found.bytes.is_none() {
+            found.bytes = self.verified_again(&found, copy, head.at);
+            if found.bytes.is_none() {
+                // It is good, but not to be had for the other copies just now.
+                lacking.clear();
+            }
+        }
         let batch = ScannedBatch {
             at: head.at,
             batch: found.batch,
-            bytes,
+            bytes: found.bytes.unwrap_or_default(),
             len: found.len as u64,
             lacking,
         };
         Some((batch, found.crc))
     }
 
-    /// The bytes that have verified.
-    fn bytes_of(&self, found: &Candidate, copy: usize, at: u64) -> Option<Vec<u8>> {
-        let in_window = || self.window.bytes(copy, at, found.len).map(<[u8]>::to_vec);
-        found.bytes.clone().or_else(in_window)
+    /// The bytes of a batch that has verified, if the window still has them.
+    fn verified_again(&self, found: &Candidate, copy: usize, at: u64) -> Option<Vec<u8>> {
+        let (salt, limit) = (self.label.salt, self.label.sizes.batch_bytes as usize);
+        let bytes = self.window.bytes(copy, at, found.len)?;
+        let decoded = Batch::decode(bytes, salt, self.log, limit);
+        let is_it = decoded.is_ok_and(|(_, crc)| crc == found.crc);
+        is_it.then(|| bytes.to_vec())
     }
 
     fn is_next(&self, batch: &Batch, head: Head) -> bool {
@@ -213,8 +222,8 @@ impl Scanner<'_> {
                 crc,
                 len,
                 bytes: match bytes {
-                    Cow::Owned(bytes) => Some(bytes),
-                    Cow::Borrowed(_) => None,
+                    Cow::Borrowed(_) if log == LogId::Ring => None,
+                    bytes => Some(bytes.into_owned()),
                 },
             }),
             Err(BatchError::NotABatch | BatchError::NotTheNext | BatchError::Torn(_)) => None,
