@@ -27,7 +27,7 @@ LIST
 demo_packages() {
     cat <<'LIST'
 xfsprogs           mkfs.xfs, for `ashlar attach --fs xfs`; xfs_repair
-util-linux         blkid, blkdiscard, fstrim, fallocate, flock
+util-linux         blkid, blkdiscard, fstrim, fallocate, flock, ipcrm
 mount              mount, umount and losetup, which `ashlar attach` runs
 LIST
 }

@@ -74,4 +74,5 @@ pub use means::{Means, Via, choose};
 pub use nvme::{Controller, Fabrics};
 pub use server::{ServerOptions, serve};
 pub use state::{DEFAULT_FOLDER, Folder, Local, Phase, Processes, State};
+pub use system::mounts::below as mounts_below;
 pub use system::process::Process;

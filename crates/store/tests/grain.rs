@@ -148,7 +148,7 @@ fn a_large_write_is_one_request_a_column() {
 }
 
 #[test]
-fn few_small_writes_take_one_step_and_many_half_of_the_bytes() {
+fn few_small_writes_take_one_step_and_many_go_past_the_ring() {
     let mut bench = Bench::new(5, 32 << 20);
     let volume = bench
         .volume_of(GRANULES, parity(4, 1), Some(Grain::K16))
@@ -168,17 +168,6 @@ fn few_small_writes_take_one_step_and_many_half_of_the_bytes() {
     }
 }
 
-/// Every drive and block that holds this.
-fn places(bench: &Bench, granule: &[u8]) -> Vec<(usize, u64)> {
-    let mut found = Vec::new();
-    for (drive, medium) in bench.media.iter().enumerate() {
-        let medium = medium.borrow();
-        let blocks = (0u64..).zip(medium.chunks(4096));
-        found.extend(blocks.filter_map(|(at, block)| (block == granule).then_some((drive, at))));
-    }
-    found
-}
-
 #[test]
 fn a_block_that_cannot_be_read_takes_none_beside_it_along() {
     for layout in [MIRROR, parity(4, 1)] {
@@ -188,8 +177,8 @@ fn a_block_that_cannot_be_read_takes_none_beside_it_along() {
         bench.write(volume, 0, &bytes).expect("write");
         let granules: Vec<&[u8]> = bytes.chunks(4096).collect();
         // Of two that are read with others, on different drives; each can be had without the other's.
-        let one = places(&bench, granules[0])[0];
-        let other = places(&bench, granules[5]);
+        let one = bench.places(granules[0])[0];
+        let other = bench.places(granules[5]);
         let other = other.into_iter().find(|place| place.0 != one.0);
         let bad = [one, other.expect("another drive")];
         bench.seen.unreadable.borrow_mut().extend(bad);

@@ -13,15 +13,7 @@ fn slot() -> Vec<u8> {
 
 /// Every drive and block that holds this granule of a slot.
 fn places(bench: &Bench, granule: usize) -> Vec<(usize, u64)> {
-    let bytes = slot();
-    let wanted = &bytes[granule * 4096..(granule + 1) * 4096];
-    let mut found = Vec::new();
-    for (drive, medium) in bench.media.iter().enumerate() {
-        let medium = medium.borrow();
-        let blocks = (0u64..).zip(medium.chunks(4096));
-        found.extend(blocks.filter_map(|(at, block)| (block == wanted).then_some((drive, at))));
-    }
-    found
+    bench.places(&slot()[granule * 4096..(granule + 1) * 4096])
 }
 
 fn spoil(bench: &Bench, place: (usize, u64)) {

@@ -62,8 +62,8 @@ pub(crate) fn at(point: &Path) -> Option<Mount> {
     all().into_iter().rev().find(|mount| mount.point == point)
 }
 
-/// The mounts below this place.
-pub(crate) fn below(point: &Path) -> Vec<PathBuf> {
+/// The mounts below this place, by its real path.
+pub fn below(point: &Path) -> Vec<PathBuf> {
     let points = all().into_iter().map(|mount| mount.point);
     points
         .filter(|other| other != point && other.starts_with(point))

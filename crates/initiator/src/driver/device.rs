@@ -67,6 +67,12 @@ impl RemoteDevice {
         self.named == Some(instance)
     }
 
+    /// Moves bytes; true when the session has something to do again.
+    fn serve_sockets(&mut self, now: Moment) -> bool {
+        let sockets = self.sockets.as_mut();
+        sockets.is_some_and(|sockets| sockets.serve(now, &mut self.session))
+    }
+
     /// How often an established association was lost.
     pub fn losses(&self) -> u64 {
         self.session.losses()
@@ -75,13 +81,6 @@ impl RemoteDevice {
     /// Whether requests are being carried out, rather than waiting for a connection.
     pub fn is_connected(&self) -> bool {
         self.session.is_ready()
-    }
-}
-
-impl RemoteDevice {
-    fn serve_sockets(&mut self, now: Moment) -> bool {
-        let sockets = self.sockets.as_mut();
-        sockets.is_some_and(|sockets| sockets.serve(now, &mut self.session))
     }
 }
 

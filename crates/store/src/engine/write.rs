@@ -238,8 +238,8 @@ impl Engine {
     }
 
     /// Whether a write of so many granules takes the ring although it may cover whole slots. Past the
-    /// ring it takes two durable steps, one after the other, and half of the bytes. So a small one
-    /// goes into a ring that takes it at once, as long as there are few of them.
+    /// ring it takes two durable steps, one after the other, and fewer bytes. So a small one goes
+    /// into a ring that takes it at once, as long as there are few of them.
     fn is_better_in_ring(&self, granules: u64) -> bool {
         let at_once = self.ring.appending == 0 && self.ring.log.fill() < BUSY_RING;
         granules < UNIT_GRANULES && at_once && self.writing < BUSY_WRITES

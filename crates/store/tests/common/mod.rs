@@ -255,6 +255,18 @@ impl Bench {
         Self::open(self.media)
     }
 
+    /// Every drive and block that holds this granule.
+    pub fn places(&self, granule: &[u8]) -> Vec<(usize, u64)> {
+        let mut found = Vec::new();
+        for (drive, medium) in self.media.iter().enumerate() {
+            let medium = medium.borrow();
+            let blocks = (0u64..).zip(medium.chunks(4096));
+            found
+                .extend(blocks.filter_map(|(at, block)| (block == granule).then_some((drive, at))));
+        }
+        found
+    }
+
     /// Feeds the engine until nothing happens any more.
     pub fn run(&mut self, event: Event) -> Answers {
         let (mut done, mut managed) = (Vec::new(), Vec::new());

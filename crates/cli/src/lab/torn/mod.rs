@@ -15,6 +15,7 @@ mod verify;
 
 use std::path::{Path, PathBuf};
 
+use ashlar_attach::mounts_below;
 use ashlar_lab::{LabError, Machine, check_out_dir};
 use ashlar_oltp::ResultFile;
 use serde::Serialize;
@@ -104,14 +105,10 @@ pub(super) fn run(arguments: &TornPagesArguments) -> Result<(), Failure> {
 /// Removes the folder of a run, unless something is still mounted in it: what is removed below a mount point is
 /// gone from what is mounted there.
 fn remove(dir: &Path) -> Result<(), LabError> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts")
-        .map_err(|e| LabError::caused("/proc/self/mounts", e))?;
-    let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-    let mut points = points.map(|point| point.replace("\\040", " "));
-    if let Some(point) = points.find(|point| Path::new(point).starts_with(dir)) {
+    if let Some(point) = mounts_below(dir).first() {
+        let (point, dir) = (point.display(), dir.display());
         return Err(LabError::environment(format!(
-            "{point} is still mounted: `ashlar detach {point} --force`, then remove {}",
-            dir.display()
+            "{point} is still mounted: `ashlar detach {point} --force`, then remove {dir}"
         )));
     }
     std::fs::remove_dir_all(dir).map_err(|e| LabError::caused(dir.display(), e))
