@@ -6,7 +6,6 @@ use std::time::Duration;
 use ashlar_block::Moment;
 
 use super::Engine;
-use super::rebuild::Phase;
 use crate::format::ScrubAt;
 use crate::manage::Managed;
 
