@@ -2,7 +2,7 @@ use std::fmt;
 
 use ashlar_block::IoError;
 
-use crate::format::FormatError;
+use crate::format::{FormatError, PageId};
 
 /// Why a pool cannot be made or imported.
 #[derive(Debug)]
@@ -47,4 +47,14 @@ impl From<FormatError> for PoolError {
     fn from(error: FormatError) -> Self {
         Self::Damaged(error.to_string())
     }
+}
+
+/// A page of the map of which no copy is left, and where there should be one.
+pub(crate) fn lost_page(id: PageId, places: impl Iterator<Item = String>) -> String {
+    let places: Vec<String> = places.collect();
+    let PageId { node, level, index } = id;
+    format!(
+        "page {index} of node {node}, level {level}, of the pool's map cannot be read on {}",
+        places.join(", nor on ")
+    )
 }

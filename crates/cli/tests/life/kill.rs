@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::load::Load;
 use crate::node::{Node, Room};
-use crate::random::{Random, rounds};
+use crate::random::{Random, is_soak, rounds};
 
 fn survives_kills(layout: &str, drives: usize) {
     let mut random = Random::of_this_run(layout);
@@ -61,4 +61,16 @@ fn parity_survives_kills() {
 #[test]
 fn a_mirror_over_four_drives_survives_kills() {
     survives_kills("mirror:2", 4);
+}
+
+/// The other layouts, in `make soak` only.
+#[test]
+fn every_other_layout_survives_kills() {
+    if !is_soak() {
+        return;
+    }
+    survives_kills("mirror:3", 3);
+    survives_kills("mirror:4", 5);
+    survives_kills("parity:4+1", 5);
+    survives_kills("parity:2+2", 5);
 }
