@@ -63,14 +63,29 @@ fn a_mirror_over_four_drives_survives_kills() {
     survives_kills("mirror:2", 4);
 }
 
-/// The other layouts, in `make soak` only.
-#[test]
-fn every_other_layout_survives_kills() {
-    if !is_soak() {
-        return;
+/// Those below are run by `make soak` only.
+fn survives_kills_in_a_soak(layout: &str, drives: usize) {
+    if is_soak() {
+        survives_kills(layout, drives);
     }
-    survives_kills("mirror:3", 3);
-    survives_kills("mirror:4", 5);
-    survives_kills("parity:4+1", 5);
-    survives_kills("parity:2+2", 5);
+}
+
+#[test]
+fn three_copies_survive_kills() {
+    survives_kills_in_a_soak("mirror:3", 3);
+}
+
+#[test]
+fn four_copies_survive_kills() {
+    survives_kills_in_a_soak("mirror:4", 5);
+}
+
+#[test]
+fn wide_parity_survives_kills() {
+    survives_kills_in_a_soak("parity:4+1", 5);
+}
+
+#[test]
+fn double_parity_survives_kills() {
+    survives_kills_in_a_soak("parity:2+2", 5);
 }

@@ -127,6 +127,12 @@ fn a_drive_that_was_removed_is_shown_no_more() {
     assert_eq!(drive(&node, &drives[2])["state"], "missing");
     node.ok(&["pool", "remove", "tank", "--drive", &drives[2]]);
     shows(&node, &expected[..2]);
+    let layouts = node.status()["layouts"].to_string();
+    let three = ["mirror:3", "parity:2+1"];
+    assert!(
+        !three.iter().any(|layout| layouts.contains(layout)),
+        "of two drives: {layouts}"
+    );
     node.ok(&[
         "pool", "replace", "tank", "--old", &drives[1], "--new", &spare,
     ]);

@@ -157,7 +157,7 @@ impl Engine {
 
     /// The kinds of homes that an operator is shown.
     fn home_classes(&self) -> Vec<Class> {
-        let drives = self.members.len();
+        let drives = self.usable().into_iter().filter(|&stays| stays).count();
         let mirrors = (1..=4).map(Class::mirror);
         let mut classes: Vec<Class> = mirrors
             .clone()
