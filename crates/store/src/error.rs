@@ -15,6 +15,9 @@ pub enum PoolError {
     /// What the drives hold is damaged beyond what the pool's redundancy covers; nothing was
     /// changed.
     Damaged(String),
+    /// A drive's label was written by another version: the drive may be in order, so the pool does not go
+    /// on without it.
+    Version(String),
     /// A drive failed.
     Io(IoError),
 }
@@ -28,7 +31,7 @@ impl PoolError {
 impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Plan(why) | Self::Refused(why) => write!(f, "{why}"),
+            Self::Plan(why) | Self::Refused(why) | Self::Version(why) => write!(f, "{why}"),
             Self::Damaged(why) => write!(f, "damaged: {why}"),
             Self::Io(error) => write!(f, "{error}"),
         }

@@ -249,7 +249,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 #[test]
 fn a_label_of_another_version_is_refused_by_name() {
     let room = Room::new();
-    let (node, drives, nqn, mut load) = let_go(&room, "mirror:2", 3);
+    let (mut node, drives, nqn, mut load) = let_go(&room, "mirror:2", 3);
     let old = bytes_of(&room.path("d2"))[..4096].to_vec();
     for version in [0u32, 2] {
         let mut label = old.clone();
@@ -262,8 +262,24 @@ fn a_label_of_another_version_is_refused_by_name() {
         let says = ["d2", &version, "version 1", "another version of Ashlar"];
         refused(&node, &room, &import(&drives, &[]), (2, &says));
     }
+    let newer = bytes_of(&room.path("d2"))[..4096].to_vec();
     overwrite(&room, "d2", &LABELS, &old);
     node.ok(&import(&drives, &[]));
+    assert_eq!(node.state(), "healthy");
+    load.verify(node.place(&nqn));
+    node.end();
+    // Nor does a daemon that starts leave it out, as it would one that is damaged.
+    overwrite(&room, "d2", &LABELS, &newer);
+    overwrite(&room, "d2", &LABELS[1..], &[7; 4096]);
+    node = Node::start(&room);
+    let status = node.status();
+    assert_eq!(status["state"], "failed");
+    let reason = crate::node::text(&status["reason"]);
+    for word in ["d2", "version 2", "version of Ashlar"] {
+        assert!(reason.contains(word), "{reason}");
+    }
+    overwrite(&room, "d2", &LABELS, &old);
+    node.ok(&["pool", "import", "tank"]);
     assert_eq!(node.state(), "healthy");
     load.verify(node.place(&nqn));
     node.end();

@@ -132,6 +132,10 @@ fn refused(error: PoolError) -> ControlError {
     match error {
         PoolError::Plan(why) => ControlError::usage(why),
         PoolError::Refused(why) => ControlError::refused(why),
+        PoolError::Version(why) => ControlError::refused(format!(
+            "{why}. Nothing was changed: import with the version of Ashlar that has written it, or say \
+             --degraded if the pool is to go on without it, for good"
+        )),
         PoolError::Damaged(why) => ControlError::environment(format!(
             "damaged: {why}. Nothing was changed. Bring whatever drives of the pool are not here, and try \
              again; if all are, what was on them must come from a backup"

@@ -13,7 +13,7 @@ pub(super) fn identify(
     drives: &mut Drives,
     options: &ImportOptions,
 ) -> Result<(Label, Root, Vec<usize>), PoolError> {
-    let (labels, places, strangers) = read_labels(drives);
+    let (labels, places, strangers) = read_labels(drives, options)?;
     let Some(first) = labels.first().cloned() else {
         let why = strangers.join("; ");
         return Err(refuse(format!(
@@ -64,8 +64,14 @@ pub(super) fn identify(
     Ok((label.cloned().unwrap_or(first), root, missing))
 }
 
+/// Labels, where the drives with those are, and why others have none.
+type Labelled = (Vec<Label>, Vec<Option<usize>>, Vec<String>);
+
 /// The labels of the drives that have one, where those drives are, and why the others have none.
-fn read_labels(drives: &mut Drives) -> (Vec<Label>, Vec<Option<usize>>, Vec<String>) {
+///
+/// # Errors
+/// [`PoolError::Version`], unless drives may be left out.
+fn read_labels(drives: &mut Drives, options: &ImportOptions) -> Result<Labelled, PoolError> {
     let (mut labels, mut places, mut strangers) = (Vec::new(), Vec::new(), Vec::new());
     for drive in 0..drives.len() {
         if !drives.is_here(drive) {
@@ -79,10 +85,11 @@ fn read_labels(drives: &mut Drives) -> (Vec<Label>, Vec<Option<usize>>, Vec<Stri
                 labels.push(label);
                 places.push(Some(drive));
             }
+            Err(error @ PoolError::Version(_)) if !options.degraded => return Err(error),
             Err(error) => strangers.push(error.to_string()),
         }
     }
-    (labels, places, strangers)
+    Ok((labels, places, strangers))
 }
 
 /// Says why drives that were given do not count.
@@ -119,21 +126,31 @@ fn refuse(why: String) -> PoolError {
 /// The label of a drive, from either copy.
 ///
 /// # Errors
-/// [`PoolError::Refused`] when it has none, [`PoolError::Damaged`] when neither copy is usable.
+/// [`PoolError::Refused`] when it has none, [`PoolError::Damaged`] when neither copy is usable, or
+/// [`PoolError::Version`] when one would be to another version.
 pub fn read_label(drives: &mut Drives, drive: usize) -> Result<Label, PoolError> {
-    let mut damage = None;
+    let (mut damage, mut is_whole) = (None, false);
     for at in LABEL_AT {
-        match drives
-            .read(drive, at, GRANULE)
-            .map(|bytes| Label::decode(&bytes))
-        {
-            Ok(Ok(Some(label))) => return Ok(label),
-            Ok(Ok(None)) => {}
-            Ok(Err(error)) => damage = Some(error.to_string()),
-            Err(error) => damage = Some(error.to_string()),
+        let bytes = match drives.read(drive, at, GRANULE) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                damage = damage.or(Some(error.to_string()));
+                continue;
+            }
+        };
+        match Label::decode(&bytes) {
+            Ok(Some(label)) => return Ok(label),
+            Ok(None) => {}
+            // What another version says of itself is not covered up by a damaged copy.
+            Err(_) if is_whole => {}
+            Err(error) => {
+                is_whole = Label::is_of_another_version(&bytes);
+                damage = Some(error.to_string());
+            }
         }
     }
     Err(match damage {
+        Some(why) if is_whole => PoolError::Version(format!("{}: {why}", drives.name(drive))),
         Some(why) => PoolError::Damaged(format!("{}: {why}", drives.name(drive))),
         None => refuse(format!(
             "{} belongs to no pool: it has no label",
