@@ -7,7 +7,7 @@ use ashlar_block::{BlockSize, ErrorKind, IoError};
 use ashlar_store::format::{MemberState, Reserve};
 
 use super::audit::{Found, Media, Pool, check_order};
-use super::drive::{Drive, Handle};
+use super::drive::{Drive, Handle, Shared};
 use super::layouts::Facts;
 use super::plan::Plan;
 use super::seam::{Manage, Seat, Subject, identity};
@@ -209,7 +209,9 @@ impl<S: Subject> World<'_, S> {
                 let others = seats.iter().enumerate();
                 let others =
                     others.filter(|(at, seat)| *at != member && seat.state == MemberState::Active);
-                let needed = text.contains("add one first") && others.count() < most;
+                // One that has just been added may have come too late.
+                let others = others.count() - usize::from(self.volumes.awaits_drive());
+                let needed = text.contains("add one first") && others < most;
                 let passed = text.contains("of which nothing has a copy");
                 needed || passed && wishes().any(|facts| facts.raw)
             }
@@ -263,8 +265,9 @@ impl<S: Subject> World<'_, S> {
     /// What the engine takes for free is, and what is free it knows of.
     fn check_used(&self, found: &Found) -> Result<(), String> {
         let engine = self.node.as_ref().map(|node| node.engine());
-        if engine.is_some_and(Subject::is_rebuilding) {
-            // Columns that are being filled are in no table yet.
+        if engine.is_some_and(Subject::is_rebuilding) || !self.volumes.is_idle() {
+            // Columns that are being filled are in no table yet, nor is space of a volume that is being
+            // made or grown.
             return Ok(());
         }
         let used = found.used_extents().into_iter().zip(self.seats());
@@ -357,6 +360,58 @@ impl<S: Subject> World<'_, S> {
             return Err(format!("never: drives that are to leave do not: {seats:?}"));
         }
         Ok(())
+    }
+
+    /// Whether the engine says that nothing lacks a copy, every drive that it counts on works, and it
+    /// knows that what it says of them is durable: before that, those that have gone might go on
+    /// without the others, and it must not.
+    fn is_whole(&self) -> bool {
+        let idle = |drive: &Shared| drive.borrow().is_idle();
+        if !self.drives.iter().all(idle) {
+            return false;
+        }
+        let states = self.seats().into_iter().map(|seat| seat.state);
+        let rooted = Pool::read(&self.media());
+        let known = rooted.is_some_and(|pool| {
+            let members = pool.root.members.iter();
+            members.map(|member| member.state).eq(states)
+        });
+        let engine = self.node.as_ref().map(|node| node.engine());
+        let works = |seat: &Seat| !self.drives[seat.drive.0].borrow().is_dead();
+        let mut serving = self.seats().into_iter().filter(|seat| seat.in_service());
+        engine.is_some_and(Subject::is_whole) && known && serving.all(|seat| works(&seat))
+    }
+
+    /// Once nothing lacks a copy, whatever was lost before, one more loss takes nothing along.
+    pub(crate) fn lose_another(&mut self) -> Result<(), String> {
+        let lies = !self.members.doubted.is_empty();
+        if lies || !self.plan.loses_drives() || self.plan.tolerance() == 0 {
+            return Ok(());
+        }
+        let until = self.rig.now() + super::world::PATIENCE;
+        self.until("nothing lacks a copy", |w| {
+            w.is_whole() || w.rig.now() > until
+        })?;
+        if !self.is_whole() {
+            return Ok(());
+        }
+        // It is the last.
+        self.plan.casualties.clear();
+        // What it says is looked at first.
+        self.settle()?;
+        let seats = self.seats();
+        let serving: Vec<usize> = seats
+            .iter()
+            .filter(|seat| seat.in_service())
+            .map(|seat| seat.drive.0)
+            .collect();
+        if !self.is_whole() || serving.len() < 2 {
+            return Ok(());
+        }
+        let drive = self.chance.pick(&serving);
+        self.say(|| format!("nothing lacks a copy, and drive {drive} dies"));
+        self.lose_drive(drive);
+        self.check_all("everything is read after another loss")
     }
 
     /// Whether the engine has stopped.

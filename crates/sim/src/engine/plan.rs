@@ -325,6 +325,12 @@ impl Plan {
         frail.map(|(volume, _)| volume).filter(|_| rots).collect()
     }
 
+    /// Whether drives may have gone, by themselves or by order.
+    pub(crate) fn loses_drives(&self) -> bool {
+        let dies = |(_, fate): &(u64, Fate)| matches!(fate, Fate::Die { .. });
+        self.casualty_per_mille > 0 || self.has_orders() || self.fates.iter().any(dies)
+    }
+
     /// Whether its drives and what they keep change by order.
     pub(crate) fn has_orders(&self) -> bool {
         let is_order = |fate: &Fate| {

@@ -83,6 +83,10 @@ pub(crate) trait Subject: Sized {
     fn enlist(&self, _: Uuid, _: Box<dyn BlockDevice>, _: Wait) -> Result<(), String> {
         Err("this engine takes no drives".into())
     }
+    /// Whether it says that nothing lacks a copy.
+    fn is_whole(&self) -> bool {
+        false
+    }
     /// Whether copies are being made.
     fn is_rebuilding(&self) -> bool {
         false
@@ -252,6 +256,13 @@ impl Subject for Engine {
         };
         let mut drives = Drives::new(vec![device], wait).with_buffers(memory());
         enlist(&mut drives, 0, &label).map_err(|error| error.to_string())
+    }
+
+    fn is_whole(&self) -> bool {
+        let status = self.status();
+        let leaves = status.members.iter().any(|member| member.leaving);
+        let works = status.rebuilding || status.walk.is_some();
+        status.failure.is_none() && !status.degraded && !works && !leaves
     }
 
     fn is_rebuilding(&self) -> bool {

@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ashlar_block::{BlockRange, ErrorKind, IoError};
-use uuid::Uuid;
-
 use ashlar_store::format::Reserve;
+use uuid::Uuid;
 
 use super::layouts::Facts;
 use super::model::{Effect, WriteId};

@@ -115,7 +115,7 @@ impl<'a, S: Subject> World<'a, S> {
 
     /// The whole life of a world.
     pub(crate) fn live(&mut self) -> Result<(), String> {
-        let lived = self.live_on();
+        let lived = self.live_through();
         match self.over.clone() {
             Some(why) => self.look_back(&why),
             None => lived,
@@ -135,7 +135,7 @@ impl<'a, S: Subject> World<'a, S> {
         self.check_all("everything is read that can be")
     }
 
-    fn live_on(&mut self) -> Result<(), String> {
+    fn live_through(&mut self) -> Result<(), String> {
         self.format()?;
         self.restart()?;
         if let Some((liar, per_mille)) = self.plan.liar {
@@ -167,6 +167,7 @@ impl<'a, S: Subject> World<'a, S> {
         self.check_all("everything is read")?;
         self.settle_at_last()?;
         self.check_left()?;
+        self.lose_another()?;
         self.check_all("everything is read after it has settled")?;
         if self.plan.crowded {
             self.relieve()?;
@@ -590,7 +591,7 @@ impl<'a, S: Subject> World<'a, S> {
         Ok(())
     }
 
-    fn lose_drive(&mut self, drive: usize) {
+    pub(crate) fn lose_drive(&mut self, drive: usize) {
         self.drives[drive].borrow_mut().die();
         self.load.excuses.lost = true;
     }

@@ -17,7 +17,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ashlar_store::format::{
-    ChunkCopy, Label, Leaf, Member, PLACE_NONE, PageId, Root, SegmentEntry, SegmentKind,
+    ChunkCopy, FormatError, Label, Leaf, Member, PLACE_NONE, PageId, Root, SegmentEntry, SegmentKind,
     TableEntry, TablePage, VolumeEntry, VolumeState,
 };
 use ashlar_store::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES};
@@ -57,6 +57,11 @@ pub(crate) struct Media<'a> {
 impl<'a> Media<'a> {
     pub(crate) fn new(drives: &'a [Shared], doubted: &'a BTreeSet<usize>) -> Self {
         Self { drives, doubted }
+    }
+
+    /// Whether some drive lies.
+    fn lies(&self) -> bool {
+        !self.doubted.is_empty()
     }
 
     fn trust(&self, drive: usize) -> Trust {
@@ -247,7 +252,7 @@ impl Found {
 
     /// Keeps what a page of level 0 says.
     fn keep(&mut self, id: PageId, bytes: &[u8]) -> Result<(), String> {
-        let bad = |error| format!("{id:?}: {error}");
+        let bad = |error: FormatError| format!("{id:?}: {error}");
         match id.node {
             SEGMENTS => {
                 let per_page = (GRANULE / SegmentEntry::BYTES) as u32;

@@ -8,7 +8,7 @@ use ashlar_store::{Engine, Grain, Layout};
 
 use super::{Found, Media, Trust, logs};
 use crate::chance::Chance;
-use crate::engine::plan::Plan;
+use crate::engine::plan::{Plan, Wish};
 use crate::engine::profile::Profile;
 use crate::engine::world::World;
 
@@ -39,7 +39,7 @@ fn settled() -> World<'static, Engine> {
         (Layout::Mirror { copies: 2 }, Some(Grain::K8)),
     ];
     plan.wishes = layouts
-        .map(|(layout, grain)| super::super::plan::Wish {
+        .map(|(layout, grain)| Wish {
             layout,
             grain,
             ..wish
@@ -108,9 +108,8 @@ fn slots_that_are_nobodys_or_used_twice_are_noticed() {
 #[test]
 fn extents_and_places_that_are_used_twice_are_noticed() {
     let why = with(|found| {
-        let columns: Vec<_> = found.segments.values().map(|s| s.columns.clone()).collect();
-        let last = found.segments.values_mut().last().unwrap();
-        last.columns = columns[0][..last.columns.len().min(columns[0].len())].to_vec();
+        let first = found.segments.values().next().unwrap().columns[0];
+        found.segments.values_mut().last().unwrap().columns[0] = first;
     });
     assert!(why.contains("overlap"), "{why}");
     let why = with(|found| {
