@@ -441,11 +441,24 @@ fn an_order_to_go_on_does_not_end_a_resize() {
     let Managed::Volume(volume) = bench.manage(plan(100, STRIPE2)).unwrap() else {
         panic!("no volume");
     };
-    let (what, now) = (Manage::SetStops { volume, stops: false }, Moment::ORIGIN);
+    let (what, now) = (
+        Manage::SetStops {
+            volume,
+            stops: false,
+        },
+        Moment::ORIGIN,
+    );
     let mut out = Outbox::default();
-    bench.engine.post(now, Event::Manage { id: 77, what }, &mut out);
+    bench
+        .engine
+        .post(now, Event::Manage { id: 1077, what }, &mut out);
     let granules = 2000;
-    bench.manage(Manage::ResizeVolume { volume, granules }).unwrap();
+    let what = Manage::ResizeVolume { volume, granules };
+    let (_, managed) = bench.run(Event::Manage { id: 1078, what });
+    assert!(
+        managed.iter().all(|(_, answer)| answer.is_ok()),
+        "{managed:?}"
+    );
     let data = fill(100, 3);
     bench.write(volume, 1900, &data).unwrap();
     let mut bench = bench.restart();

@@ -131,7 +131,9 @@ impl<S: Subject> World<'_, S> {
     }
 
     fn is_out(&self, drive: usize, seats: &[Seat]) -> bool {
-        !seats.iter().any(|seat| seat.drive.0 == drive && seat.in_service())
+        !seats
+            .iter()
+            .any(|seat| seat.drive.0 == drive && seat.in_service())
     }
 
     /// From here on the engine has nothing to ask of the member that a drive was.
@@ -210,7 +212,8 @@ impl<S: Subject> World<'_, S> {
                 let others =
                     others.filter(|(at, seat)| *at != member && seat.state == MemberState::Active);
                 // One that has just been added may have come too late.
-                let others = others.count() - usize::from(self.volumes.awaits_drive());
+                let late = usize::from(self.volumes.awaits_drive());
+                let others = others.count().saturating_sub(late);
                 let needed = text.contains("add one first") && others < most;
                 let passed = text.contains("of which nothing has a copy");
                 needed || passed && wishes().any(|facts| facts.raw)
@@ -237,7 +240,9 @@ impl<S: Subject> World<'_, S> {
         if let Some((term, _)) = rooted {
             let before = std::mem::replace(&mut self.members.term, term);
             if term <= before {
-                return Err(format!("audit: an import of term {term} came after one of {before}"));
+                return Err(format!(
+                    "audit: an import of term {term} came after one of {before}"
+                ));
             }
         }
         Ok(())
@@ -288,18 +293,28 @@ impl<S: Subject> World<'_, S> {
         let kept = found.pool.root.reserve.wish;
         let reserves = &mut self.members.reserves;
         if !reserves.contains(&kept) {
-            return Err(format!("{kept:?} is kept for repair, not one of {reserves:?}"));
+            return Err(format!(
+                "{kept:?} is kept for repair, not one of {reserves:?}"
+            ));
         }
-        if !self.volumes.awaits_any(|order| matches!(order, Order::Reserve(_))) {
+        if !self
+            .volumes
+            .awaits_any(|order| matches!(order, Order::Reserve(_)))
+        {
             *reserves = vec![kept];
         }
         for (name, stops) in found.stops() {
             let known = self.members.stops.entry(name.clone());
             let known = known.or_insert_with(|| vec![false]);
             if !known.contains(&stops) {
-                return Err(format!("volume {name} stops: {stops}, not one of {known:?}"));
+                return Err(format!(
+                    "volume {name} stops: {stops}, not one of {known:?}"
+                ));
             }
-            if !self.volumes.awaits_any(|order| matches!(order, Order::Stops(..))) {
+            if !self
+                .volumes
+                .awaits_any(|order| matches!(order, Order::Stops(..)))
+            {
                 *known = vec![stops];
             }
         }
@@ -319,7 +334,9 @@ impl<S: Subject> World<'_, S> {
             let must = known.stops && serving < width;
             let may = known.stops && fewer;
             if must && !known.stopped || known.stopped && !may {
-                return Err(format!("{known:?} needs {width} drives, and there are {serving}"));
+                return Err(format!(
+                    "{known:?} needs {width} drives, and there are {serving}"
+                ));
             }
         }
         Ok(())

@@ -362,7 +362,8 @@ impl Plan {
             };
             let (at, pick) = (chance.below(commands), chance.below(1 << 20));
             // To replace one is to add one and to take one out.
-            let (adds, removes) = chance.pick(&[(true, true), (true, true), (true, false), (false, true)]);
+            let (adds, removes) =
+                chance.pick(&[(true, true), (true, true), (true, false), (false, true)]);
             let pause = chance.pick(&[0, 0, 1, 20]);
             orders.extend(adds.then_some((at, Fate::Add { size })));
             orders.extend(removes.then_some((at + pause, Fate::Remove { pick })));

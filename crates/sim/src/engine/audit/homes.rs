@@ -57,7 +57,9 @@ impl Found {
             }
             for (row, (&crc, granule)) in granules.enumerate() {
                 if crc != 0 && self.pool.label.salt.crc(granule) != crc {
-                    return Err(format!("granule {row} of column {column}, drive {drive}, is bad"));
+                    return Err(format!(
+                        "granule {row} of column {column}, drive {drive}, is bad"
+                    ));
                 }
             }
             strips.push(strip);

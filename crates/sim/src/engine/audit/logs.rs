@@ -32,12 +32,14 @@ impl Pool {
     }
 
     /// The copies of a position: drive, byte, and whether the drive is to be believed.
-    fn copies_at(&self, log: LogId, at: u64) -> Vec<(usize, u64, Trust)> {
+    pub(super) fn copies_at(&self, log: LogId, at: u64) -> Vec<(usize, u64, Trust)> {
         let chunk_bytes = self.label.sizes.chunk_bytes();
         let chunks = &self.log(log).chunks;
         let chunk = &chunks[(at / chunk_bytes % chunks.len() as u64) as usize];
         let mut places = self.places(&chunk.copies);
-        places.iter_mut().for_each(|(_, byte, _)| *byte += at % chunk_bytes);
+        places
+            .iter_mut()
+            .for_each(|(_, byte, _)| *byte += at % chunk_bytes);
         places
     }
 
@@ -72,12 +74,14 @@ impl Pool {
                 && batch.previous == previous
                 && batch.term == self.term_of(log, number)
         };
-        self.copies_at(log, at).into_iter().find_map(|(drive, byte, _)| {
-            let first = media.read(drive, byte, GRANULE)?;
-            let bytes = media.read(drive, byte, Batch::peek(&first, salt, log, limit)?)?;
-            let (batch, crc) = Batch::decode(&bytes, salt, log, limit).ok()?;
-            is_next(&batch).then_some((batch, crc))
-        })
+        self.copies_at(log, at)
+            .into_iter()
+            .find_map(|(drive, byte, _)| {
+                let first = media.read(drive, byte, GRANULE)?;
+                let bytes = media.read(drive, byte, Batch::peek(&first, salt, log, limit)?)?;
+                let (batch, crc) = Batch::decode(&bytes, salt, log, limit).ok()?;
+                is_next(&batch).then_some((batch, crc))
+            })
     }
 
     /// A log from the root's tail to its end.

@@ -17,8 +17,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ashlar_store::format::{
-    ChunkCopy, FormatError, Label, Leaf, Member, PLACE_NONE, PageId, Root, SegmentEntry, SegmentKind,
-    TableEntry, TablePage, VolumeEntry, VolumeState,
+    ChunkCopy, FormatError, Label, Leaf, Member, PLACE_NONE, PageId, Root, SegmentEntry,
+    SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
 };
 use ashlar_store::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES};
 
@@ -235,9 +235,9 @@ impl Found {
     fn page(&self, media: &Media<'_>, id: PageId, entry: TableEntry) -> Result<Vec<u8>, String> {
         let (segment, unit) = ((entry.place >> 16) as u32, entry.place & 0xFFFF);
         let mut meta = self.pool.root.meta.iter();
-        let meta = meta
-            .find(|meta| meta.id == segment)
-            .ok_or_else(|| format!("{id:?} is in metadata segment {segment}, which is not there"))?;
+        let meta = meta.find(|meta| meta.id == segment).ok_or_else(|| {
+            format!("{id:?} is in metadata segment {segment}, which is not there")
+        })?;
         let mut good = None;
         for (drive, at, trust) in self.pool.places(&meta.columns) {
             let bytes = media.read(drive, at + unit * GRANULE as u64, GRANULE);
@@ -256,7 +256,8 @@ impl Found {
         match id.node {
             SEGMENTS => {
                 let per_page = (GRANULE / SegmentEntry::BYTES) as u32;
-                for (bytes, number) in bytes.chunks(SegmentEntry::BYTES).zip(id.index * per_page..) {
+                for (bytes, number) in bytes.chunks(SegmentEntry::BYTES).zip(id.index * per_page..)
+                {
                     let entry = SegmentEntry::decode(bytes).map_err(bad)?;
                     if entry.kind != SegmentKind::Free {
                         self.segments.insert(number, entry);
@@ -300,6 +301,7 @@ impl Found {
     pub(crate) fn stops(&self) -> BTreeMap<String, bool> {
         let live = self.volumes.values();
         let live = live.filter(|entry| entry.state == VolumeState::Live);
-        live.map(|entry| (entry.name.clone(), entry.stops)).collect()
+        live.map(|entry| (entry.name.clone(), entry.stops))
+            .collect()
     }
 }

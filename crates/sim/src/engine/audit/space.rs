@@ -40,7 +40,10 @@ impl Found {
         let mut seen = BTreeMap::new();
         for (id, entry) in &self.pages {
             if let Some(other) = seen.insert(entry.place, id) {
-                return Err(format!("{id:?} and {other:?} share place {:#x}", entry.place));
+                return Err(format!(
+                    "{id:?} and {other:?} share place {:#x}",
+                    entry.place
+                ));
             }
             if entry.place & 0xFFFF >= units {
                 return Err(format!("{id:?} is behind its segment's end"));
@@ -83,7 +86,10 @@ impl Found {
     pub(super) fn check_extents(&self) -> Result<(), String> {
         for (member, mut runs) in self.runs() {
             let Some(known) = self.pool.root.members.get(usize::from(member)) else {
-                return Err(format!("{} is on member {member}, which is not there", runs[0].2));
+                return Err(format!(
+                    "{} is on member {member}, which is not there",
+                    runs[0].2
+                ));
             };
             if !known.state.in_service() {
                 // Whatever was there is of no interest any more.
@@ -93,12 +99,16 @@ impl Found {
             for pair in runs.windows(2) {
                 if pair[1].0 < pair[0].1 {
                     let (first, second) = (&pair[0], &pair[1]);
-                    return Err(format!("on member {member}, {first:?} and {second:?} overlap"));
+                    return Err(format!(
+                        "on member {member}, {first:?} and {second:?} overlap"
+                    ));
                 }
             }
             if let Some((_, end, whose)) = runs.last().filter(|run| run.1 > known.extents) {
                 let has = known.extents;
-                return Err(format!("{whose} ends at extent {end} of member {member}, of {has}"));
+                return Err(format!(
+                    "{whose} ends at extent {end} of member {member}, of {has}"
+                ));
             }
         }
         Ok(())

@@ -50,12 +50,14 @@ fn settled() -> World<'static, Engine> {
     let mut world = World::new(plan, chance, None);
     world.format().unwrap();
     world.restart().unwrap();
-    world.until("the users are done", |w| w.load.is_done()).unwrap();
+    world
+        .until("the users are done", |w| w.load.is_done())
+        .unwrap();
     world.settle().unwrap();
     world
 }
 
-const NOBODY: BTreeSet<usize> = BTreeSet::new();
+static NOBODY: BTreeSet<usize> = BTreeSet::new();
 
 fn audit(world: &World<'_, Engine>) -> Result<Found, String> {
     Found::audit(&Media::new(&world.drives, &NOBODY))
@@ -128,12 +130,11 @@ fn extents_and_places_that_are_used_twice_are_noticed() {
 fn flip(kind: SegmentKind, last: bool) -> String {
     let world = settled();
     let found = audit(&world).unwrap();
-    let segments = found.segments.iter();
+    let mut segments = found.segments.iter();
     let (number, segment) = segments
-        .filter(|(number, segment)| {
+        .find(|(number, segment)| {
             segment.kind == kind && found.slots.iter().any(|slot| slot >> 12 == **number)
         })
-        .next()
         .unwrap();
     let slots = found.slots.iter().filter(|slot| **slot >> 12 == *number);
     for slot in slots {
@@ -177,7 +178,10 @@ fn write_batch(world: &World<'_, Engine>, behind: u64, later: u64) {
     let mut bytes = vec![0; metadata_bytes(0, 0)];
     encode_batch(&batch, pool.label.salt, &mut bytes);
     for (drive, at, _) in pool.copies_at(log, state.tail_at + behind * GRANULE as u64) {
-        world.drives[drive].borrow_mut().pages.write(at, &bytes, None);
+        world.drives[drive]
+            .borrow_mut()
+            .pages
+            .write(at, &bytes, None);
     }
 }
 
