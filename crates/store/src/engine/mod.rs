@@ -34,6 +34,7 @@ pub(crate) mod locks;
 mod manage;
 pub(crate) mod map;
 mod members;
+mod pace;
 mod parity;
 mod raise;
 pub(crate) mod raw;
@@ -42,6 +43,7 @@ mod rebuild;
 mod release;
 mod reserve;
 mod salvage;
+mod scrub;
 pub(crate) mod space;
 pub(crate) mod state;
 mod status;
@@ -192,6 +194,7 @@ impl Engine {
             self.out.done.push(request.complete(Err(refusal)));
             return;
         }
+        self.host_came();
         if self.is_raw(volume) {
             return self.begin_raw(volume, request);
         }

@@ -7,7 +7,8 @@ use super::page::RawTableEntry;
 use super::root::WHAT;
 use super::{
     Chunk, ChunkCopy, FormatError, LogState, MAX_CHUNKS, MAX_COPIES, MAX_MEMBERS, MAX_TERMS,
-    Member, MemberState, MetaSegment, RepairReserve, Reserve, Root, Salt, TermStart, TopEntry,
+    Member, MemberState, MetaSegment, RepairReserve, Reserve, Root, Salt, ScrubAt, TermStart,
+    TopEntry,
 };
 use crate::sizes::{GRANULE, ROOT_BYTES};
 
@@ -34,6 +35,9 @@ impl Root {
         }
         for top in &self.tops {
             body.extend_from_slice(RawTop::from(top).as_bytes());
+        }
+        if let Some(scrub) = &self.scrub {
+            body.extend_from_slice(RawScrub::from(scrub).as_bytes());
         }
         let length = (size_of::<RawRoot>() + body.len()).next_multiple_of(GRANULE);
         ensure(length <= CAPACITY, WHAT, "it has outgrown its place")?;
@@ -63,6 +67,7 @@ impl Root {
             map: take_log(&mut reader, &raw.map)?,
             meta: take_meta(&mut reader, raw.meta.get())?,
             tops: take_tops(&mut reader, raw.tops.get())?,
+            scrub: take_scrub(&mut reader)?,
         };
         ensure(
             reader.left() < GRANULE,
@@ -164,6 +169,14 @@ fn take_meta(reader: &mut Reader<'_>, count: u32) -> Result<Vec<MetaSegment>, Fo
 fn take_tops(reader: &mut Reader<'_>, count: u32) -> Result<Vec<TopEntry>, FormatError> {
     let tops: &[RawTop] = reader.take_all(count as usize)?;
     tops.iter().map(RawTop::decode).collect()
+}
+
+/// Zeroes, or nothing: there is none.
+fn take_scrub(reader: &mut Reader<'_>) -> Result<Option<ScrubAt>, FormatError> {
+    if reader.left() < size_of::<RawScrub>() {
+        return Ok(None);
+    }
+    reader.take::<RawScrub>()?.decode()
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -380,5 +393,42 @@ impl RawTop {
             index: self.index.get(),
             entry,
         })
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawScrub {
+    there: U32,
+    volume: U32,
+    granule: U64,
+}
+
+const _: () = assert!(size_of::<RawScrub>() == 16);
+
+impl From<&ScrubAt> for RawScrub {
+    fn from(scrub: &ScrubAt) -> Self {
+        Self {
+            there: 1.into(),
+            volume: scrub.volume.into(),
+            granule: scrub.granule.into(),
+        }
+    }
+}
+
+impl RawScrub {
+    fn decode(&self) -> Result<Option<ScrubAt>, FormatError> {
+        let scrub = ScrubAt {
+            volume: self.volume.get(),
+            granule: self.granule.get(),
+        };
+        match self.there.get() {
+            0 => zeroes(WHAT, "padding", self.as_bytes()).map(|()| None),
+            1 => Ok(Some(scrub)),
+            what => {
+                let why = format!("unknown work {what} under way");
+                Err(FormatError::new(WHAT, why))
+            }
+        }
     }
 }
