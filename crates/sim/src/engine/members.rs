@@ -168,6 +168,15 @@ impl<S: Subject> World<'_, S> {
         let Some(number) = self.volumes.number(volume) else {
             return;
         };
+        // Known and not mended: Stops, Resize and Stops again on their way together undo an acknowledged
+        // resize, for the first record's end is taken for the resize's (bitrot 1186 without this).
+        let changes = |order: &Order| match order {
+            Order::Resize(other) | Order::Stops(other, _) => *other == volume,
+            _ => false,
+        };
+        if self.volumes.awaits_any(changes) {
+            return;
+        }
         let known = self.members.stops.entry(super::volumes::name(volume));
         known.or_insert_with(|| vec![false]).push(stops);
         if stops {
