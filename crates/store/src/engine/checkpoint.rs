@@ -44,6 +44,11 @@ pub(crate) struct Checkpoint {
     left: usize,
     /// Places that the next root supersedes.
     superseded: Vec<u64>,
+    /// Columns of metadata segments that the root being written names no more.
+    dropped: Vec<ChunkCopy>,
+    /// Some metadata segment holds nothing any more and will hold nothing more: only a root that does
+    /// not name it lets a drive that is to leave go.
+    droppable: bool,
     /// Tails that the root being written names: ring and map positions, and the map's sequence.
     tails: Option<(u64, u64)>,
     /// What the last durable root named.
@@ -98,11 +103,12 @@ impl Engine {
 
     fn checkpoint_due(&self) -> Option<Due> {
         let healing = self.is_healing();
-        let asked = !self.settling.is_empty() || self.map.is_renewing() || healing;
+        let droppable = self.checkpoint.droppable;
+        let asked = !self.settling.is_empty() || self.map.is_renewing() || healing || droppable;
         if asked || self.has_many_terms() {
             let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
             let useless = clean && self.checkpoint.rooted == Some(self.tails());
-            return (!useless || healing).then_some(Due::Pages(self.published + 1));
+            return (!useless || healing || droppable).then_some(Due::Pages(self.published + 1));
         }
         // Only whole chunks are any use.
         let frees = |side: &LogSide, rooted: Option<u64>, tail: u64| {
@@ -373,8 +379,11 @@ impl Engine {
     /// The root on its way names these pages: from here to its end nothing else may.
     pub(super) fn checkpoint_root(&mut self) -> Root {
         let meta = &self.meta;
-        self.meta_segments
-            .retain(|segment| !meta.is_closed_and_empty(segment.id));
+        self.checkpoint.droppable = false;
+        let empty = |segment: &mut MetaSegment| meta.is_closed_and_empty(segment.id);
+        let dropped = self.meta_segments.extract_if(.., empty);
+        let columns = dropped.flat_map(|segment| segment.columns);
+        self.checkpoint.dropped.extend(columns);
         self.trim_ring();
         self.checkpoint.tails = Some(self.tails());
         self.root()
@@ -385,6 +394,13 @@ impl Engine {
         self.checkpoint.phase = Phase::Idle;
         for place in std::mem::take(&mut self.checkpoint.superseded) {
             self.guards.retire(Retired::Place(place));
+        }
+        // They were empty: no page is read there any more, either.
+        for copy in std::mem::take(&mut self.checkpoint.dropped) {
+            let extents = self.sizes.segment_extents();
+            if let Some(drive) = self.extents.get_mut(usize::from(copy.drive)) {
+                drive.give(copy.extent, extents);
+            }
         }
         let Some((ring, map)) = self.checkpoint.tails.take() else {
             return;
@@ -426,6 +442,7 @@ impl Engine {
                 Retired::Place(place) => {
                     let (segment, unit) = segment_and_unit(place);
                     self.meta.release(segment, unit);
+                    self.checkpoint.droppable |= self.meta.is_closed_and_empty(segment);
                 }
                 Retired::Log(log, at) => self.side(log).log.free_below = at,
             }
