@@ -25,7 +25,7 @@ const MAP_STEP: f64 = 0.125;
 /// Copies of pages on their way at a time.
 const PAGES: usize = 256;
 /// Most pages of level 0 of one checkpoint: their old places come back when its root is durable.
-const MOST_PAGES: usize = 65_536;
+pub(super) const MOST_PAGES: usize = 65_536;
 
 /// After this long without a change, what an import would have to read again is brought to pages:
 /// once, and then the pool is quiet.
@@ -50,6 +50,8 @@ pub(crate) struct Checkpoint {
     /// Numbers of the next batches of both logs, and since when they are that.
     seen: (u64, u64),
     since: Moment,
+    /// What deleted volumes have left is to be cleared away.
+    clearing: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +85,7 @@ impl Engine {
         }
         match self.checkpoint_due() {
             Some(Due::Pages(until)) => {
+                self.checkpoint.clearing = false;
                 self.checkpoint.phase = Phase::Pages(0);
                 (self.checkpoint.until, self.checkpoint.left) = (until, MOST_PAGES);
                 self.write_pages();
@@ -97,7 +100,8 @@ impl Engine {
 
     fn checkpoint_due(&self) -> Option<Due> {
         let healing = self.is_healing();
-        let asked = !self.settling.is_empty() || self.map.is_renewing() || healing;
+        let wanted = !self.settling.is_empty() || self.checkpoint.clearing;
+        let asked = wanted || self.map.is_renewing() || healing;
         if asked || self.has_many_terms() {
             let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
             let useless = clean && self.checkpoint.rooted == Some(self.tails());
@@ -131,6 +135,11 @@ impl Engine {
                 self.ring.tail_at(),
             );
         ring.then_some(Due::Root)
+    }
+
+    /// Tables that name nothing any more are to leave the root soon.
+    pub(super) fn clear_remains(&mut self) {
+        self.checkpoint.clearing = true;
     }
 
     /// Whether nothing is on its way to a log, and one has more than a root would leave in it.
@@ -487,7 +496,7 @@ impl Engine {
             }
             Some(Err(error)) => self.fail(error.to_string()),
             None => {
-                self.counters.bad_copies += 1;
+                self.note_bad(drive);
                 self.read_page(id, tried | 1 << drive);
             }
         }

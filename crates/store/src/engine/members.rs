@@ -112,6 +112,7 @@ impl Engine {
             let why = format!("drive {drive} is in the pool already, or the pool has 64 drives");
             return Err(IoError::new(ErrorKind::InvalidRequest, why));
         }
+        self.check_move_room(0)?;
         let extents = self.sizes.drive_extents(geometry.bytes());
         self.members.push(Member {
             drive,
@@ -164,6 +165,7 @@ impl Engine {
             ));
         }
         if self.in_service(drive) {
+            self.check_move_room(0)?;
             // Goes on after a restart, so it is answered when the root says so.
             self.members[member].state = MemberState::Leaving;
             self.members_changed(id);

@@ -18,7 +18,7 @@ impl Engine {
     /// Sets what a volume does when a copy is missing that no drive can take.
     pub(super) fn set_stops(&mut self, id: u64, volume: u32, stops: bool) -> Result<(), IoError> {
         let mut entry = self.live(volume)?;
-        if self.resizing.contains(&volume) || self.raw_is_changing(volume) {
+        if self.resizing.contains_key(&volume) || self.raw_is_changing(volume) {
             return Err(refuse(format!(
                 "volume {volume} is still being given another size"
             )));

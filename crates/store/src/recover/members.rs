@@ -53,12 +53,11 @@ pub(super) fn identify(
         if member.state == MemberState::Excluded {
             drives.leave_out(index);
         } else {
-            check_length(drives, index, &labels)?;
+            check_length(drives, index, label_of(&labels, &root, index))?;
         }
     }
-    let label = labels
-        .iter()
-        .find(|label| drives.is_here(usize::from(label.index)));
+    let mut here = (0..root.members.len()).filter(|&index| drives.is_here(index));
+    let label = here.find_map(|index| label_of(&labels, &root, index));
     Ok((label.cloned().unwrap_or(first), root, missing))
 }
 
@@ -93,12 +92,16 @@ fn also(error: PoolError, strangers: &[String]) -> PoolError {
     }
 }
 
-fn check_length(drives: &Drives, index: usize, labels: &[Label]) -> Result<(), PoolError> {
+/// The label of a member's drive. Another drive may have one of that number: it was to join the pool and
+/// never did.
+fn label_of<'a>(labels: &'a [Label], root: &Root, index: usize) -> Option<&'a Label> {
+    let member = root.members.get(index)?;
+    labels.iter().find(|label| label.drive == member.drive)
+}
+
+fn check_length(drives: &Drives, index: usize, label: Option<&Label>) -> Result<(), PoolError> {
     let bytes = drives.geometry(index).bytes();
-    match labels
-        .iter()
-        .find(|label| usize::from(label.index) == index)
-    {
+    match label {
         Some(label) if bytes < label.bytes => Err(refuse(format!(
             "drive {} of pool {} has {bytes} bytes, its label says {}: it has been cut short",
             label.drive, label.pool_name, label.bytes
@@ -132,6 +135,31 @@ pub fn read_label(drives: &mut Drives, drive: usize) -> Result<Label, PoolError>
         Some(why) => PoolError::Damaged(format!("drive {drive}: {why}")),
         None => refuse(format!("drive {drive} belongs to no pool: it has no label")),
     })
+}
+
+/// Writes labels that have rotted again, from their drive's other copy: the next rot would take the drive
+/// out of the pool. Returns the drives, once a copy.
+pub(super) fn mend_labels(drives: &mut Drives) -> Result<Vec<usize>, PoolError> {
+    let mut mended = Vec::new();
+    for drive in 0..drives.len() {
+        if !drives.is_here(drive) {
+            continue;
+        }
+        let copies = LABEL_AT.map(|at| (at, drives.read(drive, at, GRANULE).ok()));
+        let mut found = copies.iter().filter_map(|(_, copy)| copy.as_deref());
+        let is_good = |copy: &&[u8]| matches!(Label::decode(copy), Ok(Some(_)));
+        let Some(good) = found.find(is_good) else {
+            continue;
+        };
+        for (at, copy) in &copies {
+            // What a newer program has written is no rot.
+            if !copy.as_deref().is_some_and(Label::is_sound) {
+                drives.write(&[(drive, *at)], good)?;
+                mended.push(drive);
+            }
+        }
+    }
+    Ok(mended)
 }
 
 /// Gives the pool another name, drive by drive: on each one label is whole at every moment, and a name
