@@ -4,7 +4,7 @@
 mod common;
 
 use ashlar_block::ErrorKind;
-use ashlar_store::format::Label;
+use ashlar_store::format::{Label, MemberState};
 use ashlar_store::sizes::LABEL_AT;
 use ashlar_store::{Grain, ImportOptions, Layout, Manage, Sizes};
 use common::{Bench, Medium, Seen, small_sizes};
@@ -97,6 +97,20 @@ fn a_label_that_has_rotted_is_written_again() {
     flip(LABEL_AT[1]);
     let mut bench = Bench::try_open(media, false).expect("import");
     assert_eq!(bench.read(volume, 0, 3).unwrap(), fill(3, 1));
+}
+
+#[test]
+fn what_a_crash_has_left_to_be_done_begins_by_itself() {
+    let mut bench = Bench::new(3, 32 << 20);
+    let volume = bench.volume(512, 2);
+    bench.write(volume, 0, &fill(64, 1)).unwrap();
+    bench.manage(Manage::Settle).unwrap();
+    // The process dies when it is durable that the drive leaves.
+    let cut = bench.manage_cut(Manage::RemoveDrive { member: 0 }, 3);
+    assert!(cut.is_some_and(|answer| answer.is_ok()));
+    let bench = bench.restart();
+    assert!(bench.engine.members()[0].state == MemberState::Leaving);
+    assert!(bench.engine.next_deadline().is_some());
 }
 
 #[test]

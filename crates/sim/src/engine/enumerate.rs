@@ -412,8 +412,11 @@ impl<S: Subject> World<'_, S> {
         loop {
             let crashes = self.summary.crashes;
             self.until("what was lost is made again", is_whole)?;
-            // The root says so.
+            // The root says so, of the logs and of the members.
             self.settle()?;
+            let reserve = self.plan.shape.reserve;
+            self.order(Order::Settle, Manage::SetReserve { reserve });
+            self.until("the members are durable", |w| w.volumes.is_idle())?;
             if self.summary.crashes == crashes && is_whole(self) {
                 break;
             }

@@ -249,7 +249,8 @@ impl Engine {
             ios: Slab::new(),
             ops: Slab::new(),
             failed: None,
-            again: false,
+            // What a crash has left to be done begins by itself.
+            again: true,
             sequence: parts.sequence,
             published: parts.sequence,
             ring: parts.ring,
