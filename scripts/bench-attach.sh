@@ -3,8 +3,8 @@
 #
 #   scripts/bench-attach.sh BIN         make bench-attach; BENCH_SCENARIO=FILE for another than bench-attach.toml
 #
-# Everything is in memory: the files could grow to 12 GB. Writes bench-out/attach. Exit codes: 0 measured, 2 usage, 3 the
-# environment lacks something.
+# Everything is in memory, or in BENCH_DIR: the files could grow to 12 GB. Writes bench-out/attach. Exit codes: 0 measured,
+# 2 usage, 3 the environment lacks something.
 set -euo pipefail
 [[ -n ${1:-} && $1 != -* ]] || { echo "usage: scripts/bench-attach.sh BIN" >&2; exit 2; }
 bin=$(realpath "$1")
@@ -18,9 +18,10 @@ for device in /dev/fuse /dev/loop-control; do
     [ -c "$device" ] || lacks "there is no $device here"
 done
 command -v mkfs.xfs >/dev/null || lacks "there is no mkfs.xfs (package xfsprogs)"
-[ -d /dev/shm ] || lacks "there is no /dev/shm here"
+place=${BENCH_DIR:-/dev/shm}
+[ -d "$place" ] || lacks "there is no $place here"
 
-work=$(mktemp -d /dev/shm/ashlar-bench.XXXXXX)
+work=$(mktemp -d "$(realpath "$place")/ashlar-bench.XXXXXX")
 chmod 755 "$work"
 export ASHLAR_ATTACH_STATE=$work/state ASHLAR_API=$work/node/api.sock
 daemon='' loop=''

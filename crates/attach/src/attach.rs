@@ -191,7 +191,7 @@ fn build(
         return Err(AttachError::environment("there is no device"));
     };
     let what = (device.as_path(), state.volume.as_str());
-    let used = namespace.used_bytes.unwrap_or(0);
+    let used = namespace.used_bytes;
     let kind = match options.file_system {
         Some(wanted) if options.destroy_data => format::make(what, wanted, Content::Destroyed)?,
         Some(wanted) => format::make(what, wanted, Content::Kept { used })?,

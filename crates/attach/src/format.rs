@@ -5,18 +5,20 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::AttachError;
 use crate::system::tool;
 
 const LOOK: Duration = Duration::from_secs(60);
-/// What is read of each place, and how many places: a volume that holds something has something there
-/// or nearby.
+/// What is read of each place, and how many places, before anything else: what holds something mostly has
+/// something there.
 const PLACE_BYTES: usize = 4096;
 const PLACES: u64 = 256;
-/// What is read at both ends, where labels are.
+/// What is read at both ends, where labels are; and at a time of all the rest.
 const END_BYTES: usize = 1 << 20;
+/// How long reading all of a device may take.
+const READ_ALL: Duration = Duration::from_secs(60);
 const MAKE: Duration = Duration::from_secs(600);
 
 /// A file system that can be made.
@@ -57,8 +59,8 @@ pub(crate) enum Content {
     Destroyed,
     /// It is kept: nothing is formatted that is not empty.
     Kept {
-        /// Bytes of it that its owner knows of.
-        used: u64,
+        /// Bytes of it that its owner knows of; without one, all of it is read.
+        used: Option<u64>,
     },
 }
 
@@ -128,19 +130,48 @@ fn label(device: &Path) -> Result<Option<Label>, AttachError> {
     }
 }
 
-/// What is on the device, if it is not empty as far as can be seen without reading all of it, and as its
-/// owner knows.
-fn holds(device: &Path, used: u64) -> Result<Option<String>, AttachError> {
+/// What is on the device, if it is not empty: as far as can be seen without reading all of it and as its owner
+/// knows, or by reading all of it.
+fn holds(device: &Path, used: Option<u64>) -> Result<Option<String>, AttachError> {
     if let Some(label) = label(device)? {
         return Ok(Some(label.kind));
     }
-    let data = first_data(device).map_err(|error| {
+    let failed = |error: io::Error| {
         AttachError::environment(format!("cannot look at {}: {error}", device.display()))
-    })?;
-    let known = (used > 0).then(|| format!("{used} bytes"));
-    Ok(data
-        .map(|at| format!("data: byte {at} is not zero"))
-        .or(known))
+    };
+    let data = match first_data(device).map_err(failed)? {
+        None if used.is_none() => return all_of(device, Instant::now() + READ_ALL).map_err(failed),
+        data => data,
+    };
+    let known = used.filter(|&used| used > 0);
+    let known = known.map(|used| format!("{used} bytes"));
+    Ok(data.map(not_zero).or(known))
+}
+
+fn not_zero(at: u64) -> String {
+    format!("data: byte {at} is not zero")
+}
+
+/// What a device holds whose owner cannot be asked.
+fn all_of(device: &Path, until: Instant) -> io::Result<Option<String>> {
+    let file = File::open(device)?;
+    let mut buffer = vec![0; END_BYTES];
+    let mut at = 0;
+    loop {
+        let length = file.read_at(&mut buffer, at)?;
+        if length == 0 {
+            return Ok(None);
+        }
+        if let Some(inside) = buffer[..length].iter().position(|&byte| byte != 0) {
+            return Ok(Some(not_zero(at + inside as u64)));
+        }
+        at += length as u64;
+        if Instant::now() > until {
+            return Ok(Some(format!(
+                "what nobody knows: nothing was found in its first {at} bytes, and to read the rest takes too long"
+            )));
+        }
+    }
 }
 
 /// A byte that is not zero: at the ends, or at one of many places between them.
@@ -205,16 +236,33 @@ mod tests {
         let path = dir.path().join("device");
         let file = File::create(&path).expect("a file");
         file.set_len(64 << 20).expect("a sparse file");
-        assert_eq!(holds(&path, 0).expect("looked at"), None);
+        assert_eq!(holds(&path, Some(0)).expect("looked at"), None);
         let error = make(
             (&path, "tank/db"),
             FileSystem::Ext4,
-            Content::Kept { used: 65536 },
+            Content::Kept { used: Some(65536) },
         );
         let error = error.expect_err("it holds something").to_string();
         assert!(
             error.contains("tank/db") && error.contains("65536 bytes"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn without_an_owner_to_ask_all_of_it_is_looked_at() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("device");
+        let file = File::create(&path).expect("a file");
+        file.set_len(64 << 20).expect("a sparse file");
+        assert_eq!(holds(&path, None).expect("looked at"), None);
+        // Between the places that are looked at first.
+        let at = (32 << 20) + 5_000;
+        file.write_all_at(b"x", at).expect("written");
+        assert_eq!(first_data(&path).expect("read"), None);
+        let found = holds(&path, None).expect("looked at");
+        assert_eq!(found, Some(not_zero(at)));
+        let found = all_of(&path, Instant::now()).expect("read").expect("some");
+        assert!(found.contains("takes too long"), "{found}");
     }
 }

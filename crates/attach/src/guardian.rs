@@ -265,8 +265,12 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
         let mut child = command.spawn().map_err(failed)?;
         let server = Process::of(child.id() as i32);
         if let Err(error) = self.remember_processes(server, None, restarts) {
-            end(&mut child);
-            return Err(error);
+            if restarts == 0 {
+                end(&mut child);
+                return Err(error);
+            }
+            // A full folder is no reason to let I/O fail that can be served.
+            notice(error);
         }
         let said = child.stdout.take().map(first_line);
         let mut was_ready = false;

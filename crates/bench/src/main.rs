@@ -41,6 +41,7 @@ mod raw;
 mod report;
 mod serve;
 mod signals;
+mod volume;
 
 use std::process::ExitCode;
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use ashlar_lab::Machine;
 use serde::Serialize;
 
-use crate::engine::{Cost, Memory, Reads, Recovery};
+use crate::engine::{Cost, CostRatio, Memory, Reads, Recovery, cost_ratios};
 use crate::failure::Failure;
 use crate::figures::{Case, Row, Side, Spread};
 use crate::parts::{Bench, Idle, Remote, Scaling};
@@ -36,6 +36,8 @@ struct Results {
     peer: Option<Vec<Row>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<Vec<Cost>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cost_ratios: Vec<CostRatio>,
     #[serde(skip_serializing_if = "Option::is_none")]
     recovery: Option<Vec<Recovery>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,6 +87,7 @@ impl Report {
                 cores: None,
                 peer: None,
                 cost: None,
+                cost_ratios: Vec::new(),
                 recovery: None,
                 memory: None,
                 reads: None,
@@ -149,17 +152,27 @@ impl Report {
     /// Two cores against one.
     pub(crate) fn cores(&mut self, results: Vec<Scaling>) -> Result<(), Failure> {
         self.watch("cores", results.iter().flat_map(|r| [&r.one, &r.two]));
-        let mut table = Table::new(&["load, each connection", "CPU a command, two / one", "goal"]);
+        let mut table = Table::new(&[
+            "served",
+            "load, each connection",
+            "CPU a command, two / one",
+            "goal",
+            "IOPS, two / one",
+        ]);
         for result in &results {
             let ratio = &result.cpu_ns_per_command_ratio;
             let met = ratio.median <= result.goal_at_most;
             table.row([
+                result.served.into(),
                 case_name(&result.case),
                 range(ratio, 2),
                 format!("≤ {:.1}{}", result.goal_at_most, mark(met)),
+                range(&result.iops_ratio, 2),
             ]);
         }
-        let mut text = table.text("Two cores and two connections / one of each");
+        let mut text = table.text(
+            "Two cores / one (memory: a connection a core; a volume: two connections on both sides)",
+        );
         if results.iter().any(|result| !result.clients_apart) {
             let flag = "cores: fewer than four cores, so the clients share the target's";
             let _ = writeln!(text, "  ({flag})");
@@ -218,6 +231,26 @@ impl Report {
 
     /// The engine's cost.
     pub(crate) fn cost(&mut self, cells: Vec<Cost>) -> Result<(), Failure> {
+        let ratios = cost_ratios(&cells);
+        let mut text = String::new();
+        for ratio in &ratios {
+            let _ = writeln!(
+                text,
+                "  {} / {}, {} {} KiB, depth {}, {} %: {:.2} of its bytes a second, goal ≥ {}{}; longest silence {:.0} us",
+                ratio.ours,
+                ratio.base,
+                ratio.pattern,
+                ratio.block_bytes / 1024,
+                ratio.depth,
+                ratio.fill_pct,
+                ratio.rate_ratio,
+                ratio.goal,
+                mark(ratio.rate_ratio >= ratio.goal),
+                ratio.longest_silence_us,
+            );
+        }
+        print(&text)?;
+        self.results.cost_ratios = ratios;
         self.results.cost = Some(cells);
         self.save()
     }

@@ -26,7 +26,8 @@ impl Running {
         self.child.pid()
     }
 
-    fn start(program: &Program) -> Result<Self, Failure> {
+    /// Starts a program that says `ready ADDR:PORT …` when it is.
+    pub(crate) fn start(program: &Program) -> Result<Self, Failure> {
         let mut child = program.start()?;
         let line = child.first_line()?;
         let address = parse_ready(&line);

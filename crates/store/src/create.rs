@@ -150,6 +150,7 @@ fn first_root(drives: &Drives, plan: &PoolPlan) -> Result<Root, PoolError> {
         map,
         meta: Vec::new(),
         tops: Vec::new(),
+        scrub: None,
     })
 }
 

@@ -104,6 +104,11 @@ impl Guest {
         self.read();
         self.drive();
         self.reply();
+        // A large write has kept the buffer that it was read into. Where there is no memory for another, requests
+        // on their way have it: their completions wake the core.
+        if self.readable && self.buffer.is_none() {
+            self.buffer = self.exchange.message_buffer();
+        }
         self.watch();
         self.end();
     }

@@ -193,6 +193,32 @@ fn many_messages_at_once_are_all_answered_in_turns() {
 }
 
 #[test]
+fn a_turn_that_ends_with_a_large_write_is_followed_by_another() {
+    let mut rig = Rig::new(false);
+    rig.turn();
+    let most = 64;
+    for unique in 1..most {
+        rig.ask(unique, opcode::FSYNC, &[0; 16]);
+    }
+    // Too large to be copied: it keeps the buffer that it was read into.
+    let size = 68 << 10;
+    let head = TransferIn {
+        size,
+        ..TransferIn::default()
+    };
+    let body = [head.as_bytes(), &vec![1; size as usize]].concat();
+    rig.ask(most, opcode::WRITE, &body);
+    rig.ask(most + 1, opcode::FSYNC, &[0; 16]);
+    rig.turn();
+    rig.guest.poll(rig.reactor.handle().now());
+    assert_eq!(rig.guest.take_handled() as u64, most, "one is left");
+    assert_eq!(rig.unanswered(), 0, "so no completion will wake the core");
+    assert!(rig.guest.next_deadline().is_some());
+    rig.guest.poll(rig.reactor.handle().now());
+    assert_eq!(rig.guest.take_handled(), 1);
+}
+
+#[test]
 fn one_that_takes_over_asks_before_it_reads() {
     let mut rig = Rig::new(true);
     rig.read(5, 0);

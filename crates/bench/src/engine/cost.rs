@@ -66,6 +66,20 @@ const KINDS: &[Kind] = &[
         limits: None,
     },
     Kind {
+        layout: Layout::Mirror { copies: 3 },
+        grain: None,
+        name: "mirror:3",
+        drives: 3,
+        limits: None,
+    },
+    Kind {
+        layout: Layout::Parity { data: 4, parity: 2 },
+        grain: None,
+        name: "parity:4+2",
+        drives: 6,
+        limits: None,
+    },
+    Kind {
         layout: Layout::Stripe { columns: 2 },
         grain: None,
         name: "stripe:2",
@@ -73,6 +87,18 @@ const KINDS: &[Kind] = &[
         limits: None,
     },
 ];
+
+impl Kind {
+    /// Copies of the logs and the map: as many losses as the layout survives, and one more.
+    fn log_copies(&self) -> u64 {
+        let wanted = match self.layout {
+            Layout::Mirror { copies } => copies,
+            Layout::Parity { parity, .. } => parity + 1,
+            Layout::Stripe { .. } => 1,
+        };
+        u64::from(wanted.max(2)).min(self.drives as u64)
+    }
+}
 
 /// Commands in flight: one, and many.
 const DEPTHS: [usize; 2] = [1, 32];
@@ -156,6 +182,53 @@ pub(crate) struct Cost {
     /// Of the simulated drives: user bytes a second, and the longest time without an answer.
     pub(crate) user_bytes_per_s: f64,
     pub(crate) longest_silence_us: f64,
+}
+
+/// How fast parity is beside a mirror of the same drives, by the drives' simulated time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct CostRatio {
+    pub(crate) ours: &'static str,
+    pub(crate) base: &'static str,
+    pub(crate) pattern: &'static str,
+    pub(crate) block_bytes: u32,
+    pub(crate) depth: usize,
+    pub(crate) fill_pct: u64,
+    /// User bytes a second, ours / base.
+    pub(crate) rate_ratio: f64,
+    pub(crate) goal: f64,
+    /// The longest time without an answer, of ours.
+    pub(crate) longest_silence_us: f64,
+}
+
+/// The goal is for random writes of 64 KiB at depth.
+const PARITY: &str = "parity:4+1";
+const MIRROR: &str = "mirror:2 of 5";
+const PARITY_GOAL: f64 = 0.5;
+
+/// What cells of both layouts say of them together.
+pub(crate) fn ratios(cells: &[Cost]) -> Vec<CostRatio> {
+    let is_64k = |cell: &&Cost| cell.block_bytes == 64 << 10 && cell.depth > 1;
+    let parity = cells.iter().filter(|cell| cell.layout == PARITY);
+    let pairs = parity.filter(is_64k).filter_map(|ours| {
+        let base = cells.iter().find(|cell| {
+            let (a, b) = (&ours, cell);
+            b.layout == MIRROR
+                && (a.pattern, a.block_bytes) == (b.pattern, b.block_bytes)
+                && (a.depth, a.fill_pct) == (b.depth, b.fill_pct)
+        })?;
+        Some(CostRatio {
+            ours: ours.layout,
+            base: base.layout,
+            pattern: ours.pattern,
+            block_bytes: ours.block_bytes,
+            depth: ours.depth,
+            fill_pct: ours.fill_pct,
+            rate_ratio: ours.user_bytes_per_s / base.user_bytes_per_s,
+            goal: PARITY_GOAL,
+            longest_silence_us: ours.longest_silence_us,
+        })
+    });
+    pairs.collect()
 }
 
 /// What a pool advertises for a layout.
@@ -281,7 +354,7 @@ fn filled(
             fill_pct: fill,
             written_per_byte: count.written_bytes as f64 / bytes,
             read_per_byte: count.read_bytes as f64 / bytes,
-            pages_per_byte: (pages * 4096 * kind.drives.min(2) as u64) as f64 / bytes,
+            pages_per_byte: (pages * 4096 * kind.log_copies()) as f64 / bytes,
             writes_per_command: count.writes as f64 / commands,
             flushes_per_command: count.flushes as f64 / commands,
             limit: kind

@@ -8,7 +8,7 @@ mod reads;
 mod recovery;
 
 pub(crate) use cost::measure as cost;
-pub(crate) use cost::{Cost, CostOptions};
+pub(crate) use cost::{Cost, CostOptions, CostRatio, ratios as cost_ratios};
 pub(crate) use reads::Reads;
 pub(crate) use reads::measure as reads;
 pub(crate) use recovery::measure as recovery;

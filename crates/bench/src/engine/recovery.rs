@@ -184,7 +184,7 @@ fn memory(pool: &mut Pool, volume: u32) -> Result<Memory, Failure> {
         leaf_bytes: memory.bytes,
         limit_bytes: memory.limit_bytes,
         gib_a_tib: per_tib(per_leaf * granules.div_ceil(LEAF) as f64),
-        bound_gib_a_tib: per_tib(memory.limit_bytes as f64).min(1.0),
+        bound_gib_a_tib: memory.limit_bytes_a_tib as f64 / f64::from(1 << 30),
         goal_gib: 1.0,
     })
 }

@@ -1,4 +1,5 @@
-//! Whether a command costs more when a target has two cores and two connections than one of each.
+//! Whether a command costs more on two cores than on one: of a device that every core has for itself, with a
+//! connection for each, and of one volume, whose pool lives on one of them.
 //!
 //! The clients sleep while they wait, since on a machine of two cores they share them with the
 //! target; a client that spins would take the very time that is being counted.
@@ -14,6 +15,7 @@ use crate::figures::{Case, Round, Side, Spread};
 use crate::raw::load::Plan;
 use crate::raw::{Host, Load, Wait};
 use crate::serve::{self, NQN, Running};
+use crate::volume::{self, LAYOUT, Volume};
 
 const CASES: &[Case] = &[
     Case::new("randread", 4096, 32),
@@ -22,11 +24,18 @@ const CASES: &[Case] = &[
 /// What the ratio is hoped not to exceed.
 const GOAL_AT_MOST: f64 = 1.0;
 
-/// One core and connection, against two of each.
+/// Bytes of the volume.
+const VOLUME: &str = "128MiB";
+
+/// One core, against two.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Scaling {
+    /// What is served: `memory`, or the layout of a volume.
+    pub(crate) served: &'static str,
     #[serde(flatten)]
     pub(crate) case: Case,
+    /// Commands a second of all connections, two / one, pair by pair.
+    pub(crate) iops_ratio: Spread,
     /// Nanoseconds of the target's processor time a command, two / one, pair by pair.
     pub(crate) cpu_ns_per_command_ratio: Spread,
     /// What the ratio is hoped not to exceed.
@@ -42,19 +51,32 @@ pub(crate) struct Scaling {
 
 /// A target with its loaded connections, each with the core its client runs on.
 struct Setup {
-    target: Running,
+    target: Target,
     loads: Vec<(usize, Load)>,
     /// Their admin queues, without which the controllers end.
     _hosts: Vec<Host>,
 }
 
+enum Target {
+    Memory(Running),
+    Volume(Volume),
+}
+
+impl Target {
+    fn server(&self) -> (&Running, &str) {
+        match self {
+            Self::Memory(server) => (server, NQN),
+            Self::Volume(volume) => (&volume.server, &volume.nqn),
+        }
+    }
+}
+
 impl Setup {
-    fn new(bench: &Bench<'_>, name: &str, clients: &[usize]) -> Result<Self, Failure> {
-        let cores = &bench.cores[..clients.len()];
-        let target = serve::ashlar(bench.options, name, MEMORY, cores)?;
+    fn new(target: Target, clients: &[usize]) -> Result<Self, Failure> {
+        let (server, nqn) = target.server();
         let (mut loads, mut hosts) = (Vec::new(), Vec::new());
         for (number, &core) in clients.iter().enumerate() {
-            let mut host = Host::connect(target.address, NQN, number as u8, None)?;
+            let mut host = Host::connect(server.address, nqn, number as u8, None)?;
             loads.push((core, host.load()?));
             hosts.push(host);
         }
@@ -69,7 +91,7 @@ impl Setup {
     }
 
     fn round(&mut self, case: &Case, plan: &Plan) -> Result<Round, Failure> {
-        let meter = Meter::of(self.target.pid());
+        let meter = Meter::of(self.target.server().0.pid());
         let together = Barrier::new(self.loads.len());
         let rounds = std::thread::scope(|scope| {
             let mut threads = Vec::new();
@@ -109,21 +131,51 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<Vec<Scaling>, Failure> {
         _ => [bench.server_core, bench.client_core],
     };
     let alone = if apart { clients[0] } else { bench.client_core };
-    let mut one = Setup::new(bench, "cores-1", &[alone])?;
-    let mut two = Setup::new(bench, "cores-2", &clients)?;
+    let (one_core, two_cores) = (&bench.cores[..1], &bench.cores[..2]);
+    let memory = |name, cores, clients: &[usize]| {
+        let target = serve::ashlar(bench.options, name, MEMORY, cores)?;
+        Setup::new(Target::Memory(target), clients)
+    };
+    let mut one = memory("cores-1", one_core, &[alone])?;
+    let mut two = memory("cores-2", two_cores, &clients)?;
+    let mut results = compare(bench, "memory", apart, [&mut one, &mut two])?;
+    drop((one, two));
+
+    // Two connections on both sides: what differs is the cores.
+    let volume = |name, cores, clients: &[usize]| {
+        let target = volume::start(bench.options, name, VOLUME, cores)?;
+        Setup::new(Target::Volume(target), clients)
+    };
+    let mut one = volume("cores-volume-1", one_core, &clients)?;
+    let mut two = volume("cores-volume-2", two_cores, &clients)?;
+    results.extend(compare(bench, LAYOUT, apart, [&mut one, &mut two])?);
+    Ok(results)
+}
+
+/// One and two cores in turn.
+fn compare(
+    bench: &Bench<'_>,
+    served: &'static str,
+    clients_apart: bool,
+    [one, two]: [&mut Setup; 2],
+) -> Result<Vec<Scaling>, Failure> {
     let plan = bench.plan(Wait::Sleep);
     let mut results = Vec::new();
     for case in CASES {
         let (a, b) = bench.in_turn(|| two.round(case, &plan), || one.round(case, &plan))?;
+        let iops = |rounds: &[Round]| rounds.iter().map(|round| round.iops).collect::<Vec<_>>();
+        let iops_ratio = Spread::of_ratios(&iops(&a), &iops(&b));
         let (two, one) = (Side::of(a), Side::of(b));
         let (ns_two, ns_one) = (two.ns_per_command(), one.ns_per_command());
         results.push(Scaling {
+            served,
             case: *case,
+            iops_ratio,
             cpu_ns_per_command_ratio: Spread::of_ratios(&ns_two, &ns_one),
             goal_at_most: GOAL_AT_MOST,
             one_cpu_ns_per_command: Spread::of(&ns_one),
             two_cpu_ns_per_command: Spread::of(&ns_two),
-            clients_apart: apart,
+            clients_apart,
             one,
             two,
         });

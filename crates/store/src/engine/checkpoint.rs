@@ -374,6 +374,7 @@ impl Engine {
             map: self.map_log.state(self.map_tail()),
             meta: self.meta_segments.clone(),
             tops: self.map.tops(),
+            scrub: self.scrub_at(),
         }
     }
 

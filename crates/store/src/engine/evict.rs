@@ -77,6 +77,8 @@ pub struct LeafMemory {
     pub bytes: u64,
     /// Bytes that they may take: above, those that nothing keeps here go.
     pub limit_bytes: u64,
+    /// The same with 1 TiB mapped.
+    pub limit_bytes_a_tib: u64,
 }
 
 impl Engine {
@@ -88,13 +90,18 @@ impl Engine {
             dirty: self.map.dirty_pages(),
             bytes: self.map.leaf_bytes(),
             limit_bytes: self.leaf_limit(),
+            limit_bytes_a_tib: self.leaf_limit_of(1 << 40),
         }
     }
 
     /// Bytes that leaves may take.
     fn leaf_limit(&self) -> u64 {
+        self.leaf_limit_of(self.map.mapped_bytes())
+    }
+
+    fn leaf_limit_of(&self, mapped_bytes: u64) -> u64 {
         let bytes = match self.leaf_bytes {
-            0 => LEAST.max(self.map.mapped_bytes() / SHARE),
+            0 => LEAST.max(mapped_bytes / SHARE),
             bytes => bytes,
         };
         bytes.max(LEAF_MEMORY)

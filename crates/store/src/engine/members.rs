@@ -17,6 +17,7 @@ pub(crate) struct Roots {
     writing: Option<Writing>,
     members_due: bool,
     checkpoint_due: bool,
+    scrub_due: bool,
     /// A log chunk lacks copies that another drive could hold.
     healing: bool,
     /// Who waits for the members to be durable.
@@ -33,6 +34,8 @@ struct Writing {
 enum Purpose {
     Checkpoint,
     Members,
+    /// How far a scrub has come: nobody waits for it.
+    Scrub,
 }
 
 impl Roots {
@@ -42,6 +45,7 @@ impl Roots {
             writing: None,
             members_due: false,
             checkpoint_due: false,
+            scrub_due: false,
             healing: false,
             waiting: Vec::new(),
         }
@@ -326,6 +330,7 @@ impl Engine {
                 next_sequence: self.sequence,
                 members: self.members.clone(),
                 reserve: self.kept.wish,
+                scrub: self.scrub_at(),
                 ..self.roots.durable.clone()
             };
             self.write_root(root, Purpose::Members);
@@ -333,7 +338,19 @@ impl Engine {
             self.heal_logs();
             let root = self.checkpoint_root();
             self.write_root(root, Purpose::Checkpoint);
+        } else if std::mem::take(&mut self.roots.scrub_due) {
+            let root = Root {
+                next_sequence: self.sequence,
+                scrub: self.scrub_at(),
+                ..self.roots.durable.clone()
+            };
+            self.write_root(root, Purpose::Scrub);
         }
+    }
+
+    /// How far a scrub has come is to be remembered.
+    pub(super) fn remember_scrub(&mut self) {
+        self.roots.scrub_due = true;
     }
 
     fn write_root(&mut self, mut root: Root, purpose: Purpose) {

@@ -35,6 +35,7 @@ pub(crate) mod locks;
 mod manage;
 pub(crate) mod map;
 mod members;
+mod pace;
 mod parity;
 mod raise;
 pub(crate) mod raw;
@@ -44,6 +45,7 @@ mod release;
 mod reserve;
 mod room;
 mod salvage;
+mod scrub;
 pub(crate) mod space;
 pub(crate) mod state;
 mod status;
@@ -194,6 +196,7 @@ impl Engine {
             self.out.done.push(request.complete(Err(refusal)));
             return;
         }
+        self.host_came();
         if self.is_raw(volume) {
             return self.begin_raw(volume, request);
         }

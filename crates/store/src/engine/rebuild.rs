@@ -2,6 +2,8 @@
 //! does that and fills columns that replace those of lost drives. Slot by slot, under the slot's
 //! lock. A new column is written to from the beginning of the rebuild, and read only when the
 //! segment's entry with it is durable.
+//!
+//! How fast it goes is in [`pace`](super::pace), what is particular to scrubs in [`scrub`](super::scrub).
 
 use std::collections::BTreeSet;
 
@@ -13,16 +15,18 @@ use super::index::GranuleKey;
 use super::locks::SlotKey;
 use super::manage::segment_change;
 use super::map::{LeafView, SEGMENTS, leaf_id};
+use super::pace::Pace;
 use super::parity::{For, Gathered, Wish};
 use super::salvage::{Reader, Strip};
+use super::scrub::Scrub;
 use super::space::segment_and_slot;
 use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
 use crate::format::{ChunkCopy, SegmentEntry, VolumeEntry, VolumeState};
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
 
-/// Bytes of slots worked on at a time.
-const AT_A_TIME: u64 = 8 * UNIT_BYTES;
+/// Bytes of slots worked on at a time, and in a round.
+pub(super) const AT_A_TIME: u64 = 8 * UNIT_BYTES;
 /// Pages that are loaded at a time in order to be written elsewhere.
 const RENEWED: usize = 256;
 /// Leaves without anything to do that one turn skips.
@@ -33,27 +37,27 @@ const LEAVES: usize = 1024;
 pub(crate) struct Rebuild {
     /// When the columns of lost drives are to be made again: some time after the loss.
     due: Option<Moment>,
-    scrub_wanted: bool,
+    pub(super) scrub: Scrub,
     /// Pages of the map are to be looked through for those that lack copies.
     pub(super) renewal_wanted: bool,
-    phase: Phase,
+    pub(super) phase: Phase,
     /// Commands older than this may have written without the new columns.
     stamp: u64,
     /// So may rounds of destage up to this one.
     round: u64,
-    volume: u32,
+    pub(super) volume: u32,
     /// The granule that it has come to.
-    at: u64,
+    pub(super) at: u64,
     jobs: Vec<Option<Job>>,
-    pending: usize,
+    pub(super) pending: usize,
+    pub(super) pace: Pace,
     unpublished: usize,
     /// Granules of which no copy was good, in this walk.
     pub(super) lost: u64,
-    pub(super) scrubs: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     #[default]
     Idle,
     /// Waiting for commands that know nothing of the new columns.
@@ -99,6 +103,7 @@ impl Engine {
     /// with that.
     pub(super) fn begin_repairs(&mut self) {
         self.spread_reserve();
+        self.resume_scrub();
         let drives = 0..self.members.len() as u16;
         if drives
             .into_iter()
@@ -143,18 +148,13 @@ impl Engine {
         Some(((walked + self.rebuild.at) as f64 / all.max(1) as f64).min(1.0))
     }
 
-    pub(super) fn scrub(&mut self, id: u64) {
-        self.rebuild.scrub_wanted = true;
-        self.rebuild.scrubs.push(id);
-    }
-
     pub(super) fn advance_rebuild(&mut self) {
         if std::mem::take(&mut self.rebuild.renewal_wanted) {
             self.renew_pages();
         }
         let due = self.rebuild.due.is_some_and(|due| due <= self.now);
         match self.rebuild.phase {
-            Phase::Idle if due || self.rebuild.scrub_wanted => {
+            Phase::Idle if due || self.rebuild.scrub.is_wanted() => {
                 self.begin_walk();
                 self.again = true;
             }
@@ -172,7 +172,7 @@ impl Engine {
     }
 
     fn begin_walk(&mut self) {
-        if self.rebuild.scrub_wanted {
+        if self.rebuild.scrub.is_wanted() {
             self.map.leave_places();
         }
         self.renew_pages();
@@ -182,14 +182,16 @@ impl Engine {
             self.spread_reserve();
             self.judge_stops();
         }
-        if self.joining.is_empty() && !self.rebuild.scrub_wanted {
+        if self.joining.is_empty() && !self.rebuild.scrub.is_wanted() {
             return;
         }
-        self.rebuild.scrub_wanted = false;
+        let from = self.begin_scrub();
         self.rebuild.lost = 0;
         self.rebuild.stamp = self.next_serial();
         self.rebuild.round = self.destage_round();
-        (self.rebuild.volume, self.rebuild.at) = (0, 0);
+        // New columns are filled from the beginning.
+        let from = from.filter(|_| self.joining.is_empty());
+        (self.rebuild.volume, self.rebuild.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
         self.rebuild.phase = Phase::Draining;
     }
 
@@ -267,9 +269,6 @@ impl Engine {
             };
             let (volume, at) = (self.rebuild.volume, self.rebuild.at);
             let grain = self.map.grain(volume);
-            if self.rebuild.pending as u64 * grain.bytes() >= AT_A_TIME {
-                return;
-            }
             if leaves + 1 == LEAVES {
                 self.again = true;
             }
@@ -292,6 +291,9 @@ impl Engine {
             }
             let slot = grain.slot_of(at);
             if self.map.location(volume, slot) != Some(0) {
+                if !self.scrub_is_remembered() || !self.may_take_up(grain.bytes()) {
+                    return;
+                }
                 let key = SlotKey { volume, slot };
                 self.take_up(key);
             }
@@ -588,6 +590,7 @@ impl Engine {
             return;
         }
         self.rebuild.phase = Phase::Idle;
+        self.scrub_walked();
         let segments: Vec<u32> = self.segment_classes.keys().copied().collect();
         if segments
             .iter()
@@ -597,21 +600,6 @@ impl Engine {
         }
         self.judge_stops();
         self.again = true;
-    }
-
-    /// A scrub is done when everything that is mapped was read, and the map itself written anew.
-    fn answer_scrubs(&mut self) {
-        if self.map.is_renewing() {
-            return;
-        }
-        let lost = self.rebuild.lost;
-        let scrubs = std::mem::take(&mut self.rebuild.scrubs);
-        self.counters.scrubs += u64::from(!scrubs.is_empty());
-        for id in scrubs {
-            self.out
-                .managed
-                .push((id, Ok(crate::manage::Managed::Scrubbed { lost })));
-        }
     }
 
     /// Pages in metadata segments that have lost a copy move to healthy ones with the next

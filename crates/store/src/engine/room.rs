@@ -237,7 +237,7 @@ mod tests {
 
     use super::*;
     use crate::format::{
-        Chunk, ChunkCopy, LogState, Member, MemberState, MetaSegment, RepairReserve, Salt,
+        Chunk, ChunkCopy, LogState, Member, MemberState, MetaSegment, RepairReserve, Salt, ScrubAt,
         TableEntry, TermStart, TopEntry,
     };
 
@@ -300,6 +300,10 @@ mod tests {
                     },
                 })
                 .collect(),
+            scrub: Some(ScrubAt {
+                volume: 16,
+                granule: 1,
+            }),
         }
     }
 

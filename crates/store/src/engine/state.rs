@@ -321,6 +321,7 @@ impl Engine {
         let deadlines = [
             self.destage_deadline(),
             self.repair_deadline(),
+            self.walk_deadline(),
             self.checkpoint_deadline(),
         ];
         deadlines.into_iter().flatten().min()

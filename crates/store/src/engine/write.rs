@@ -411,7 +411,7 @@ impl Engine {
             }
         }
         let mut waiting = std::mem::take(&mut self.settling);
-        waiting.append(&mut self.rebuild.scrubs);
+        waiting.append(&mut self.rebuild.scrub.asked_by);
         waiting.append(&mut self.roots.waiting);
         for id in waiting {
             let error = IoError::new(ErrorKind::Latched, why.clone());

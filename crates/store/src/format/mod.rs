@@ -21,6 +21,6 @@ pub use page::{Leaf, PLACE_NONE, PageId, TableEntry, TablePage};
 pub use record::{Descriptor, Kind};
 pub use root::{
     Chunk, ChunkCopy, LogState, MAX_CHUNKS, MAX_COPIES, MAX_MEMBERS, MAX_TERMS, Member,
-    MemberState, MetaSegment, RepairReserve, Reserve, Root, TermStart, TopEntry,
+    MemberState, MetaSegment, RepairReserve, Reserve, Root, ScrubAt, TermStart, TopEntry,
 };
 pub(crate) use root_codec::RootParts;

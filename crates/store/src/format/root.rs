@@ -127,6 +127,15 @@ pub struct TopEntry {
     pub entry: TableEntry,
 }
 
+/// A scrub that has not come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrubAt {
+    /// The volume that it has come to: everything in those before it was looked at.
+    pub volume: u32,
+    /// So was every granule of the volume below this one.
+    pub granule: u64,
+}
+
 /// The state of a pool from which everything else is found. Two alternating slots a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
@@ -152,6 +161,8 @@ pub struct Root {
     pub meta: Vec<MetaSegment>,
     /// The pages of level 2.
     pub tops: Vec<TopEntry>,
+    /// The scrub that is under way, if one is: the next import goes on with it.
+    pub scrub: Option<ScrubAt>,
 }
 
 /// The rules that both directions hold to: a root that could not be read again is not written.

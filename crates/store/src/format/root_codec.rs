@@ -7,7 +7,8 @@ use super::page::RawTableEntry;
 use super::root::WHAT;
 use super::{
     Chunk, ChunkCopy, FormatError, LogState, MAX_CHUNKS, MAX_COPIES, MAX_MEMBERS, MAX_TERMS,
-    Member, MemberState, MetaSegment, RepairReserve, Reserve, Root, Salt, TermStart, TopEntry,
+    Member, MemberState, MetaSegment, RepairReserve, Reserve, Root, Salt, ScrubAt, TermStart,
+    TopEntry,
 };
 use crate::sizes::{GRANULE, ROOT_BYTES};
 
@@ -32,7 +33,7 @@ pub(crate) struct RootParts {
 }
 
 impl Root {
-    /// Bytes that a root of these parts takes, before it is padded to whole granules.
+    /// Bytes that a root of these parts takes during a scrub, before it is padded to whole granules.
     pub(crate) const fn bytes_of(parts: RootParts) -> u64 {
         let copies = size_of::<U32>() as u64 + parts.copies * size_of::<RawCopy>() as u64;
         size_of::<RawRoot>() as u64
@@ -41,6 +42,7 @@ impl Root {
             + parts.terms * size_of::<RawTerm>() as u64
             + parts.meta * (size_of::<U32>() as u64 + copies)
             + parts.tops * size_of::<RawTop>() as u64
+            + size_of::<RawScrub>() as u64
     }
 
     /// The bytes, a multiple of 4 KiB; an error when they exceed [`crate::sizes::ROOT_BYTES`], or
@@ -60,6 +62,9 @@ impl Root {
         }
         for top in &self.tops {
             body.extend_from_slice(RawTop::from(top).as_bytes());
+        }
+        if let Some(scrub) = &self.scrub {
+            body.extend_from_slice(RawScrub::from(scrub).as_bytes());
         }
         let length = (size_of::<RawRoot>() + body.len()).next_multiple_of(GRANULE);
         ensure(length <= CAPACITY, WHAT, "it has outgrown its place")?;
@@ -89,6 +94,7 @@ impl Root {
             map: take_log(&mut reader, &raw.map)?,
             meta: take_meta(&mut reader, raw.meta.get())?,
             tops: take_tops(&mut reader, raw.tops.get())?,
+            scrub: take_scrub(&mut reader)?,
         };
         ensure(
             reader.left() < GRANULE,
@@ -190,6 +196,14 @@ fn take_meta(reader: &mut Reader<'_>, count: u32) -> Result<Vec<MetaSegment>, Fo
 fn take_tops(reader: &mut Reader<'_>, count: u32) -> Result<Vec<TopEntry>, FormatError> {
     let tops: &[RawTop] = reader.take_all(count as usize)?;
     tops.iter().map(RawTop::decode).collect()
+}
+
+/// Zeroes, or nothing: there is none.
+fn take_scrub(reader: &mut Reader<'_>) -> Result<Option<ScrubAt>, FormatError> {
+    if reader.left() < size_of::<RawScrub>() {
+        return Ok(None);
+    }
+    reader.take::<RawScrub>()?.decode()
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -406,5 +420,42 @@ impl RawTop {
             index: self.index.get(),
             entry,
         })
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawScrub {
+    there: U32,
+    volume: U32,
+    granule: U64,
+}
+
+const _: () = assert!(size_of::<RawScrub>() == 16);
+
+impl From<&ScrubAt> for RawScrub {
+    fn from(scrub: &ScrubAt) -> Self {
+        Self {
+            there: 1.into(),
+            volume: scrub.volume.into(),
+            granule: scrub.granule.into(),
+        }
+    }
+}
+
+impl RawScrub {
+    fn decode(&self) -> Result<Option<ScrubAt>, FormatError> {
+        let scrub = ScrubAt {
+            volume: self.volume.get(),
+            granule: self.granule.get(),
+        };
+        match self.there.get() {
+            0 => zeroes(WHAT, "padding", self.as_bytes()).map(|()| None),
+            1 => Ok(Some(scrub)),
+            what => {
+                let why = format!("unknown work {what} under way");
+                Err(FormatError::new(WHAT, why))
+            }
+        }
     }
 }

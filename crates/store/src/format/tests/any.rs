@@ -1,6 +1,7 @@
 //! Any structure that is right.
 
 use proptest::collection::{btree_map, btree_set, vec};
+use proptest::option;
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -112,7 +113,9 @@ pub fn any_root() -> impl Strategy<Value = Root> {
     let member = (any::<bool>(), EXTENTS..=u32::MAX);
     let members = btree_map(any::<u128>(), member, usize::from(MEMBERS)..=64);
     let meta = btree_map(any::<u32>(), any_copies(), 1..20);
-    let reserve = any_reserve();
+    let scrub = option::of((any::<u32>(), any::<u64>()));
+    let scrub = scrub.prop_map(|at| at.map(|(volume, granule)| ScrubAt { volume, granule }));
+    let reserve = (any_reserve(), scrub);
     let counters = (
         10..COUNTER_LIMIT,
         0..COUNTER_LIMIT,
@@ -132,7 +135,13 @@ pub fn any_root() -> impl Strategy<Value = Root> {
             )
         })
         .prop_map(
-            |((term, generation, sequence, pool), (members, reserve), meta, (ring, map), tops)| {
+            |(
+                (term, generation, sequence, pool),
+                (members, (reserve, scrub)),
+                meta,
+                (ring, map),
+                tops,
+            )| {
                 Root {
                     pool: Uuid::from_u128(pool),
                     generation,
@@ -161,6 +170,7 @@ pub fn any_root() -> impl Strategy<Value = Root> {
                         .map(|(id, columns)| MetaSegment { id, columns })
                         .collect(),
                     tops,
+                    scrub,
                 }
             },
         )

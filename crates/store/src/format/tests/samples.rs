@@ -94,6 +94,7 @@ pub fn root() -> Root {
                 entry: TableEntry::NONE,
             },
         ],
+        scrub: None,
     }
 }
 

@@ -1,0 +1,125 @@
+//! What is particular to a scrub: who asked for it, and how far it has come. Roots remember that, so that an
+//! import goes on where the last engine was.
+
+use std::time::Duration;
+
+use ashlar_block::Moment;
+
+use super::Engine;
+use crate::format::ScrubAt;
+use crate::manage::Managed;
+
+/// How often it is remembered how far a scrub has come.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// A scrub, wanted or under way.
+#[derive(Default)]
+pub(super) struct Scrub {
+    wanted: bool,
+    /// Where the next one begins, if not at the beginning.
+    from: Option<ScrubAt>,
+    /// The walk is one, and everything before this was looked at.
+    done_to: Option<ScrubAt>,
+    /// When that was last remembered.
+    remembered: Moment,
+    /// It has come to its end, but for the map.
+    walked: bool,
+    /// Who waits for its end.
+    pub(super) asked_by: Vec<u64>,
+}
+
+impl Scrub {
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    /// Whether it is time to remember how far it has come.
+    fn is_due(&self, now: Moment) -> bool {
+        self.done_to.is_some() && now >= self.remembered + REMEMBERED
+    }
+}
+
+impl Engine {
+    pub(super) fn scrub(&mut self, id: u64) {
+        let scrub = &mut self.rebuild.scrub;
+        (scrub.wanted, scrub.from) = (true, None);
+        scrub.asked_by.push(id);
+    }
+
+    /// After an import: what the engine before was at.
+    pub(super) fn resume_scrub(&mut self) {
+        let scrub = &mut self.rebuild.scrub;
+        scrub.from = self.roots.durable().scrub;
+        scrub.wanted = scrub.from.is_some();
+    }
+
+    /// A walk begins, and is a scrub if one was wanted; says where that goes on.
+    pub(super) fn begin_scrub(&mut self) -> Option<ScrubAt> {
+        let scrub = &mut self.rebuild.scrub;
+        if !std::mem::take(&mut scrub.wanted) {
+            return None;
+        }
+        let beginning = ScrubAt {
+            volume: 0,
+            granule: 0,
+        };
+        let from = scrub.from.take();
+        scrub.done_to = Some(from.unwrap_or(beginning));
+        scrub.remembered = self.now;
+        self.remember_scrub();
+        from
+    }
+
+    /// Remembers how far a scrub has come, when it is time to; false if what is under way must end first.
+    /// Everything before where the walk stands was looked at then.
+    pub(super) fn scrub_is_remembered(&mut self) -> bool {
+        let (volume, granule) = (self.rebuild.volume, self.rebuild.at);
+        let scrub = &mut self.rebuild.scrub;
+        if !scrub.is_due(self.now) {
+            return true;
+        }
+        if self.rebuild.pending > 0 {
+            return false;
+        }
+        scrub.done_to = Some(ScrubAt { volume, granule });
+        scrub.remembered = self.now;
+        self.remember_scrub();
+        true
+    }
+
+    /// What a root is to say of it.
+    pub(super) fn scrub_at(&self) -> Option<ScrubAt> {
+        let scrub = &self.rebuild.scrub;
+        let wanted = || {
+            let beginning = ScrubAt {
+                volume: 0,
+                granule: 0,
+            };
+            scrub.wanted.then(|| scrub.from.unwrap_or(beginning))
+        };
+        // Another one that is wanted begins anew.
+        wanted().or(scrub.done_to)
+    }
+
+    /// The walk has come to its end.
+    pub(super) fn scrub_walked(&mut self) {
+        let scrub = &mut self.rebuild.scrub;
+        if scrub.done_to.take().is_some() {
+            scrub.walked = true;
+            self.remember_scrub();
+        }
+    }
+
+    /// A scrub is done when everything that is mapped was read, and the map itself written anew.
+    pub(super) fn answer_scrubs(&mut self) {
+        let scrub = &mut self.rebuild.scrub;
+        if self.map.is_renewing() || !std::mem::take(&mut scrub.walked) {
+            return;
+        }
+        self.counters.scrubs += 1;
+        let lost = self.rebuild.lost;
+        for id in std::mem::take(&mut scrub.asked_by) {
+            self.out.managed.push((id, Ok(Managed::Scrubbed { lost })));
+        }
+    }
+}
