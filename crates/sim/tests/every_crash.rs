@@ -36,7 +36,6 @@ fn tried(sample: Sweep) -> Counts {
     };
     let counts = run_crashes(if soak { &all } else { &sample });
     let counts = counts.unwrap_or_else(|(case, what)| panic!("{case}: {what}"));
-    println!("{sample:?}: {counts:?}");
     assert!(counts.changes >= 60, "{sample:?}: {counts:?}");
     assert!(
         counts.recoveries >= counts.changes / sample.step,
@@ -47,8 +46,11 @@ fn tried(sample: Sweep) -> Counts {
 
 #[test]
 fn a_drive_dies_and_is_made_again() {
-    for layout in [mirror(2), parity(2, 1)] {
-        tried(sample(Work::Loss, layout, 1, (7, 41)));
+    for (layout, drives) in [(mirror(2), 3), (parity(2, 1), 4)] {
+        for dies in 0..drives {
+            let sample = sample(Work::Loss, layout, 1, (17, 41));
+            tried(Sweep { dies, ..sample });
+        }
     }
 }
 
@@ -89,7 +91,10 @@ fn a_drive_is_missing_with_none_to_spare() {
 #[test]
 fn a_drive_is_taken_out() {
     for (layout, spare) in [(mirror(2), 1), (mirror(2), 2), (parity(2, 1), 1)] {
-        tried(sample(Work::Leave, layout, spare, (7, 41)));
+        for dies in [0, 1, 2] {
+            let sample = sample(Work::Leave, layout, spare, (17, 41));
+            tried(Sweep { dies, ..sample });
+        }
     }
 }
 

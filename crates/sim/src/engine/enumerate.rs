@@ -60,6 +60,8 @@ pub struct Case {
     pub grain: Option<Grain>,
     /// Drives beside those that the layout takes.
     pub spare: usize,
+    /// The drive that dies, or is taken out, if the workload has one do that.
+    pub dies: usize,
     /// At which write or flush, counted from the first import on; `None` for no crash.
     pub at: Option<u64>,
     /// Whether that write is torn, and not left out.
@@ -91,6 +93,8 @@ pub struct Sweep {
     pub grain: Option<Grain>,
     /// Drives beside those that the layout takes.
     pub spare: usize,
+    /// The drive that dies, or is taken out, if the workload has one do that.
+    pub dies: usize,
     /// At every so manieth write or flush of the workload.
     pub step: u64,
     /// After each of these, at every so manieth of what follows.
@@ -109,6 +113,7 @@ impl Sweep {
             layout,
             grain: None,
             spare: 0,
+            dies: 0,
             step: 1,
             stride: 1,
             missing_stride: None,
@@ -208,7 +213,7 @@ fn volumes() -> Vec<Step> {
 }
 
 /// A drive that dies between writes, and with a drive to spare a rebuild, to its end.
-fn loss() -> Vec<Step> {
+fn loss(drive: usize) -> Vec<Step> {
     vec![
         write(0, 0, 1),
         write(0, 4, 4),
@@ -218,7 +223,7 @@ fn loss() -> Vec<Step> {
         write(0, 64, 4),
         write(0, 20, 4),
         Step::Wait,
-        Step::Do(Fate::Die { drive: 0 }),
+        Step::Do(Fate::Die { drive }),
         write(0, 1, 3),
         write(0, 36, 8),
         Step::Wait,
@@ -364,7 +369,7 @@ pub(crate) fn live<S: Subject>(
         world.restart()?;
         world.until("the volume is made", |_| true)?;
         let ready = world.count().changes - before;
-        world.work(case.work)?;
+        world.work(case)?;
         let changes = world.count().changes - before;
         world.lose_another(case)?;
         world.end()?;
@@ -384,11 +389,11 @@ pub(crate) fn live<S: Subject>(
 
 impl<S: Subject> World<'_, S> {
     /// Follows a workload until its end or the first crash.
-    fn work(&mut self, work: Work) -> Result<(), String> {
-        let (before, during) = match work {
+    fn work(&mut self, case: &Case) -> Result<(), String> {
+        let (before, during) = match case.work {
             Work::Data => return self.follow(&data()),
             Work::Volumes => return self.follow(&volumes()),
-            Work::Loss => return self.follow(&loss()),
+            Work::Loss => return self.follow(&loss(case.dies)),
             Work::Scrub => return self.follow(&scrub()),
             Work::Leave => leave(),
         };
@@ -397,7 +402,7 @@ impl<S: Subject> World<'_, S> {
             return Ok(());
         }
         // Answered, like that one, when it is durable.
-        self.order(Order::Settle, Manage::RemoveDrive { member: 0 });
+        self.order(Order::Settle, Manage::RemoveDrive { member: case.dies });
         self.follow(&during)
     }
 
@@ -421,7 +426,9 @@ impl<S: Subject> World<'_, S> {
                 break;
             }
         }
-        let drive = if case.missing == Some(1) { 2 } else { 1 };
+        // The one beside it may have what the other copy of was lost.
+        let gone = case.missing.unwrap_or(case.dies);
+        let drive = (gone + 1) % drives(case.layout, case.spare);
         self.follow(&[Step::Do(Fate::Die { drive }), write(0, 10, 3), Step::Wait])
     }
 }
@@ -436,6 +443,7 @@ pub(crate) fn enumerate<S: Subject>(sweep: &Sweep) -> Result<Counts, (Case, Stri
         layout: sweep.layout,
         grain: sweep.grain,
         spare: sweep.spare,
+        dies: sweep.dies,
         at: None,
         torn: false,
         power: false,
