@@ -52,6 +52,12 @@ pub(crate) struct Checkpoint {
     since: Moment,
     /// What deleted volumes have left is to be cleared away.
     clearing: bool,
+    /// Metadata segments may have become empty that nothing more is put in.
+    look: bool,
+    /// Some have: the next root does without them.
+    emptied: bool,
+    /// Those that the root on its way does not name any more.
+    dropped: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +89,10 @@ impl Engine {
         if self.checkpoint.seen != heads {
             (self.checkpoint.seen, self.checkpoint.since) = (heads, self.now);
         }
+        if std::mem::take(&mut self.checkpoint.look) {
+            let mut segments = self.meta_segments.iter();
+            self.checkpoint.emptied = segments.any(|one| self.meta.is_closed_and_empty(one.id));
+        }
         match self.checkpoint_due() {
             Some(Due::Pages(until)) => {
                 self.checkpoint.clearing = false;
@@ -105,7 +115,13 @@ impl Engine {
         if asked || self.has_many_terms() {
             let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
             let useless = clean && self.checkpoint.rooted == Some(self.tails());
-            return (!useless || healing).then_some(Due::Pages(self.published + 1));
+            if !useless || healing {
+                return Some(Due::Pages(self.published + 1));
+            }
+            return self.checkpoint.emptied.then_some(Due::Root);
+        }
+        if self.checkpoint.emptied {
+            return Some(Due::Root);
         }
         // Only whole chunks are any use.
         let frees = |side: &LogSide, rooted: Option<u64>, tail: u64| {
@@ -380,9 +396,13 @@ impl Engine {
 
     /// The root on its way names these pages: from here to its end nothing else may.
     pub(super) fn checkpoint_root(&mut self) -> Root {
-        let meta = &self.meta;
-        self.meta_segments
-            .retain(|segment| !meta.is_closed_and_empty(segment.id));
+        let (meta, dropped) = (&self.meta, &mut self.checkpoint.dropped);
+        self.meta_segments.retain(|segment| {
+            let is_empty = meta.is_closed_and_empty(segment.id);
+            dropped.extend(is_empty.then_some(segment.id));
+            !is_empty
+        });
+        self.checkpoint.emptied = false;
         self.trim_ring();
         self.checkpoint.tails = Some(self.tails());
         self.root()
@@ -391,6 +411,10 @@ impl Engine {
     /// The checkpoint's root is durable.
     pub(super) fn checkpoint_rooted(&mut self) {
         self.checkpoint.phase = Phase::Idle;
+        self.checkpoint.look = true;
+        for id in std::mem::take(&mut self.checkpoint.dropped) {
+            self.give_meta_back(id);
+        }
         for place in std::mem::take(&mut self.checkpoint.superseded) {
             self.guards.retire(Retired::Place(place));
         }
@@ -406,6 +430,21 @@ impl Engine {
         self.map_log.drop_terms();
         self.guards.retire(Retired::Log(LogId::Ring, ring));
         self.guards.retire(Retired::Log(LogId::Map, map));
+    }
+
+    /// No root names a metadata segment any more: its extents are free.
+    fn give_meta_back(&mut self, id: u32) {
+        let extents = self.sizes.segment_extents();
+        for copy in self.meta.remove(id).unwrap_or_default() {
+            if let Some(drive) = self.extents.get_mut(usize::from(copy.drive)) {
+                drive.give(copy.extent, extents);
+            }
+        }
+    }
+
+    /// Metadata segments may have been closed.
+    pub(super) fn look_for_emptied(&mut self) {
+        self.checkpoint.look = true;
     }
 
     fn free_slot(&mut self, location: u32) {
@@ -434,6 +473,7 @@ impl Engine {
                 Retired::Place(place) => {
                     let (segment, unit) = segment_and_unit(place);
                     self.meta.release(segment, unit);
+                    self.checkpoint.look |= self.meta.is_closed_and_empty(segment);
                 }
                 Retired::Log(log, at) => self.side(log).log.free_below = at,
             }

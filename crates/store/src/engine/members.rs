@@ -297,9 +297,9 @@ impl Engine {
                 return Some(name);
             }
         }
-        self.meta_segments
-            .iter()
-            .any(|segment| lost(&segment.columns))
+        let mut segments = self.meta_segments.iter();
+        segments
+            .any(|segment| lost(&segment.columns) && !self.meta.is_closed_and_empty(segment.id))
             .then_some("the map")
     }
 
@@ -313,6 +313,7 @@ impl Engine {
     pub(super) fn heal(&mut self) {
         self.roots.healing = self.needs_healing();
         self.rebuild.renewal_wanted = true;
+        self.look_for_emptied();
     }
 
     /// A checkpoint's pages are flushed: its root may be written.
