@@ -9,7 +9,7 @@ use ashlar_initiator::controller::NamespaceFacts;
 use ashlar_initiator::{Config, Host, Remote, local_host, url};
 use ashlar_node::ATTACH_SOCKET;
 use ashlar_node::client::Endpoint;
-use ashlar_node::model::{SetHosts, VolumeName, VolumeStatus};
+use ashlar_node::model::{LayoutSpec, SetHosts, VolumeName, VolumeStatus};
 
 use crate::args::AttachArguments;
 use crate::exit::Failure;
@@ -26,8 +26,7 @@ pub(super) fn find(volume: &str, arguments: &AttachArguments) -> Result<Namespac
     };
     let (url, used_bytes) = match volume.starts_with(url::SCHEME) {
         true => (volume.to_owned(), None),
-        false => of_pool(&volume.parse()?, &host, arguments)
-            .map(|(url, used_bytes)| (url, Some(used_bytes)))?,
+        false => of_pool(&volume.parse()?, &host, arguments)?,
     };
     let config = url::parse(&url, &host).map_err(Failure::usage)?;
     let url = with_host(&url, &config);
@@ -114,12 +113,12 @@ fn with_host(url: &str, config: &Config) -> String {
     format!("{url}{sign}hostnqn={}", config.host.nqn)
 }
 
-/// The URL of a pool's volume, and the bytes that are written in it.
+/// The URL of a pool's volume, and the bytes that are written in it, if that is known.
 fn of_pool(
     name: &VolumeName,
     host: &Host,
     arguments: &AttachArguments,
-) -> Result<(String, u64), Failure> {
+) -> Result<(String, Option<u64>), Failure> {
     let api = Api::new(&arguments.api)?;
     let mut volume = api.client.volume(name)?;
     if !arguments.shared {
@@ -141,7 +140,9 @@ fn of_pool(
     }
     let (address, nqn, nsid) = (&volume.address, &volume.nqn, volume.nsid);
     let url = format!("{}{address}/{nqn}?ns={nsid}", url::SCHEME);
-    Ok((url, volume.used_bytes))
+    // All of a stripe is taken from the beginning, and what is written in it nobody notes.
+    let notes = !matches!(volume.layout, LayoutSpec::Stripe { .. });
+    Ok((url, notes.then_some(volume.used_bytes)))
 }
 
 /// Refuses a volume that a host uses.

@@ -106,3 +106,24 @@ fn a_namespace_is_attached_by_its_url() {
     rig.detach();
     rig.is_clean();
 }
+
+/// All of a stripe is taken from the beginning: that is not data.
+#[test]
+fn a_new_stripe_is_empty_and_one_that_was_written_is_not() {
+    if !can_attach() {
+        return;
+    }
+    let rig = Rig::new("512MiB");
+    rig.ok(&[
+        "volume", "create", "tank/raw", "--layout", "stripe", "--size", "384MiB",
+    ]);
+    rig.attach("tank/raw", &["--fs", "xfs"]);
+    write_files(&rig.path("mnt"));
+    rig.detach();
+    rig.refuses(
+        &["attach", "tank/raw", "--mount", &rig.mount(), "--fs", "xfs"],
+        2,
+        &["tank/raw is not formatted", "xfs"],
+    );
+    rig.is_clean();
+}

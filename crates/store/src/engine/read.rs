@@ -3,7 +3,7 @@
 
 mod columns;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Request};
 
@@ -65,13 +65,32 @@ struct Part {
     done: bool,
 }
 
+/// The parts of a read, by first granule counted from the request's: nearly always one, so they are in a row.
+#[derive(Default)]
+struct Parts(Vec<(u32, Part)>);
+
+impl Parts {
+    fn insert(&mut self, at: u32, part: Part) {
+        let place = self.0.partition_point(|&(other, _)| other < at);
+        self.0.insert(place, (at, part));
+    }
+
+    fn remove(&mut self, at: u32) -> Option<Part> {
+        let place = self.0.binary_search_by_key(&at, |&(at, _)| at).ok()?;
+        Some(self.0.remove(place).1)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u32, &Part)> {
+        self.0.iter().map(|(at, part)| (*at, part))
+    }
+}
+
 /// A host's read.
 pub(super) struct ReadOp {
     volume: u32,
     request: Request,
     guard: Option<Guard>,
-    /// By first granule, counted from the request's.
-    parts: BTreeMap<u32, Part>,
+    parts: Parts,
     /// Parts that one I/O reads, by the first of them.
     strips: BTreeMap<u32, Vec<u32>>,
     /// Parts whose I/O is on its way.
@@ -94,7 +113,7 @@ impl Engine {
             volume,
             request,
             guard: None,
-            parts: BTreeMap::new(),
+            parts: Parts::default(),
             strips: BTreeMap::new(),
             pending: 0,
             error: None,
@@ -131,10 +150,15 @@ impl Engine {
         let Some(mut buffer) = read.request.buffer.take() else {
             return self.end_read(op);
         };
-        for &(start, len) in runs.iter().rev() {
+        read.parts.0.reserve_exact(runs.len());
+        for &(start, _) in runs.iter().rev() {
             let part = Part {
                 buffer: buffer.split_off(start * GRANULE),
-                wanted: wanted[start..start + len].to_vec(),
+                // What is before it is left to those before it.
+                wanted: match start {
+                    0 => std::mem::take(&mut wanted),
+                    _ => wanted.split_off(start),
+                },
                 tried: 0,
                 drive: 0,
                 done: false,
@@ -142,7 +166,10 @@ impl Engine {
             read.parts.insert(start as u32, part);
         }
         read.request.buffer = Some(buffer);
-        let together = self.read_strips(op);
+        let together = match runs.len() {
+            0 | 1 => BTreeSet::new(),
+            _ => self.read_strips(op),
+        };
         for (start, _) in runs {
             if !together.contains(&(start as u32)) {
                 self.start_part(op, start as u32);
@@ -276,7 +303,7 @@ impl Engine {
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
             return;
         };
-        let Some(mut part) = read.parts.remove(&at) else {
+        let Some(mut part) = read.parts.remove(at) else {
             return;
         };
         let source = part.wanted[0].source;
@@ -336,7 +363,7 @@ impl Engine {
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
             return;
         };
-        let (Some(mut part), Some(buffer)) = (read.parts.remove(&at), buffer) else {
+        let (Some(mut part), Some(buffer)) = (read.parts.remove(at), buffer) else {
             return self.fail("a read lost its buffer".into());
         };
         part.buffer = buffer;
@@ -450,7 +477,7 @@ impl Engine {
             return;
         };
         read.pending -= 1;
-        let Some(mut part) = read.parts.remove(&at) else {
+        let Some(mut part) = read.parts.remove(at) else {
             return;
         };
         let mut all = true;
@@ -492,7 +519,7 @@ impl Engine {
     fn end_read_if_done(&mut self, op: usize) {
         if let Some(Op::Read(read)) = self.ops.get(op)
             && read.pending == 0
-            && read.parts.values().all(|part| part.done)
+            && read.parts.iter().all(|(_, part)| part.done)
         {
             self.end_read(op);
         }
@@ -518,7 +545,7 @@ impl Engine {
         let end = first + u64::from(read.request.range.count);
         self.unpin(read.volume, first, end);
         let mut whole = read.request.buffer.take();
-        for part in read.parts.into_values() {
+        for (_, part) in read.parts.0 {
             if let Some(buffer) = &mut whole
                 && buffer.join(part.buffer).is_err()
             {

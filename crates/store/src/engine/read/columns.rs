@@ -52,12 +52,12 @@ impl Engine {
         let Some(Op::Read(read)) = self.ops.get(op) else {
             return Vec::new();
         };
-        if read.parts.len() < 2 || !self.class_of(read.volume).has_parity() {
+        if !self.class_of(read.volume).has_parity() {
             return Vec::new();
         }
         // Most are in one segment.
         let (mut last, mut shape, mut columns) = (0, Shape::mirror(Grain::K64), &[][..]);
-        let strip = |(&at, part): (&u32, &super::Part)| {
+        let strip = |(at, part): (u32, &super::Part)| {
             let Source::Home(location, inner) = part.wanted[0].source else {
                 return None;
             };
@@ -102,7 +102,7 @@ impl Engine {
             let Some(Op::Read(read)) = self.ops.get_mut(op) else {
                 return;
             };
-            let Some(mut part) = read.parts.remove(&at) else {
+            let Some(mut part) = read.parts.remove(at) else {
                 continue;
             };
             let (bytes, behind) = rest.split_at(part.buffer.len());
