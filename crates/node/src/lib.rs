@@ -55,5 +55,5 @@ pub use control::Control;
 pub use daemon::{AttachSocket, Daemon, Ready};
 pub use dir::{ATTACH_SOCKET, NodeDir};
 pub use keeper::{Dismissal, Keeper, LocalRefusal, LocalUser, LocalWish, MakeLocal};
-pub use state::{PoolEntry, State, StateFile, VolumeAccess};
+pub use state::{DriveEntry, PoolEntry, State, StateFile, VolumeAccess};
 pub use token::Token;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::files;
-use crate::model::{Check, ControlError, SetHosts, check_name};
+use crate::model::{Check, ControlError, DriveClass, SetHosts, check_name};
 
 /// The version of the file that this program writes and reads.
 const VERSION: u32 = 1;
@@ -23,6 +23,26 @@ pub struct PoolEntry {
     pub id: Uuid,
     /// Its drives, as devices are named.
     pub drives: Vec<String>,
+}
+
+/// A drive that was a pool's when it was seen last. A drive's label tells all this, and one that is
+/// missing has none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DriveEntry {
+    /// The pool's identity.
+    pub pool: Uuid,
+    /// The drive's identity.
+    pub drive: Uuid,
+    /// As the device was named; empty if it never was here.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub spec: String,
+    /// Its class, if it was ever here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<DriveClass>,
+    /// An operator has had it removed or replaced: once nothing is on it, it is nobody's concern.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removed: bool,
 }
 
 /// Who may connect to a volume. A volume that is not listed admits nobody.
@@ -49,6 +69,9 @@ pub struct State {
     /// Its pools.
     #[serde(default, rename = "pool", skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolEntry>,
+    /// Their drives, and those of pools that were here.
+    #[serde(default, rename = "drive", skip_serializing_if = "Vec::is_empty")]
+    pub drives: Vec<DriveEntry>,
     /// Who may connect to their volumes.
     #[serde(default, rename = "volume", skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeAccess>,
@@ -59,6 +82,7 @@ impl Default for State {
         Self {
             version: VERSION,
             pools: Vec::new(),
+            drives: Vec::new(),
             volumes: Vec::new(),
         }
     }
@@ -76,6 +100,22 @@ impl State {
     /// Forgets a pool, but not who may connect to its volumes: it may come back.
     pub fn forget_pool(&mut self, id: Uuid) {
         self.pools.retain(|pool| pool.id != id);
+    }
+
+    /// Puts in what is known of a pool's drives, in place of what was.
+    pub fn put_drives(&mut self, pool: Uuid, drives: Vec<DriveEntry>) {
+        let known = self.drives.iter().filter(|known| known.pool == pool);
+        // Not even their order changes when nothing does: the file is written for less.
+        if !known.eq(&drives) {
+            self.drives.retain(|known| known.pool != pool);
+            self.drives.extend(drives);
+        }
+    }
+
+    /// A drive that was a pool's.
+    pub fn drive(&self, pool: Uuid, drive: Uuid) -> Option<&DriveEntry> {
+        let mut known = self.drives.iter();
+        known.find(|known| known.pool == pool && known.drive == drive)
     }
 
     /// Puts in who may connect to a volume, in place of what was remembered.
@@ -121,6 +161,15 @@ impl State {
                 return Err(ControlError::usage(format!(
                     "pool {} has no drives, or one without a name",
                     pool.name
+                )));
+            }
+        }
+        let mut drives = BTreeSet::new();
+        for entry in &self.drives {
+            if !drives.insert((entry.pool, entry.drive)) {
+                return Err(ControlError::usage(format!(
+                    "drive {} of pool {} is there twice",
+                    entry.drive, entry.pool
                 )));
             }
         }
@@ -237,8 +286,18 @@ mod tests {
         let file = StateFile::open(&path).expect("none yet");
         assert_eq!(file.read(), State::default());
         assert!(!path.exists(), "reading writes nothing");
+        let drive = |drive: u128, spec: &str| DriveEntry {
+            pool: Uuid::from_u128(1),
+            drive: Uuid::from_u128(drive),
+            spec: spec.into(),
+            class: (!spec.is_empty()).then_some(DriveClass::Hdd),
+            removed: drive == 9,
+        };
+        let drives = vec![drive(8, "/dev/x"), drive(9, ""), drive(7, "/dev/y")];
         file.update(|state| {
             state.put_pool(pool("tank", 1));
+            state.put_drives(Uuid::from_u128(1), vec![drive(5, "/dev/z")]);
+            state.put_drives(Uuid::from_u128(1), drives.clone());
             state.put_volume(access(1, 2, "nqn.a"));
             state.put_volume(access(1, 3, "nqn.b"));
         })
@@ -257,6 +316,10 @@ mod tests {
         assert_eq!(again.pools.len(), 1);
         assert_eq!(again.pools[0].name, "renamed");
         assert_eq!(again.volumes, [access(1, 2, "nqn.c")]);
+        assert_eq!(again.drives, drives);
+        let known = again.drive(Uuid::from_u128(1), Uuid::from_u128(9));
+        assert!(known.is_some_and(|known| known.removed));
+        assert_eq!(again.drive(Uuid::from_u128(2), Uuid::from_u128(9)), None);
         let only: Vec<_> = std::fs::read_dir(dir.path()).expect("directory").collect();
         assert_eq!(only.len(), 1, "nothing is left beside it: {only:?}");
     }
@@ -266,6 +329,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("state.toml");
         let id = Uuid::from_u128(7);
+        let drive = format!("[[drive]]\npool = '{id}'\ndrive = '{id}'\n");
         for (text, word) in [
             ("version = 1\n[[pool", "state.toml"),
             ("", "version"),
@@ -283,6 +347,7 @@ mod tests {
                 &format!("version = 1\n[[pool]]\nname = 'tank'\nid = '{id}'\ndrives = []\n"),
                 "no drives",
             ),
+            (&format!("version = 1\n{drive}{drive}"), "twice"),
             (
                 &format!("version = 1\n[[volume]]\npool = '{id}'\nvolume = '{id}'\nhosts = []\n"),
                 "hosts",

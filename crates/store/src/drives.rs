@@ -9,6 +9,8 @@ use crate::sizes::GRANULE;
 /// on their way together; a batch is waited for.
 pub struct Drives {
     devices: Vec<Option<Box<dyn BlockDevice>>>,
+    /// How people know them.
+    names: Vec<String>,
     wait: Box<dyn FnMut() -> Moment>,
     buffers: BufferPool,
     now: Moment,
@@ -26,12 +28,25 @@ impl Drives {
     /// reactor's turn, a simulator's step) and says what time it is.
     pub fn new(devices: Vec<Box<dyn BlockDevice>>, wait: Box<dyn FnMut() -> Moment>) -> Self {
         Self {
+            names: (0..devices.len()).map(name_by_place).collect(),
             devices: devices.into_iter().map(Some).collect(),
             wait,
             buffers: BufferPool::new(BUFFER_BYTES),
             now: Moment::ORIGIN,
             broken: None,
         }
+    }
+
+    /// The same, with a name for each, as "drive /dev/sda", for what is said of it.
+    #[must_use]
+    pub fn with_names(self, names: Vec<String>) -> Self {
+        Self { names, ..self }
+    }
+
+    /// How people know a drive.
+    pub(crate) fn name(&self, drive: usize) -> String {
+        let name = self.names.get(drive).cloned();
+        name.unwrap_or_else(|| name_by_place(drive))
     }
 
     /// The same, with the owner's memory for their I/O instead of their own.
@@ -89,6 +104,10 @@ impl Drives {
         let mut old = std::mem::take(&mut self.devices);
         let mut take = |from: &Option<usize>| old.get_mut((*from)?)?.take();
         self.devices = order.iter().map(&mut take).collect();
+        let names = order.iter().enumerate();
+        let names = names
+            .map(|(drive, from)| from.map_or_else(|| name_by_place(drive), |from| self.name(from)));
+        self.names = names.collect();
     }
 
     fn range(&self, drive: usize, at: u64, bytes: usize) -> BlockRange {
@@ -233,4 +252,9 @@ impl Drives {
         }
         Ok(())
     }
+}
+
+/// A drive that has no name.
+fn name_by_place(drive: usize) -> String {
+    format!("drive {drive}")
 }

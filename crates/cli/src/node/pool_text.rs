@@ -10,7 +10,8 @@ use super::table::{bytes, duration, lines, percent, table, word};
 const LEGEND: &str = "\
 net, gross: share of raw space that holds data, with reserves kept back and without
 losses: drives that may die at once; survives: nothing acknowledged is lost, every read is right
-detected: an error for the blocks affected, never wrong data; -: as the drive does it
+detected: an error, never wrong data: for the blocks affected, or where a page of the pool's map or a
+record of its logs has no other copy, for the pool, which stops; -: as the drive does it
 ";
 
 /// The pools, one a line.
@@ -120,9 +121,12 @@ fn head(pool: &PoolStatus) -> Vec<(&'static str, String)> {
 fn drives(drives: &[DriveStatus]) -> String {
     let row = |drive: &DriveStatus| {
         vec![
-            drive.spec.clone(),
+            match drive.spec.is_empty() {
+                true => "-".to_owned(),
+                false => drive.spec.clone(),
+            },
             drive.id.to_string(),
-            word(drive.class),
+            drive.class.map(word).unwrap_or_default(),
             bytes(drive.bytes),
             bytes(drive.used_bytes),
             drive.errors.read.to_string(),

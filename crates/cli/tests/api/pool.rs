@@ -19,7 +19,7 @@ fn a_pool_from_its_making_to_its_export() {
     );
     let id = made["drives"][0]["id"].as_str().expect("an id").to_owned();
     let replaced = node.json(&format!("pool replace tank --old {id} --new /dev/d"));
-    assert_eq!(replaced["drives"][0]["state"], "rebuilding");
+    assert_eq!(replaced["work"][0]["what"], "evacuate");
     let removed = node.json("pool remove tank --drive /dev/c");
     assert_eq!(removed["drives"][2]["state"], "evacuating");
     let scrubbed = node.json("pool scrub tank");

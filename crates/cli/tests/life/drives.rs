@@ -7,7 +7,7 @@ use rustix::fs::OFlags;
 
 use crate::load::{Load, Round};
 use crate::node::{Node, Room};
-use crate::random::Random;
+use crate::random::{Random, rounds};
 
 const DRIVE: u64 = 96 << 20;
 const PAGE: usize = 4096;
@@ -84,7 +84,9 @@ fn survives(what: &str, harm: impl Fn(&Room, &Round, &mut Random)) -> (Room, Str
 
 #[test]
 fn noise_on_one_copy_is_seen_and_made_good() {
-    survives("noise", make_noise);
+    for _ in 0..rounds(1, 20) {
+        survives("noise", make_noise);
+    }
 }
 
 fn make_noise(room: &Room, round: &Round, random: &mut Random) {
@@ -112,11 +114,13 @@ fn after_a_scrub_the_harmed_drive_serves_alone() {
 
 #[test]
 fn a_copy_that_is_cut_short_is_made_good() {
-    survives("cut short", |room, round, random| {
-        let file = file(room, "d1");
-        file.set_len((1 << 20) + random.below(DRIVE / 2))
-            .expect("a file");
-        round.more(100);
-        file.set_len(DRIVE).expect("a file");
-    });
+    for _ in 0..rounds(1, 20) {
+        survives("cut short", |room, round, random| {
+            let file = file(room, "d1");
+            file.set_len((1 << 20) + random.below(DRIVE / 2))
+                .expect("a file");
+            round.more(100);
+            file.set_len(DRIVE).expect("a file");
+        });
+    }
 }

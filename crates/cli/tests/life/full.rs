@@ -59,6 +59,14 @@ fn a_full_pool_refuses_writes_reads_on_and_recovers() {
         .step_by(STEP as usize)
         .for_each(|at| holds(&mut host, at, &[1]));
     holds(&mut host, full, &[0, 1]);
+    eventually("it is told that the pool is nearly full", || {
+        node.said().contains("pool tank is nearly full")
+    });
+    let warnings = node.status()["warnings"].to_string();
+    for word in ["nearly full", "are promised 268435456 bytes"] {
+        assert!(warnings.contains(word), "{warnings}");
+    }
+    assert!(!node.said().contains("has room again"));
     // It is full also for those who come later, and after a crash.
     node.kill();
     node = Node::start(&room);
@@ -76,6 +84,9 @@ fn a_full_pool_refuses_writes_reads_on_and_recovers() {
         .for_each(|at| holds(&mut host, at, &[0]));
     eventually("there is room again", || {
         call_write(&mut host, 0, 2).is_success()
+    });
+    eventually("it is told that there is room", || {
+        node.said().contains("pool tank has room again")
     });
     // Most of what was given back can be written.
     for at in (0..half * 3 / 4).step_by(STEP as usize) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::load::Load;
 use crate::node::{Node, Room};
-use crate::random::{Random, rounds};
+use crate::random::{Random, is_soak, rounds};
 
 fn survives_kills(layout: &str, drives: usize) {
     let mut random = Random::of_this_run(layout);
@@ -61,4 +61,31 @@ fn parity_survives_kills() {
 #[test]
 fn a_mirror_over_four_drives_survives_kills() {
     survives_kills("mirror:2", 4);
+}
+
+/// Those below are run by `make soak` only.
+fn survives_kills_in_a_soak(layout: &str, drives: usize) {
+    if is_soak() {
+        survives_kills(layout, drives);
+    }
+}
+
+#[test]
+fn three_copies_survive_kills() {
+    survives_kills_in_a_soak("mirror:3", 3);
+}
+
+#[test]
+fn four_copies_survive_kills() {
+    survives_kills_in_a_soak("mirror:4", 5);
+}
+
+#[test]
+fn wide_parity_survives_kills() {
+    survives_kills_in_a_soak("parity:4+1", 5);
+}
+
+#[test]
+fn double_parity_survives_kills() {
+    survives_kills_in_a_soak("parity:2+2", 5);
 }

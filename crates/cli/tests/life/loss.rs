@@ -13,10 +13,10 @@ use crate::node::{Node, Room};
 use crate::random::Random;
 
 /// A drive that can be made to fail everything: a file in memory, cut off and sealed.
-struct Mortal(File);
+pub struct Mortal(File);
 
 impl Mortal {
-    fn new(mib: u64) -> Self {
+    pub fn new(mib: u64) -> Self {
         let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
         let file = File::from(memfd_create("drive", flags).expect("memory"));
         file.set_len(mib << 20).expect("a file");
@@ -24,14 +24,14 @@ impl Mortal {
     }
 
     /// As a daemon that this process has started names it.
-    fn spec(&self) -> String {
+    pub fn spec(&self) -> String {
         use std::os::fd::AsRawFd;
         let fd = self.0.as_raw_fd();
         format!("file:/proc/{}/fd/{fd}", std::process::id())
     }
 
     /// From now on reads find nothing and writes fail, for good.
-    fn die(&self) {
+    pub fn die(&self) {
         self.0.set_len(0).expect("a file");
         fcntl_add_seals(&self.0, SealFlags::GROW).expect("a seal");
     }
@@ -159,7 +159,7 @@ fn a_drive_replaced_behind_the_daemons_back_is_a_lost_drive() {
 }
 
 /// Writes one block and gives what became of it.
-fn written(node: &Node, nqn: &str) -> Status {
+pub fn written(node: &Node, nqn: &str) -> Status {
     let mut host = Host::connect(node.address, nqn).expect("a host");
     // Behind the load's blocks.
     host.submit_write(0, 4095, vec![7; BLOCK]).expect("a write");

@@ -40,11 +40,12 @@ impl Random {
     }
 }
 
+/// Whether the long rounds are to be run: `make soak`.
+pub fn is_soak() -> bool {
+    std::env::var_os("ASHLAR_SOAK").is_some()
+}
+
 /// A number of rounds, and the same for `make soak`.
 pub fn rounds(usual: u64, soak: u64) -> u64 {
-    if std::env::var_os("ASHLAR_SOAK").is_some() {
-        soak
-    } else {
-        usual
-    }
+    if is_soak() { soak } else { usual }
 }

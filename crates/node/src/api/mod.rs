@@ -5,11 +5,12 @@
 //! | `GET /v1/node` | the daemon |
 //! | `GET POST /v1/pools` | list, create |
 //! | `GET /v1/pools/{pool}` | status |
-//! | `POST /v1/pools/{pool}/import`, `…/export`, `…/scrub` | |
+//! | `POST /v1/pools/{pool}/import`, `…/export`, `…/scrub`, `…/repair` | |
+//! | `PUT /v1/pools/{pool}/reserve` | how much is kept for repair |
 //! | `POST /v1/pools/{pool}/drives`, `…/drives/replace`, `…/drives/remove` | |
 //! | `GET POST /v1/volumes` | list, create |
 //! | `GET DELETE /v1/volumes/{pool}/{volume}` | show, delete |
-//! | `PUT /v1/volumes/{pool}/{volume}/size`, `…/hosts` | resize; who may connect |
+//! | `PUT /v1/volumes/{pool}/{volume}/size`, `…/hosts`, `…/when-degraded` | resize; who may connect; what it does without redundancy |
 //! | `GET /v1/volumes/{pool}/{volume}/stats` | counters |
 //! | `GET /v1/openapi.json` | all of this, for machines |
 //! | `GET /metrics` | OpenMetrics text, for Prometheus |

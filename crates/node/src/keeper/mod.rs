@@ -5,6 +5,8 @@ mod pools;
 mod serve;
 mod status;
 mod volumes;
+mod wanted;
+mod work;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,18 +14,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ashlar_store::Manage;
-use ashlar_store::format::DriveClass;
 use ashlar_target::server::{self, Server};
 use uuid::Uuid;
 
 use crate::control::Control;
 use crate::model::{
-    AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool,
-    PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts, SetReserve, SetWhenDegraded,
-    VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
+    AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, DriveClass, ExportPool,
+    ImportPool, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts, SetReserve,
+    SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{OpenDrive, PoolLink, VolumeOpener};
-use crate::{Config, StateFile};
+use crate::{Config, DriveEntry, StateFile};
 pub use local::{Dismissal, LocalRefusal, LocalUser, LocalWish, MakeLocal};
 
 /// A pool that is in service, or should be.
@@ -43,25 +44,74 @@ pub(crate) struct LivePool {
     pub(crate) id: Uuid,
     pub(crate) link: PoolLink,
     /// By member index, also those that are out of service.
-    pub(crate) drives: Vec<Option<KnownDrive>>,
+    pub(crate) drives: Vec<KnownDrive>,
     /// Volumes that are served, by number.
     pub(crate) volumes: BTreeMap<u32, Served>,
     pub(crate) since: Instant,
 }
 
 /// A drive by its name. The drive itself is the pool's alone, which closes it when it is out.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KnownDrive {
+    pub(crate) id: Uuid,
+    /// As it was named when it was here last; empty if it never was.
     pub(crate) spec: String,
-    pub(crate) class: DriveClass,
+    pub(crate) class: Option<DriveClass>,
+    /// It was here at the import, or has come since.
+    pub(crate) is_here: bool,
+    /// An operator has had it removed or replaced.
+    pub(crate) removed: bool,
 }
 
-impl From<&OpenDrive> for KnownDrive {
-    fn from(drive: &OpenDrive) -> Self {
+impl KnownDrive {
+    /// One that is here.
+    pub(crate) fn open(id: Uuid, drive: &OpenDrive) -> Self {
         Self {
+            id,
             spec: drive.spec.clone(),
-            class: drive.class,
+            class: Some(class_of(drive.class)),
+            is_here: true,
+            removed: false,
         }
+    }
+
+    /// One that is missing: what is remembered of it.
+    pub(crate) fn missing(id: Uuid, known: Option<&DriveEntry>) -> Self {
+        Self {
+            id,
+            spec: known.map(|known| known.spec.clone()).unwrap_or_default(),
+            class: known.and_then(|known| known.class),
+            is_here: false,
+            removed: known.is_some_and(|known| known.removed),
+        }
+    }
+
+    /// What is to be remembered of it.
+    pub(crate) fn entry(&self, pool: Uuid) -> DriveEntry {
+        DriveEntry {
+            pool,
+            drive: self.id,
+            spec: self.spec.clone(),
+            class: self.class,
+            removed: self.removed,
+        }
+    }
+
+    /// How people know it.
+    pub(crate) fn name(&self) -> String {
+        match self.spec.is_empty() {
+            true => self.id.to_string(),
+            false => self.spec.clone(),
+        }
+    }
+}
+
+fn class_of(class: ashlar_store::format::DriveClass) -> DriveClass {
+    use ashlar_store::format::DriveClass as Class;
+    match class {
+        Class::Nvme => DriveClass::Nvme,
+        Class::Ssd => DriveClass::Ssd,
+        Class::Hdd => DriveClass::Hdd,
     }
 }
 

@@ -1,78 +1,15 @@
 //! Making, importing and letting go of pools.
 
-use ashlar_store::{Manage, Managed};
+use ashlar_store::{Manage, Managed, MemberStatus};
 use uuid::Uuid;
 
 use super::serve::specs;
+use super::wanted::{GO_ON, Wanted};
 use super::{Dismissal, Keeper, Kept, KnownDrive, LivePool, live};
-use crate::Config;
-use crate::PoolEntry;
 use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReplaceDrive, ReserveSpec};
 use crate::notice::notice;
-use crate::pool::{Found, OpenDrive, create, import, open_drives, probe, reserve_of};
-
-/// A pool that is to be imported.
-#[derive(Clone, Copy)]
-struct Wanted<'a> {
-    name: &'a str,
-    id: Option<Uuid>,
-    /// The name that it gets.
-    new_name: Option<&'a str>,
-    degraded: bool,
-}
-
-impl<'a> Wanted<'a> {
-    fn new(name: &'a str, id: Option<Uuid>) -> Self {
-        Self {
-            name,
-            id,
-            new_name: None,
-            degraded: false,
-        }
-    }
-
-    /// The pool of the first of these drives that has a label.
-    fn pool_of(&self, drives: &[OpenDrive]) -> Result<Option<Uuid>, ControlError> {
-        let found = probe(drives)?;
-        let pool = found.iter().find_map(|found| match found {
-            Found::Label(label) => Some(label.pool),
-            _ => None,
-        });
-        // What has no label is the engine's to refuse.
-        Ok(pool.or(self.id))
-    }
-
-    /// Refuses drives that hold another pool than the one that is meant. Says what its drives are to
-    /// be called if they are not called that: on request, or because that was interrupted.
-    fn check(&self, drives: &[OpenDrive]) -> Result<Option<String>, ControlError> {
-        let name = self.new_name.unwrap_or(self.name);
-        let mut labels = Vec::new();
-        for (drive, found) in drives.iter().zip(probe(drives)?) {
-            if let Found::Label(label) = found {
-                labels.push((drive, label));
-            }
-        }
-        let named = |wanted: &str| {
-            let mut theirs = labels.iter();
-            theirs
-                .find(|(_, label)| label.pool_name == wanted)
-                .map(|(_, label)| label.pool)
-        };
-        let meant = self.id.or_else(|| named(self.name)).or_else(|| named(name));
-        let known = |text: &str| text == self.name || text == name;
-        let ours = labels.iter().any(|(_, label)| known(&label.pool_name));
-        for (drive, label) in &labels {
-            if meant != Some(label.pool) || !ours {
-                return Err(ControlError::conflict(format!(
-                    "drive {} holds pool {} ({}), not {}: import it under its own name",
-                    drive.spec, label.pool_name, label.pool, self.name
-                )));
-            }
-        }
-        let differs = labels.iter().any(|(_, label)| label.pool_name != name);
-        Ok(differs.then(|| name.to_owned()))
-    }
-}
+use crate::pool::{create, import, open_drives, reserve_of};
+use crate::{Config, DriveEntry, PoolEntry};
 
 impl Keeper {
     /// Imports what is remembered and what the configuration names.
@@ -87,7 +24,13 @@ impl Keeper {
                 continue;
             }
             let kept = match self.bring_up_ours(&name, id, &drives) {
-                Ok(pool) => Kept::Live(pool),
+                Ok(pool) => {
+                    // It is served all the same: what is lost is how a drive was called.
+                    if let Err(error) = self.remember_drives(&pool) {
+                        notice(format_args!("pool {name}: {}", error.message));
+                    }
+                    Kept::Live(pool)
+                }
                 Err(error) => {
                     let why = error.message;
                     notice(format_args!("pool {name} is not in service: {why}"));
@@ -142,9 +85,15 @@ impl Keeper {
                 missing.join("; ")
             )));
         }
+        if wanted.needs_all() && !missing.is_empty() {
+            return Err(ControlError::environment(format!(
+                "{}. Nothing was changed. {GO_ON}",
+                missing.join("; ")
+            )));
+        }
         let how = (wanted.degraded, wanted.check(&drives)?);
-        let imported =
-            import(&drives, how, self.repair_after).map_err(|error| also(error, &missing))?;
+        let imported = import(&drives, how, self.repair_after)
+            .map_err(|error| self.with_names(also(error, &missing)))?;
         let pool_id = imported.engine.label().pool;
         let volumes = imported.engine.volumes();
         let mut pool = self.settle(pool_id, imported)?;
@@ -158,6 +107,17 @@ impl Keeper {
             }
         }
         Ok(pool)
+    }
+
+    /// Says how drives are named that a text knows by their identities.
+    fn with_names(&self, mut error: ControlError) -> ControlError {
+        let state = self.state.read();
+        let known = state
+            .drives
+            .iter()
+            .map(|entry| (entry.drive, &entry.spec[..]));
+        error.message = named(error.message, known);
+        error
     }
 
     /// Takes a pool's volumes and the pool itself off the cores.
@@ -191,7 +151,16 @@ impl Keeper {
             id: pool.id,
             drives,
         };
-        self.state.update(|state| state.put_pool(entry))
+        self.state.update(|state| {
+            state.put_pool(entry);
+            state.put_drives(pool.id, entries(pool));
+        })
+    }
+
+    /// Remembers how a pool's drives are called, for when they are missing.
+    fn remember_drives(&self, pool: &LivePool) -> Result<(), ControlError> {
+        let drives = entries(pool);
+        self.state.update(|state| state.put_drives(pool.id, drives))
     }
 
     pub(super) fn make_pool(&self, request: &CreatePool) -> Result<PoolStatus, ControlError> {
@@ -228,10 +197,8 @@ impl Keeper {
                 member.is_some_and(|member| !member.in_service)
             };
             let theirs = pool.drives.iter().enumerate();
-            let theirs = theirs.filter(|(index, _)| !is_out(*index));
-            let theirs: Vec<_> = theirs
-                .filter_map(|(_, drive)| Some(&drive.as_ref()?.spec))
-                .collect();
+            let theirs = theirs.filter(|(index, drive)| drive.is_here && !is_out(*index));
+            let theirs: Vec<_> = theirs.map(|(_, drive)| &drive.spec).collect();
             if let Some(drive) = wanted.iter().find(|drive| theirs.contains(drive)) {
                 return Err(ControlError::conflict(format!(
                     "drive {drive} is in pool {name}"
@@ -260,8 +227,17 @@ impl Keeper {
                      of that name"
                 )));
             }
-            Some(kept @ Kept::Live(_)) if new_name.is_none() => {
-                return Ok(self.pool_status(name, kept));
+            Some(kept @ Kept::Live(pool)) if new_name.is_none() => {
+                let is_theirs =
+                    |spec: &&String| pool.drives.iter().any(|drive| drive.spec == **spec);
+                return match request.drives.iter().find(|spec| !is_theirs(spec)) {
+                    None => Ok(self.pool_status(name, kept)),
+                    Some(spec) => Err(ControlError::conflict(format!(
+                        "a pool {name} ({}) is in service already, without drive {spec}: another pool of that \
+                         name gets a name of its own with --as, and a new drive joins with `pool add`",
+                        pool.id
+                    ))),
+                };
             }
             Some(Kept::Failed { id, drives, .. }) if request.drives.is_empty() => {
                 (Some(*id).filter(|id| !id.is_nil()), drives.clone())
@@ -274,9 +250,15 @@ impl Keeper {
             _ => (request.id, request.drives.clone()),
         };
         self.refuse_drives_in_use(&pools, &drives)?;
+        let known = match pools.get(new_name.unwrap_or(name)) {
+            Some(Kept::Failed { id, .. }) => Some(*id).filter(|id| !id.is_nil()),
+            _ => None,
+        };
         let wanted = Wanted {
             new_name,
             degraded: request.degraded,
+            named: !request.drives.is_empty(),
+            known,
             ..Wanted::new(name, id)
         };
         let pool = self.bring_up(&wanted, &drives)?;
@@ -350,9 +332,15 @@ impl Keeper {
                 return Err(error);
             }
         };
-        if let Some(Kept::Live(pool)) = pools.get_mut(name) {
-            pool.drives.resize(pool.drives.len().max(member + 1), None);
-            pool.drives[member] = drives.first().map(KnownDrive::from);
+        if let (Some(Kept::Live(pool)), Some(drive)) = (pools.get_mut(name), drives.first()) {
+            let view = pool.link.view().map_err(engine)?;
+            for (index, one) in view.status.members.iter().enumerate() {
+                if index == member {
+                    pool.drives.push(KnownDrive::open(one.drive, drive));
+                } else if index >= pool.drives.len() {
+                    pool.drives.push(KnownDrive::missing(one.drive, None));
+                }
+            }
             self.remember(name, pool)?;
         }
         Ok(self.pool_status(name, &pools[name]))
@@ -374,7 +362,18 @@ impl Keeper {
     }
 
     fn evacuate(&self, name: &str, member: usize) -> Result<PoolStatus, ControlError> {
-        self.order(name, Manage::RemoveDrive { member })
+        self.order(name, Manage::RemoveDrive { member })?;
+        let mut pools = self.lock();
+        if let Some(Kept::Live(pool)) = pools.get_mut(name) {
+            if let Some(drive) = pool.drives.get_mut(member) {
+                drive.removed = true;
+            }
+            self.remember_drives(pool)?;
+        }
+        match pools.get(name) {
+            Some(kept) => Ok(self.pool_status(name, kept)),
+            None => Err(ControlError::not_found(format!("there is no pool {name}"))),
+        }
     }
 
     pub(super) fn keep_for_repair(
@@ -406,12 +405,14 @@ impl Keeper {
         let pool = live(&pools, name)?;
         let view = pool.link.view().map_err(engine)?;
         let members = view.status.members.iter().enumerate();
-        let is_it = |(index, member): &(usize, &ashlar_store::MemberStatus)| {
-            let spec = pool.drives.get(*index).and_then(Option::as_ref);
-            member.drive.to_string() == drive || spec.is_some_and(|open| open.spec == drive)
+        let is_it = |(index, member): &(usize, &MemberStatus)| {
+            let known = pool.drives.get(*index);
+            member.drive.to_string() == drive || known.is_some_and(|known| known.spec == drive)
         };
         // A drive that was removed and added again has been a member twice.
-        let found = members.filter(is_it);
+        let found = members
+            .filter(is_it)
+            .filter(|(index, member)| !is_gone(pool, *index, member));
         found
             .max_by_key(|(index, member)| (member.in_service, *index))
             .map(|(index, _)| index)
@@ -442,6 +443,27 @@ impl Keeper {
         self.target.stop();
         first
     }
+}
+
+/// Whether a drive was removed as it was to be: nothing is on it any more, and it is nobody's concern.
+pub(super) fn is_gone(pool: &LivePool, index: usize, member: &MemberStatus) -> bool {
+    let removed = pool.drives.get(index).is_some_and(|drive| drive.removed);
+    removed && !member.in_service && !member.holds
+}
+
+fn entries(pool: &LivePool) -> Vec<DriveEntry> {
+    let drives = pool.drives.iter();
+    drives.map(|drive| drive.entry(pool.id)).collect()
+}
+
+/// A text that knows drives by their identities, with their names.
+pub(super) fn named<'a>(text: String, known: impl Iterator<Item = (Uuid, &'a str)>) -> String {
+    known
+        .filter(|(_, spec)| !spec.is_empty())
+        .fold(text, |text, (id, spec)| {
+            let id = id.to_string();
+            text.replace(&id, &format!("{spec} ({id})"))
+        })
 }
 
 /// What the engine has refused, for an operator.

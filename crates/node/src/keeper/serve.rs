@@ -7,6 +7,7 @@ use std::sync::mpsc::channel;
 
 use ashlar_block::{ErrorKind, IoError, Moment};
 use ashlar_reactor::Opener;
+use ashlar_store::format::MemberState;
 use ashlar_target::HostAccess;
 use ashlar_target::server::{Export, Resident, ServeError};
 use uuid::Uuid;
@@ -65,6 +66,22 @@ impl Keeper {
         imported: ImportedPool,
     ) -> Result<LivePool, ControlError> {
         let ImportedPool { engine, drives } = imported;
+        let known = {
+            let state = self.state.read();
+            let members = engine.members().iter().zip(&drives);
+            let known = members.map(|(member, open)| {
+                let entry = state.drive(id, member.drive);
+                let before = KnownDrive::missing(member.drive, entry);
+                let ordered = before.removed || member.state == MemberState::Leaving;
+                KnownDrive {
+                    removed: ordered,
+                    ..open
+                        .as_ref()
+                        .map_or(before, |open| KnownDrive::open(member.drive, open))
+                }
+            });
+            known.collect()
+        };
         let openers: Vec<Option<Arc<dyn Opener>>> = drives
             .iter()
             .map(|drive| drive.as_ref().map(|drive| drive.opener.clone()))
@@ -86,10 +103,7 @@ impl Keeper {
         Ok(LivePool {
             id,
             link,
-            drives: drives
-                .iter()
-                .map(|drive| drive.as_ref().map(KnownDrive::from))
-                .collect(),
+            drives: known,
             volumes: Default::default(),
             since: std::time::Instant::now(),
         })
@@ -133,11 +147,8 @@ pub(super) fn access_of(access: Option<&VolumeAccess>) -> HostAccess {
     }
 }
 
-/// The texts that name a pool's drives.
-pub(super) fn specs(drives: &[Option<KnownDrive>]) -> Vec<String> {
-    drives
-        .iter()
-        .flatten()
-        .map(|drive| drive.spec.clone())
-        .collect()
+/// The texts that name a pool's drives: those to be looked at when it is imported again.
+pub(super) fn specs(drives: &[KnownDrive]) -> Vec<String> {
+    let here = drives.iter().filter(|drive| drive.is_here);
+    here.map(|drive| drive.spec.clone()).collect()
 }

@@ -1,18 +1,16 @@
 //! A pool as operators see it.
 
-use std::time::Duration;
+use ashlar_store::format::Reserve as Wished;
+use ashlar_store::{Grain, MemberStatus, Status, VolumeInfo};
 
-use ashlar_store::format::{DriveClass as Class, Reserve as Wished};
-use ashlar_store::{Grain, HomeStatus, Status, VolumeInfo};
-
-use super::volumes::spec;
-use super::{Keeper, Kept, LivePool};
+use super::pools::{is_gone, named};
+use super::work::work;
+use super::{Keeper, Kept, KnownDrive, LivePool};
 use crate::model::{
-    DriveClass, DriveErrors, DriveState, DriveStatus, LayoutSpec, LayoutStatus, LogFill,
-    PoolCounters, PoolState, PoolStatus, Reserve, ReserveSpec, SpaceStatus, Survives, WorkKind,
-    WorkState, WorkStatus,
+    DriveErrors, DriveState, DriveStatus, LayoutSpec, LayoutStatus, LogFill, PoolCounters,
+    PoolState, PoolStatus, Reserve, ReserveSpec, SpaceStatus, Survives,
 };
-use crate::pool::View;
+use crate::pool::{View, room_of, scarcest};
 
 const GRANULE: u64 = 4096;
 
@@ -53,24 +51,26 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
         .map(|m| m.bytes)
         .sum();
     let homes = status.homes.iter().map(|home| {
-        let free = home.free_bytes + home.growth_bytes;
-        let homes = (spec(home.layout), Some(home.grain));
-        layout_status(homes, home.used_bytes, free, raw)
+        let homes = (LayoutSpec::from(home.layout), Some(home.grain));
+        layout_status(homes, home.used_bytes, room_of(home), raw)
     });
     let stripes = &status.stripes;
     let stripe = (LayoutSpec::Stripe { columns: None }, None);
     let stripe = layout_status(stripe, stripes.used_bytes, stripes.free_bytes, raw);
     let layouts: Vec<LayoutStatus> = homes.chain([stripe]).collect();
-    let (state, reason) = state(view);
+    let (state, reason) = state(pool, view);
+    let drives = drives(pool, view);
+    let space = space(raw, &layouts, status);
+    let warnings = warnings(view, &drives, &space);
     PoolStatus {
         name: name.to_owned(),
         id: pool.id,
         state,
         reason,
-        drives: drives(pool, view),
-        space: space(raw, &layouts, status),
+        drives,
+        space,
         layouts,
-        work: work(view),
+        work: work(pool, view),
         log_fill: LogFill {
             data_ring: status.ring_fill,
             map_log: status.map_fill,
@@ -85,7 +85,7 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
             lost_bytes: status.counters.lost * GRANULE,
             scrubs: status.counters.scrubs,
         },
-        warnings: warnings(view),
+        warnings,
     }
 }
 
@@ -107,59 +107,77 @@ fn layout_status(
     }
 }
 
-fn state(view: &View) -> (PoolState, Option<String>) {
+fn state(pool: &LivePool, view: &View) -> (PoolState, Option<String>) {
     let status = &view.status;
     if let Some(why) = &status.failure {
-        return (PoolState::Failed, Some(why.clone()));
+        let known = pool.drives.iter().map(|drive| (drive.id, &drive.spec[..]));
+        return (PoolState::Failed, Some(named(why.clone(), known)));
     }
-    let out = status
-        .members
-        .iter()
-        .filter(|member| !member.in_service)
-        .count();
-    if status.degraded {
-        let what = if status.rebuilding {
-            ", being made again"
-        } else {
-            ""
-        };
-        let why = format!("{out} drives are out of service, copies are missing{what}");
-        return (PoolState::Degraded, Some(why));
+    if !status.degraded {
+        return (PoolState::Healthy, None);
     }
-    (PoolState::Healthy, None)
+    let out = members(pool, view).filter(|(_, member)| !member.in_service);
+    let out: Vec<String> = out.map(|(index, _)| name_of(pool, index)).collect();
+    let who = match &out[..] {
+        [] => String::new(),
+        [one] => format!("drive {one} is out of service, "),
+        many => format!(
+            "{} drives are out of service ({}), ",
+            many.len(),
+            many.join(", ")
+        ),
+    };
+    let again = if status.rebuilding {
+        ", being made again"
+    } else {
+        ""
+    };
+    let why = format!("{who}copies are missing{again}");
+    (PoolState::Degraded, Some(why))
+}
+
+/// The drives that an operator is shown: one that was removed as it was to be is not among them.
+pub(super) fn members<'a>(
+    pool: &'a LivePool,
+    view: &'a View,
+) -> impl Iterator<Item = (usize, &'a MemberStatus)> {
+    let members = view.status.members.iter().enumerate();
+    members.filter(move |(index, member)| !is_gone(pool, *index, member))
+}
+
+/// How people know a drive.
+pub(super) fn name_of(pool: &LivePool, index: usize) -> String {
+    pool.drives
+        .get(index)
+        .map(KnownDrive::name)
+        .unwrap_or_default()
 }
 
 fn drives(pool: &LivePool, view: &View) -> Vec<DriveStatus> {
-    let members = view.status.members.iter().enumerate();
-    members
-        .map(|(index, member)| {
-            let open = pool.drives.get(index).and_then(Option::as_ref);
-            let (read, write) = view.traffic.errors.get(index).copied().unwrap_or_default();
-            DriveStatus {
-                spec: open.map(|open| open.spec.clone()).unwrap_or_default(),
-                id: member.drive,
-                class: match open.map(|open| open.class) {
-                    Some(Class::Hdd) => DriveClass::Hdd,
-                    Some(Class::Ssd) => DriveClass::Ssd,
-                    _ => DriveClass::Nvme,
-                },
-                state: match (member.in_service, member.leaving, open) {
-                    (true, true, _) => DriveState::Evacuating,
-                    (true, false, _) => DriveState::Online,
-                    (false, _, Some(_)) => DriveState::Failed,
-                    (false, _, None) => DriveState::Missing,
-                },
-                reason: member.reason.clone(),
-                bytes: member.bytes,
-                used_bytes: member.used_bytes,
-                errors: DriveErrors {
-                    read,
-                    write,
-                    checksum: member.bad_copies,
-                },
-            }
-        })
-        .collect()
+    let drive = |(index, member): (usize, &MemberStatus)| {
+        let known = pool.drives.get(index);
+        let (read, write) = view.traffic.errors.get(index).copied().unwrap_or_default();
+        DriveStatus {
+            spec: known.map(|known| known.spec.clone()).unwrap_or_default(),
+            id: member.drive,
+            class: known.and_then(|known| known.class),
+            state: match (member.in_service, member.leaving) {
+                (true, true) => DriveState::Evacuating,
+                (true, false) => DriveState::Online,
+                (false, _) if known.is_some_and(|known| known.is_here) => DriveState::Failed,
+                (false, _) => DriveState::Missing,
+            },
+            reason: member.reason.clone(),
+            bytes: member.bytes,
+            used_bytes: member.used_bytes,
+            errors: DriveErrors {
+                read,
+                write,
+                checksum: member.bad_copies,
+            },
+        }
+    };
+    members(pool, view).map(drive).collect()
 }
 
 fn no_space() -> SpaceStatus {
@@ -224,7 +242,8 @@ fn mix<'a>(layouts: &'a [LayoutStatus], status: &Status) -> Vec<(f64, &'a Layout
     let is_of = |volume: &VolumeInfo, homes: &LayoutStatus| match volume.grain {
         None => matches!(homes.layout, LayoutSpec::Stripe { .. }),
         Some(grain) => {
-            spec(volume.layout) == homes.layout && grain.bytes() == u64::from(homes.grain_bytes)
+            LayoutSpec::from(volume.layout) == homes.layout
+                && grain.bytes() == u64::from(homes.grain_bytes)
         }
     };
     let bytes = |homes: &LayoutStatus| -> u64 {
@@ -253,56 +272,7 @@ fn mix<'a>(layouts: &'a [LayoutStatus], status: &Status) -> Vec<(f64, &'a Layout
     usual.map(|layout| (1.0, layout)).into_iter().collect()
 }
 
-/// A repair that waits for its time, or that has found no room.
-fn waiting_repair(status: &Status) -> Option<WorkStatus> {
-    let waiting = |state, reason: &str, eta: Option<Duration>| WorkStatus {
-        what: WorkKind::Rebuild,
-        subject: None,
-        state,
-        reason: Some(reason.to_owned()),
-        progress: 0.0,
-        eta_seconds: eta.map(|eta| eta.as_secs() + u64::from(eta.subsec_nanos() > 0)),
-    };
-    if status.repair_in.is_some() {
-        let why = "a lost drive may be replaced first; `pool repair` begins at once";
-        return Some(waiting(WorkState::Waiting, why, status.repair_in));
-    }
-    let is_stuck = status.degraded && !status.rebuilding && status.walk.is_none();
-    is_stuck.then(|| {
-        let why = "no drive has room for the copies that are missing: add one";
-        waiting(WorkState::Stuck, why, None)
-    })
-}
-
-fn work(view: &View) -> Vec<WorkStatus> {
-    let status = &view.status;
-    let what = if status.rebuilding {
-        WorkKind::Rebuild
-    } else {
-        WorkKind::Scrub
-    };
-    let walk = status.walk.map(|progress| WorkStatus {
-        what,
-        subject: None,
-        state: WorkState::Running,
-        reason: None,
-        progress,
-        eta_seconds: None,
-    });
-    let waiting = waiting_repair(status);
-    let deleting = status.volumes.iter().filter(|volume| volume.deleting);
-    let deleting = deleting.map(|volume| WorkStatus {
-        what: WorkKind::Reclaim,
-        subject: Some(volume.name.clone()),
-        state: WorkState::Running,
-        reason: None,
-        progress: 0.0,
-        eta_seconds: None,
-    });
-    walk.into_iter().chain(waiting).chain(deleting).collect()
-}
-
-fn warnings(view: &View) -> Vec<String> {
+fn warnings(view: &View, drives: &[DriveStatus], space: &SpaceStatus) -> Vec<String> {
     let status = &view.status;
     let mut warnings = Vec::new();
     if status.counters.lost > 0 {
@@ -316,20 +286,52 @@ fn warnings(view: &View) -> Vec<String> {
             warnings.push(format!("volume {}: {why}", volume.name));
         }
     }
+    warnings.extend(drives.iter().filter_map(drive_warning));
     warnings.extend(repair_warning(status));
-    let nearly = |home: &&HomeStatus| {
-        let free = home.free_bytes + home.growth_bytes;
-        home.used_bytes > 0 && free < (home.used_bytes + free) / 10
-    };
-    let fullest = status.homes.iter().filter(nearly);
-    if let Some(home) = fullest.min_by_key(|home| home.free_bytes + home.growth_bytes) {
-        let free = home.free_bytes + home.growth_bytes;
+    if let Some(home) = scarcest(&status.homes) {
         warnings.push(format!(
-            "the pool is nearly full: {free} bytes are left as {}",
-            spec(home.layout)
+            "the pool is nearly full: {} bytes are left as {}. Writes will fail when there are none: add a \
+             drive, or delete something",
+            room_of(home),
+            LayoutSpec::from(home.layout)
         ));
     }
+    warnings.extend(promise_warning(status, space));
     warnings
+}
+
+/// A drive in service that does not do what it should.
+fn drive_warning(drive: &DriveStatus) -> Option<String> {
+    let in_service = matches!(drive.state, DriveState::Online | DriveState::Evacuating);
+    let DriveErrors {
+        read,
+        write,
+        checksum,
+    } = drive.errors;
+    if !in_service || read + write + checksum == 0 {
+        return None;
+    }
+    let name = match drive.spec.is_empty() {
+        true => drive.id.to_string(),
+        false => drive.spec.clone(),
+    };
+    Some(format!(
+        "drive {name} is in service and has errors since the import: {read} reads and {write} writes failed, \
+         {checksum} copies were bad. `pool scrub` finds and mends what else is; if it goes on, replace it"
+    ))
+}
+
+/// Volumes that could ask for more than there is.
+fn promise_warning(status: &Status, space: &SpaceStatus) -> Option<String> {
+    let live = status.volumes.iter().filter(|volume| !volume.deleting);
+    let promised: u64 = live.map(|volume| volume.granules * GRANULE).sum();
+    (promised > space.advertised_bytes).then(|| {
+        format!(
+            "the volumes are promised {promised} bytes in all, and the pool can hold {} of them: once \
+             it is full, writes fail, to volumes with room of their own, too",
+            space.advertised_bytes
+        )
+    })
 }
 
 /// What a loss would mean, where no space is kept for it or none would help.

@@ -33,16 +33,6 @@ pub(super) fn layout(spec: LayoutSpec, columns: u8) -> Result<Layout, ControlErr
     Ok(layout)
 }
 
-pub(super) fn spec(layout: Layout) -> LayoutSpec {
-    match layout {
-        Layout::Mirror { copies } => LayoutSpec::Mirror { copies },
-        Layout::Parity { data, parity } => LayoutSpec::Parity { data, parity },
-        Layout::Stripe { columns } => LayoutSpec::Stripe {
-            columns: Some(columns),
-        },
-    }
-}
-
 impl Keeper {
     pub(super) fn make_volume(&self, request: &CreateVolume) -> Result<VolumeStatus, ControlError> {
         let mut pools = self.lock();
@@ -149,7 +139,7 @@ impl Keeper {
             nsid: 1,
             uuid: volume.uuid,
             address: self.advertise.unwrap_or(self.address).to_string(),
-            layout: spec(volume.layout),
+            layout: volume.layout.into(),
             bytes: volume.granules * GRANULE,
             used_bytes: volume.used_bytes,
             block_bytes: GRANULE as u32,

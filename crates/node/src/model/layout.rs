@@ -10,6 +10,9 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::ControlError;
 
+/// Most drives that a stripe takes, in this version.
+const MAX_COLUMNS: u8 = 8;
+
 /// How a volume is laid out over the drives of its pool, as text: `mirror:2`, `parity:4+1`,
 /// `stripe`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -75,6 +78,18 @@ impl LayoutSpec {
     }
 }
 
+impl From<Layout> for LayoutSpec {
+    fn from(layout: Layout) -> Self {
+        match layout {
+            Layout::Mirror { copies } => Self::Mirror { copies },
+            Layout::Parity { data, parity } => Self::Parity { data, parity },
+            Layout::Stripe { columns } => Self::Stripe {
+                columns: Some(columns),
+            },
+        }
+    }
+}
+
 impl fmt::Display for LayoutSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -111,10 +126,14 @@ impl FromStr for LayoutSpec {
                 let (data, parity) = rest
                     .split_once('+')
                     .ok_or_else(|| bad("say parity:DATA+PARITY, as in parity:4+1"))?;
-                Ok(Self::Parity {
-                    data: number(data, 2, 16, "the number of data drives")?,
-                    parity: number(parity, 1, 2, "the number of parity drives")?,
-                })
+                let most = "data and parity take 8 drives at most, in this version";
+                let what = format!("{most}: the number of data drives");
+                let data = number(data, 2, MAX_COLUMNS - 1, &what)?;
+                let parity = number(parity, 1, 2, "the number of parity drives")?;
+                match data + parity <= MAX_COLUMNS {
+                    true => Ok(Self::Parity { data, parity }),
+                    false => Err(bad(most)),
+                }
             }
             ("stripe", None) => Ok(Self::Stripe { columns: None }),
             ("stripe", Some(columns)) => Ok(Self::Stripe {
@@ -149,7 +168,7 @@ impl PartialSchema for LayoutSpec {
                 "How a volume is laid out over the drives of its pool.",
             ))
             .pattern(Some(
-                r"^(mirror:[1-4]|parity:([2-9]|1[0-6])\+[12]|stripe(:[1-8])?)$",
+                r"^(mirror:[1-4]|parity:([2-7]\+1|[2-6]\+2)|stripe(:[1-8])?)$",
             ))
             .examples([
                 serde_json::json!("mirror:2"),
@@ -171,7 +190,8 @@ impl ToSchema for LayoutSpec {
 pub enum Outcome {
     /// Nothing acknowledged is lost, and every read is right.
     Survives,
-    /// What is affected reads as an error, never as wrong data.
+    /// An error, never wrong data: for what is affected, and where the pool's own map or logs are and
+    /// have no other copy, for the pool, which stops or is not imported.
     Detected,
     /// Passed on as the drive does it: data may be lost or wrong.
     Unprotected,
@@ -180,7 +200,8 @@ pub enum Outcome {
 /// What a layout survives. Faults of one kind at a time, on no more drives than `drive_losses`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Survives {
-    /// Drives that may die at the same time.
+    /// Drives that may die at the same time. If half or fewer are left before it is durable which were
+    /// the first, an operator must say that these may go on alone.
     pub drive_losses: u8,
     /// The daemon is killed while its hosts keep running.
     pub node_crash: Outcome,

@@ -39,13 +39,11 @@ pub enum DriveClass {
 pub enum DriveState {
     /// In use.
     Online,
-    /// Taking over what a lost drive held.
-    Rebuilding,
     /// Giving what it holds to the others, to be removed.
     Evacuating,
-    /// Not found.
+    /// Out of service: it was not there at the import, or had left the pool before.
     Missing,
-    /// It failed, and is no longer used.
+    /// Out of service since the import: it failed, or has just been removed.
     Failed,
 }
 
@@ -56,19 +54,22 @@ pub struct DriveErrors {
     pub read: u64,
     /// Writes and flushes that failed.
     pub write: u64,
-    /// Blocks that it read without an error and that were not what had been written.
+    /// Copies on it, of 4 KiB of data or of a page of the map, that could not be read or were not what
+    /// had been written.
     pub checksum: u64,
 }
 
 /// One drive of a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DriveStatus {
-    /// The device as it was named when it was given to the pool or last imported.
+    /// The device as it was named when it was given to the pool or last imported; empty if that was
+    /// never here.
     pub spec: String,
     /// Its identity, from its label.
     pub id: Uuid,
-    /// Its class.
-    pub class: DriveClass,
+    /// Its class, if it was ever here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<DriveClass>,
     /// How it is.
     pub state: DriveState,
     /// Why it is not online.
@@ -150,10 +151,8 @@ pub enum WorkKind {
     Evacuate,
     /// Reads everything and checks it.
     Scrub,
-    /// Gives back the space of a deleted volume or a cut-off end.
+    /// Gives back the space of a deleted volume.
     Reclaim,
-    /// Spreads what is there over a drive that was added.
-    Spread,
 }
 
 /// How far background work is.
@@ -173,7 +172,7 @@ pub enum WorkState {
 pub struct WorkStatus {
     /// What it is.
     pub what: WorkKind,
-    /// What it is about: a drive or a volume.
+    /// What it is about: the drive that is emptied, or was lost if it is one; the volume that was deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// How it is.
@@ -184,7 +183,8 @@ pub struct WorkStatus {
     /// How far, from 0 to 1.
     #[serde(serialize_with = "share")]
     pub progress: f64,
-    /// When it will be done, at the present rate; `null` while that is not known.
+    /// When it will be done, at the rate of the last minute, or will start if it waits; `null` while that
+    /// is not known.
     pub eta_seconds: Option<u64>,
 }
 
@@ -232,7 +232,8 @@ pub struct PoolStatus {
     /// Why it is not healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its drives, in the order of their labels.
+    /// Its drives, in the order of their labels, without those that were removed or replaced and hold
+    /// nothing any more.
     pub drives: Vec<DriveStatus>,
     /// Its space.
     pub space: SpaceStatus,
@@ -244,6 +245,7 @@ pub struct PoolStatus {
     pub log_fill: LogFill,
     /// What has happened since it was imported.
     pub counters: PoolCounters,
-    /// What an operator should know: space that runs out, drives with errors, narrower stripes.
+    /// What an operator should know: space that runs out or is promised twice, drives in service that
+    /// have errors, narrower stripes, what was lost.
     pub warnings: Vec<String>,
 }

@@ -6,7 +6,8 @@ fn layouts_are_texts() {
         "mirror:1",
         "mirror:4",
         "parity:4+1",
-        "parity:16+2",
+        "parity:7+1",
+        "parity:6+2",
         "stripe",
         "stripe:8",
     ] {
@@ -35,7 +36,8 @@ fn what_is_no_layout_is_refused_by_name() {
         "parity:4",
         "parity:1+1",
         "parity:4+3",
-        "parity:17+1",
+        "parity:8+1",
+        "parity:7+2",
         "parity:4+1+1",
         "stripe:0",
         "stripe:9",
@@ -53,7 +55,7 @@ fn what_is_no_layout_is_refused_by_name() {
 fn survival_follows_from_redundancy() {
     let of = |text: &str| Survives::by(text.parse().expect(text));
     assert_eq!(of("mirror:3").drive_losses, 2);
-    assert_eq!(of("parity:8+2").noise, Outcome::Survives);
+    assert_eq!(of("parity:6+2").noise, Outcome::Survives);
     assert_eq!(of("mirror:1").noise, Outcome::Detected);
     assert_eq!(of("mirror:1").power_loss, Outcome::Survives);
     assert_eq!(of("stripe").power_loss, Outcome::Unprotected);

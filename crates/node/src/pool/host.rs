@@ -15,6 +15,11 @@ use uuid::Uuid;
 
 use super::link::{Mail, PoolLink, RemotePort, View};
 use super::news::News;
+use super::pace::Paces;
+
+/// Set in the tag of a read that is with a drive: a completion says no more of what it completes, for
+/// a write gives its buffer back, too.
+const READ: u64 = 1 << 63;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -103,6 +108,7 @@ pub struct Host {
     posted: bool,
     traffic: Traffic,
     news: News,
+    paces: Paces,
 }
 
 impl Host {
@@ -143,6 +149,7 @@ impl Host {
                 ..Traffic::default()
             },
             news: News::default(),
+            paces: Paces::default(),
         }));
         HERE.with_borrow_mut(|here| here.insert(link.number, host.clone()));
         Ok(host)
@@ -222,8 +229,12 @@ impl Host {
         self.now = now;
         self.read_mail();
         self.poll_drives();
-        let due = self.engine.next_deadline().is_some_and(|at| at <= now);
-        if !self.posted && !due {
+        let mut deadlines = self
+            .engine
+            .next_deadline()
+            .into_iter()
+            .chain(self.news.due());
+        if !self.posted && !deadlines.any(|at| at <= now) {
             return;
         }
         self.posted = false;
@@ -232,7 +243,8 @@ impl Host {
         // What was submitted in this turn goes out in this turn.
         self.poll_drives();
         self.deliver();
-        self.news.tell(&self.engine);
+        self.news.tell(&self.engine, now);
+        self.paces.look(&self.engine, now);
         self.close_drives();
     }
 
@@ -259,7 +271,12 @@ impl Host {
             .iter()
             .flatten()
             .filter_map(|drive| drive.next_deadline());
-        drives.chain(self.engine.next_deadline()).min()
+        let own = self
+            .engine
+            .next_deadline()
+            .into_iter()
+            .chain(self.news.due());
+        drives.chain(own).min()
     }
 
     fn read_mail(&mut self) {
@@ -273,6 +290,9 @@ impl Host {
                     self.command(From::Remote(port), volume, request);
                 }
                 Mail::Manage { what, reply } => {
+                    if let Manage::DeleteVolume { volume } = what {
+                        self.paces.deleting(&self.engine, volume, self.now);
+                    }
                     let id = self.waiting.insert(reply) as u64;
                     self.post(Event::Manage { id, what });
                 }
@@ -308,8 +328,9 @@ impl Host {
         }
     }
 
-    fn view(&self) -> View {
+    fn view(&mut self) -> View {
         let status = self.engine.status();
+        let progress = self.paces.progress(&status, self.now);
         let volumes = status.volumes.iter().map(|volume| volume.number);
         let geometries = volumes.filter_map(|number| Some((number, self.engine.geometry(number)?)));
         View {
@@ -317,6 +338,7 @@ impl Host {
                 geometries: geometries.collect(),
                 ..self.traffic.clone()
             },
+            progress,
             status,
         }
     }
@@ -327,15 +349,13 @@ impl Host {
                 continue;
             };
             device.poll(self.now, &mut self.done);
-            for completion in std::mem::take(&mut self.done) {
+            for mut completion in std::mem::take(&mut self.done) {
                 self.flying[drive] = self.flying[drive].saturating_sub(1);
+                let is_read = completion.tag & READ != 0;
+                completion.tag &= !READ;
                 if completion.result.is_err() {
                     let (reads, writes) = &mut self.traffic.errors[drive];
-                    *(if completion.buffer.is_some() {
-                        reads
-                    } else {
-                        writes
-                    }) += 1;
+                    *(if is_read { reads } else { writes }) += 1;
                 }
                 self.post(Event::Done { drive, completion });
             }
@@ -343,7 +363,7 @@ impl Host {
     }
 
     fn send(&mut self) {
-        for (drive, request) in std::mem::take(&mut self.out.io) {
+        for (drive, mut request) in std::mem::take(&mut self.out.io) {
             let bytes = request
                 .buffer
                 .as_ref()
@@ -355,6 +375,9 @@ impl Host {
             match self.drives.get_mut(drive).and_then(Option::as_mut) {
                 Some(device) => {
                     self.flying[drive] += 1;
+                    if request.op == Operation::Read {
+                        request.tag |= READ;
+                    }
                     device.submit(request);
                 }
                 None => {

@@ -8,6 +8,7 @@ use ashlar_store::{Manage, Managed, Status};
 use uuid::Uuid;
 
 use super::host::Traffic;
+use super::pace::Progress;
 
 /// How long the control plane waits for an answer: a pool whose drives hang must not hang it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,6 +20,8 @@ pub struct View {
     pub status: Status,
     /// What went to and came from hosts and drives.
     pub traffic: Traffic,
+    /// How far its background work is.
+    pub progress: Progress,
 }
 
 /// Mail to a host.

@@ -7,11 +7,15 @@
 mod host;
 mod link;
 mod news;
+mod pace;
+mod room;
 mod setup;
 mod volume;
 
 pub use host::{Host, Operations, Traffic, VolumeTraffic};
 pub use link::{PoolLink, View};
+pub use pace::{Progress, Reclaim};
+pub use room::{room_of, scarcest};
 pub use setup::{
     Found, ImportedPool, OpenDrive, add, create, import, open_drives, probe, reserve_of,
 };

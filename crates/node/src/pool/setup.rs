@@ -30,7 +30,7 @@ pub struct OpenDrive {
 pub enum Found {
     /// A pool's label.
     Label(Box<Label>),
-    /// A label that cannot be used, and why.
+    /// A label that cannot be used: of which drive, and why.
     Damaged(String),
     /// No label.
     Nothing,
@@ -132,6 +132,14 @@ fn refused(error: PoolError) -> ControlError {
     match error {
         PoolError::Plan(why) => ControlError::usage(why),
         PoolError::Refused(why) => ControlError::refused(why),
+        PoolError::Version(why) => ControlError::refused(format!(
+            "{why}. Nothing was changed: import with the version of Ashlar that has written it, or say \
+             --degraded if the pool is to go on without it, for good"
+        )),
+        PoolError::Damaged(why) => ControlError::environment(format!(
+            "damaged: {why}. Nothing was changed. Bring whatever drives of the pool are not here, and try \
+             again; if all are, what was on them must come from a backup"
+        )),
         other => ControlError::environment(other.to_string()),
     }
 }
@@ -159,7 +167,8 @@ fn with_drives<T>(
         let _ = reactor.turn(Some(handle.now() + Duration::from_millis(10)));
         handle.now()
     };
-    work(Drives::new(devices, Box::new(wait)))
+    let names = drives.iter().map(|drive| format!("drive {}", drive.spec));
+    work(Drives::new(devices, Box::new(wait)).with_names(names.collect()))
 }
 
 /// Looks at what each drive holds.
@@ -171,6 +180,7 @@ pub fn probe(drives: &[OpenDrive]) -> Result<Vec<Found>, ControlError> {
         let found = (0..drives.len()).map(|drive| match read_label(&mut all, drive) {
             Ok(label) => Found::Label(Box::new(label)),
             Err(PoolError::Refused(_)) => Found::Nothing,
+            Err(PoolError::Damaged(why)) => Found::Damaged(why),
             Err(error) => Found::Damaged(error.to_string()),
         });
         Ok(found.collect())

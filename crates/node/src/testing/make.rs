@@ -104,11 +104,10 @@ pub(super) fn drive(spec: &str) -> DriveStatus {
     DriveStatus {
         spec: spec.into(),
         id: id(spec),
-        class: if spec.contains("class=hdd") {
-            DriveClass::Hdd
-        } else {
-            DriveClass::Nvme
-        },
+        class: Some(match spec.contains("class=hdd") {
+            true => DriveClass::Hdd,
+            false => DriveClass::Nvme,
+        }),
         state: DriveState::Online,
         reason: None,
         bytes: DRIVE_BYTES,

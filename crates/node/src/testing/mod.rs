@@ -174,7 +174,6 @@ impl Control for FakeControl {
             .check_empty(&request.drive, request.destroy_data)?;
         self.change(name, |pool| {
             pool.drives.push(drive(&request.drive));
-            pool.work.push(work(WorkKind::Spread, &request.drive));
             Ok(())
         })
     }
@@ -185,8 +184,7 @@ impl Control for FakeControl {
         self.change(name, |pool| {
             let old = find(pool, &request.old)?;
             pool.drives[old] = drive(&request.new);
-            pool.drives[old].state = DriveState::Rebuilding;
-            pool.work.push(work(WorkKind::Rebuild, &request.new));
+            pool.work.push(work(WorkKind::Evacuate, &request.old));
             Ok(())
         })
     }

@@ -184,6 +184,7 @@ fn what_is_measured_is_text_for_prometheus() {
     assert_eq!(status, 200);
     for line in [
         "# TYPE ashlar_pool_raw_bytes gauge",
+        "# TYPE ashlar_pool_free_bytes gauge",
         "ashlar_pool_raw_bytes{pool=\"tank\"} 137438953472",
         "ashlar_pool_state{pool=\"tank\",state=\"healthy\"} 1",
         "ashlar_pool_state{pool=\"tank\",state=\"failed\"} 0",

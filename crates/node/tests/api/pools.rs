@@ -37,7 +37,7 @@ fn a_pool_from_its_making_to_its_export() {
         destroy_data: false,
     };
     let replaced = client.replace_drive("tank", &replace).expect("begun");
-    assert_eq!(replaced.drives[0].state, DriveState::Rebuilding);
+    assert_eq!(replaced.work[0].what, WorkKind::Evacuate);
     let remove = RemoveDrive {
         drive: "/dev/b".into(),
     };

@@ -12,6 +12,7 @@ use super::space::{place, segment_and_slot, segment_and_unit, take_columns, unit
 use super::state::{LogSide, Retired};
 use super::{Engine, Owner, Waiter};
 use crate::Canary;
+use crate::error::lost_page;
 use crate::format::{
     ChunkCopy, Leaf, LogId, LogState, MetaSegment, PLACE_NONE, PageId, Root, TableEntry,
 };
@@ -544,7 +545,17 @@ impl Engine {
     }
 
     fn page_lost(&mut self, id: PageId) {
-        self.fail(format!("no copy of the map's {id:?} is good"));
+        let (segment, _) = segment_and_unit(self.map.entry(id).place);
+        let places = self.meta_columns(segment);
+        let places = places.iter().map(|copy| {
+            let member = self.members.get(usize::from(copy.drive));
+            member.map_or_else(String::new, |member| format!("drive {}", member.drive))
+        });
+        let lost = lost_page(id, places);
+        self.fail(format!(
+            "{lost}. Nothing is written any more. If that may pass, import the pool again; else what the \
+             page maps must come from a backup"
+        ));
         self.wake_waiters(id);
     }
 

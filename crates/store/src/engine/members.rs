@@ -1,6 +1,8 @@
 //! Roots, and the members they name. A drive that fails a write is out: from then on nothing is
 //! acknowledged until the others hold a root that says so, for it may come back with an older past.
 
+use std::collections::BTreeSet;
+
 use ashlar_block::{Durability, ErrorKind, Geometry, IoError, Request};
 use uuid::Uuid;
 
@@ -183,39 +185,40 @@ impl Engine {
         Ok(())
     }
 
+    /// Drives that segments of volumes have columns on.
+    pub(super) fn homes_on(&self) -> BTreeSet<u16> {
+        let segments = self.segment_classes.keys();
+        let columns = segments.flat_map(|&id| self.segment_columns(id));
+        columns.map(|copy| copy.drive).collect()
+    }
+
+    /// Drives that anything is on, or was until just now.
+    pub(super) fn referred(&self) -> BTreeSet<u16> {
+        let logs = [&self.ring, &self.map_log].into_iter();
+        let chunks = logs.flat_map(|side| &side.log.shape.chunks);
+        let chunks = chunks.flat_map(|chunk| &chunk.copies);
+        let meta = self.meta_segments.iter();
+        let meta = meta.flat_map(|segment| &segment.columns);
+        let copies = chunks.chain(meta).copied().chain(self.release.columns());
+        let mut drives = self.homes_on();
+        drives.extend(copies.map(|copy| copy.drive));
+        drives.extend(self.joining.values().map(|join| join.column.drive));
+        let raw = (0..self.members.len() as u16).filter(|&drive| self.raw.is_on(drive));
+        drives.extend(raw);
+        drives
+    }
+
     /// Drives that hold nothing any more leave the pool.
     pub(super) fn let_go_emptied(&mut self) {
-        let empty = |&drive: &u16| {
-            let chunks = self
-                .ring
-                .log
-                .shape
-                .chunks
-                .iter()
-                .chain(&self.map_log.log.shape.chunks);
-            let chunks = chunks.flat_map(|chunk| &chunk.copies);
-            let meta = self
-                .meta_segments
-                .iter()
-                .flat_map(|segment| &segment.columns);
-            let homes = self
-                .segment_classes
-                .keys()
-                .flat_map(|&id| self.segment_columns(id).iter().copied());
-            !chunks
-                .chain(meta)
-                .copied()
-                .chain(homes)
-                .chain(self.release.columns())
-                .any(|copy| copy.drive == drive)
-                && self.joining.values().all(|join| join.column.drive != drive)
-                && !self.raw.is_on(drive)
-        };
-        let emptied: Vec<u16> = (0..self.members.len() as u16)
+        let mut leaving: Vec<u16> = (0..self.members.len() as u16)
             .filter(|&drive| self.in_service(drive) && !self.stays(drive))
-            .filter(empty)
             .collect();
-        for drive in emptied {
+        if leaving.is_empty() {
+            return;
+        }
+        let referred = self.referred();
+        leaving.retain(|drive| !referred.contains(drive));
+        for drive in leaving {
             self.losses
                 .push((usize::from(drive), "it was emptied and removed".to_owned()));
             if let Some(member) = self.members.get_mut(usize::from(drive)) {
@@ -233,19 +236,21 @@ impl Engine {
         if member.state == MemberState::Excluded {
             return;
         }
-        let stayed = member.state == MemberState::Active;
+        let (id, stayed) = (member.drive, member.state == MemberState::Active);
         let extents = if stayed { member.extents } else { 0 };
         member.state = MemberState::Excluded;
         self.losses.push((drive, error.to_string()));
         if let Some(what) = self.lost_for_good() {
             return self.fail(format!(
-                "drive {drive} failed ({error}), and it held the last copy of {what}"
+                "drive {id} failed ({error}), and it held the last copy of {what}: once it can be used again, \
+                 import the pool again"
             ));
         }
         if self.is_minority() {
             return self.fail(format!(
-                "drive {drive} failed ({error}): fewer than half of the drives are left, and the others \
-                 may go on without these"
+                "drive {id} failed ({error}): fewer than half of the drives are left, and the others may \
+                 go on without these. Bring them and import the pool again, or import it with --degraded \
+                 only if you know that they have not"
             ));
         }
         self.roots.members_due = true;

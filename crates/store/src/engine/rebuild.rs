@@ -129,7 +129,7 @@ impl Engine {
     }
 
     /// How far a walk has come, 0 to 1.
-    pub(super) fn walk_progress(&self) -> Option<f64> {
+    pub fn walk_progress(&self) -> Option<f64> {
         if self.rebuild.phase == Phase::Idle {
             return None;
         }

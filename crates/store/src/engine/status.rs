@@ -25,6 +25,10 @@ pub struct MemberStatus {
     pub used_bytes: u64,
     /// It is being emptied.
     pub leaving: bool,
+    /// Logs, the map or segments still have something on it.
+    pub holds: bool,
+    /// So has some segment of a volume.
+    pub holds_homes: bool,
     /// Copies on it that did not verify or could not be read, since the import.
     pub bad_copies: u64,
 }
@@ -104,6 +108,7 @@ impl Engine {
     /// The pool at this moment.
     pub fn status(&self) -> Status {
         let extent = self.sizes.extent_bytes();
+        let (holds, holds_homes) = (self.referred(), self.homes_on());
         let members = self.members.iter().enumerate().map(|(index, member)| {
             let free = self.extents.get(index).map_or(0, |extents| extents.free());
             let lost = self.losses.iter().find(|(drive, _)| *drive == index);
@@ -114,6 +119,8 @@ impl Engine {
                 bytes: u64::from(member.extents) * extent,
                 used_bytes: u64::from(member.extents.saturating_sub(free)) * extent,
                 leaving: member.state == MemberState::Leaving,
+                holds: holds.contains(&(index as u16)),
+                holds_homes: holds_homes.contains(&(index as u16)),
                 bad_copies: self.bad_by_drive.get(&index).copied().unwrap_or(0),
             }
         });
@@ -122,11 +129,7 @@ impl Engine {
             members: members.collect(),
             label: self.label.clone(),
             volumes: self.volumes(),
-            homes: self
-                .home_classes()
-                .into_iter()
-                .map(|c| self.home_status(c))
-                .collect(),
+            homes: self.homes(),
             stripes: self.stripe_status(),
             log_copies: self.log_copies() as u8,
             kept_bytes: (0..self.members.len())
@@ -146,9 +149,15 @@ impl Engine {
         }
     }
 
+    /// Its space for homes, as [`Status::homes`] has it.
+    pub fn homes(&self) -> Vec<HomeStatus> {
+        let classes = self.home_classes().into_iter();
+        classes.map(|class| self.home_status(class)).collect()
+    }
+
     /// The kinds of homes that an operator is shown.
     fn home_classes(&self) -> Vec<Class> {
-        let drives = self.members.len();
+        let drives = self.usable().into_iter().filter(|&stays| stays).count();
         let mirrors = (1..=4).map(Class::mirror);
         let mut classes: Vec<Class> = mirrors
             .clone()

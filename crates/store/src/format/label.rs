@@ -124,6 +124,16 @@ impl Label {
         Ok(Some(label))
     }
 
+    /// Whether these bytes are a whole label that another version has written, or one with features that
+    /// this one lacks: of a drive that may be in order.
+    pub fn is_of_another_version(bytes: &[u8]) -> bool {
+        let Ok((raw, _)) = RawLabel::ref_from_prefix(bytes) else {
+            return false;
+        };
+        let whole = raw.crc == UNSALTED.crc_around(raw.as_bytes(), CRC_AT);
+        raw.magic == MAGIC && whole && raw.refuse_newer().is_err()
+    }
+
     fn check(&self) -> Result<(), FormatError> {
         self.sizes
             .check()

@@ -13,7 +13,7 @@ pub(super) fn identify(
     drives: &mut Drives,
     options: &ImportOptions,
 ) -> Result<(Label, Root, Vec<usize>), PoolError> {
-    let (labels, places, strangers) = read_labels(drives);
+    let (labels, places, strangers) = read_labels(drives, options)?;
     let Some(first) = labels.first().cloned() else {
         let why = strangers.join("; ");
         return Err(refuse(format!(
@@ -40,11 +40,13 @@ pub(super) fn identify(
         .max_by_key(|root| (root.generation, excluded(root)));
     let Some(mut root) = newest.cloned() else {
         let name = &first.pool_name;
+        let here: Vec<String> = (0..labels.len()).map(|drive| drives.name(drive)).collect();
         return Err(PoolError::Damaged(format!(
-            "pool {name} has no root that verifies"
+            "no root of pool {name} can be read on {}",
+            here.join(", ")
         )));
     };
-    check_exclusions(&labels, &roots, &root)?;
+    check_exclusions(drives, &labels, &roots, &root)?;
     let order = order(&labels, &root)?;
     drives.arrange(&order);
     let missing = exclude_missing(&mut root, &order, &first, options)
@@ -61,8 +63,14 @@ pub(super) fn identify(
     Ok((label.cloned().unwrap_or(first), root, missing))
 }
 
+/// Labels, where the drives with those are, and why others have none.
+type Labelled = (Vec<Label>, Vec<Option<usize>>, Vec<String>);
+
 /// The labels of the drives that have one, where those drives are, and why the others have none.
-fn read_labels(drives: &mut Drives) -> (Vec<Label>, Vec<Option<usize>>, Vec<String>) {
+///
+/// # Errors
+/// [`PoolError::Version`], unless drives may be left out.
+fn read_labels(drives: &mut Drives, options: &ImportOptions) -> Result<Labelled, PoolError> {
     let (mut labels, mut places, mut strangers) = (Vec::new(), Vec::new(), Vec::new());
     for drive in 0..drives.len() {
         if !drives.is_here(drive) {
@@ -70,16 +78,17 @@ fn read_labels(drives: &mut Drives) -> (Vec<Label>, Vec<Option<usize>>, Vec<Stri
         }
         let usable = drives
             .check(drive)
-            .map_err(|why| refuse(format!("drive {drive}: {why}")));
+            .map_err(|why| refuse(format!("{}: {why}", drives.name(drive))));
         match usable.and_then(|()| read_label(drives, drive)) {
             Ok(label) => {
                 labels.push(label);
                 places.push(Some(drive));
             }
+            Err(error @ PoolError::Version(_)) if !options.degraded => return Err(error),
             Err(error) => strangers.push(error.to_string()),
         }
     }
-    (labels, places, strangers)
+    Ok((labels, places, strangers))
 }
 
 /// Says why drives that were given do not count.
@@ -103,8 +112,11 @@ fn check_length(drives: &Drives, index: usize, label: Option<&Label>) -> Result<
     let bytes = drives.geometry(index).bytes();
     match label {
         Some(label) if bytes < label.bytes => Err(refuse(format!(
-            "drive {} of pool {} has {bytes} bytes, its label says {}: it has been cut short",
-            label.drive, label.pool_name, label.bytes
+            "{} of pool {} has {bytes} bytes, its label says {}: it has been cut short. Nothing was \
+             changed: give it its size back, or import without it if the others are enough",
+            drives.name(index),
+            label.pool_name,
+            label.bytes
         ))),
         _ => Ok(()),
     }
@@ -117,23 +129,36 @@ fn refuse(why: String) -> PoolError {
 /// The label of a drive, from either copy.
 ///
 /// # Errors
-/// [`PoolError::Refused`] when it has none, [`PoolError::Damaged`] when neither copy is usable.
+/// [`PoolError::Refused`] when it has none, [`PoolError::Damaged`] when neither copy is usable, or
+/// [`PoolError::Version`] when one would be to another version.
 pub fn read_label(drives: &mut Drives, drive: usize) -> Result<Label, PoolError> {
-    let mut damage = None;
+    let (mut damage, mut is_whole) = (None, false);
     for at in LABEL_AT {
-        match drives
-            .read(drive, at, GRANULE)
-            .map(|bytes| Label::decode(&bytes))
-        {
-            Ok(Ok(Some(label))) => return Ok(label),
-            Ok(Ok(None)) => {}
-            Ok(Err(error)) => damage = Some(error.to_string()),
-            Err(error) => damage = Some(error.to_string()),
+        let bytes = match drives.read(drive, at, GRANULE) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                damage = damage.or(Some(error.to_string()));
+                continue;
+            }
+        };
+        match Label::decode(&bytes) {
+            Ok(Some(label)) => return Ok(label),
+            Ok(None) => {}
+            // What another version says of itself is not covered up by a damaged copy.
+            Err(_) if is_whole => {}
+            Err(error) => {
+                is_whole = Label::is_of_another_version(&bytes);
+                damage = Some(error.to_string());
+            }
         }
     }
     Err(match damage {
-        Some(why) => PoolError::Damaged(format!("drive {drive}: {why}")),
-        None => refuse(format!("drive {drive} belongs to no pool: it has no label")),
+        Some(why) if is_whole => PoolError::Version(format!("{}: {why}", drives.name(drive))),
+        Some(why) => PoolError::Damaged(format!("{}: {why}", drives.name(drive))),
+        None => refuse(format!(
+            "{} belongs to no pool: it has no label",
+            drives.name(drive)
+        )),
     })
 }
 
@@ -183,14 +208,16 @@ pub(super) fn rename(drives: &mut Drives, name: &str) -> Result<(), PoolError> {
 fn check_same_pool(first: &Label, label: &Label) -> Result<(), PoolError> {
     if label.pool != first.pool {
         return Err(refuse(format!(
-            "drive {} belongs to pool {} ({}), drive {} to pool {} ({}): import one pool at a time",
+            "drive {} belongs to pool {} ({}), drive {} to pool {} ({}): import one pool at a time, naming \
+             its drives only",
             first.drive, first.pool_name, first.pool, label.drive, label.pool_name, label.pool
         )));
     }
     if label.sizes.check().is_err() || label.sizes != first.sizes || label.salt != first.salt {
         return Err(PoolError::Damaged(format!(
-            "the labels of drives {} and {} disagree",
-            first.drive, label.drive
+            "the labels of drives {} and {} of pool {} disagree about its sizes: one of them is not what was \
+             written",
+            first.drive, label.drive, first.pool_name
         )));
     }
     Ok(())
@@ -216,6 +243,7 @@ fn newest_roots(drives: &mut Drives, label: &Label) -> Vec<Option<Root>> {
 /// Refuses drives that have gone separate ways: each side has left the other out, so each may hold
 /// acknowledged writes that the other lacks.
 fn check_exclusions(
+    drives: &Drives,
     labels: &[Label],
     roots: &[Option<Root>],
     newest: &Root,
@@ -225,16 +253,20 @@ fn check_exclusions(
             .get(index)
             .is_some_and(|member| member.state == state)
     };
-    for (label, root) in labels.iter().zip(roots) {
+    for (place, (label, root)) in labels.iter().zip(roots).enumerate() {
         let Some(root) = root else { continue };
         let left_out = is(newest, usize::from(label.index), MemberState::Excluded);
         let other = (0..newest.members.len())
             .find(|&i| !is(newest, i, MemberState::Excluded) && is(root, i, MemberState::Excluded));
         if let (true, Some(other)) = (left_out, other) {
             return Err(refuse(format!(
-                "the drives of pool {} have gone separate ways: drive {} was left out by the others \
-                 and went on without drive {}; import one side alone",
-                label.pool_name, label.drive, newest.members[other].drive
+                "the drives of pool {} have gone separate ways: {} was left out by the others and went on \
+                 without drive {}. Each side may hold writes that the other lacks, and nothing was changed: \
+                 import one side alone, naming its drives only. Those of the other can then be added anew, \
+                 which destroys what they hold",
+                label.pool_name,
+                drives.name(place),
+                newest.members[other].drive
             )));
         }
     }
@@ -281,7 +313,8 @@ fn exclude_missing(
     {
         return Err(refuse(format!(
             "drive {} (number {index}) of pool {name} is missing, and with {here} of {} drives the \
-             others may have gone on without these: import degraded only if you know they have not",
+             others may have gone on without these: bring it, or import with --degraded only if you know \
+             that they have not",
             member.drive,
             members.len()
         )));
@@ -308,7 +341,8 @@ fn check_logs(root: &Root, name: &str) -> Result<(), PoolError> {
         .any(|chunk| !chunk.copies.iter().any(here))
     {
         return Err(refuse(format!(
-            "too many drives of pool {name} are missing: its logs are not complete"
+            "too many drives of pool {name} are missing: its logs are not complete without them. Bring \
+             them"
         )));
     }
     Ok(())

@@ -147,7 +147,7 @@ fn check_segments(parts: &Parts, missing: &[usize]) -> Result<(), PoolError> {
         {
             return Err(PoolError::Refused(format!(
                 "drive {} (number {drive}) of pool {} is missing and holds the last copy of some \
-                 data: bring it, or import degraded without these data",
+                 data: bring it, or import with --degraded, without these data",
                 parts.members[drive].drive, parts.label.pool_name
             )));
         }

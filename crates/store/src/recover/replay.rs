@@ -16,7 +16,7 @@ use crate::engine::map::{
 use crate::engine::raw::{self, Raw, RawSegment};
 use crate::engine::space::{Extents, SegmentIds, Segments, location, segment_and_unit, unit_at};
 use crate::engine::state::{Drive, LogSide};
-use crate::error::PoolError;
+use crate::error::{PoolError, lost_page};
 use crate::format::{
     Chunk, ChunkCopy, Descriptor, Kind, Label, Leaf, LogState, PLACE_NONE, PageId, Root,
     SegmentEntry, SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
@@ -275,12 +275,12 @@ impl Replay<'_> {
     fn page(&mut self, id: PageId, entry: TableEntry) -> Result<Vec<u8>, PoolError> {
         let (segment, unit) = segment_and_unit(entry.place);
         let columns: Vec<ChunkCopy> = self.meta.columns(segment).unwrap_or_default().to_vec();
-        for copy in columns {
+        for copy in &columns {
             let drive = usize::from(copy.drive);
             if !self.drives.is_here(drive) {
                 continue;
             }
-            let at = unit_at(&self.label.sizes, copy, unit, GRANULE as u64);
+            let at = unit_at(&self.label.sizes, *copy, unit, GRANULE as u64);
             if let Ok(bytes) = self.drives.read(drive, at, GRANULE)
                 && id.crc(self.label.salt, &bytes) == entry.crc
             {
@@ -289,9 +289,9 @@ impl Replay<'_> {
             }
             self.bad.insert((drive, at));
         }
-        Err(PoolError::Damaged(format!(
-            "no copy of the map's {id:?} is good"
-        )))
+        let places = columns.iter();
+        let places = places.map(|copy| self.drives.name(usize::from(copy.drive)));
+        Err(PoolError::Damaged(lost_page(id, places)))
     }
 
     fn claim_places(&mut self) -> Result<(), PoolError> {

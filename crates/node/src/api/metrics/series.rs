@@ -104,6 +104,11 @@ fn pools(pools: &[PoolStatus]) -> Vec<Metric> {
             |p| p.space.advertised_bytes,
         ),
         bytes("ashlar_pool_used", "User data held", |p| p.space.used_bytes),
+        bytes(
+            "ashlar_pool_free",
+            "User data that can still be written",
+            |p| p.space.advertised_bytes.saturating_sub(p.space.used_bytes),
+        ),
         bytes("ashlar_pool_provisioned", "Sizes of all volumes", |p| {
             p.space.provisioned_bytes
         }),
@@ -188,7 +193,6 @@ fn drives(pools: &[PoolStatus]) -> Vec<Metric> {
     };
     let kinds = [
         DriveState::Online,
-        DriveState::Rebuilding,
         DriveState::Evacuating,
         DriveState::Missing,
         DriveState::Failed,

@@ -1,0 +1,62 @@
+//! When a pool is nearly full.
+
+use ashlar_store::HomeStatus;
+
+/// Below this share of what a layout holds and could hold, it is nearly full.
+const LITTLE: f64 = 0.10;
+/// From this share on it is not any more: what comes and goes in between is told once.
+const ENOUGH: f64 = 0.12;
+
+/// What a layout can still take, in bytes counted once.
+pub fn room_of(home: &HomeStatus) -> u64 {
+    home.free_bytes + home.growth_bytes
+}
+
+fn has_less(home: &HomeStatus, share: f64) -> bool {
+    let room = room_of(home);
+    home.used_bytes > 0 && (room as f64) < (home.used_bytes + room) as f64 * share
+}
+
+/// Of the layouts that hold something and are nearly full, the one with the least room.
+pub fn scarcest(homes: &[HomeStatus]) -> Option<&HomeStatus> {
+    let scarce = homes.iter().filter(|home| has_less(home, LITTLE));
+    scarce.min_by_key(|home| room_of(home))
+}
+
+/// Whether a pool that was nearly full is so no more.
+pub(super) fn is_over(homes: &[HomeStatus]) -> bool {
+    !homes.iter().any(|home| has_less(home, ENOUGH))
+}
+
+#[cfg(test)]
+mod tests {
+    use ashlar_store::{Grain, Layout};
+
+    use super::*;
+
+    fn home(used_bytes: u64, free_bytes: u64) -> HomeStatus {
+        HomeStatus {
+            layout: Layout::Mirror { copies: 2 },
+            grain: Grain::K64,
+            used_bytes,
+            free_bytes,
+            growth_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn little_room_is_told_and_its_end_somewhat_later() {
+        let cases = [
+            ((0, 0), None, true),
+            ((900, 100), None, false),
+            ((901, 99), Some(99), false),
+            ((1000, 0), Some(0), false),
+            ((880, 120), None, true),
+        ];
+        for ((used, free), scarce, over) in cases {
+            let homes = [home(10, 1000), home(used, free)];
+            assert_eq!(scarcest(&homes).map(room_of), scarce, "{used} {free}");
+            assert_eq!(is_over(&homes), over, "{used} {free}");
+        }
+    }
+}
