@@ -10,6 +10,8 @@ first=$(date +%s)
 echo "== simulation, seeds from $first"
 "$bin" sim wire --seeds "${SOAK_SEEDS:-100000}" --first-seed "$first"
 "$bin" sim engine --seeds "${SOAK_ENGINE_SEEDS:-1000000}" --first-seed "$first" --profile all
+echo "== every crash of small workloads, and every second one"
+ASHLAR_SOAK=1 cargo test --release --locked -p ashlar-sim --test every_crash
 echo "== abuse at full length"
 ASHLAR_SOAK=1 cargo test --release --locked -p ashlar -p ashlar-target
 echo "== fuzzers"

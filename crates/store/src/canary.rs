@@ -1,12 +1,20 @@
 //! What can be broken on purpose, to show that the simulator notices. Only builds with the feature
 //! `canary` can: without it [`Cage::sings`] is always false, and the compiler leaves it all out.
 //!
-//! Not here, because checksums a granule make them harmless as long as another copy is good (tried,
-//! and unnoticed by the simulator): a slot that is used again while its last reader still reads, a
-//! column that is read before it is filled, a copy that is mended without another look. Terms are
-//! not here either: with one append in flight a log, its numbers and chain already refuse what an
-//! old term left; they are for the replication to come. Damage that is taken for a log's end needs
-//! every copy damaged, which no layout survives: a test of its own has it.
+//! Not here, because nothing would come of them where the simulator looks:
+//!
+//! * A slot that is used again while its last reader still reads, a column that is read before it is
+//!   filled, a copy that is mended without another look: checksums a granule make them harmless as long as
+//!   another copy is good (tried, and unnoticed by the simulator). The one reader whom nothing
+//!   tells better is destage, of a record of the ring: the engine would stop. In the simulator what an
+//!   engine has written is still in its memory, so it would take a lap of the ring during one read, soon
+//!   after an import.
+//! * A term that does not grow: with one append in flight a log, its numbers and chain refuse what an
+//!   old term left, unless an import cannot read a copy that the next one can: it may hold a batch that
+//!   the others lacked, with the number of one that was written since. The simulator's drives cannot
+//!   be read until they are written, or are left out. Terms are for that, and for the replication to come.
+//! * Damage that is taken for a log's end needs every copy damaged, which no layout survives: a test of its
+//!   own has it.
 
 /// A defect, one for each promise that the engine's order of steps keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

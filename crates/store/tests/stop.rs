@@ -3,8 +3,8 @@
 
 mod common;
 
-use ashlar_block::ErrorKind;
-use ashlar_store::{ImportOptions, Manage};
+use ashlar_block::{ErrorKind, Operation};
+use ashlar_store::{Event, ImportOptions, Manage};
 use common::Bench;
 
 fn fill(granules: usize, value: u8) -> Vec<u8> {
@@ -127,4 +127,29 @@ fn a_pool_gets_another_name() {
     let mut bench = bench.restart();
     assert_eq!(bench.engine.label().pool_name, "lake");
     assert_eq!(bench.read(volume, 5, 1).expect("read"), fill(1, 7));
+}
+
+/// Each writes the whole entry of the volume: the next one must not begin before the last is there.
+#[test]
+fn changes_of_a_volume_on_their_way_together_do_not_undo_each_other() {
+    let mut bench = Bench::new(2, 24 << 20);
+    let volume = bench.volume(256, 2);
+    let stops = |stops| Manage::SetStops { volume, stops };
+    let resize = |granules| Manage::ResizeVolume { volume, granules };
+    // The second is asked for while the first is on its way, and the first ends while the second, had it been let
+    // in, is on its own.
+    bench.seen.held.set(Some(|op| op != Operation::Read));
+    let id = 900;
+    let what = stops(true);
+    assert!(bench.run(Event::Manage { id, what }).1.is_empty());
+    let refused = bench.manage(resize(512)).expect_err("on its way");
+    assert!(
+        refused.to_string().contains("still being changed"),
+        "{refused}"
+    );
+    bench.seen.held.set(None);
+    assert_eq!(bench.run(Event::Tick).1.len(), 1);
+    bench.manage(resize(512)).expect("resized");
+    bench.manage(stops(false)).expect("set");
+    assert_eq!(bench.engine.geometry(volume).expect("there").blocks, 512);
 }

@@ -2,8 +2,9 @@
 //!
 //! For each the write is left out, or torn; the power fails, or only the node; then the pool is
 //! imported as it is, with each drive missing that its layout can miss, and with another crash at
-//! each of the import's own writes. Every time everything must be there, before the logs have
-//! drained, after, and after a clean import.
+//! each write of what follows, the import, a rebuild, destage, checkpoints. Every time everything must
+//! be there, before the logs have drained, after, and after a clean import. Where there are drives to
+//! spare what was lost is made again, and then another drive dies.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +21,8 @@ use super::load::Habits;
 use super::plan::{Fate, Plan, SMALL, Step, Wish};
 use super::rig::Cut;
 use super::run::panicked;
-use super::seam::{Shape, Subject};
+use super::seam::{Manage, Shape, Subject};
+use super::volumes::Order;
 use super::world::World;
 use crate::chance::Chance;
 use crate::report::Listener;
@@ -32,6 +34,19 @@ pub enum Work {
     Data,
     /// Volumes that are made, given another size, and deleted.
     Volumes,
+    /// A drive dies under reads and writes; what it held is made again, if there is one to spare.
+    Loss,
+    /// A drive is taken out in good order: what it holds moves to one to spare.
+    Leave,
+    /// Blocks of one drive rot, and everything is read and mended.
+    Scrub,
+}
+
+impl Work {
+    /// Drives that it takes away by itself.
+    fn losses(self) -> usize {
+        usize::from(matches!(self, Self::Loss | Self::Leave))
+    }
 }
 
 /// One way in which a workload is cut off. Replays.
@@ -43,6 +58,10 @@ pub struct Case {
     pub layout: Layout,
     /// Its slots' size; `None` for the layout's own.
     pub grain: Option<Grain>,
+    /// Drives beside those that the layout takes.
+    pub spare: usize,
+    /// The drive that dies, or is taken out, if the workload has one do that.
+    pub dies: usize,
     /// At which write or flush, counted from the first import on; `None` for no crash.
     pub at: Option<u64>,
     /// Whether that write is torn, and not left out.
@@ -63,6 +82,46 @@ impl fmt::Display for Case {
     }
 }
 
+/// Which crashes are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// What is going on.
+    pub work: Work,
+    /// The volume's layout.
+    pub layout: Layout,
+    /// Its slots' size; `None` for the layout's own.
+    pub grain: Option<Grain>,
+    /// Drives beside those that the layout takes.
+    pub spare: usize,
+    /// The drive that dies, or is taken out, if the workload has one do that.
+    pub dies: usize,
+    /// At every so manieth write or flush of the workload.
+    pub step: u64,
+    /// After each of these, at every so manieth of what follows.
+    pub stride: u64,
+    /// The same with each drive missing that may be; `None` for no such second crash.
+    pub missing_stride: Option<u64>,
+    /// Decides what else is left to chance.
+    pub seed: u64,
+}
+
+impl Sweep {
+    /// Every crash, and every second one, with no drive to spare and none missing at a second crash.
+    pub const fn every(work: Work, layout: Layout) -> Self {
+        Self {
+            work,
+            layout,
+            grain: None,
+            spare: 0,
+            dies: 0,
+            step: 1,
+            stride: 1,
+            missing_stride: None,
+            seed: 1,
+        }
+    }
+}
+
 /// What was tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -70,6 +129,8 @@ pub struct Counts {
     pub changes: u64,
     /// Crashes with another one during recovery.
     pub recoveries: u64,
+    /// Of these, without a drive.
+    pub missing: u64,
     /// Lives in all.
     pub lives: u64,
 }
@@ -151,9 +212,99 @@ fn volumes() -> Vec<Step> {
     ]
 }
 
+/// A drive that dies between writes, and with a drive to spare a rebuild, to its end.
+fn loss(drive: usize) -> Vec<Step> {
+    vec![
+        write(0, 0, 1),
+        write(0, 4, 4),
+        write(0, 16, 32),
+        Step::Wait,
+        Step::Settle,
+        write(0, 64, 4),
+        write(0, 20, 4),
+        Step::Wait,
+        Step::Do(Fate::Die { drive }),
+        write(0, 1, 3),
+        write(0, 36, 8),
+        Step::Wait,
+        write(0, 2, 4),
+        write(0, 48, 16),
+        Step::Ask(0, Operation::Deallocate, BlockRange::new(16, 4)),
+        Step::Wait,
+        // Answered when there is nothing more to be made again.
+        Step::Do(Fate::Scrub),
+        write(0, 70, 6),
+        Step::Wait,
+        Step::Settle,
+        write(0, 0, 16),
+        Step::Wait,
+    ]
+}
+
+/// What is there when a drive is to leave, and what happens while it does.
+fn leave() -> (Vec<Step>, Vec<Step>) {
+    let before = vec![
+        write(0, 0, 1),
+        write(0, 16, 32),
+        Step::Wait,
+        Step::Settle,
+        write(0, 64, 4),
+        write(0, 20, 4),
+        Step::Wait,
+    ];
+    let during = vec![
+        write(0, 1, 3),
+        write(0, 36, 8),
+        Step::Wait,
+        write(0, 48, 16),
+        Step::Do(Fate::Scrub),
+        write(0, 70, 6),
+        Step::Wait,
+        Step::Settle,
+        write(0, 0, 16),
+        Step::Wait,
+    ];
+    (before, during)
+}
+
+/// Rot on one drive, twice, and everything mended while it is written to.
+fn scrub() -> Vec<Step> {
+    let rot = [
+        Fate::Flip { drive: 1 },
+        Fate::Flip { drive: 1 },
+        Fate::Spoil { drive: 1 },
+        Fate::Flip { drive: 1 },
+    ];
+    let mut steps = vec![
+        write(0, 0, 4),
+        write(0, 16, 32),
+        Step::Wait,
+        Step::Settle,
+        write(0, 64, 12),
+        Step::Wait,
+    ];
+    for first in [1, 18] {
+        steps.extend(rot.map(Step::Do));
+        steps.extend([
+            Step::Do(Fate::Scrub),
+            write(0, first, 3),
+            write(0, first + 24, 8),
+            Step::Wait,
+            write(0, 48, 16),
+            Step::Settle,
+        ]);
+    }
+    steps
+}
+
+/// Drives of a case.
+fn drives(layout: Layout, spare: usize) -> usize {
+    Facts::of(layout).width.max(2) + spare
+}
+
 fn plan(case: &Case) -> Plan {
-    let Facts { width, losses, .. } = Facts::of(case.layout);
-    let (count, tolerant) = (width.max(2), losses as u8 + 1);
+    let losses = Facts::of(case.layout).losses;
+    let (count, tolerant) = (drives(case.layout, case.spare), losses as u8 + 1);
     let shape = Shape {
         pool: Uuid::from_u64_pair(1, 1),
         salt: 0x5eed,
@@ -183,7 +334,7 @@ fn plan(case: &Case) -> Plan {
         crowded: false,
         habits: Habits::none(),
         fates: Vec::new(),
-        liar: None,
+        liar: (case.work == Work::Scrub).then_some((1, 0)),
         import_cuts: 0,
         repair_after: Duration::ZERO,
         recovery: case.recovery.map(|at| (at, cut)),
@@ -218,11 +369,9 @@ pub(crate) fn live<S: Subject>(
         world.restart()?;
         world.until("the volume is made", |_| true)?;
         let ready = world.count().changes - before;
-        world.follow(&match case.work {
-            Work::Data => data(),
-            Work::Volumes => volumes(),
-        })?;
+        world.work(case)?;
         let changes = world.count().changes - before;
+        world.lose_another(case)?;
         world.end()?;
         let imports = world.count().imports;
         Ok(Lived {
@@ -238,35 +387,74 @@ pub(crate) fn live<S: Subject>(
     lived
 }
 
-/// Tries every crash on a layout; a crash during recovery at every `stride`th place.
+impl<S: Subject> World<'_, S> {
+    /// Follows a workload until its end or the first crash.
+    fn work(&mut self, case: &Case) -> Result<(), String> {
+        let (before, during) = match case.work {
+            Work::Data => return self.follow(&data()),
+            Work::Volumes => return self.follow(&volumes()),
+            Work::Loss => return self.follow(&loss(case.dies)),
+            Work::Scrub => return self.follow(&scrub()),
+            Work::Leave => leave(),
+        };
+        self.follow(&before)?;
+        if self.summary.crashes > 0 {
+            return Ok(());
+        }
+        // Answered, like that one, when it is durable.
+        self.order(Order::Settle, Manage::RemoveDrive { member: case.dies });
+        self.follow(&during)
+    }
+
+    /// With drives to spare, everything is made again that was lost; then another drive dies.
+    fn lose_another(&mut self, case: &Case) -> Result<(), String> {
+        let rots = case.work == Work::Scrub;
+        let gone = case.work.losses() + usize::from(case.missing.is_some());
+        if case.spare < gone.max(1) || rots || Facts::of(case.layout).losses == 0 {
+            return Ok(());
+        }
+        let is_whole = |w: &Self| w.node.as_ref().is_some_and(|node| node.engine().is_whole());
+        loop {
+            let crashes = self.summary.crashes;
+            self.until("what was lost is made again", is_whole)?;
+            // The root says so, of the logs and of the members.
+            self.settle()?;
+            let reserve = self.plan.shape.reserve;
+            self.order(Order::Settle, Manage::SetReserve { reserve });
+            self.until("the members are durable", |w| w.volumes.is_idle())?;
+            if self.summary.crashes == crashes && is_whole(self) {
+                break;
+            }
+        }
+        // The one beside it may have what the other copy of was lost.
+        let gone = case.missing.unwrap_or(case.dies);
+        let drive = (gone + 1) % drives(case.layout, case.spare);
+        self.follow(&[Step::Do(Fate::Die { drive }), write(0, 10, 3), Step::Wait])
+    }
+}
+
+/// Tries the crashes of a sweep.
 ///
 /// # Errors
 /// The first case that broke a promise, and what it broke.
-pub(crate) fn enumerate<S: Subject>(
-    work: Work,
-    (layout, grain): (Layout, Option<Grain>),
-    seed: u64,
-    stride: u64,
-) -> Result<Counts, (Case, String)> {
+pub(crate) fn enumerate<S: Subject>(sweep: &Sweep) -> Result<Counts, (Case, String)> {
     let whole = Case {
-        work,
-        layout,
-        grain,
+        work: sweep.work,
+        layout: sweep.layout,
+        grain: sweep.grain,
+        spare: sweep.spare,
+        dies: sweep.dies,
         at: None,
         torn: false,
         power: false,
         recovery: None,
         missing: None,
-        seed,
+        seed: sweep.seed,
     };
     let mut counts = Counts::default();
-    let mut lives = |case: Case| {
-        counts.lives += 1;
-        live::<S>(&case, None).map_err(|what| (case, what))
-    };
-    let Lived { ready, changes, .. } = lives(whole)?;
-    let (mut recoveries, missing) = (0, may_miss(layout));
-    for at in 0..changes {
+    let Lived { ready, changes, .. } = live_counted::<S>(whole, &mut counts)?;
+    counts.changes = changes;
+    for at in (0..changes).step_by(sweep.step.max(1) as usize) {
         for (torn, power) in [(false, true), (false, false), (true, true), (true, false)] {
             let case = Case {
                 at: Some(at),
@@ -274,36 +462,61 @@ pub(crate) fn enumerate<S: Subject>(
                 power,
                 ..whole
             };
-            let plain = lives(case)?.imports;
+            counts.recoveries += again::<S>(case, Some(sweep.stride), &mut counts)?;
             // Without all its drives a volume that is not there yet cannot be made.
-            for drive in (0..missing).filter(|_| at >= ready) {
-                lives(Case {
+            for drive in (0..may_miss(sweep)).filter(|_| at >= ready) {
+                let case = Case {
                     missing: Some(drive),
                     ..case
-                })?;
-            }
-            // Until the recovery has no more writes at which it could be cut off.
-            for recovery in (at % stride..).step_by(stride as usize) {
-                let again = lives(Case {
-                    recovery: Some(recovery),
-                    ..case
-                })?;
-                if again.imports == plain {
-                    break;
-                }
-                recoveries += 1;
+                };
+                let found = again::<S>(case, sweep.missing_stride, &mut counts)?;
+                counts.recoveries += found;
+                counts.missing += found;
             }
         }
     }
-    counts.changes = changes;
-    counts.recoveries = recoveries;
     Ok(counts)
 }
 
+fn live_counted<S: Subject>(case: Case, counts: &mut Counts) -> Result<Lived, (Case, String)> {
+    counts.lives += 1;
+    live::<S>(&case, None).map_err(|what| (case, what))
+}
+
+/// A case, and then another crash at every so manieth write or flush after the first, as long as there are
+/// any. How many there were.
+fn again<S: Subject>(
+    case: Case,
+    stride: Option<u64>,
+    counts: &mut Counts,
+) -> Result<u64, (Case, String)> {
+    let plain = live_counted::<S>(case, counts)?.imports;
+    let (Some(stride), Some(at)) = (stride.map(|stride| stride.max(1)), case.at) else {
+        return Ok(0);
+    };
+    let mut found = 0;
+    for recovery in (at % stride..).step_by(stride as usize) {
+        let case = Case {
+            recovery: Some(recovery),
+            ..case
+        };
+        if live_counted::<S>(case, counts)?.imports == plain {
+            break;
+        }
+        found += 1;
+    }
+    Ok(found)
+}
+
 /// Drives of which each may be missing.
-fn may_miss(layout: Layout) -> usize {
-    match Facts::of(layout) {
-        facts if facts.losses > 0 => facts.width,
+fn may_miss(sweep: &Sweep) -> usize {
+    let taken = match sweep.work {
+        // Rot is a loss, too.
+        Work::Scrub => 1,
+        work => work.losses(),
+    };
+    match Facts::of(sweep.layout).losses {
+        losses if losses > taken => drives(sweep.layout, sweep.spare),
         _ => 0,
     }
 }

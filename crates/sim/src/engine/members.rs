@@ -168,12 +168,8 @@ impl<S: Subject> World<'_, S> {
         let Some(number) = self.volumes.number(volume) else {
             return;
         };
-        // Known and not mended: Stops, Resize and Stops again on their way together undo an acknowledged
-        // resize, for the first record's end is taken for the resize's (bitrot 1186 without this).
-        let changes = |order: &Order| match order {
-            Order::Resize(other) | Order::Stops(other, _) => *other == volume,
-            _ => false,
-        };
+        // What a stop says is known of one order at a time.
+        let changes = |order: &Order| matches!(order, Order::Stops(other, _) if *other == volume);
         if self.volumes.awaits_any(changes) {
             return;
         }

@@ -9,8 +9,8 @@
 //! # What is checked
 //!
 //! Every granule read is one of the values it may hold: acknowledged writes survive every crash,
-//! what was read once never reverts, writes of up to 16 KiB within a 64 KiB slot happen whole or not
-//! at all; content names its volume, granule and write, so that lost, torn and misplaced data are
+//! what was read once never reverts, writes of up to 64 KiB within an aligned unit of 64 KiB happen whole or
+//! not at all; content names its volume, granule and write, so that lost, torn and misplaced data are
 //! told apart. Every command is answered, once; requests to drives are well-formed; when the faults
 //! have stopped, the logs drain, and an import finds everything again.
 //!
@@ -42,7 +42,7 @@ mod volumes;
 mod world;
 
 pub use ashlar_store::{Canary, Grain, Layout};
-pub use enumerate::{Case, Counts, Work};
+pub use enumerate::{Case, Counts, Sweep, Work};
 pub use profile::Profile;
 pub use report::Summary;
-pub use run::{run, run_case, run_every_crash, run_traced};
+pub use run::{run, run_case, run_crashes, run_every_crash, run_traced};

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ashlar_store::{Engine, Grain, Layout};
 
-use super::enumerate::{self, Case, Counts, Work};
+use super::enumerate::{self, Case, Counts, Sweep, Work};
 use super::plan::Plan;
 use super::profile::Profile;
 use super::report::Summary;
@@ -44,7 +44,21 @@ pub fn run_every_crash(
     seed: u64,
     stride: u64,
 ) -> Result<Counts, (Case, String)> {
-    enumerate::enumerate::<Engine>(work, homes, seed, stride)
+    let (layout, grain) = homes;
+    run_crashes(&Sweep {
+        grain,
+        stride,
+        seed,
+        ..Sweep::every(work, layout)
+    })
+}
+
+/// Tries the crashes of a sweep.
+///
+/// # Errors
+/// The first case that broke a promise, and what it broke.
+pub fn run_crashes(sweep: &Sweep) -> Result<Counts, (Case, String)> {
+    enumerate::enumerate::<Engine>(sweep)
 }
 
 /// Replays one of these crashes.

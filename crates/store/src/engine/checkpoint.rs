@@ -26,7 +26,7 @@ const MAP_STEP: f64 = 0.125;
 /// Copies of pages on their way at a time.
 const PAGES: usize = 256;
 /// Most pages of level 0 of one checkpoint: their old places come back when its root is durable.
-const MOST_PAGES: usize = 65_536;
+pub(super) const MOST_PAGES: usize = 65_536;
 
 /// After this long without a change, what an import would have to read again is brought to pages:
 /// once, and then the pool is quiet.
@@ -44,11 +44,6 @@ pub(crate) struct Checkpoint {
     left: usize,
     /// Places that the next root supersedes.
     superseded: Vec<u64>,
-    /// Columns of metadata segments that the root being written names no more.
-    dropped: Vec<ChunkCopy>,
-    /// Some metadata segment holds nothing any more and will hold nothing more: only a root that does
-    /// not name it lets a drive that is to leave go.
-    droppable: bool,
     /// Tails that the root being written names: ring and map positions, and the map's sequence.
     tails: Option<(u64, u64)>,
     /// What the last durable root named.
@@ -56,6 +51,14 @@ pub(crate) struct Checkpoint {
     /// Numbers of the next batches of both logs, and since when they are that.
     seen: (u64, u64),
     since: Moment,
+    /// What deleted volumes have left is to be cleared away.
+    clearing: bool,
+    /// Metadata segments may have become empty that nothing more is put in.
+    look: bool,
+    /// Some have: the next root does without them.
+    emptied: bool,
+    /// Those that the root on its way does not name any more.
+    dropped: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,8 +90,13 @@ impl Engine {
         if self.checkpoint.seen != heads {
             (self.checkpoint.seen, self.checkpoint.since) = (heads, self.now);
         }
+        if std::mem::take(&mut self.checkpoint.look) {
+            let mut segments = self.meta_segments.iter();
+            self.checkpoint.emptied = segments.any(|one| self.meta.is_closed_and_empty(one.id));
+        }
         match self.checkpoint_due() {
             Some(Due::Pages(until)) => {
+                self.checkpoint.clearing = false;
                 self.checkpoint.phase = Phase::Pages(0);
                 (self.checkpoint.until, self.checkpoint.left) = (until, MOST_PAGES);
                 self.write_pages();
@@ -103,12 +111,18 @@ impl Engine {
 
     fn checkpoint_due(&self) -> Option<Due> {
         let healing = self.is_healing();
-        let droppable = self.checkpoint.droppable;
-        let asked = !self.settling.is_empty() || self.map.is_renewing() || healing || droppable;
+        let wanted = !self.settling.is_empty() || self.checkpoint.clearing;
+        let asked = wanted || self.map.is_renewing() || healing;
         if asked || self.has_many_terms() {
             let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
             let useless = clean && self.checkpoint.rooted == Some(self.tails());
-            return (!useless || healing || droppable).then_some(Due::Pages(self.published + 1));
+            if !useless || healing {
+                return Some(Due::Pages(self.published + 1));
+            }
+            return self.checkpoint.emptied.then_some(Due::Root);
+        }
+        if self.checkpoint.emptied {
+            return Some(Due::Root);
         }
         // Only whole chunks are any use.
         let frees = |side: &LogSide, rooted: Option<u64>, tail: u64| {
@@ -138,6 +152,11 @@ impl Engine {
                 self.ring.tail_at(),
             );
         ring.then_some(Due::Root)
+    }
+
+    /// Tables that name nothing any more are to leave the root soon.
+    pub(super) fn clear_remains(&mut self) {
+        self.checkpoint.clearing = true;
     }
 
     /// Whether nothing is on its way to a log, and one has more than a root would leave in it.
@@ -378,12 +397,13 @@ impl Engine {
 
     /// The root on its way names these pages: from here to its end nothing else may.
     pub(super) fn checkpoint_root(&mut self) -> Root {
-        let meta = &self.meta;
-        self.checkpoint.droppable = false;
-        let empty = |segment: &mut MetaSegment| meta.is_closed_and_empty(segment.id);
-        let dropped = self.meta_segments.extract_if(.., empty);
-        let columns = dropped.flat_map(|segment| segment.columns);
-        self.checkpoint.dropped.extend(columns);
+        let (meta, dropped) = (&self.meta, &mut self.checkpoint.dropped);
+        self.meta_segments.retain(|segment| {
+            let is_empty = meta.is_closed_and_empty(segment.id);
+            dropped.extend(is_empty.then_some(segment.id));
+            !is_empty
+        });
+        self.checkpoint.emptied = false;
         self.trim_ring();
         self.checkpoint.tails = Some(self.tails());
         self.root()
@@ -392,15 +412,12 @@ impl Engine {
     /// The checkpoint's root is durable.
     pub(super) fn checkpoint_rooted(&mut self) {
         self.checkpoint.phase = Phase::Idle;
+        self.checkpoint.look = true;
+        for id in std::mem::take(&mut self.checkpoint.dropped) {
+            self.give_meta_back(id);
+        }
         for place in std::mem::take(&mut self.checkpoint.superseded) {
             self.guards.retire(Retired::Place(place));
-        }
-        // They were empty: no page is read there any more, either.
-        for copy in std::mem::take(&mut self.checkpoint.dropped) {
-            let extents = self.sizes.segment_extents();
-            if let Some(drive) = self.extents.get_mut(usize::from(copy.drive)) {
-                drive.give(copy.extent, extents);
-            }
         }
         let Some((ring, map)) = self.checkpoint.tails.take() else {
             return;
@@ -414,6 +431,21 @@ impl Engine {
         self.map_log.drop_terms();
         self.guards.retire(Retired::Log(LogId::Ring, ring));
         self.guards.retire(Retired::Log(LogId::Map, map));
+    }
+
+    /// No root names a metadata segment any more: its extents are free.
+    fn give_meta_back(&mut self, id: u32) {
+        let extents = self.sizes.segment_extents();
+        for copy in self.meta.remove(id).unwrap_or_default() {
+            if let Some(drive) = self.extents.get_mut(usize::from(copy.drive)) {
+                drive.give(copy.extent, extents);
+            }
+        }
+    }
+
+    /// Metadata segments may have been closed.
+    pub(super) fn look_for_emptied(&mut self) {
+        self.checkpoint.look = true;
     }
 
     fn free_slot(&mut self, location: u32) {
@@ -442,7 +474,7 @@ impl Engine {
                 Retired::Place(place) => {
                     let (segment, unit) = segment_and_unit(place);
                     self.meta.release(segment, unit);
-                    self.checkpoint.droppable |= self.meta.is_closed_and_empty(segment);
+                    self.checkpoint.look |= self.meta.is_closed_and_empty(segment);
                 }
                 Retired::Log(log, at) => self.side(log).log.free_below = at,
             }
@@ -506,7 +538,7 @@ impl Engine {
             }
             Some(Err(error)) => self.fail(error.to_string()),
             None => {
-                self.counters.bad_copies += 1;
+                self.note_bad(drive);
                 self.read_page(id, tried | 1 << drive);
             }
         }

@@ -59,7 +59,9 @@ impl Engine {
         if self.volumes.values().any(same) {
             return Err(refuse(format!("there is a volume {} already", plan.name)));
         }
+        self.check_root_room((plan.layout, plan.granules), None)?;
         if self.needs_raise(&plan) {
+            self.check_move_room(usize::from(plan.layout.survives()) + 1)?;
             self.make_when_raised(id, plan);
             return Ok(());
         }
@@ -122,9 +124,9 @@ impl Engine {
 
     fn delete_volume(&mut self, id: u64, volume: u32) -> Result<(), IoError> {
         self.live(volume)?;
-        if self.raw_is_changing(volume) || self.resizing.contains(&volume) {
+        if self.raw_is_changing(volume) || self.resizing.contains_key(&volume) {
             return Err(refuse(format!(
-                "volume {volume} is still being given another size"
+                "volume {volume} is still being changed as it was asked to be before"
             )));
         }
         self.raw_deleting(volume);
@@ -152,10 +154,10 @@ impl Engine {
             Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
             _ => false,
         });
-        if self.resizing.contains(&volume) {
+        if self.resizing.contains_key(&volume) {
             // Its entry would let hosts in again behind the end that this one sets.
             return Err(refuse(format!(
-                "volume {volume} is still getting the size it was given before"
+                "volume {volume} is still being changed as it was asked to be before"
             )));
         }
         if shrinking {
@@ -164,8 +166,11 @@ impl Engine {
             )));
         }
         let before = entry.granules;
+        if granules > before {
+            self.check_root_room((entry.layout, granules), Some(volume))?;
+        }
         entry.granules = granules;
-        self.resizing.insert(volume);
+        self.resizing.insert(volume, granules);
         self.stage_volume(volume, &entry, Some(id));
         if granules < before {
             // Nothing behind the new end is let in from now on.

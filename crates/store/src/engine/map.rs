@@ -22,14 +22,17 @@ pub(crate) const SLOTS: u32 = 1;
 pub(crate) const VOLUMES: u32 = 2;
 /// System tables of slots 512 to 1,023, of 1,024 to 1,535, and so on up to 4,095.
 const MORE_SLOTS: std::ops::Range<u32> = 3..10;
+/// System tables of slots.
+pub(crate) const SLOT_TABLES: u32 = 1 + MORE_SLOTS.end - MORE_SLOTS.start;
 /// The first volume's number; nodes below are system tables.
 pub(crate) const FIRST_VOLUME: u32 = 16;
 /// Volume numbers end here: entry pages are found at import by walking them.
 pub(crate) const MAX_VOLUMES: u32 = 65_536;
 /// Slots of an entry of these tables.
-const ENTRY_SLOTS: u32 = 512;
+pub(crate) const ENTRY_SLOTS: u32 = 512;
 const SLOTS_ENTRY: usize = 64;
-const FANOUT: u32 = 128;
+/// Pages that a page of the level above names.
+pub(crate) const FANOUT: u32 = 128;
 
 /// One published change of the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +96,15 @@ impl Table {
             bytes
         })
     }
+}
+
+/// Tables of a node that are here or in the root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VolumeTables {
+    /// Pages of level 1.
+    pub(crate) tables: usize,
+    /// Pages of level 2.
+    pub(crate) tops: usize,
 }
 
 /// A leaf as a reader meets it.
@@ -701,6 +713,21 @@ impl Map {
     pub(crate) fn touch(&mut self, id: PageId, sequence: u64) {
         if self.is_loaded(id) {
             self.page_mut(id, sequence);
+        }
+    }
+
+    /// The tables of a volume.
+    pub(crate) fn tables_of(&self, volume: u32) -> VolumeTables {
+        let level = |level| PageId {
+            node: volume,
+            level,
+            index: 0,
+        };
+        let tops = self.tops.range(level(2)..level(3)).count();
+        let high = self.tables.range(level(2)..level(3)).count();
+        VolumeTables {
+            tables: self.tables.range(level(1)..level(2)).count(),
+            tops: tops.max(high),
         }
     }
 

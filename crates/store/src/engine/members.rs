@@ -118,6 +118,7 @@ impl Engine {
             let why = format!("drive {drive} is in the pool already, or the pool has 64 drives");
             return Err(IoError::new(ErrorKind::InvalidRequest, why));
         }
+        self.check_move_room(0)?;
         let extents = self.sizes.drive_extents(geometry.bytes());
         self.members.push(Member {
             drive,
@@ -170,6 +171,7 @@ impl Engine {
             ));
         }
         if self.in_service(drive) {
+            self.check_move_room(0)?;
             // Goes on after a restart, so it is answered when the root says so.
             self.members[member].state = MemberState::Leaving;
             self.members_changed(id);
@@ -300,9 +302,9 @@ impl Engine {
                 return Some(name);
             }
         }
-        self.meta_segments
-            .iter()
-            .any(|segment| lost(&segment.columns))
+        let mut segments = self.meta_segments.iter();
+        segments
+            .any(|segment| lost(&segment.columns) && !self.meta.is_closed_and_empty(segment.id))
             .then_some("the map")
     }
 
@@ -316,6 +318,7 @@ impl Engine {
     pub(super) fn heal(&mut self) {
         self.roots.healing = self.needs_healing();
         self.rebuild.renewal_wanted = true;
+        self.look_for_emptied();
     }
 
     /// A checkpoint's pages are flushed: its root may be written.

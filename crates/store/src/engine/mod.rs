@@ -14,6 +14,7 @@
 //! | `raise` | more copies of the logs, for a volume that needs them |
 //! | `release` | segments that hold nothing go back to their drives |
 //! | `reserve` | space that is kept for repair |
+//! | `room` | how large volumes may be before their maps outgrow the root |
 //! | `rebuild` | walks over everything mapped: scrub, columns for lost drives, the map written anew |
 //! | `salvage` | strips as rebuilds and parity read them: a bad block does not take its neighbours along |
 //! | `parity` | slots cut over columns: their code, and how one is put together again |
@@ -42,6 +43,7 @@ mod read;
 mod rebuild;
 mod release;
 mod reserve;
+mod room;
 mod salvage;
 mod scrub;
 pub(crate) mod space;

@@ -153,8 +153,8 @@ pub struct Engine {
     pub(super) reserved_count: BTreeMap<Class, u64>,
 
     pub(super) volumes: BTreeMap<u32, VolumeEntry>,
-    /// Volumes whose new size is on its way into the table.
-    pub(super) resizing: BTreeSet<u32>,
+    /// Volumes whose entry is on its way into the table, with the size in granules that it says.
+    pub(super) resizing: BTreeMap<u32, u64>,
     pub(super) admission: VecDeque<usize>,
     pub(super) clears: Vec<usize>,
     pub(super) repairs: Slab<Repair>,
@@ -206,6 +206,10 @@ pub(crate) struct Parts {
     pub(crate) meta_segments: Vec<MetaSegment>,
     pub(crate) volumes: BTreeMap<u32, VolumeEntry>,
     pub(crate) unhomed: Vec<SlotKey>,
+    /// Drives on which the import has met bad copies, once a copy.
+    pub(crate) bad: Vec<usize>,
+    /// Of these, how many were written again from a good one.
+    pub(crate) repaired: u64,
     pub(crate) buffer_bytes: usize,
     pub(crate) leaf_bytes: u64,
     /// The owner's memory, if the engine is to use it.
@@ -245,7 +249,8 @@ impl Engine {
             ios: Slab::new(),
             ops: Slab::new(),
             failed: None,
-            again: false,
+            // What a crash has left to be done begins by itself.
+            again: true,
             sequence: parts.sequence,
             published: parts.sequence,
             ring: parts.ring,
@@ -271,7 +276,7 @@ impl Engine {
             reserved: BTreeMap::new(),
             reserved_count: BTreeMap::new(),
             volumes: parts.volumes,
-            resizing: BTreeSet::new(),
+            resizing: BTreeMap::new(),
             admission: VecDeque::new(),
             clears: Vec::new(),
             repairs: Slab::new(),
@@ -279,7 +284,10 @@ impl Engine {
             salvages: Slab::new(),
             serial: 0,
             writing: 0,
-            counters: Counters::default(),
+            counters: Counters {
+                repaired: parts.repaired,
+                ..Counters::default()
+            },
             losses: Vec::new(),
             bad_by_drive: BTreeMap::new(),
             destage: Destage::default(),
@@ -288,6 +296,9 @@ impl Engine {
         };
         for key in parts.unhomed {
             engine.reserve(key);
+        }
+        for drive in parts.bad {
+            engine.note_bad(drive);
         }
         engine.give_back_orphans();
         engine.resume_deletions();

@@ -248,7 +248,12 @@ impl Engine {
         let logs = chunks
             .into_iter()
             .any(|chunk| self.serving(&chunk.copies).len() < copies);
+        let mut maps = self.meta_segments.iter();
+        let maps = maps.any(|segment| {
+            let short = self.serving(&segment.columns).len() < copies;
+            short && !self.meta.is_closed_and_empty(segment.id)
+        });
         let mut homes = self.segment_classes.keys();
-        logs || homes.any(|&id| self.columns(id).len() < self.wanted_columns(id))
+        logs || maps || homes.any(|&id| self.columns(id).len() < self.wanted_columns(id))
     }
 }

@@ -26,7 +26,8 @@ pub enum DriveClass {
     Hdd = 3,
 }
 
-/// Who a drive is: written twice when it joins a pool, and never changed but for a pool's rename.
+/// Who a drive is: written twice when it joins a pool, and never changed but for a pool's rename. A copy
+/// that has rotted is written again by the next import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     /// Features a reader must know to read (bit set); this version knows none.
@@ -85,6 +86,14 @@ impl Label {
         let mut bytes = raw.as_bytes().to_vec();
         UNSALTED.seal(&mut bytes, CRC_AT);
         bytes
+    }
+
+    /// Whether these bytes are a label of any version, as it was written: if not, they have rotted.
+    pub(crate) fn is_sound(bytes: &[u8]) -> bool {
+        let Ok((raw, _)) = RawLabel::ref_from_prefix(bytes) else {
+            return false;
+        };
+        raw.magic == MAGIC && raw.crc == UNSALTED.crc_around(raw.as_bytes(), CRC_AT)
     }
 
     /// Reads a label; `Ok(None)` when the bytes are no label of ours at all (another magic). Of

@@ -23,3 +23,4 @@ pub use root::{
     Chunk, ChunkCopy, LogState, MAX_CHUNKS, MAX_COPIES, MAX_MEMBERS, MAX_TERMS, Member,
     MemberState, MetaSegment, RepairReserve, Reserve, Root, ScrubAt, TermStart, TopEntry,
 };
+pub(crate) use root_codec::RootParts;

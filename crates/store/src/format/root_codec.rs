@@ -17,7 +17,34 @@ const VERSION: u32 = 1;
 pub(super) const CRC_AT: usize = 12;
 const CAPACITY: usize = ROOT_BYTES as usize;
 
+/// How many parts a root has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RootParts {
+    pub(crate) members: u64,
+    /// Chunks of both logs.
+    pub(crate) chunks: u64,
+    /// Terms of both logs.
+    pub(crate) terms: u64,
+    /// Metadata segments.
+    pub(crate) meta: u64,
+    pub(crate) tops: u64,
+    /// Copies of each chunk and metadata segment.
+    pub(crate) copies: u64,
+}
+
 impl Root {
+    /// Bytes that a root of these parts takes during a scrub, before it is padded to whole granules.
+    pub(crate) const fn bytes_of(parts: RootParts) -> u64 {
+        let copies = size_of::<U32>() as u64 + parts.copies * size_of::<RawCopy>() as u64;
+        size_of::<RawRoot>() as u64
+            + parts.members * size_of::<RawMember>() as u64
+            + parts.chunks * copies
+            + parts.terms * size_of::<RawTerm>() as u64
+            + parts.meta * (size_of::<U32>() as u64 + copies)
+            + parts.tops * size_of::<RawTop>() as u64
+            + size_of::<RawScrub>() as u64
+    }
+
     /// The bytes, a multiple of 4 KiB; an error when they exceed [`crate::sizes::ROOT_BYTES`], or
     /// when [`Root::decode`] would refuse them. Begins with a header of magic, version, length and
     /// checksum of the rest.

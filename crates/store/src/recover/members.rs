@@ -55,15 +55,11 @@ pub(super) fn identify(
         if member.state == MemberState::Excluded {
             drives.leave_out(index);
         } else {
-            check_length(drives, (index, member), &labels)?;
+            check_length(drives, index, label_of(&labels, &root, index))?;
         }
     }
-    let is_member = |label: &&Label| {
-        let index = usize::from(label.index);
-        let member = root.members.get(index);
-        member.is_some_and(|member| member.drive == label.drive) && drives.is_here(index)
-    };
-    let label = labels.iter().find(is_member);
+    let mut here = (0..root.members.len()).filter(|&index| drives.is_here(index));
+    let label = here.find_map(|index| label_of(&labels, &root, index));
     Ok((label.cloned().unwrap_or(first), root, missing))
 }
 
@@ -105,15 +101,16 @@ fn also(error: PoolError, strangers: &[String]) -> PoolError {
     }
 }
 
-/// Refuses a member that is shorter than its label says. A drive that was to become a member, and then
-/// another did in its place, has a label with the same number.
-fn check_length(
-    drives: &Drives,
-    (index, member): (usize, &Member),
-    labels: &[Label],
-) -> Result<(), PoolError> {
+/// The label of a member's drive. Another drive may have one of that number: it was to join the pool and
+/// never did.
+fn label_of<'a>(labels: &'a [Label], root: &Root, index: usize) -> Option<&'a Label> {
+    let member = root.members.get(index)?;
+    labels.iter().find(|label| label.drive == member.drive)
+}
+
+fn check_length(drives: &Drives, index: usize, label: Option<&Label>) -> Result<(), PoolError> {
     let bytes = drives.geometry(index).bytes();
-    match labels.iter().find(|label| label.drive == member.drive) {
+    match label {
         Some(label) if bytes < label.bytes => Err(refuse(format!(
             "{} of pool {} has {bytes} bytes, its label says {}: it has been cut short. Nothing was \
              changed: give it its size back, or import without it if the others are enough",
@@ -163,6 +160,31 @@ pub fn read_label(drives: &mut Drives, drive: usize) -> Result<Label, PoolError>
             drives.name(drive)
         )),
     })
+}
+
+/// Writes labels that have rotted again, from their drive's other copy: the next rot would take the drive
+/// out of the pool. Returns the drives, once a copy.
+pub(super) fn mend_labels(drives: &mut Drives) -> Result<Vec<usize>, PoolError> {
+    let mut mended = Vec::new();
+    for drive in 0..drives.len() {
+        if !drives.is_here(drive) {
+            continue;
+        }
+        let copies = LABEL_AT.map(|at| (at, drives.read(drive, at, GRANULE).ok()));
+        let mut found = copies.iter().filter_map(|(_, copy)| copy.as_deref());
+        let is_good = |copy: &&[u8]| matches!(Label::decode(copy), Ok(Some(_)));
+        let Some(good) = found.find(is_good) else {
+            continue;
+        };
+        for (at, copy) in &copies {
+            // What a newer program has written is no rot.
+            if !copy.as_deref().is_some_and(Label::is_sound) {
+                drives.write(&[(drive, *at)], good)?;
+                mended.push(drive);
+            }
+        }
+    }
+    Ok(mended)
 }
 
 /// Gives the pool another name, drive by drive: on each one label is whole at every moment, and a name

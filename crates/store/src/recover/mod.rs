@@ -7,7 +7,8 @@
 //!    copy, would see another past.
 //! 4. The tables and system pages, the map log's changes on top, the index from the ring (`replay`).
 //! 5. A root of the next term, so that nothing an old term left behind its end comes back. It also
-//!    leaves out members that are missing, hence only when nothing can be refused any more.
+//!    leaves out members that are missing, hence only when nothing can be refused any more. Then labels
+//!    that have rotted are written again.
 
 mod members;
 mod replay;
@@ -113,6 +114,10 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
     }
     // Last of all: it leaves members out for good, and whoever is refused can still bring them.
     write_root(drives, &parts.label, &parts.root)?;
+    for drive in members::mend_labels(drives)? {
+        parts.bad.push(drive);
+        parts.repaired += 1;
+    }
     if let Some(name) = &options.rename {
         members::rename(drives, name)?;
         parts.label.pool_name.clone_from(name);

@@ -33,6 +33,8 @@ struct Replay<'a> {
     /// Sequence up to which a loaded page holds changes.
     page_sequences: BTreeMap<PageId, u64>,
     meta: Segments,
+    /// Copies of pages that were bad: drive and byte.
+    bad: BTreeSet<(usize, u64)>,
 }
 
 /// Builds the state.
@@ -51,6 +53,7 @@ pub(super) fn replay(
         map: Map::default(),
         page_sequences: BTreeMap::new(),
         meta: Segments::new(label.sizes.segment_slots * UNIT_GRANULES as u32),
+        bad: BTreeSet::new(),
     };
     for segment in &root.meta {
         replay.meta.add(segment.id, segment.columns.clone());
@@ -75,7 +78,10 @@ pub(super) fn replay(
     let volumes = replay.volumes()?;
     let segments = replay.segments()?;
     let Replay {
-        map: pages, meta, ..
+        map: pages,
+        meta,
+        bad,
+        ..
     } = replay;
     let sizes = label.sizes;
     let ids = segments.entries.iter().map(|(id, _)| *id).collect();
@@ -115,6 +121,8 @@ pub(super) fn replay(
         meta_segments: root.meta.clone(),
         volumes,
         unhomed,
+        bad: bad.into_iter().map(|(drive, _)| drive).collect(),
+        repaired: 0,
         buffer_bytes: options.memory(),
         leaf_bytes: options.leaf_bytes,
         repair_after: options.repair_after,
@@ -268,12 +276,18 @@ impl Replay<'_> {
         let (segment, unit) = segment_and_unit(entry.place);
         let columns: Vec<ChunkCopy> = self.meta.columns(segment).unwrap_or_default().to_vec();
         for copy in &columns {
+            let drive = usize::from(copy.drive);
+            if !self.drives.is_here(drive) {
+                continue;
+            }
             let at = unit_at(&self.label.sizes, *copy, unit, GRANULE as u64);
-            if let Ok(bytes) = self.drives.read(usize::from(copy.drive), at, GRANULE)
+            if let Ok(bytes) = self.drives.read(drive, at, GRANULE)
                 && id.crc(self.label.salt, &bytes) == entry.crc
             {
+                self.bad.remove(&(drive, at));
                 return Ok(bytes);
             }
+            self.bad.insert((drive, at));
         }
         let places = columns.iter();
         let places = places.map(|copy| self.drives.name(usize::from(copy.drive)));
@@ -376,11 +390,16 @@ impl Replay<'_> {
             wanted.iter().map(|(_, entry)| place(entry)).collect();
         let known: Vec<(usize, u64)> = places.iter().flatten().copied().collect();
         let mut read = self.drives.read_granules(&known).into_iter();
-        let found = wanted.iter().zip(places).map(|((id, entry), place)| {
+        let mut found = Vec::with_capacity(wanted.len());
+        for ((id, entry), place) in wanted.iter().zip(places) {
             let bytes = place.and_then(|_| read.next().flatten());
-            bytes.filter(|bytes| id.crc(self.label.salt, bytes) == entry.crc)
-        });
-        found.collect()
+            let good = bytes.filter(|bytes| id.crc(self.label.salt, bytes) == entry.crc);
+            if good.is_none() {
+                self.bad.extend(place);
+            }
+            found.push(good);
+        }
+        found
     }
 
     /// Applies a change to those of its pages that do not hold it yet.

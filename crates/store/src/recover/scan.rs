@@ -68,6 +68,13 @@ impl Window {
         one.is_some() && one == self.bytes(other, at, len)
     }
 
+    /// Puts with a batch the bytes that were found in this copy.
+    fn keep(&self, found: &mut Candidate, copy: usize, at: u64) {
+        if found.bytes.is_none() {
+            found.bytes = self.bytes(copy, at, found.len).map(<[u8]>::to_vec);
+        }
+    }
+
     /// Bytes of a copy, if it has them.
     fn bytes(&self, copy: usize, at: u64, len: usize) -> Option<&[u8]> {
         let from = at.checked_sub(self.at)? as usize;
@@ -123,7 +130,7 @@ impl Scanner<'_> {
             self.shape.chunks.len() as u64,
         );
         while self.shape.chunk_number(head.at) < first_chunk + chunks {
-            let Some((found, crc)) = self.next(head) else {
+            let Some((found, crc)) = self.next(head)? else {
                 break;
             };
             head = Head {
@@ -155,7 +162,8 @@ impl Scanner<'_> {
         begun.map(|start| start.term).max().unwrap_or(0)
     }
 
-    fn next(&mut self, head: Head) -> Option<(ScannedBatch, u32)> {
+    /// The batch at the head, if there is one, and which copies lack it.
+    fn next(&mut self, head: Head) -> Result<Option<(ScannedBatch, u32)>, PoolError> {
         let copies = self.shape.locate(head.at).0.to_vec();
         let mut found: Option<(usize, Candidate)> = None;
         let mut lacking = Vec::new();
@@ -169,6 +177,10 @@ impl Scanner<'_> {
             if found.as_ref().is_some_and(is_same) {
                 continue;
             }
+            if let Some((first, one)) = &mut found {
+                // A look at this copy may move the window, and another read of the good one fail.
+                self.window.keep(one, *first, head.at);
+            }
             match self.candidate(copy, head.at) {
                 Some(candidate) if self.is_next(&candidate.batch, head) => {
                     found.get_or_insert((copy, candidate));
@@ -176,14 +188,18 @@ impl Scanner<'_> {
                 _ => lacking.push(copy),
             }
         }
-        let (copy, mut found) = found?;
+        let Some((copy, mut found)) = found else {
+            return Ok(None);
+        };
         if self.log == LogId::Ring && lacking.is_empty() {
             found.bytes = None;
-        } else if found.bytes.is_none() {
-            found.bytes = self.verified_again(&found, copy, head.at);
+        } else {
+            self.window.keep(&mut found, copy, head.at);
             if found.bytes.is_none() {
-                // It is good, but not to be had for the other copies just now.
-                lacking.clear();
+                let name = format!("{:?} log, batch {}", self.log, head.number);
+                return Err(PoolError::Damaged(format!(
+                    "{name} was read, and cannot be had again for the copies that lack it"
+                )));
             }
         }
         let batch = ScannedBatch {
@@ -193,16 +209,7 @@ impl Scanner<'_> {
             len: found.len as u64,
             lacking,
         };
-        Some((batch, found.crc))
-    }
-
-    /// The bytes of a batch that has verified, if the window still has them.
-    fn verified_again(&self, found: &Candidate, copy: usize, at: u64) -> Option<Vec<u8>> {
-        let (salt, limit) = (self.label.salt, self.label.sizes.batch_bytes as usize);
-        let bytes = self.window.bytes(copy, at, found.len)?;
-        let decoded = Batch::decode(bytes, salt, self.log, limit);
-        let is_it = decoded.is_ok_and(|(_, crc)| crc == found.crc);
-        is_it.then(|| bytes.to_vec())
+        Ok(Some((batch, found.crc)))
     }
 
     fn is_next(&self, batch: &Batch, head: Head) -> bool {

@@ -11,7 +11,8 @@ use ashlar_block::{
     BlockDevice, BlockRange, BlockSize, BufferPool, Completion, Description, Durability, ErrorKind,
     Geometry, IoError, Moment, Operation, Request,
 };
-use ashlar_store::format::{DriveClass, Label, Reserve, Salt};
+use ashlar_store::format::{DriveClass, Label, Reserve, Root, Salt};
+use ashlar_store::sizes::ROOT_AT;
 use ashlar_store::{
     DrivePlan, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout, Manage, Managed,
     Outbox, PoolError, PoolPlan, Sizes, VolumePlan, enlist, format, import,
@@ -211,7 +212,15 @@ impl Bench {
     }
 
     pub fn open_with(media: Vec<Medium>, options: &ImportOptions) -> Result<Self, PoolError> {
-        let seen = Seen::default();
+        Self::open_seen(media, options, Seen::default())
+    }
+
+    /// The same, of drives to which something has happened already.
+    pub fn open_seen(
+        media: Vec<Medium>,
+        options: &ImportOptions,
+        seen: Seen,
+    ) -> Result<Self, PoolError> {
         let drives = Drives::new(devices(&media, &seen), Box::new(|| Moment::ORIGIN));
         let Imported { engine, drives } = import(drives, options)?;
         Ok(Self {
@@ -228,10 +237,9 @@ impl Bench {
         })
     }
 
-    /// Makes another drive a member.
-    pub fn add_drive(&mut self, bytes: usize) {
+    /// A drive with the label of the next member.
+    fn enlist(&mut self, drive: Uuid, bytes: usize) -> (Medium, Drives) {
         let medium: Medium = Rc::new(RefCell::new(vec![0; bytes]));
-        let drive = Uuid::from_u128(200 + self.media.len() as u128);
         let label = Label {
             drive,
             index: self.media.len() as u16,
@@ -243,6 +251,18 @@ impl Bench {
             Box::new(|| Moment::ORIGIN),
         );
         enlist(&mut new, 0, &label).expect("enlist");
+        (medium, new)
+    }
+
+    /// A drive with the label of the next member, and the process dies before it is one.
+    pub fn enlist_only(&mut self, bytes: usize) -> Medium {
+        self.enlist(Uuid::from_u128(300), bytes).0
+    }
+
+    /// Makes another drive a member.
+    pub fn add_drive(&mut self, bytes: usize) {
+        let drive = Uuid::from_u128(200 + self.media.len() as u128);
+        let (medium, new) = self.enlist(drive, bytes);
         self.devices.extend(new.into_devices());
         self.media.push(medium);
         let geometry = Geometry::plain(BlockSize::B4096, bytes as u64 / 4096);
@@ -253,6 +273,14 @@ impl Bench {
     /// The process dies and another imports the pool.
     pub fn restart(self) -> Self {
         Self::open(self.media)
+    }
+
+    /// The newest root, as the first drive has it.
+    pub fn root(&self) -> Root {
+        let medium = self.media[0].borrow();
+        let roots = ROOT_AT.map(|at| Root::decode(&medium[at as usize..], SALT));
+        let roots = roots.into_iter().flatten();
+        roots.max_by_key(|root| root.generation).expect("a root")
     }
 
     /// Every drive and block that holds this granule.
@@ -369,6 +397,26 @@ impl Bench {
         });
         assert_eq!(managed.len(), 1);
         managed.remove(0).1
+    }
+
+    /// What is answered to wishes that come together.
+    pub fn manage_together<const N: usize>(
+        &mut self,
+        wishes: [Manage; N],
+    ) -> Vec<Result<Managed, IoError>> {
+        let first = self.next + 1;
+        for what in wishes {
+            self.next += 1;
+            let event = Event::Manage {
+                id: self.next,
+                what,
+            };
+            self.engine.post(self.now, event, &mut self.out);
+        }
+        let (_, mut managed) = self.run(Event::Tick);
+        assert_eq!(managed.len() as u64, self.next + 1 - first);
+        managed.sort_by_key(|(id, _)| *id);
+        managed.into_iter().map(|(_, answer)| answer).collect()
     }
 
     /// What is answered to a wish when the process dies after so many requests to drives.

@@ -1,7 +1,7 @@
 use ashlar_store::Layout;
 
 use super::{Liar, Lie, Toy};
-use crate::engine::enumerate::{Work, enumerate};
+use crate::engine::enumerate::{Sweep, Work, enumerate};
 use crate::engine::profile::Profile;
 use crate::engine::run::live;
 
@@ -111,7 +111,7 @@ fn every_crash_is_tried() {
     impl Liar for L {
         const LIE: Lie = Lie::None;
     }
-    let counts = enumerate::<Toy<L>>(Work::Data, (Layout::Mirror { copies: 1 }, None), 1, 1);
+    let counts = enumerate::<Toy<L>>(&Sweep::every(Work::Data, Layout::Mirror { copies: 1 }));
     let counts = counts.expect("an honest engine survives");
     assert!(counts.changes > 10 && counts.lives > 4 * counts.changes);
 }
@@ -122,6 +122,6 @@ fn one_crash_of_all_is_noticed() {
     impl Liar for L {
         const LIE: Lie = Lie::Split;
     }
-    let noticed = enumerate::<Toy<L>>(Work::Data, (Layout::Mirror { copies: 1 }, None), 1, 1);
+    let noticed = enumerate::<Toy<L>>(&Sweep::every(Work::Data, Layout::Mirror { copies: 1 }));
     assert!(noticed.is_err_and(|(_, what)| what.contains("torn:")));
 }

@@ -251,8 +251,8 @@ impl Engine {
                 },
                 result,
             ) => {
-                let tried = tried | 1 << drive;
-                self.record_read(job, granule, tried, buffer.filter(|_| result.is_ok()));
+                let buffer = buffer.filter(|_| result.is_ok());
+                self.record_read((job, granule), (tried, drive), buffer);
                 self.write_jobs_if_read();
             }
             (io, result) => {
@@ -267,7 +267,13 @@ impl Engine {
         }
     }
 
-    fn record_read(&mut self, job: usize, granule: usize, tried: u64, buffer: Option<IoBuffer>) {
+    /// The copy of a record on `drive` was read, and those on `tried` before.
+    fn record_read(
+        &mut self,
+        (job, granule): (usize, usize),
+        (tried, drive): (u64, usize),
+        buffer: Option<IoBuffer>,
+    ) {
         let (index, newest) = self.destage.jobs[job].granules[granule];
         match buffer {
             Some(buffer) if self.label.salt.crc(&buffer) == newest.crc => {
@@ -275,8 +281,8 @@ impl Engine {
                 self.destage.jobs[job].buffer[to..to + GRANULE].copy_from_slice(&buffer);
             }
             _ => {
-                self.counters.bad_copies += 1;
-                self.read_record(job, granule, tried);
+                self.note_bad(drive);
+                self.read_record(job, granule, tried | 1 << drive);
             }
         }
     }

@@ -1,0 +1,343 @@
+//! How much map a pool's root can name. A page of level 2, for 32 GiB of a volume, has an entry in the
+//! root, and so has every metadata segment that pages lie in. A root has 256 KiB, and a pool that has
+//! outgrown its root could never write another. So volumes are made and enlarged only as far as the root
+//! would do if every one of them were full, with everything else in it at its largest; then no write
+//! of a host can bring the pool there. A pool that was beyond that before goes on; nothing is added to it.
+
+use std::iter::Sum;
+use std::ops::Add;
+
+use ashlar_block::IoError;
+
+use super::Engine;
+use super::checkpoint::MOST_PAGES;
+use super::manage::refuse;
+use super::map::{ENTRY_SLOTS, SEGMENTS, SLOTS, VOLUMES};
+use super::map::{FANOUT, MAX_VOLUMES, SLOT_TABLES, VolumeTables, entry_place};
+use crate::format::{MAX_MEMBERS, MAX_SEGMENTS, MAX_TERMS, Root, RootParts, VolumeEntry};
+use crate::format::{PageId, VolumeState};
+use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, ROOT_BYTES, UNIT_GRANULES};
+use crate::{Layout, Sizes};
+
+/// Granules of a GiB.
+const GIB: u64 = (1 << 30) / GRANULE as u64;
+/// Most GiB of a volume.
+const MOST_GIB: u64 = (1 << 33) / GIB;
+
+/// Pages of a map, by level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pages {
+    leaves: u64,
+    tables: u64,
+    tops: u64,
+}
+
+impl Pages {
+    /// Those of a node with so many pages of level 0.
+    fn of(leaves: u64) -> Self {
+        Self {
+            leaves,
+            tables: leaves.div_ceil(FANOUT.into()),
+            tops: leaves.div_ceil(u64::from(FANOUT).pow(2)),
+        }
+    }
+
+    /// Those of a volume of so many granules.
+    fn of_volume(granules: u64) -> Self {
+        Self::of(granules.div_ceil(LEAF_GRANULES))
+    }
+
+    /// Those of the system tables of a pool that has all the segments and volumes it can number.
+    fn of_system(sizes: &Sizes) -> Self {
+        let pages = |table: u32, entries: u32| {
+            let (last, _): (PageId, _) = entry_place(table, entries - 1);
+            Self::of(u64::from(last.index) + 1)
+        };
+        let slot_tables = sizes.slots(Grain::K8).div_ceil(ENTRY_SLOTS);
+        let slots = (0..slot_tables.min(SLOT_TABLES)).map(|_| pages(SLOTS, MAX_SEGMENTS));
+        let others = [pages(SEGMENTS, MAX_SEGMENTS), pages(VOLUMES, MAX_VOLUMES)];
+        slots.chain(others).sum()
+    }
+
+    /// Places that they take at most. While a checkpoint writes pages, the places that they leave are
+    /// not free, nor those of the one before as long as somebody reads there.
+    fn places(self) -> u64 {
+        let tables = self.tables + self.tops;
+        let all = self.leaves + tables;
+        all + all.min(2 * (MOST_PAGES as u64 + tables))
+    }
+
+    /// Bytes of the root that names them, with everything else at its largest, in a pool whose logs and
+    /// map have so many copies.
+    fn root_bytes(self, sizes: &Sizes, copies: usize) -> u64 {
+        // After a drive has gone, all pages move, and where they were is named until the last has left.
+        let segments = 2 * self.places().div_ceil(units(sizes));
+        root_bytes(sizes, copies, (segments, self.tops))
+    }
+}
+
+impl Add for Pages {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            leaves: self.leaves + other.leaves,
+            tables: self.tables + other.tables,
+            tops: self.tops + other.tops,
+        }
+    }
+}
+
+impl Sum for Pages {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Add::add)
+    }
+}
+
+/// Pages of a metadata segment.
+fn units(sizes: &Sizes) -> u64 {
+    u64::from(sizes.segment_slots) * UNIT_GRANULES
+}
+
+/// Bytes of a root with so many metadata segments and tops, and everything else at its largest.
+fn root_bytes(sizes: &Sizes, copies: usize, (meta, tops): (u64, u64)) -> u64 {
+    Root::bytes_of(RootParts {
+        members: MAX_MEMBERS as u64,
+        chunks: u64::from(sizes.ring_chunks + sizes.map_chunks),
+        terms: 2 * MAX_TERMS as u64,
+        meta,
+        tops,
+        copies: copies as u64,
+    })
+}
+
+impl Engine {
+    /// Refuses a volume of so many granules for which the root might have no room: a new one, or
+    /// `volume` with another size.
+    pub(super) fn check_root_room(
+        &mut self,
+        (layout, granules): (Layout, u64),
+        volume: Option<u32>,
+    ) -> Result<(), IoError> {
+        if let Layout::Stripe { .. } = layout {
+            // Its segments are entries of a system table, which counts as full already.
+            return Ok(());
+        }
+        let (sizes, copies) = (self.sizes, self.copies_with(layout));
+        let others = self.pages_promised(volume);
+        let room = |granules| {
+            let pages = others + self.pages_with(volume, granules);
+            pages.root_bytes(&sizes, copies) <= ROOT_BYTES
+        };
+        if room(granules) {
+            return Ok(());
+        }
+        // All below it fit, none above.
+        let (mut most, mut beyond) = (0, MOST_GIB + 1);
+        while most + 1 < beyond {
+            let middle = (most + beyond) / 2;
+            match room(middle * GIB) {
+                true => most = middle,
+                false => beyond = middle,
+            }
+        }
+        let need = (others + self.pages_with(volume, granules)).root_bytes(&sizes, copies);
+        let why = format!(
+            "with this volume at {} GiB the maps of all volumes, full, could need a root of {} KiB, and \
+             a pool's root has {} KiB: it can have {most} GiB at most",
+            granules.div_ceil(GIB),
+            need.div_ceil(1024),
+            ROOT_BYTES / 1024
+        );
+        if !self.has_remains() {
+            return Err(refuse(why));
+        }
+        self.clear_remains();
+        Err(refuse(format!(
+            "{why}; more when what deleted or smaller volumes have left is cleared away, which has begun"
+        )))
+    }
+
+    /// Copies that logs and map have when there is a volume of this layout, too.
+    fn copies_with(&self, layout: Layout) -> usize {
+        let copies = usize::from(layout.survives()) + 1;
+        self.log_copies().max(copies)
+    }
+
+    /// Pages of all volumes, each at its full size, and of the system tables; without one of them.
+    fn pages_promised(&self, without: Option<u32>) -> Pages {
+        let others = self.volumes.iter().filter(|(n, _)| Some(**n) != without);
+        let volumes = others.map(|(&number, entry)| self.pages_of(number, entry));
+        volumes.sum::<Pages>() + Pages::of_system(&self.sizes)
+    }
+
+    /// Pages of a volume at its full size: the one it has, or is getting.
+    fn pages_of(&self, number: u32, entry: &VolumeEntry) -> Pages {
+        let has = match (entry.layout, entry.state) {
+            (Layout::Stripe { .. }, _) => return Pages::default(),
+            (_, VolumeState::Gone) => 0,
+            _ => entry.granules,
+        };
+        let gets = self.resizing.get(&number).copied().unwrap_or(0);
+        self.pages_with(Some(number), has.max(gets))
+    }
+
+    /// Pages of a volume of so many granules; of one that was larger, or is being deleted, no fewer than it
+    /// still has.
+    fn pages_with(&self, volume: Option<u32>, granules: u64) -> Pages {
+        let full = Pages::of_volume(granules);
+        let here = volume.map_or(VolumeTables::default(), |n| self.map.tables_of(n));
+        let (tables, tops) = (here.tables as u64, here.tops as u64);
+        let remains = if tables > full.tables {
+            tables * u64::from(FANOUT)
+        } else {
+            0
+        };
+        Pages {
+            leaves: full.leaves.max(remains),
+            tables: full.tables.max(tables),
+            tops: full.tops.max(tops),
+        }
+    }
+
+    /// Whether volumes have tables behind their ends, or without being there any more.
+    fn has_remains(&self) -> bool {
+        self.volumes.iter().any(|(&number, entry)| {
+            let live = matches!(entry.state, VolumeState::Live | VolumeState::Free);
+            let full = Pages::of_volume(if live { entry.granules } else { 0 });
+            let here = self.map.tables_of(number);
+            here.tables as u64 > full.tables || here.tops as u64 > full.tops
+        })
+    }
+
+    /// Refuses what would have all pages move while they are still moving for another reason, if the root
+    /// might have no room for where they were then.
+    pub(super) fn check_move_room(&self, copies: usize) -> Result<(), IoError> {
+        if !self.map.is_renewing() {
+            return Ok(());
+        }
+        let used = self.map.places().count() as u64;
+        let places = used + used.min(2 * MOST_PAGES as u64);
+        let meta = self.meta_segments.len() as u64 + places.div_ceil(units(&self.sizes)) + 1;
+        let tops = self.pages_promised(None).tops;
+        let copies = copies.max(self.log_copies());
+        if root_bytes(&self.sizes, copies, (meta, tops)) <= ROOT_BYTES {
+            return Ok(());
+        }
+        Err(refuse(
+            "the pool's map is still moving after the last change of its drives: wait until that is done"
+                .into(),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::format::{
+        Chunk, ChunkCopy, LogState, Member, MemberState, MetaSegment, RepairReserve, Salt, ScrubAt,
+        TableEntry, TermStart, TopEntry,
+    };
+
+    fn sizes() -> Sizes {
+        Sizes::for_drive(4 << 40).expect("sizes")
+    }
+
+    /// A root of so many metadata segments and tops, all else at its largest.
+    fn root(sizes: &Sizes, copies: u16, (meta, tops): (u64, u64)) -> Root {
+        let copies = |extent| {
+            let copy = |drive| ChunkCopy { drive, extent };
+            (0..copies).map(copy).collect::<Vec<_>>()
+        };
+        let log = |chunks: u32| LogState {
+            chunks: (0..chunks)
+                .map(|extent| Chunk {
+                    copies: copies(extent),
+                })
+                .collect(),
+            tail_at: 0,
+            tail_number: 1,
+            tail_previous: 0,
+            terms: (1..=MAX_TERMS as u64)
+                .map(|term| TermStart {
+                    term,
+                    first_batch: term,
+                })
+                .collect(),
+        };
+        let member = |drive| Member {
+            drive: Uuid::from_u128(drive),
+            state: MemberState::Active,
+            extents: 1 << 20,
+        };
+        Root {
+            pool: Uuid::from_u128(1),
+            generation: 1,
+            term: MAX_TERMS as u64,
+            next_sequence: 1,
+            map_sequence: 1,
+            members: (0..MAX_MEMBERS as u128).map(member).collect(),
+            reserve: RepairReserve::default(),
+            ring: log(sizes.ring_chunks),
+            map: log(sizes.map_chunks),
+            meta: (0..meta as u32)
+                .map(|id| MetaSegment {
+                    id,
+                    columns: copies(id),
+                })
+                .collect(),
+            tops: (0..tops as u32)
+                .map(|index| TopEntry {
+                    node: 16,
+                    index,
+                    entry: TableEntry {
+                        place: u64::from(index),
+                        crc: 1,
+                        sequence: 1,
+                        slots: 0,
+                    },
+                })
+                .collect(),
+            scrub: Some(ScrubAt {
+                volume: 16,
+                granule: 1,
+            }),
+        }
+    }
+
+    /// GiB that one volume could have.
+    fn most(sizes: &Sizes, copies: usize) -> u64 {
+        let fits = |gib: &u64| {
+            let pages = Pages::of_system(sizes) + Pages::of_volume(gib * GIB);
+            pages.root_bytes(sizes, copies) <= ROOT_BYTES
+        };
+        (0..200 << 10).rev().find(fits).expect("a volume")
+    }
+
+    #[test]
+    fn a_root_at_the_limit_fits_and_one_beyond_does_not() {
+        let sizes = sizes();
+        for copies in 1..=4 {
+            let gib = most(&sizes, copies);
+            let pages = Pages::of_system(&sizes) + Pages::of_volume(gib * GIB);
+            let meta = 2 * pages.places().div_ceil(units(&sizes));
+            let full = root(&sizes, copies as u16, (meta, pages.tops));
+            let bytes = full.encode(Salt(7)).expect("it fits");
+            let need = pages.root_bytes(&sizes, copies);
+            assert_eq!(bytes.len() as u64, need.next_multiple_of(GRANULE as u64));
+            assert!(ROOT_BYTES - need < 4096, "{copies} copies: {need} bytes");
+            let spare = (ROOT_BYTES - need) / 32;
+            let more = root(&sizes, copies as u16, (meta, pages.tops + spare + 1));
+            let error = more.encode(Salt(7)).expect_err("too large").to_string();
+            assert!(error.contains("outgrown"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_limits_are_those_that_are_documented() {
+        let tib = |copies| most(&sizes(), copies) >> 10;
+        assert_eq!([1, 2, 3, 4].map(tib), [82, 61, 48, 40]);
+    }
+}
