@@ -50,6 +50,24 @@ fn a_warehouse_is_built_driven_compared_and_found_out_when_damaged() {
     assert!(read("first/report.html").contains("all hold"));
     assert_eq!(lab(&["report", "first", "second"]).0, 0);
     assert!(read("second/comparison.html").contains("second is"));
+    // Beside a run of devices, in its own report and result.
+    let sweep = "sweep --on memory:16MiB --seconds 0.1 --repeat 1 --out devices";
+    let (code, text) = lab(&sweep.split(' ').collect::<Vec<_>>());
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = lab(&["report", "first", "second", "--into", "devices"]);
+    assert_eq!(code, 0, "{text}");
+    assert!(read("devices/report.html").contains("A database on it: TPROC-C"));
+    let devices: serde_json::Value =
+        serde_json::from_str(&read("devices/result.json")).expect("JSON");
+    let beside = &devices["database"];
+    assert_eq!(beside["names"], serde_json::json!(["first", "second"]));
+    assert!(
+        beside["steps"][1]["nopm"][1].as_f64() > Some(0.0),
+        "{beside}"
+    );
+    assert!(beside["steps"][0]["ratio"]["pairs"] == 1, "{beside}");
+    let (code, text) = lab(&["report", "first", "--into", "devices"]);
+    assert!(code == 2 && text.contains("--into"), "{text}");
     let (code, text) = lab(&["report", "first", "--out", "x"]);
     assert!(code == 2 && text.contains("--out"), "{text}");
     let (code, text) = lab(&["oltp", "build", "--db", "sqlite:a.db"]);
@@ -99,6 +117,119 @@ fn a_file_is_put_back_before_every_step() {
         .expect("damaged");
     let (code, text) = lab(dir.path(), &words);
     assert_eq!(code, 0, "{text}");
+}
+
+#[test]
+fn what_is_no_copy_of_ours_is_not_put_in_the_place_of_a_database() {
+    let dir = tempfile::tempdir().expect("folder");
+    let path = |name: &str| dir.path().join(name);
+    let lab = |words: &str| lab(dir.path(), words.split_whitespace());
+    let read = |name: &str| std::fs::read(path(name)).expect("read");
+    for (name, warehouses) in [("a.db", 1), ("two.db", 2)] {
+        let words = format!("oltp build --db sqlite:{name} --warehouses {warehouses}");
+        assert_eq!(lab(&words).0, 0);
+    }
+    let mine = "what somebody has written, and would like to keep. ".repeat(100);
+    std::fs::write(path("mine.txt"), &mine).expect("written");
+    let run = "oltp run --db sqlite:a.db --mode fixed:20";
+    let before = read("a.db");
+    let (code, text) = lab(&format!("{run} --restore mine.txt --out o"));
+    assert!(code == 2 && text.contains("mine.txt: is no copy"), "{text}");
+    let other = rusqlite::Connection::open(path("other.db")).expect("opens");
+    other.execute_batch("CREATE TABLE mine (x)").expect("made");
+    drop(other);
+    let (code, text) = lab(&format!("{run} --restore other.db --out o"));
+    assert!(
+        code == 2 && text.contains("it has other tables (mine)"),
+        "{text}"
+    );
+    assert!(read("a.db") == before && read("mine.txt") == mine.as_bytes());
+    // Nor is a copy put in the place of what is not ours.
+    std::fs::copy(path("two.db"), path("kept.db")).expect("copied");
+    let (code, text) = lab("oltp run --db sqlite:other.db --restore kept.db --out o");
+    assert!(code == 3 && text.contains("none of them ours"), "{text}");
+    let (code, text) = lab("oltp --db sqlite:a.db --destroy-data --restore kept.db --out o");
+    assert!(code == 2 && text.contains("--destroy-data"), "{text}");
+    assert!(read("a.db") == before);
+    // A copy of another number of warehouses: what is driven, and told, is what was put back.
+    let (code, text) = lab(&format!("{run} --warehouses 1 --restore kept.db --out o"));
+    assert!(code == 2 && text.contains("is built with 2"), "{text}");
+    let (code, text) = lab(&format!("{run} --restore kept.db --out o"));
+    assert_eq!(code, 0, "{text}");
+    let result = json(dir.path(), "o");
+    assert_eq!(result["method"]["warehouses"], 2);
+    assert_eq!(result["steps"][0]["consistency"]["11"], "pass");
+}
+
+fn json(dir: &std::path::Path, name: &str) -> serde_json::Value {
+    let text = std::fs::read_to_string(dir.join(name).join("result.json")).expect("a result");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn repeats_that_are_not_alike_are_refused_before_they_are_measured() {
+    let dir = tempfile::tempdir().expect("folder");
+    let lab = |words: &str| lab(dir.path(), words.split_whitespace());
+    let run = "oltp --db sqlite:a.db --warehouses 1 --ramp 0s --append --out o";
+    for repeats in 1..=2 {
+        let (code, text) = lab(&format!("{run} --seconds 0.3"));
+        assert_eq!(code, 0, "{text}");
+        assert_eq!(
+            json(dir.path(), "o")["steps"].as_array().map(Vec::len),
+            Some(repeats)
+        );
+    }
+    let before = json(dir.path(), "o");
+    let begun = std::time::Instant::now();
+    let (code, text) = lab(&format!("{run} --seconds 100"));
+    assert!(
+        code == 2 && text.contains("repeats must be alike: other options"),
+        "{text}"
+    );
+    assert!(
+        begun.elapsed() < std::time::Duration::from_secs(60),
+        "it was measured"
+    );
+    assert_eq!(json(dir.path(), "o"), before);
+}
+
+#[test]
+fn scans_are_compared_and_what_cannot_be_is_named() {
+    let dir = tempfile::tempdir().expect("folder");
+    let lab = |words: &str| lab(dir.path(), words.split_whitespace());
+    for name in ["a", "b"] {
+        let words =
+            format!("scan --db sqlite:s.db --rows 2000 --readers 1,2 --repeat 2 --out {name}");
+        let (code, text) = lab(&words);
+        assert_eq!(code, 0, "{text}");
+    }
+    let (code, text) = lab("compare a b");
+    assert!(
+        code == 0 && text.contains("MB/s 1") && text.contains("readers"),
+        "{text}"
+    );
+    assert!(text.contains("over 2 pairs of repeats"), "{text}");
+    for (schema, why) in [
+        (
+            "ashlar-failover-1",
+            "runs of `lab failover` are not compared",
+        ),
+        (
+            "ashlar-torn-pages-1",
+            "runs of `lab torn-pages` are not compared",
+        ),
+        ("ashlar-oltp-1", "nothing in common"),
+    ] {
+        let other = dir.path().join("other");
+        std::fs::create_dir_all(&other).expect("made");
+        std::fs::write(
+            other.join("result.json"),
+            format!("{{\"schema\":\"{schema}\"}}"),
+        )
+        .expect("written");
+        let (code, text) = lab("compare a other");
+        assert!(code == 2 && text.contains(why), "{schema}: {text}");
+    }
 }
 
 #[test]

@@ -36,6 +36,9 @@ pub struct RunResult {
     /// doubles.
     #[serde(default)]
     pub findings: Vec<Finding>,
+    /// A database on two storages, measured beside the devices and put in later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<DatabaseResult>,
     /// What a reader must know before quoting a figure.
     pub flags: Vec<String>,
     /// Something did not finish; `problems` says what.
@@ -273,6 +276,38 @@ pub struct Check {
     pub text: String,
 }
 
+/// A load of a database on two storages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DatabaseResult {
+    /// The load.
+    pub title: String,
+    /// What the database says that it is.
+    pub version: String,
+    /// What the two are called; the first is the 100 %.
+    pub names: [String; 2],
+    /// One for each number of users that both have.
+    pub steps: Vec<DatabaseStep>,
+    /// What makes the two hard to compare.
+    pub cautions: Vec<String>,
+}
+
+/// A number of users on both.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DatabaseStep {
+    /// Users.
+    pub users: usize,
+    /// Median new orders a minute, of the first and of the second.
+    pub nopm: [f64; 2],
+    /// Median of the 95th percentile of new orders, microseconds.
+    pub p95_us: [f64; 2],
+    /// New orders a minute of each pair of repeats.
+    pub pairs: Vec<[f64; 2]>,
+    /// The second to the first, pair by pair; null if the first did nothing.
+    pub ratio: Option<Ratio>,
+    /// The comparison in words.
+    pub text: String,
+}
+
 /// Something that was found out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
@@ -283,6 +318,17 @@ pub struct Finding {
 }
 
 impl RunResult {
+    /// Writes `result.json` and `report.html` of a run's directory again.
+    ///
+    /// # Errors
+    /// Environment errors for what cannot be written.
+    pub fn write_again(&self, dir: &Path) -> Result<(), LabError> {
+        let json = serde_json::to_string_pretty(self)
+            .map_err(|error| LabError::caused("result.json", error))?;
+        crate::export::write(&dir.join("result.json"), &(json + "\n"))?;
+        crate::report::render_report(dir)
+    }
+
     /// Reads `result.json` of a run's directory.
     pub fn load(dir: &Path) -> Result<Self, LabError> {
         let path = dir.join("result.json");

@@ -1,7 +1,8 @@
 //! Runs that take turns with others: a later one's steps become further repeats of the first.
 
-use ashlar_lab::LabError;
+use ashlar_lab::{LabError, differ};
 
+use crate::database::Description;
 use crate::result::{Method, OltpResult};
 
 impl OltpResult {
@@ -32,25 +33,52 @@ impl OltpResult {
         Ok(())
     }
 
-    fn check_alike(&self, later: &Self) -> Result<(), LabError> {
+    /// Whether a run of this database and plan would be further repeats of this one: to be asked before
+    /// anything is measured, since what was measured is lost if it is not.
+    ///
+    /// # Errors
+    /// A usage error that names what is not alike.
+    pub fn check_alike(&self, later: &Self) -> Result<(), LabError> {
+        let mut found = unlike(&self.database, &later.database);
         let plan = |result: &Self| Method {
             repeats: 0,
             ..result.method.clone()
         };
-        if self.database.target != later.database.target {
-            return Err(LabError::usage(format!(
-                "--append: the run that is there is of {}, and not of {}",
-                self.database.target, later.database.target
-            )));
+        let (ours, theirs) = (plan(self), plan(later));
+        found.extend(differ("warehouses", ours.warehouses, theirs.warehouses));
+        if found.is_empty() && ours != theirs {
+            found.push("other options (mode, mix, times, seed, --restore, --think …)".into());
         }
-        if plan(self) != plan(later) {
-            return Err(LabError::usage(
-                "--append: the run that is there had other options (warehouses, mode, mix, times, seed, \
-                 --restore …): repeats must be alike",
-            ));
+        let (one, other) = (&self.machine, &later.machine);
+        found.extend(differ("processor", &one.cpu_model, &other.cpu_model));
+        found.extend(differ("cores", one.cores, other.cores));
+        found.extend(differ("kernel", &one.kernel, &other.kernel));
+        found.extend(differ("lab", &one.lab_version, &other.lab_version));
+        match found.is_empty() {
+            true => Ok(()),
+            false => Err(LabError::usage(format!(
+                "--append: the run that is there is another one, and repeats must be alike: {}",
+                found.join("; ")
+            ))),
         }
-        Ok(())
     }
+}
+
+/// What two databases differ in, of what a result tells.
+fn unlike(one: &Description, other: &Description) -> Vec<String> {
+    let of = [
+        differ("database", &one.target, &other.target),
+        differ("kind", &one.kind, &other.kind),
+        differ("version", &one.version, &other.version),
+        differ("sql", &one.sql, &other.sql),
+    ];
+    let names = one.settings.keys().chain(other.settings.keys());
+    let names: std::collections::BTreeSet<&String> = names.collect();
+    let settings = names.into_iter().filter_map(|name| {
+        let value = |of: &Description| of.settings.get(name).map_or("-".into(), String::clone);
+        differ(name, value(one), value(other))
+    });
+    of.into_iter().flatten().chain(settings).collect()
 }
 
 #[cfg(test)]
@@ -89,12 +117,24 @@ mod tests {
     #[test]
     fn another_plan_or_database_is_refused() {
         let mut first = of(&[10.0]);
-        let mut other = of(&[20.0]);
-        other.method.seed = 2;
-        assert!(first.append(other).is_err());
-        let mut other = of(&[20.0]);
-        other.database.target = "b".into();
-        assert!(first.append(other).is_err());
+        let mut refuses = |change: fn(&mut OltpResult), name: &str| {
+            let mut other = of(&[20.0]);
+            change(&mut other);
+            let error = first.append(other).expect_err(name);
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains(name), "{error}");
+        };
+        refuses(|other| other.method.seed = 2, "seed");
+        refuses(|other| other.method.warehouses = 7, "warehouses");
+        refuses(|other| other.database.target = "b".into(), "database");
+        refuses(|other| other.database.sql = "client".into(), "sql");
+        refuses(|other| other.database.version = "16".into(), "version");
+        let set = |other: &mut OltpResult| {
+            let settings = &mut other.database.settings;
+            settings.insert("full_page_writes".into(), "off".into());
+        };
+        refuses(set, "full_page_writes differs: - against off");
+        refuses(|other| other.machine.kernel = "7".into(), "kernel");
         assert_eq!(first, of(&[10.0]));
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use ashlar_lab::result::{DatabaseResult, DatabaseStep};
 use ashlar_lab::stats::{Ratio, median};
 use ashlar_lab::units::{grouped, human_us};
 use ashlar_lab::{LabError, differ, machine_cautions};
@@ -76,6 +77,42 @@ impl Comparison {
             cautions: cautions(a, b),
         }
     }
+}
+
+/// Two runs as a run of devices tells them that were measured beside; their steps took turns.
+///
+/// # Errors
+/// Environment errors for what cannot be read; a usage error if no number of users is common.
+pub fn beside(first: &Path, second: &Path, names: [String; 2]) -> Result<DatabaseResult, LabError> {
+    let comparison = compare(first, second)?;
+    let (a, b) = (OltpResult::load(first)?, OltpResult::load(second)?);
+    let step = |step: ComparedStep| {
+        let pairs = a.pairs(&b, step.users, |step| step.nopm);
+        let text = step.ratio.as_ref().map(|of| told(of, &names[1], &names[0]));
+        DatabaseStep {
+            users: step.users,
+            nopm: [step.nopm.0, step.nopm.1],
+            p95_us: [step.p95_us.0, step.p95_us.1],
+            pairs: pairs
+                .0
+                .into_iter()
+                .zip(pairs.1)
+                .map(|(a, b)| [a, b])
+                .collect(),
+            ratio: step.ratio,
+            text: text.unwrap_or_default(),
+        }
+    };
+    let own = machine_cautions(&a.machine, &a.machine).collect::<Vec<_>>();
+    let cautions = comparison.cautions.into_iter();
+    Ok(DatabaseResult {
+        title: a.title.clone(),
+        version: a.database.version.clone(),
+        steps: comparison.steps.into_iter().map(step).collect(),
+        // What is said of any two runs was not so of these.
+        cautions: cautions.filter(|text| !own.contains(text)).collect(),
+        names: names.clone(),
+    })
 }
 
 pub(crate) fn cautions(a: &OltpResult, b: &OltpResult) -> Vec<String> {

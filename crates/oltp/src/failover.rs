@@ -21,7 +21,7 @@ use crate::inputs::Mix;
 use crate::ledger::{Audit, Ledger};
 use crate::load::{BuildPlan, BuildResult, build};
 use crate::postgres::{Logic, Postgres};
-use crate::result::StepResult;
+use crate::result::{StepResult, UNFINISHED};
 use crate::result_file::ResultFile;
 use crate::run::{Mode, RunPlan, begin, run_with_ledger};
 use crate::schema::Shape;
@@ -121,12 +121,19 @@ struct Killed {
     at: Instant,
 }
 
-/// Does it, and gives what came of it. What goes wrong once there is a primary ends it and is told in the
+/// Keeps what there is of a result.
+pub type KeepFailover<'a> = &'a mut dyn FnMut(&FailoverResult) -> Result<(), LabError>;
+
+/// Does it, and gives what came of it. What there is, marked as partial, is given to `keep` after every
+/// part. What goes wrong once there is a primary ends it and is told in the
 /// result, in `partial` and `problems`; what is missing or inconsistent is in the result, too.
 ///
 /// # Errors
 /// What is wrong before that.
-pub fn failover(plan: &FailoverPlan, progress: &Progress) -> Result<FailoverResult, LabError> {
+pub fn failover(
+    plan: &FailoverPlan,
+    (progress, keep): (&Progress, KeepFailover<'_>),
+) -> Result<FailoverResult, LabError> {
     plan.shape.check()?;
     plan.load(plan.before).check()?;
     plan.load(plan.after).check()?;
@@ -151,7 +158,8 @@ pub fn failover(plan: &FailoverPlan, progress: &Progress) -> Result<FailoverResu
         seed: plan.seed,
         ..FailoverResult::default()
     };
-    if let Err(error) = plan.run(&mut pair, settings, &mut result, progress) {
+    keep(&result.so_far())?;
+    if let Err(error) = plan.run(&mut pair, settings, &mut result, (progress, keep)) {
         progress.finish();
         result.partial = true;
         result.problems.push(error.to_string());
@@ -159,8 +167,9 @@ pub fn failover(plan: &FailoverPlan, progress: &Progress) -> Result<FailoverResu
     Ok(result)
 }
 
-fn open(server: &Server, logic: Logic) -> Result<Arc<dyn Database>, LabError> {
-    Ok(Arc::new(Postgres::new(&server.url(DATABASE), logic)?))
+fn open(server: &Server, logic: Logic, progress: &Progress) -> Result<Arc<dyn Database>, LabError> {
+    let database = Postgres::new(&server.url(DATABASE), logic)?;
+    Ok(Arc::new(database.until(progress)))
 }
 
 impl FailoverPlan {
@@ -169,16 +178,18 @@ impl FailoverPlan {
         pair: &mut Pair,
         settings: Settings,
         result: &mut FailoverResult,
-        progress: &Progress,
+        (progress, keep): (&Progress, KeepFailover<'_>),
     ) -> Result<(), LabError> {
-        let database = open(pair.primary(), self.logic)?;
+        let database = open(pair.primary(), self.logic, progress)?;
         result.build = Some(build(database.as_ref(), &self.build(), progress)?);
         progress.go_on()?;
         progress.say("its standby is seeded");
         pair.seed(settings, self.commit)?;
         result.database = database.describe()?;
+        keep(&result.so_far())?;
         progress.go_on()?;
         let ledger = self.die(pair, &database, result, progress)?;
+        keep(&result.so_far())?;
         progress.go_on()?;
         self.look(pair, &ledger, result, progress)
     }
@@ -295,7 +306,7 @@ impl FailoverPlan {
         result: &mut FailoverResult,
         progress: &Progress,
     ) -> Result<(), LabError> {
-        let database = open(pair.standby(), self.logic)?;
+        let database = open(pair.standby(), self.logic, progress)?;
         let mut watcher = database.watcher()?;
         let Audit {
             acknowledged,
@@ -327,6 +338,14 @@ impl ResultFile for FailoverResult {
 }
 
 impl FailoverResult {
+    /// What there is of one that goes on, marked as such.
+    fn so_far(&self) -> Self {
+        let mut result = self.clone();
+        result.partial = true;
+        result.problems.push(UNFINISHED.into());
+        result
+    }
+
     /// What is not as it must be; nothing if all is.
     pub fn complaint(&self) -> Option<String> {
         let lost = (self.missing > 0).then(|| {

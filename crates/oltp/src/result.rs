@@ -19,6 +19,9 @@ use crate::usage::DeviceBytes;
 /// what is measured of reading is memory.
 const A_PAGE: u64 = 8192;
 
+/// What a result says of a run that goes on, or that was killed.
+pub(crate) const UNFINISHED: &str = "the run has not reached its end";
+
 /// A run: `result.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OltpResult {
@@ -211,6 +214,16 @@ impl OltpResult {
             Some((figure(ours), figure(theirs)))
         });
         pairs.unzip()
+    }
+
+    /// What there is of a run that goes on, marked as one that has not reached its end: what is kept if
+    /// nothing comes after it.
+    pub fn so_far(&self) -> Self {
+        let mut result = self.clone();
+        result.sum_up();
+        result.partial = true;
+        result.problems.push(UNFINISHED.into());
+        result
     }
 
     /// The numbers of users that there are steps of.

@@ -45,7 +45,7 @@ pub trait ResultFile: Serialize {
 }
 
 /// The `schema` of the result in a directory, if there is one.
-fn schema_in(dir: &Path) -> Option<String> {
+pub fn schema_in(dir: &Path) -> Option<String> {
     #[derive(Deserialize)]
     struct Named {
         schema: String,

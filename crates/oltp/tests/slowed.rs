@@ -152,19 +152,17 @@ fn ran(slow_down: f64) -> OltpResult {
 
 #[test]
 fn a_tenth_is_found_and_nothing_is_found_where_there_is_nothing() {
-    let (first, same, slow) = (ran(0.0), ran(0.0), ran(0.1));
+    let (first, slow) = (ran(0.0), ran(0.1));
     let of = |other: &OltpResult| {
         let comparison = Comparison::of(&first, other);
         println!("{comparison}");
         let ratio = comparison.steps[0].ratio.clone().expect("pairs");
         (ratio, comparison.to_string())
     };
-    let (ratio, text) = of(&same);
-    // One in thirty such runs may be told apart; not by much.
-    assert!(
-        !ratio.differs || (0.97..1.03).contains(&ratio.ratio),
-        "{text}"
-    );
+    // One in a hundred such runs is told apart, and a machine that slows down or speeds up may add to that: one
+    // is asked again, and two in a row are wrong.
+    let told_apart = (0..2).take_while(|_| of(&ran(0.0)).0.differs).count();
+    assert!(told_apart < 2, "nothing was told apart, twice");
     let (ratio, text) = of(&slow);
     assert!(
         ratio.differs && (0.86..0.96).contains(&ratio.ratio),

@@ -1,5 +1,8 @@
 use std::time::Duration;
 
+/// What keeps a stream aside apart from the one it comes from.
+const ASIDE: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// Randomness that follows from a seed.
 #[derive(Debug)]
 pub(crate) struct Chance(fastrand::Rng);
@@ -12,6 +15,11 @@ impl Chance {
     /// Another stream of randomness, which follows from this one.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.0.fork())
+    }
+
+    /// Another stream, which takes nothing from this one.
+    pub(crate) fn aside(&self) -> Self {
+        Self(fastrand::Rng::with_seed(self.0.clone().u64(..) ^ ASIDE))
     }
 
     /// 0 to `below` - 1; 0 when `below` is 0.

@@ -3,8 +3,8 @@
 
 mod common;
 
-use ashlar_block::{Durability, ErrorKind, Operation};
-use ashlar_store::{Event, Layout, Manage, Status, VolumePlan};
+use ashlar_block::{Durability, ErrorKind, Moment, Operation};
+use ashlar_store::{Event, Layout, Manage, Managed, Outbox, Status, VolumePlan};
 use common::Bench;
 
 const STRIPE2: Layout = Layout::Stripe { columns: 2 };
@@ -431,4 +431,36 @@ fn a_lost_drive_takes_its_blocks_along() {
     assert!(bench.without_data(volume, Operation::Flush, 0, 0).is_err());
     bench.manage(Manage::DeleteVolume { volume }).unwrap();
     assert_eq!(bench.read(mirror, 0, 3).unwrap(), fill(3, 1));
+}
+
+/// What it does when a copy is missing is told while it is being given another size: the one must not
+/// be taken for the end of the other, which would free what the volume is about to reach into.
+#[test]
+fn an_order_to_go_on_does_not_end_a_resize() {
+    let mut bench = pool();
+    let Managed::Volume(volume) = bench.manage(plan(100, STRIPE2)).unwrap() else {
+        panic!("no volume");
+    };
+    let (what, now) = (
+        Manage::SetStops {
+            volume,
+            stops: false,
+        },
+        Moment::ORIGIN,
+    );
+    let mut out = Outbox::default();
+    bench
+        .engine
+        .post(now, Event::Manage { id: 1077, what }, &mut out);
+    let granules = 2000;
+    let what = Manage::ResizeVolume { volume, granules };
+    let (_, managed) = bench.run(Event::Manage { id: 1078, what });
+    assert!(
+        managed.iter().all(|(_, answer)| answer.is_ok()),
+        "{managed:?}"
+    );
+    let data = fill(100, 3);
+    bench.write(volume, 1900, &data).unwrap();
+    let mut bench = bench.restart();
+    assert_eq!(bench.read(volume, 1900, 100).unwrap(), data);
 }

@@ -63,10 +63,11 @@ pub(crate) enum LabCommand {
     /// all pages' checksums, consistency conditions 1 to 12 and all acknowledged commits are checked.
     ///
     /// Needs root (it attaches), PostgreSQL, xfsprogs. Exit code 1: the volume was found broken, commits were
-    /// acknowledged without a flush, or writes split pages on their way. Ctrl-C ends it in order; what was
+    /// acknowledged without a flush, writes split pages on their way, or nothing broke on the plain disk, which
+    /// proves nothing. Ctrl-C ends it in order; what was
     /// measured is kept, marked partial.
     TornPages(crate::args::TornPagesArguments),
-    /// Compare two runs: sweeps, runs of `lab oltp`, or of scenarios
+    /// Compare two runs of one kind: sweeps, runs of `lab oltp`, scans, or scenarios
     ///
     /// Repeat by repeat, the second in that of the first: ratio, range, and whether there is a difference.
     Compare {
@@ -78,14 +79,18 @@ pub(crate) enum LabCommand {
     /// Make a run's report.html again, or one of two OLTP runs beside each other
     ///
     /// One directory: its report.html. Two, both of `lab oltp`: comparison.html in the second, with what
-    /// their difference is worth, or the file that --out names.
+    /// their difference is worth, or the file that --out names; or, with --into, a section of the report of a
+    /// sweep or scenario of devices, and `database` in its result.json.
     Report {
         /// Directory of the run; or of two
         #[arg(required = true, num_args = 1..=2, value_name = "DIR")]
         dirs: Vec<PathBuf>,
         /// Where a report of two goes
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, value_name = "FILE", conflicts_with = "into")]
         out: Option<PathBuf>,
+        /// Directory of a run of devices that two OLTP runs, whose repeats took turns, become a part of
+        #[arg(long, value_name = "DIR")]
+        into: Option<PathBuf>,
     },
     /// Show a scenario's text, to be edited and run as a file
     Show {

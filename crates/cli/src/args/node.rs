@@ -75,7 +75,7 @@ pub(crate) enum PoolCommand {
         /// The name it has from now on, if another pool has this one
         #[arg(long = "as", alias = "new-name", value_name = "NAME")]
         new_name: Option<String>,
-        /// Even if half of its drives or more are missing: they are left out for good. Only if you
+        /// Even if half of its drives or more are missing, or one that is named cannot be recognised: they are left out for good. Only if you
         /// know that they were not in service later than those that are here
         #[arg(long)]
         degraded: bool,

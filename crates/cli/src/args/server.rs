@@ -52,15 +52,17 @@ pub(crate) struct ServerArguments {
     pub(crate) dir: PathBuf,
 
     /// Memory that it may use, page cache included (a memory cgroup; needs root); a quarter of it is
-    /// shared_buffers. Kept for later starts
+    /// shared_buffers. Kept for later starts; none: no limit any more
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,
 
-    /// A setting of postgresql.conf, name=value; may be repeated. Kept for later starts
+    /// A setting of postgresql.conf, name=value; may be repeated. Each is kept for later starts, until it is
+    /// given again
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
 
-    /// With start: make a synchronous standby in this directory, which must be empty or not there
+    /// With start: make a synchronous standby in this directory, which must be empty or not there. It runs
+    /// as its primary does; --memory and --set are of both
     #[arg(long, value_name = "DIR")]
     pub(crate) standby: Option<PathBuf>,
 

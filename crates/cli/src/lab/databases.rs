@@ -6,7 +6,7 @@ use std::time::Duration;
 use ashlar_lab::{LabError, Scale, check_out_dir};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::schema::Shape;
-use ashlar_oltp::{FailoverPlan, ResultFile, ScenarioRun, run_scenario};
+use ashlar_oltp::{FailoverPlan, FailoverResult, ResultFile, ScenarioRun, run_scenario};
 
 pub(super) use ashlar_oltp::scenario::SHIPPED;
 
@@ -68,7 +68,8 @@ pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {
         seed: arguments.seed,
     };
     check_out_dir(&arguments.out)?;
-    let result = ashlar_oltp::failover(&plan, &interruptible()?)?;
+    let mut keep = |result: &FailoverResult| result.write(&arguments.out);
+    let result = ashlar_oltp::failover(&plan, (&interruptible()?, &mut keep))?;
     result.write(&arguments.out)?;
     result.write_report(&arguments.out)?;
     let report = report_path(&arguments.out);

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ashlar_device::parse_size;
+use ashlar_lab::result::RunResult;
 use ashlar_lab::{
     Configuration, LabError, Matrix, Pattern, Progress, RunOutcome, SHIPPED, Scale,
     ScenarioOptions, SweepPlan, check_out_dir, compare, find_text, render_report, run_scenario,
@@ -40,8 +41,12 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
         LabCommand::CrashImage(arguments) => crash::image(arguments),
         LabCommand::TornPages(arguments) => torn::run(arguments),
         LabCommand::Compare { first, second } => print(&format!("{}\n", compared(first, second)?)),
-        LabCommand::Report { dirs, out } => {
-            print(&format!("{}\n", report(dirs, out.as_deref())?.display()))
+        LabCommand::Report { dirs, out, into } => {
+            let to = match into {
+                Some(run) => report_into(dirs, run)?,
+                None => report(dirs, out.as_deref())?,
+            };
+            print(&format!("{}\n", to.display()))
         }
         LabCommand::Show { name } => print(&text_of(name)?),
     }
@@ -64,6 +69,23 @@ fn compared(first: &PathBuf, second: &PathBuf) -> Result<String, Failure> {
     match oltp::compared(first, second)? {
         Some(text) => Ok(text),
         None => Ok(compare(first, second)?.to_string()),
+    }
+}
+
+/// Makes two OLTP runs a part of a run of devices; where its report is.
+fn report_into(dirs: &[PathBuf], run: &PathBuf) -> Result<PathBuf, Failure> {
+    are_of_runs(&dirs.iter().chain([run]).collect::<Vec<_>>())?;
+    match dirs {
+        [first, second] if oltp::are_runs(first, second) && !oltp::is_ours(run) => {
+            let mut result = RunResult::load(run)?;
+            let names = ashlar_oltp::names(first, second);
+            result.database = Some(ashlar_oltp::beside(first, second, names)?);
+            result.write_again(run)?;
+            Ok(report_path(run))
+        }
+        _ => Err(Failure::usage(
+            "--into: takes two runs of `lab oltp`, and the directory of a sweep or scenario of devices",
+        )),
     }
 }
 

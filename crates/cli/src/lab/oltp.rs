@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use ashlar_lab::{LabError, Machine, Progress, check_out_dir};
 use ashlar_oltp::database::Database;
-use ashlar_oltp::scan::{self, ScanPlan, ScanResult};
+use ashlar_oltp::scan::{self, ScanComparison, ScanPlan, ScanResult};
 use ashlar_oltp::scenario::{ScenarioResult, compare_scenarios};
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
-    BuildPlan, FailoverResult, Logic, OltpResult, Postgres, ResultFile, RunPlan, SavedFile, Sqlite,
-    begin, build, built, check, compare, run as drive, run_restored,
+    Around, BuildPlan, FailoverResult, Logic, OltpResult, Postgres, Restore, ResultFile, RunPlan,
+    SavedFile, Sqlite, begin, build, built, check, compare, run_with, schema_in,
 };
 
 use super::interrupt::interruptible;
@@ -22,6 +22,8 @@ use crate::exit::Failure;
 use crate::output::print;
 
 const DEFAULT_WAREHOUSES: i32 = 4;
+/// What the `schema` of its results begins with.
+const TORN_PAGES: &str = "ashlar-torn-pages-";
 
 pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
     let plan = plan(arguments)?;
@@ -37,44 +39,92 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
         .as_deref()
         .map(|path| Saved::of(&arguments.db, path))
         .transpose()?;
-    let database = open(&arguments.db, arguments.sql)?;
     let progress = interruptible()?;
+    let database = open(&arguments.db, arguments.sql, &progress)?;
     await_ready(database.as_ref(), &arguments.wait, &progress)?;
-    let state = database.state()?;
     if arguments.action == Some(OltpAction::Check) {
         return examine(database.as_ref(), &progress);
     }
+    let saved = saved.filter(|_| runs);
+    let destroys = arguments.destroy_data && arguments.action.is_none();
+    let is_fresh = match &saved {
+        Some(saved) => saved.put_back_first(database.as_ref(), destroys)?,
+        None => false,
+    };
     let must_build = match arguments.action {
         Some(OltpAction::Build) => true,
-        None => state == State::Empty || arguments.destroy_data,
+        None => destroys || database.state()? == State::Empty,
         _ => false,
     };
+    if must_build && is_fresh {
+        return Err(Failure::usage(WOULD_REPLACE));
+    }
     let build = must_build
         .then(|| build(database.as_ref(), &build_plan(arguments), &progress))
         .transpose()?;
     same_warehouses(arguments, database.as_ref())?;
     let mut result = begin(database.as_ref(), &plan)?;
     result.build = build;
-    let earlier = earlier(arguments)?;
-    // Kept even if the run cannot begin.
-    if let Some(dir) = arguments.out.as_ref().filter(|_| earlier.is_none()) {
+    if runs {
+        let saved = saved.map(|saved| (saved, is_fresh));
+        return measure(arguments, (&database, &plan), saved, result, &progress);
+    }
+    if let Some(dir) = &arguments.out {
         result.write(dir)?;
     }
-    if runs {
-        let ran = match &saved {
-            Some(saved) => drive_restored(&database, (&plan, saved), &mut result, &progress),
-            None => drive(&database, &plan, &mut result, &progress),
-        };
-        if let Some(mut all) = earlier {
-            all.append(result)?;
-            result = all;
-        }
-        if let Some(dir) = &arguments.out {
-            result.write(dir)?;
-            result.write_report(dir)?;
-        }
-        ran?;
+    finish(&result, arguments.out.as_deref())
+}
+
+/// What is restored is not what was just built.
+const WOULD_REPLACE: &str = "--restore names what was saved before, which would be put in the place of what is \
+    built: remove that copy, or name another";
+
+/// Runs what has begun; what there is is kept after every step.
+fn measure(
+    arguments: &OltpArguments,
+    (database, plan): (&Arc<dyn Database>, &RunPlan),
+    saved: Option<(Saved, bool)>,
+    mut result: OltpResult,
+    progress: &Progress,
+) -> Result<(), Failure> {
+    result.method.restored = saved.is_some();
+    let earlier = earlier(arguments)?;
+    if let Some(earlier) = &earlier {
+        earlier.check_alike(&result)?;
     }
+    let all = |later: OltpResult| match earlier.clone() {
+        Some(mut all) => all.append(later).map(|()| all),
+        None => Ok(later),
+    };
+    let mut keep = |result: &OltpResult| match &arguments.out {
+        Some(dir) => all(result.clone())?.write(dir),
+        None => Ok(()),
+    };
+    // Kept even if the run cannot begin.
+    keep(&result.so_far())?;
+    let (saved, mut is_fresh) = saved.unzip();
+    let mut restore = || match &saved {
+        Some(_) if is_fresh.take() == Some(true) => Ok(()),
+        Some(saved) => saved.ready(progress),
+        None => Ok(()),
+    };
+    let restore: Restore<'_> = &mut restore;
+    let around = Around {
+        restore: saved.is_some().then_some(restore),
+        keep: Some(&mut keep),
+        ledger: None,
+    };
+    let ran = run_with(database, plan, &mut result, progress, around);
+    if let Err(error) = &ran {
+        result.partial = true;
+        result.problems.push(error.to_string());
+    }
+    let result = all(result)?;
+    if let Some(dir) = &arguments.out {
+        result.write(dir)?;
+        result.write_report(dir)?;
+    }
+    ran?;
     finish(&result, arguments.out.as_deref())
 }
 
@@ -98,36 +148,53 @@ pub(super) fn are_runs(first: &Path, second: &Path) -> bool {
     OltpResult::is_in(first) && OltpResult::is_in(second)
 }
 
-/// The comparison of two runs if both are of this kind.
+/// The comparison of two runs of databases; nothing if they are of devices.
 pub(super) fn compared(first: &Path, second: &Path) -> Result<Option<String>, Failure> {
-    if ScenarioResult::is_in(first) && ScenarioResult::is_in(second) {
+    let kind = |dir: &Path| schema_in(dir).unwrap_or_default();
+    let (one, other) = (kind(first), kind(second));
+    let named = |text: &str| {
+        let (first, second) = (first.display(), second.display());
+        Err(Failure::usage(format!("{first} and {second}: {text}")))
+    };
+    if [&one, &other].contains(&&FailoverResult::SCHEMA.to_owned()) {
+        return named(
+            "runs of `lab failover` are not compared: each says whether anything was lost",
+        );
+    }
+    if [&one, &other]
+        .iter()
+        .any(|kind| kind.starts_with(TORN_PAGES))
+    {
+        return named("runs of `lab torn-pages` are not compared: each has its own checks");
+    }
+    if one != other {
+        return named(&format!("{one} and {other} have nothing in common"));
+    }
+    if one == ScenarioResult::SCHEMA {
         let (a, b) = (ScenarioResult::load(first)?, ScenarioResult::load(second)?);
         return Ok(Some(compare_scenarios(&a, &b)?));
     }
-    match (OltpResult::is_in(first), OltpResult::is_in(second)) {
-        (true, true) => Ok(Some(compare(first, second)?.to_string())),
-        (false, false) => Ok(None),
-        _ => Err(Failure::usage(format!(
-            "{} and {}: a sweep and an OLTP run have nothing in common",
-            first.display(),
-            second.display()
-        ))),
+    if one == ScanResult::SCHEMA {
+        let (a, b) = (ScanResult::load(first)?, ScanResult::load(second)?);
+        return Ok(Some(ScanComparison::of(&a, &b)?.to_string()));
     }
+    if one == OltpResult::SCHEMA {
+        return Ok(Some(compare(first, second)?.to_string()));
+    }
+    Ok(None)
 }
 
 /// Putting another server back than the one that is driven would spoil both.
 fn check_restore(db: &str, dir: &Path) -> Result<(), LabError> {
     let socket = Server::at(dir)?.socket_dir();
-    let is_its = db.split(['?', '&']).any(|word| {
-        let path = word.strip_prefix("host=");
-        path.is_some_and(|path| Path::new(path) == socket)
-    });
-    if is_its {
+    let database = Postgres::new(db, Logic::Client)?;
+    if database.socket_dir() == Some(&socket) {
         return Ok(());
     }
     Err(LabError::usage(format!(
-        "--restore {}: --db {db} is no database of that server (host={})",
+        "--restore {}: --db {} is no database of that server (host={})",
         dir.display(),
+        database.target(),
         socket.display()
     )))
 }
@@ -150,7 +217,7 @@ impl Saved {
     fn is_saved(&self) -> Result<bool, LabError> {
         match self {
             Self::Server(server) => server.status().map(|status| status.saved),
-            Self::File(file) => Ok(file.is_saved()),
+            Self::File(file) => file.is_saved(),
         }
     }
 
@@ -167,20 +234,32 @@ impl Saved {
             Self::File(file) => file.restore(),
         }
     }
-}
 
-/// Before every step the database is put back to what it was when it was saved, or is now.
-fn drive_restored(
-    database: &Arc<dyn Database>,
-    (plan, saved): (&RunPlan, &Saved),
-    result: &mut OltpResult,
-    progress: &Progress,
-) -> Result<(), LabError> {
-    if !saved.is_saved()? {
-        progress.doing("the database is saved");
-        saved.save()?;
+    /// Puts back what was saved, if something was, so that everything is asked of that; whether it did.
+    /// What is not ours is left alone.
+    fn put_back_first(&self, database: &dyn Database, destroys: bool) -> Result<bool, Failure> {
+        if !self.is_saved()? {
+            return Ok(false);
+        }
+        if destroys {
+            return Err(Failure::usage(format!("--destroy-data: {WOULD_REPLACE}")));
+        }
+        if let State::Foreign(_) = database.state()? {
+            // Says what is there.
+            built(database)?;
+        }
+        self.restore()?;
+        Ok(true)
     }
-    run_restored(database, plan, result, progress, &mut || saved.restore())
+
+    /// Puts the database back to what it was when it was saved, or is now.
+    fn ready(&self, progress: &Progress) -> Result<(), LabError> {
+        if !self.is_saved()? {
+            progress.doing("the database is saved");
+            self.save()?;
+        }
+        self.restore()
+    }
 }
 
 /// Waits for a database that is starting up, and says so.
@@ -198,11 +277,17 @@ pub(super) fn read_all(arguments: &ScanArguments) -> Result<(), Failure> {
     };
     plan.check()?;
     check_out_dir(&arguments.out)?;
-    let database = open(&arguments.db, SqlLogic::Client)?;
     let progress = interruptible()?;
+    let database = open(&arguments.db, SqlLogic::Client, &progress)?;
     await_ready(database.as_ref(), &arguments.wait, &progress)?;
     let mut result = scan::begin(database.as_ref(), &plan, &progress)?;
-    let read = scan::scan(database.as_ref(), &plan, &mut result, &progress);
+    let mut keep = |result: &ScanResult| result.write(&arguments.out);
+    let read = scan::scan(
+        database.as_ref(),
+        &plan,
+        &mut result,
+        (&progress, &mut keep),
+    );
     result.write(&arguments.out)?;
     result.write_report(&arguments.out)?;
     let report = report_path(&arguments.out);
@@ -210,10 +295,12 @@ pub(super) fn read_all(arguments: &ScanArguments) -> Result<(), Failure> {
     Ok(read?)
 }
 
-fn open(url: &str, sql: SqlLogic) -> Result<Arc<dyn Database>, Failure> {
+fn open(url: &str, sql: SqlLogic, progress: &Progress) -> Result<Arc<dyn Database>, Failure> {
     match url.split_once(':') {
         Some(("sqlite", path)) if !path.is_empty() => Ok(Arc::new(Sqlite::new(path))),
-        Some(("postgres" | "postgresql", _)) => Ok(Arc::new(Postgres::new(url, logic(sql))?)),
+        Some(("postgres" | "postgresql", _)) => {
+            Ok(Arc::new(Postgres::new(url, logic(sql))?.until(progress)))
+        }
         // The rest is not repeated: it may hold a password.
         kind => Err(Failure::usage(format!(
             "--db {}…: must be sqlite:PATH or postgres://…",

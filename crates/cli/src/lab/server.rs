@@ -35,16 +35,34 @@ pub(super) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
 }
 
 fn start(server: &Server, arguments: &ServerArguments, says_how: bool) -> Result<(), Failure> {
-    let settings = settings(arguments)?;
+    let kept = kept(server)?;
+    let settings = settings(arguments, &kept)?;
     let Some(standby) = &arguments.standby else {
         let status = server.start(says_how.then_some(settings))?;
         return show(arguments, &status);
     };
-    if !server.status().is_ok_and(|status| status.pid.is_some()) {
-        server.start(None)?;
+    if server.status().is_ok_and(|status| status.pid.is_some()) {
+        // A server that runs takes neither.
+        if settings != kept {
+            return Err(Failure::usage(format!(
+                "--memory, --set: are of both servers, and {} runs already with others: stop it first",
+                arguments.dir.display()
+            )));
+        }
+    } else {
+        server.start(Some(settings.clone()))?;
     }
     let status = server.add_standby(&Server::at(standby)?, settings, commit(arguments.commit))?;
     show(arguments, &status)
+}
+
+/// How it ran last; of one that is not there yet, nothing.
+fn kept(server: &Server) -> Result<Settings, LabError> {
+    match server.status() {
+        Ok(status) => Ok(status.settings),
+        Err(LabError::Usage(_)) => Ok(Settings::default()),
+        Err(error) => Err(error),
+    }
 }
 
 pub(super) fn commit(word: CommitWord) -> Commit {
@@ -55,14 +73,21 @@ pub(super) fn commit(word: CommitWord) -> Commit {
     }
 }
 
-fn settings(arguments: &ServerArguments) -> Result<Settings, Failure> {
-    let memory = arguments.memory.as_deref();
-    let bytes = memory.map(|text| {
-        parse_size(text).map_err(|error| LabError::usage(format!("--memory: {error}")))
-    });
+/// What is said, and of what is not, what was kept.
+fn settings(arguments: &ServerArguments, kept: &Settings) -> Result<Settings, Failure> {
+    let memory_bytes = match arguments.memory.as_deref() {
+        None => kept.memory_bytes,
+        Some("none") => None,
+        Some(text) => {
+            Some(parse_size(text).map_err(|error| LabError::usage(format!("--memory: {error}")))?)
+        }
+    };
+    let name = |setting: &str| setting.split('=').next().map(|name| name.trim().to_owned());
+    let is_said = |of: &&String| arguments.set.iter().any(|said| name(said) == name(of));
+    let kept = kept.set.iter().filter(|of| !is_said(of));
     Ok(Settings {
-        memory_bytes: bytes.transpose()?,
-        set: arguments.set.clone(),
+        memory_bytes,
+        set: kept.chain(&arguments.set).cloned().collect(),
     })
 }
 

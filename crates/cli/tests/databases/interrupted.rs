@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use ashlar_oltp::database::Database;
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{Logic, Postgres};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{has_postgresql, open_folder};
-use crate::rig::{is_left_empty, result};
+use crate::rig::{all_hold, is_left_empty, result};
 use crate::typed::{PATIENCE, Typed, processes_in};
 
 /// The memory cgroup of a process, if it is one of ours.
@@ -183,6 +183,72 @@ fn a_scan_calls_its_readers_off() {
         lock.join().expect("it ends");
     });
     is_a_partial_scan(dir);
+}
+
+/// A process, and its children: nothing answers, and nobody is taken in.
+fn stop(first: u32) {
+    let stop = |process: u32| {
+        let process = Pid::from_raw(process as i32).expect("a number");
+        // A child may have ended.
+        let _ = kill_process(process, Signal::STOP);
+    };
+    stop(first);
+    let file = format!("/proc/{first}/task/{first}/children");
+    let children = std::fs::read_to_string(file).expect("children");
+    for child in children.split_whitespace() {
+        stop(child.parse().expect("a number"));
+    }
+}
+
+/// Ends what was typed; it takes no longer than whoever typed it would wait.
+fn ends_soon(typed: Typed) {
+    let begun = Instant::now();
+    typed.interrupt(Signal::INT);
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(25), "{took:?}");
+}
+
+#[test]
+fn a_run_on_a_database_that_hangs_ends_and_keeps_its_steps() {
+    if !has_postgresql() {
+        return;
+    }
+    let room = open_folder();
+    let dir = room.path();
+    let server = Server::at(&dir.join("a")).expect("a server");
+    let _ended = KilledAtEnd(&server);
+    let pid = server.start(None).expect("started").pid.expect("it runs");
+    let url = server.url("tpcc");
+    let words = format!(
+        "oltp --db {url} --warehouses 1 --users 1,2 --ramp 0s --seconds 2 --repeat 1000 --out out"
+    );
+    let mut typed = Typed::start(dir, &words);
+    typed.says("repeat 2");
+    stop(pid);
+    // The step is over by then, and what is asked at its end is not answered.
+    std::thread::sleep(Duration::from_secs(4));
+    // What there is is there, whatever becomes of the rest.
+    let kept = result(dir, "out");
+    assert_eq!(kept["partial"], true);
+    assert!(kept["steps"][1]["nopm"].as_f64() > Some(0.0), "{kept}");
+    ends_soon(typed);
+    let kept = result(dir, "out");
+    let steps = kept["steps"].as_array().expect("steps");
+    assert!(steps.len() >= 2 && kept["partial"] == true, "{kept}");
+    for step in &steps[..2] {
+        assert!(
+            step["nopm"].as_f64() > Some(0.0) && step["partial"] == false,
+            "{step}"
+        );
+        assert!(all_hold(&step["consistency"]), "{step}");
+    }
+    // Nobody is let in.
+    let typed = Typed::start(dir, &format!("oltp run --db {url} --out second"));
+    std::thread::sleep(Duration::from_secs(1));
+    ends_soon(typed);
+    let typed = Typed::start(dir, &format!("scan --db {url} --rows 1000 --out third"));
+    std::thread::sleep(Duration::from_secs(1));
+    ends_soon(typed);
 }
 
 fn is_a_partial_scan(dir: &Path) {

@@ -320,6 +320,58 @@ fn every_step_of_a_run_begins_with_the_same_database() {
             "{step}"
         );
     }
+    // One that is refused leaves no result that looks like one.
+    let (many, refused) = ("300".to_owned(), room.path("refused"));
+    let words = [
+        "lab", "oltp", "run", "--db", &url, "--users", &many, "--out", &refused,
+    ];
+    refuses(&mut ashlar(words), 3, &["--users 300"]);
+    let text = std::fs::read_to_string(format!("{refused}/result.json")).expect("a result");
+    let kept: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(kept["partial"], true);
+    assert!(
+        kept["problems"].to_string().contains("--users 300"),
+        "{kept}"
+    );
+    // Further repeats by other means are refused before anything is measured.
+    let words = [
+        "lab",
+        "oltp",
+        "run",
+        "--db",
+        &url,
+        "--users",
+        "1",
+        "--mode",
+        "fixed:100",
+        "--restore",
+        &dir,
+    ];
+    let words = [&words[..], &["--append", "--out", &out, "--sql", "client"]].concat();
+    refuses(
+        &mut ashlar(words),
+        2,
+        &["sql differs: functions against client"],
+    );
+    let after = std::fs::read_to_string(format!("{out}/result.json")).expect("a result");
+    let after: Value = serde_json::from_str(&after).expect("JSON");
+    assert_eq!(after, result, "nothing was added");
+    let words = [
+        "lab",
+        "oltp",
+        "run",
+        "--db",
+        &url,
+        "--users",
+        "1,2",
+        "--mode",
+        "fixed:100",
+        "--restore",
+        &dir,
+    ];
+    crate::common::ok(&mut ashlar(
+        [&words[..], &["--out", &room.path("again")]].concat(),
+    ));
     // The last step's orders are there, and only they.
     let orders: i64 = sql(&dir, "select sum(d_next_o_id) - 30010 from district")
         .expect("read")
@@ -340,6 +392,83 @@ fn every_step_of_a_run_begins_with_the_same_database() {
         &second,
     ];
     refuses(&mut ashlar(other), 2, &[]);
+    let secret = "postgres://owner:secret@127.0.0.1/tpcc";
+    let other = other.map(|word| if word.contains("host=") { secret } else { word });
+    let out = ashlar(other).output().expect("it runs");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        out.status.code() == Some(2) && said.contains("owner@127.0.0.1"),
+        "{said}"
+    );
+    assert!(!said.contains("secret"), "{said}");
+}
+
+#[test]
+fn what_is_given_is_of_both_and_what_is_not_is_kept() {
+    if !has_postgresql() {
+        return;
+    }
+    let room = Room::new();
+    let (dir, other) = (room.path("a"), room.path("b"));
+    let settings = |dir: &str| status(dir)["settings"].clone();
+    let both = ["start", "--dir", &dir, "--standby", &other];
+    ok(&[&both[..], &["--set", "max_connections=120"]].concat());
+    for dir in [&dir, &other] {
+        assert_eq!(
+            sql(dir, "show max_connections").as_deref(),
+            Ok("120"),
+            "{dir}"
+        );
+    }
+    let third = room.path("c");
+    let late = [
+        "start",
+        "--dir",
+        &dir,
+        "--standby",
+        &third,
+        "--set",
+        "work_mem=8MB",
+    ];
+    refused(&late, 2, "stop it first");
+    ok(&["stop", "--dir", &other]);
+    ok(&["start", "--dir", &other, "--set", "work_mem=8MB"]);
+    let set = settings(&other)["set"].to_string();
+    for name in ["max_connections=120", "cluster_name=", "work_mem=8MB"] {
+        assert!(set.contains(name), "{name}: {set}");
+    }
+    ok(&["stop", "--dir", &other]);
+    ok(&["start", "--dir", &other, "--set", "work_mem=9MB"]);
+    let set = settings(&other)["set"].to_string();
+    assert!(
+        set.contains("work_mem=9MB") && !set.contains("8MB"),
+        "{set}"
+    );
+    if ashlar_oltp::server::can_limit_memory().is_err() {
+        eprintln!("SKIPPED: what becomes of --memory: it cannot be limited here");
+        return;
+    }
+    ok(&["kill", "--dir", &dir]);
+    ok(&[
+        "start",
+        "--dir",
+        &dir,
+        "--memory",
+        "128MiB",
+        "--set",
+        "synchronous_standby_names=",
+    ]);
+    ok(&["stop", "--dir", &dir]);
+    ok(&["start", "--dir", &dir, "--set", "work_mem=8MB"]);
+    assert_eq!(
+        settings(&dir)["memory_bytes"],
+        128 << 20,
+        "it was not given again"
+    );
+    assert_eq!(sql(&dir, "show shared_buffers").as_deref(), Ok("32MB"));
+    ok(&["stop", "--dir", &dir]);
+    ok(&["start", "--dir", &dir, "--memory", "none"]);
+    assert!(settings(&dir)["memory_bytes"].is_null());
 }
 
 #[test]

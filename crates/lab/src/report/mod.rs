@@ -1,6 +1,7 @@
 //! `report.html`: one file that needs no network and no script, in light and dark.
 
 pub mod chart;
+mod database;
 pub mod page;
 mod plot;
 mod style;
@@ -32,6 +33,7 @@ pub(crate) fn html(result: &RunResult) -> String {
         (findings(result))
         (table::tables(result))
         (plot::plots(result))
+        @if let Some(database) = &result.database { (database::section(database)) }
         (page::flags(&result.flags))
         (method(result))
     };
@@ -97,20 +99,7 @@ fn checks(result: &RunResult) -> Markup {
         @if !result.checks.is_empty() {
             section {
                 h2 { "Checks" }
-                table.checks {
-                    tbody {
-                        @for check in &result.checks {
-                            tr {
-                                td {
-                                    @if check.passed { span.ok { "holds" } }
-                                    @else { span.fail { "FAILED" } }
-                                }
-                                th { (check.name) }
-                                td.text { (check.text) }
-                            }
-                        }
-                    }
-                }
+                (page::checks(&result.checks))
                 @for configuration in &result.configurations {
                     @if let Some(found) = configuration.verify.as_ref() {
                         @for example in &found.examples {

@@ -4,6 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::style;
 use crate::Machine;
+use crate::result::Check;
 use crate::units::human_bytes;
 
 /// A whole page.
@@ -45,6 +46,26 @@ pub fn partial(problems: &[String]) -> Markup {
         section.card.bad {
             h2 { "This run is partial" }
             ul { @for problem in problems { li { (problem) } } }
+        }
+    }
+}
+
+/// What was checked, and what was found.
+pub fn checks(checks: &[Check]) -> Markup {
+    html! {
+        table.checks {
+            tbody {
+                @for check in checks {
+                    tr {
+                        td {
+                            @if check.passed { span.ok { "holds" } }
+                            @else { span.fail { "FAILED" } }
+                        }
+                        th { (check.name) }
+                        td.text { (check.text) }
+                    }
+                }
+            }
         }
     }
 }

@@ -146,3 +146,46 @@ fn sample_report() {
         .expect("a folder");
     outcome().write(&dir).expect("written");
 }
+
+#[test]
+fn a_database_that_was_measured_beside_is_in_the_same_report_and_result() {
+    use crate::result::{DatabaseResult, DatabaseStep, RunResult};
+    use crate::stats::Ratio;
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut result = outcome().result;
+    assert!(!super::html(&result).contains("A database on it"));
+    let (plain, remote) = ([1000.0, 1001.0, 1002.0], [810.0, 811.0, 812.0]);
+    let ratio = Ratio::of(&plain, &remote).expect("pairs");
+    result.database = Some(DatabaseResult {
+        title: "TPROC-C".into(),
+        version: "SQLite <3>".into(),
+        names: ["plain".into(), "remote".into()],
+        steps: vec![DatabaseStep {
+            users: 1,
+            nopm: [1001.0, 811.0],
+            p95_us: [900.0, 1100.0],
+            pairs: plain.into_iter().zip(remote).map(|(a, b)| [a, b]).collect(),
+            text: ratio.words("remote", "plain"),
+            ratio: Some(ratio),
+        }],
+        cautions: vec!["kernel differs".into()],
+    });
+    result.write_again(dir.path()).expect("written");
+    let page = std::fs::read_to_string(dir.path().join("report.html")).expect("a report");
+    for what in [
+        "A database on it: TPROC-C",
+        "SQLite &lt;3&gt;",
+        "1,001",
+        "0.81 to 0.81",
+        "kernel differs",
+    ] {
+        assert!(page.contains(what), "{what}");
+    }
+    assert!(page.contains("new orders a minute by repeat"));
+    // Rendered again from result.json alone.
+    super::render_report(dir.path()).expect("rendered");
+    let again = std::fs::read_to_string(dir.path().join("report.html")).expect("a report");
+    assert_eq!(again, page);
+    let kept = RunResult::load(dir.path()).expect("loads").database;
+    assert_eq!(kept.map(|of| of.names), result.database.map(|of| of.names));
+}

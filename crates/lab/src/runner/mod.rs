@@ -167,6 +167,7 @@ pub fn run_plan(
         configurations: run.configurations(&setups),
         checks: verification_checks(&setups),
         findings: Vec::new(),
+        database: None,
         flags: Vec::new(),
         partial: !run.problems.is_empty(),
         problems: run.problems,

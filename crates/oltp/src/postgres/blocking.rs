@@ -7,29 +7,23 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
+use ashlar_lab::Progress;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_postgres::config::Host;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{CancelToken, Client, Config, Error, NoTls};
 
-/// Connecting takes this long at most, unless the URL says otherwise.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const DEFAULT_PORT: u16 = 5432;
-/// Where Debian's servers have their sockets.
-const DEFAULT_SOCKETS: &str = "/var/run/postgresql";
+use super::socket::Socket;
 
 /// Whether a read may wait for bytes.
 const NEVER: u8 = 0;
 const ONCE: u8 = 1;
+/// As long as somebody logs in.
 const ALWAYS: u8 = 2;
 
 type Link = tokio_postgres::Connection<Blocking, NoTlsStream>;
@@ -42,9 +36,9 @@ pub(super) enum Refused {
     Server(Error),
 }
 
-/// Logs in.
-pub(super) fn connect(config: &Config) -> Result<(Client, Driver), Refused> {
-    let (stream, may_wait) = Blocking::open(config)?;
+/// Logs in. Whoever waits for an answer does so until `until` is not to go on.
+pub(super) fn connect(config: &Config, until: &Arc<Progress>) -> Result<(Client, Driver), Refused> {
+    let (stream, may_wait) = Blocking::open(config, until)?;
     let login = config.connect_raw(stream, NoTls);
     let (client, link) = at_once(login).map_err(Refused::Server)?;
     let driver = Driver {
@@ -56,8 +50,12 @@ pub(super) fn connect(config: &Config) -> Result<(Client, Driver), Refused> {
 }
 
 /// Asks a server to end the query that a connection runs.
-pub(super) fn cancel(token: &CancelToken, config: &Config) -> Result<(), Refused> {
-    let (stream, _) = Blocking::open(config)?;
+pub(super) fn cancel(
+    token: &CancelToken,
+    config: &Config,
+    until: &Arc<Progress>,
+) -> Result<(), Refused> {
+    let (stream, _) = Blocking::open(config, until)?;
     at_once(token.cancel_query_raw(stream, NoTls)).map_err(Refused::Server)
 }
 
@@ -135,78 +133,6 @@ impl Drop for Driver {
     }
 }
 
-/// A socket whose calls block.
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Socket {
-    /// Connects to the first host of a configuration.
-    fn open(config: &Config) -> io::Result<Self> {
-        let port = config.get_ports().first().copied().unwrap_or(DEFAULT_PORT);
-        let timeout = config
-            .get_connect_timeout()
-            .copied()
-            .unwrap_or(CONNECT_TIMEOUT);
-        if let Some(&address) = config.get_hostaddrs().first() {
-            return Self::tcp((address, port), timeout);
-        }
-        match config.get_hosts().first() {
-            Some(Host::Tcp(name)) => Self::tcp((name.as_str(), port), timeout),
-            Some(Host::Unix(folder)) => Self::unix(folder, port),
-            None => Self::unix(DEFAULT_SOCKETS.as_ref(), port),
-        }
-    }
-
-    fn unix(folder: &std::path::Path, port: u16) -> io::Result<Self> {
-        let path = folder.join(format!(".s.PGSQL.{port}"));
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        UnixStream::connect(&path).map(Self::Unix).map_err(named)
-    }
-
-    fn tcp(address: impl ToSocketAddrs, timeout: Duration) -> io::Result<Self> {
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, timeout) {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    return Ok(Self::Tcp(stream));
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
-
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let read = match self {
-                Self::Tcp(stream) => stream.read(into),
-                Self::Unix(stream) => stream.read(into),
-            };
-            match read {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => return read,
-            }
-        }
-    }
-
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        loop {
-            let written = match self {
-                Self::Tcp(stream) => stream.write(from),
-                Self::Unix(stream) => stream.write(from),
-            };
-            match written {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                written => return written,
-            }
-        }
-    }
-}
-
 /// The stream that tokio-postgres is given.
 struct Blocking {
     socket: Socket,
@@ -215,8 +141,8 @@ struct Blocking {
 
 impl Blocking {
     /// A stream to the first host of a configuration, which may wait, and what says whether it may.
-    fn open(config: &Config) -> Result<(Self, Arc<AtomicU8>), Refused> {
-        let socket = Socket::open(config).map_err(Refused::Unreachable)?;
+    fn open(config: &Config, until: &Arc<Progress>) -> Result<(Self, Arc<AtomicU8>), Refused> {
+        let socket = Socket::open(config, until).map_err(Refused::Unreachable)?;
         let may_wait = Arc::new(AtomicU8::new(ALWAYS));
         let stream = Self {
             socket,
@@ -228,16 +154,18 @@ impl Blocking {
 
 impl AsyncRead for Blocking {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         _: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.may_wait.load(Ordering::SeqCst) {
+        let may_wait = self.may_wait.load(Ordering::SeqCst);
+        match may_wait {
             ALWAYS => {}
             ONCE => self.may_wait.store(NEVER, Ordering::SeqCst),
             _ => return Poll::Pending,
         }
-        let read = self.socket.read(into.initialize_unfilled())?;
+        let is_login = may_wait == ALWAYS;
+        let read = self.socket.read(into.initialize_unfilled(), is_login)?;
         into.advance(read);
         Poll::Ready(Ok(()))
     }
@@ -245,11 +173,12 @@ impl AsyncRead for Blocking {
 
 impl AsyncWrite for Blocking {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         _: &mut Context<'_>,
         from: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Poll::Ready(self.socket.write(from))
+        let is_login = self.may_wait.load(Ordering::SeqCst) == ALWAYS;
+        Poll::Ready(self.socket.write(from, is_login))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -257,10 +186,6 @@ impl AsyncWrite for Blocking {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let both = std::net::Shutdown::Both;
-        Poll::Ready(match &self.socket {
-            Socket::Tcp(stream) => stream.shutdown(both),
-            Socket::Unix(stream) => stream.shutdown(both),
-        })
+        Poll::Ready(self.socket.shutdown())
     }
 }

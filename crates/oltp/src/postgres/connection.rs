@@ -1,6 +1,8 @@
 //! A connection that a thread waits for, and what its errors mean.
 
-use ashlar_lab::LabError;
+use std::sync::Arc;
+
+use ashlar_lab::{LabError, Progress};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Error, Statement};
 
@@ -12,26 +14,28 @@ pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) driver: Driver,
     config: Config,
+    until: Arc<Progress>,
 }
 
 impl Connection {
-    /// Logs in.
-    pub(super) fn open(config: &Config) -> Result<Self, LabError> {
+    /// Logs in. What waits for an answer does so until `until` is not to go on.
+    pub(super) fn open(config: &Config, until: &Arc<Progress>) -> Result<Self, LabError> {
         let mut config = config.clone();
         config.application_name("ashlar-oltp");
-        match connect(&config) {
+        match connect(&config, until) {
             Ok((client, driver)) => Ok(Self {
                 client,
                 driver,
                 config,
+                until: Arc::clone(until),
             }),
             Err(refused) => Err(LabError::caused(target(&config), refused.told())),
         }
     }
 
     /// Why a server that is there lets nobody in yet: it starts up, recovers, or shuts down.
-    pub(super) fn not_yet(config: &Config) -> Option<String> {
-        match connect(config) {
+    pub(super) fn not_yet(config: &Config, until: &Arc<Progress>) -> Option<String> {
+        match connect(config, until) {
             Err(Refused::Server(error)) if error.code() == Some(&SqlState::CANNOT_CONNECT_NOW) => {
                 Some(words(&error))
             }
@@ -63,7 +67,8 @@ impl Connection {
     /// What asks the server, over a connection of its own, to end the query that this one runs.
     pub(super) fn canceller(&self) -> impl Fn() -> Result<(), Refused> + Send + use<> {
         let (token, config) = (self.client.cancel_token(), self.config.clone());
-        move || cancel(&token, &config)
+        let until = Arc::clone(&self.until);
+        move || cancel(&token, &config, &until)
     }
 
     /// A prepared statement.
@@ -150,7 +155,8 @@ pub(super) fn words(error: &Error) -> String {
         return format!("{}{detail} [{}]", told.message(), told.code().code());
     }
     if error.is_closed() {
-        return "connection closed: the server has ended it, or has died; its log says why"
+        return "connection closed: the server has ended it, or has died, or does not answer; its log \
+                says why"
             .to_owned();
     }
     let mut text = error.to_string();

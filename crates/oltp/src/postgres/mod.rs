@@ -7,13 +7,17 @@ mod decimal;
 mod functions;
 mod load;
 mod picked;
+mod socket;
 mod statements;
 mod watcher;
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress};
 use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 
 use crate::database::{Database, Description, Loader, Session, Watcher};
 use crate::schema::{MARKER_TABLE, Marker, State, Table};
@@ -60,6 +64,8 @@ pub struct Postgres {
     config: Config,
     target: String,
     logic: Logic,
+    /// Whoever waits for an answer looks at this.
+    until: Arc<Progress>,
 }
 
 impl Postgres {
@@ -78,11 +84,29 @@ impl Postgres {
             target: target(&config),
             config,
             logic,
+            until: Arc::new(Progress::silent()),
         })
     }
 
+    /// The same; once `progress` is not to go on, nobody waits for an answer longer than a few seconds,
+    /// whatever has become of the server.
+    pub fn until(self, progress: &Progress) -> Self {
+        Self {
+            until: Arc::new(progress.quiet()),
+            ..self
+        }
+    }
+
+    /// The folder of the unix socket that leads there, if one does.
+    pub fn socket_dir(&self) -> Option<&Path> {
+        match self.config.get_hosts().first() {
+            Some(Host::Unix(folder)) if self.config.get_hostaddrs().is_empty() => Some(folder),
+            _ => None,
+        }
+    }
+
     fn connect(&self) -> Result<Connection, LabError> {
-        Connection::open(&self.config)
+        Connection::open(&self.config, &self.until)
     }
 
     fn caused(&self, error: &tokio_postgres::Error) -> LabError {
@@ -152,8 +176,8 @@ impl Database for Postgres {
         let mut said = false;
         loop {
             // Other troubles are told by whoever meets them.
-            let Some(reason) = Connection::not_yet(&self.config) else {
-                return Ok(());
+            let Some(reason) = Connection::not_yet(&self.config, &self.until) else {
+                return progress.go_on();
             };
             let target = &self.target;
             if start.elapsed() >= limit {

@@ -60,7 +60,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), LabError> {
 }
 
 /// Directories by their last names, or whole where those are the same.
-fn names(first: &Path, second: &Path) -> [String; 2] {
+pub fn names(first: &Path, second: &Path) -> [String; 2] {
     let last = |path: &Path| path.file_name().map(|name| name.display().to_string());
     match (last(first), last(second)) {
         (Some(a), Some(b)) if a != b => [a, b],

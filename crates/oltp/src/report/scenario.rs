@@ -38,6 +38,9 @@ pub(super) fn html(result: &ScenarioResult) -> Result<String, LabError> {
         (about(result))
         (configurations(&result.configurations))
         (comparisons(result))
+        @if !result.checks.is_empty() {
+            section { h2 { "Checks" } (page::checks(&result.checks)) }
+        }
         @if !runs.is_empty() {
             @for group in groups(&result.configurations) { (by_users(&group)) }
             (memory(&result.configurations))

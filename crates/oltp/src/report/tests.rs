@@ -143,7 +143,7 @@ fn a_scan_s_report_has_the_published_run_times_beside_ours() {
     let database = Sqlite::new(dir.path().join("s.db"));
     let quiet = Progress::silent();
     let mut result = scan::begin(&database, &plan, &quiet).expect("made");
-    scan::scan(&database, &plan, &mut result, &quiet).expect("read");
+    scan::scan(&database, &plan, &mut result, (&quiet, &mut |_| Ok(()))).expect("read");
     result.write(dir.path()).expect("written");
     assert!(ScanResult::is_in(dir.path()) && !OltpResult::is_in(dir.path()));
     render_report(dir.path()).expect("rendered");

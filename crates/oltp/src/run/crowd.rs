@@ -54,8 +54,8 @@ impl Window {
     /// # Errors
     /// What was seen cannot be put together.
     pub(crate) fn follow(&mut self, later: Self) -> Result<(), LabError> {
-        let seconds = self.span.elapsed_s as usize;
-        self.measured.follow(&later.measured, seconds)?;
+        let seconds = [self.span.elapsed_s, later.span.elapsed_s];
+        self.measured.follow(later.measured, seconds)?;
         self.span.add(later.span);
         self.device_series.extend(later.device_series);
         self.missed = later.missed;
@@ -86,7 +86,7 @@ impl<'a> Crowd<'a> {
     /// Logs all users in. They wait until the ramp, or measuring, begins.
     ///
     /// # Errors
-    /// Not all of them can log in.
+    /// Not all of them can log in, or somebody wants this to end.
     pub(crate) fn log_in(
         database: &Arc<dyn Database>,
         (plan, setting): (&RunPlan, &TerminalSetting),
@@ -110,9 +110,16 @@ impl<'a> Crowd<'a> {
             spawn(database, setting, &crowd.stage, number)?;
         }
         let all = |crew: &Crew| crew.logged_in == users || crew.refused.is_some();
-        match crowd.stage.wait(Duration::MAX, all).refused {
-            Some(error) => Err(LabError::caused("a user could not log in", error)),
-            None => Ok(crowd),
+        loop {
+            let crew = crowd.stage.wait(LOOK_EVERY, all);
+            if let Some(error) = crew.refused {
+                return Err(LabError::caused("a user could not log in", error));
+            }
+            if crew.logged_in == users {
+                return Ok(crowd);
+            }
+            // Users that hang in a call are left there.
+            progress.go_on()?;
         }
     }
 
@@ -150,9 +157,10 @@ impl<'a> Crowd<'a> {
         let first = self.mark();
         self.stage.enter(Phase::Measure);
         let device_series = self.watch_device(time);
+        let span = Span::between(&first, self.mark());
+        // Only now: what users do while the database is asked is done in the time that is told.
         let measured = self.stage.take(&self.empty)?;
         let missed = self.stage.missed();
-        let span = Span::between(&first, self.mark());
         Ok(Window {
             measured,
             span,
@@ -174,9 +182,10 @@ impl<'a> Crowd<'a> {
     ) -> Result<Window, LabError> {
         self.stage.turn(slow_down);
         self.wait(settle);
-        // What a user saw that was about to rest when it was measured last.
-        self.stage.take(&self.empty)?;
-        let window = self.measure(time)?;
+        // What a user saw that was about to rest when it was measured last; but who was lost meanwhile is.
+        let before = self.stage.take(&self.empty)?;
+        let mut window = self.measure(time)?;
+        window.measured.add_losses(&before);
         self.rest();
         Ok(window)
     }

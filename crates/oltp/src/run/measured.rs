@@ -103,12 +103,29 @@ impl Measured {
         Ok(())
     }
 
-    /// Adds what was seen in a later time, after `seconds` of this one.
-    pub(crate) fn follow(&mut self, later: &Self, seconds: usize) -> Result<(), LabError> {
-        let mut later = later.clone();
-        self.series.resize(seconds, 0);
+    /// Adds what was seen in a later time; both took so many seconds.
+    pub(crate) fn follow(&mut self, mut later: Self, seconds: [f64; 2]) -> Result<(), LabError> {
+        self.in_whole_seconds(seconds[0]);
+        later.in_whole_seconds(seconds[1]);
         self.series.append(&mut later.series);
         self.merge(&later)
+    }
+
+    /// Counts what was completed in a last second that was not a whole one to the one before, if there is
+    /// one: another time's first second comes next.
+    fn in_whole_seconds(&mut self, seconds: f64) {
+        let whole = (seconds as usize).max(1);
+        let rest: u64 = self.series.iter().skip(whole).sum();
+        self.series.resize(whole, 0);
+        self.series[whole - 1] += rest;
+    }
+
+    /// Adds the users that were lost elsewhere, and why.
+    pub(crate) fn add_losses(&mut self, other: &Self) {
+        if other.lost_users > 0 {
+            self.lost_users += other.lost_users;
+            other.problems.iter().for_each(|text| self.problem(text));
+        }
     }
 
     /// Transactions that ended as they should.
@@ -180,5 +197,26 @@ mod tests {
             (payments.count, payments.errors, payments.retries),
             (0, 1, 1)
         );
+    }
+    #[test]
+    fn nothing_is_cut_where_times_follow_each_other() {
+        let of = |at_ms: &[u64]| {
+            let mut measured = Measured::new().expect("new");
+            for &at in at_ms {
+                let at = Duration::from_millis(at);
+                measured.done(Kind::Payment, Duration::from_micros(1), at, false);
+            }
+            measured
+        };
+        let mut short = of(&[100, 200, 300]);
+        short.follow(of(&[50, 60]), [0.4, 0.4]).expect("followed");
+        assert_eq!(short.series(), [3, 2]);
+        let mut long = of(&[100, 1100, 2010]);
+        let later = of(&[0, 1, 1050]);
+        long.follow(later, [2.02, 1.1]).expect("followed");
+        assert_eq!((long.series(), long.transactions()), (&[1, 2, 3][..], 6));
+        let mut idle = of(&[100]);
+        idle.follow(of(&[1]), [3.0, 1.0]).expect("followed");
+        assert_eq!(idle.series(), [1, 0, 0, 1]);
     }
 }

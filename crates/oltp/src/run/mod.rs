@@ -6,6 +6,8 @@ mod plan;
 mod span;
 mod stage;
 mod step;
+#[cfg(test)]
+mod tests;
 mod user;
 
 use std::sync::Arc;
@@ -63,6 +65,9 @@ pub fn built(database: &dyn Database) -> Result<Marker, LabError> {
 }
 
 /// An empty result of `plan`, to be filled by [`run`].
+///
+/// # Errors
+/// The database is not built, or cannot be asked what it is.
 pub fn begin(database: &dyn Database, plan: &RunPlan) -> Result<OltpResult, LabError> {
     Ok(OltpResult {
         schema: OltpResult::SCHEMA.into(),
@@ -70,7 +75,7 @@ pub fn begin(database: &dyn Database, plan: &RunPlan) -> Result<OltpResult, LabE
         machine: Machine::here(),
         database: database.describe()?,
         method: Method {
-            warehouses: 0,
+            warehouses: built(database)?.shape.warehouses,
             mode: plan.mode.to_string(),
             mix: plan.mix,
             ramp_s: plan.ramp.as_secs_f64(),
@@ -103,7 +108,7 @@ pub fn run(
     result: &mut OltpResult,
     progress: &Progress,
 ) -> Result<(), LabError> {
-    steps(database, plan, result, progress, Around::default())
+    run_with(database, plan, result, progress, Around::default())
 }
 
 /// The same, with every acknowledged order written into `ledger`.
@@ -121,36 +126,40 @@ pub fn run_with_ledger(
         ledger: Some(Arc::clone(ledger)),
         ..Around::default()
     };
-    steps(database, plan, result, progress, around)
-}
-
-/// The same, with the database put back by `restore` before every step.
-///
-/// # Errors
-/// As [`run`]'s. A restore that fails ends the run like a step that does.
-pub fn run_restored(
-    database: &Arc<dyn Database>,
-    plan: &RunPlan,
-    result: &mut OltpResult,
-    progress: &Progress,
-    restore: Restore<'_>,
-) -> Result<(), LabError> {
-    result.method.restored = true;
-    let around = Around {
-        restore: Some(restore),
-        ..Around::default()
-    };
-    steps(database, plan, result, progress, around)
+    run_with(database, plan, result, progress, around)
 }
 
 /// Puts a database back to what it was.
 pub type Restore<'a> = &'a mut dyn FnMut() -> Result<(), LabError>;
 
+/// Keeps what there is of a result.
+pub type Keep<'a> = &'a mut dyn FnMut(&OltpResult) -> Result<(), LabError>;
+
 /// What goes on around the steps of a run.
 #[derive(Default)]
-struct Around<'a> {
-    restore: Option<Restore<'a>>,
-    ledger: Option<Arc<Ledger>>,
+pub struct Around<'a> {
+    /// Before every step. One that fails ends the run like a step that does.
+    pub restore: Option<Restore<'a>>,
+    /// After every step, and before the first: what there is, marked as partial. If it fails, the run ends.
+    pub keep: Option<Keep<'a>>,
+    /// Where acknowledged orders are written down.
+    pub ledger: Option<Arc<Ledger>>,
+}
+
+impl Around<'_> {
+    fn put_back(&mut self, database: &dyn Database) -> Result<(), LabError> {
+        match &mut self.restore {
+            Some(restore) => restore().and_then(|()| database.prepare_run()),
+            None => Ok(()),
+        }
+    }
+
+    fn keep(&mut self, result: &OltpResult) -> Result<(), LabError> {
+        match &mut self.keep {
+            Some(keep) => keep(&result.so_far()),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What must hold before anything is measured.
@@ -168,52 +177,70 @@ pub(crate) fn ready(
     Ok(marker)
 }
 
-fn steps(
+/// The same, with what goes on around the steps.
+///
+/// # Errors
+/// As [`run`]'s.
+pub fn run_with(
     database: &Arc<dyn Database>,
     plan: &RunPlan,
     result: &mut OltpResult,
     progress: &Progress,
     mut around: Around<'_>,
 ) -> Result<(), LabError> {
-    let marker = ready(database.as_ref(), plan, result)?;
-    let steps = u64::from(plan.repeats) * plan.users.len() as u64;
-    progress.start(steps);
-    'all: for repeat in 1..=plan.repeats {
-        for &users in &plan.users {
-            progress.doing(&format!("{users} users, repeat {repeat}"));
-            let mut put_back = || match &mut around.restore {
-                Some(restore) => restore().and_then(|()| database.prepare_run()),
-                None => Ok(()),
-            };
-            let measured = progress.go_on().and_then(|()| put_back()).and_then(|()| {
-                let place = Place {
-                    users,
-                    repeat,
-                    ledger: around.ledger.clone(),
-                };
-                measure(database, plan, &marker, place, progress)
-            });
-            let step = match measured {
-                Ok(step) => step,
-                Err(error) => {
-                    result.partial = true;
-                    result
-                        .problems
-                        .push(format!("{users} users, repeat {repeat}: {error}"));
-                    break 'all;
-                }
-            };
-            progress.step(&step.line());
-            let ends = step.partial;
-            result.steps.push(step);
-            if ends {
-                break 'all;
+    result.method.restored = around.restore.is_some();
+    ready(database.as_ref(), plan, result)?;
+    around.keep(result)?;
+    progress.start(u64::from(plan.repeats) * plan.users.len() as u64);
+    let all = (1..=plan.repeats).flat_map(|repeat| plan.users.iter().map(move |&n| (n, repeat)));
+    for (users, repeat) in all {
+        progress.doing(&format!("{users} users, repeat {repeat}"));
+        let at = (users, repeat);
+        let step = match one(database, plan, at, (result, &mut around), progress) {
+            Ok(step) => step,
+            Err(error) => {
+                result.partial = true;
+                let problem = format!("{users} users, repeat {repeat}: {error}");
+                result.problems.push(problem);
+                break;
             }
+        };
+        progress.step(&step.line());
+        let ends = step.partial;
+        result.steps.push(step);
+        if let Err(error) = around.keep(result) {
+            result.partial = true;
+            result.problems.push(error.to_string());
+            break;
+        }
+        if ends {
+            break;
         }
     }
     progress.finish();
     result.sum_up();
     Ok(())
+}
+
+/// One step of a run, on a database that was put back if it is to be.
+fn one(
+    database: &Arc<dyn Database>,
+    plan: &RunPlan,
+    (users, repeat): (usize, u32),
+    (result, around): (&mut OltpResult, &mut Around<'_>),
+    progress: &Progress,
+) -> Result<StepResult, LabError> {
+    progress.go_on()?;
+    around.put_back(database.as_ref())?;
+    // Only now: what was put back may be another database than the one that was there.
+    let marker = built(database.as_ref())?;
+    result.method.warehouses = marker.shape.warehouses;
+    let place = Place {
+        users,
+        repeat,
+        ledger: around.ledger.clone(),
+    };
+    measure(database, plan, &marker, place, progress)
 }
 
 /// A step's place in its run.
@@ -287,8 +314,9 @@ pub(crate) fn examine(
         // Give a database that was only interrupted its time; one that is gone is gone.
         std::thread::sleep(Duration::from_millis(200));
     }
-    let checked = database
-        .await_ready(RECOVERY, progress)
+    let checked = progress
+        .go_on()
+        .and_then(|()| database.await_ready(RECOVERY, progress))
         .and_then(|()| database.watcher())
         .and_then(|mut watcher| check(watcher.as_mut(), &marker.shape, progress));
     match checked {

@@ -1,5 +1,6 @@
 //! The concurrent scan: one table, read from end to end by more and more readers at once.
 
+mod compare;
 mod readers;
 
 use std::fmt;
@@ -12,9 +13,11 @@ use crate::database::{Database, Description};
 use crate::generate::{Recipe, SCAN_FILLER};
 use crate::load::load;
 use crate::random::Constants;
+use crate::result::UNFINISHED;
 use crate::result_file::ResultFile;
 use crate::schema::{SCAN_TABLE, Shape};
 use crate::usage::{DeviceBytes, Usage};
+pub use compare::{ComparedScan, ScanComparison};
 use readers::{Crew, Times};
 
 /// Most rows: 0.75 TB.
@@ -99,7 +102,11 @@ pub fn begin(
     ScanResult::new(database, plan)
 }
 
+/// Keeps what there is of a result.
+pub type Keep<'a> = &'a mut dyn FnMut(&ScanResult) -> Result<(), LabError>;
+
 /// Reads the table, step by step, into a result that was begun. What ends it early is told there as well.
+/// What there is, marked as partial, is given to `keep` before the first step and after each.
 ///
 /// # Errors
 /// A failed check if a reader finds other data than was written; environment errors from the
@@ -108,29 +115,28 @@ pub fn scan(
     database: &dyn Database,
     plan: &ScanPlan,
     result: &mut ScanResult,
-    progress: &Progress,
+    (progress, keep): (&Progress, Keep<'_>),
 ) -> Result<(), LabError> {
     progress.start(u64::from(plan.repeats) * plan.readers.len() as u64);
-    let mut ended = Ok(());
-    'steps: for repeat in 1..=plan.repeats {
-        for &readers in &plan.readers {
-            match result.step(database, (readers, repeat), progress) {
-                Ok(step) => {
-                    progress.step(&step.line());
-                    result.steps.push(step);
-                }
-                Err(error) => {
-                    result.partial = true;
-                    let problem = format!("{readers} readers, repeat {repeat}: {error}");
-                    result.problems.push(problem);
-                    ended = Err(error);
-                    break 'steps;
-                }
-            }
+    keep(&result.so_far())?;
+    let all = (1..=plan.repeats).flat_map(|repeat| plan.readers.iter().map(move |&n| (n, repeat)));
+    for (readers, repeat) in all {
+        let done = result.step(database, (readers, repeat), progress);
+        let done = done.and_then(|step| {
+            progress.step(&step.line());
+            result.steps.push(step);
+            keep(&result.so_far())
+        });
+        if let Err(error) = done {
+            progress.finish();
+            result.partial = true;
+            let problem = format!("{readers} readers, repeat {repeat}: {error}");
+            result.problems.push(problem);
+            return Err(error);
         }
     }
     progress.finish();
-    ended
+    Ok(())
 }
 
 impl ScanPlan {
@@ -219,6 +225,14 @@ impl ScanResult {
             partial: false,
             problems: Vec::new(),
         })
+    }
+
+    /// What there is of a scan that goes on, marked as one that has not reached its end.
+    fn so_far(&self) -> Self {
+        let mut result = self.clone();
+        result.partial = true;
+        result.problems.push(UNFINISHED.into());
+        result
     }
 
     /// One number of readers, once.

@@ -25,6 +25,9 @@ pub struct OltpScenario {
     /// A file in `published/` to stand beside.
     #[serde(default)]
     pub published: Option<String>,
+    /// It tests the statistics: the same again must be told as the same, and what is slowed down must be found.
+    #[serde(default)]
+    pub self_test: bool,
     /// For how long, and how often.
     #[serde(default)]
     pub measure: MeasureSection,

@@ -81,7 +81,7 @@ pub(super) fn run(stage: &Stage<'_>, result: &mut ScenarioResult) -> Result<(), 
 }
 
 /// Who comes first takes turns, too, so that a steady drift of the machine favours nobody.
-fn order(count: usize, repeat: u32) -> Vec<usize> {
+pub(super) fn order(count: usize, repeat: u32) -> Vec<usize> {
     match repeat % 2 {
         1 => (0..count).collect(),
         _ => (0..count).rev().collect(),
@@ -124,7 +124,7 @@ fn place(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Pair, u
     };
     let (primary, standby) = (folder.join("a"), folder.join("b"));
     let mut pair = Pair::start(&primary, &standby, settings.clone())?;
-    let database = open(&pair, oltp)?;
+    let database = open(stage, &pair, oltp)?;
     let plan = BuildPlan {
         shape: Shape::tpcc(oltp.warehouses),
         seed: stage.file.measure.seed,
@@ -152,12 +152,18 @@ fn set(oltp: &OltpSection) -> Vec<String> {
     set
 }
 
-pub(super) fn open(pair: &Pair, oltp: &OltpSection) -> Result<Arc<dyn Database>, LabError> {
+pub(super) fn open(
+    stage: &Stage<'_>,
+    pair: &Pair,
+    oltp: &OltpSection,
+) -> Result<Arc<dyn Database>, LabError> {
     let logic = match &*oltp.sql {
         "client" => Logic::Client,
         _ => Logic::Functions,
     };
-    Ok(Arc::new(Postgres::new(&pair.url(), logic)?))
+    Ok(Arc::new(
+        Postgres::new(&pair.url(), logic)?.until(stage.progress),
+    ))
 }
 
 /// Puts an empty configuration into the result; how it is to be run.
@@ -260,7 +266,7 @@ fn step(
 ) -> Result<bool, LabError> {
     stage.progress.go_on()?;
     pair.restore(of.topology, &of.settings)?;
-    let database = open(pair, oltp)?;
+    let database = open(stage, pair, oltp)?;
     let run = match &mut configuration.oltp {
         Some(run) => run,
         empty => {

@@ -7,6 +7,7 @@ mod groups;
 mod load;
 mod result;
 mod scans;
+mod self_test;
 mod turns;
 mod verdict;
 

@@ -1,13 +1,14 @@
 //! `result.json` of a scenario, key by key. `docs/oltp.md` documents it for readers; the two change
 //! together.
 
-use ashlar_lab::result::ScenarioNote;
+use ashlar_lab::result::{Check, ScenarioNote};
 use ashlar_lab::{LabError, Machine};
 use serde::{Deserialize, Serialize};
 
 use super::compared::{self, Compared};
 use super::file::OltpScenario;
 use super::groups::{Group, hint};
+use super::self_test;
 use crate::result::OltpResult;
 use crate::result_file::ResultFile;
 use crate::scan::ScanResult;
@@ -28,6 +29,9 @@ pub struct ScenarioResult {
     pub configurations: Vec<ConfigurationResult>,
     /// How configurations compare, and what was published for that.
     pub comparisons: Vec<Compared>,
+    /// What comparisons must say, of a scenario that tests the statistics.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
     /// What a reader must know before quoting a figure.
     pub flags: Vec<String>,
     /// Something did not finish; `problems` says what.
@@ -79,6 +83,7 @@ impl ScenarioResult {
             scenario,
             configurations: Vec::new(),
             comparisons: Vec::new(),
+            checks: Vec::new(),
             flags: Vec::new(),
             partial: false,
             problems: Vec::new(),
@@ -102,6 +107,10 @@ impl ScenarioResult {
             self.problems.extend(problems);
         }
         self.comparisons = compared::all(&self.configurations, file, written)?;
+        // One that was interrupted has not said yet what it must.
+        if file.self_test && !self.partial {
+            self.checks = self_test::checks(&self.comparisons);
+        }
         // A side's spread over hundreds of turns is the machine's, and says nothing of pairs of neighbours.
         let in_turns = file.turns.is_some();
         let is_noisy =
@@ -118,13 +127,16 @@ impl ScenarioResult {
         Ok(())
     }
 
-    /// What consistency conditions were violated; nothing if none was.
+    /// What consistency conditions were violated, and which checks failed; nothing if none.
     pub fn complaint(&self) -> Option<String> {
         let of = |configuration: &ConfigurationResult| {
             let complaint = configuration.oltp.as_ref()?.complaint()?;
             Some(format!("{}: {complaint}", configuration.name))
         };
-        let texts: Vec<String> = self.configurations.iter().filter_map(of).collect();
+        let failed = self.checks.iter().filter(|check| !check.passed);
+        let failed = failed.map(|check| format!("{}: {}", check.name, check.text));
+        let violated = self.configurations.iter().filter_map(of);
+        let texts: Vec<String> = violated.chain(failed).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 
@@ -153,6 +165,10 @@ impl ScenarioResult {
             lines.push(String::new());
             lines.push(group.text().trim_end().to_owned());
         }
+        lines.extend(self.checks.iter().map(|check| {
+            let verdict = if check.passed { "holds" } else { "FAILED" };
+            format!("{verdict}: {}: {}", check.name, check.text)
+        }));
         lines.extend(hint(self, &groups).map(|text| format!("hint: {text}")));
         let flags: usize = self
             .configurations

@@ -4,6 +4,7 @@ use ashlar_lab::LabError;
 use ashlar_lab::units::human_bytes;
 
 use super::file::ScanSection;
+use super::load::order;
 use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, told};
 use crate::files;
@@ -39,7 +40,8 @@ pub(super) fn run(stage: &Stage<'_>, result: &mut ScenarioResult) -> Result<(), 
     stage.progress.start(steps as u64);
     for repeat in 1..=plan.repeats {
         for &readers in &plan.readers {
-            for (index, (server, settings)) in servers.iter().enumerate() {
+            for index in order(servers.len(), repeat) {
+                let (server, settings) = &servers[index];
                 let of = &mut result.configurations[index];
                 let what = format!("{}, {readers} readers, repeat {repeat}", of.name);
                 stage.progress.doing(&what);
@@ -58,6 +60,11 @@ pub(super) fn run(stage: &Stage<'_>, result: &mut ScenarioResult) -> Result<(), 
     Ok(())
 }
 
+fn open(stage: &Stage<'_>, server: &Own) -> Result<Postgres, LabError> {
+    let database = Postgres::new(&server.0.url(DATABASE), Logic::Client)?;
+    Ok(database.until(stage.progress))
+}
+
 /// A server on a place with the table in it, stopped, and how it is to be run.
 fn place(
     stage: &Stage<'_>,
@@ -74,7 +81,7 @@ fn place(
         memory_bytes: None,
         set: section.set.clone(),
     }))?;
-    let database = Postgres::new(&server.0.url(DATABASE), Logic::Client)?;
+    let database = open(stage, &server)?;
     make(&database, plan, stage.progress)?;
     let scan = ScanResult::new(&database, plan)?;
     server.0.stop()?;
@@ -127,7 +134,7 @@ fn step(
     server.0.stop()?;
     files::forget(&server.0.data())?;
     server.0.start(Some(settings.clone()))?;
-    let database = Postgres::new(&server.0.url(DATABASE), Logic::Client)?;
+    let database = open(stage, server)?;
     let step = scan.step(&database, (readers, repeat), stage.progress)?;
     stage.progress.step(&step.line());
     scan.steps.push(step);

@@ -88,7 +88,7 @@ fn visit<'a>(
             continue;
         };
         pair.restore(one.topology, &one.settings)?;
-        let database = open(pair, oltp)?;
+        let database = open(stage, pair, oltp)?;
         let mut marker = None;
         for (index, of) in here() {
             let run = match &mut result.configurations[index].oltp {

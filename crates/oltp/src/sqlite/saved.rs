@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use ashlar_lab::LabError;
 use rusqlite::Connection;
 
+use super::Sqlite;
+use crate::database::Database;
 use crate::files;
+use crate::schema::State;
 
 /// What SQLite keeps beside a database file.
 const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
@@ -35,9 +38,34 @@ impl SavedFile {
         Ok(Self { database, copy })
     }
 
-    /// Whether there is a copy.
-    pub fn is_saved(&self) -> bool {
-        self.copy.exists()
+    /// Whether there is a copy: of a database that was built here.
+    ///
+    /// # Errors
+    /// A usage error if there is something else, which must not be put in the database's place.
+    pub fn is_saved(&self) -> Result<bool, LabError> {
+        let copy = self.copy.display();
+        let there = std::fs::symlink_metadata(&self.copy);
+        match there {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(LabError::caused(copy, error)),
+            Ok(_) => {}
+        }
+        let found = match Sqlite::new(&self.copy).state() {
+            Ok(State::Built(_)) => return Ok(true),
+            Ok(State::Empty) => "it is empty".to_owned(),
+            Ok(State::HalfBuilt) => "its schema is half-built".to_owned(),
+            Ok(State::Unreadable(why)) => format!("its schema cannot be used ({why})"),
+            Ok(State::Foreign(tables)) => {
+                let some: Vec<&str> = tables.iter().take(3).map(String::as_str).collect();
+                format!("it has other tables ({})", some.join(", "))
+            }
+            Err(error) => error.to_string(),
+        };
+        Err(LabError::usage(format!(
+            "--restore {copy}: is no copy of a database that was built by `lab oltp`, and would be put in the \
+             place of {}: {found}",
+            self.database.display()
+        )))
     }
 
     /// Makes the copy.
@@ -77,5 +105,37 @@ impl SavedFile {
             }
         }
         files::copy(&self.copy, &self.database)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_copy_of_ours_is_named() {
+        let dir = tempfile::tempdir().expect("folder");
+        let (database, copy) = (dir.path().join("a.db"), dir.path().join("kept"));
+        let saved = SavedFile::new(&database, &copy).expect("two files");
+        assert_eq!(saved.is_saved(), Ok(false));
+        let refused = |what: &str| {
+            let error = saved.is_saved().expect_err(what);
+            assert!(
+                error.exit_code() == 2 && error.to_string().contains(what),
+                "{error}"
+            );
+        };
+        std::fs::write(&copy, "").expect("written");
+        refused("it is empty");
+        std::fs::write(&copy, "precious text, not a database. ".repeat(200)).expect("written");
+        refused("not a database");
+        std::fs::remove_file(&copy).expect("removed");
+        let other = Connection::open(&copy).expect("opens");
+        other.execute_batch("CREATE TABLE mine (x)").expect("made");
+        refused("other tables (mine)");
+        other
+            .execute_batch("CREATE TABLE ashlar_oltp (marker)")
+            .expect("made");
+        refused("half-built");
     }
 }

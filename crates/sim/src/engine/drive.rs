@@ -126,6 +126,11 @@ impl Drive {
         lost
     }
 
+    /// Whether nothing is on its way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// Whether it is dead.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead

@@ -102,8 +102,8 @@ pub(crate) fn cost(layout: Layout, granules: u64, sizes: &Sizes) -> u64 {
 pub(crate) struct Need {
     /// Drives that there are.
     pub(crate) drives: usize,
-    /// Drives die, or rot: what is not redundant loses data.
-    pub(crate) redundant: bool,
+    /// Drives that die, or rot: what survives fewer losses loses data.
+    pub(crate) losses: usize,
     /// Pass-through volumes may be drawn: only their errors tell of drives that die, and nothing of
     /// drives that rot.
     pub(crate) raw: bool,
@@ -115,7 +115,7 @@ pub(crate) fn draw(chance: &mut Chance, need: Need) -> (Layout, Option<Grain>) {
         let facts = Facts::of(layout);
         let safe = match facts.raw {
             true => need.raw,
-            false => facts.losses > 0 || !need.redundant,
+            false => facts.losses >= need.losses,
         };
         safe && facts.width <= need.drives
     };
@@ -127,5 +127,5 @@ pub(crate) fn draw(chance: &mut Chance, need: Need) -> (Layout, Option<Grain>) {
         }
         dice -= weight;
     }
-    (mirror(2), None)
+    (mirror(need.losses as u8 + 1), None)
 }

@@ -93,12 +93,20 @@ struct Op {
 }
 
 /// What may go wrong without being anybody's fault.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Excuses {
     /// The volumes are larger than the pool.
     pub(crate) full: bool,
     /// Drives are gone: pass-through volumes have lost what was on them, and wide ones cannot be made.
     pub(crate) lost: bool,
+    /// Drives were taken out by order.
+    pub(crate) fewer: bool,
+    /// Volumes of one copy on a drive that rots: blocks of theirs may be lost, and say so.
+    pub(crate) frail: BTreeSet<usize>,
+    /// Volumes that may have been told to stop when a copy is missing.
+    pub(crate) stops: BTreeSet<usize>,
+    /// All there is of a pool rots: it may stop.
+    pub(crate) rotten: bool,
 }
 
 /// A command was answered.
@@ -190,6 +198,11 @@ impl Load {
         let depth = self.ops.len() < self.habits.depth.max(1);
         let more = depth && (self.left > 0 || !self.checks.is_empty());
         more.then_some(self.next_at)
+    }
+
+    /// Nothing more is asked for by the users themselves.
+    pub(crate) fn stop(&mut self) {
+        self.left = 0;
     }
 
     /// Pauses.
@@ -394,10 +407,12 @@ impl Load {
             model.flushed(&flushing);
         }
         let error = result.err();
-        let refused = error.as_ref().map(IoError::kind) == Some(ErrorKind::NoSpace);
+        let kind = error.as_ref().map(IoError::kind);
+        let refused = kind == Some(ErrorKind::NoSpace);
         match op.write {
-            // What there is no space for is refused as a whole.
-            Some(write) if refused => model.refute(write),
+            // What there is no space for is refused as a whole, and so is what a volume that has
+            // stopped does not take.
+            Some(write) if refused || kind == Some(ErrorKind::ReadOnly) => model.refute(write),
             Some(write) => model.answer(write, error.is_none()),
             None => {}
         }
@@ -425,6 +440,14 @@ impl Load {
                     && matches!(op.op, Operation::Write(_))
                     && !model.is_raw(op.volume)
             }
+            ErrorKind::ReadOnly => {
+                let fewer = self.excuses.lost || self.excuses.fewer;
+                fewer && op.write.is_some() && self.excuses.stops.contains(&op.volume)
+            }
+            ErrorKind::Corrupt => {
+                op.op == Operation::Read && self.excuses.frail.contains(&op.volume)
+            }
+            ErrorKind::Latched if self.excuses.rotten => true,
             ErrorKind::Media | ErrorKind::Disconnected | ErrorKind::Latched => {
                 self.excuses.lost && model.is_raw(op.volume)
             }

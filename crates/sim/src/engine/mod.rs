@@ -20,11 +20,13 @@
 //! in any order) what was in the cache and not flushed, and what was on its way. A crash of the node
 //! leaves the caches and lets what was on its way happen in part.
 
+mod audit;
 mod crowd;
 mod drive;
 mod enumerate;
 mod layouts;
 mod load;
+mod members;
 mod model;
 mod node;
 mod pages;

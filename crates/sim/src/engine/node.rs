@@ -1,5 +1,7 @@
 //! An engine in service, with its drives.
 
+use std::collections::VecDeque;
+
 use ashlar_block::{BlockDevice, Completion, IoError, Moment, Request};
 
 use super::seam::{Event, Manage, Managed, Outbox, Running, Subject};
@@ -20,6 +22,8 @@ pub(crate) struct Node<S> {
     out: Outbox,
     polled: Vec<Completion>,
     waiting: Vec<Event>,
+    /// The drives that orders on their way add, in their order.
+    adding: VecDeque<Box<dyn BlockDevice>>,
 }
 
 impl<S: Subject> Node<S> {
@@ -30,6 +34,7 @@ impl<S: Subject> Node<S> {
             out: Outbox::default(),
             polled: Vec::new(),
             waiting: Vec::new(),
+            adding: VecDeque::new(),
         }
     }
 
@@ -50,6 +55,18 @@ impl<S: Subject> Node<S> {
     /// Something else, in the next turn.
     pub(crate) fn manage(&mut self, id: u64, what: Manage) {
         self.waiting.push(Event::Manage { id, what });
+    }
+
+    /// The drive that the next order to add one speaks of.
+    pub(crate) fn bring(&mut self, device: Box<dyn BlockDevice>) {
+        self.adding.push_back(device);
+    }
+
+    /// Nothing is to be asked of a member any more.
+    pub(crate) fn forget(&mut self, member: usize) {
+        if let Some(device) = self.devices.get_mut(member) {
+            *device = None;
+        }
     }
 
     /// Collects what the drives have answered.
@@ -94,6 +111,13 @@ impl<S: Subject> Node<S> {
         while !self.waiting.is_empty() {
             let at = chance.below(self.waiting.len() as u64) as usize;
             let event = self.take(at);
+            if let Event::Manage {
+                what: Manage::AddDrive { .. },
+                ..
+            } = event
+            {
+                self.devices.push(self.adding.pop_front());
+            }
             // What arrives together may be taken together, or one by one.
             if together && !self.waiting.is_empty() {
                 self.engine.post(now, event, &mut self.out);

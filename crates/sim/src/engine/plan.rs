@@ -64,6 +64,41 @@ pub(crate) enum Fate {
     Flip { drive: usize },
     /// A sector cannot be read any more.
     Spoil { drive: usize },
+    /// Somebody adds a drive: a new one, or one that was taken out.
+    Add { size: (BlockSize, u64) },
+    /// Somebody takes a drive out: what it holds moves elsewhere.
+    Remove { pick: u64 },
+    /// Somebody wants another amount kept for repair.
+    Reserve(Reserve),
+    /// Somebody wants a volume to stop, or not to, when a copy is missing.
+    Stops { pick: u64, stops: bool },
+    /// Somebody does not want to wait for repair to begin.
+    Repair,
+}
+
+/// What is unusual about a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Usual,
+    /// There is one drive.
+    Alone,
+    /// What rots is the only copy of some volume.
+    Frail,
+    /// Everything survives two losses: one drive rots, and another dies.
+    Twice,
+}
+
+impl Kind {
+    fn draw(chance: &mut Chance, profile: &Profile, drives: usize) -> Self {
+        let dice = chance.below(1000);
+        match dice {
+            _ if profile.deaths => Self::Usual,
+            0..120 => Self::Alone,
+            120..220 if profile.rot > 0 => Self::Frail,
+            220..400 if profile.rot > 0 && drives >= 3 => Self::Twice,
+            _ => Self::Usual,
+        }
+    }
 }
 
 /// What happens next in a world that follows a script.
@@ -125,22 +160,35 @@ pub(crate) struct Plan {
 impl Plan {
     /// Draws a world.
     pub(crate) fn draw(chance: &mut Chance, profile: &Profile) -> Self {
+        // Not drawn from the chance that everything else is drawn from: older seeds stay what they were.
+        let mut aside = chance.aside();
         let count = match profile.swaps {
             1000 => 3,
             _ => chance.between(2, 5) as usize,
         };
+        let kind = Kind::draw(&mut aside, profile, count);
+        let count = if kind == Kind::Alone { 1 } else { count };
         let crowded = chance.happens(profile.crowds);
         let size = |chance: &mut Chance| match drive(chance) {
             (block_size, _) if crowded => (block_size, SMALLEST),
             drawn => drawn,
         };
         let drives = (0..count).map(|_| size(chance)).collect();
-        let log_copies = chance.between(2, (count as u64).min(4)) as u8;
-        let redundant = profile.deaths || profile.rot > 0;
+        let least = match kind {
+            Kind::Alone => 1,
+            Kind::Twice => 3,
+            _ => 2,
+        };
+        let log_copies = chance.between(least, (count as u64).min(4)) as u8;
+        let losses = match (kind, profile.deaths || profile.rot > 0) {
+            (Kind::Twice, _) => 2,
+            (Kind::Alone, _) | (_, false) => 0,
+            _ => 1,
+        };
         let sizes = sizes(chance);
         let need = Need {
             drives: count,
-            redundant,
+            losses,
             raw: profile.rot == 0,
         };
         let (initial, wishes) = match crowded {
@@ -178,6 +226,15 @@ impl Plan {
         };
         plan.draw_fates(chance, profile);
         plan.draw_repair();
+        match kind {
+            Kind::Frail => plan.make_frail(&mut aside),
+            Kind::Twice => plan.draw_second_loss(&mut aside),
+            Kind::Alone => plan.leave_alone(),
+            Kind::Usual => {}
+        }
+        if aside.happens(profile.orders) {
+            plan.draw_orders(&mut aside);
+        }
         plan
     }
 
@@ -222,6 +279,123 @@ impl Plan {
         for (_, bytes) in &mut self.drives {
             *bytes += more;
         }
+    }
+
+    /// One volume has one copy, of which the rot takes a part.
+    fn make_frail(&mut self, chance: &mut Chance) {
+        let volume = chance.below(self.wishes.len() as u64) as usize;
+        let wish = &mut self.wishes[volume];
+        wish.layout = Layout::Mirror { copies: 1 };
+        wish.grain = chance.pick(&[None, None, Some(Grain::K8), Some(Grain::K32)]);
+    }
+
+    /// While one drive rots, another dies.
+    fn draw_second_loss(&mut self, chance: &mut Chance) {
+        let Some((liar, _)) = self.liar else { return };
+        let drives = self.drives.len() as u64;
+        let drive = (liar + 1 + chance.below(drives - 1) as usize) % self.drives.len();
+        if chance.happens(300) {
+            self.casualty_per_mille = 700;
+            self.casualties.push(drive);
+            return;
+        }
+        let at = chance.below(self.habits.commands);
+        self.fates.push((at, Fate::Die { drive }));
+        self.fates.sort_by_key(|(at, _)| *at);
+    }
+
+    /// The one drive that there is may rot, but what it is told to write it writes: nothing could
+    /// tell a write of the log that was never done from one that was never asked for.
+    fn leave_alone(&mut self) {
+        if let Some((_, per_mille)) = &mut self.liar {
+            *per_mille = 0;
+        }
+    }
+
+    /// The drives that may rot are all there are: nothing has a second copy.
+    pub(crate) fn is_rotten(&self) -> bool {
+        self.liar.is_some() && self.drives.len() == 1
+    }
+
+    /// Volumes whose blocks may be lost to rot.
+    pub(crate) fn frail(&self) -> Vec<usize> {
+        let wishes = self.wishes.iter().enumerate();
+        let frail = wishes.filter(|(_, wish)| Facts::of(wish.layout).losses == 0);
+        let rots = self.liar.is_some();
+        frail.map(|(volume, _)| volume).filter(|_| rots).collect()
+    }
+
+    /// Whether drives may have gone, by themselves or by order.
+    pub(crate) fn loses_drives(&self) -> bool {
+        let dies = |(_, fate): &(u64, Fate)| matches!(fate, Fate::Die { .. });
+        self.casualty_per_mille > 0 || self.has_orders() || self.fates.iter().any(dies)
+    }
+
+    /// Whether its drives and what they keep change by order.
+    pub(crate) fn has_orders(&self) -> bool {
+        let is_order = |fate: &Fate| {
+            matches!(
+                fate,
+                Fate::Add { .. }
+                    | Fate::Remove { .. }
+                    | Fate::Reserve(_)
+                    | Fate::Stops { .. }
+                    | Fate::Repair
+            )
+        };
+        self.fates.iter().any(|(_, fate)| is_order(fate))
+    }
+
+    /// What operators order of drives.
+    fn draw_orders(&mut self, chance: &mut Chance) {
+        let swaps = |(_, fate): &(u64, Fate)| matches!(fate, Fate::Swap { .. });
+        if self.fates.iter().any(swaps) {
+            // Who may go on without whom is the question there.
+            return;
+        }
+        let commands = self.habits.commands;
+        let mut orders = Vec::new();
+        for _ in 0..chance.between(1, 3) {
+            let size = match drive(chance) {
+                (block_size, _) if self.crowded => (block_size, SMALLEST),
+                drawn => drawn,
+            };
+            let (at, pick) = (chance.below(commands), chance.below(1 << 20));
+            // To replace one is to add one and to take one out.
+            let (adds, removes) =
+                chance.pick(&[(true, true), (true, true), (true, false), (false, true)]);
+            let pause = chance.pick(&[0, 0, 1, 20]);
+            orders.extend(adds.then_some((at, Fate::Add { size })));
+            orders.extend(removes.then_some((at + pause, Fate::Remove { pick })));
+        }
+        if chance.happens(400) {
+            let (_, bytes) = self.drives[0];
+            let eighth = Reserve::Extents((bytes >> SMALL.extent_shift) as u32 / 8);
+            let kept = [Reserve::None, Reserve::Auto, Reserve::Drives(1), eighth];
+            orders.push((chance.below(commands), Fate::Reserve(chance.pick(&kept))));
+        }
+        if chance.happens(200) {
+            orders.push((chance.below(commands), Fate::Repair));
+        }
+        // Who has filled a pool wants to give something up, and a volume that stops takes not even
+        // that.
+        for _ in 0..chance.pick(&[0, 0, 1, 3]) {
+            let (pick, stops) = (chance.below(1 << 20), chance.happens(700));
+            if !self.crowded {
+                orders.push((chance.below(commands), Fate::Stops { pick, stops }));
+            }
+        }
+        if let Some((_, Fate::Die { drive })) = self
+            .fates
+            .iter_mut()
+            .find(|(_, fate)| matches!(fate, Fate::Die { .. }))
+            && chance.happens(300)
+        {
+            // The first that was added.
+            *drive = self.drives.len();
+        }
+        self.fates.extend(orders);
+        self.fates.sort_by_key(|(at, _)| *at);
     }
 
     /// How many drives may be lost without loss of data.
@@ -374,7 +548,8 @@ fn wishes(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) 
     for wish in &mut wished {
         if wanted > room && Facts::of(wish.layout).raw {
             wanted -= cost(wish);
-            wish.layout = Layout::Mirror { copies: 2 };
+            let copies = need.drives.min(2) as u8;
+            wish.layout = Layout::Mirror { copies };
             wanted += cost(wish);
         }
     }

@@ -26,6 +26,9 @@ pub struct Profile {
     pub crowds: u32,
     /// Most volumes that are made, deleted or given another size on the way.
     pub changes: u64,
+    /// Of a thousand worlds, those in which drives are added and taken out by order, other amounts are
+    /// kept for repair, and volumes are told to stop when a copy is missing.
+    pub orders: u32,
     /// What is broken on purpose, in builds whose engine can be (feature `canary` of the store).
     pub canary: Option<Canary>,
 }
@@ -44,6 +47,7 @@ impl Profile {
         astray: 0,
         crowds: 100,
         changes: 6,
+        orders: 250,
         canary: None,
     };
 
@@ -62,6 +66,7 @@ impl Profile {
         stalls: 3,
         deaths: true,
         swaps: 300,
+        orders: 400,
         ..Self::CRASH
     };
 

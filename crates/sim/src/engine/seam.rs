@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use ashlar_block::{BlockDevice, BufferPool, Moment};
-use ashlar_store::format::{DriveClass, Reserve, Salt};
+use ashlar_store::format::{DriveClass, Label, Member, MemberState, Reserve, Salt};
 use ashlar_store::{
     Cage, Canary, DrivePlan, Drives, Engine, Grain, ImportOptions, Layout, PoolPlan, Sizes,
-    VolumeInfo,
+    VolumeInfo, enlist,
 };
 use uuid::Uuid;
+
+use super::audit::{Found, Media};
 
 pub(crate) use ashlar_store::{Event, Manage, Managed, Outbox, VolumePlan};
 
@@ -70,7 +72,35 @@ pub(crate) trait Subject: Sized {
     }
     /// Drives in service, if it knows.
     fn drives_in_service(&self) -> Option<usize> {
+        let seats = self.seats()?;
+        Some(seats.iter().filter(|seat| seat.in_service()).count())
+    }
+    /// Its members, if it has any.
+    fn seats(&self) -> Option<Vec<Seat>> {
         None
+    }
+    /// Gives a drive with this identity its label, so that it can become a member.
+    fn enlist(&self, _: Uuid, _: Box<dyn BlockDevice>, _: Wait) -> Result<(), String> {
+        Err("this engine takes no drives".into())
+    }
+    /// Whether it says that nothing lacks a copy.
+    fn is_whole(&self) -> bool {
+        false
+    }
+    /// Whether copies are being made.
+    fn is_rebuilding(&self) -> bool {
+        false
+    }
+    /// Why it has stopped, if it has.
+    fn stopped(&self) -> Option<String> {
+        None
+    }
+    /// Reads what the drives of a settled pool hold, and checks it, if it knows how.
+    ///
+    /// # Errors
+    /// What must not be so.
+    fn audit(&self, _: &Media<'_>) -> Result<Option<Found>, String> {
+        Ok(None)
     }
     /// What is taken and nobody's, when nothing is on its way.
     fn leak(&self) -> Option<String> {
@@ -82,6 +112,30 @@ pub(crate) trait Subject: Sized {
     }
 }
 
+/// A member of a pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat {
+    /// The drive of the world, and which time it joins.
+    pub(crate) drive: (usize, u64),
+    pub(crate) state: MemberState,
+    /// Extents that are in use, as far as the engine knows.
+    pub(crate) used: u32,
+}
+
+impl Seat {
+    pub(crate) fn in_service(self) -> bool {
+        self.state.in_service()
+    }
+}
+
+/// A drive's identity, the `time`th time that it joins.
+pub(crate) fn identity(drive: usize, time: u64) -> Uuid {
+    Uuid::from_u64_pair(drive as u64, JOINED + time)
+}
+
+/// Identities of volumes and pools are others.
+const JOINED: u64 = 3;
+
 /// A volume as an engine knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
@@ -91,6 +145,10 @@ pub(crate) struct Known {
     pub(crate) granules: Option<u64>,
     /// Its space is being given back; hosts are refused.
     pub(crate) deleting: bool,
+    /// It takes no writes while a copy is missing that no drive can take.
+    pub(crate) stops: bool,
+    /// It takes none now.
+    pub(crate) stopped: bool,
 }
 
 /// Bytes of a unit.
@@ -112,7 +170,7 @@ pub(crate) fn memory() -> BufferPool {
 impl Subject for Engine {
     fn format(devices: Devices, wait: Wait, shape: &Shape) -> Result<(), String> {
         let drive = |index: usize| DrivePlan {
-            uuid: Uuid::from_u64_pair(index as u64, 3),
+            uuid: identity(index, 0),
             class: DriveClass::Nvme,
         };
         let plan = PoolPlan {
@@ -165,6 +223,8 @@ impl Subject for Engine {
             name: v.name,
             granules: Some(v.granules),
             deleting: v.deleting,
+            stops: v.stops,
+            stopped: v.stopped.is_some(),
         };
         Engine::volumes(self).into_iter().map(known).collect()
     }
@@ -177,9 +237,48 @@ impl Subject for Engine {
         Some((home.free_bytes + home.growth_bytes) / UNIT_BYTES)
     }
 
-    fn drives_in_service(&self) -> Option<usize> {
-        let members = self.members().iter();
-        Some(members.filter(|member| member.state.in_service()).count())
+    fn seats(&self) -> Option<Vec<Seat>> {
+        let used = self.status().members.into_iter();
+        let used = used.map(|member| member.used_bytes >> self.label().sizes.extent_shift);
+        let seat = |(member, used): (&Member, u64)| {
+            let (drive, time) = member.drive.as_u64_pair();
+            Seat {
+                drive: (drive as usize, time - JOINED),
+                state: member.state,
+                used: used as u32,
+            }
+        };
+        Some(self.members().iter().zip(used).map(seat).collect())
+    }
+
+    fn enlist(&self, drive: Uuid, device: Box<dyn BlockDevice>, wait: Wait) -> Result<(), String> {
+        let label = Label {
+            drive,
+            index: self.members().len() as u16,
+            bytes: device.geometry().bytes(),
+            ..self.label().clone()
+        };
+        let mut drives = Drives::new(vec![device], wait).with_buffers(memory());
+        enlist(&mut drives, 0, &label).map_err(|error| error.to_string())
+    }
+
+    fn is_whole(&self) -> bool {
+        let status = self.status();
+        let leaves = status.members.iter().any(|member| member.leaving);
+        let works = status.rebuilding || status.walk.is_some();
+        status.failure.is_none() && !status.degraded && !works && !leaves
+    }
+
+    fn is_rebuilding(&self) -> bool {
+        Engine::is_rebuilding(self)
+    }
+
+    fn stopped(&self) -> Option<String> {
+        self.failure().map(str::to_owned)
+    }
+
+    fn audit(&self, media: &Media<'_>) -> Result<Option<Found>, String> {
+        Found::audit(media).map(Some)
     }
 
     fn leak(&self) -> Option<String> {

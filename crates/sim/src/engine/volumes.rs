@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ashlar_block::{BlockRange, ErrorKind, IoError};
+use ashlar_store::format::Reserve;
 use uuid::Uuid;
 
 use super::layouts::Facts;
@@ -53,6 +54,11 @@ pub(crate) enum Order {
     Resize(usize),
     Settle,
     Scrub,
+    Add,
+    Remove(usize),
+    Reserve(Reserve),
+    Stops(usize, bool),
+    Repair,
 }
 
 /// All volumes, and what is on its way.
@@ -116,6 +122,22 @@ impl Volumes {
     /// Whether this order has no answer yet.
     pub(crate) fn awaits(&self, order: Order) -> bool {
         self.orders.values().any(|&other| other == order)
+    }
+
+    /// Whether an order like this has no answer yet.
+    pub(crate) fn awaits_any(&self, like: impl Fn(&Order) -> bool) -> bool {
+        self.orders.values().any(like)
+    }
+
+    /// Whether a drive is being added.
+    pub(crate) fn awaits_drive(&self) -> bool {
+        self.awaits(Order::Add)
+    }
+
+    /// Drives that the volume of this name needs.
+    pub(crate) fn width_of(&self, called: &str) -> Option<usize> {
+        let volume = (0..self.all.len()).find(|&volume| name(volume) == called)?;
+        Some(Facts::of(self.wish(volume).layout).width)
     }
 
     /// Whether anything was asked for that is not answered.
@@ -238,11 +260,24 @@ impl<S: Subject> World<'_, S> {
                 }
                 Ok(())
             }
-            (Order::Scrub, Ok(Managed::Scrubbed { lost })) if lost > 0 => {
+            (Order::Scrub, Ok(Managed::Scrubbed { lost }))
+                if lost > 0 && self.load.excuses.frail.is_empty() =>
+            {
                 Err(format!("a scrub found no good copy of {lost} granules"))
             }
             (Order::Scrub, Ok(Managed::Scrubbed { .. })) => Ok(()),
-            (Order::Settle, Ok(Managed::Done)) => Ok(()),
+            (Order::Settle, Ok(Managed::Done)) => self.audit(),
+            (
+                Order::Add
+                | Order::Remove(_)
+                | Order::Reserve(_)
+                | Order::Stops(..)
+                | Order::Repair,
+                Ok(Managed::Done),
+            ) => {
+                self.members_ordered(order);
+                Ok(())
+            }
             (order, Ok(managed)) => Err(format!("{order:?} was answered with {managed:?}")),
             (order, Err(error)) => self.refused(id, order, &error),
         }
@@ -264,22 +299,25 @@ impl<S: Subject> World<'_, S> {
                 let limit = self.volumes.all[volume].limit();
                 self.model.limit(volume, limit);
             }
-            Order::Settle | Order::Scrub => {}
+            _ => {}
         }
         Ok(())
     }
 
     fn may_refuse(&self, order: Order, error: &IoError) -> bool {
+        if self.load.excuses.rotten && error.kind() == ErrorKind::Latched {
+            return true;
+        }
         let volume = match order {
             Order::Create(volume) | Order::Delete(volume) | Order::Resize(volume) => volume,
-            Order::Settle | Order::Scrub => return false,
+            _ => return self.may_refuse_members(order, error),
         };
         let raw = self.volumes.all[volume].is_raw();
         let lost = self.load.excuses.lost;
         match (order, error.kind()) {
             // There are fewer drives than it needs.
             (Order::Create(_), ErrorKind::InvalidRequest) => {
-                lost || self.has_too_few_drives(volume)
+                lost || self.load.excuses.fewer || self.has_too_few_drives(volume)
             }
             // Another change of it is under way.
             (_, ErrorKind::InvalidRequest) => error.to_string().contains("still"),
@@ -288,7 +326,7 @@ impl<S: Subject> World<'_, S> {
             (Order::Create(_) | Order::Resize(_), ErrorKind::NoSpace) => {
                 let losses = Facts::of(self.volumes.wish(volume).layout).losses;
                 let raises = losses >= usize::from(self.plan.shape.log_copies);
-                raw && (lost || self.load.excuses.full) || raises && (lost || self.plan.crowded)
+                (raw || raises) && (lost || self.load.excuses.full)
             }
             (Order::Create(_) | Order::Resize(_), ErrorKind::Media | ErrorKind::Disconnected) => {
                 raw && lost
@@ -305,7 +343,7 @@ impl<S: Subject> World<'_, S> {
         drives.is_some_and(|drives| drives < width)
     }
 
-    fn known(&self) -> Vec<Known> {
+    pub(crate) fn known(&self) -> Vec<Known> {
         let known = self.node.as_ref().map(|node| node.engine().volumes());
         known.unwrap_or_default()
     }
@@ -417,6 +455,7 @@ impl<S: Subject> World<'_, S> {
     }
 }
 
-fn name(volume: usize) -> String {
+/// What a volume is called.
+pub(crate) fn name(volume: usize) -> String {
     format!("v{volume}")
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::drive::{Drive, Handle, Lies, Shared};
 use super::layouts::Facts;
 use super::load::{Asked, Load};
+use super::members::Members;
 use super::model::Model;
 use super::node::{News, Node};
 use super::plan::{Fate, Plan, Step};
@@ -21,14 +22,17 @@ use ashlar_block::Moment;
 const MOST_TURNS: u64 = 3_000_000;
 /// Simulated time in which everything that was asked must have been answered.
 const LIMIT: Duration = Duration::from_secs(300);
+/// Simulated time in which drives that are to leave must have left.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Waits of an import after which it hangs.
 const MOST_WAITS: u64 = 2_000_000;
 
 pub(crate) struct World<'a, S> {
     pub(crate) rig: Rc<Rig>,
-    chance: Chance,
+    pub(crate) chance: Chance,
     pub(crate) plan: Plan,
-    drives: Vec<Shared>,
+    pub(crate) drives: Vec<Shared>,
+    pub(crate) members: Members,
     pub(crate) node: Option<Node<S>>,
     pub(crate) model: Model,
     pub(crate) load: Load,
@@ -39,6 +43,8 @@ pub(crate) struct World<'a, S> {
     /// After the next crash the first of these drives is back, and the other is not, at first.
     swap: Option<(usize, usize)>,
     since: Moment,
+    /// Why a pool of which nothing has a second copy has stopped; then it is looked at once more.
+    over: Option<String>,
     pub(crate) summary: Summary,
     listener: Option<Listener<'a>>,
 }
@@ -59,11 +65,15 @@ impl<'a, S: Subject> World<'a, S> {
             &model,
             plan.wishes.len(),
         );
-        load.excuses.full = plan.crowded;
+        // Space that drives are taken out of, or that is kept, volumes do without.
+        load.excuses.full = plan.crowded || plan.has_orders();
         load.excuses.lost = plan.liar.is_some();
+        load.excuses.frail = plan.frail().into_iter().collect();
+        load.excuses.rotten = plan.is_rotten();
         Self {
             rig,
             drives,
+            members: Members::new(&plan),
             node: None,
             model,
             load,
@@ -72,6 +82,7 @@ impl<'a, S: Subject> World<'a, S> {
             power: false,
             swap: None,
             since: Moment::ORIGIN,
+            over: None,
             summary: Summary::default(),
             chance,
             plan,
@@ -104,6 +115,27 @@ impl<'a, S: Subject> World<'a, S> {
 
     /// The whole life of a world.
     pub(crate) fn live(&mut self) -> Result<(), String> {
+        let lived = self.live_through();
+        match self.over.clone() {
+            Some(why) => self.look_back(&why),
+            None => lived,
+        }
+    }
+
+    /// A pool that has stopped, or that cannot be imported any more, takes no writes. What it still
+    /// returns is right.
+    fn look_back(&mut self, why: &str) -> Result<(), String> {
+        self.say(|| format!("the pool has stopped: {why}"));
+        self.peace();
+        self.load.stop();
+        if self.node.is_none() {
+            return Ok(());
+        }
+        self.until("everything is answered", |w| w.load.is_idle())?;
+        self.check_all("everything is read that can be")
+    }
+
+    fn live_through(&mut self) -> Result<(), String> {
         self.format()?;
         self.restart()?;
         if let Some((liar, per_mille)) = self.plan.liar {
@@ -134,6 +166,8 @@ impl<'a, S: Subject> World<'a, S> {
     pub(crate) fn end(&mut self) -> Result<(), String> {
         self.check_all("everything is read")?;
         self.settle_at_last()?;
+        self.check_left()?;
+        self.lose_another()?;
         self.check_all("everything is read after it has settled")?;
         if self.plan.crowded {
             self.relieve()?;
@@ -190,7 +224,16 @@ impl<'a, S: Subject> World<'a, S> {
     }
 
     fn wait(&self) -> Wait {
-        let (rig, drives) = (self.rig.clone(), self.drives.clone());
+        self.wait_for_all(self.drives.clone())
+    }
+
+    /// Waits for one drive while the others are not looked at.
+    pub(crate) fn wait_for(&self, drive: &Shared) -> Wait {
+        self.wait_for_all(vec![drive.clone()])
+    }
+
+    fn wait_for_all(&self, drives: Vec<Shared>) -> Wait {
+        let rig = self.rig.clone();
         let mut waits = 0;
         Box::new(move || {
             let next = drives.iter().filter_map(|drive| drive.borrow().next());
@@ -256,7 +299,10 @@ impl<'a, S: Subject> World<'a, S> {
     pub(crate) fn import(&mut self) -> Result<bool, String> {
         self.say(|| "import".into());
         self.summary.imports += 1;
-        let degraded = self.drives.iter().any(|drive| drive.borrow().is_dead());
+        let lost = |(drive, shared): (usize, &Shared)| {
+            shared.borrow().is_dead() && !self.members.is_pulled(drive)
+        };
+        let degraded = self.drives.iter().enumerate().any(lost);
         let mut running = self.try_import(degraded);
         let rots = self.plan.liar.is_some();
         if running.is_err() && rots && !self.rig.is_off() {
@@ -270,7 +316,11 @@ impl<'a, S: Subject> World<'a, S> {
         if self.rig.is_off() {
             return Ok(false);
         }
-        let running = running.map_err(|why| format!("import failed: {why}"))?;
+        let running = running.map_err(|why| format!("import failed: {why}"));
+        if self.load.excuses.rotten {
+            self.over = running.as_ref().err().cloned();
+        }
+        let running = running?;
         self.node = Some(Node::new(running));
         Ok(true)
     }
@@ -304,6 +354,7 @@ impl<'a, S: Subject> World<'a, S> {
     /// The pool is in service.
     fn begin(&mut self) -> Result<(), String> {
         self.since = self.rig.now();
+        self.check_terms()?;
         self.look_for_volumes()?;
         if self.chance.happens(500) && self.volumes.are_made() {
             self.load.check_all(&self.model);
@@ -421,10 +472,15 @@ impl<'a, S: Subject> World<'a, S> {
         for one in news {
             self.hear(one)?;
         }
-        match self.rig.violation() {
-            Some(violation) => Err(violation),
-            None => Ok(busy),
+        if let Some(violation) = self.rig.violation() {
+            return Err(violation);
         }
+        if self.load.excuses.rotten && self.over.is_none() {
+            let engine = self.node.as_ref().map(|node| node.engine());
+            self.over = engine.and_then(Subject::stopped);
+            self.over.clone().map_or(Ok(()), Err)?;
+        }
+        Ok(busy)
     }
 
     fn ask(&mut self, now: Moment) {
@@ -500,7 +556,8 @@ impl<'a, S: Subject> World<'a, S> {
             }
             Fate::Rest(time) => self.load.rest(now + time),
             Fate::Stall { drive, time } => self.drives[drive].borrow_mut().stall(now + time),
-            Fate::Die { drive } => self.lose_drive(drive),
+            Fate::Die { drive } if drive < self.drives.len() => self.lose_drive(drive),
+            Fate::Die { .. } => {}
             Fate::Swap {
                 dies,
                 absent,
@@ -517,14 +574,24 @@ impl<'a, S: Subject> World<'a, S> {
                 self.power = false;
                 self.rig.set_fuse(after, Cut::Before);
             }
+            Fate::Return { drive } if self.members.is_pulled(drive) => {}
             Fate::Return { drive } => self.revive(drive),
+            Fate::Add { size } => return self.add_drive(size),
+            Fate::Remove { pick } => self.remove_drive(pick),
+            Fate::Reserve(reserve) => self.keep(reserve),
+            Fate::Stops { pick, stops } => {
+                if let Some(volume) = chosen(&self.volumes.made(), pick) {
+                    self.set_stops(volume, stops);
+                }
+            }
+            Fate::Repair => self.order(Order::Repair, Manage::Repair),
             Fate::Scrub => self.order(Order::Scrub, Manage::Scrub),
             Fate::Flip { drive } | Fate::Spoil { drive } => self.damage(drive, fate),
         }
         Ok(())
     }
 
-    fn lose_drive(&mut self, drive: usize) {
+    pub(crate) fn lose_drive(&mut self, drive: usize) {
         self.drives[drive].borrow_mut().die();
         self.load.excuses.lost = true;
     }
@@ -533,14 +600,20 @@ impl<'a, S: Subject> World<'a, S> {
     fn revive(&mut self, drive: usize) {
         if self.drives[drive].borrow_mut().revive() {
             self.model.lose_caches();
+            self.members.doubt(drive);
         }
     }
 
     fn damage(&mut self, drive: usize, fate: Fate) {
-        let mut drive = self.drives[drive].borrow_mut();
-        let Some(page) = drive.pages.used_page(&mut self.chance) else {
+        let page = self.drives[drive]
+            .borrow()
+            .pages
+            .used_page(&mut self.chance);
+        let Some(page) = page else { return };
+        if self.load.excuses.rotten && self.is_last_batch(drive, page) {
             return;
-        };
+        }
+        let mut drive = self.drives[drive].borrow_mut();
         let at = page + self.chance.below(super::pages::PAGE as u64);
         match fate {
             Fate::Flip { .. } => drive.pages.flip(at, self.chance.below(8) as u32),

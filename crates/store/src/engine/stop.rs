@@ -24,6 +24,14 @@ impl Engine {
             )));
         }
         check_stops(entry.layout, stops)?;
+        if self.is_raw(volume) {
+            // It never stops. A change of its entry would be taken for the end of another, of its size
+            // say, which is asked for while this one is on its way.
+            self.out
+                .managed
+                .push((id, Ok(crate::manage::Managed::Done)));
+            return Ok(());
+        }
         entry.stops = stops;
         // Another change of the entry would otherwise undo this one.
         self.volumes.insert(volume, entry.clone());

@@ -3,7 +3,7 @@
 //! A batch counts if any copy of it has the right number, term and predecessor and verifies. The
 //! first that does not ends the log, unless it must have been acknowledged: because a batch of the
 //! same term follows it, or because a later term began behind it. Then it is damage, and nothing is
-//! changed.
+//! changed. A batch of a term later than the root's means that a later root was lost, which is damage, too.
 
 use std::borrow::Cow;
 
@@ -86,6 +86,8 @@ struct Scanner<'a> {
     drives: &'a mut Drives,
     label: &'a Label,
     state: &'a LogState,
+    /// The root's term: none can be later, for a root says so before anything of a term is appended.
+    newest_term: u64,
     shape: LogShape,
     log: LogId,
     window: Window,
@@ -107,6 +109,7 @@ pub(super) fn scan(
         drives,
         label,
         state,
+        newest_term: root.term,
         shape,
         log,
         window: Window::default(),
@@ -298,7 +301,8 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Whether a batch of the same term with a higher number lies where the next could.
+    /// Whether a batch of the same term with a higher number lies where the next could, or one of a
+    /// term that the root does not know: then that root is not the newest that there was.
     fn has_successor(&mut self, head: Head) -> bool {
         let mut at = head.at;
         let term = self.term_of(head.number);
@@ -317,7 +321,10 @@ impl Scanner<'_> {
         let copies = self.shape.locate(at).0.len();
         (0..copies).any(|copy| {
             let found = self.candidate(copy, at);
-            found.is_some_and(|one| one.batch.term == term && one.batch.number > number)
+            found.is_some_and(|one| {
+                let batch = &one.batch;
+                batch.term == term && batch.number > number || batch.term > self.newest_term
+            })
         })
     }
 }

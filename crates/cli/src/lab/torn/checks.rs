@@ -32,6 +32,20 @@ pub(super) fn checks(disk: Option<&Crashes>, volume: Option<&Crashes>) -> Vec<Ch
             ),
         });
     }
+    if let Some(disk) = disk {
+        let (broken, all) = (disk.broken, disk.cuts.len());
+        found.push(Check {
+            name: "the disk breaks",
+            passed: broken > 0,
+            text: format!(
+                "{broken} of {all} power cuts left a broken database on the plain disk{}",
+                match broken {
+                    0 => ": nothing was proven, of the volume neither",
+                    _ => "",
+                }
+            ),
+        });
+    }
     for place in [disk, volume].into_iter().flatten() {
         found.push(Check {
             name: "flushes",
@@ -77,6 +91,7 @@ mod tests {
 
     fn crashes(place: &'static str, splitting_a_page: u64) -> Crashes {
         let mut crashes = Crashes::none(place);
+        crashes.broken = 3;
         crashes.data_writes = Some(DataWrites {
             writes: 700,
             splitting_a_page,
@@ -88,7 +103,7 @@ mod tests {
     #[test]
     fn one_write_that_splits_a_page_fails_it() {
         let sound = checks(Some(&crashes("disk", 0)), Some(&Crashes::none("volume")));
-        assert_eq!(sound.len(), 4);
+        assert_eq!(sound.len(), 5);
         assert!(sound.iter().all(|check| check.passed) && verdict(&sound).is_ok());
         let split = checks(Some(&crashes("disk", 1)), Some(&Crashes::none("volume")));
         assert!(!split[0].passed && split[0].text.starts_with("1 of 700"));
@@ -97,9 +112,19 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_without_a_flush_fails_it_and_a_broken_disk_does_not() {
+    fn a_disk_that_does_not_break_proves_nothing() {
         let mut disk = crashes("disk", 0);
-        disk.broken = 3;
+        disk.broken = 0;
+        let found = checks(Some(&disk), Some(&Crashes::none("volume")));
+        let failed: Vec<&Check> = found.iter().filter(|check| !check.passed).collect();
+        assert_eq!(failed.len(), 1);
+        assert!(failed[0].text.contains("nothing was proven"), "{found:?}");
+        assert_eq!(verdict(&found).map_err(|error| error.exit_code()), Err(1));
+    }
+
+    #[test]
+    fn a_commit_without_a_flush_fails_it_and_a_broken_disk_does_not() {
+        let disk = crashes("disk", 0);
         assert!(verdict(&checks(Some(&disk), None)).is_ok());
         let mut volume = Crashes::none("volume");
         volume.commits_not_made_durable = 1;

@@ -90,7 +90,7 @@ fn measure(
     repeat: u32,
     setting: &Setting<'_>,
 ) -> Result<Step, LabError> {
-    let opened: Arc<dyn Database> = Arc::new(database(server)?);
+    let opened: Arc<dyn Database> = Arc::new(database(server, setting.progress)?);
     opened.execute("CHECKPOINT")?;
     let mut watcher = opened.watcher()?;
     let mut counts = || -> Result<(i64, u64), LabError> {

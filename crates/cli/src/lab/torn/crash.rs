@@ -97,6 +97,16 @@ pub(super) fn trouble(error: TraceError) -> LabError {
     LabError::environment(error.to_string())
 }
 
+/// As long as nothing has broken on the plain disk, there are up to so many power cuts more than were asked
+/// for: what breaks nothing there shows nothing of the volume.
+const MORE: u64 = 12;
+
+/// Whether there is to be another power cut, after so many.
+fn goes_on(place: Place, done: u64, broken: usize, images: u64) -> bool {
+    let until_one_breaks = place == Place::Disk && broken == 0;
+    done < images || (until_one_breaks && done < images.saturating_add(MORE))
+}
+
 /// Records a load on `drives`, which hold the database, and looks at what `images` power cuts leave.
 pub(super) fn crashes(
     place: Place,
@@ -104,8 +114,12 @@ pub(super) fn crashes(
     setting: &Setting<'_>,
 ) -> Result<Crashes, LabError> {
     let recording = Recording::of(place, drives, setting)?;
-    let mut cuts = Vec::new();
-    for number in 0..setting.images {
+    let mut cuts: Vec<Cut> = Vec::new();
+    let broken = |cuts: &[Cut]| cuts.iter().filter(|cut| cut.complaint.is_some()).count();
+    for number in 0.. {
+        if !goes_on(place, number, broken(&cuts), setting.images) {
+            break;
+        }
         setting.progress.go_on()?;
         let seed = setting.seed.wrapping_mul(1000).wrapping_add(number);
         let cut = one(&recording, seed, setting)?;
@@ -125,7 +139,7 @@ pub(super) fn crashes(
         data_writes: recording.data_writes(),
         commits: recording.ledger.commits().len() as u64,
         commits_not_made_durable: recording.not_made_durable(),
-        broken: cuts.iter().filter(|cut| cut.complaint.is_some()).count(),
+        broken: broken(&cuts),
         cuts,
     })
 }
@@ -190,4 +204,27 @@ fn images_of(
         cut.torn += image.torn;
     }
     Ok(cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_disk_is_cut_off_until_something_breaks_and_the_volume_as_asked() {
+        for (place, done, broken, expected) in [
+            (Place::Volume, 3, 0, true),
+            (Place::Volume, 4, 0, false),
+            (Place::Disk, 3, 2, true),
+            (Place::Disk, 4, 1, false),
+            (Place::Disk, 4, 0, true),
+            (Place::Disk, 4 + MORE, 0, false),
+        ] {
+            assert_eq!(
+                goes_on(place, done, broken, 4),
+                expected,
+                "{place:?} {done} {broken}"
+            );
+        }
+    }
 }

@@ -197,14 +197,10 @@ fn method(setting: &Setting<'_>) -> Method {
 
 fn flags(result: &TornResult) -> Vec<String> {
     let mut flags = Vec::new();
-    if result.disk.as_ref().is_some_and(|disk| disk.broken == 0) {
-        flags.push(
-            "no power cut broke the plain disk: that the volume was whole says little".to_owned(),
-        );
-    }
     if result.volume.is_some() && result.disk.is_none() {
         flags.push(
-            "whether writes split pages was not looked at: that is seen on the plain disk only"
+            "whether writes split pages, and whether such power cuts break anything, was not looked at: that \
+             is seen on the plain disk only"
                 .to_owned(),
         );
     }

@@ -141,7 +141,7 @@ fn run(setting: &Setting<'_>) -> Result<(Ledger, RangeInclusive<u64>), LabError>
     let _ended = KilledAtEnd(&server);
     server.start(Some(settings(false)))?;
     let from = monotonic();
-    let opened: Arc<dyn Database> = Arc::new(database(&server)?);
+    let opened: Arc<dyn Database> = Arc::new(database(&server, setting.progress)?);
     let plan = plan(setting.users, setting.seconds, setting.seed)?;
     let loaded = load(&opened, &plan, setting.progress);
     let span = from..=monotonic();

@@ -68,9 +68,9 @@ pub(super) fn server_at(mount: &Path) -> Result<Server, LabError> {
     Server::at(&mount.join("db"))
 }
 
-/// The database of a server.
-pub(super) fn database(server: &Server) -> Result<Postgres, LabError> {
-    Postgres::new(&server.url(DATABASE), Logic::Functions)
+/// The database of a server; nobody waits for it once `progress` is not to go on.
+pub(super) fn database(server: &Server, progress: &Progress) -> Result<Postgres, LabError> {
+    Ok(Postgres::new(&server.url(DATABASE), Logic::Functions)?.until(progress))
 }
 
 /// PostgreSQL's settings besides `full_page_writes`.
@@ -126,7 +126,7 @@ pub(super) fn make(
     server.stop()?;
     server.enable_checksums()?;
     server.start(None)?;
-    let database = database(&server)?;
+    let database = database(&server, progress)?;
     let plan = BuildPlan {
         shape: shape(warehouses),
         seed,

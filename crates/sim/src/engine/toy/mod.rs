@@ -379,6 +379,8 @@ impl<L: Liar> Subject for Toy<L> {
 
     fn volumes(&self) -> Vec<Known> {
         let known = |(number, name): &(u32, String)| Known {
+            stops: false,
+            stopped: false,
             number: *number,
             name: name.clone(),
             granules: None,

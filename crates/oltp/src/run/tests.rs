@@ -1,0 +1,360 @@
+//! Loads on a database that does what a test wants.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ashlar_lab::{LabError, Progress};
+
+use super::*;
+use crate::database::{
+    Canceller, Description, Failure, Loader, Outcome, ServerPlace, Session, Watcher,
+};
+use crate::inputs::{Mix, Transaction};
+use crate::random::Constants;
+use crate::schema::Shape;
+
+/// A database that only does what it is told.
+struct Fake {
+    /// New orders that were committed.
+    orders: AtomicI64,
+    warehouses: AtomicI32,
+    /// How long a login takes, a transaction, and a question of whoever looks on.
+    login: Duration,
+    transaction: Duration,
+    question: Duration,
+    /// The next user that begins a transaction is lost.
+    loses_one: AtomicBool,
+    /// The warehouses of new orders.
+    seen: Mutex<Vec<i32>>,
+}
+
+#[derive(Clone)]
+struct Faked(Arc<Fake>);
+
+impl Faked {
+    fn new(change: impl FnOnce(&mut Fake)) -> Self {
+        let mut fake = Fake {
+            orders: AtomicI64::new(0),
+            warehouses: AtomicI32::new(1),
+            login: Duration::ZERO,
+            transaction: Duration::from_millis(1),
+            question: Duration::ZERO,
+            loses_one: AtomicBool::new(false),
+            seen: Mutex::default(),
+        };
+        change(&mut fake);
+        Self(Arc::new(fake))
+    }
+
+    fn database(&self) -> Arc<dyn Database> {
+        Arc::new(self.clone())
+    }
+}
+
+impl Database for Faked {
+    fn target(&self) -> String {
+        "fake".into()
+    }
+
+    fn describe(&self) -> Result<Description, LabError> {
+        Ok(Description::default())
+    }
+
+    fn state(&self) -> Result<State, LabError> {
+        Ok(State::Built(Marker {
+            version: Marker::VERSION,
+            shape: Shape::tpcc(self.0.warehouses.load(Ordering::SeqCst)),
+            seed: 1,
+            constants: Constants::for_load(&mut Rng::stream(1, &[0])),
+            rows: 1,
+        }))
+    }
+
+    fn check_users(&self, _: (&str, usize)) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn create(&self) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn has_table(&self, _: &str) -> Result<bool, LabError> {
+        Ok(true)
+    }
+
+    fn execute(&self, _: &str) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn most_loaders(&self) -> usize {
+        1
+    }
+
+    fn loader(&self) -> Result<Box<dyn Loader>, LabError> {
+        Err(LabError::usage("there is nothing to load"))
+    }
+
+    fn finish(&self, _: &Marker) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn prepare_run(&self) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn session(&self) -> Result<Box<dyn Session>, LabError> {
+        std::thread::sleep(self.0.login);
+        Ok(Box::new(self.clone()))
+    }
+
+    fn watcher(&self) -> Result<Box<dyn Watcher>, LabError> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Session for Faked {
+    fn run(&mut self, transaction: &Transaction) -> Result<Outcome, Failure> {
+        if self.0.loses_one.swap(false, Ordering::SeqCst) {
+            return Err(Failure::Lost("gone".into()));
+        }
+        std::thread::sleep(self.0.transaction);
+        let Transaction::NewOrder(order) = transaction else {
+            return Ok(Outcome::Committed);
+        };
+        let number = self.0.orders.fetch_add(1, Ordering::SeqCst);
+        self.0
+            .seen
+            .lock()
+            .expect("seen")
+            .push(order.place.warehouse);
+        Ok(Outcome::Ordered(number as i32))
+    }
+}
+
+impl Watcher for Faked {
+    fn next_orders(&mut self) -> Result<i64, LabError> {
+        std::thread::sleep(self.0.question);
+        Ok(self.0.orders.load(Ordering::SeqCst))
+    }
+
+    fn transactions(&mut self) -> Result<Option<u64>, LabError> {
+        Ok(None)
+    }
+
+    fn number(&mut self, _: &str) -> Result<i64, LabError> {
+        Ok(0)
+    }
+
+    fn canceller(&self) -> Canceller {
+        Box::new(|| {})
+    }
+
+    fn place(&mut self) -> ServerPlace {
+        ServerPlace {
+            process: Err("there is none".into()),
+            is_inside: false,
+            storage: Err("there is none".into()),
+        }
+    }
+}
+
+fn plan(users: &[usize], mode: Mode, millis: u64) -> RunPlan {
+    RunPlan {
+        users: users.to_vec(),
+        ramp: Duration::ZERO,
+        measure: Duration::from_millis(millis),
+        mode,
+        mix: Mix::TprocC,
+        all_warehouses: false,
+        keying_and_thinking: false,
+        repeats: 1,
+        seed: 1,
+        slow_down: 0.0,
+    }
+}
+
+fn ran(fake: &Faked, plan: &RunPlan) -> OltpResult {
+    let database = fake.database();
+    let mut result = begin(database.as_ref(), plan).expect("begins");
+    run(&database, plan, &mut result, &Progress::silent()).expect("ran");
+    assert!(!result.partial, "{:?}", result.problems);
+    result
+}
+
+fn count(step: &StepResult) -> u64 {
+    step.transactions.values().map(|kind| kind.count).sum()
+}
+
+#[test]
+fn users_that_hang_while_logging_in_keep_nobody() {
+    let fake = Faked::new(|fake| fake.login = Duration::from_secs(20));
+    let (database, plan) = (fake.database(), plan(&[2], Mode::Timed, 1000));
+    let stop = Arc::new(AtomicBool::new(false));
+    let progress = Progress::silent().until(Arc::clone(&stop));
+    let mut result = begin(database.as_ref(), &plan).expect("begins");
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(200));
+            stop.store(true, Ordering::SeqCst);
+        });
+        run(&database, &plan, &mut result, &progress).expect("it is told in the result");
+    });
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(
+        result.partial && result.problems[0].contains("interrupted"),
+        "{result:?}"
+    );
+}
+
+#[test]
+fn what_is_done_while_the_database_is_asked_is_counted_in_that_time() {
+    let fake = Faked::new(|fake| fake.question = Duration::from_millis(600));
+    let step = &ran(&fake, &plan(&[2], Mode::Timed, 1000)).steps[0];
+    assert_eq!(
+        (&*step.nopm_source, &*step.tpm_source),
+        ("d_next_o_id", "client")
+    );
+    assert!(step.elapsed_s > 1.5, "{step:?}");
+    let orders = &step.transactions["new_order"];
+    let by_client = (orders.count - orders.rolled_back) as f64 / step.elapsed_s;
+    let by_database = step.nopm / 60.0;
+    // Without the 0.6 s it would be 0.62 of it.
+    assert!(
+        (0.9..1.1).contains(&(by_client / by_database)),
+        "{by_client} against {by_database}"
+    );
+}
+
+#[test]
+fn an_open_loop_counts_from_when_a_transaction_was_due_and_tells_what_it_missed() {
+    // 20 a second can be done, 100 are due.
+    let fake = Faked::new(|fake| fake.transaction = Duration::from_millis(50));
+    let slow = ran(&fake, &plan(&[1], Mode::Rate(100.0), 1500));
+    let step = &slow.steps[0];
+    let done = count(step);
+    let most = (step.elapsed_s * 20.0) as u64 + 1;
+    assert!((most / 3..=most).contains(&done), "{done} of {most}");
+    let due = (step.elapsed_s * 100.0) as u64;
+    assert!(
+        step.missed + done + 10 > due && step.missed > 80,
+        "{step:?}"
+    );
+    // The last one was due 10 ms after the one before, and began 50 ms after it.
+    let most = step.transactions.values().map(|kind| kind.latency_us.max);
+    let most = most.fold(0.0, f64::max);
+    assert!((600_000.0..1_600_000.0).contains(&most), "{most}");
+    assert!(
+        slow.flags
+            .iter()
+            .any(|flag| flag.contains("were not begun")),
+        "{slow:?}"
+    );
+    let quick = Faked::new(|_| {});
+    let quick = ran(&quick, &plan(&[4], Mode::Rate(40.0), 1500));
+    assert!(quick.steps[0].missed <= 2, "{quick:?}");
+    let due = (quick.steps[0].elapsed_s * 40.0) as u64;
+    assert!(count(&quick.steps[0]).abs_diff(due) <= 5, "{quick:?}");
+}
+
+#[test]
+fn users_key_in_and_think() {
+    let fake = Faked::new(|_| {});
+    let mut plan = plan(&[40], Mode::Timed, 3500);
+    plan.keying_and_thinking = true;
+    let result = ran(&fake, &plan);
+    assert!(result.method.keying_and_thinking);
+    let step = &result.steps[0];
+    // Keying takes 2 or 3 s, 18 of a new order; nobody begins a second one before 4 s.
+    let done = count(step);
+    assert!((5..=40).contains(&done), "{done}");
+    assert_eq!(step.transactions["new_order"].count, 0);
+    let payments = &step.transactions["payment"];
+    assert!(
+        payments.count > 0 && payments.latency_us.max < 1_000_000.0,
+        "{payments:?}"
+    );
+}
+
+#[test]
+fn what_there_is_is_kept_after_every_step_and_marked() {
+    let fake = Faked::new(|_| {});
+    let (database, plan) = (fake.database(), plan(&[1, 2], Mode::Timed, 100));
+    let mut result = begin(database.as_ref(), &plan).expect("begins");
+    let mut kept = Vec::new();
+    let mut keep = |result: &OltpResult| {
+        assert!(result.partial && !result.problems.is_empty());
+        kept.push((result.steps.len(), result.summary.len()));
+        Ok(())
+    };
+    let around = Around {
+        keep: Some(&mut keep),
+        ..Around::default()
+    };
+    run_with(&database, &plan, &mut result, &Progress::silent(), around).expect("ran");
+    assert_eq!(kept, [(0, 0), (1, 1), (2, 2)]);
+    assert!(!result.partial && result.problems.is_empty(), "{result:?}");
+    // A result that cannot be kept is told, and nothing more is measured.
+    let mut keep = |result: &OltpResult| match result.steps.len() {
+        0 => Ok(()),
+        _ => Err(LabError::environment("the disk is full")),
+    };
+    let around = Around {
+        keep: Some(&mut keep),
+        ..Around::default()
+    };
+    let mut result = begin(database.as_ref(), &plan).expect("begins");
+    run_with(&database, &plan, &mut result, &Progress::silent(), around).expect("ran");
+    assert!(result.partial && result.steps.len() == 1, "{result:?}");
+    assert_eq!(result.problems, ["the disk is full"]);
+}
+
+#[test]
+fn a_run_is_of_the_database_that_was_put_back() {
+    let fake = Faked::new(|_| {});
+    let (database, plan) = (fake.database(), plan(&[3], Mode::Fixed(50), 1000));
+    let mut result = begin(database.as_ref(), &plan).expect("begins");
+    assert_eq!(result.method.warehouses, 1);
+    let mut restore = || {
+        fake.0.warehouses.store(3, Ordering::SeqCst);
+        Ok(())
+    };
+    let around = Around {
+        restore: Some(&mut restore),
+        ..Around::default()
+    };
+    run_with(&database, &plan, &mut result, &Progress::silent(), around).expect("ran");
+    assert_eq!(
+        (result.method.warehouses, result.method.restored),
+        (3, true)
+    );
+    let seen = fake.0.seen.lock().expect("seen");
+    // Three users, each at home in a warehouse of its own.
+    assert_eq!(seen.iter().max(), Some(&3), "{seen:?}");
+}
+
+#[test]
+fn who_is_lost_before_a_turn_is_measured_is_told() {
+    let fake = Faked::new(|_| {});
+    let (database, plan) = (fake.database(), plan(&[3], Mode::Timed, 200));
+    let marker = built(database.as_ref()).expect("built");
+    let setting = setting(&plan, &marker, 3, 1);
+    let silent = Progress::silent();
+    let mut crowd = Crowd::log_in(&database, (&plan, &setting), None, &silent).expect("logged in");
+    crowd.ramp(Duration::from_millis(50));
+    crowd.rest();
+    let (settle, time) = (Duration::from_millis(300), Duration::from_millis(200));
+    let first = crowd.measure_turn(0.0, settle, time).expect("measured");
+    fake.0.loses_one.store(true, Ordering::SeqCst);
+    let second = crowd.measure_turn(0.0, settle, time).expect("measured");
+    assert_eq!(crowd.stop(), 0);
+    let step = first.step();
+    assert!(
+        (step.lost_users, step.partial) == (0, false) && count(&step) > 0,
+        "{step:?}"
+    );
+    let step = second.step();
+    assert_eq!((step.lost_users, step.partial), (1, true));
+    assert_eq!(step.problems, ["gone"]);
+}
