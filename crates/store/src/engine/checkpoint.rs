@@ -44,6 +44,11 @@ pub(crate) struct Checkpoint {
     left: usize,
     /// Places that the next root supersedes.
     superseded: Vec<u64>,
+    /// Columns of metadata segments that the root being written names no more.
+    dropped: Vec<ChunkCopy>,
+    /// Some metadata segment holds nothing any more and will hold nothing more: only a root that does
+    /// not name it lets a drive that is to leave go.
+    droppable: bool,
     /// Tails that the root being written names: ring and map positions, and the map's sequence.
     tails: Option<(u64, u64)>,
     /// What the last durable root named.
@@ -53,12 +58,8 @@ pub(crate) struct Checkpoint {
     since: Moment,
     /// What deleted volumes have left is to be cleared away.
     clearing: bool,
-    /// Metadata segments may have become empty that nothing more is put in.
+    /// Metadata segments may have been closed that are empty already.
     look: bool,
-    /// Some have: the next root does without them.
-    emptied: bool,
-    /// Those that the root on its way does not name any more.
-    dropped: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,7 +93,7 @@ impl Engine {
         }
         if std::mem::take(&mut self.checkpoint.look) {
             let mut segments = self.meta_segments.iter();
-            self.checkpoint.emptied = segments.any(|one| self.meta.is_closed_and_empty(one.id));
+            self.checkpoint.droppable |= segments.any(|one| self.meta.is_closed_and_empty(one.id));
         }
         match self.checkpoint_due() {
             Some(Due::Pages(until)) => {
@@ -111,18 +112,13 @@ impl Engine {
 
     fn checkpoint_due(&self) -> Option<Due> {
         let healing = self.is_healing();
-        let wanted = !self.settling.is_empty() || self.checkpoint.clearing;
+        let droppable = self.checkpoint.droppable;
+        let wanted = !self.settling.is_empty() || self.checkpoint.clearing || droppable;
         let asked = wanted || self.map.is_renewing() || healing;
         if asked || self.has_many_terms() {
             let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
             let useless = clean && self.checkpoint.rooted == Some(self.tails());
-            if !useless || healing {
-                return Some(Due::Pages(self.published + 1));
-            }
-            return self.checkpoint.emptied.then_some(Due::Root);
-        }
-        if self.checkpoint.emptied {
-            return Some(Due::Root);
+            return (!useless || healing || droppable).then_some(Due::Pages(self.published + 1));
         }
         // Only whole chunks are any use.
         let frees = |side: &LogSide, rooted: Option<u64>, tail: u64| {
@@ -397,13 +393,12 @@ impl Engine {
 
     /// The root on its way names these pages: from here to its end nothing else may.
     pub(super) fn checkpoint_root(&mut self) -> Root {
-        let (meta, dropped) = (&self.meta, &mut self.checkpoint.dropped);
-        self.meta_segments.retain(|segment| {
-            let is_empty = meta.is_closed_and_empty(segment.id);
-            dropped.extend(is_empty.then_some(segment.id));
-            !is_empty
-        });
-        self.checkpoint.emptied = false;
+        let meta = &self.meta;
+        self.checkpoint.droppable = false;
+        let empty = |segment: &mut MetaSegment| meta.is_closed_and_empty(segment.id);
+        let dropped = self.meta_segments.extract_if(.., empty);
+        let columns = dropped.flat_map(|segment| segment.columns);
+        self.checkpoint.dropped.extend(columns);
         self.trim_ring();
         self.checkpoint.tails = Some(self.tails());
         self.root()
@@ -412,12 +407,15 @@ impl Engine {
     /// The checkpoint's root is durable.
     pub(super) fn checkpoint_rooted(&mut self) {
         self.checkpoint.phase = Phase::Idle;
-        self.checkpoint.look = true;
-        for id in std::mem::take(&mut self.checkpoint.dropped) {
-            self.give_meta_back(id);
-        }
         for place in std::mem::take(&mut self.checkpoint.superseded) {
             self.guards.retire(Retired::Place(place));
+        }
+        // They were empty: no page is read there any more, either.
+        for copy in std::mem::take(&mut self.checkpoint.dropped) {
+            let extents = self.sizes.segment_extents();
+            if let Some(drive) = self.extents.get_mut(usize::from(copy.drive)) {
+                drive.give(copy.extent, extents);
+            }
         }
         let Some((ring, map)) = self.checkpoint.tails.take() else {
             return;
@@ -431,16 +429,6 @@ impl Engine {
         self.map_log.drop_terms();
         self.guards.retire(Retired::Log(LogId::Ring, ring));
         self.guards.retire(Retired::Log(LogId::Map, map));
-    }
-
-    /// No root names a metadata segment any more: its extents are free.
-    fn give_meta_back(&mut self, id: u32) {
-        let extents = self.sizes.segment_extents();
-        for copy in self.meta.remove(id).unwrap_or_default() {
-            if let Some(drive) = self.extents.get_mut(usize::from(copy.drive)) {
-                drive.give(copy.extent, extents);
-            }
-        }
     }
 
     /// Metadata segments may have been closed.
@@ -474,7 +462,7 @@ impl Engine {
                 Retired::Place(place) => {
                     let (segment, unit) = segment_and_unit(place);
                     self.meta.release(segment, unit);
-                    self.checkpoint.look |= self.meta.is_closed_and_empty(segment);
+                    self.checkpoint.droppable |= self.meta.is_closed_and_empty(segment);
                 }
                 Retired::Log(log, at) => self.side(log).log.free_below = at,
             }

@@ -55,11 +55,15 @@ pub(super) fn identify(
         if member.state == MemberState::Excluded {
             drives.leave_out(index);
         } else {
-            check_length(drives, index, label_of(&labels, &root, index))?;
+            check_length(drives, (index, member), &labels)?;
         }
     }
-    let mut here = (0..root.members.len()).filter(|&index| drives.is_here(index));
-    let label = here.find_map(|index| label_of(&labels, &root, index));
+    let is_member = |label: &&Label| {
+        let index = usize::from(label.index);
+        let member = root.members.get(index);
+        member.is_some_and(|member| member.drive == label.drive) && drives.is_here(index)
+    };
+    let label = labels.iter().find(is_member);
     Ok((label.cloned().unwrap_or(first), root, missing))
 }
 
@@ -101,16 +105,15 @@ fn also(error: PoolError, strangers: &[String]) -> PoolError {
     }
 }
 
-/// The label of a member's drive. Another drive may have one of that number: it was to join the pool and
-/// never did.
-fn label_of<'a>(labels: &'a [Label], root: &Root, index: usize) -> Option<&'a Label> {
-    let member = root.members.get(index)?;
-    labels.iter().find(|label| label.drive == member.drive)
-}
-
-fn check_length(drives: &Drives, index: usize, label: Option<&Label>) -> Result<(), PoolError> {
+/// Refuses a member that is shorter than its label says. A drive that was to become a member, and then
+/// another did in its place, has a label with the same number.
+fn check_length(
+    drives: &Drives,
+    (index, member): (usize, &Member),
+    labels: &[Label],
+) -> Result<(), PoolError> {
     let bytes = drives.geometry(index).bytes();
-    match label {
+    match labels.iter().find(|label| label.drive == member.drive) {
         Some(label) if bytes < label.bytes => Err(refuse(format!(
             "{} of pool {} has {bytes} bytes, its label says {}: it has been cut short. Nothing was \
              changed: give it its size back, or import without it if the others are enough",
