@@ -99,6 +99,14 @@ fn a_drive_is_taken_out() {
 }
 
 #[test]
+fn a_drive_is_replaced() {
+    for (layout, dies) in [(mirror(2), 0), (mirror(2), 1), (parity(2, 1), 1)] {
+        let sample = sample(Work::Replace, layout, 0, (17, 41));
+        tried(Sweep { dies, ..sample });
+    }
+}
+
+#[test]
 fn rot_is_mended() {
     for layout in [mirror(2), mirror(3), parity(2, 1)] {
         tried(sample(Work::Scrub, layout, 0, (7, 41)));

@@ -21,8 +21,7 @@ use super::load::Habits;
 use super::plan::{Fate, Plan, SMALL, Step, Wish};
 use super::rig::Cut;
 use super::run::panicked;
-use super::seam::{Manage, Shape, Subject};
-use super::volumes::Order;
+use super::seam::{Shape, Subject};
 use super::world::World;
 use crate::chance::Chance;
 use crate::report::Listener;
@@ -38,6 +37,8 @@ pub enum Work {
     Loss,
     /// A drive is taken out in good order: what it holds moves to one to spare.
     Leave,
+    /// The same, of one that is added just before.
+    Replace,
     /// Blocks of one drive rot, and everything is read and mended.
     Scrub,
 }
@@ -45,7 +46,7 @@ pub enum Work {
 impl Work {
     /// Drives that it takes away by itself.
     fn losses(self) -> usize {
-        usize::from(matches!(self, Self::Loss | Self::Leave))
+        usize::from(matches!(self, Self::Loss | Self::Leave | Self::Replace))
     }
 }
 
@@ -241,9 +242,9 @@ fn loss(drive: usize) -> Vec<Step> {
     ]
 }
 
-/// What is there when a drive is to leave, and what happens while it does.
-fn leave() -> (Vec<Step>, Vec<Step>) {
-    let before = vec![
+/// A drive that leaves under reads and writes, and one that is added for it if there is none to spare.
+fn leave(drive: usize, adds: bool) -> Vec<Step> {
+    let mut steps = vec![
         write(0, 0, 1),
         write(0, 16, 32),
         Step::Wait,
@@ -252,7 +253,12 @@ fn leave() -> (Vec<Step>, Vec<Step>) {
         write(0, 20, 4),
         Step::Wait,
     ];
-    let during = vec![
+    if adds {
+        steps.push(Step::Do(Fate::Add { size: SIZE }));
+        steps.push(Step::Wait);
+    }
+    steps.extend([
+        Step::Do(Fate::Remove { pick: drive as u64 }),
         write(0, 1, 3),
         write(0, 36, 8),
         Step::Wait,
@@ -263,8 +269,8 @@ fn leave() -> (Vec<Step>, Vec<Step>) {
         Step::Settle,
         write(0, 0, 16),
         Step::Wait,
-    ];
-    (before, during)
+    ]);
+    steps
 }
 
 /// Rot on one drive, twice, and everything mended while it is written to.
@@ -297,6 +303,9 @@ fn scrub() -> Vec<Step> {
     steps
 }
 
+/// Blocks and bytes of a drive.
+const SIZE: (BlockSize, u64) = (BlockSize::B4096, 16 << 20);
+
 /// Drives of a case.
 fn drives(layout: Layout, spare: usize) -> usize {
     Facts::of(layout).width.max(2) + spare
@@ -322,7 +331,7 @@ fn plan(case: &Case) -> Plan {
     };
     Plan {
         shape,
-        drives: vec![(BlockSize::B4096, 16 << 20); count],
+        drives: vec![SIZE; count],
         pace: Pace {
             time: Duration::from_micros(50),
             slow: Duration::from_micros(50),
@@ -371,7 +380,7 @@ pub(crate) fn live<S: Subject>(
         let ready = world.count().changes - before;
         world.work(case)?;
         let changes = world.count().changes - before;
-        world.lose_another(case)?;
+        world.lose_one_more(case)?;
         world.end()?;
         let imports = world.count().imports;
         Ok(Lived {
@@ -390,27 +399,22 @@ pub(crate) fn live<S: Subject>(
 impl<S: Subject> World<'_, S> {
     /// Follows a workload until its end or the first crash.
     fn work(&mut self, case: &Case) -> Result<(), String> {
-        let (before, during) = match case.work {
-            Work::Data => return self.follow(&data()),
-            Work::Volumes => return self.follow(&volumes()),
-            Work::Loss => return self.follow(&loss(case.dies)),
-            Work::Scrub => return self.follow(&scrub()),
-            Work::Leave => leave(),
-        };
-        self.follow(&before)?;
-        if self.summary.crashes > 0 {
-            return Ok(());
-        }
-        // Answered, like that one, when it is durable.
-        self.order(Order::Settle, Manage::RemoveDrive { member: case.dies });
-        self.follow(&during)
+        self.follow(&match case.work {
+            Work::Data => data(),
+            Work::Volumes => volumes(),
+            Work::Loss => loss(case.dies),
+            Work::Leave => leave(case.dies, false),
+            Work::Replace => leave(case.dies, true),
+            Work::Scrub => scrub(),
+        })
     }
 
     /// With drives to spare, everything is made again that was lost; then another drive dies.
-    fn lose_another(&mut self, case: &Case) -> Result<(), String> {
+    fn lose_one_more(&mut self, case: &Case) -> Result<(), String> {
         let rots = case.work == Work::Scrub;
         let gone = case.work.losses() + usize::from(case.missing.is_some());
-        if case.spare < gone.max(1) || rots || Facts::of(case.layout).losses == 0 {
+        let spare = case.spare + usize::from(case.work == Work::Replace);
+        if spare < gone.max(1) || rots || Facts::of(case.layout).losses == 0 {
             return Ok(());
         }
         let is_whole = |w: &Self| w.node.as_ref().is_some_and(|node| node.engine().is_whole());
@@ -420,7 +424,7 @@ impl<S: Subject> World<'_, S> {
             // The root says so, of the logs and of the members.
             self.settle()?;
             let reserve = self.plan.shape.reserve;
-            self.order(Order::Settle, Manage::SetReserve { reserve });
+            self.keep(reserve);
             self.until("the members are durable", |w| w.volumes.is_idle())?;
             if self.summary.crashes == crashes && is_whole(self) {
                 break;

@@ -106,10 +106,6 @@ pub(crate) trait Subject: Sized {
     fn leak(&self) -> Option<String> {
         None
     }
-    /// Whether everything has all its copies, on drives that stay.
-    fn is_whole(&self) -> bool {
-        true
-    }
 }
 
 /// A member of a pool.
@@ -289,11 +285,5 @@ impl Subject for Engine {
         let taken: u64 = status.homes.iter().map(|home| home.used_bytes).sum();
         (taken != theirs && !status.degraded)
             .then(|| format!("{taken} bytes of homes are taken, {theirs} are volumes'"))
-    }
-
-    fn is_whole(&self) -> bool {
-        let status = self.status();
-        let leaving = status.members.iter().any(|member| member.leaving);
-        !status.degraded && !status.rebuilding && !leaving
     }
 }
