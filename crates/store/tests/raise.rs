@@ -45,11 +45,16 @@ fn survives(layout: Layout, drives: usize) {
     }
     bench.manage(Manage::Settle).expect("settle");
     check(&mut bench, "settled");
+    // With fewer drives than it should have, its space is still known.
+    let homes = bench.engine.status().homes;
+    let home = homes.iter().find(|home| home.layout == layout);
+    assert!(home.is_some_and(|home| home.used_bytes > 0), "{homes:?}");
 }
 
 #[test]
 fn a_mirror_of_three_survives_two_losses() {
     survives(Layout::Mirror { copies: 3 }, 5);
+    survives(Layout::Mirror { copies: 3 }, 3);
 }
 
 #[test]

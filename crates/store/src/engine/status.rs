@@ -164,10 +164,11 @@ impl Engine {
             .filter(|class| class.columns() <= drives)
             .collect();
         let had: Vec<Class> = self.homes.keys().copied().collect();
-        classes.extend(
-            had.into_iter()
-                .filter(|class| !mirrors.clone().any(|m| m == *class)),
-        );
+        // A mirror for which drives are missing goes on with fewer copies: its space is shown.
+        classes.extend(had.into_iter().filter(|class| {
+            let is_plain = mirrors.clone().any(|mirror| mirror == *class);
+            !is_plain || class.columns() > drives && self.has_volume_of(*class)
+        }));
         let widest = Layout::Parity {
             data: drives.saturating_sub(1).min(4) as u8,
             parity: 1,
