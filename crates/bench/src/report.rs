@@ -149,8 +149,38 @@ impl Report {
         self.save()
     }
 
-    /// Two cores against one.
+    /// Two cores against one, of memory.
     pub(crate) fn cores(&mut self, results: Vec<Scaling>) -> Result<(), Failure> {
+        let flag = "cores: fewer than four cores, so the clients share the target's";
+        let shared = results.iter().any(|result| !result.clients_apart);
+        let notes = shared.then(|| flag.to_owned());
+        self.scaling("Two cores / one, a connection a core", results, notes)
+    }
+
+    /// The same of a volume, or why not.
+    pub(crate) fn cores_of_a_volume(
+        &mut self,
+        outcome: Result<(Vec<Scaling>, Option<String>), Failure>,
+    ) -> Result<(), Failure> {
+        match outcome {
+            Ok((results, note)) => {
+                let notes = note.map(|note| format!("cores: {note}"));
+                self.scaling(
+                    "Two cores / one, two connections on both sides",
+                    results,
+                    notes,
+                )
+            }
+            Err(why) => self.skip(format!("cores, of a volume: {why}")),
+        }
+    }
+
+    fn scaling(
+        &mut self,
+        title: &str,
+        results: Vec<Scaling>,
+        note: Option<String>,
+    ) -> Result<(), Failure> {
         self.watch("cores", results.iter().flat_map(|r| [&r.one, &r.two]));
         let mut table = Table::new(&[
             "served",
@@ -170,16 +200,20 @@ impl Report {
                 range(&result.iops_ratio, 2),
             ]);
         }
-        let mut text = table.text(
-            "Two cores / one (memory: a connection a core; a volume: two connections on both sides)",
-        );
-        if results.iter().any(|result| !result.clients_apart) {
-            let flag = "cores: fewer than four cores, so the clients share the target's";
-            let _ = writeln!(text, "  ({flag})");
-            self.results.flags.push(flag.into());
+        let mut text = table.text(title);
+        if let Some(note) = note {
+            let _ = writeln!(text, "  ({note})");
+            self.results.flags.push(note);
         }
         print(&text)?;
-        self.results.cores = Some(results);
+        self.results.cores.get_or_insert_default().extend(results);
+        self.save()
+    }
+
+    /// Something that was asked for was not measured.
+    fn skip(&mut self, line: String) -> Result<(), Failure> {
+        print(&format!("\n{line}\n"))?;
+        self.results.skipped.push(line);
         self.save()
     }
 
@@ -194,14 +228,10 @@ impl Report {
                     &rows,
                 ))?;
                 self.results.peer = Some(rows);
+                self.save()
             }
-            Err(why) => {
-                let line = format!("peer: {why}");
-                print(&format!("\n{line}\n"))?;
-                self.results.skipped.push(line);
-            }
+            Err(why) => self.skip(format!("peer: {why}")),
         }
-        self.save()
     }
 
     /// A cell of the cost table is there: it takes a while.
@@ -327,6 +357,9 @@ impl Report {
         for flag in &self.results.flags {
             let _ = writeln!(text, "note: {flag}");
         }
+        for line in &self.results.skipped {
+            let _ = writeln!(text, "not measured: {line}");
+        }
         let _ = writeln!(text, "{}", self.path.display());
         print(&text)
     }
@@ -440,6 +473,32 @@ fn print(text: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_half_that_fails_leaves_what_was_measured() {
+        use clap::Parser;
+
+        let dir = tempfile::tempdir().expect("a folder");
+        let out = dir.path().display().to_string();
+        let arguments = ["ashlar-bench", "--ashlar", "/bin/false", "--out", &out];
+        let arguments = crate::args::Arguments::try_parse_from(arguments).expect("arguments");
+        let bench = Bench {
+            options: &arguments.options,
+            length: std::time::Duration::from_secs(1),
+            server_core: 0,
+            client_core: 1,
+            cores: vec![0, 1],
+        };
+        let mut report = Report::new(&bench).expect("a report");
+        report.cores(Vec::new()).expect("kept");
+        let failed = Failure::environment("no space");
+        report.cores_of_a_volume(Err(failed)).expect("told");
+        report.finish().expect("told");
+        let text = std::fs::read_to_string(dir.path().join("bench.json")).expect("a file");
+        let found: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert!(found["cores"].is_array(), "{text}");
+        assert_eq!(found["skipped"][0], "cores, of a volume: no space");
+    }
 
     #[test]
     fn columns_line_up_and_missed_goals_stand_out() {

@@ -13,7 +13,9 @@ use crate::signals::Temporary;
 
 /// Drives of the pool, and bytes of each.
 const DRIVES: usize = 2;
-const DRIVE: &str = "512MiB";
+const DRIVE_BYTES: u64 = 512 << 20;
+/// Files in memory.
+const MEMORY: &str = "/dev/shm";
 /// What the volume is.
 pub(crate) const LAYOUT: &str = "mirror:2";
 
@@ -32,10 +34,47 @@ struct Created {
     nqn: String,
 }
 
-/// Starts a daemon on these cores with a volume of `size`; its drives are files in memory where
-/// there is `/dev/shm`, else beside the results.
+/// A folder for the drives of several daemons at a time.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) dir: PathBuf,
+    /// Why they are not in memory, if they are not.
+    pub(crate) note: Option<String>,
+}
+
+/// Where the drives of so many daemons have room even if all of it is written: in memory, or beside
+/// the results.
+pub(crate) fn place(options: &Options, daemons: u64) -> Result<Place, Failure> {
+    let out = &options.out;
+    let out = out.canonicalize().map_err(Failure::doing(out.display()))?;
+    let free = rustix::fs::statvfs(MEMORY).ok();
+    let free = free.map(|fs| fs.f_bavail.saturating_mul(fs.f_frsize));
+    Ok(roomy(free, daemons * DRIVES as u64 * DRIVE_BYTES, out))
+}
+
+fn roomy(memory: Option<u64>, needed: u64, otherwise: PathBuf) -> Place {
+    let lacks = match memory {
+        Some(free) if free >= needed => {
+            return Place {
+                dir: MEMORY.into(),
+                note: None,
+            };
+        }
+        Some(free) => format!("{MEMORY} has {} of {} MiB free", free >> 20, needed >> 20),
+        None => format!("there is no {MEMORY}"),
+    };
+    let dir = otherwise.display();
+    let note =
+        format!("{lacks}, so the volume's drives are files in {dir}: that drive counts, too");
+    Place {
+        note: Some(note),
+        dir: otherwise,
+    }
+}
+
+/// Starts a daemon on these cores with a volume of `size`; its drives are files in `place`.
 pub(crate) fn start(
-    options: &Options,
+    (options, place): (&Options, &Place),
     name: &str,
     size: &str,
     cores: &[usize],
@@ -49,10 +88,10 @@ pub(crate) fn start(
     node.extend(words([Path::new("--config"), &config]));
     let server = Running::start(&calls.program("node", node, None))?;
 
-    let drives = calls.drives();
+    let drives = calls.drives(place);
     let mut pool = words(["pool", "create", "tank"]);
     for drive in &drives {
-        let spec = format!("file:{}?size={DRIVE}", drive.path().display());
+        let spec = format!("file:{}?size={DRIVE_BYTES}", drive.path().display());
         pool.extend(words(["--drive", &spec]));
     }
     calls.order("pool", pool)?;
@@ -109,14 +148,34 @@ impl<'a> Calls<'a> {
         std::fs::read_to_string(&told).map_err(Failure::doing(told.display()))
     }
 
-    fn drives(&self) -> Vec<Temporary> {
-        let memory = Path::new("/dev/shm");
-        let place = if memory.is_dir() { memory } else { &self.dir };
+    fn drives(&self, place: &Place) -> Vec<Temporary> {
         let file = |drive| {
             let name = self.name;
             format!("ashlar-bench-{}-{name}-{drive}.img", std::process::id())
         };
-        let drives = (0..DRIVES).map(|drive| Temporary::new(place.join(file(drive))));
+        let drives = (0..DRIVES).map(|drive| Temporary::new(place.dir.join(file(drive))));
         drives.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_are_in_memory_only_where_there_is_room_for_all_of_them() {
+        let needed = 2 << 30;
+        let of = |free| roomy(free, needed, "/out".into());
+        let memory = Place {
+            dir: MEMORY.into(),
+            note: None,
+        };
+        assert_eq!(of(Some(needed)), memory);
+        for (free, word) in [(Some(64 << 20), "64 of 2048 MiB"), (None, "no /dev/shm")] {
+            let found = of(free);
+            assert_eq!(found.dir, Path::new("/out"));
+            let note = found.note.expect("it is told");
+            assert!(note.contains(word), "{note}");
+        }
     }
 }

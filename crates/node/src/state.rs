@@ -8,7 +8,8 @@ use uuid::Uuid;
 use crate::files;
 use crate::model::{Check, ControlError, DriveClass, SetHosts, check_name};
 
-/// The version of the file that this program writes and reads.
+/// The version of the file that this program writes and reads. `[[drive]]` came without another: no
+/// program without it was ever released, and one refuses the file by its name rather than by its number.
 const VERSION: u32 = 1;
 const HEAD: &str = "# Written by `ashlar node`, which replaces it as a whole. \
                     Stop the daemon before editing it.\n\n";
@@ -97,7 +98,9 @@ impl State {
         }
     }
 
-    /// Forgets a pool, but not who may connect to its volumes: it may come back.
+    /// Forgets a pool, but not who may connect to its volumes, nor how its drives were called: it may come
+    /// back, and then without a drive that only this knows by its name. That is at most 64 entries a pool
+    /// that was ever here.
     pub fn forget_pool(&mut self, id: Uuid) {
         self.pools.retain(|pool| pool.id != id);
     }

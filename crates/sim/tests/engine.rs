@@ -15,6 +15,19 @@ fn crashes() {
     assert_eq!(first_failure(0..150, Profile::CRASH), None);
 }
 
+/// The logs come round more than once.
+const LONG: Profile = Profile {
+    commands: 3000,
+    crashes: 8,
+    changes: 0,
+    ..Profile::CRASH
+};
+
+#[test]
+fn crashes_of_long_lives() {
+    assert_eq!(first_failure(0..60, LONG), None);
+}
+
 #[test]
 fn bit_rot() {
     assert_eq!(first_failure(0..150, Profile::BITROT), None);
@@ -199,4 +212,14 @@ fn a_segment_used_again_too_early_is_noticed() {
 #[test]
 fn acknowledging_before_an_exclusion_is_noticed() {
     sings(Canary::AcknowledgeBeforeExclusion, Profile::DRIVE_SWAP);
+}
+
+#[test]
+fn what_is_said_again_waits_for_changes_on_their_way() {
+    sings(Canary::RestateTooEarly, Profile::CRASH);
+}
+
+#[test]
+fn all_changes_of_a_leaf_are_said_again() {
+    sings(Canary::RestateLess, LONG);
 }

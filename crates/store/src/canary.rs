@@ -45,11 +45,15 @@ pub enum Canary {
     SplitUnit,
     /// Extents of an empty segment are used again before its free entry is durable, which it never is.
     ReleaseBeforeDurable,
+    /// What the map log says again does not wait for changes that are on their way.
+    RestateTooEarly,
+    /// Of a leaf's changes only some are said again, and the log lets go of all.
+    RestateLess,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -63,6 +67,8 @@ impl Canary {
         Self::AcknowledgeBeforeExclusion,
         Self::SplitUnit,
         Self::ReleaseBeforeDurable,
+        Self::RestateTooEarly,
+        Self::RestateLess,
     ];
 }
 

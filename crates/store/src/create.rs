@@ -1,5 +1,8 @@
 //! Making a pool: labels, empty logs, the first root.
 
+use std::collections::BTreeSet;
+
+use ashlar_block::ErrorKind;
 use uuid::Uuid;
 
 use crate::drives::Drives;
@@ -9,7 +12,8 @@ use crate::format::{
     Chunk, ChunkCopy, DriveClass, Label, LogState, Member, MemberState, RepairReserve, Reserve,
     Root, Salt, TermStart,
 };
-use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, Sizes};
+use crate::recover::read_label;
+use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES, Sizes};
 
 /// A drive of a pool to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +92,7 @@ pub fn enlist(drives: &mut Drives, drive: usize, label: &Label) -> Result<(), Po
     drives
         .check(drive)
         .map_err(|why| PoolError::plan(format!("drive {drive}: {why}")))?;
+    erase_own_logs(drives, drive, label)?;
     let both = |at: [u64; 2]| [(drive, at[0]), (drive, at[1])];
     drives.write(&both(LABEL_AT), &vec![0; GRANULE])?;
     drives.write(&both(ROOT_AT), &vec![0; GRANULE])?;
@@ -177,6 +182,44 @@ fn empty_log(free: &mut [Extents], plan: &PoolPlan, chunks: u32) -> Result<LogSt
             first_batch: 1,
         }],
     })
+}
+
+/// A drive that was this pool's and went its own way has batches in its logs that verify. Where the pool's
+/// logs get copies on it, those must not be taken for batches of a root that was lost.
+fn erase_own_logs(drives: &mut Drives, drive: usize, label: &Label) -> Result<(), PoolError> {
+    let was = read_label(drives, drive).map(|label| label.index).ok();
+    let mut extents = BTreeSet::new();
+    for at in ROOT_AT {
+        if at + ROOT_BYTES > drives.geometry(drive).bytes() {
+            continue;
+        }
+        let bytes = match drives.read(drive, at, ROOT_BYTES as usize) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::Exhausted => return Err(error.into()),
+            // What nobody can read, an import does not go by.
+            Err(_) => continue,
+        };
+        let Ok(root) = Root::decode(&bytes, label.salt) else {
+            continue;
+        };
+        let chunks = root.ring.chunks.iter().chain(&root.map.chunks);
+        let copies = chunks.flat_map(|chunk| &chunk.copies);
+        // Without its label nobody knows which member it was; all it holds is given up anyway.
+        let its = copies.filter(|copy| was.is_none_or(|was| copy.drive == was));
+        extents.extend(its.map(|copy| copy.extent));
+    }
+    let zeroes = vec![0; label.sizes.extent_bytes().min(1 << 20) as usize];
+    for extent in extents {
+        let from = label.sizes.extent_at(extent);
+        let to = from + label.sizes.chunk_bytes();
+        if to > drives.geometry(drive).bytes() {
+            continue;
+        }
+        for at in (from..to).step_by(zeroes.len()) {
+            drives.write(&[(drive, at)], &zeroes)?;
+        }
+    }
+    Ok(())
 }
 
 /// What an earlier pool with the same salt left there must not look like this pool's first batch.

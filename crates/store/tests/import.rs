@@ -146,3 +146,61 @@ fn labels_of_newer_programs_and_of_drives_left_out_stay_as_they_are() {
         assert!(copy_of(medium, LABEL_AT[0], 4096) == before);
     }
 }
+
+/// The other copy of the label is good, and the drive's content is needed.
+#[test]
+fn a_label_that_cannot_be_written_again_is_no_reason_to_refuse_a_pool() {
+    let mut bench = Bench::new(2, 16 << 20);
+    let volume = bench.volume(64, 2);
+    bench.write(volume, 0, &fill(1, 1)).unwrap();
+    let media = bench.media;
+    for at in LABEL_AT {
+        let label = copy_of(&media[1], at, 4096);
+        media[1].borrow_mut()[at as usize] ^= 1;
+        let seen = Seen::default();
+        seen.unwritable.borrow_mut().insert((1, at / 4096));
+        let options = ImportOptions::default();
+        let mut bench = Bench::open_seen(media.clone(), &options, seen).expect("import");
+        let states = bench.engine.members().iter().map(|member| member.state);
+        assert_eq!(states.collect::<Vec<_>>(), [MemberState::Active; 2]);
+        let counters = bench.engine.counters();
+        assert_eq!((counters.bad_copies, counters.repaired), (1, 0));
+        assert_eq!(bench.read(volume, 0, 1).unwrap(), fill(1, 1));
+        drop(bench);
+        // Where it can be, it is.
+        let bench = Bench::open(media.clone());
+        let counters = bench.engine.counters();
+        assert_eq!((counters.bad_copies, counters.repaired), (1, 1));
+        assert_eq!(copy_of(&media[1], at, 4096), label);
+    }
+}
+
+/// Two drives have gone separate ways, and one of them is added to the other anew: what it had appended to
+/// its logs lies where the pool's logs get their new copies.
+#[test]
+fn a_drive_that_went_its_own_way_brings_nothing_of_it_back() {
+    for imports in 1..4 {
+        let mut bench = Bench::new(2, 16 << 20);
+        let volume = bench.volume(512, 2);
+        bench.manage(Manage::Settle).unwrap();
+        let [one, other] = [0, 1].map(|i| vec![bench.media[i].clone()]);
+        drop(bench);
+        for _ in 0..imports {
+            let mut bench = Bench::try_open(other.clone(), true).expect("the other");
+            for at in 0..200 {
+                bench.write(volume, at, &fill(1, 2)).unwrap();
+            }
+        }
+        let mut bench = Bench::try_open(one, true).expect("the one");
+        bench.add_medium(other[0].clone());
+        bench.manage(Manage::Settle).unwrap();
+        for at in 0..20 {
+            bench.write(volume, at, &fill(1, 3)).unwrap();
+            let media = bench.media.clone();
+            bench = Bench::try_open(media, false).unwrap_or_else(|error| {
+                panic!("after {imports} imports of the other and {at} writes: {error}")
+            });
+        }
+        assert_eq!(bench.read(volume, 7, 1).unwrap(), fill(1, 3));
+    }
+}

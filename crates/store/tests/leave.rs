@@ -3,8 +3,9 @@
 
 mod common;
 
-use ashlar_store::Manage;
+use ashlar_block::{BlockRange, BufferPool, Durability, Operation, Request};
 use ashlar_store::format::MemberState;
+use ashlar_store::{Event, Manage};
 use common::Bench;
 
 fn fill(granules: usize, value: u8) -> Vec<u8> {
@@ -49,4 +50,44 @@ fn a_drive_that_leaves_has_left_after_any_crash_without_another_write() {
         }
     }
     assert!(crashes > 5, "{crashes}");
+}
+
+/// A segment that is being made has a column on a drive that is removed meanwhile: the drive stays until that
+/// is somewhere else.
+#[test]
+fn a_drive_stays_while_a_segment_is_made_on_it() {
+    let mut found = 0;
+    for slots in 0..16 {
+        let mut bench = Bench::new(2, 32 << 20);
+        let volume = bench.volume(512, 2);
+        // What the map takes is on the other two.
+        bench.manage(Manage::Settle).unwrap();
+        bench.add_drive(32 << 20);
+        for slot in 0..slots {
+            bench.write(volume, slot * 16, &fill(16, 1)).unwrap();
+        }
+        if bench.engine.status().members[2].used_bytes > 0 {
+            continue;
+        }
+        let is_write: common::Rule = |op| matches!(op, Operation::Write(_));
+        bench.seen.held.set(Some(is_write));
+        let mut buffer = BufferPool::new(1 << 20).get(16 << 12).unwrap();
+        buffer.fill(1);
+        let range = BlockRange::new(slots * 16, 16);
+        let request = Request::write(1, range, buffer, Durability::Cached);
+        bench.run(Event::Command { volume, request });
+        if bench.engine.status().members[2].used_bytes == 0 {
+            continue;
+        }
+        found += 1;
+        let what = Manage::RemoveDrive { member: 2 };
+        bench.run(Event::Manage { id: 900, what });
+        assert_eq!(bench.engine.members()[2].state, MemberState::Leaving);
+        bench.seen.held.set(None);
+        bench.pass(0);
+        bench.manage(Manage::Settle).unwrap();
+        assert_eq!(bench.engine.members()[2].state, MemberState::Excluded);
+        assert!(!bench.engine.status().degraded);
+    }
+    assert!(found > 0);
 }

@@ -2,17 +2,22 @@
 
 mod common;
 
-use ashlar_block::{BlockRange, BufferPool, Moment, Operation, Request};
+use ashlar_block::{BlockRange, BufferPool, ErrorKind, Moment, Operation, Request};
 use ashlar_store::{Event, Manage};
 use common::Bench;
 
 const MS: u64 = 1_000_000;
 /// Slots of 64 KiB: five rounds of eight.
 const SLOTS: u64 = 40;
+const MINUTE: u64 = 60_000 * MS;
 
 /// A settled mirror, a scrub whose first reads have taken 10 ms, and a count of reads since.
 fn scrubbing(host: bool) -> (Bench, usize) {
-    let mut bench = Bench::new(2, 64 << 20);
+    scrubbing_on(2, host)
+}
+
+fn scrubbing_on(drives: usize, host: bool) -> (Bench, usize) {
+    let mut bench = Bench::new(drives, 64 << 20);
     let volume = bench.volume(SLOTS * 16, 2);
     for slot in 0..SLOTS {
         bench
@@ -75,7 +80,6 @@ fn walked(bench: &mut Bench) -> usize {
 
 #[test]
 fn an_import_goes_on_with_a_scrub_where_it_was() {
-    const MINUTE: u64 = 60_000 * MS;
     /// What is read of the map.
     const PAGES: usize = 8;
     let (mut bench, _) = scrubbing(true);
@@ -89,4 +93,42 @@ fn an_import_goes_on_with_a_scrub_where_it_was() {
     assert_eq!(bench.engine.counters().scrubs, 1, "to its end");
     let mut bench = bench.restart();
     assert!(walked(&mut bench) < PAGES, "it is done");
+}
+
+/// A drive is lost while a scrub rests: the columns that it had are not made again when the scrub is through,
+/// which may be days later.
+#[test]
+fn repair_does_not_wait_for_the_end_of_a_scrub() {
+    let (mut bench, _) = scrubbing_on(3, true);
+    let before = bench.engine.walk_progress().expect("a walk");
+    assert!(before > 0.1, "{before}");
+    let volume = bench.engine.volumes()[0].number;
+    bench.seen.faults[0].set(Some((|_| true, ErrorKind::Media)));
+    for slot in 0..SLOTS {
+        bench
+            .write(volume, slot * 16, &[8; 16 * 4096])
+            .expect("write");
+    }
+    assert!(bench.engine.status().degraded);
+    // No time has passed: it still rests from its first round.
+    assert_eq!(bench.engine.walk_progress(), Some(0.0));
+    bench.pass(31 * MS);
+    assert!(!bench.engine.status().degraded);
+    assert_eq!(bench.engine.counters().scrubs, 1);
+}
+
+/// A scrub that was interrupted, and finds no column to make, goes on where it was.
+#[test]
+fn a_repair_that_can_do_nothing_costs_a_scrub_nothing() {
+    let (mut bench, _) = scrubbing(true);
+    let before = bench.engine.walk_progress().expect("a walk");
+    bench.manage(Manage::Repair).expect("repair");
+    assert_eq!(bench.engine.walk_progress(), Some(before));
+    bench.seen.log.borrow_mut().clear();
+    bench.pass(1000 * MS);
+    bench.pass(1000 * MS);
+    assert_eq!(bench.engine.counters().scrubs, 1);
+    let rest = 2 * (SLOTS as usize - 8);
+    let found = reads(&bench);
+    assert!((rest..rest + 8).contains(&found), "{found} of {rest}");
 }

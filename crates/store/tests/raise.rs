@@ -3,7 +3,7 @@
 mod common;
 
 use ashlar_block::ErrorKind;
-use ashlar_store::{Layout, Manage};
+use ashlar_store::{Grain, Layout, Manage};
 use common::Bench;
 
 fn fill(granules: usize, value: u8) -> Vec<u8> {
@@ -91,4 +91,74 @@ fn without_room_for_the_copies_it_is_refused_and_nothing_hangs() {
     assert!(error.contains("3 copies of the pool's logs"), "{error}");
     assert_eq!(bench.read(volume, 0, 16).expect("read"), fill(16, 1));
     bench.write(volume, 0, &fill(3, 2)).expect("overwrite");
+}
+
+/// Copies of every log chunk, by the newest root.
+fn chunk_copies(bench: &Bench) -> Vec<usize> {
+    let root = bench.root();
+    let chunks = root.ring.chunks.iter().chain(&root.map.chunks);
+    chunks.map(|chunk| chunk.copies.len()).collect()
+}
+
+const THREE: Layout = Layout::Mirror { copies: 3 };
+
+/// Two losses would take both copies of a chunk that has but two.
+#[test]
+fn copies_of_some_chunks_are_not_enough_however_often_it_is_asked() {
+    let mut partly = 0;
+    for extents in 16..100 {
+        let mut bench = Bench::new(2, 16 << 20);
+        bench.add_drive(extents << 16);
+        if bench.volume_as(64, THREE).is_ok() {
+            assert_eq!(chunk_copies(&bench), [3; 8], "{extents}");
+            continue;
+        }
+        let copies = chunk_copies(&bench);
+        partly += usize::from(copies.contains(&3) && copies.contains(&2));
+        let error = bench.volume_as(64, THREE).expect_err("still no room");
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{extents}: {error}");
+        // What the logs do survive is promised.
+        bench
+            .volume_as(64, Layout::Mirror { copies: 2 })
+            .expect("two");
+    }
+    assert!(partly > 5, "{partly}");
+}
+
+/// A volume that is refused takes nothing from those that there are.
+#[test]
+fn logs_that_were_cut_short_by_losses_grow_again_with_the_drives() {
+    let mut bench = Bench::new(3, 16 << 20);
+    let volume = bench.volume_as(64, THREE).expect("create");
+    // Room for pages of the map, and for no chunk.
+    bench.add_drive(3 << 20);
+    let four = bench.volume_as(64, Layout::Mirror { copies: 4 });
+    assert_eq!(four.expect_err("no room").kind(), ErrorKind::NoSpace);
+    for lost in [1, 2] {
+        bench.seen.faults[lost].set(Some((|_| true, ErrorKind::Media)));
+        bench.write(volume, 0, &fill(1, 9)).expect("goes on");
+    }
+    for copies in [2, 3] {
+        bench.add_drive(16 << 20);
+        bench.manage(Manage::Settle).expect("settle");
+        assert_eq!(chunk_copies(&bench), [copies; 8]);
+    }
+}
+
+/// What the map has left, the newest root still names when the last page has moved.
+#[test]
+fn a_large_map_that_is_not_in_memory_is_raised() {
+    let mut bench = Bench::new(3, 64 << 20);
+    let small = Some(Grain::K8);
+    let volume = bench.volume_of(1 << 20, Layout::Mirror { copies: 2 }, small);
+    let volume = volume.expect("create");
+    let places: Vec<u64> = (0..1000).map(|leaf| leaf * 1000).collect();
+    for places in places.chunks(100) {
+        bench.write_at_once(volume, places, &fill(1, 1));
+    }
+    bench.manage(Manage::Settle).expect("settle");
+    let mut bench = bench.restart();
+    bench.manage(Manage::Settle).expect("settle");
+    bench.volume_as(64, THREE).expect("create");
+    assert!(bench.engine.counters().loaded > 3 * 256);
 }

@@ -122,7 +122,8 @@ impl Setup {
     }
 }
 
-pub(super) fn measure(bench: &Bench<'_>) -> Result<Vec<Scaling>, Failure> {
+/// Which core each of two clients is on, and whether they have cores of their own.
+fn clients(bench: &Bench<'_>) -> ([usize; 2], bool) {
     let apart = bench.cores.len() >= 4;
     // The target gives its last core to the first connection: crossed, each client is on the core
     // that its own connection does not use.
@@ -130,6 +131,12 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<Vec<Scaling>, Failure> {
         [_, _, third, fourth, ..] => [third, fourth],
         _ => [bench.server_core, bench.client_core],
     };
+    (clients, apart)
+}
+
+/// Of memory: a connection a core.
+pub(super) fn of_memory(bench: &Bench<'_>) -> Result<Vec<Scaling>, Failure> {
+    let (clients, apart) = clients(bench);
     let alone = if apart { clients[0] } else { bench.client_core };
     let (one_core, two_cores) = (&bench.cores[..1], &bench.cores[..2]);
     let memory = |name, cores, clients: &[usize]| {
@@ -138,18 +145,22 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<Vec<Scaling>, Failure> {
     };
     let mut one = memory("cores-1", one_core, &[alone])?;
     let mut two = memory("cores-2", two_cores, &clients)?;
-    let mut results = compare(bench, "memory", apart, [&mut one, &mut two])?;
-    drop((one, two));
+    compare(bench, "memory", apart, [&mut one, &mut two])
+}
 
-    // Two connections on both sides: what differs is the cores.
-    let volume = |name, cores, clients: &[usize]| {
-        let target = volume::start(bench.options, name, VOLUME, cores)?;
-        Setup::new(Target::Volume(target), clients)
+/// Of a volume, and what to know before quoting it. Two connections on both sides: what differs is the
+/// cores.
+pub(super) fn of_a_volume(bench: &Bench<'_>) -> Result<(Vec<Scaling>, Option<String>), Failure> {
+    let (clients, apart) = clients(bench);
+    let place = volume::place(bench.options, 2)?;
+    let volume = |name, cores: &[usize]| {
+        let target = volume::start((bench.options, &place), name, VOLUME, cores)?;
+        Setup::new(Target::Volume(target), &clients)
     };
-    let mut one = volume("cores-volume-1", one_core, &clients)?;
-    let mut two = volume("cores-volume-2", two_cores, &clients)?;
-    results.extend(compare(bench, LAYOUT, apart, [&mut one, &mut two])?);
-    Ok(results)
+    let mut one = volume("cores-volume-1", &bench.cores[..1])?;
+    let mut two = volume("cores-volume-2", &bench.cores[..2])?;
+    let results = compare(bench, LAYOUT, apart, [&mut one, &mut two])?;
+    Ok((results, place.note))
 }
 
 /// One and two cores in turn.

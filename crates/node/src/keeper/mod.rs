@@ -1,9 +1,12 @@
 //! The [`Control`](crate::Control) of a real node: pools on the cores of a running target.
 
+mod drives;
 mod local;
 mod pools;
 mod serve;
 mod status;
+#[cfg(test)]
+mod tests;
 mod volumes;
 mod wanted;
 mod work;
@@ -45,6 +48,8 @@ pub(crate) struct LivePool {
     pub(crate) link: PoolLink,
     /// By member index, also those that are out of service.
     pub(crate) drives: Vec<KnownDrive>,
+    /// Drives with its label of which it is not known whether they are members.
+    pub(crate) joining: Vec<KnownDrive>,
     /// Volumes that are served, by number.
     pub(crate) volumes: BTreeMap<u32, Served>,
     pub(crate) since: Instant,
@@ -178,17 +183,19 @@ impl Control for Keeper {
     }
 
     fn pools(&self) -> Vec<PoolStatus> {
-        let pools = self.lock();
-        pools
-            .iter()
-            .map(|(name, kept)| self.pool_status(name, kept))
-            .collect()
+        let mut pools = self.lock();
+        let pools = pools.iter_mut().map(|(name, kept)| {
+            self.take_in(name, kept);
+            self.pool_status(name, kept)
+        });
+        pools.collect()
     }
 
     fn pool(&self, name: &str) -> Result<PoolStatus, ControlError> {
-        let pools = self.lock();
+        let mut pools = self.lock();
         let none = || ControlError::not_found(format!("there is no pool {name}"));
-        let kept = pools.get(name).ok_or_else(none)?;
+        let kept = pools.get_mut(name).ok_or_else(none)?;
+        self.take_in(name, kept);
         Ok(self.pool_status(name, kept))
     }
 

@@ -1,12 +1,12 @@
 //! Making, importing and letting go of pools.
 
-use ashlar_store::{Manage, Managed, MemberStatus};
+use ashlar_store::{Manage, Managed};
 use uuid::Uuid;
 
 use super::serve::specs;
 use super::wanted::{GO_ON, Wanted};
-use super::{Dismissal, Keeper, Kept, KnownDrive, LivePool, live};
-use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReplaceDrive, ReserveSpec};
+use super::{Dismissal, Keeper, Kept, LivePool, live};
+use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReserveSpec};
 use crate::notice::notice;
 use crate::pool::{create, import, open_drives, reserve_of};
 use crate::{Config, DriveEntry, PoolEntry};
@@ -132,17 +132,18 @@ impl Keeper {
         }
     }
 
-    fn remember(&self, name: &str, pool: &LivePool) -> Result<(), ControlError> {
+    pub(super) fn remember(&self, name: &str, pool: &LivePool) -> Result<(), ControlError> {
         self.remember_with(name, pool, None)
     }
 
-    fn remember_with(
+    pub(super) fn remember_with(
         &self,
         name: &str,
         pool: &LivePool,
         more: Option<&str>,
     ) -> Result<(), ControlError> {
         let mut drives = specs(&pool.drives);
+        drives.extend(specs(&pool.joining));
         drives.extend(more.map(str::to_owned));
         let mut seen = std::collections::BTreeSet::new();
         drives.retain(|drive| seen.insert(drive.clone()));
@@ -158,7 +159,7 @@ impl Keeper {
     }
 
     /// Remembers how a pool's drives are called, for when they are missing.
-    fn remember_drives(&self, pool: &LivePool) -> Result<(), ControlError> {
+    pub(super) fn remember_drives(&self, pool: &LivePool) -> Result<(), ControlError> {
         let drives = entries(pool);
         self.state.update(|state| state.put_drives(pool.id, drives))
     }
@@ -181,33 +182,6 @@ impl Keeper {
         Ok(self.pool_status(name, kept))
     }
 
-    fn refuse_drives_in_use(
-        &self,
-        pools: &std::collections::BTreeMap<String, Kept>,
-        wanted: &[String],
-    ) -> Result<(), ControlError> {
-        for (name, kept) in pools {
-            let Kept::Live(pool) = kept else { continue };
-            let view = pool.link.view().ok();
-            // One that is out of service is closed, and free for something else.
-            let is_out = |index: usize| {
-                let member = view
-                    .as_ref()
-                    .and_then(|view| view.status.members.get(index));
-                member.is_some_and(|member| !member.in_service)
-            };
-            let theirs = pool.drives.iter().enumerate();
-            let theirs = theirs.filter(|(index, drive)| drive.is_here && !is_out(*index));
-            let theirs: Vec<_> = theirs.map(|(_, drive)| &drive.spec).collect();
-            if let Some(drive) = wanted.iter().find(|drive| theirs.contains(drive)) {
-                return Err(ControlError::conflict(format!(
-                    "drive {drive} is in pool {name}"
-                )));
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn take_up_pool(
         &self,
         name: &str,
@@ -228,19 +202,19 @@ impl Keeper {
                 )));
             }
             Some(kept @ Kept::Live(pool)) if new_name.is_none() => {
-                let is_theirs =
-                    |spec: &&String| pool.drives.iter().any(|drive| drive.spec == **spec);
-                return match request.drives.iter().find(|spec| !is_theirs(spec)) {
-                    None => Ok(self.pool_status(name, kept)),
-                    Some(spec) => Err(ControlError::conflict(format!(
-                        "a pool {name} ({}) is in service already, without drive {spec}: another pool of that \
-                         name gets a name of its own with --as, and a new drive joins with `pool add`",
-                        pool.id
-                    ))),
-                };
+                refuse_another(name, pool, request)?;
+                return Ok(self.pool_status(name, kept));
+            }
+            Some(Kept::Failed { id, .. })
+                if request.drives.is_empty() && is_another(*id, request) =>
+            {
+                return Err(ControlError::conflict(format!(
+                    "the pool {name} that is known here is {id}: name the drives of the other"
+                )));
             }
             Some(Kept::Failed { id, drives, .. }) if request.drives.is_empty() => {
-                (Some(*id).filter(|id| !id.is_nil()), drives.clone())
+                let known = Some(*id).filter(|id| !id.is_nil());
+                (known.or(request.id), drives.clone())
             }
             _ if request.drives.is_empty() => {
                 return Err(ControlError::usage(format!(
@@ -312,70 +286,6 @@ impl Keeper {
         Ok(self.pool_status(name, &pools[name]))
     }
 
-    pub(super) fn grow_pool(
-        &self,
-        name: &str,
-        spec: &str,
-        destroy_data: bool,
-    ) -> Result<PoolStatus, ControlError> {
-        let mut pools = self.lock();
-        self.refuse_drives_in_use(&pools, &[spec.to_owned()])?;
-        let pool = live(&pools, name)?;
-        let drives = open_drives(&[spec.to_owned()])?;
-        // Before it is a member: after a crash the pool must be found with it.
-        let enlisted = || self.remember_with(name, pool, Some(spec));
-        let added = crate::pool::add(&pool.link, &drives, destroy_data, enlisted);
-        let member = match added {
-            Ok(member) => member,
-            Err(error) => {
-                self.remember(name, pool)?;
-                return Err(error);
-            }
-        };
-        if let (Some(Kept::Live(pool)), Some(drive)) = (pools.get_mut(name), drives.first()) {
-            let view = pool.link.view().map_err(engine)?;
-            for (index, one) in view.status.members.iter().enumerate() {
-                if index == member {
-                    pool.drives.push(KnownDrive::open(one.drive, drive));
-                } else if index >= pool.drives.len() {
-                    pool.drives.push(KnownDrive::missing(one.drive, None));
-                }
-            }
-            self.remember(name, pool)?;
-        }
-        Ok(self.pool_status(name, &pools[name]))
-    }
-
-    pub(super) fn swap_drive(
-        &self,
-        name: &str,
-        request: &ReplaceDrive,
-    ) -> Result<PoolStatus, ControlError> {
-        let member = self.member(name, &request.old)?;
-        self.grow_pool(name, &request.new, request.destroy_data)?;
-        self.evacuate(name, member)
-    }
-
-    pub(super) fn empty_drive(&self, name: &str, drive: &str) -> Result<PoolStatus, ControlError> {
-        let member = self.member(name, drive)?;
-        self.evacuate(name, member)
-    }
-
-    fn evacuate(&self, name: &str, member: usize) -> Result<PoolStatus, ControlError> {
-        self.order(name, Manage::RemoveDrive { member })?;
-        let mut pools = self.lock();
-        if let Some(Kept::Live(pool)) = pools.get_mut(name) {
-            if let Some(drive) = pool.drives.get_mut(member) {
-                drive.removed = true;
-            }
-            self.remember_drives(pool)?;
-        }
-        match pools.get(name) {
-            Some(kept) => Ok(self.pool_status(name, kept)),
-            None => Err(ControlError::not_found(format!("there is no pool {name}"))),
-        }
-    }
-
     pub(super) fn keep_for_repair(
         &self,
         name: &str,
@@ -397,26 +307,6 @@ impl Keeper {
                 "an answer to another question: {other:?}"
             ))),
         }
-    }
-
-    /// The member that a text names: by identity, or as the drive was named.
-    fn member(&self, name: &str, drive: &str) -> Result<usize, ControlError> {
-        let pools = self.lock();
-        let pool = live(&pools, name)?;
-        let view = pool.link.view().map_err(engine)?;
-        let members = view.status.members.iter().enumerate();
-        let is_it = |(index, member): &(usize, &MemberStatus)| {
-            let known = pool.drives.get(*index);
-            member.drive.to_string() == drive || known.is_some_and(|known| known.spec == drive)
-        };
-        // A drive that was removed and added again has been a member twice.
-        let found = members
-            .filter(is_it)
-            .filter(|(index, member)| !is_gone(pool, *index, member));
-        found
-            .max_by_key(|(index, member)| (member.in_service, *index))
-            .map(|(index, _)| index)
-            .ok_or_else(|| ControlError::not_found(format!("pool {name} has no drive {drive}")))
     }
 
     /// Everything in order: no hosts, logs empty, drives let go.
@@ -445,10 +335,35 @@ impl Keeper {
     }
 }
 
-/// Whether a drive was removed as it was to be: nothing is on it any more, and it is nobody's concern.
-pub(super) fn is_gone(pool: &LivePool, index: usize, member: &MemberStatus) -> bool {
-    let removed = pool.drives.get(index).is_some_and(|drive| drive.removed);
-    removed && !member.in_service && !member.holds
+/// Whether an import asks for a pool of another identity than this.
+fn is_another(id: Uuid, request: &ImportPool) -> bool {
+    !id.is_nil() && request.id.is_some_and(|wanted| wanted != id)
+}
+
+/// Refuses to take a pool in service for what an import asks for, unless it is that.
+fn refuse_another(name: &str, pool: &LivePool, request: &ImportPool) -> Result<(), ControlError> {
+    let id = pool.id;
+    if let Some(wanted) = request.id.filter(|_| is_another(id, request)) {
+        return Err(ControlError::conflict(format!(
+            "the pool {name} in service is {id}, not {wanted}: the other gets a name of its own with --as"
+        )));
+    }
+    if request.drives.is_empty() {
+        return Ok(());
+    }
+    let view = pool.link.view().map_err(engine)?;
+    let members = view.status.members.iter().zip(&pool.drives);
+    // One that is out keeps its name, and is none of the pool's drives.
+    let theirs = members.filter(|(member, _)| member.in_service);
+    let theirs: Vec<&str> = theirs.map(|(_, drive)| &drive.spec[..]).collect();
+    let mut wanted = request.drives.iter();
+    match wanted.find(|spec| !theirs.contains(&&spec[..])) {
+        None => Ok(()),
+        Some(spec) => Err(ControlError::conflict(format!(
+            "a pool {name} ({id}) is in service already, without drive {spec}: another pool of that \
+             name gets a name of its own with --as, and a new drive joins with `pool add`"
+        ))),
+    }
 }
 
 fn entries(pool: &LivePool) -> Vec<DriveEntry> {

@@ -104,6 +104,7 @@ impl Keeper {
             id,
             link,
             drives: known,
+            joining: Vec::new(),
             volumes: Default::default(),
             since: std::time::Instant::now(),
         })

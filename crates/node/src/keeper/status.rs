@@ -3,7 +3,8 @@
 use ashlar_store::format::Reserve as Wished;
 use ashlar_store::{Grain, MemberStatus, Status, VolumeInfo};
 
-use super::pools::{is_gone, named};
+use super::drives::is_gone;
+use super::pools::named;
 use super::work::work;
 use super::{Keeper, Kept, KnownDrive, LivePool};
 use crate::model::{

@@ -183,8 +183,8 @@ pub struct WorkStatus {
     /// How far, from 0 to 1.
     #[serde(serialize_with = "share")]
     pub progress: f64,
-    /// When it will be done, at the rate of the last minute, or will start if it waits; `null` while that
-    /// is not known.
+    /// When it will be done, at the rate of the last minute (or of longer, if the pool has had nothing
+    /// to do meanwhile), or will start if it waits; `null` while that is not known.
     pub eta_seconds: Option<u64>,
 }
 

@@ -13,9 +13,12 @@ use ashlar_store::{Engine, Event, Manage, Managed, Outbox};
 use slab::Slab;
 use uuid::Uuid;
 
-use super::link::{Mail, PoolLink, RemotePort, View};
+use super::link::{Mail, PATIENCE, PoolLink, RemotePort, View};
 use super::news::News;
 use super::pace::Paces;
+
+#[cfg(test)]
+mod tests;
 
 /// Set in the tag of a read that is with a drive: a completion says no more of what it completes, for
 /// a write gives its buffer back, too.
@@ -170,6 +173,7 @@ impl Host {
         PoolLink {
             mail: Mailbox::new(reactor.waker()),
             number: NEXT.fetch_add(1, Ordering::Relaxed),
+            patience: PATIENCE,
         }
     }
 
@@ -316,12 +320,16 @@ impl Host {
         match opener.open(&self.reactor) {
             Ok(device) => {
                 let geometry = device.geometry();
-                self.drives.push(Some(device));
-                self.flying.push(0);
-                self.traffic.errors.push((0, 0));
                 let id = self.waiting.insert(reply) as u64;
                 let what = Manage::AddDrive { drive, geometry };
                 self.post(Event::Manage { id, what });
+                // The engine has decided. A drive that it refuses must not take the place of the next
+                // member: what is meant for one drive would go to another.
+                if self.engine.members().len() > self.drives.len() {
+                    self.drives.push(Some(device));
+                    self.flying.push(0);
+                    self.traffic.errors.push((0, 0));
+                }
             }
             // Whoever asked may have gone.
             Err(error) => drop(reply.send(Err(error))),

@@ -11,7 +11,7 @@ use super::host::Traffic;
 use super::pace::Progress;
 
 /// How long the control plane waits for an answer: a pool whose drives hang must not hang it.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the control plane is shown of a pool.
 #[derive(Clone, Debug)]
@@ -80,6 +80,8 @@ pub struct PoolLink {
     pub(super) mail: Mailbox<Mail>,
     /// Names the pool among those of this process.
     pub(super) number: u64,
+    /// How long the control plane waits for an answer.
+    pub(crate) patience: Duration,
 }
 
 impl PoolLink {
@@ -90,7 +92,7 @@ impl PoolLink {
     pub fn manage(&self, what: Manage) -> Result<Managed, IoError> {
         let (reply, answer) = channel();
         self.mail.post(Mail::Manage { what, reply });
-        wait(&answer)?
+        self.wait(&answer)?
     }
 
     /// Makes a drive that has the pool's label a member.
@@ -104,7 +106,7 @@ impl PoolLink {
             opener,
             reply,
         });
-        wait(&answer)?.map(drop)
+        self.wait(&answer)?.map(drop)
     }
 
     /// Has the engine begin something that takes long; the answer comes in the channel.
@@ -121,7 +123,7 @@ impl PoolLink {
     pub fn view(&self) -> Result<View, IoError> {
         let (reply, answer) = channel();
         self.mail.post(Mail::Look { reply });
-        wait(&answer)
+        self.wait(&answer)
     }
 
     /// The shape of one of its volumes.
@@ -143,13 +145,12 @@ impl PoolLink {
         };
         found.map(|(_, geometry)| *geometry).ok_or_else(none)
     }
-}
 
-fn wait<T>(answer: &Receiver<T>) -> Result<T, IoError> {
-    answer.recv_timeout(PATIENCE).map_err(|_| {
-        IoError::new(
-            ErrorKind::Timeout,
-            "the pool's core has not answered for a minute",
-        )
-    })
+    fn wait<T>(&self, answer: &Receiver<T>) -> Result<T, IoError> {
+        answer.recv_timeout(self.patience).map_err(|_| {
+            let seconds = self.patience.as_secs();
+            let why = format!("the pool's core has not answered for {seconds} s");
+            IoError::new(ErrorKind::Timeout, why)
+        })
+    }
 }

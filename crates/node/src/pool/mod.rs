@@ -17,6 +17,7 @@ pub use link::{PoolLink, View};
 pub use pace::{Progress, Reclaim};
 pub use room::{room_of, scarcest};
 pub use setup::{
-    Found, ImportedPool, OpenDrive, add, create, import, open_drives, probe, reserve_of,
+    Found, ImportedPool, Joined, OpenDrive, add, create, fit, import, open_drives, probe,
+    reserve_of,
 };
 pub use volume::VolumeOpener;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ashlar_block::Moment;
-use ashlar_store::{Engine, Status};
+use ashlar_store::{Engine, Status, VolumeInfo};
 
 /// How often it is looked at.
 const EVERY: Duration = Duration::from_secs(1);
@@ -75,13 +75,17 @@ pub(super) struct Paces {
 }
 
 impl Paces {
-    /// Notes how far the walk is, now and then.
+    /// Notes how far everything is, now and then, whether or not somebody asks.
     pub fn look(&mut self, engine: &Engine, now: Moment) {
         if self.looked.is_some_and(|at| now.since(at) < EVERY) {
             return;
         }
-        self.looked = Some(now);
+        let is_first = self.looked.replace(now).is_none();
         self.walked(engine.walk_progress(), now);
+        // What was being deleted at the import is found the first time.
+        if is_first || !self.reclaims.is_empty() {
+            self.reclaimed(&engine.volumes(), now);
+        }
     }
 
     fn walked(&mut self, done: Option<f64>, now: Moment) {
@@ -115,20 +119,23 @@ impl Paces {
     pub fn progress(&mut self, status: &Status, now: Moment) -> Progress {
         self.walked(status.walk, now);
         let walk_left = status.walk.and_then(|done| self.walk.left(now, done));
-        let deleting = status.volumes.iter().filter(|volume| volume.deleting);
+        Progress {
+            walk_left,
+            reclaims: self.reclaimed(&status.volumes, now),
+        }
+    }
+
+    fn reclaimed(&mut self, volumes: &[VolumeInfo], now: Moment) -> BTreeMap<u32, Reclaim> {
+        let deleting = volumes.iter().filter(|volume| volume.deleting);
         let deleting: BTreeMap<u32, u64> = deleting
             .map(|volume| (volume.number, volume.used_bytes))
             .collect();
         self.reclaims
             .retain(|volume, _| deleting.contains_key(volume));
-        let reclaims = deleting
+        deleting
             .into_iter()
             .map(|(volume, used)| (volume, self.reclaim(volume, used, now)))
-            .collect();
-        Progress {
-            walk_left,
-            reclaims,
-        }
+            .collect()
     }
 }
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ashlar_block::{BlockDevice, BlockSize, IoError};
+use ashlar_block::{BlockDevice, BlockSize, ErrorKind, IoError};
 use ashlar_device::{FindingKind, OpenError, OpenErrorKind, Spec, inspect, open};
 use ashlar_reactor::{Opener, Options, Reactor};
 use ashlar_store::format::{DriveClass, Label, Reserve, Salt};
@@ -271,25 +271,42 @@ fn refuse_used(drives: &[OpenDrive], destroy_data: bool) -> Result<(), ControlEr
     Ok(())
 }
 
+/// What became of a drive that was to join a pool.
+pub enum Joined {
+    /// It is a member, by this identity.
+    Member(Uuid),
+    /// It has this identity and the pool's label, and the pool has not said whether it takes it.
+    Unknown(Uuid, ControlError),
+}
+
+/// Whether a drive may be given to a pool, as far as the drive is concerned.
+///
+/// # Errors
+/// One that holds something without `destroy_data`, or is too small.
+pub fn fit(drives: &[OpenDrive], destroy_data: bool) -> Result<(), ControlError> {
+    let is_small = |drive: &OpenDrive| Sizes::for_drive(drive.opener.geometry().bytes()).is_none();
+    if drives.iter().any(is_small) {
+        return Err(too_small());
+    }
+    refuse_used(drives, destroy_data)
+}
+
 /// Gives a drive a pool's label and makes it a member; `enlisted` is called in between, when the
-/// pool would be found with it. Returns its member index.
+/// pool would be found with it.
 ///
 /// # Errors
 /// A drive that holds something without `destroy_data`, one that the pool cannot use, and those of
-/// `enlisted`.
+/// `enlisted`: it is no member then.
 pub fn add(
     link: &PoolLink,
     drives: &[OpenDrive],
     destroy_data: bool,
     enlisted: impl FnOnce() -> Result<(), ControlError>,
-) -> Result<usize, ControlError> {
+) -> Result<Joined, ControlError> {
     let [drive] = drives else {
         return Err(ControlError::internal("one drive at a time"));
     };
-    if Sizes::for_drive(drive.opener.geometry().bytes()).is_none() {
-        return Err(too_small());
-    }
-    refuse_used(drives, destroy_data)?;
+    fit(drives, destroy_data)?;
     let view = link.view().map_err(|error| trouble(&error))?;
     let member = view.status.members.len();
     let uuid = Uuid::new_v4();
@@ -304,9 +321,13 @@ pub fn add(
         enlist(&mut all, 0, &label).map_err(refused)
     })?;
     enlisted()?;
-    link.add_drive(uuid, drive.opener.clone())
-        .map_err(|error| trouble(&error))?;
-    Ok(member)
+    match link.add_drive(uuid, drive.opener.clone()) {
+        Ok(()) => Ok(Joined::Member(uuid)),
+        Err(error) if error.kind() == ErrorKind::Timeout => {
+            Ok(Joined::Unknown(uuid, trouble(&error)))
+        }
+        Err(error) => Err(trouble(&error)),
+    }
 }
 
 /// A pool that has been imported, not yet on a core.

@@ -27,7 +27,9 @@ impl<S: Subject> World<'_, S> {
     ) -> Result<(), String> {
         self.summary.refused += 1;
         let margin = u64::from(self.plan.shape.sizes.segment_slots);
-        match self.room(volume) {
+        // What the map takes beside them is not known before it is clear where they are.
+        let sparse = self.plan.wishes.iter().any(|wish| wish.spread.is_sparse());
+        match self.room(volume).filter(|_| !sparse) {
             Some(room) if room > slots + margin => {
                 Err(format!("{named}, but there is room for {room} slots"))
             }
@@ -56,8 +58,9 @@ impl<S: Subject> World<'_, S> {
                 "nothing is in use, but there is room for {room} slots"
             ));
         }
+        let spread = self.volumes.wish(0).spread;
         for slot in 0..AGAIN.min(size / SLOT) {
-            let range = BlockRange::new(slot * SLOT, SLOT as u32);
+            let range = spread.cut(BlockRange::new(slot * SLOT, SLOT as u32));
             let write = Operation::Write(ashlar_block::Durability::Cached);
             self.ask_for(0, write, range)?;
         }

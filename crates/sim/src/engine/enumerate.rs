@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::drive::Pace;
 use super::layouts::Facts;
 use super::load::Habits;
-use super::plan::{Fate, Plan, SMALL, Step, Wish};
+use super::plan::{Fate, Plan, SMALL, Spread, Step, Wish};
 use super::rig::Cut;
 use super::run::panicked;
 use super::seam::{Shape, Subject};
@@ -328,6 +328,7 @@ fn plan(case: &Case) -> Plan {
         grain: case.grain,
         granules,
         most: 120,
+        spread: Spread::NONE,
     };
     Plan {
         shape,

@@ -11,6 +11,7 @@ use ashlar_block::{
 use super::layouts::SLOT;
 use super::model::{Effect, Flushing, Model, Reading, WriteId};
 use super::pages::UNIT;
+use super::plan::{Spread, Wish};
 use super::seam::memory;
 use crate::chance::Chance;
 use crate::content;
@@ -124,6 +125,7 @@ pub(crate) struct Load {
     pool: BufferPool,
     outstanding_before: usize,
     hot: Vec<Vec<u64>>,
+    spreads: Vec<Spread>,
     ops: BTreeMap<u64, Op>,
     checks: VecDeque<(usize, BlockRange)>,
     next_tag: u64,
@@ -140,13 +142,14 @@ pub(crate) struct Load {
 pub(crate) type Asked = (usize, Request);
 
 impl Load {
-    pub(crate) fn new(habits: Habits, mut chance: Chance, model: &Model, volumes: usize) -> Self {
+    pub(crate) fn new(habits: Habits, mut chance: Chance, model: &Model, wishes: &[Wish]) -> Self {
         let spots = |chance: &mut Chance, volume: usize| {
             let count = chance.between(1, 4);
             let granules = model.granules(volume);
             (0..count).map(|_| chance.below(granules)).collect()
         };
-        let hot = (0..volumes).map(|v| spots(&mut chance, v)).collect();
+        let hot = (0..wishes.len()).map(|v| spots(&mut chance, v));
+        let hot = hot.collect();
         Self {
             left: habits.commands,
             habits,
@@ -154,6 +157,7 @@ impl Load {
             outstanding_before: memory().outstanding_bytes(),
             pool: memory(),
             hot,
+            spreads: wishes.iter().map(|wish| wish.spread).collect(),
             ops: BTreeMap::new(),
             checks: VecDeque::new(),
             next_tag: 1,
@@ -217,9 +221,9 @@ impl Load {
             let mut at = 0;
             while at < granules {
                 let count = self.chance.between(1, MOST).min(granules - at);
-                self.checks
-                    .push_back((volume, BlockRange::new(at, count as u32)));
-                at += count;
+                let range = self.spreads[volume].cut(BlockRange::new(at, count as u32));
+                self.checks.push_back((volume, range));
+                at += u64::from(range.count);
             }
         }
     }
@@ -292,7 +296,8 @@ impl Load {
         } else {
             Operation::Write(durability)
         };
-        (volume, op, self.place(volume, model.granules(volume)))
+        let place = self.place(volume, model.granules(volume));
+        (volume, op, self.spreads[volume].cut(place))
     }
 
     fn place(&mut self, volume: usize, granules: u64) -> BlockRange {

@@ -111,11 +111,14 @@ impl<S: Subject> Node<S> {
         while !self.waiting.is_empty() {
             let at = chance.below(self.waiting.len() as u64) as usize;
             let event = self.take(at);
-            if let Event::Manage {
-                what: Manage::AddDrive { .. },
-                ..
-            } = event
-            {
+            let adds = matches!(
+                event,
+                Event::Manage {
+                    what: Manage::AddDrive { .. },
+                    ..
+                }
+            );
+            if adds {
                 self.devices.push(self.adding.pop_front());
             }
             // What arrives together may be taken together, or one by one.
@@ -123,6 +126,10 @@ impl<S: Subject> Node<S> {
                 self.engine.post(now, event, &mut self.out);
             } else {
                 self.engine.handle(now, event, &mut self.out);
+            }
+            if adds && let Some(seats) = self.engine.seats() {
+                // One that was refused has no place among the members: the next one that is added has.
+                self.devices.truncate(seats.len());
             }
             for (drive, request) in self.out.io.drain(..) {
                 let device = self.devices.get_mut(drive).and_then(Option::as_mut);

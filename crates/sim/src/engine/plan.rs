@@ -123,6 +123,51 @@ pub(crate) struct Wish {
     pub(crate) granules: u64,
     /// It will never have more.
     pub(crate) most: u64,
+    /// How its blocks lie in the volume that is made for it.
+    pub(crate) spread: Spread,
+}
+
+/// Where the granules of a volume are in a larger one: the pool has volumes of which few places are used,
+/// and whoever looks at all that was written has small ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spread {
+    /// Granules that stay side by side; a command reaches into no two of such.
+    unit: u64,
+    /// Granules from the first of one to the first of the next.
+    step: u64,
+}
+
+impl Spread {
+    /// As they are.
+    pub(crate) const NONE: Self = Self { unit: 1, step: 1 };
+
+    /// Whether it leaves gaps.
+    pub(crate) fn is_sparse(self) -> bool {
+        self.step > self.unit
+    }
+
+    /// Where a granule is; or where a volume of so many ends.
+    pub(crate) fn at(self, granule: u64) -> u64 {
+        granule / self.unit * self.step + granule % self.unit
+    }
+
+    /// Where a range is. What is in the gaps of a longer one is zero, and stays so.
+    pub(crate) fn range(self, range: BlockRange) -> BlockRange {
+        let (first, count) = (range.start.0, u64::from(range.count));
+        let last = first + count.saturating_sub(1);
+        let (from, to) = (self.at(first), self.at(last) + 1);
+        BlockRange::new(from, if count == 0 { 0 } else { (to - from) as u32 })
+    }
+
+    /// As much of a range as one command may reach into.
+    pub(crate) fn cut(self, range: BlockRange) -> BlockRange {
+        let first = range.start.0;
+        let left = self.unit - first % self.unit;
+        match self.is_sparse() {
+            true => BlockRange::new(first, range.count.min(left as u32)),
+            false => range,
+        }
+    }
 }
 
 /// A world before it begins.
@@ -224,6 +269,7 @@ impl Plan {
             repair_after: Duration::ZERO,
             canary: profile.canary,
         };
+        plan.draw_spread();
         plan.draw_fates(chance, profile);
         plan.draw_repair();
         match kind {
@@ -245,6 +291,31 @@ impl Plan {
             1 => 3 * 4096,
             _ => 0,
         }
+    }
+
+    /// In some of the worlds whose volumes are larger than their pool, some are far larger, and so is their
+    /// map; not drawn from the chance that everything else is drawn from, as in `draw_repair`.
+    fn draw_spread(&mut self) {
+        let mut chance = Chance::new((self.shape.pool.as_u128() >> 64) as u64).aside();
+        if !self.crowded || chance.happens(500) {
+            return;
+        }
+        // Of a leaf, and of a table with few segments of places to name.
+        let (leaf, far) = (
+            512,
+            if self.shape.sizes.segment_slots > 4 {
+                1 << 16
+            } else {
+                1 << 11
+            },
+        );
+        for wish in &mut self.wishes {
+            let (unit, step) = chance.pick(&[(2, leaf), (2, leaf), (16, leaf), (16, far), (1, 1)]);
+            if !Facts::of(wish.layout).raw {
+                wish.spread = Spread { unit, step };
+            }
+        }
+        self.habits.commands *= 3;
     }
 
     /// What is kept for repair, and when that begins: not drawn from the chance that everything else
@@ -538,6 +609,7 @@ fn wishes(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) 
             grain,
             granules: chance.pick(&[most, most, most / 2]),
             most,
+            spread: Spread::NONE,
         }
     };
     let mut wished: Vec<Wish> = (0..initial + later).map(|_| wish(chance)).collect();
@@ -577,6 +649,7 @@ fn crowd(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) {
             grain,
             granules: most,
             most,
+            spread: Spread::NONE,
         }
     };
     let _ = sizes;

@@ -175,7 +175,7 @@ impl<S: Subject> World<'_, S> {
         let plan = VolumePlan {
             name: name(volume),
             uuid: Uuid::from_u64_pair(volume as u64, 2),
-            granules: wish.granules,
+            granules: wish.spread.at(wish.granules),
             layout: wish.layout,
             grain: wish.grain,
             stops: false,
@@ -227,7 +227,7 @@ impl<S: Subject> World<'_, S> {
         self.load.cut_off(volume, one.limit());
         let what = Manage::ResizeVolume {
             volume: number,
-            granules: to,
+            granules: one.wish.spread.at(to),
         };
         self.order(Order::Resize(volume), what);
     }
@@ -322,11 +322,13 @@ impl<S: Subject> World<'_, S> {
             // Another change of it is under way.
             (_, ErrorKind::InvalidRequest) => error.to_string().contains("still"),
             // All its space is taken at once; or the logs have to be copied more often for it, and
-            // another volume has taken the room.
+            // another volume has taken the room; or they lack copies since a drive was lost, and what is
+            // left has no room for them.
             (Order::Create(_) | Order::Resize(_), ErrorKind::NoSpace) => {
                 let losses = Facts::of(self.volumes.wish(volume).layout).losses;
                 let raises = losses >= usize::from(self.plan.shape.log_copies);
-                (raw || raises) && (lost || self.load.excuses.full)
+                let lacks = matches!(order, Order::Create(_)) && losses > 0 && lost;
+                lacks || (raw || raises) && (lost || self.load.excuses.full)
             }
             (Order::Create(_) | Order::Resize(_), ErrorKind::Media | ErrorKind::Disconnected) => {
                 raw && lost
@@ -381,14 +383,17 @@ impl<S: Subject> World<'_, S> {
             return Err(format!("volume {volume} was number {before:?}: {found:?}"));
         }
         one.state = State::Made;
-        let size = found.granules.unwrap_or(one.size);
+        let spread = one.wish.spread;
+        let found_size = found.granules.unwrap_or(spread.at(one.size));
         let sizes = one.resizes.iter().map(|resize| resize.to);
         let sizes: Vec<u64> = std::iter::once(one.size).chain(sizes).collect();
-        let Some(done) = sizes.iter().position(|&known| known == size) else {
+        let is_it = |&known: &u64| spread.at(known) == found_size;
+        let Some(done) = sizes.iter().position(is_it) else {
             return Err(format!(
-                "volume {volume} has {size} granules, not one of {sizes:?}"
+                "volume {volume} has {found_size} granules, not one of {sizes:?}"
             ));
         };
+        let size = sizes[done];
         for _ in 0..done {
             if let Some(resize) = self.volumes.all[volume].resizes.pop_front() {
                 self.resized(volume, resize);

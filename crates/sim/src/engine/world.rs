@@ -16,7 +16,7 @@ use super::seam::{Devices, Manage, Running, Subject, Wait, Wish};
 use super::volumes::{Order, Volumes};
 use crate::chance::Chance;
 use crate::report::Listener;
-use ashlar_block::Moment;
+use ashlar_block::{Moment, Request};
 
 /// Turns after which a world is stuck in a circle.
 const MOST_TURNS: u64 = 3_000_000;
@@ -59,12 +59,7 @@ impl<'a, S: Subject> World<'a, S> {
         let shapes = plan.wishes.iter();
         let shapes = shapes.map(|wish| (wish.granules, Facts::of(wish.layout).raw));
         let model = Model::new(&shapes.collect::<Vec<_>>());
-        let mut load = Load::new(
-            plan.habits.clone(),
-            chance.fork(),
-            &model,
-            plan.wishes.len(),
-        );
+        let mut load = Load::new(plan.habits.clone(), chance.fork(), &model, &plan.wishes);
         // Space that drives are taken out of, or that is kept, volumes do without.
         load.excuses.full = plan.crowded || plan.has_orders();
         load.excuses.lost = plan.liar.is_some();
@@ -494,8 +489,10 @@ impl<'a, S: Subject> World<'a, S> {
             let (tag, op, range) = (request.tag, request.op, request.range);
             format!("command {tag}: {op:?} of volume {volume} {range}")
         });
+        let spread = self.volumes.wish(volume).spread;
         if let (Some(node), Some(number)) = (&mut self.node, self.volumes.number(volume)) {
-            node.command(number, request);
+            let range = spread.range(request.range);
+            node.command(number, Request { range, ..request });
         }
     }
 

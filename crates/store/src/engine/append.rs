@@ -8,11 +8,12 @@ use ashlar_block::{Durability, IoBuffer, IoError, Request};
 use super::class::Class;
 use super::index::{GranuleKey, Newest};
 use super::locks::SlotKey;
-use super::map::Change;
+use super::map::{Change, Restated};
 use super::state::{LogSide, Retired};
 use super::{Engine, Op, Owner};
 use crate::Canary;
-use crate::format::{Batch, Descriptor, Kind, LogId, MAX_RECORDS, encode_batch, metadata_bytes};
+use crate::format::{Batch, Descriptor, Kind, LogId, MAX_CRCS, MAX_RECORDS};
+use crate::format::{encode_batch, metadata_bytes};
 use crate::sizes::GRANULE;
 
 /// Part of a write on its way into the ring: granules of one unit.
@@ -90,7 +91,10 @@ enum Content {
         /// Position of the first data block.
         data_at: u64,
     },
-    Map(Vec<StagedChange>),
+    Map {
+        changes: Vec<StagedChange>,
+        restated: Vec<Restated>,
+    },
 }
 
 /// A batch between its sealing and its publication.
@@ -108,7 +112,7 @@ impl Content {
     fn spans(&self) -> Vec<Span> {
         match self {
             Self::Ring { pieces, .. } => pieces.iter().map(Staged::span).collect(),
-            Self::Map(_) => Vec::new(),
+            Self::Map { .. } => Vec::new(),
         }
     }
 }
@@ -197,7 +201,8 @@ impl Engine {
             let (more_crcs, more_blocks) = staged.change.weight();
             (records, crcs, blocks) = (records + 1, crcs + more_crcs, blocks + more_blocks);
             let bytes = metadata_bytes(records, crcs) + blocks * GRANULE;
-            if records > MAX_RECORDS || bytes > self.sizes.batch_bytes as usize {
+            let full = records > MAX_RECORDS || crcs > MAX_CRCS;
+            if full || bytes > self.sizes.batch_bytes as usize {
                 break;
             }
             let split = self.cage.sings(Canary::SplitUnit);
@@ -214,20 +219,23 @@ impl Engine {
         let Some(mut buffer) = self.buffer(metadata + blocks * GRANULE) else {
             return;
         };
+        let restated = self.restate(&changes, (records, crcs));
+        let again = restated.iter().flat_map(|one| &one.places);
+        let all = changes.iter().map(|staged| &staged.change).chain(again);
         let (mut descriptors, mut list, mut block) = (Vec::with_capacity(records), Vec::new(), 0);
-        for staged in &changes {
-            if let Change::Entry { bytes, .. } = &staged.change {
+        for change in all {
+            if let Change::Entry { bytes, .. } = change {
                 let to = metadata + block * GRANULE;
                 let data = &mut buffer[to..to + GRANULE];
                 data[..bytes.len()].copy_from_slice(bytes);
                 data[bytes.len()..].fill(0);
                 let crc = self.label.salt.crc(data);
-                descriptors.push(staged.change.descriptor(list.len(), block));
+                descriptors.push(change.descriptor(list.len(), block));
                 list.push(crc);
                 block += 1;
             } else {
-                descriptors.push(staged.change.descriptor(list.len(), 0));
-                staged.change.push_crcs(&mut list);
+                descriptors.push(change.descriptor(list.len(), 0));
+                change.push_crcs(&mut list);
             }
         }
         self.counters.map_batches += 1;
@@ -235,7 +243,7 @@ impl Engine {
             LogId::Map,
             (descriptors, list),
             buffer,
-            Content::Map(changes),
+            Content::Map { changes, restated },
         );
     }
 
@@ -409,10 +417,13 @@ impl Engine {
                     self.write_part_done(piece.op);
                 }
             }
-            Content::Map(changes) => {
+            Content::Map { changes, restated } => {
                 for staged in changes {
                     self.publish_change(staged, sequence);
                     sequence += 1;
+                }
+                for one in restated {
+                    self.map.restated(&one);
                 }
             }
         }
@@ -487,6 +498,12 @@ impl Engine {
         }
     }
 
+    /// Whether a batch of the map log is not published yet.
+    pub(super) fn has_sealed_changes(&self) -> bool {
+        let is_map = |sealed: &Sealed| matches!(sealed.content, Content::Map { .. });
+        self.sealed.iter().any(is_map)
+    }
+
     /// Whether records of a slot are staged or being appended.
     pub(super) fn is_on_its_way(&self, key: SlotKey) -> bool {
         let slot = self.map.grain(key.volume).range(key.slot);
@@ -496,7 +513,7 @@ impl Engine {
         };
         let sealed = self.sealed.iter().any(|sealed| match &sealed.content {
             Content::Ring { pieces, .. } => pieces.iter().any(is_it),
-            Content::Map(_) => false,
+            Content::Map { .. } => false,
         });
         sealed || self.staged.iter().any(is_it)
     }

@@ -8,7 +8,7 @@ use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Moment, Request};
 
 use super::destage::LOW;
 use super::map::Content;
-use super::space::{place, segment_and_slot, segment_and_unit, take_columns, unit_at};
+use super::space::{place, segment_and_slot, segment_and_unit, unit_at};
 use super::state::{LogSide, Retired};
 use super::{Engine, Owner, Waiter};
 use crate::Canary;
@@ -20,7 +20,9 @@ use crate::sizes::GRANULE;
 
 /// How full the map log may get before its oldest changes are brought to pages: the longer they wait,
 /// the more of them a page takes with it.
-const MAP_HIGH: f64 = 0.6;
+const MAP_HIGH: f64 = 0.75;
+/// Chunks of it that are kept free for changes that come while pages are written, if that is more.
+const MAP_FREE: f64 = 1.25;
 /// The part of the map log that one checkpoint lets go of; at least a chunk.
 const MAP_STEP: f64 = 0.125;
 /// Copies of pages on their way at a time.
@@ -83,7 +85,7 @@ enum Due {
 impl Engine {
     /// Begins a checkpoint when a log needs it or somebody asked, and there is something to gain.
     pub(super) fn advance_checkpoint(&mut self) {
-        if self.checkpoint.phase != Phase::Idle || self.failed.is_some() {
+        if self.is_checkpointing() || self.failed.is_some() || self.lacks_places() {
             return;
         }
         self.trim_ring();
@@ -110,6 +112,11 @@ impl Engine {
         }
     }
 
+    /// Whether a checkpoint is under way.
+    pub(super) fn is_checkpointing(&self) -> bool {
+        self.checkpoint.phase != Phase::Idle
+    }
+
     fn checkpoint_due(&self) -> Option<Due> {
         let healing = self.is_healing();
         let droppable = self.checkpoint.droppable;
@@ -130,7 +137,7 @@ impl Engine {
         if self.has_many_dirty_leaves() {
             return Some(Due::Pages(self.published + 1));
         }
-        if self.map_log.log.fill() > MAP_HIGH {
+        if self.map_log.log.fill() > self.map_high() {
             let until = self.map_cut();
             let tail = self.map_tail_at(until.min(self.ring_sequence()));
             if frees(&self.map_log, rooted.map(|(_, map)| map), tail) {
@@ -176,11 +183,16 @@ impl Engine {
         (waits && self.is_idle_worth_a_checkpoint()).then_some(at)
     }
 
+    fn map_high(&self) -> f64 {
+        let chunks = self.map_log.log.shape.chunks.len() as f64;
+        MAP_HIGH.min(1.0 - MAP_FREE / chunks)
+    }
+
     /// The map log is to let go of what is older than this sequence when it is too full.
     fn map_cut(&self) -> u64 {
         let shape = &self.map_log.log.shape;
         let step = MAP_STEP.max(1.0 / shape.chunks.len() as f64);
-        let kept = (shape.bytes() as f64 * (MAP_HIGH - step)) as u64;
+        let kept = (shape.bytes() as f64 * (self.map_high() - step)) as u64;
         let from = self.map_log.log.head.at.saturating_sub(kept);
         let batches = &self.map_log.batches;
         let first = batches.get(batches.partition_point(|batch| batch.at < from));
@@ -191,7 +203,8 @@ impl Engine {
 
     /// Whether records of the ring keep the map log from letting go of what it soon should.
     pub(super) fn ring_holds_map(&self) -> bool {
-        self.map_log.log.fill() > MAP_HIGH - MAP_STEP && self.ring_sequence() < self.map_cut()
+        self.map_log.log.fill() > self.map_high() - MAP_STEP
+            && self.ring_sequence() < self.map_cut()
     }
 
     /// Sequence of the oldest record that recovery would find in the ring.
@@ -303,18 +316,13 @@ impl Engine {
     }
 
     fn take_place(&mut self) -> Option<(u32, u32)> {
-        if let Some(found) = self.meta.take() {
-            return Some(found);
+        if self.meta.free() == 0 {
+            self.add_meta_segment(false);
         }
-        let usable = self.usable();
-        let staying = usable.iter().filter(|&&stays| stays).count();
-        let copies = self.log_copies().min(staying);
-        let extents = self.sizes.segment_extents();
-        let columns = take_columns(&mut self.extents, &usable, copies, extents)?;
-        let id = self.meta.next_id();
-        self.meta.add(id, columns.clone());
-        self.meta_segments.push(MetaSegment { id, columns });
-        self.meta.take()
+        let (usable, wanted) = (self.usable(), self.meta_copies());
+        let staying = |copy: &&ChunkCopy| usable.get(usize::from(copy.drive)) == Some(&true);
+        let good = |columns: &[ChunkCopy]| columns.iter().filter(staying).count() >= wanted;
+        self.meta.take_preferring(good)
     }
 
     /// Columns of a metadata segment that are in service.
@@ -416,6 +424,8 @@ impl Engine {
             if let Some(drive) = self.extents.get_mut(usize::from(copy.drive)) {
                 drive.give(copy.extent, extents);
             }
+            // Pages that found no room to move to may find it now.
+            self.rebuild.renewal_wanted = true;
         }
         let Some((ring, map)) = self.checkpoint.tails.take() else {
             return;

@@ -96,7 +96,9 @@ impl Engine {
     }
 
     pub(super) fn check_layout(&self, layout: Layout) -> Result<(), IoError> {
-        let active = self.members.iter().filter(|m| m.state.in_service()).count();
+        // One that is to leave would be kept by it.
+        let drives = 0..self.members.len() as u16;
+        let staying = drives.filter(|&drive| self.stays(drive)).count();
         if !layout.is_possible() {
             return Err(refuse(format!(
                 "{layout}: there are mirrors of 1 to 4 copies, parity over 2 to 7 columns with 1 or 2 \
@@ -104,9 +106,9 @@ impl Engine {
             )));
         }
         let drives = layout.drives();
-        if drives > active {
+        if drives > staying {
             return Err(refuse(format!(
-                "{layout} needs {drives} drives, the pool has {active}"
+                "{layout} needs {drives} drives, the pool has {staying}"
             )));
         }
         Ok(())
@@ -124,7 +126,7 @@ impl Engine {
 
     fn delete_volume(&mut self, id: u64, volume: u32) -> Result<(), IoError> {
         self.live(volume)?;
-        if self.raw_is_changing(volume) || self.resizing.contains_key(&volume) {
+        if self.raw_is_changing(volume) || self.changing.contains_key(&volume) {
             return Err(refuse(format!(
                 "volume {volume} is still being changed as it was asked to be before"
             )));
@@ -154,7 +156,7 @@ impl Engine {
             Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
             _ => false,
         });
-        if self.resizing.contains_key(&volume) {
+        if self.changing.contains_key(&volume) {
             // Its entry would let hosts in again behind the end that this one sets.
             return Err(refuse(format!(
                 "volume {volume} is still being changed as it was asked to be before"
@@ -170,7 +172,7 @@ impl Engine {
             self.check_root_room((entry.layout, granules), Some(volume))?;
         }
         entry.granules = granules;
-        self.resizing.insert(volume, granules);
+        self.changing.insert(volume, granules);
         self.stage_volume(volume, &entry, Some(id));
         if granules < before {
             // Nothing behind the new end is let in from now on.
@@ -202,12 +204,13 @@ impl Engine {
             return self.fail(format!("the entry of volume {number} did not take"));
         };
         let (state, granules) = (entry.state, entry.granules);
-        self.resizing.remove(&number);
+        self.changing.remove(&number);
         let created = self
             .volumes
             .get(&number)
             .is_some_and(|old| old.state == VolumeState::Free);
         self.volumes.insert(number, entry);
+        self.want_copies_of_volumes();
         self.spread_reserve();
         self.look_at_empty();
         self.judge_stops();
@@ -305,7 +308,7 @@ impl Engine {
             .collect();
         for class in low {
             // There may be thousands of volumes: they are not looked through in every turn.
-            if !self.provisioning.contains(&class) && self.has_volume_of(class) {
+            if !self.provisioning.contains_key(&class) && self.has_volume_of(class) {
                 self.add_segment(class);
             }
         }
@@ -328,7 +331,7 @@ impl Engine {
 
     /// Whether slots of this class are on their way or can be made.
     pub(super) fn more_slots_may_come(&self, class: Class) -> bool {
-        self.provisioning.contains(&class)
+        self.provisioning.contains_key(&class)
             || self.can_add_segment(class)
             || self.guards.waits(|what| matches!(what, Retired::Slot(_)))
             || self.gives_slots_back(class)
@@ -379,8 +382,8 @@ impl Engine {
         let (Some(id), Some(columns)) = (id, columns) else {
             return id.map_or((), |id| self.segment_ids.give(id));
         };
-        self.provisioning.insert(class);
         let entry = class.entry(&columns, class.shape_of(columns.len()));
+        self.provisioning.insert(class, columns);
         let change = segment_change(id, &entry, Then::Segment(id, class));
         self.staged_changes.push_front(change);
     }
@@ -401,8 +404,13 @@ impl Engine {
             .or_insert_with(|| Segments::new(self.sizes.slots(class.grain)))
             .add_with_parity(id, columns.collect(), entry.parity);
         self.close_lost_segments();
-        // A drive may have gone since the segment was made.
-        if self.staying(&self.all_columns(id)).len() < self.wanted_columns(id) {
+        // A drive may have gone since the segment was made, or is to go and waits only for this.
+        let columns = self.all_columns(id);
+        let (serving, staying) = (self.serving(&columns).len(), self.staying(&columns).len());
+        if staying < serving {
+            self.repair_now();
+        }
+        if staying < self.wanted_columns(id) {
             self.rebuild_wanted();
             self.judge_stops();
         }

@@ -1,6 +1,9 @@
 //! The map in memory: pages of level 0 (leaves, system tables), the tables of where they are, and
 //! what is newer here than on the drives.
 
+mod coming;
+mod restate;
+
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
@@ -12,6 +15,9 @@ use crate::format::{
     Leaf, PLACE_NONE, PageId, SegmentEntry, TableEntry, TablePage, TopEntry, VolumeEntry,
 };
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
+use coming::Coming;
+use restate::Changed;
+pub(crate) use restate::Restated;
 
 /// System table of segments.
 pub(crate) const SEGMENTS: u32 = 0;
@@ -74,8 +80,10 @@ pub(crate) enum Content {
 #[derive(Clone, Debug)]
 struct Page {
     content: Content,
-    /// Sequence of the oldest change that is in no written page.
+    /// Sequence from which on changes are in no written page, nor said again since.
     first_dirty: Option<u64>,
+    /// Slots of a leaf that have changed since it was written.
+    changed: Changed,
     /// It was looked at since the clock's hand came by.
     used: Cell<bool>,
 }
@@ -137,6 +145,10 @@ pub(crate) struct Map {
     grains: Vec<Grain>,
     /// Which leaves are here.
     pub(super) clock: Clock,
+    /// Pages that there are, and that there will be.
+    coming: Coming,
+    /// Changed leaves that nothing is left in: a checkpoint leaves them out.
+    emptied: BTreeSet<PageId>,
 }
 
 pub(crate) const fn leaf_id(volume: u32, leaf: u64) -> PageId {
@@ -297,12 +309,20 @@ impl Map {
             };
             return old;
         }
-        let table = self.tables.entry(parent(id)).or_insert_with(|| Table {
-            page: TablePage(Box::new([TableEntry::NONE; FANOUT as usize])),
-            dirty: true,
-        });
-        table.page.0[(id.index % FANOUT) as usize] = entry;
-        table.dirty = true;
+        if entry.place != PLACE_NONE {
+            self.make_table(parent(id));
+        }
+        if let Some(table) = self.tables.get_mut(&parent(id)) {
+            table.page.0[(id.index % FANOUT) as usize] = entry;
+            table.dirty = true;
+        }
+        if id.level == 0 {
+            match (old.place != PLACE_NONE, entry.place != PLACE_NONE) {
+                (false, true) => self.coming.came(id),
+                (true, false) => self.coming.went(id),
+                _ => {}
+            }
+        }
         old
     }
 
@@ -317,6 +337,7 @@ impl Map {
         let page = Page {
             content,
             first_dirty: None,
+            changed: Changed::default(),
             used: Cell::new(true),
         };
         self.pages.insert(id, page);
@@ -366,7 +387,13 @@ impl Map {
     pub(crate) fn table_loaded(&mut self, id: PageId, page: TablePage) {
         let slots: u64 = page.0.iter().map(|entry| u64::from(entry.slots)).sum();
         *self.mapped.entry(id.node).or_default() += slots;
+        self.coming.came(id);
         self.tables.insert(id, Table { page, dirty: false });
+        if id.level == 1 {
+            for (page, _) in self.children(id) {
+                self.coming.came(page);
+            }
+        }
     }
 
     /// Top entries, as a root lists them.
@@ -407,7 +434,11 @@ impl Map {
             .collect()
     }
 
-    fn page_mut(&mut self, id: PageId, sequence: u64) -> &mut Content {
+    fn page_mut(&mut self, id: PageId, sequence: u64) -> &mut Page {
+        let is_dirty = |page: &Page| page.first_dirty.is_some();
+        if !self.pages.get(&id).is_some_and(is_dirty) {
+            self.hold(id);
+        }
         let grain = self.grain(id.node);
         let clock = &mut self.clock;
         let page = self.pages.entry(id).or_insert_with(|| Page {
@@ -418,29 +449,32 @@ impl Map {
                 Content::Leaf(Leaf::empty(grain))
             },
             first_dirty: None,
+            changed: Changed::default(),
             used: Cell::new(true),
         });
         if page.first_dirty.is_none() {
             page.first_dirty = Some(sequence);
             self.dirty.insert((sequence, id));
         }
-        &mut page.content
+        page
     }
 
-    fn leaf_mut(&mut self, id: PageId, sequence: u64) -> Option<&mut Leaf> {
-        match self.page_mut(id, sequence) {
-            Content::Leaf(leaf) => Some(leaf),
+    /// A leaf whose slot with this granule changes.
+    fn leaf_mut(&mut self, id: PageId, granule: usize, sequence: u64) -> Option<&mut Leaf> {
+        let page = self.page_mut(id, sequence);
+        match &mut page.content {
+            Content::Leaf(leaf) => {
+                page.changed.insert(leaf.grain().slot_of(granule as u64));
+                Some(leaf)
+            }
             Content::System(_) => None,
         }
     }
 
     /// Whether the leaf that a change touches is here, or was never written.
     pub(crate) fn is_ready_for(&self, change: &Change) -> bool {
-        let (Change::Place { volume, first, .. } | Change::Clear { volume, first, .. }) = change
-        else {
-            return true;
-        };
-        !matches!(self.leaf(*volume, first / LEAF_GRANULES), LeafView::OnDisk)
+        let leaf = change.leaf();
+        leaf.is_none_or(|id| !matches!(self.leaf(id.node, id.index.into()), LeafView::OnDisk))
     }
 
     /// Applies a change. The pages it touches are loaded, or were never written.
@@ -485,37 +519,24 @@ impl Map {
 
     /// The pages that a change touches.
     pub(crate) fn touched(change: &Change) -> Vec<PageId> {
-        match change {
-            Change::Place {
-                volume,
-                first,
-                new,
-                old,
-                ..
-            } => [
-                Some(leaf_id(*volume, first / LEAF_GRANULES)),
-                slot_page(*new),
-                slot_page(*old).filter(|&old| slot_page(*new) != Some(old)),
-            ]
+        let others = match change {
+            Change::Place { new, old, .. } => {
+                let old = slot_page(*old).filter(|&old| slot_page(*new) != Some(old));
+                [slot_page(*new), old]
+            }
+            Change::Clear { old, .. } => [slot_page(*old), None],
+            Change::Entry { table, index, .. } => [Some(entry_place(*table, *index).0), None],
+        };
+        change
+            .leaf()
             .into_iter()
-            .flatten()
-            .collect(),
-            Change::Clear {
-                volume, first, old, ..
-            } => [
-                Some(leaf_id(*volume, first / LEAF_GRANULES)),
-                slot_page(*old),
-            ]
-            .into_iter()
-            .flatten()
-            .collect(),
-            Change::Entry { table, index, .. } => vec![entry_place(*table, *index).0],
-        }
+            .chain(others.into_iter().flatten())
+            .collect()
     }
 
     fn apply_place(&mut self, id: PageId, first: u64, new: u32, crcs: &[u32], sequence: u64) {
         let at = (first % LEAF_GRANULES) as usize;
-        if let Some(leaf) = self.leaf_mut(id, sequence)
+        if let Some(leaf) = self.leaf_mut(id, at, sequence)
             && let Some(place) = leaf.crcs.get_mut(at..at + crcs.len())
         {
             place.copy_from_slice(crcs);
@@ -526,13 +547,17 @@ impl Map {
 
     fn apply_clear(&mut self, id: PageId, first: u64, granules: u16, frees: bool, sequence: u64) {
         let at = (first % LEAF_GRANULES) as usize;
-        if let Some(leaf) = self.leaf_mut(id, sequence)
+        if let Some(leaf) = self.leaf_mut(id, at, sequence)
             && let Some(place) = leaf.crcs.get_mut(at..at + usize::from(granules))
         {
             place.fill(0);
             if frees {
                 let (before, grain) = leaf.set_location(at, 0);
+                let is_empty = leaf.locations().iter().all(|&location| location == 0);
                 self.count(id.node, grain, before, 0);
+                if is_empty {
+                    self.emptied.insert(id);
+                }
             }
         }
     }
@@ -573,7 +598,7 @@ impl Map {
         if location == 0 || id != page {
             return;
         }
-        if let Content::System(page) = self.page_mut(id, sequence)
+        if let Content::System(page) = &mut self.page_mut(id, sequence).content
             && let Some(byte) = page[range].get_mut(bit / 8)
         {
             let mask = 1 << (bit % 8);
@@ -583,7 +608,7 @@ impl Map {
 
     fn write_entry(&mut self, table: u32, index: u32, bytes: &[u8], sequence: u64) {
         let (id, range) = entry_place(table, index);
-        if let Content::System(page) = self.page_mut(id, sequence) {
+        if let Content::System(page) = &mut self.page_mut(id, sequence).content {
             let len = range.len().min(bytes.len());
             page[range.start..range.start + len].copy_from_slice(&bytes[..len]);
         }
@@ -621,8 +646,11 @@ impl Map {
     /// there is nothing in it any more. It counts as clean from here on.
     pub(crate) fn take_dirty(&mut self) -> Option<(PageId, Option<Vec<u8>>)> {
         let (_, id) = self.dirty.pop_first()?;
+        self.let_go(id);
+        self.emptied.remove(&id);
         let page = self.pages.get_mut(&id)?;
         page.first_dirty = None;
+        page.changed = Changed::default();
         let mut bytes = vec![0; GRANULE];
         match &page.content {
             Content::Leaf(leaf) => {
@@ -650,7 +678,9 @@ impl Map {
             })
             .collect();
         for (id, _) in taken.iter().filter(|(_, bytes)| bytes.is_none()) {
-            self.tables.remove(id);
+            if self.tables.remove(id).is_some() {
+                self.coming.went(*id);
+            }
         }
         taken
     }

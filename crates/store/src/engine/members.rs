@@ -9,7 +9,8 @@ use uuid::Uuid;
 use super::class::Class;
 use super::space::Extents;
 use super::{Engine, Owner};
-use crate::format::{ChunkCopy, LogId, Member, MemberState, Root};
+use crate::Layout;
+use crate::format::{ChunkCopy, LogId, Member, MemberState, Root, VolumeEntry, VolumeState};
 use crate::sizes::ROOT_AT;
 
 /// What roots are at.
@@ -157,13 +158,19 @@ impl Engine {
         let staying = (0..self.members.len() as u16)
             .filter(|&d| d != drive && self.stays(d))
             .count();
-        let most = self
+        // Also of segments that are about to be there.
+        let classes = self
             .segment_classes
             .values()
-            .map(|class| class.columns())
-            .max()
-            .unwrap_or(1);
-        let needed = most.max(self.log_copies());
+            .chain(self.provisioning.keys());
+        let most = classes.map(|class| class.columns()).max().unwrap_or(1);
+        // And of volumes that have none yet.
+        let homed = |entry: &&VolumeEntry| {
+            entry.state == VolumeState::Live && !matches!(entry.layout, Layout::Stripe { .. })
+        };
+        let volumes = self.volumes.values().filter(homed);
+        let promised = volumes.map(|entry| entry.layout.drives()).max();
+        let needed = most.max(self.log_copies()).max(promised.unwrap_or(1));
         if self.in_service(drive) && staying < needed {
             return refuse(format!(
                 "without drive {member} the pool has {staying} drives, and what it holds needs {needed}: \
@@ -199,7 +206,9 @@ impl Engine {
         let chunks = chunks.flat_map(|chunk| &chunk.copies);
         let meta = self.meta_segments.iter();
         let meta = meta.flat_map(|segment| &segment.columns);
-        let copies = chunks.chain(meta).copied().chain(self.release.columns());
+        let made = self.provisioning.values().flatten();
+        let copies = chunks.chain(meta).chain(made).copied();
+        let copies = copies.chain(self.release.columns());
         let mut drives = self.homes_on();
         drives.extend(copies.map(|copy| copy.drive));
         drives.extend(self.joining.values().map(|join| join.column.drive));
@@ -447,6 +456,7 @@ impl Engine {
         let free = |&drive: &usize| {
             self.stays(drive as u16)
                 && self.extents[drive].free() >= self.map_extents(drive) + extents
+                && self.extents[drive].has_run(extents)
                 && !copies.iter().any(|copy| usize::from(copy.drive) == drive)
         };
         self.active()

@@ -10,6 +10,8 @@
 //! | `evict` | what of the map stays in memory |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
 //! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
+//! | `restate`, `map/restate` | padding of the map log says old changes again |
+//! | `places`, `map/coming` | room for the map: what it may come to need is there before a write is let in |
 //! | `members` | roots; drives that fail, join, leave; chunks of logs that lack copies |
 //! | `raise` | more copies of the logs, for a volume that needs them |
 //! | `release` | segments that hold nothing go back to their drives |
@@ -37,12 +39,14 @@ pub(crate) mod map;
 mod members;
 mod pace;
 mod parity;
+mod places;
 mod raise;
 pub(crate) mod raw;
 mod read;
 mod rebuild;
 mod release;
 mod reserve;
+mod restate;
 mod room;
 mod salvage;
 mod scrub;
@@ -285,8 +289,10 @@ impl Engine {
         self.advance_rebuild();
         self.advance_raise();
         self.seal_batches();
+        self.give_places_back();
         self.advance_checkpoint();
         self.advance_roots();
+        self.keep_places();
         self.provision();
         // What was staged since must not wait for an event that may never come.
         self.seal_batches();

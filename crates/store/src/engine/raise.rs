@@ -10,7 +10,8 @@ use crate::manage::VolumePlan;
 /// Volumes that wait for more copies of the logs.
 #[derive(Default)]
 pub(crate) struct Raise {
-    /// Copies that the logs should have, whatever they have had.
+    /// Copies that the logs should have for the volumes that there are, or that wait, whatever they
+    /// have had.
     pub(super) wanted: usize,
     waiting: Vec<(u64, VolumePlan)>,
 }
@@ -21,38 +22,43 @@ impl Engine {
         usize::from(plan.layout.survives()) + 1
     }
 
-    /// Whether the logs have to be copied more often before a volume can be made.
+    /// Whether the logs have to be copied more often before a volume can be made. What volumes that
+    /// there are promise already, the pool keeps or is mending.
     pub(super) fn needs_raise(&self, plan: &VolumePlan) -> bool {
-        Self::copies_for(plan) > self.log_copies() || !self.raise.waiting.is_empty()
+        let copies = Self::copies_for(plan);
+        let kept = copies <= self.raise.wanted || self.has_log_copies(copies);
+        !kept || !self.raise.waiting.is_empty()
     }
 
     /// Makes a volume when the logs have the copies that it needs.
     pub(super) fn make_when_raised(&mut self, id: u64, plan: VolumePlan) {
-        self.raise.wanted = self.log_copies().max(Self::copies_for(&plan));
         self.raise.waiting.push((id, plan));
+        self.want_copies_of_volumes();
         self.heal();
     }
 
-    /// After an import: what the volumes that there are need.
+    /// What the volumes that there are need, and those that wait.
     pub(super) fn want_copies_of_volumes(&mut self) {
         let there = |entry: &&VolumeEntry| entry.state != VolumeState::Gone;
         let there = self.volumes.values().filter(there);
-        let survives = there.map(|entry| usize::from(entry.layout.survives()) + 1);
-        self.raise.wanted = survives.max().unwrap_or(0);
+        let there = there.map(|entry| usize::from(entry.layout.survives()) + 1);
+        let waiting = self.raise.waiting.iter();
+        let waiting = waiting.map(|(_, plan)| Self::copies_for(plan));
+        self.raise.wanted = there.chain(waiting).max().unwrap_or(0);
     }
 
     /// Makes the volumes whose copies are there; refuses them when no more can be made.
     pub(super) fn advance_raise(&mut self) {
-        if self.raise.waiting.is_empty() || self.map.is_renewing() || self.is_healing() {
+        let moving = self.map.is_renewing() || self.is_healing();
+        if self.raise.waiting.is_empty() || moving || self.is_leaving_pages() {
             return;
         }
-        let enough = self.has_log_copies(self.raise.wanted);
-        if !enough {
+        let waiting = std::mem::take(&mut self.raise.waiting);
+        // One that is refused wants nothing any more.
+        self.want_copies_of_volumes();
+        for (id, plan) in waiting {
             // What lacks copies finds no room for them, or nothing lacks any that a root would bring.
-            self.raise.wanted = 0;
-        }
-        for (id, plan) in std::mem::take(&mut self.raise.waiting) {
-            let made = match enough {
+            let made = match self.has_log_copies(Self::copies_for(&plan)) {
                 true => self.create_volume(id, plan),
                 // A drive may have gone meanwhile.
                 false => self.check_layout(plan.layout).and(Err(IoError::new(
@@ -70,13 +76,22 @@ impl Engine {
         }
     }
 
-    /// Whether every part of the logs and of the map has so many copies, by the durable root.
+    /// Whether pages that have moved are still read where they were.
+    fn is_leaving_pages(&self) -> bool {
+        let mut segments = self.meta_segments.iter();
+        segments.any(|one| !self.meta.is_open(one.id) && !self.meta.is_closed_and_empty(one.id))
+    }
+
+    /// Whether every part of the logs and of the map has so many copies, by the durable root. It may
+    /// still name metadata segments that hold nothing any more: those leave with the next one.
     fn has_log_copies(&self, wanted: usize) -> bool {
         let root = self.roots.durable();
         let chunks = root.ring.chunks.iter().chain(&root.map.chunks);
         let chunks = chunks.map(|chunk| &chunk.copies[..]);
-        let segments = root.meta.iter().map(|segment| &segment.columns[..]);
-        let enough = |copies: &[ChunkCopy]| self.staying(copies).len() >= wanted;
+        let segments = root.meta.iter();
+        let segments = segments.filter(|segment| !self.meta.is_closed_and_empty(segment.id));
+        let segments = segments.map(|segment| &segment.columns[..]);
+        let enough = |copies: &[ChunkCopy]| self.serving(copies).len() >= wanted;
         chunks.chain(segments).all(enough)
     }
 

@@ -502,16 +502,18 @@ impl Engine {
         self.end_read_if_done(op);
     }
 
-    /// No copy is left.
+    /// No copy is left. In an engine that has stopped, perhaps only for that: drives that it does without
+    /// may have a good one.
     fn lose_part(&mut self, op: usize, at: u32, mut part: Part) {
-        self.counters.lost += 1;
+        self.counters.lost += u64::from(self.failed.is_none());
         part.done = true;
         if let Some(Op::Read(read)) = self.ops.get_mut(op) {
             let granule = read.request.range.start.0 + u64::from(at);
-            read.error = Some(IoError::new(
-                ErrorKind::Corrupt,
-                format!("volume {}, granule {granule}: no copy is good", read.volume),
-            ));
+            let lost = || format!("volume {}, granule {granule}: no copy is good", read.volume);
+            read.error = Some(match &self.failed {
+                Some(why) => IoError::new(ErrorKind::Latched, why.clone()),
+                None => IoError::new(ErrorKind::Corrupt, lost()),
+            });
         }
         self.put_part(op, at, part);
     }

@@ -1,5 +1,6 @@
 //! Walks over everything that is mapped: a *scrub* verifies every copy and mends bad ones; a *rebuild*
-//! does that and fills columns that replace those of lost drives. Slot by slot, under the slot's
+//! does that with the slots of segments that have lost a column, and fills one that replaces it: of a part of them
+//! in each walk, so that the next engine need not begin anew. Slot by slot, under the slot's
 //! lock. A new column is written to from the beginning of the rebuild, and read only when the
 //! segment's entry with it is durable.
 //!
@@ -29,8 +30,13 @@ use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
 pub(super) const AT_A_TIME: u64 = 8 * UNIT_BYTES;
 /// Pages that are loaded at a time in order to be written elsewhere.
 const RENEWED: usize = 256;
-/// Leaves without anything to do that one turn skips.
+/// Leaves that are not there that one turn skips, and as how many one counts that is.
 const LEAVES: usize = 1024;
+const A_LEAF: usize = 16;
+/// Segments that one walk fills columns of, at least; and which part of all that lack one. What a walk has
+/// filled and recorded stays when the engine ends, and what it has not is done again.
+const SEGMENTS_AT_A_TIME: usize = 8;
+const WALKS: usize = 8;
 
 /// What the walk is at.
 #[derive(Default)]
@@ -52,6 +58,10 @@ pub(crate) struct Rebuild {
     pub(super) pending: usize,
     pub(super) pace: Pace,
     unpublished: usize,
+    /// Columns that were filled since something began to lack some, and those with what is to be filled, as the
+    /// walk began.
+    filled: usize,
+    wanted: usize,
     /// Granules of which no copy was good, in this walk.
     pub(super) lost: u64,
 }
@@ -119,7 +129,7 @@ impl Engine {
 
     /// When repair begins by itself, if it waits.
     pub(super) fn repair_deadline(&self) -> Option<Moment> {
-        let waits = self.rebuild.phase == Phase::Idle;
+        let waits = self.rebuild.phase == Phase::Idle || self.joining.is_empty();
         self.rebuild.due.filter(|&due| waits && due > self.now)
     }
 
@@ -145,7 +155,13 @@ impl Engine {
             .range(..self.rebuild.volume)
             .map(|(_, entry)| entry);
         let walked: u64 = before.filter(mirrored).map(|entry| entry.granules).sum();
-        Some(((walked + self.rebuild.at) as f64 / all.max(1) as f64).min(1.0))
+        let walked = ((walked + self.rebuild.at) as f64 / all.max(1) as f64).min(1.0);
+        if self.is_scrubbing() {
+            return Some(walked);
+        }
+        // One of several walks.
+        let (filled, now) = (self.rebuild.filled as f64, self.joining.len() as f64);
+        Some(((filled + now * walked) / self.rebuild.wanted.max(1) as f64).min(1.0))
     }
 
     pub(super) fn advance_rebuild(&mut self) {
@@ -162,6 +178,10 @@ impl Engine {
                 self.let_go_emptied();
                 self.answer_scrubs();
             }
+            // A scrub may take days: what lacks copies does not wait for its end.
+            Phase::Draining | Phase::Walking if due && self.joining.is_empty() => {
+                self.interrupt_scrub();
+            }
             Phase::Draining if self.is_drained() => {
                 self.rebuild.phase = Phase::Walking;
                 self.walk();
@@ -171,8 +191,19 @@ impl Engine {
         }
     }
 
+    /// Repair has come due while a scrub walks: one walk does both, at a repair's pace. What is under way
+    /// ends first.
+    fn interrupt_scrub(&mut self) {
+        if self.rebuild.pending > 0 {
+            return;
+        }
+        self.rebuild.phase = Phase::Idle;
+        self.scrub_interrupted();
+        self.again = true;
+    }
+
     fn begin_walk(&mut self) {
-        if self.rebuild.scrub.is_wanted() {
+        if self.rebuild.scrub.begins_map() {
             self.map.leave_places();
         }
         self.renew_pages();
@@ -185,20 +216,25 @@ impl Engine {
         if self.joining.is_empty() && !self.rebuild.scrub.is_wanted() {
             return;
         }
-        let from = self.begin_scrub();
-        self.rebuild.lost = 0;
+        // New columns are filled from the beginning.
+        let from = self.begin_scrub().filter(|_| self.joining.is_empty());
+        if from.is_none() {
+            self.rebuild.lost = 0;
+        }
         self.rebuild.stamp = self.next_serial();
         self.rebuild.round = self.destage_round();
-        // New columns are filled from the beginning.
-        let from = from.filter(|_| self.joining.is_empty());
         (self.rebuild.volume, self.rebuild.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
         self.rebuild.phase = Phase::Draining;
     }
 
-    /// A new column for every segment that has lost one, on a drive that has none of it.
+    /// New columns for segments that have lost one, on drives that have none of it: of as many as one walk
+    /// fills.
     fn choose_columns(&mut self) {
-        let segments: Vec<u32> = self.segment_classes.keys().copied().collect();
-        for segment in segments {
+        let segments = self.segment_classes.keys().copied();
+        let segments: Vec<u32> = segments.filter(|&id| self.could_have_column(id)).collect();
+        self.rebuild.wanted = self.rebuild.filled + segments.len();
+        let most = SEGMENTS_AT_A_TIME.max(segments.len().div_ceil(WALKS));
+        for segment in segments.into_iter().take(most) {
             let extents = self.shape(segment).extents(&self.sizes);
             if let Some((drive, at)) = self.drive_for_column(segment)
                 && let Some(extent) = self.extents[drive].take(extents)
@@ -225,6 +261,7 @@ impl Engine {
         let fits = |&drive: &usize| {
             self.stays(drive as u16)
                 && self.extents[drive].free() >= self.map_extents(drive) + extents
+                && self.extents[drive].has_run(extents)
                 && !columns.iter().any(|copy| usize::from(copy.drive) == drive)
         };
         let drives = self.active().into_iter().filter(fits);
@@ -262,6 +299,7 @@ impl Engine {
 
     /// Takes on slots until enough are under way.
     fn walk(&mut self) {
+        let all = self.is_scrubbing();
         let mut leaves = 0;
         while leaves < LEAVES {
             let Some(end) = self.walked_volume() else {
@@ -269,9 +307,6 @@ impl Engine {
             };
             let (volume, at) = (self.rebuild.volume, self.rebuild.at);
             let grain = self.map.grain(volume);
-            if leaves + 1 == LEAVES {
-                self.again = true;
-            }
             if at >= end {
                 (self.rebuild.volume, self.rebuild.at) = (volume + 1, 0);
                 continue;
@@ -290,7 +325,9 @@ impl Engine {
                 LeafView::Loaded(_) => {}
             }
             let slot = grain.slot_of(at);
-            if self.map.location(volume, slot) != Some(0) {
+            let location = self.map.location(volume, slot).unwrap_or(0);
+            let lacks = |segment| all || self.joining.contains_key(&segment);
+            if location != 0 && lacks(segment_and_slot(location).0) {
                 if !self.scrub_is_remembered() || !self.may_take_up(grain.bytes()) {
                     return;
                 }
@@ -298,7 +335,11 @@ impl Engine {
                 self.take_up(key);
             }
             self.rebuild.at = grain.first(slot + 1);
+            if self.rebuild.at.is_multiple_of(LEAF_GRANULES) {
+                leaves += A_LEAF;
+            }
         }
+        self.again = true;
     }
 
     /// The volume that the walk is in (or the next one), and its end in granules.
@@ -466,7 +507,9 @@ impl Engine {
             let strip = copies.iter().find(|copy| good(copy));
             let strip = strip.and_then(|(_, strip)| strip.as_ref()?.granule(inner));
             let Some(granule) = strip else {
-                self.counters.bad_copies += copies.len() as u64;
+                for (column, _) in &copies {
+                    self.note_bad(usize::from(column.drive));
+                }
                 self.counters.lost += 1;
                 self.rebuild.lost += 1;
                 continue;
@@ -503,16 +546,30 @@ impl Engine {
         if writes.is_empty() {
             return self.end_job(place);
         }
+        let joining = self.joining_drive(place);
         for (drive, at, bytes) in writes {
+            // How far a scrub has come is remembered without a flush; new columns are flushed, all at
+            // once, before anybody is told of them.
+            let durability = match joining {
+                Some(new) if usize::from(new) == drive => Durability::Cached,
+                _ => Durability::Durable,
+            };
             let Some(mut buffer) = self.buffer(bytes.len()) else {
                 return;
             };
             buffer.copy_from_slice(&bytes);
             let range = self.range(drive, at, buffer.len());
             self.send(drive, Owner::Walk(WalkIo::Write { job: place }), |tag| {
-                Request::write(tag, range, buffer, Durability::Cached)
+                Request::write(tag, range, buffer, durability)
             });
         }
+    }
+
+    /// The drive of the new column that a slot's segment gets: the segment has no other column there.
+    fn joining_drive(&self, place: usize) -> Option<u16> {
+        let job = self.rebuild.jobs.get(place)?.as_ref()?;
+        let (segment, _) = segment_and_slot(job.location);
+        Some(self.joining.get(&segment)?.column.drive)
     }
 
     fn end_job(&mut self, place: usize) {
@@ -564,6 +621,7 @@ impl Engine {
 
     pub(super) fn columns_published(&mut self, segment: u32) {
         self.rebuild.unpublished -= 1;
+        self.rebuild.filled += 1;
         self.joining.remove(&segment);
         let bytes = self
             .map
@@ -597,6 +655,8 @@ impl Engine {
             .any(|&segment| self.drive_for_column(segment).is_some())
         {
             self.rebuild.due = Some(self.now);
+        } else {
+            self.rebuild.filled = 0;
         }
         self.judge_stops();
         self.again = true;
@@ -605,16 +665,21 @@ impl Engine {
     /// Pages in metadata segments that have lost a copy move to healthy ones with the next
     /// checkpoints.
     pub(super) fn renew_pages(&mut self) {
-        let staying = self.usable().into_iter().filter(|&stays| stays).count();
-        let wanted = self.log_copies().min(staying);
+        let wanted = self.meta_copies();
         let short = self.meta_segments.iter();
         let short = short.filter(|segment| self.staying(&segment.columns).len() < wanted);
-        let short: BTreeSet<u32> = short.map(|segment| segment.id).collect();
-        for &segment in &short {
-            self.meta.close(segment);
+        let short: Vec<u32> = short.map(|segment| segment.id).collect();
+        for segment in short {
+            // What lies in it must find room elsewhere, or it stays, and pages are still put there.
+            if self.meta.is_open(segment) && self.can_spare_places() {
+                self.meta.close(segment);
+                self.look_for_emptied();
+            }
         }
+        let closed = self.meta_segments.iter().map(|segment| segment.id);
+        let closed: BTreeSet<u32> = closed.filter(|&id| !self.meta.is_open(id)).collect();
         let published = self.published;
-        for id in self.map.renew(&short, published).into_iter().take(RENEWED) {
+        for id in self.map.renew(&closed, published).into_iter().take(RENEWED) {
             self.load(id, Waiter::Renew);
         }
     }

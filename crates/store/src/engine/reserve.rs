@@ -42,11 +42,16 @@ impl Engine {
     pub(super) fn map_extents(&self, drive: usize) -> u32 {
         let segment = self.sizes.segment_extents();
         let columns = self.meta_segments.iter().flat_map(|meta| &meta.columns);
-        let has_one = columns
-            .into_iter()
-            .any(|copy| usize::from(copy.drive) == drive);
-        let first = if has_one { 0 } else { segment };
-        self.members[drive].extents / 64 + 2 * segment + first
+        let has = columns.filter(|copy| usize::from(copy.drive) == drive);
+        let has = has.count() as u32 * segment;
+        let all = self.members[drive].extents / 64 + 3 * segment;
+        all.saturating_sub(has).max(self.least_map_extents())
+    }
+
+    /// Extents of a drive that the map may take only in order to move: else it could not leave a drive
+    /// that is lost or to be emptied.
+    pub(super) fn least_map_extents(&self) -> u32 {
+        2 * self.sizes.segment_extents()
     }
 
     /// Extents of a drive that are kept for repair.

@@ -3,6 +3,10 @@
 //! outgrown its root could never write another. So volumes are made and enlarged only as far as the root
 //! would do if every one of them were full, with everything else in it at its largest; then no write
 //! of a host can bring the pool there. A pool that was beyond that before goes on; nothing is added to it.
+//!
+//! There is room for all pages to move once, as they do when a drive goes. What an operator orders while they
+//! move is refused where that would not do ([`Engine::check_move_room`]). A second loss meanwhile cannot be: above
+//! about 90 % of the limit really mapped, the places of both moves could outgrow the root.
 
 use std::iter::Sum;
 use std::ops::Add;
@@ -178,7 +182,7 @@ impl Engine {
             (_, VolumeState::Gone) => 0,
             _ => entry.granules,
         };
-        let gets = self.resizing.get(&number).copied().unwrap_or(0);
+        let gets = self.changing.get(&number).copied().unwrap_or(0);
         self.pages_with(Some(number), has.max(gets))
     }
 

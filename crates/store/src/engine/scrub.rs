@@ -24,6 +24,8 @@ pub(super) struct Scrub {
     remembered: Moment,
     /// It has come to its end, but for the map.
     walked: bool,
+    /// What there was of the map is being written anew.
+    map_begun: bool,
     /// Who waits for its end.
     pub(super) asked_by: Vec<u64>,
 }
@@ -33,9 +35,14 @@ impl Scrub {
         self.wanted
     }
 
+    /// Whether the walk that begins has the map written anew: one that was interrupted has begun with that.
+    pub(super) fn begins_map(&mut self) -> bool {
+        self.wanted && !std::mem::replace(&mut self.map_begun, true)
+    }
+
     /// Whether it is time to remember how far it has come.
     fn is_due(&self, now: Moment) -> bool {
-        self.done_to.is_some() && now >= self.remembered + REMEMBERED
+        self.done_to.is_some() && !self.walked && now >= self.remembered + REMEMBERED
     }
 }
 
@@ -43,6 +50,7 @@ impl Engine {
     pub(super) fn scrub(&mut self, id: u64) {
         let scrub = &mut self.rebuild.scrub;
         (scrub.wanted, scrub.from) = (true, None);
+        scrub.map_begun = false;
         scrub.asked_by.push(id);
     }
 
@@ -64,6 +72,7 @@ impl Engine {
             granule: 0,
         };
         let from = scrub.from.take();
+        scrub.walked = false;
         scrub.done_to = Some(from.unwrap_or(beginning));
         scrub.remembered = self.now;
         self.remember_scrub();
@@ -87,6 +96,11 @@ impl Engine {
         true
     }
 
+    /// Whether the walk looks at everything.
+    pub(super) fn is_scrubbing(&self) -> bool {
+        self.rebuild.scrub.done_to.is_some()
+    }
+
     /// What a root is to say of it.
     pub(super) fn scrub_at(&self) -> Option<ScrubAt> {
         let scrub = &self.rebuild.scrub;
@@ -101,11 +115,25 @@ impl Engine {
         wanted().or(scrub.done_to)
     }
 
-    /// The walk has come to its end.
-    pub(super) fn scrub_walked(&mut self) {
+    /// A scrub's walk ends before its time: the next one goes on from here.
+    pub(super) fn scrub_interrupted(&mut self) {
+        let (volume, granule) = (self.rebuild.volume, self.rebuild.at);
         let scrub = &mut self.rebuild.scrub;
-        if scrub.done_to.take().is_some() {
+        scrub.done_to = None;
+        // Another one that is wanted begins anew.
+        if !std::mem::replace(&mut scrub.wanted, true) {
+            scrub.from = Some(ScrubAt { volume, granule });
+        }
+    }
+
+    /// The walk has come to its end. Roots say so until the map is written anew, too: an import goes on with
+    /// that.
+    pub(super) fn scrub_walked(&mut self) {
+        let (volume, granule) = (self.rebuild.volume, self.rebuild.at);
+        let scrub = &mut self.rebuild.scrub;
+        if scrub.done_to.is_some() && !scrub.walked {
             scrub.walked = true;
+            scrub.done_to = Some(ScrubAt { volume, granule });
             self.remember_scrub();
         }
     }
@@ -116,9 +144,11 @@ impl Engine {
         if self.map.is_renewing() || !std::mem::take(&mut scrub.walked) {
             return;
         }
+        (scrub.map_begun, scrub.done_to) = (false, None);
         self.counters.scrubs += 1;
+        self.remember_scrub();
         let lost = self.rebuild.lost;
-        for id in std::mem::take(&mut scrub.asked_by) {
+        for id in std::mem::take(&mut self.rebuild.scrub.asked_by) {
             self.out.managed.push((id, Ok(Managed::Scrubbed { lost })));
         }
     }

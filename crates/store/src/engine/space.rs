@@ -29,6 +29,11 @@ impl Extents {
         self.free_count
     }
 
+    /// Whether so many are free side by side.
+    pub(crate) fn has_run(&self, count: u32) -> bool {
+        self.free.values().any(|&len| len >= count)
+    }
+
     /// Takes a run of `count`, the first that fits.
     pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
         let (&first, &len) = self.free.iter().find(|&(_, &len)| len >= count)?;
@@ -190,6 +195,8 @@ pub(crate) struct Segments {
     with_room: BTreeSet<u32>,
     units: u32,
     free: u64,
+    /// Units, free or not, of segments of which some are still taken.
+    open: u64,
 }
 
 impl Segments {
@@ -215,6 +222,7 @@ impl Segments {
             .insert(id, Segment::new(columns, parity, self.units));
         self.with_room.insert(id);
         self.free += u64::from(self.units);
+        self.open += u64::from(self.units);
     }
 
     /// The segment's columns.
@@ -227,12 +235,7 @@ impl Segments {
         self.by_id.get(&id).map_or(0, |segment| segment.parity)
     }
 
-    /// Takes a unit: segment and unit.
-    pub(crate) fn take(&mut self) -> Option<(u32, u32)> {
-        self.take_preferring(|_| true)
-    }
-
-    /// The same, of a segment whose columns are `good` if there is one.
+    /// Takes a unit, segment and unit, of a segment whose columns are `good` if there is one.
     pub(crate) fn take_preferring(
         &mut self,
         good: impl Fn(&[ChunkCopy]) -> bool,
@@ -311,6 +314,7 @@ impl Segments {
         if let Some(segment) = self.by_id.get_mut(&id).filter(|segment| !segment.closed) {
             segment.closed = true;
             self.free -= u64::from(segment.free);
+            self.open -= u64::from(segment.units);
             self.with_room.remove(&id);
         }
     }
@@ -325,6 +329,12 @@ impl Segments {
     pub(crate) fn is_empty(&self, id: u32) -> bool {
         let segment = self.by_id.get(&id);
         segment.is_some_and(|segment| segment.free == segment.units)
+    }
+
+    /// Units of a segment that are in use.
+    pub(crate) fn used_of(&self, id: u32) -> u32 {
+        let segment = self.by_id.get(&id);
+        segment.map_or(0, |segment| segment.units - segment.free)
     }
 
     /// Whether units are still taken from a segment.
@@ -349,6 +359,11 @@ impl Segments {
             segment.columns = columns;
             segment.parity = parity;
         }
+    }
+
+    /// Units, free or not, of segments of which some are still taken.
+    pub(crate) fn open(&self) -> u64 {
+        self.open
     }
 
     /// Free units.
@@ -470,11 +485,15 @@ mod tests {
         let mut segments = Segments::new(70);
         segments.add(4, Vec::new());
         assert!(segments.claim(4, 0) && !segments.claim(4, 0) && !segments.claim(4, 70));
-        let taken: BTreeSet<_> = std::iter::from_fn(|| segments.take()).collect();
+        let take = |segments: &mut Segments| segments.take_preferring(|_| true);
+        let taken: BTreeSet<_> = std::iter::from_fn(|| take(&mut segments)).collect();
         assert_eq!((taken.len(), segments.free()), (69, 0));
         segments.release(4, 69);
         segments.release(4, 69);
-        assert_eq!((segments.take(), segments.take()), (Some((4, 69)), None));
+        assert_eq!(
+            (take(&mut segments), take(&mut segments)),
+            (Some((4, 69)), None)
+        );
         assert_eq!(segments.used(), 70);
     }
 

@@ -145,7 +145,8 @@ pub struct Engine {
     pub(super) segment_classes: BTreeMap<u32, Class>,
     pub(super) segment_ids: SegmentIds,
     pub(super) raw: Raw,
-    pub(super) provisioning: BTreeSet<Class>,
+    /// Classes that a segment is being made for, and its columns: its record is on its way.
+    pub(super) provisioning: BTreeMap<Class, Vec<ChunkCopy>>,
     pub(super) meta: Segments,
     pub(super) meta_segments: Vec<MetaSegment>,
     /// Slots that ring records will need.
@@ -154,7 +155,7 @@ pub struct Engine {
 
     pub(super) volumes: BTreeMap<u32, VolumeEntry>,
     /// Volumes whose entry is on its way into the table, with the size in granules that it says.
-    pub(super) resizing: BTreeMap<u32, u64>,
+    pub(super) changing: BTreeMap<u32, u64>,
     pub(super) admission: VecDeque<usize>,
     pub(super) clears: Vec<usize>,
     pub(super) repairs: Slab<Repair>,
@@ -270,13 +271,13 @@ impl Engine {
             segment_classes: parts.segment_classes,
             segment_ids: parts.segment_ids,
             raw: parts.raw,
-            provisioning: BTreeSet::new(),
+            provisioning: BTreeMap::new(),
             meta: parts.meta,
             meta_segments: parts.meta_segments,
             reserved: BTreeMap::new(),
             reserved_count: BTreeMap::new(),
             volumes: parts.volumes,
-            resizing: BTreeMap::new(),
+            changing: BTreeMap::new(),
             admission: VecDeque::new(),
             clears: Vec::new(),
             repairs: Slab::new(),
@@ -300,6 +301,7 @@ impl Engine {
         for drive in parts.bad {
             engine.note_bad(drive);
         }
+        engine.keep_places();
         engine.give_back_orphans();
         engine.resume_deletions();
         engine.resume_shrinks();

@@ -18,7 +18,7 @@ impl Engine {
     /// Sets what a volume does when a copy is missing that no drive can take.
     pub(super) fn set_stops(&mut self, id: u64, volume: u32, stops: bool) -> Result<(), IoError> {
         let mut entry = self.live(volume)?;
-        if self.resizing.contains_key(&volume) || self.raw_is_changing(volume) {
+        if self.changing.contains_key(&volume) || self.raw_is_changing(volume) {
             return Err(refuse(format!(
                 "volume {volume} is still being changed as it was asked to be before"
             )));
@@ -35,7 +35,7 @@ impl Engine {
         entry.stops = stops;
         // One change of an entry at a time: another that is asked for meanwhile would undo this one, or be
         // undone, for each writes the whole entry.
-        self.resizing.insert(volume, entry.granules);
+        self.changing.insert(volume, entry.granules);
         self.stage_volume(volume, &entry, Some(id));
         Ok(())
     }

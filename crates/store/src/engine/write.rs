@@ -11,9 +11,10 @@ use ashlar_block::{ErrorKind, IoError, Request};
 use super::append::Staged;
 use super::class::Class;
 use super::locks::SlotKey;
+use super::map::leaf_id;
 use super::{Engine, Op, Waiter};
-use crate::format::ChunkCopy;
-use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
+use crate::format::{ChunkCopy, PageId};
+use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
 pub(super) use bypass::BypassOp;
 
 /// Units of a class whose slots only destage may take, so that it never meets a full pool.
@@ -44,6 +45,8 @@ pub(super) struct WriteOp {
     failed: bool,
     /// Its leaves are pinned: it waits for some of them, or is on its way.
     pinned: bool,
+    /// Leaves that were not there when it came, and that it counts on.
+    held: Vec<PageId>,
 }
 
 impl WriteOp {
@@ -120,6 +123,7 @@ impl Engine {
             parts: 0,
             failed: false,
             pinned: false,
+            held: Vec::new(),
         }));
         self.admission.push_back(op);
     }
@@ -218,7 +222,15 @@ impl Engine {
                 false => fresh += self.without_homes(volume, slots),
             }
         }
+        let leaves = first / LEAF_GRANULES..end.div_ceil(LEAF_GRANULES);
+        let pages = self.map.pages_for(volume, leaves);
         let room = self.spare_slots(class);
+        if fresh + whole <= room && !self.has_places_for(pages) {
+            return match self.more_places_may_come() {
+                true => Verdict::Wait,
+                false => Verdict::NoSpace,
+            };
+        }
         if fresh + whole <= room {
             // A map log that is filling up is destage's until a checkpoint has emptied it.
             if whole > 0 && (self.map_log.log.fill() > MAP_LIMIT || self.is_short_of_memory()) {
@@ -286,6 +298,7 @@ impl Engine {
         if !std::mem::replace(&mut write.pinned, true) {
             self.pin(volume, range.start, range.end);
         }
+        self.hold_leaves(op, volume, range.clone());
         let grain = self.map.grain(volume);
         // Only at its ends can a write cover a part of a slot: what is whole is in one piece.
         let is_whole = |piece: &Piece| bypass && grain.divides(&piece.range());
@@ -314,21 +327,42 @@ impl Engine {
         }
     }
 
-    /// Counts on a free slot for ring records that have no home yet.
+    /// Counts on the leaves of a range of granules that are not there yet, until the write is done.
+    fn hold_leaves(&mut self, op: usize, volume: u32, range: Range<u64>) {
+        let leaves = range.start / LEAF_GRANULES..range.end.div_ceil(LEAF_GRANULES);
+        let leaves = leaves.map(|leaf| leaf_id(volume, leaf));
+        let held: Vec<PageId> = leaves.filter(|&leaf| !self.map.has_page(leaf)).collect();
+        for &leaf in &held {
+            self.map.hold(leaf);
+        }
+        if let Some(Op::Write(write)) = self.ops.get_mut(op) {
+            write.held = held;
+        }
+    }
+
+    /// The leaf of a slot.
+    pub(super) fn leaf_of(&self, key: SlotKey) -> PageId {
+        leaf_id(key.volume, self.granules_of(key).start / LEAF_GRANULES)
+    }
+
+    /// Counts on a free slot for ring records that have no home yet, and on its leaf.
     pub(super) fn reserve(&mut self, key: SlotKey) {
         let class = self.class_of(key.volume);
         if self.reserved.insert(key, class).is_none() {
             *self.reserved_count.entry(class).or_default() += 1;
+            self.map.hold(self.leaf_of(key));
         }
     }
 
     /// The slot has a home, or needs none any more.
     pub(super) fn unreserve(&mut self, key: SlotKey) {
-        if let Some(class) = self.reserved.remove(&key)
-            && let Some(count) = self.reserved_count.get_mut(&class)
-        {
+        let Some(class) = self.reserved.remove(&key) else {
+            return;
+        };
+        if let Some(count) = self.reserved_count.get_mut(&class) {
             *count -= 1;
         }
+        self.map.let_go(self.leaf_of(key));
     }
 
     /// A free slot, on as many drives as it should be if there is such a one.
@@ -378,6 +412,9 @@ impl Engine {
         self.unpin_write(op);
         if let Some(Op::Write(write)) = self.ops.try_remove(op) {
             self.writing -= 1;
+            for leaf in write.held {
+                self.map.let_go(leaf);
+            }
             self.out.done.push(write.request.complete(result));
         }
     }

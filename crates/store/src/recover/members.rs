@@ -166,8 +166,9 @@ pub fn read_label(drives: &mut Drives, drive: usize) -> Result<Label, PoolError>
 }
 
 /// Writes labels that have rotted again, from their drive's other copy: the next rot would take the drive
-/// out of the pool. Returns the drives, once a copy.
-pub(super) fn mend_labels(drives: &mut Drives) -> Result<Vec<usize>, PoolError> {
+/// out of the pool. Returns the drives, once a copy, and whether it was written. One that cannot be is no
+/// reason to go on without its drive: the other is good, and the root that is written by now names it.
+pub(super) fn mend_labels(drives: &mut Drives) -> Vec<(usize, bool)> {
     let mut mended = Vec::new();
     for drive in 0..drives.len() {
         if !drives.is_here(drive) {
@@ -182,12 +183,13 @@ pub(super) fn mend_labels(drives: &mut Drives) -> Result<Vec<usize>, PoolError> 
         for (at, copy) in &copies {
             // What a newer program has written is no rot.
             if !copy.as_deref().is_some_and(Label::is_sound) {
-                drives.write(&[(drive, *at)], good)?;
-                mended.push(drive);
+                let written = drives.write(&[(drive, *at)], good).is_ok();
+                drives.take_broken();
+                mended.push((drive, written));
             }
         }
     }
-    Ok(mended)
+    mended
 }
 
 /// Gives the pool another name, drive by drive: on each one label is whole at every moment, and a name

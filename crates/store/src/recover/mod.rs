@@ -114,9 +114,9 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
     }
     // Last of all: it leaves members out for good, and whoever is refused can still bring them.
     write_root(drives, &parts.label, &parts.root)?;
-    for drive in members::mend_labels(drives)? {
+    for (drive, written) in members::mend_labels(drives) {
         parts.bad.push(drive);
-        parts.repaired += 1;
+        parts.repaired += u64::from(written);
     }
     if let Some(name) = &options.rename {
         members::rename(drives, name)?;

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ashlar_block::ErrorKind;
+
 use super::scan::{Scanned, ScannedBatch};
 use crate::Layout;
 use crate::drives::Drives;
@@ -281,17 +283,32 @@ impl Replay<'_> {
                 continue;
             }
             let at = unit_at(&self.label.sizes, *copy, unit, GRANULE as u64);
-            if let Ok(bytes) = self.drives.read(drive, at, GRANULE)
-                && id.crc(self.label.salt, &bytes) == entry.crc
-            {
-                self.bad.remove(&(drive, at));
+            if let Some(bytes) = self.page_at((drive, at), id, entry.crc) {
                 return Ok(bytes);
             }
-            self.bad.insert((drive, at));
         }
         let places = columns.iter();
         let places = places.map(|copy| self.drives.name(usize::from(copy.drive)));
         Err(PoolError::Damaged(lost_page(id, places)))
+    }
+
+    /// The copy of a page at this place, if it is good. When there is no memory to read it, it is not bad.
+    fn page_at(&mut self, place: (usize, u64), id: PageId, crc: u32) -> Option<Vec<u8>> {
+        let read = self.drives.read(place.0, place.1, GRANULE);
+        if read
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::Exhausted)
+        {
+            return None;
+        }
+        let good = read
+            .ok()
+            .filter(|bytes| id.crc(self.label.salt, bytes) == crc);
+        match good.is_some() {
+            true => self.bad.remove(&place),
+            false => self.bad.insert(place),
+        };
+        good
     }
 
     fn claim_places(&mut self) -> Result<(), PoolError> {
@@ -394,10 +411,7 @@ impl Replay<'_> {
         for ((id, entry), place) in wanted.iter().zip(places) {
             let bytes = place.and_then(|_| read.next().flatten());
             let good = bytes.filter(|bytes| id.crc(self.label.salt, bytes) == entry.crc);
-            if good.is_none() {
-                self.bad.extend(place);
-            }
-            found.push(good);
+            found.push(good.or_else(|| self.page_at(place?, *id, entry.crc)));
         }
         found
     }

@@ -39,10 +39,14 @@ pub type Answers = (Vec<Completion>, Vec<(u64, Result<Managed, IoError>)>);
 pub struct Seen {
     /// What was asked of which drive.
     pub log: Rc<RefCell<Vec<(usize, Operation)>>>,
+    /// Where they were written, and how: drive and block.
+    pub writes: Rc<RefCell<Vec<(usize, u64, Operation)>>>,
     /// Faults by drive.
     pub faults: [Rc<Cell<Fault>>; 8],
     /// Blocks of drives that cannot be read until they are written.
     pub unreadable: Rc<RefCell<BTreeSet<(usize, u64)>>>,
+    /// Blocks of drives that cannot be written.
+    pub unwritable: Rc<RefCell<BTreeSet<(usize, u64)>>>,
     /// Which operations take their time until there is no such rule.
     pub held: Rc<Cell<Option<Rule>>>,
 }
@@ -67,6 +71,13 @@ impl Memory {
         let mut blocks = (first..first + u64::from(request.range.count)).map(|b| (self.number, b));
         match request.op {
             Operation::Read if blocks.any(|block| unreadable.contains(&block)) => {
+                return Err(IoError::new(ErrorKind::Media, "as told"));
+            }
+            Operation::Write(_)
+                if blocks
+                    .clone()
+                    .any(|block| self.seen.unwritable.borrow().contains(&block)) =>
+            {
                 return Err(IoError::new(ErrorKind::Media, "as told"));
             }
             Operation::Write(_) => blocks.for_each(|block| {
@@ -96,6 +107,10 @@ impl BlockDevice for Memory {
         self.seen.log.borrow_mut().push((self.number, request.op));
         if let Err(error) = self.fault(&request) {
             return self.done.push(request.complete(Err(error)));
+        }
+        if let Operation::Write(_) = request.op {
+            let write = (self.number, request.range.start.0, request.op);
+            self.seen.writes.borrow_mut().push(write);
         }
         let mut medium = self.medium.borrow_mut();
         if let Operation::WriteZeroes { .. } = request.op {
@@ -159,6 +174,8 @@ pub struct Bench {
     pub budget: Option<usize>,
     /// Whether volumes that are made stop when a copy is missing.
     pub stops: bool,
+    /// Whether the engine may stop.
+    pub may_fail: bool,
     devices: Vec<Option<Box<dyn BlockDevice>>>,
     buffers: BufferPool,
     out: Outbox,
@@ -222,6 +239,23 @@ impl Bench {
         seen: Seen,
     ) -> Result<Self, PoolError> {
         let drives = Drives::new(devices(&media, &seen), Box::new(|| Moment::ORIGIN));
+        Self::open_drives(media, drives, options, seen)
+    }
+
+    /// The same, with this memory to read the drives.
+    pub fn open_short(media: Vec<Medium>, buffers: BufferPool) -> Result<Self, PoolError> {
+        let seen = Seen::default();
+        let drives = Drives::new(devices(&media, &seen), Box::new(|| Moment::ORIGIN));
+        let drives = drives.with_buffers(buffers);
+        Self::open_drives(media, drives, &ImportOptions::default(), seen)
+    }
+
+    fn open_drives(
+        media: Vec<Medium>,
+        drives: Drives,
+        options: &ImportOptions,
+        seen: Seen,
+    ) -> Result<Self, PoolError> {
         let Imported { engine, drives } = import(drives, options)?;
         Ok(Self {
             media,
@@ -229,6 +263,7 @@ impl Bench {
             seen,
             budget: None,
             stops: false,
+            may_fail: false,
             devices: drives,
             buffers: BufferPool::new(64 << 20),
             out: Outbox::default(),
@@ -238,11 +273,11 @@ impl Bench {
     }
 
     /// A drive with the label of the next member.
-    fn enlist(&mut self, drive: Uuid, bytes: usize) -> (Medium, Drives) {
-        let medium: Medium = Rc::new(RefCell::new(vec![0; bytes]));
+    fn enlist(&mut self, drive: Uuid, medium: Medium) -> (Medium, Drives) {
+        let bytes = medium.borrow().len();
         let label = Label {
             drive,
-            index: self.media.len() as u16,
+            index: self.engine.members().len() as u16,
             bytes: bytes as u64,
             ..self.engine.label().clone()
         };
@@ -256,13 +291,20 @@ impl Bench {
 
     /// A drive with the label of the next member, and the process dies before it is one.
     pub fn enlist_only(&mut self, bytes: usize) -> Medium {
-        self.enlist(Uuid::from_u128(300), bytes).0
+        self.enlist(Uuid::from_u128(300), Rc::new(RefCell::new(vec![0; bytes])))
+            .0
     }
 
     /// Makes another drive a member.
     pub fn add_drive(&mut self, bytes: usize) {
+        self.add_medium(Rc::new(RefCell::new(vec![0; bytes])));
+    }
+
+    /// Makes a drive a member that may have been one of another pool, or of this.
+    pub fn add_medium(&mut self, medium: Medium) {
+        let bytes = medium.borrow().len();
         let drive = Uuid::from_u128(200 + self.media.len() as u128);
-        let (medium, new) = self.enlist(drive, bytes);
+        let (medium, new) = self.enlist(drive, medium);
         self.devices.extend(new.into_devices());
         self.media.push(medium);
         let geometry = Geometry::plain(BlockSize::B4096, bytes as u64 / 4096);
@@ -331,7 +373,9 @@ impl Bench {
                 self.engine.handle(self.now, Event::Tick, &mut self.out);
             }
             if !any {
-                assert_eq!(self.engine.failure(), None);
+                if !self.may_fail {
+                    assert_eq!(self.engine.failure(), None);
+                }
                 return (done, managed);
             }
         }
@@ -468,7 +512,8 @@ impl Bench {
         self.command(volume, request).result
     }
 
-    fn request(&mut self, first: u64, data: &[u8]) -> Request {
+    /// A write, to be given to the engine.
+    pub fn request(&mut self, first: u64, data: &[u8]) -> Request {
         let mut buffer = self.buffers.get(data.len()).expect("buffer");
         buffer.copy_from_slice(data);
         let range = BlockRange::new(first, (data.len() / 4096) as u32);

@@ -60,6 +60,8 @@ enum Phase {
 struct Job {
     key: SlotKey,
     location: u32,
+    /// The home that it had, if all drives of that are gone: free when another is journalled.
+    lost: u32,
     buffer: IoBuffer,
     /// Granules of the slot and the records they are taken from.
     granules: Vec<(usize, Newest)>,
@@ -148,12 +150,15 @@ impl Engine {
             return;
         }
         self.pin_slot(key);
+        // Its reservation, which counted on it, ends before it is changed.
+        self.map.hold(self.leaf_of(key));
         if self.class_of(key.volume).has_parity() {
             return self.collect_whole(key, home);
         }
         // A home whose drives are all gone is none: what the ring has goes to a fresh one.
-        let lost = home != 0 && !self.is_readable(segment_and_slot(home).0);
-        let home = if home == 0 || lost {
+        let is_lost = home != 0 && !self.is_readable(segment_and_slot(home).0);
+        let lost = if is_lost { home } else { 0 };
+        let home = if home == 0 || is_lost {
             self.take_home(key)
         } else {
             Some(home)
@@ -167,6 +172,7 @@ impl Engine {
         self.destage.jobs.push(Job {
             key,
             location: home,
+            lost,
             buffer,
             granules: self.recorded(key),
             whole: None,
@@ -329,24 +335,25 @@ impl Engine {
     }
 
     fn stage_run(&mut self, job: usize, run: std::ops::Range<usize>) {
-        let job = &self.destage.jobs[job];
-        let first = self.granules_of(job.key).start + run.start as u64;
+        let first = self.granules_of(self.destage.jobs[job].key).start + run.start as u64;
+        let job = &mut self.destage.jobs[job];
         let mut crcs = [0; UNIT_GRANULES as usize];
         let records = job.granules.iter().filter(|(i, _)| run.contains(i));
         for (crc, (_, newest)) in crcs.iter_mut().zip(records) {
             *crc = newest.crc;
         }
+        let change = Change::Place {
+            moved: true,
+            volume: job.key.volume,
+            first,
+            granules: run.len() as u16,
+            new: job.location,
+            old: std::mem::take(&mut job.lost),
+            crcs,
+        };
         self.destage.unpublished += 1;
         self.staged_changes.push_front(StagedChange {
-            change: Change::Place {
-                moved: true,
-                volume: job.key.volume,
-                first,
-                granules: run.len() as u16,
-                new: job.location,
-                old: 0,
-                crcs,
-            },
+            change,
             then: Then::Destage,
             more: false,
         });
@@ -425,6 +432,7 @@ impl Engine {
 impl Engine {
     /// Nothing is to be done with a slot any more.
     fn let_job_go(&mut self, key: SlotKey) {
+        self.map.let_go(self.leaf_of(key));
         self.unpin_slot(key);
         self.unlock(key);
     }

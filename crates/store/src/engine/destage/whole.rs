@@ -47,6 +47,7 @@ impl Engine {
         self.destage.jobs.push(Job {
             key,
             location: home,
+            lost: 0,
             buffer,
             granules,
             whole: Some(Whole {

@@ -283,7 +283,9 @@ impl Engine {
         let all_here = wanted
             .into_iter()
             .all(|i| gather.is_here(i, |b| salt.crc(b)));
-        if !all_here && !everything && self.failed.is_none() {
+        // Whoever reads is served while that is possible, also when the engine has stopped.
+        let goes_on = self.failed.is_none() || matches!(gather.wish.who, For::Read { .. });
+        if !all_here && !everything && goes_on {
             return self.ask(id, true);
         }
         let gather = self.gathers.active.remove(id);

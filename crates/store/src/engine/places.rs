@@ -1,0 +1,123 @@
+//! Places for the map's pages. A leaf of the map, and its tables, may be needed for a single granule, so
+//! the map of a large volume that is written here and there takes about as much as its data. Were
+//! its room found only when pages are written, data could have taken it all by then, and what has
+//! been acknowledged could not be kept. So there are always as many places as the pages that there are or will
+//! be (`map/coming`) take, with those that a checkpoint leaves and that come back when its root is
+//! durable; and a write that would have the map outgrow them is let in when a segment of places more was
+//! found, or refused: the pool is full.
+
+use super::Engine;
+use super::Op;
+use super::checkpoint::MOST_PAGES;
+use super::space::take_columns;
+use super::state::Retired;
+use crate::format::MetaSegment;
+
+/// Places for pages of system tables, which nobody is let in for: a few segments' or a volume's.
+const SYSTEM_PAGES: u64 = 64;
+
+impl Engine {
+    /// Places that the map takes with so many pages more.
+    fn places_needed(&self, more: u64) -> u64 {
+        let pages = self.map.pages_in_all() + more;
+        // What one checkpoint writes, it writes elsewhere.
+        let rewritten = pages.min(MOST_PAGES as u64 + self.map.table_pages() + more);
+        pages + rewritten + SYSTEM_PAGES
+    }
+
+    /// Whether the map has places for so many pages more; finds them if it has not.
+    pub(super) fn has_places_for(&mut self, pages: u64) -> bool {
+        let needed = self.places_needed(pages);
+        while pages > 0 && self.meta.open() < needed {
+            if !self.add_meta_segment(true) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Finds the places that those who were let in count on: all but new are what a crash has lost, and what
+    /// system tables take.
+    pub(super) fn keep_places(&mut self) {
+        while self.meta.open() < self.places_needed(0) && self.add_meta_segment(true) {}
+    }
+
+    /// Gives places back that the map has had for pages that are gone: what is left in the emptiest segments
+    /// moves to others.
+    pub(super) fn give_places_back(&mut self) {
+        let needed = self.places_needed(0);
+        let enough = needed + needed / 4 + 2 * u64::from(self.meta.units());
+        if self.meta.open() < enough || self.map.is_renewing() || self.is_checkpointing() {
+            return;
+        }
+        while self.meta.open() >= enough {
+            let segments = self.meta_segments.iter().map(|segment| segment.id);
+            let open = segments.filter(|&id| self.meta.is_open(id));
+            let Some(emptiest) = open.min_by_key(|&id| self.meta.used_of(id)) else {
+                break;
+            };
+            self.meta.close(emptiest);
+        }
+        self.look_for_emptied();
+        self.renew_pages();
+    }
+
+    /// Whether the map may do with one segment of places less; finds another if it has to.
+    pub(super) fn can_spare_places(&mut self) -> bool {
+        let needed = self.places_needed(0) + u64::from(self.meta.units());
+        while self.meta.open() < needed {
+            if !self.add_meta_segment(false) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether places may be found that are not there yet.
+    pub(super) fn more_places_may_come(&mut self) -> bool {
+        if self.map.has_emptied_leaves() {
+            // They have their places until a checkpoint leaves them out.
+            self.clear_remains();
+            return true;
+        }
+        let clears = |(op, what): (usize, &Op)| matches!(what, Op::Clear(_)) && self.may_begin(op);
+        self.is_checkpointing()
+            || self.release.is_under_way()
+            || self.guards.waits(|what| matches!(what, Retired::Slot(_)))
+            || self.ops.iter().any(clears)
+    }
+
+    /// Whether a checkpoint has to wait for places that somebody still reads.
+    pub(super) fn lacks_places(&self) -> bool {
+        let dirty = self.map.dirty_pages().min(MOST_PAGES) as u64;
+        let most = dirty + self.map.table_pages().max(2 * dirty);
+        self.meta.free() < most && self.guards.waits(|what| matches!(what, Retired::Place(_)))
+    }
+
+    /// Copies that pages of the map should have.
+    pub(super) fn meta_copies(&self) -> usize {
+        let staying = self.usable().into_iter().filter(|&stays| stays).count();
+        self.log_copies().min(staying)
+    }
+
+    /// A segment of places more; unless it `leaves` what users' homes leave it may take whatever is free.
+    pub(super) fn add_meta_segment(&mut self, leaves: bool) -> bool {
+        let extents = self.sizes.segment_extents();
+        let copies = self.meta_copies();
+        let roomy = |drive: usize| {
+            let kept = match leaves {
+                true => self.least_map_extents() + self.reserved_extents(drive),
+                false => 0,
+            };
+            self.stays(drive as u16) && self.extents[drive].free() >= kept + extents
+        };
+        let roomy: Vec<bool> = (0..self.extents.len()).map(roomy).collect();
+        let Some(columns) = take_columns(&mut self.extents, &roomy, copies, extents) else {
+            return false;
+        };
+        let id = self.meta.next_id();
+        self.meta.add(id, columns.clone());
+        self.meta_segments.push(MetaSegment { id, columns });
+        true
+    }
+}

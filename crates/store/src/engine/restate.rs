@@ -1,0 +1,80 @@
+//! Saying changes again. A commit that is alone pads its batch of the map log to 4 KiB, so a log of such
+//! commits holds few changes, and pages would be written for each of them. The padding takes, for nothing,
+//! what the oldest batches say and no page holds: the places of all slots of a leaf that have changed since
+//! it was written. Then the log may let go of those batches without the page.
+//!
+//! Such a record is a [`Kind::Move`](crate::format::Kind::Move) that frees nothing: it voids no record of the
+//! ring. What the older record said of the ring needs no repeating, for the map log's tail waits for the
+//! ring's.
+
+use super::Engine;
+use super::append::StagedChange;
+use super::map::Restated;
+use crate::Canary;
+use crate::format::{MAX_CRCS, MAX_RECORDS, metadata_bytes};
+
+/// How much of the map log may follow a change before it is said again: well before pages are written for it.
+const AFTER: f64 = 0.1;
+/// Leaves that one batch looks at.
+const LOOKS: usize = 32;
+
+impl Engine {
+    /// Changes that the padding of a batch with these has room for; it has so many records and checksums.
+    pub(super) fn restate(
+        &self,
+        changes: &[StagedChange],
+        (mut records, mut crcs): (usize, usize),
+    ) -> Vec<Restated> {
+        let room = metadata_bytes(records, crcs);
+        let mut restated = Vec::new();
+        if !self.may_restate() {
+            return restated;
+        }
+        // What is not published has not changed the map yet: said again, it would be undone.
+        let is_changing = |leaf| {
+            let mut changing = changes.iter().map(|staged| staged.change.leaf());
+            changing.any(|one| one == Some(leaf)) && !self.cage.sings(Canary::RestateTooEarly)
+        };
+        let leaves = self.map.leaves_older_than(self.old_sequence()).take(LOOKS);
+        for leaf in leaves {
+            let (count, granules) = self.map.restatement(leaf);
+            let more = (records + count, crcs + count * granules);
+            let fits = more.0 <= MAX_RECORDS && more.1 <= MAX_CRCS;
+            if !fits || metadata_bytes(more.0, more.1) > room || is_changing(leaf) {
+                continue;
+            }
+            let Some(mut places) = self.map.places_of(leaf) else {
+                continue;
+            };
+            if self.cage.sings(Canary::RestateLess) {
+                places.truncate(1);
+            }
+            let sequence = self.sequence + records as u64;
+            (records, crcs) = (records + places.len(), crcs + places.len() * granules);
+            restated.push(Restated {
+                leaf,
+                sequence,
+                places,
+            });
+        }
+        restated
+    }
+
+    /// Not while pages are to be written for another reason, nor while changes are on their way to the map.
+    fn may_restate(&self) -> bool {
+        let in_flight = self.has_sealed_changes() && !self.cage.sings(Canary::RestateTooEarly);
+        !in_flight && !self.map.is_renewing() && !self.is_checkpointing()
+    }
+
+    /// Changes below this sequence are old in the map log.
+    fn old_sequence(&self) -> u64 {
+        let log = &self.map_log.log;
+        let young = (log.shape.bytes() as f64 * AFTER) as u64;
+        let Some(before) = log.head.at.checked_sub(young) else {
+            return 0;
+        };
+        let batches = &self.map_log.batches;
+        let first = batches.get(batches.partition_point(|batch| batch.at < before));
+        first.map_or(0, |batch| batch.first_sequence)
+    }
+}
