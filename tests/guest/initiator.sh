@@ -3,8 +3,8 @@
 #
 # Usage: tests/guest/initiator.sh [BINARY] [SCENARIO…]
 #
-# BINARY defaults to target/release/ashlar; the scenarios (scenarios/*.sh) to basics, restart, disturb
-# and attach. With CAPTURE_DIR=dir in the environment it runs the `capture` scenario instead, through
+# BINARY defaults to target/release/ashlar; the scenarios (scenarios/*.sh) to basics, restart, disturb,
+# attach, and memory, which needs a stock kernel but no target. With CAPTURE_DIR=dir in the environment it runs the `capture` scenario instead, through
 # capture.py, and leaves the byte streams of each connection in dir.
 #
 # Prints `ok NAME` and `FAILED NAME: reason` lines and, last, `N passed, N failed`. Exit codes: 0 all
@@ -203,6 +203,20 @@ run_attach() {
     survived attach node
 }
 
+# The path of the tests of a crate's library, which are made if need be.
+library_tests() {
+    (cd "$repo_root" && cargo test --quiet --locked -p "$1" --lib --no-run --message-format=json) | python3 -c '
+import json, sys
+built = (json.loads(line) for line in sys.stdin)
+print(next(of["executable"] for of in built if of.get("executable")))'
+}
+
+run_memory() {
+    local tests
+    tests=$(library_tests ashlar-oltp) || { result "FAILED memory/tests-are-made: cargo"; return; }
+    GUEST_PROGRAM=$tests boot memory "PROGRAM=$(basename "$tests")"
+}
+
 run_capture() {
     local port recorded
     port=$(free_port)
@@ -222,7 +236,7 @@ if [[ -n ${CAPTURE_DIR:-} ]]; then
 elif (($#)); then
     scenarios=("$@")
 else
-    scenarios=(basics restart disturb attach)
+    scenarios=(basics restart disturb attach memory)
 fi
 
 for scenario in "${scenarios[@]}"; do

@@ -162,15 +162,15 @@ fn all_of(device: &Path, until: Instant) -> io::Result<Option<String>> {
         if length == 0 {
             return Ok(None);
         }
-        if let Some(inside) = buffer[..length].iter().position(|&byte| byte != 0) {
-            return Ok(Some(not_zero(at + inside as u64)));
-        }
-        at += length as u64;
         if Instant::now() > until {
             return Ok(Some(format!(
                 "what nobody knows: nothing was found in its first {at} bytes, and to read the rest takes too long"
             )));
         }
+        if let Some(inside) = buffer[..length].iter().position(|&byte| byte != 0) {
+            return Ok(Some(not_zero(at + inside as u64)));
+        }
+        at += length as u64;
     }
 }
 

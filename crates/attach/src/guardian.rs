@@ -40,6 +40,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// signal wakes the guardian from its wait, but may come just before it.
 const LOOK: Duration = Duration::from_millis(10);
 const LOOK_LATER: Duration = Duration::from_secs(1);
+/// When to try again to write down which processes there are.
+const SAVE_PAUSE: Duration = Duration::from_secs(1);
 /// How often it is looked whether a daemon is back. That costs a system call or two.
 const DAEMON_PAUSE: Duration = Duration::from_millis(50);
 
@@ -217,7 +219,11 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
             }
         };
         let mut serves = false;
+        let mut told: Option<Told<'_>> = None;
         loop {
+            if let Some(told) = &mut told {
+                told.try_again();
+            }
             if self.stop.load(Ordering::Acquire) {
                 daemon.let_go(GRACE);
                 return Ok(Lent::Ended);
@@ -232,15 +238,16 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
                 (Heard::Nothing, _) => {}
                 (Heard::Serves, _) => {
                     serves = true;
-                    let remembered = self.remember_processes(None, daemon.daemon(), lent);
+                    let mut said = self.told(None, daemon.daemon(), lent);
                     if lent == 0 {
-                        remembered?;
+                        said.save()?;
                         announce();
                     } else {
                         // It is only what is shown, and the kernel sees whether the daemon lives.
-                        remembered.unwrap_or_else(notice);
+                        said.try_save();
                         notice("the daemon is back");
                     }
+                    told = Some(said);
                 }
                 (Heard::Refuses(refusal), _) if refusal.may_change => {
                     return Ok(Lent::Refused(refusal.why));
@@ -264,17 +271,18 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
             .stdout(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         let server = Process::of(child.id() as i32);
-        if let Err(error) = self.remember_processes(server, None, restarts) {
-            if restarts == 0 {
-                end(&mut child);
-                return Err(error);
-            }
+        let mut told = self.told(server, None, restarts);
+        if restarts > 0 {
             // A full folder is no reason to let I/O fail that can be served.
-            notice(error);
+            told.try_save();
+        } else if let Err(error) = told.save() {
+            end(&mut child);
+            return Err(error);
         }
         let said = child.stdout.take().map(first_line);
         let mut was_ready = false;
         loop {
+            told.try_again();
             if self.stop.load(Ordering::Acquire) {
                 end(&mut child);
                 return Ok((End::Stopped, was_ready));
@@ -296,20 +304,62 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
         }
     }
 
-    fn remember_processes(
-        &self,
-        server: Option<Process>,
-        daemon: Option<Process>,
-        restarts: u64,
-    ) -> Result<(), AttachError> {
+    /// What is to be written down of the processes.
+    fn told(&self, server: Option<Process>, daemon: Option<Process>, restarts: u64) -> Told<'_> {
+        Told {
+            folder: self.folder,
+            server,
+            daemon,
+            restarts,
+            failed: None,
+        }
+    }
+}
+
+/// Which processes there are, as it is written down: what is not is tried again, or what is there would
+/// name a dead one for as long as its follower lives.
+struct Told<'a> {
+    folder: &'a Folder,
+    server: Option<Process>,
+    daemon: Option<Process>,
+    restarts: u64,
+    /// When it could not be written.
+    failed: Option<Instant>,
+}
+
+impl Told<'_> {
+    fn save(&mut self) -> Result<(), AttachError> {
+        let saved = self.write();
+        self.failed = saved.is_err().then(Instant::now);
+        saved
+    }
+
+    fn write(&self) -> Result<(), AttachError> {
         let this = Process::of(std::process::id() as i32);
         let this = this.ok_or_else(|| AttachError::environment("/proc is not mounted"))?;
         self.folder.save_processes(&Processes {
             guardian: this,
-            server,
-            daemon,
-            restarts,
+            server: self.server,
+            daemon: self.daemon,
+            restarts: self.restarts,
         })
+    }
+
+    /// The same where that is no reason to stop; says so the first time.
+    fn try_save(&mut self) {
+        let is_first = self.failed.is_none();
+        if let Err(error) = self.save()
+            && is_first
+        {
+            notice(error);
+        }
+    }
+
+    /// Does it now if it has failed, and some time ago.
+    fn try_again(&mut self) {
+        if self.failed.is_some_and(|at| at.elapsed() >= SAVE_PAUSE) {
+            self.try_save();
+        }
     }
 }
 
@@ -419,4 +469,45 @@ fn complaint(log: &Path) -> String {
     let mut lines = text.lines().rev().filter(|line| !line.contains("see /"));
     let line = lines.next().unwrap_or("the guardian ended without a word");
     line.trim_start_matches("ashlar: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restarted_server_is_written_down_as_soon_as_that_is_possible() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let folder = Folder::at(dir.path());
+        // In the way of the new file, also for root.
+        let blocked = dir.path().join("processes.json.new");
+        std::fs::create_dir(&blocked).expect("made");
+        let guardian = Guardian {
+            folder: &folder,
+            fuse: File::open("/dev/null").expect("open").into(),
+            server: |_| {
+                let mut command = Command::new("sh");
+                command.args(["-c", "echo ready; exec sleep 60"]);
+                command
+            },
+            stop: Arc::default(),
+            limit: None,
+        };
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let served = scope.spawn(|| guardian.serve_once(3));
+            std::thread::sleep(Duration::from_millis(300));
+            assert_eq!(folder.processes(), None);
+            std::fs::remove_dir(&blocked).expect("removed");
+            while folder.processes().is_none() && begun.elapsed() < Duration::from_secs(30) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let found = folder.processes();
+            guardian.stop.store(true, Ordering::Release);
+            assert!(matches!(served.join(), Ok(Ok((End::Stopped, true)))));
+            let found = found.expect("written down");
+            assert_eq!(found.restarts, 3);
+            assert!(found.server.is_some());
+        });
+    }
 }

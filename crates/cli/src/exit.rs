@@ -42,6 +42,11 @@ impl Failure {
         }
     }
 
+    /// What is said of it.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Prints the message and gives the code.
     pub(crate) fn report(self) -> ExitCode {
         // Not `eprintln`: the code must be right even if nobody can be told why.

@@ -67,7 +67,12 @@ fn a_warehouse_is_built_driven_compared_and_found_out_when_damaged() {
     );
     assert!(beside["steps"][0]["ratio"]["pairs"] == 1, "{beside}");
     let (code, text) = lab(&["report", "first", "--into", "devices"]);
-    assert!(code == 2 && text.contains("--into"), "{text}");
+    assert!(
+        code == 2 && text.contains("--into devices: takes"),
+        "{text}"
+    );
+    let given = "given: first (ashlar-oltp-1), into devices (ashlar-lab-";
+    assert!(text.contains(given), "{text}");
     let (code, text) = lab(&["report", "first", "--out", "x"]);
     assert!(code == 2 && text.contains("--out"), "{text}");
     let (code, text) = lab(&["oltp", "build", "--db", "sqlite:a.db"]);
@@ -154,6 +159,7 @@ fn what_is_no_copy_of_ours_is_not_put_in_the_place_of_a_database() {
     // A copy of another number of warehouses: what is driven, and told, is what was put back.
     let (code, text) = lab(&format!("{run} --warehouses 1 --restore kept.db --out o"));
     assert!(code == 2 && text.contains("is built with 2"), "{text}");
+    assert!(read("a.db") == before, "it was refused afterwards");
     let (code, text) = lab(&format!("{run} --restore kept.db --out o"));
     assert_eq!(code, 0, "{text}");
     let result = json(dir.path(), "o");
@@ -186,11 +192,63 @@ fn repeats_that_are_not_alike_are_refused_before_they_are_measured() {
         code == 2 && text.contains("repeats must be alike: other options"),
         "{text}"
     );
+    let (code, text) = lab(&format!("{run} --seconds 0.3 --users 1,2"));
+    let why = "repeats must be alike: --users differs: 1 against 1,2";
+    assert!(code == 2 && text.contains(why), "{text}");
     assert!(
         begun.elapsed() < std::time::Duration::from_secs(60),
         "it was measured"
     );
     assert_eq!(json(dir.path(), "o"), before);
+    // Neither is a database built over for one that is refused, ...
+    let (code, text) = lab("oltp build --db sqlite:other.db --warehouses 1");
+    assert_eq!(code, 0, "{text}");
+    let read = |name: &str| std::fs::read(dir.path().join(name)).expect("read");
+    let files = (read("other.db"), read("a.db"));
+    let over = "oltp --warehouses 1 --ramp 0s --append --destroy-data --out o";
+    for (more, why) in [
+        ("--db sqlite:other.db --seconds 0.3", "database differs"),
+        ("--db sqlite:a.db --seconds 9", "other options"),
+    ] {
+        let (code, text) = lab(&format!("{over} {more}"));
+        assert!(code == 2 && text.contains(why), "{text}");
+        assert!(
+            files == (read("other.db"), read("a.db")),
+            "{more}: it is gone"
+        );
+    }
+    // ... nor is what was measured spoilt by one that cannot begin.
+    std::fs::write(dir.path().join("o/result.json"), "{ \"schema\": ").expect("damaged");
+    let (code, text) = lab(&format!("{over} --db sqlite:a.db --seconds 0.3"));
+    assert!(code == 3 && text.contains("o/result.json: "), "{text}");
+    assert!(files.1 == read("a.db"), "it is gone");
+    let (code, text) = lab("compare o o");
+    assert!(code == 3 && text.contains("o/result.json: EOF"), "{text}");
+}
+
+#[test]
+fn a_run_that_has_no_step_takes_nothing_from_those_before() {
+    let dir = tempfile::tempdir().expect("folder");
+    let lab = |words: &str| lab(dir.path(), words.split_whitespace());
+    let run = "oltp --db sqlite:a.db --warehouses 1 --ramp 0s --seconds 0.3 --append --restore kept/a.db --out o";
+    std::fs::create_dir(dir.path().join("kept")).expect("made");
+    let (code, text) = lab(run);
+    assert_eq!(code, 0, "{text}");
+    let before = std::fs::read(dir.path().join("o/result.json")).expect("read");
+    // The copy has no place: it is to be made, and cannot.
+    std::fs::remove_dir_all(dir.path().join("kept")).expect("removed");
+    let (code, text) = lab(run);
+    assert_eq!(code, 3, "{text}");
+    let after = std::fs::read(dir.path().join("o/result.json")).expect("read");
+    assert!(before == after, "{}", String::from_utf8_lossy(&after));
+    std::fs::create_dir(dir.path().join("kept")).expect("made");
+    let (code, text) = lab(run);
+    assert_eq!(code, 0, "{text}");
+    let result = json(dir.path(), "o");
+    assert_eq!(
+        (&result["partial"], result["steps"].as_array().map(Vec::len)),
+        (&false.into(), Some(2))
+    );
 }
 
 #[test]

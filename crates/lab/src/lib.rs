@@ -62,7 +62,7 @@ mod workload;
 pub use compare::{ComparedCell, Comparison, compare, differ, machine_cautions};
 pub use cpu::CpuTicks;
 pub use error::LabError;
-pub use export::check_out_dir;
+pub use export::{check_out_dir, write_whole};
 pub use machine::Machine;
 pub use plan::{CellSpec, Configuration, Matrix, Pattern, Precondition, SweepPlan};
 pub use progress::Progress;

@@ -2,8 +2,9 @@
 
 use ashlar_lab::{LabError, differ};
 
+use crate::compare::settings_differ;
 use crate::database::Description;
-use crate::result::{Method, OltpResult};
+use crate::result::{Method, OltpResult, UNFINISHED};
 
 impl OltpResult {
     /// Adds what a later run of the same plan has measured.
@@ -12,13 +13,17 @@ impl OltpResult {
     /// A usage error if it was another plan or another database; nothing is added then.
     pub fn append(&mut self, later: Self) -> Result<(), LabError> {
         self.check_alike(&later)?;
+        // Of a run that was killed there are whole steps. If they are whole repeats, nothing is missing from it now.
+        if self.is_of_whole_repeats() {
+            self.problems.retain(|problem| problem != UNFINISHED);
+        }
         let done = self.steps.iter().map(|step| step.repeat).max().unwrap_or(0);
         self.steps.extend(later.steps.into_iter().map(|mut step| {
             step.repeat += done;
             step
         }));
         self.method.repeats = done + later.method.repeats;
-        self.partial |= later.partial;
+        self.failed = self.failed.take().or(later.failed);
         // Both are told again from the steps; what ended a run before it had one is not in them.
         self.flags.clear();
         let of_steps = |problem: &String| {
@@ -29,8 +34,23 @@ impl OltpResult {
         let all = all.chain(later.problems);
         let kept = all.filter(|problem| !of_steps(problem)).collect();
         self.problems = kept;
+        self.partial = self.failed.is_some() || !self.problems.is_empty();
         self.sum_up();
         Ok(())
+    }
+
+    /// Whether each repeat that it has is of all numbers of users.
+    fn is_of_whole_repeats(&self) -> bool {
+        let planned = match &self.method.users[..] {
+            [] => self.users(),
+            users => users.to_vec(),
+        };
+        let has = |at| {
+            let mut steps = self.steps.iter();
+            steps.any(|step| (step.users, step.repeat) == at)
+        };
+        let mut steps = self.steps.iter();
+        steps.all(|step| planned.iter().all(|&users| has((users, step.repeat))))
     }
 
     /// Whether a run of this database and plan would be further repeats of this one: to be asked before
@@ -42,10 +62,12 @@ impl OltpResult {
         let mut found = unlike(&self.database, &later.database);
         let plan = |result: &Self| Method {
             repeats: 0,
+            users: Vec::new(),
             ..result.method.clone()
         };
         let (ours, theirs) = (plan(self), plan(later));
         found.extend(differ("warehouses", ours.warehouses, theirs.warehouses));
+        found.extend(differ("--users", planned(self), planned(later)));
         if found.is_empty() && ours != theirs {
             found.push("other options (mode, mix, times, seed, --restore, --think …)".into());
         }
@@ -64,6 +86,18 @@ impl OltpResult {
     }
 }
 
+/// The numbers of users, whatever their order. A repeat is a block of steps: blocks of others have no partners
+/// in the blocks of the run with which this one takes turns, and were measured on another past of the database.
+fn planned(result: &OltpResult) -> String {
+    let mut users = result.method.users.clone();
+    users.sort_unstable();
+    if users.is_empty() {
+        users = result.users();
+    }
+    let users: Vec<String> = users.iter().map(usize::to_string).collect();
+    users.join(",")
+}
+
 /// What two databases differ in, of what a result tells.
 fn unlike(one: &Description, other: &Description) -> Vec<String> {
     let of = [
@@ -72,13 +106,10 @@ fn unlike(one: &Description, other: &Description) -> Vec<String> {
         differ("version", &one.version, &other.version),
         differ("sql", &one.sql, &other.sql),
     ];
-    let names = one.settings.keys().chain(other.settings.keys());
-    let names: std::collections::BTreeSet<&String> = names.collect();
-    let settings = names.into_iter().filter_map(|name| {
-        let value = |of: &Description| of.settings.get(name).map_or("-".into(), String::clone);
-        differ(name, value(one), value(other))
-    });
-    of.into_iter().flatten().chain(settings).collect()
+    of.into_iter()
+        .flatten()
+        .chain(settings_differ(one, other))
+        .collect()
 }
 
 #[cfg(test)]
@@ -115,6 +146,34 @@ mod tests {
     }
 
     #[test]
+    fn one_that_was_killed_is_whole_again_when_its_repeats_are() {
+        let mut killed = of(&[10.0, 20.0]).so_far();
+        let mut now = killed.clone();
+        now.append(of(&[30.0]).so_far()).expect("alike");
+        assert!(now.partial, "the later one goes on");
+        assert_eq!(now.problems, [UNFINISHED]);
+        now = killed.clone();
+        now.append(of(&[30.0])).expect("alike");
+        assert!(
+            !now.partial && now.problems.is_empty(),
+            "{:?}",
+            now.problems
+        );
+        // A repeat that lacks a number of users stays so.
+        killed.method.users = vec![2, 4];
+        let mut later = of(&[30.0]);
+        later.method.users = vec![2, 4];
+        killed.append(later).expect("alike");
+        assert!(killed.partial);
+        assert_eq!(killed.problems, [UNFINISHED]);
+        // So does what a check has found.
+        let mut first = of(&[10.0]);
+        first.failed = Some("not as it was saved".into());
+        first.append(of(&[20.0])).expect("alike");
+        assert!(first.partial && first.complaint().is_some());
+    }
+
+    #[test]
     fn another_plan_or_database_is_refused() {
         let mut first = of(&[10.0]);
         let mut refuses = |change: fn(&mut OltpResult), name: &str| {
@@ -126,6 +185,12 @@ mod tests {
         };
         refuses(|other| other.method.seed = 2, "seed");
         refuses(|other| other.method.warehouses = 7, "warehouses");
+        let users = |other: &mut OltpResult| other.method.users = vec![4, 1];
+        refuses(users, "--users differs: 2 against 1,4");
+        refuses(
+            |other| other.steps[0].users = 3,
+            "--users differs: 2 against 3",
+        );
         refuses(|other| other.database.target = "b".into(), "database");
         refuses(|other| other.database.sql = "client".into(), "sql");
         refuses(|other| other.database.version = "16".into(), "version");

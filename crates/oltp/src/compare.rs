@@ -1,5 +1,6 @@
 //! Two OLTP runs side by side: what a difference is worth.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -8,6 +9,7 @@ use ashlar_lab::stats::{Ratio, median};
 use ashlar_lab::units::{grouped, human_us};
 use ashlar_lab::{LabError, differ, machine_cautions};
 
+use crate::database::Description;
 use crate::result::{OltpResult, StepResult};
 use crate::result_file::ResultFile;
 
@@ -79,7 +81,8 @@ impl Comparison {
     }
 }
 
-/// Two runs as a run of devices tells them that were measured beside; their steps took turns.
+/// Two runs as a run of devices tells them that were measured beside. That they were not interleaved is a caution
+/// unless the times of their steps say otherwise.
 ///
 /// # Errors
 /// Environment errors for what cannot be read; a usage error if no number of users is common.
@@ -103,16 +106,44 @@ pub fn beside(first: &Path, second: &Path, names: [String; 2]) -> Result<Databas
             text: text.unwrap_or_default(),
         }
     };
-    let own = machine_cautions(&a.machine, &a.machine).collect::<Vec<_>>();
+    let of_any_two = match took_turns(&a, &b) {
+        true => machine_cautions(&a.machine, &a.machine).collect::<Vec<_>>(),
+        false => Vec::new(),
+    };
     let cautions = comparison.cautions.into_iter();
     Ok(DatabaseResult {
         title: a.title.clone(),
         version: a.database.version.clone(),
         steps: comparison.steps.into_iter().map(step).collect(),
-        // What is said of any two runs was not so of these.
-        cautions: cautions.filter(|text| !own.contains(text)).collect(),
+        cautions: cautions.filter(|text| !of_any_two.contains(text)).collect(),
         names: names.clone(),
     })
+}
+
+/// What is told of two runs of which one did not reach its end.
+pub(crate) const A_RUN_IS_PARTIAL: &str = "a run is partial";
+
+/// Whether two runs took turns, as the times of their steps have it: each repeat of both was over before the next
+/// of either began. One repeat of each is one after the other.
+fn took_turns(a: &OltpResult, b: &OltpResult) -> bool {
+    let mut blocks: BTreeMap<u32, (f64, f64, BTreeSet<bool>)> = BTreeMap::new();
+    for (is_second, step) in
+        (a.steps.iter().map(|step| (false, step))).chain(b.steps.iter().map(|step| (true, step)))
+    {
+        if step.began_unix_s == 0.0 {
+            return false;
+        }
+        let end = step.began_unix_s + step.elapsed_s;
+        let empty = (f64::INFINITY, 0.0, BTreeSet::new());
+        let (begun, ended, sides) = blocks.entry(step.repeat).or_insert(empty);
+        *begun = begun.min(step.began_unix_s);
+        *ended = ended.max(end);
+        sides.insert(is_second);
+    }
+    // Repeats that only one of them has are no part of a comparison.
+    let both = blocks.values().filter(|(.., sides)| sides.len() == 2);
+    let times: Vec<(f64, f64)> = both.map(|(begun, ended, _)| (*begun, *ended)).collect();
+    times.len() > 1 && times.windows(2).all(|of| of[0].1 <= of[1].0)
 }
 
 pub(crate) fn cautions(a: &OltpResult, b: &OltpResult) -> Vec<String> {
@@ -131,15 +162,23 @@ pub(crate) fn cautions(a: &OltpResult, b: &OltpResult) -> Vec<String> {
         differ("seed", m.seed, n.seed),
         differ("slowed down by %", m.slow_down_pct, n.slow_down_pct),
     ];
-    let settings = one.settings.iter().map(|(name, value)| {
-        let theirs = other.settings.get(name).map_or("", |value| value);
-        differ(name, value, theirs)
-    });
-    let partial = (a.partial || b.partial).then(|| "a run is partial".to_owned());
+    let partial = (a.partial || b.partial).then(|| A_RUN_IS_PARTIAL.to_owned());
     machine_cautions(&a.machine, &b.machine)
-        .chain(method.into_iter().chain(settings).flatten())
+        .chain(method.into_iter().flatten())
+        .chain(settings_differ(one, other))
         .chain(partial)
         .collect()
+}
+
+/// Settings of two databases that are not the same, also those that only one of them has.
+pub(crate) fn settings_differ(one: &Description, other: &Description) -> Vec<String> {
+    let names = one.settings.keys().chain(other.settings.keys());
+    let names: BTreeSet<&String> = names.collect();
+    let differs = |name: &String| {
+        let value = |of: &Description| of.settings.get(name).map_or("-".into(), String::clone);
+        differ(name, value(one), value(other))
+    };
+    names.into_iter().filter_map(differs).collect()
 }
 
 impl fmt::Display for Comparison {
@@ -192,6 +231,55 @@ mod tests {
         assert!(same.contains("no difference beyond the noise"), "{same}");
         let slow = Comparison::of(&base, &of(&[900.0, 905.0, 897.0, 903.0, 901.0])).to_string();
         assert!(slow.contains("the second is 0.90 x the first"), "{slow}");
+    }
+
+    #[test]
+    fn that_they_were_not_interleaved_is_told_unless_their_steps_were() {
+        // Repeats of one minute, begun at these minutes.
+        let at = |minutes: &[f64]| {
+            let mut run = of(&[1000.0, 1001.0]);
+            for (step, minute) in run.steps.iter_mut().zip(minutes) {
+                step.began_unix_s = 1e9 + 60.0 * minute;
+            }
+            run
+        };
+        let cautions = |a: &OltpResult, b: &OltpResult| {
+            let dir = tempfile::tempdir().expect("folder");
+            let kept = |name: &str, run: &OltpResult| {
+                let dir = dir.path().join(name);
+                std::fs::create_dir(&dir).expect("made");
+                run.write(&dir).expect("written");
+                dir
+            };
+            let (one, other) = (kept("a", a), kept("b", b));
+            let told = beside(&one, &other, ["a", "b"].map(String::from));
+            told.expect("compared").cautions.join("; ")
+        };
+        assert_eq!(cautions(&at(&[0.0, 3.0]), &at(&[1.0, 4.0])), "");
+        let apart = cautions(&at(&[0.0, 1.0]), &at(&[2.0, 3.0]));
+        assert!(apart.contains("not interleaved"), "{apart}");
+        let untold = cautions(&of(&[1.0, 2.0]), &of(&[1.0, 2.0]));
+        assert!(untold.contains("not interleaved"), "{untold}");
+        let mut once = (at(&[0.0]), at(&[1.0]));
+        once.0.steps.truncate(1);
+        once.1.steps.truncate(1);
+        let once = cautions(&once.0, &once.1);
+        assert!(once.contains("not interleaved"), "{once}");
+    }
+
+    #[test]
+    fn a_setting_that_only_one_has_is_told() {
+        let (base, mut other) = (of(&[1.0]), of(&[1.0]));
+        let settings = &mut other.database.settings;
+        settings.insert("full_page_writes".into(), "off".into());
+        for (a, b, told) in [
+            (&base, &other, "- against off"),
+            (&other, &base, "off against -"),
+        ] {
+            let told = format!("full_page_writes differs: {told}");
+            let cautions = Comparison::of(a, b).cautions;
+            assert!(cautions.contains(&told), "{cautions:?}");
+        }
     }
 
     #[test]

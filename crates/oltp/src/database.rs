@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::generate::{Part, Recipe};
 use crate::inputs::Transaction;
-use crate::schema::{Marker, State};
+use crate::schema::{DISTRICTS, Marker, State};
 
 /// A database, reachable.
 pub trait Database: Send + Sync {
@@ -91,9 +91,16 @@ pub enum Outcome {
     Committed,
     /// A new order was committed, under this number.
     Ordered(i32),
+    /// A payment was committed, of the customer of this number; one of nobody (no customer has the name) is [`Self::Committed`].
+    Paid(i32),
+    /// A delivery was committed, of the order of this number in each district, if one was there.
+    Delivered(Delivered),
     /// A new order of an item that does not exist was rolled back, as it must be.
     RolledBack,
 }
+
+/// The order that was delivered in each district, if one was.
+pub type Delivered = [Option<i32>; DISTRICTS as usize];
 
 /// How a transaction failed. In every case but [`Failure::Lost`] it was rolled back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +126,11 @@ pub trait Watcher: Send {
 
     /// The number that a query gives.
     fn number(&mut self, sql: &str) -> Result<i64, LabError>;
+
+    /// An amount of money as the number that its columns hold, in the words of SQL.
+    fn amount(&self, cents: i64) -> String {
+        cents.to_string()
+    }
 
     /// What ends the query that this runs, from another thread; nothing if it runs none.
     fn canceller(&self) -> Canceller;

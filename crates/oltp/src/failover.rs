@@ -1,11 +1,12 @@
-//! The death of a primary under load, and the proof that nothing that was acknowledged is lost: orders are
-//! written down as they are acknowledged, the primary is killed with all its processes, its synchronous
-//! standby is promoted, and every order is looked for there.
+//! The death of a primary under load, and the proof that nothing that was acknowledged is lost: new orders, payments
+//! and deliveries are written down as they are acknowledged, the primary is killed with all its processes, its
+//! synchronous standby is promoted, and each of them is looked for there.
 //!
 //! A test that never finds anything shows nothing. The standby can be cut off a while before the primary
 //! dies: where commits wait for it, the load then stands still and nothing is lost; where they do not
 //! ([`Commit::Local`]), whatever is acknowledged meanwhile is lost, and must be found missing.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ use crate::check::{Consistency, check};
 use crate::database::{Database, Description};
 use crate::folder::OwnFolder;
 use crate::inputs::Mix;
-use crate::ledger::{Audit, Ledger};
+use crate::ledger::{Count, Ledger};
 use crate::load::{BuildPlan, BuildResult, build};
 use crate::postgres::{Logic, Postgres};
 use crate::result::{StepResult, UNFINISHED};
@@ -84,20 +85,23 @@ pub struct FailoverResult {
     pub build: Option<BuildResult>,
     /// The load that the death of the primary ended.
     pub before: StepResult,
-    /// Seconds from the first acknowledged order to the kill.
+    /// Seconds from the first acknowledged transaction to the kill.
     pub killed_after_s: f64,
     /// Seconds for which the standby had received nothing then; 0 if it was not cut off.
     #[serde(default)]
     pub cut_off_s: f64,
-    /// Orders that were acknowledged in these seconds.
+    /// What was acknowledged in these seconds.
     #[serde(default)]
     pub acknowledged_cut_off: usize,
     /// Seconds from the kill until the standby was the primary.
     pub promoted_after_s: f64,
-    /// Orders that were acknowledged before that.
+    /// New orders, payments and deliveries that were acknowledged before that.
     pub acknowledged: usize,
-    /// Of these, how many the promoted server does not have as they were ordered.
+    /// Of these, how many the promoted server does not have as they were acknowledged.
     pub missing: usize,
+    /// Both, by kind of transaction.
+    #[serde(default)]
+    pub kinds: BTreeMap<String, Count>,
     /// The first of them.
     pub examples: Vec<String>,
     /// Conditions 1 to 12 on the promoted server, before anybody works on it.
@@ -114,9 +118,9 @@ pub struct FailoverResult {
 
 /// The death of the primary.
 struct Killed {
-    /// When the first order was acknowledged.
+    /// When the first transaction was acknowledged.
     first: Instant,
-    /// When the standby was cut off, and how many orders were acknowledged before.
+    /// When the standby was cut off, and how much was acknowledged before.
     cut_off: Option<(Instant, usize)>,
     at: Instant,
 }
@@ -308,14 +312,13 @@ impl FailoverPlan {
     ) -> Result<(), LabError> {
         let database = open(pair.standby(), self.logic, progress)?;
         let mut watcher = database.watcher()?;
-        let Audit {
-            acknowledged,
-            missing,
-            examples,
-        } = ledger.audit(watcher.as_mut())?;
-        result.acknowledged = acknowledged;
-        result.missing = missing;
-        result.examples = examples.iter().map(ToString::to_string).collect();
+        let audit = ledger.audit(watcher.as_mut())?;
+        Count {
+            acknowledged: result.acknowledged,
+            missing: result.missing,
+        } = audit.total();
+        result.kinds = audit.kinds;
+        result.examples = audit.examples.iter().map(ToString::to_string).collect();
         result.consistency = check(watcher.as_mut(), &self.shape, progress)?;
         drop(watcher);
         let load = self.load(self.after);
@@ -350,7 +353,7 @@ impl FailoverResult {
     pub fn complaint(&self) -> Option<String> {
         let lost = (self.missing > 0).then(|| {
             format!(
-                "{} of {} acknowledged orders are missing: {}",
+                "{} of {} acknowledged transactions are missing: {}",
                 self.missing,
                 self.acknowledged,
                 self.examples.join(", ")
@@ -371,7 +374,7 @@ impl FailoverResult {
     pub(crate) fn cut_off_text(&self) -> Option<String> {
         (self.cut_off_s > 0.0).then(|| {
             format!(
-                "the standby had received nothing for {:.1} s, in which {} orders were acknowledged",
+                "the standby had received nothing for {:.1} s, in which {} transactions were acknowledged",
                 self.cut_off_s, self.acknowledged_cut_off
             )
         })
@@ -380,13 +383,15 @@ impl FailoverResult {
     /// The result in words.
     pub fn text(&self) -> String {
         let verdict = match self.missing {
-            _ if !self.was_looked_at() => "it was not looked for acknowledged orders".to_owned(),
+            _ if !self.was_looked_at() => {
+                "it was not looked for acknowledged transactions".to_owned()
+            }
             0 => format!(
-                "none of {} acknowledged orders is missing",
+                "none of {} acknowledged transactions is missing",
                 self.acknowledged
             ),
             missing => format!(
-                "{missing} of {} acknowledged orders are MISSING",
+                "{missing} of {} acknowledged transactions are MISSING",
                 self.acknowledged
             ),
         };

@@ -98,12 +98,22 @@ impl std::str::FromStr for Mix {
 }
 
 /// A district of a warehouse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// Warehouse.
     pub warehouse: i32,
     /// District, 1..=10.
     pub district: i32,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "warehouse {}, district {}",
+            self.warehouse, self.district
+        )
+    }
 }
 
 /// A customer, as the terminal names it.

@@ -1,95 +1,142 @@
-//! What was acknowledged to the client: the orders that a database may not lose, whatever happens to it.
+//! What was acknowledged to the client: new orders, payments and deliveries, which a database may not lose, whatever
+//! happens to it.
+
+mod audit;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ashlar_lab::LabError;
+use crate::database::{Delivered, Outcome};
+use crate::inputs::{Kind, Place, Transaction};
 
-use crate::database::Watcher;
-use crate::inputs::NewOrder;
+pub use audit::{Audit, Count};
 
 /// Users share this many lists.
 const SHARDS: usize = 16;
-/// Orders asked for in one query.
-const AT_ONCE: usize = 500;
-/// Missing orders that are named.
-const MOST_NAMED: usize = 5;
 
-/// An order that was acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Acknowledged {
-    /// Warehouse.
-    pub warehouse: i32,
-    /// District.
-    pub district: i32,
-    /// Its number in the district.
-    pub order: i32,
-    /// Customer.
-    pub customer: i32,
-    /// Its lines.
-    pub lines: i32,
+/// A transaction that was acknowledged, and that is there for all to see: others only read, and an order that was
+/// rolled back has left nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Acknowledged {
+    /// A new order.
+    Order {
+        /// Of this district.
+        place: Place,
+        /// Its number in the district.
+        order: i32,
+        /// Customer.
+        customer: i32,
+        /// Its lines.
+        lines: i32,
+    },
+    /// A payment.
+    Payment {
+        /// Where it was paid.
+        place: Place,
+        /// The customer's district.
+        home: Place,
+        /// Customer.
+        customer: i32,
+        /// How much.
+        cents: i64,
+    },
+    /// A delivery that took an order at least.
+    Delivery {
+        /// Warehouse.
+        warehouse: i32,
+        /// Who took them there.
+        carrier: i32,
+        /// The orders, by district.
+        orders: Delivered,
+    },
 }
 
-/// Orders that were acknowledged, as users write them down.
+impl Acknowledged {
+    /// The transaction that did it.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Order { .. } => Kind::NewOrder,
+            Self::Payment { .. } => Kind::Payment,
+            Self::Delivery { .. } => Kind::Delivery,
+        }
+    }
+}
+
+/// What was acknowledged, as users write it down.
 #[derive(Debug, Default)]
 pub struct Ledger {
     shards: [Mutex<Vec<Acknowledged>>; SHARDS],
     last: Mutex<Option<Instant>>,
 }
 
-/// What became of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Audit {
-    /// Orders that were acknowledged.
-    pub acknowledged: usize,
-    /// Of these, how many are not there, or not as they were ordered.
-    pub missing: usize,
-    /// The first of them.
-    pub examples: Vec<Acknowledged>,
-}
-
 impl Ledger {
-    /// Writes down that a user's order was acknowledged under this number.
-    pub(crate) fn add(&self, user: usize, order: &NewOrder, number: i32) {
-        lock(&self.shards[user % SHARDS]).push(Acknowledged {
-            warehouse: order.place.warehouse,
-            district: order.place.district,
-            order: number,
-            customer: order.customer,
-            lines: order.lines.len() as i32,
-        });
+    /// Writes down what a user's transaction did that was acknowledged with this outcome.
+    pub(crate) fn add(&self, user: usize, transaction: &Transaction, outcome: Outcome) {
+        let mut list = lock(&self.shards[user % SHARDS]);
+        match (transaction, outcome) {
+            (Transaction::NewOrder(order), Outcome::Ordered(number)) => {
+                list.push(Acknowledged::Order {
+                    place: order.place,
+                    order: number,
+                    customer: order.customer,
+                    lines: order.lines.len() as i32,
+                });
+            }
+            (Transaction::Payment(payment), Outcome::Paid(customer)) => {
+                list.push(Acknowledged::Payment {
+                    place: payment.place,
+                    home: payment.home,
+                    customer,
+                    cents: payment.cents,
+                });
+            }
+            (&Transaction::Delivery { warehouse, carrier }, Outcome::Delivered(orders)) => {
+                if orders == Delivered::default() {
+                    return;
+                }
+                list.push(Acknowledged::Delivery {
+                    warehouse,
+                    carrier,
+                    orders,
+                });
+            }
+            _ => return,
+        }
         *lock(&self.last) = Some(Instant::now());
     }
 
-    /// How many there are.
+    /// How much there is.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    /// Whether there are none.
+    /// How much there is of a kind of transaction.
+    pub fn count(&self, kind: Kind) -> usize {
+        let of = |shard: &Mutex<Vec<Acknowledged>>| {
+            let list = lock(shard);
+            list.iter().filter(|one| one.kind() == kind).count()
+        };
+        self.shards.iter().map(of).sum()
+    }
+
+    /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// When the last one was acknowledged.
+    /// When the last of it was acknowledged.
     pub fn last(&self) -> Option<Instant> {
         *lock(&self.last)
     }
 
-    /// Looks for every one of them.
-    ///
-    /// # Errors
-    /// The database cannot be asked; what is missing is not an error.
-    pub fn audit(&self, watcher: &mut dyn Watcher) -> Result<Audit, LabError> {
-        let mut audit = Audit::default();
+    fn all(&self) -> Vec<Acknowledged> {
+        let mut all = Vec::new();
         for shard in &self.shards {
-            let orders = lock(shard).clone();
-            audit.acknowledged += orders.len();
-            for some in orders.chunks(AT_ONCE) {
-                look_for(watcher, some, &mut audit)?;
-            }
+            all.extend_from_slice(&lock(shard));
         }
-        Ok(audit)
+        // In their order, those that are alike are neighbours.
+        all.sort_unstable();
+        all
     }
 }
 
@@ -97,58 +144,40 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn look_for(
-    watcher: &mut dyn Watcher,
-    some: &[Acknowledged],
-    audit: &mut Audit,
-) -> Result<(), LabError> {
-    let missing = watcher.number(&query(some))?.max(0) as usize;
-    audit.missing += missing;
-    if missing == 0 || audit.examples.len() >= MOST_NAMED {
-        return Ok(());
-    }
-    for one in some {
-        if watcher.number(&query(std::slice::from_ref(one)))? > 0 {
-            audit.examples.push(*one);
-        }
-        if audit.examples.len() >= MOST_NAMED {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// How many of these are not there with their customer and all their lines.
-fn query(orders: &[Acknowledged]) -> String {
-    let row = |a: &Acknowledged| {
-        format!(
-            "({},{},{},{},{})",
-            a.warehouse, a.district, a.order, a.customer, a.lines
-        )
-    };
-    let rows: Vec<String> = orders.iter().map(row).collect();
-    format!(
-        "WITH told(w, d, o, c, n) AS (VALUES {}) SELECT count(*) FROM told \
-         LEFT JOIN orders ON o_w_id = w AND o_d_id = d AND o_id = o \
-         WHERE o_id IS NULL OR o_c_id <> c OR o_ol_cnt <> n OR n <> (SELECT count(*) FROM order_line \
-         WHERE ol_w_id = w AND ol_d_id = d AND ol_o_id = o)",
-        rows.join(",")
-    )
-}
-
 impl std::fmt::Display for Acknowledged {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            warehouse,
-            district,
-            order,
-            customer,
-            lines,
-        } = self;
-        write!(
-            f,
-            "order {order} of warehouse {warehouse}, district {district} (customer {customer}, {lines} \
-             lines)"
-        )
+        match self {
+            Self::Order {
+                place,
+                order,
+                customer,
+                lines,
+            } => write!(
+                f,
+                "order {order} of {place} (customer {customer}, {lines} lines)"
+            ),
+            Self::Payment {
+                place,
+                home,
+                customer,
+                cents,
+            } => write!(
+                f,
+                "payment of {cents} cents at {place} by customer {customer} of {home}"
+            ),
+            Self::Delivery {
+                warehouse,
+                carrier,
+                orders,
+            } => {
+                let orders = orders.iter().flatten();
+                let orders: Vec<String> = orders.map(i32::to_string).collect();
+                let orders = orders.join(", ");
+                write!(
+                    f,
+                    "delivery of orders {orders} of warehouse {warehouse} by carrier {carrier}"
+                )
+            }
+        }
     }
 }

@@ -30,7 +30,12 @@
 //! The storage itself. Other kinds of databases are implementations of [`Database`](database::Database); a fleet
 //! is many of them in one process.
 
+// Unit tests share a fake database with those of `tests`, which know this crate by its name.
+#[cfg(test)]
+extern crate self as ashlar_oltp;
+
 mod append;
+mod aside;
 pub mod check;
 mod compare;
 pub mod database;
@@ -59,12 +64,14 @@ mod usage;
 
 pub use compare::{Comparison, beside, compare};
 pub use failover::{FailoverPlan, FailoverResult, KeepFailover, failover};
-pub use ledger::{Acknowledged, Audit, Ledger};
+pub use ledger::{Acknowledged, Audit, Count, Ledger};
 pub use load::{BuildPlan, BuildResult, build};
 pub use postgres::{Logic, Postgres};
 pub use report::{names, render_comparison, render_report};
 pub use result::OltpResult;
 pub use result_file::{ResultFile, schema_in};
-pub use run::{Around, Keep, Mode, Restore, RunPlan, begin, built, run, run_with, run_with_ledger};
+pub use run::{
+    Around, Keep, Mode, Restore, RunPlan, begin, built, planned, run, run_with, run_with_ledger,
+};
 pub use scenario::{OltpScenario, ScenarioRun, run_scenario};
 pub use sqlite::{SavedFile, Sqlite};

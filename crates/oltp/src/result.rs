@@ -48,6 +48,9 @@ pub struct OltpResult {
     pub partial: bool,
     /// What went wrong.
     pub problems: Vec<String>,
+    /// A check that failed and ended the run: what was put back is not what was saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// How it was measured.
@@ -63,6 +66,9 @@ pub struct Method {
     pub ramp_s: f64,
     /// Measured seconds of a timed step.
     pub seconds: f64,
+    /// Numbers of users, in the order of their steps; empty in results of before this was told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<usize>,
     /// Measurements of each number of users.
     pub repeats: u32,
     /// All warehouses were split over the users.
@@ -98,6 +104,9 @@ pub struct StepResult {
     pub tpm: f64,
     /// Where `tpm` is from: the database's own count, or `client`.
     pub tpm_source: String,
+    /// When measuring began, in seconds of Unix time; 0 in results of before this was told.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub began_unix_s: f64,
     /// Measured seconds.
     pub elapsed_s: f64,
     /// By kind of transaction.
@@ -226,6 +235,13 @@ impl OltpResult {
         result
     }
 
+    /// Marks what there was of a run that goes on as one that has ended, and why.
+    pub fn ended(&mut self, why: &str) {
+        self.partial = true;
+        self.problems.retain(|problem| problem != UNFINISHED);
+        self.problems.push(why.to_owned());
+    }
+
     /// The numbers of users that there are steps of.
     pub(crate) fn users(&self) -> Vec<usize> {
         let mut users: Vec<usize> = self.steps.iter().map(|step| step.users).collect();
@@ -300,7 +316,7 @@ impl OltpResult {
         }
     }
 
-    /// What consistency conditions were violated; nothing if none was.
+    /// Which check ended it, and what consistency conditions were violated; nothing if all is well.
     pub fn complaint(&self) -> Option<String> {
         let texts: Vec<String> = self
             .steps
@@ -313,6 +329,7 @@ impl OltpResult {
                 ))
             })
             .collect();
+        let texts: Vec<String> = self.failed.iter().cloned().chain(texts).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 }

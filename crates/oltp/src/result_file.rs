@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ashlar_lab::LabError;
+use ashlar_lab::{LabError, write_whole};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub trait ResultFile: Serialize {
         let path = dir.join(NAME);
         let json = serde_json::to_string_pretty(self)
             .map_err(|error| LabError::caused(path.display(), error))?;
-        std::fs::write(&path, json + "\n").map_err(|error| LabError::caused(path.display(), error))
+        write_whole(&path, &(json + "\n"))
     }
 
     /// Reads `result.json` of a run's directory.
@@ -40,17 +40,24 @@ pub trait ResultFile: Serialize {
 
     /// Whether the result in `dir` is of this kind.
     fn is_in(dir: &Path) -> bool {
-        schema_in(dir).is_some_and(|schema| schema == Self::SCHEMA)
+        schema_in(dir).is_ok_and(|schema| schema == Self::SCHEMA)
     }
 }
 
-/// The `schema` of the result in a directory, if there is one.
-pub fn schema_in(dir: &Path) -> Option<String> {
+/// The `schema` of the result in a directory; empty if it says none.
+///
+/// # Errors
+/// There is no result that can be read.
+pub fn schema_in(dir: &Path) -> Result<String, LabError> {
     #[derive(Deserialize)]
     struct Named {
+        #[serde(default)]
         schema: String,
     }
-    let text = std::fs::read_to_string(dir.join(NAME)).ok()?;
-    let named: Named = serde_json::from_str(&text).ok()?;
-    Some(named.schema)
+    let path = dir.join(NAME);
+    let text =
+        std::fs::read_to_string(&path).map_err(|error| LabError::caused(path.display(), error))?;
+    let named: Named =
+        serde_json::from_str(&text).map_err(|error| LabError::caused(path.display(), error))?;
+    Ok(named.schema)
 }

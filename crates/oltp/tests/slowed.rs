@@ -1,18 +1,17 @@
 //! The whole way from users to words, on a database that only waits, at a rate of its own: two runs of one configuration show no
 //! difference, and a configuration that is slowed down by a tenth on purpose is found.
 
+mod fake;
+
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ashlar_lab::{LabError, Progress};
-use ashlar_oltp::database::{
-    Canceller, Database, Description, Failure, Loader, Outcome, ServerPlace, Session, Watcher,
-};
+use ashlar_lab::Progress;
+use ashlar_oltp::database::{Database, Failure, Outcome};
 use ashlar_oltp::inputs::{Mix, Transaction};
-use ashlar_oltp::random::{Constants, Rng};
-use ashlar_oltp::schema::{Marker, Shape, State};
 use ashlar_oltp::{Comparison, Mode, OltpResult, RunPlan, begin, run};
+use fake::{Acts, Fake};
 
 /// The database ends one transaction in this time, whoever asks.
 const TRANSACTION: Duration = Duration::from_millis(1);
@@ -20,79 +19,12 @@ const TRANSACTION: Duration = Duration::from_millis(1);
 const CATCHES_UP: Duration = Duration::from_millis(10);
 
 /// Orders that were taken, and when the last of them ends.
-#[derive(Clone)]
-struct Waiting(Arc<(AtomicI64, Mutex<Instant>)>);
+struct Waiting(AtomicI64, Mutex<Instant>);
 
-impl Waiting {
-    fn new() -> Self {
-        Self(Arc::new((AtomicI64::new(0), Mutex::new(Instant::now()))))
-    }
-}
-
-impl Database for Waiting {
-    fn target(&self) -> String {
-        "waiting".into()
-    }
-
-    fn describe(&self) -> Result<Description, LabError> {
-        Ok(Description::default())
-    }
-
-    fn state(&self) -> Result<State, LabError> {
-        Ok(State::Built(Marker {
-            version: Marker::VERSION,
-            shape: Shape::tpcc(1),
-            seed: 1,
-            constants: Constants::for_load(&mut Rng::stream(1, &[0])),
-            rows: 1,
-        }))
-    }
-
-    fn check_users(&self, _: (&str, usize)) -> Result<(), LabError> {
-        Ok(())
-    }
-
-    fn create(&self) -> Result<(), LabError> {
-        Ok(())
-    }
-
-    fn has_table(&self, _: &str) -> Result<bool, LabError> {
-        Ok(true)
-    }
-
-    fn execute(&self, _: &str) -> Result<(), LabError> {
-        Ok(())
-    }
-
-    fn most_loaders(&self) -> usize {
-        1
-    }
-
-    fn loader(&self) -> Result<Box<dyn Loader>, LabError> {
-        Err(LabError::usage("there is nothing to load"))
-    }
-
-    fn finish(&self, _: &Marker) -> Result<(), LabError> {
-        Ok(())
-    }
-
-    fn prepare_run(&self) -> Result<(), LabError> {
-        Ok(())
-    }
-
-    fn session(&self) -> Result<Box<dyn Session>, LabError> {
-        Ok(Box::new(self.clone()))
-    }
-
-    fn watcher(&self) -> Result<Box<dyn Watcher>, LabError> {
-        Ok(Box::new(self.clone()))
-    }
-}
-
-impl Session for Waiting {
+impl Acts for Waiting {
     /// Every transaction is an order, so that the mix adds no noise.
-    fn run(&mut self, _: &Transaction) -> Result<Outcome, Failure> {
-        let (orders, last) = &*self.0;
+    fn transact(&self, _: &Transaction) -> Result<Outcome, Failure> {
+        let Self(orders, last) = self;
         let ends = {
             let mut last = last.lock().expect("a turn");
             let now = Instant::now();
@@ -103,36 +35,15 @@ impl Session for Waiting {
         orders.fetch_add(1, Ordering::SeqCst);
         Ok(Outcome::Committed)
     }
-}
 
-impl Watcher for Waiting {
-    fn next_orders(&mut self) -> Result<i64, LabError> {
-        Ok(self.0.0.load(Ordering::SeqCst))
-    }
-
-    fn transactions(&mut self) -> Result<Option<u64>, LabError> {
-        Ok(None)
-    }
-
-    fn number(&mut self, _: &str) -> Result<i64, LabError> {
-        Ok(0)
-    }
-
-    fn canceller(&self) -> Canceller {
-        Box::new(|| {})
-    }
-
-    fn place(&mut self) -> ServerPlace {
-        ServerPlace {
-            process: Err("there is none".into()),
-            is_inside: false,
-            storage: Err("there is none".into()),
-        }
+    fn orders(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
     }
 }
 
 fn ran(slow_down: f64) -> OltpResult {
-    let database: Arc<dyn Database> = Arc::new(Waiting::new());
+    let waiting = Waiting(AtomicI64::new(0), Mutex::new(Instant::now()));
+    let database: Arc<dyn Database> = Arc::new(Fake(Arc::new(waiting)));
     let plan = RunPlan {
         users: vec![8],
         ramp: Duration::ZERO,

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use ashlar_lab::Progress;
 use ashlar_oltp::database::Database;
-use ashlar_oltp::inputs::Mix;
+use ashlar_oltp::inputs::{Kind, Mix};
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::{
-    BuildPlan, Ledger, Mode, OltpResult, ResultFile, RunPlan, Sqlite, begin, build, built, run,
-    run_with_ledger,
+    BuildPlan, Count, Ledger, Mode, OltpResult, ResultFile, RunPlan, Sqlite, begin, build, built,
+    run, run_with_ledger,
 };
 
 const BUILD: BuildPlan = BuildPlan {
@@ -197,36 +197,95 @@ fn what_is_no_database_is_named() {
 }
 
 #[test]
-fn acknowledged_orders_are_found_and_lost_ones_are_named() {
+fn what_was_acknowledged_is_found_and_what_is_lost_is_named() {
     let dir = tempfile::tempdir().expect("folder");
-    let database = database(&dir.path().join("a.db"));
-    build(database.as_ref(), &BUILD, &Progress::silent()).expect("built");
+    let file = dir.path().join("a.db");
+    let base = database(&file);
+    build(base.as_ref(), &BUILD, &Progress::silent()).expect("built");
     let plan = plan(&[2], Mode::Fixed(150));
-    let mut result = begin(database.as_ref(), &plan).expect("begins");
+    let mut result = begin(base.as_ref(), &plan).expect("begins");
     let (ledger, silent) = (Arc::new(Ledger::default()), Progress::silent());
-    run_with_ledger(&database, &plan, &mut result, &silent, &ledger).expect("ran");
-    let orders = &result.steps[0].transactions["new_order"];
-    assert_eq!(ledger.len() as u64, orders.count - orders.rolled_back);
-    let mut watcher = database.watcher().expect("looks on");
-    let audit = ledger.audit(watcher.as_mut()).expect("asked");
-    assert_eq!((audit.acknowledged, audit.missing), (ledger.len(), 0));
-    assert!(ledger.last().is_some() && !ledger.is_empty());
-    let newest = "SELECT max(d_next_o_id) - 1 FROM district";
-    let order = watcher.number(newest).expect("a number");
-    for (damage, missing) in [
-        (format!("DELETE FROM orders WHERE o_id = {order}"), 1..=20),
+    run_with_ledger(&base, &plan, &mut result, &silent, &ledger).expect("ran");
+    let of = &result.steps[0].transactions;
+    let orders = of["new_order"].count - of["new_order"].rolled_back;
+    assert_eq!(ledger.count(Kind::NewOrder) as u64, orders);
+    assert_eq!(ledger.count(Kind::Payment) as u64, of["payment"].count);
+    assert_eq!(ledger.count(Kind::Delivery) as u64, of["delivery"].count);
+    let audit = |base: &dyn Database| {
+        let mut watcher = base.watcher().expect("looks on");
+        ledger.audit(watcher.as_mut()).expect("asked")
+    };
+    let whole = audit(base.as_ref());
+    assert_eq!(
+        whole.total(),
+        Count {
+            acknowledged: ledger.len(),
+            missing: 0
+        }
+    );
+    assert!(ledger.last().is_some() && !ledger.is_empty() && whole.kinds.len() == 3);
+    let all = |kind: &str| whole.kinds[kind].acknowledged;
+    let paid = "rowid = (SELECT max(rowid) FROM history)";
+    let delivered = "(SELECT o_id FROM orders WHERE o_carrier_id IS NOT NULL AND o_w_id = 1 AND o_d_id = 1 \
+                     ORDER BY o_id DESC LIMIT 1)";
+    for (damage, kind, missing) in [
         (
-            "UPDATE orders SET o_ol_cnt = o_ol_cnt + 1 WHERE o_id > 100".into(),
-            ledger.len()..=ledger.len(),
+            "DELETE FROM orders WHERE o_id = (SELECT max(o_id) FROM orders)",
+            "new_order",
+            1..=20,
+        ),
+        (
+            "UPDATE orders SET o_ol_cnt = o_ol_cnt + 1",
+            "new_order",
+            all("new_order")..=all("new_order"),
+        ),
+        (
+            &format!("DELETE FROM history WHERE {paid}"),
+            "payment",
+            1..=1,
+        ),
+        (
+            &format!("UPDATE history SET h_amount = h_amount + 1 WHERE {paid}"),
+            "payment",
+            1..=1,
+        ),
+        (
+            "UPDATE history SET h_c_id = h_c_id + 1",
+            "payment",
+            all("payment") - 2..=all("payment"),
+        ),
+        (
+            &format!(
+                "UPDATE orders SET o_carrier_id = 11 WHERE o_w_id = 1 AND o_d_id = 1 AND o_id = {delivered}"
+            ),
+            "delivery",
+            1..=1,
+        ),
+        (
+            &format!("INSERT INTO new_order VALUES ({delivered}, 1, 1)"),
+            "delivery",
+            1..=1,
+        ),
+        (
+            "UPDATE order_line SET ol_delivery_d = NULL",
+            "delivery",
+            all("delivery")..=all("delivery"),
         ),
     ] {
-        database.execute(&damage).expect("damaged");
-        let audit = ledger.audit(watcher.as_mut()).expect("asked");
-        assert!(missing.contains(&audit.missing), "{damage}: {audit:?}");
-        assert!((1..=5).contains(&audit.examples.len()));
+        let damaged = dir.path().join("damaged.db");
+        drop(std::fs::remove_file(&damaged));
+        base.execute(&format!("VACUUM INTO '{}'", damaged.display()))
+            .expect("copied");
+        let damaged = database(&damaged);
+        damaged.execute(damage).expect("damaged");
+        let found = audit(damaged.as_ref());
+        let count = found.kinds[kind].missing;
+        assert!(missing.contains(&count), "{damage}: {found:?}");
+        assert_eq!(found.total().missing, count, "{damage}: nothing else");
+        assert_eq!(found.examples.len(), count.min(5), "{damage}: {found:?}");
+        let named = found.examples[0].to_string();
+        assert!(named.contains(" warehouse "), "{named}");
     }
-    let named = ledger.audit(watcher.as_mut()).expect("asked").examples[0].to_string();
-    assert!(named.contains("of warehouse"), "{named}");
 }
 
 #[test]

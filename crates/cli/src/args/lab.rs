@@ -36,12 +36,12 @@ pub(crate) enum LabCommand {
     /// Ctrl-C, or a server that dies, ends it: running queries are called off, and the steps before are in
     /// result.json, marked partial. Exit code 1: a reader found other data than was written.
     Scan(crate::args::ScanArguments),
-    /// Kill a primary under TPROC-C, promote its standby, and look for every acknowledged order
+    /// Kill a primary under TPROC-C, promote its standby, and look for everything that was acknowledged
     ///
-    /// Makes a primary, loads it, seeds a synchronous standby, drives both, writes down every order that is
+    /// Makes a primary, loads it, seeds a synchronous standby, drives both, writes down what is
     /// acknowledged, kills all the primary's processes at once in the middle, promotes the standby, looks
-    /// there for every order with all its lines, checks conditions 1 to 12, and drives it on. Exit code 1:
-    /// an acknowledged order is missing, or a condition does not hold.
+    /// there for every new order, payment and delivery, checks conditions 1 to 12, and drives it on. Exit code 1:
+    /// an acknowledged transaction is missing, or a condition does not hold.
     Failover(crate::args::FailoverArguments),
     /// A private PostgreSQL in a directory: start, stop, kill, save, restore, promote
     ///

@@ -27,7 +27,7 @@ pub(crate) enum SqlLogic {
 }
 
 /// What to drive, how, and for how long.
-#[derive(Args)]
+#[derive(Args, Clone)]
 #[command(after_help = "Examples:
   ashlar lab oltp --db sqlite:/mnt/volume/tpcc.db --warehouses 4 --users 1,2,4 --out /tmp/run
   ashlar lab oltp build --db 'postgres:///tpcc?host=/run/postgresql&user=me' --warehouses 100 --build-users 8
@@ -121,7 +121,7 @@ pub(crate) struct OltpArguments {
 }
 
 /// What to read, and by how many.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct ScanArguments {
     /// The database, as for `lab oltp`
     #[arg(long, value_name = "URL")]

@@ -1,5 +1,6 @@
 //! `ashlar attach` and `ashlar detach`: which namespace, and what is told. And the processes behind it.
 
+mod allowance;
 mod helper;
 mod namespace;
 mod text;
@@ -32,15 +33,17 @@ pub(crate) fn attach(arguments: &AttachArguments) -> Result<(), Failure> {
     };
     ashlar_attach::choose(via)?;
     let mount = ashlar_attach::check_mount_point(base, mount)?;
-    let namespace = namespace::find(volume, arguments)?;
+    let trace = arguments.trace.as_deref().map(std::path::absolute);
+    let trace = trace.transpose();
+    let trace = trace.map_err(|error| Failure::environment(format!("--trace: {error}")))?;
+    let program = std::env::current_exe();
+    let program = program.map_err(|error| Failure::environment(format!("/proc/self: {error}")))?;
     if limit.is_none() {
         eprintln!(
             "ashlar: --timeout never: while {volume} does not answer, whoever uses it cannot be \
              stopped but by `ashlar detach --force`"
         );
     }
-    let trace = arguments.trace.as_deref().map(std::path::absolute);
-    let trace = trace.transpose();
     let options = AttachOptions {
         base: base.clone(),
         mount,
@@ -54,14 +57,15 @@ pub(crate) fn attach(arguments: &AttachArguments) -> Result<(), Failure> {
         always_flush: arguments.always_flush,
         limit,
         spin: Duration::from_micros(arguments.spin_us),
-        trace: trace.map_err(|error| Failure::environment(format!("--trace: {error}")))?,
+        trace,
     };
-    let program = std::env::current_exe();
-    let program = program.map_err(|error| Failure::environment(format!("/proc/self: {error}")))?;
-    let state = ashlar_attach::attach(&namespace, &options, |folder| {
-        let mut command = Command::new(program);
-        command.arg("attach-guardian").arg(folder.path());
-        command
+    let state = namespace::with(volume, arguments, |namespace| {
+        let attached = ashlar_attach::attach(&namespace, &options, |folder| {
+            let mut command = Command::new(program);
+            command.arg("attach-guardian").arg(folder.path());
+            command
+        });
+        Ok(attached?)
     })?;
     show(arguments, &state, text::attached(&state))
 }

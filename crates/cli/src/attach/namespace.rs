@@ -9,26 +9,42 @@ use ashlar_initiator::controller::NamespaceFacts;
 use ashlar_initiator::{Config, Host, Remote, local_host, url};
 use ashlar_node::ATTACH_SOCKET;
 use ashlar_node::client::Endpoint;
-use ashlar_node::model::{LayoutSpec, SetHosts, VolumeName, VolumeStatus};
+use ashlar_node::model::{LayoutSpec, VolumeName, VolumeStatus};
 
+use super::allowance::{Allowance, GONE};
 use crate::args::AttachArguments;
 use crate::exit::Failure;
 use crate::node::Api;
 
-/// How long a daemon may take to notice that this host's last connection is gone.
-const GONE: Duration = Duration::from_secs(2);
-
-/// Finds out what there is to attach.
-pub(super) fn find(volume: &str, arguments: &AttachArguments) -> Result<Namespace, Failure> {
+/// Finds out what there is to attach, and has `attach` do it. A host that had to be allowed on the volume for that
+/// is so no longer if it is refused.
+pub(super) fn with<T>(
+    volume: &str,
+    arguments: &AttachArguments,
+    attach: impl FnOnce(Namespace) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let host = match &arguments.hostnqn {
         Some(nqn) => Host::named(nqn),
         None => local_host(),
     };
-    let (url, used_bytes) = match volume.starts_with(url::SCHEME) {
-        true => (volume.to_owned(), None),
+    let (found, allowance) = match volume.starts_with(url::SCHEME) {
+        true => ((volume.to_owned(), None), None),
         false => of_pool(&volume.parse()?, &host, arguments)?,
     };
-    let config = url::parse(&url, &host).map_err(Failure::usage)?;
+    let attached = describe(volume, arguments, &host, found).and_then(attach);
+    if let (Err(_), Some(allowance)) = (&attached, allowance) {
+        allowance.take_back();
+    }
+    attached
+}
+
+fn describe(
+    volume: &str,
+    arguments: &AttachArguments,
+    host: &Host,
+    (url, used_bytes): Found,
+) -> Result<Namespace, Failure> {
+    let config = url::parse(&url, host).map_err(Failure::usage)?;
     let url = with_host(&url, &config);
     let remote = connect(config.clone()).map_err(|(_, failure)| failure)?;
     let facts = remote.facts();
@@ -113,36 +129,26 @@ fn with_host(url: &str, config: &Config) -> String {
     format!("{url}{sign}hostnqn={}", config.host.nqn)
 }
 
-/// The URL of a pool's volume, and the bytes that are written in it, if that is known.
+/// A URL, and the bytes that are written behind it, if that is known.
+type Found = (String, Option<u64>);
+
+/// A pool's volume, which lets this host connect.
 fn of_pool(
     name: &VolumeName,
     host: &Host,
     arguments: &AttachArguments,
-) -> Result<(String, Option<u64>), Failure> {
+) -> Result<(Found, Option<Allowance>), Failure> {
     let api = Api::new(&arguments.api)?;
     let mut volume = api.client.volume(name)?;
     if !arguments.shared {
         volume = unused(&api, name, volume, host)?;
     }
-    let allowed = volume.allow_any_host || volume.allow_hosts.contains(&host.nqn);
-    if !allowed {
-        let mut allow_hosts = volume.allow_hosts.clone();
-        allow_hosts.push(host.nqn.clone());
-        let request = SetHosts {
-            allow_hosts,
-            allow_any_host: false,
-        };
-        api.client.set_hosts(name, &request)?;
-        eprintln!(
-            "ashlar: {name} lets this host connect from now on: {}",
-            host.nqn
-        );
-    }
+    let allowance = Allowance::give(&arguments.api, &volume, (name, &host.nqn))?;
     let (address, nqn, nsid) = (&volume.address, &volume.nqn, volume.nsid);
     let url = format!("{}{address}/{nqn}?ns={nsid}", url::SCHEME);
     // All of a stripe is taken from the beginning, and what is written in it nobody notes.
     let notes = !matches!(volume.layout, LayoutSpec::Stripe { .. });
-    Ok((url, notes.then_some(volume.used_bytes)))
+    Ok(((url, notes.then_some(volume.used_bytes)), allowance))
 }
 
 /// Refuses a volume that a host uses.

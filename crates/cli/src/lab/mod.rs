@@ -83,9 +83,19 @@ fn report_into(dirs: &[PathBuf], run: &PathBuf) -> Result<PathBuf, Failure> {
             result.write_again(run)?;
             Ok(report_path(run))
         }
-        _ => Err(Failure::usage(
-            "--into: takes two runs of `lab oltp`, and the directory of a sweep or scenario of devices",
-        )),
+        _ => {
+            let mut given = Vec::new();
+            for dir in dirs {
+                given.push(oltp::kind(dir)?);
+            }
+            Err(Failure::usage(format!(
+                "--into {}: takes two runs of `lab oltp`, and the directory of a sweep or scenario of devices; given: \
+                 {}, into {}",
+                run.display(),
+                given.join(", "),
+                oltp::kind(run)?
+            )))
+        }
     }
 }
 

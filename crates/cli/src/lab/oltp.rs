@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ashlar_lab::{LabError, Machine, Progress, check_out_dir};
-use ashlar_oltp::database::Database;
+use ashlar_oltp::database::{Database, Description};
 use ashlar_oltp::scan::{self, ScanComparison, ScanPlan, ScanResult};
 use ashlar_oltp::scenario::{ScenarioResult, compare_scenarios};
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
     Around, BuildPlan, FailoverResult, Logic, OltpResult, Postgres, Restore, ResultFile, RunPlan,
-    SavedFile, Sqlite, begin, build, built, check, compare, run_with, schema_in,
+    SavedFile, Sqlite, begin, build, built, check, compare, planned, run_with, schema_in,
 };
 
-use super::interrupt::interruptible;
+use super::interrupt::{LastWords, attended};
 use super::report_path;
 use crate::args::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
 use crate::exit::Failure;
@@ -39,14 +39,36 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
         .as_deref()
         .map(|path| Saved::of(&arguments.db, path))
         .transpose()?;
-    let progress = interruptible()?;
-    let database = open(&arguments.db, arguments.sql, &progress)?;
-    await_ready(database.as_ref(), &arguments.wait, &progress)?;
+    let owned = arguments.clone();
+    attended(&arguments.db, move |progress, last_words| {
+        work(&owned, &plan, saved, (progress, last_words))
+    })
+}
+
+fn work(
+    arguments: &OltpArguments,
+    plan: &RunPlan,
+    saved: Option<Saved>,
+    (progress, last_words): (&Progress, &LastWords),
+) -> Result<(), Failure> {
+    let runs = matches!(arguments.action, None | Some(OltpAction::Run));
+    let database = open(&arguments.db, arguments.sql, progress)?;
+    await_ready(database.as_ref(), &arguments.wait, progress)?;
     if arguments.action == Some(OltpAction::Check) {
-        return examine(database.as_ref(), &progress);
+        return examine(database.as_ref(), progress);
     }
     let saved = saved.filter(|_| runs);
+    let earlier = match runs {
+        true => earlier(arguments)?,
+        false => None,
+    };
     let destroys = arguments.destroy_data && arguments.action.is_none();
+    let before = Before {
+        plan,
+        saved: saved.as_ref(),
+        earlier: earlier.as_ref(),
+    };
+    before.check(arguments, database.as_ref())?;
     let is_fresh = match &saved {
         Some(saved) => saved.put_back_first(database.as_ref(), destroys)?,
         None => false,
@@ -60,14 +82,15 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
         return Err(Failure::usage(WOULD_REPLACE));
     }
     let build = must_build
-        .then(|| build(database.as_ref(), &build_plan(arguments), &progress))
+        .then(|| build(database.as_ref(), &build_plan(arguments), progress))
         .transpose()?;
     same_warehouses(arguments, database.as_ref())?;
-    let mut result = begin(database.as_ref(), &plan)?;
+    let mut result = begin(database.as_ref(), plan)?;
     result.build = build;
     if runs {
         let saved = saved.map(|saved| (saved, is_fresh));
-        return measure(arguments, (&database, &plan), saved, result, &progress);
+        let told = (progress, last_words);
+        return measure(arguments, (&database, plan), (saved, earlier), result, told);
     }
     if let Some(dir) = &arguments.out {
         result.write(dir)?;
@@ -79,25 +102,89 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
 const WOULD_REPLACE: &str = "--restore names what was saved before, which would be put in the place of what is \
     built: remove that copy, or name another";
 
+/// What is known of a run before anything is put back or built over.
+struct Before<'a> {
+    plan: &'a RunPlan,
+    saved: Option<&'a Saved>,
+    earlier: Option<&'a OltpResult>,
+}
+
+impl Before<'_> {
+    /// Refuses what would be refused afterwards, when what was there is gone.
+    fn check(&self, arguments: &OltpArguments, database: &dyn Database) -> Result<(), Failure> {
+        let copied = match self.saved {
+            Some(saved) => saved.warehouses()?,
+            None => None,
+        };
+        if let Some((found, copy)) = &copied {
+            let of = format!("--restore {copy}");
+            have_warehouses(arguments, (*found, &of), "name another copy")?;
+        }
+        let Some(earlier) = self.earlier else {
+            return Ok(());
+        };
+        let warehouses = match (copied, arguments.destroy_data, database.state()?) {
+            (Some((found, _)), ..) => found,
+            (None, false, State::Built(marker)) => marker.shape.warehouses,
+            (None, true, _) | (None, _, State::Empty) => {
+                arguments.warehouses.unwrap_or(DEFAULT_WAREHOUSES)
+            }
+            // Told by what comes.
+            _ => earlier.method.warehouses,
+        };
+        let described = self.described(earlier, database)?;
+        let mut planned = planned(self.plan, described, warehouses);
+        planned.method.restored = self.saved.is_some();
+        Ok(earlier.check_alike(&planned)?)
+    }
+
+    /// The database as it will be. Settings that go with what is put back or built are asked for afterwards.
+    fn described(
+        &self,
+        earlier: &OltpResult,
+        database: &dyn Database,
+    ) -> Result<Description, LabError> {
+        let target = database.target();
+        if target.starts_with("sqlite:") {
+            return Ok(Description {
+                target,
+                ..earlier.database.clone()
+            });
+        }
+        let mut described = database.describe()?;
+        if self.saved.is_some() {
+            described.settings = earlier.database.settings.clone();
+        }
+        Ok(described)
+    }
+}
+
 /// Runs what has begun; what there is is kept after every step.
 fn measure(
     arguments: &OltpArguments,
     (database, plan): (&Arc<dyn Database>, &RunPlan),
-    saved: Option<(Saved, bool)>,
+    (saved, earlier): (Option<(Saved, bool)>, Option<OltpResult>),
     mut result: OltpResult,
-    progress: &Progress,
+    (progress, last_words): (&Progress, &LastWords),
 ) -> Result<(), Failure> {
     result.method.restored = saved.is_some();
-    let earlier = earlier(arguments)?;
     if let Some(earlier) = &earlier {
         earlier.check_alike(&result)?;
     }
-    let all = |later: OltpResult| match earlier.clone() {
-        Some(mut all) => all.append(later).map(|()| all),
-        None => Ok(later),
+    // A run that has no step has nothing to add, and takes nothing from the one that is there.
+    let all = |later: &OltpResult| match earlier.clone() {
+        Some(all) if later.steps.is_empty() => Ok(all),
+        Some(mut all) => all.append(later.clone()).map(|()| all),
+        None => Ok(later.clone()),
     };
+    let adds_nothing = |later: &OltpResult| earlier.is_some() && later.steps.is_empty();
     let mut keep = |result: &OltpResult| match &arguments.out {
-        Some(dir) => all(result.clone())?.write(dir),
+        Some(_) if adds_nothing(result) => Ok(()),
+        Some(dir) => {
+            let so_far = all(result)?;
+            last_words.are(ends(&so_far, dir));
+            so_far.write(dir)
+        }
         None => Ok(()),
     };
     // Kept even if the run cannot begin.
@@ -119,13 +206,28 @@ fn measure(
         result.partial = true;
         result.problems.push(error.to_string());
     }
-    let result = all(result)?;
+    if adds_nothing(&result) {
+        ran?;
+        return finish(&result, None);
+    }
+    let result = all(&result)?;
     if let Some(dir) = &arguments.out {
         result.write(dir)?;
         result.write_report(dir)?;
     }
     ran?;
     finish(&result, arguments.out.as_deref())
+}
+
+/// Marks what was kept as ended.
+fn ends(so_far: &OltpResult, dir: &Path) -> impl FnOnce(&str) + Send + use<> {
+    let (mut result, dir) = (so_far.clone(), dir.to_owned());
+    move |why| {
+        result.ended(why);
+        // Nobody is left to be told.
+        let _ = result.write(&dir);
+        let _ = result.write_report(&dir);
+    }
 }
 
 /// The run to which this one is added.
@@ -148,10 +250,19 @@ pub(super) fn are_runs(first: &Path, second: &Path) -> bool {
     OltpResult::is_in(first) && OltpResult::is_in(second)
 }
 
+/// A directory with the kind of its result.
+pub(super) fn kind(dir: &Path) -> Result<String, LabError> {
+    let schema = schema_in(dir)?;
+    Ok(format!("{} ({schema})", dir.display()))
+}
+
 /// The comparison of two runs of databases; nothing if they are of devices.
 pub(super) fn compared(first: &Path, second: &Path) -> Result<Option<String>, Failure> {
-    let kind = |dir: &Path| schema_in(dir).unwrap_or_default();
-    let (one, other) = (kind(first), kind(second));
+    let (one, other) = (schema_in(first)?, schema_in(second)?);
+    let told = |error: LabError| {
+        let (first, second) = (first.display(), second.display());
+        LabError::usage(format!("{first} and {second}: {error}"))
+    };
     let named = |text: &str| {
         let (first, second) = (first.display(), second.display());
         Err(Failure::usage(format!("{first} and {second}: {text}")))
@@ -172,11 +283,12 @@ pub(super) fn compared(first: &Path, second: &Path) -> Result<Option<String>, Fa
     }
     if one == ScenarioResult::SCHEMA {
         let (a, b) = (ScenarioResult::load(first)?, ScenarioResult::load(second)?);
-        return Ok(Some(compare_scenarios(&a, &b)?));
+        return Ok(Some(compare_scenarios(&a, &b).map_err(told)?));
     }
     if one == ScanResult::SCHEMA {
         let (a, b) = (ScanResult::load(first)?, ScanResult::load(second)?);
-        return Ok(Some(ScanComparison::of(&a, &b)?.to_string()));
+        let found = ScanComparison::of(&a, &b).map_err(told)?;
+        return Ok(Some(found.to_string()));
     }
     if one == OltpResult::SCHEMA {
         return Ok(Some(compare(first, second)?.to_string()));
@@ -218,6 +330,18 @@ impl Saved {
         match self {
             Self::Server(server) => server.status().map(|status| status.saved),
             Self::File(file) => file.is_saved(),
+        }
+    }
+
+    /// The warehouses of a copy that is there, and its name. A server's are in a cluster that does not run.
+    fn warehouses(&self) -> Result<Option<(i32, String)>, LabError> {
+        match self {
+            Self::Server(_) => Ok(None),
+            Self::File(file) => {
+                let marker = file.marker()?;
+                Ok(marker
+                    .map(|marker| (marker.shape.warehouses, file.copy().display().to_string())))
+            }
         }
     }
 
@@ -277,17 +401,31 @@ pub(super) fn read_all(arguments: &ScanArguments) -> Result<(), Failure> {
     };
     plan.check()?;
     check_out_dir(&arguments.out)?;
-    let progress = interruptible()?;
-    let database = open(&arguments.db, SqlLogic::Client, &progress)?;
-    await_ready(database.as_ref(), &arguments.wait, &progress)?;
-    let mut result = scan::begin(database.as_ref(), &plan, &progress)?;
-    let mut keep = |result: &ScanResult| result.write(&arguments.out);
-    let read = scan::scan(
-        database.as_ref(),
-        &plan,
-        &mut result,
-        (&progress, &mut keep),
-    );
+    let owned = arguments.clone();
+    attended(&arguments.db, move |progress, last_words| {
+        read(&owned, &plan, (progress, last_words))
+    })
+}
+
+fn read(
+    arguments: &ScanArguments,
+    plan: &ScanPlan,
+    (progress, last_words): (&Progress, &LastWords),
+) -> Result<(), Failure> {
+    let database = open(&arguments.db, SqlLogic::Client, progress)?;
+    await_ready(database.as_ref(), &arguments.wait, progress)?;
+    let mut result = scan::begin(database.as_ref(), plan, progress)?;
+    let mut keep = |so_far: &ScanResult| {
+        let (mut result, dir) = (so_far.clone(), arguments.out.clone());
+        last_words.are(move |why| {
+            result.ended(why);
+            // Nobody is left to be told.
+            let _ = result.write(&dir);
+            let _ = result.write_report(&dir);
+        });
+        so_far.write(&arguments.out)
+    };
+    let read = scan::scan(database.as_ref(), plan, &mut result, (progress, &mut keep));
     result.write(&arguments.out)?;
     result.write_report(&arguments.out)?;
     let report = report_path(&arguments.out);
@@ -373,10 +511,21 @@ pub(super) fn time(option: &str, text: &str) -> Result<Duration, Failure> {
 
 fn same_warehouses(arguments: &OltpArguments, database: &dyn Database) -> Result<(), Failure> {
     let found = built(database)?.shape.warehouses;
+    have_warehouses(
+        arguments,
+        (found, &database.target()),
+        "--destroy-data builds it again",
+    )
+}
+
+fn have_warehouses(
+    arguments: &OltpArguments,
+    (found, of): (i32, &str),
+    remedy: &str,
+) -> Result<(), Failure> {
     match arguments.warehouses {
         Some(wanted) if wanted != found => Err(Failure::usage(format!(
-            "--warehouses {wanted}: {} is built with {found}; --destroy-data builds it again",
-            database.target()
+            "--warehouses {wanted}: {of} is built with {found}; {remedy}"
         ))),
         _ => Ok(()),
     }

@@ -43,7 +43,7 @@ fn start(server: &Server, arguments: &ServerArguments, says_how: bool) -> Result
     };
     if server.status().is_ok_and(|status| status.pid.is_some()) {
         // A server that runs takes neither.
-        if settings != kept {
+        if !settings.is_like(&kept) {
             return Err(Failure::usage(format!(
                 "--memory, --set: are of both servers, and {} runs already with others: stop it first",
                 arguments.dir.display()

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ashlar_lab::Progress;
 use ashlar_oltp::check::check;
 use ashlar_oltp::database::Database as _;
-use ashlar_oltp::inputs::Mix;
+use ashlar_oltp::inputs::{Kind, Mix};
 use ashlar_oltp::result::StepResult;
 use ashlar_oltp::schema::Shape;
 use ashlar_oltp::server::{DATABASE, Server, Settings};
@@ -40,7 +40,7 @@ pub fn shape(is_long: bool) -> Shape {
     }
 }
 
-/// A private server with TPROC-C in it, and every order that it has ever acknowledged.
+/// A private server with TPROC-C in it, and everything that it has ever acknowledged.
 pub struct Base {
     server: Server,
     url: String,
@@ -85,7 +85,7 @@ impl Base {
 
     /// Orders that were acknowledged.
     pub fn acknowledged(&self) -> usize {
-        self.ledger.len()
+        self.ledger.count(Kind::NewOrder)
     }
 
     /// Users that order until the server is no more.
@@ -146,7 +146,7 @@ impl Base {
         parent(self.pid.get()).is_some()
     }
 
-    /// Every acknowledged order is there, and conditions 1 to 12 hold.
+    /// Everything that was acknowledged is there, and conditions 1 to 12 hold.
     pub fn is_whole(&self, after: &str) {
         let database = self.database();
         database
@@ -154,7 +154,14 @@ impl Base {
             .expect("it is ready");
         let mut watcher = database.watcher().expect("it answers");
         let audit = self.ledger.audit(watcher.as_mut()).expect("it answers");
-        assert_eq!(audit.missing, 0, "after {after}: {:?}", audit.examples);
+        for (kind, count) in &audit.kinds {
+            assert!(count.acknowledged > 0, "after {after}: no {kind}");
+            assert_eq!(
+                count.missing, 0,
+                "after {after}: {kind}: {:?}",
+                audit.examples
+            );
+        }
         let conditions = check(watcher.as_mut(), &self.shape, &Progress::silent());
         let conditions = conditions.expect("it answers");
         assert_eq!(conditions.0.len(), 12, "after {after}");

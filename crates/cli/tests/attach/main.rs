@@ -16,4 +16,7 @@ mod life;
 mod owner;
 mod refusals;
 mod rig;
+mod silent;
 mod stress;
+#[path = "../common/typed.rs"]
+mod typed;

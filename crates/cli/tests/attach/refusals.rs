@@ -73,6 +73,67 @@ fn mount_points_and_volumes_that_cannot_be_are_named() {
     rig.is_clean();
 }
 
+/// A host that was let in for an attachment that is refused is let out again; one that was let in before is not.
+#[test]
+fn a_refused_attachment_leaves_nobody_allowed() {
+    if !can_attach() {
+        return;
+    }
+    let rig = Rig::new("320MiB");
+    let allowed = || {
+        let text = rig.ok(&["volume", "show", "tank/db", "--json"]);
+        let volume: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        volume["allow_hosts"].to_string()
+    };
+    let nqn = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
+    let mount = rig.mount();
+    let attach = |more: &[&str]| {
+        let words = ["attach", "tank/db", "--mount", &mount, "--hostnqn", nqn];
+        rig.command(&[&words, more].concat())
+    };
+    let wrong = ["--fs", "xfs", "--options", "no-such-option"];
+    // After the volume was asked, after it was made, after a file system was.
+    for (more, why) in [
+        (
+            &["--trace", &rig.path("mnt/t").display().to_string()][..],
+            "--trace",
+        ),
+        (&[], "holds no file system"),
+        (&wrong, "bad option"),
+        (&["--fs", "ext4", "--via", "initiator"], "holds"),
+    ] {
+        let refused = ended(&mut attach(more));
+        assert!(
+            refused.code > 1 && refused.error.contains(why),
+            "{}",
+            refused.error
+        );
+        let told = "tank/db does not let this host connect any more";
+        assert!(refused.error.contains(told), "{}", refused.error);
+        assert_eq!(allowed(), "[]", "{why}");
+        rig.is_clean();
+    }
+    let one = ["volume", "hosts", "tank/db", "--allow-host"];
+    rig.ok(&[&one[..], &[nqn]].concat());
+    let refused = ended(&mut attach(&["--fs", "ext4"]));
+    assert!(
+        refused.code > 1 && !refused.error.contains("any more"),
+        "{}",
+        refused.error
+    );
+    assert_eq!(allowed(), format!("[\"{nqn}\"]"));
+    // Others stay, and whoever is attached.
+    let other = "nqn.2026-01.io.example:other";
+    rig.ok(&[&one[..], &[other]].concat());
+    ended(&mut attach(&["--fs", "ext4"]));
+    assert_eq!(allowed(), format!("[\"{other}\"]"));
+    let attached = ended(&mut attach(&[]));
+    assert_eq!(attached.code, 0, "{}", attached.error);
+    assert_eq!(allowed(), format!("[\"{other}\",\"{nqn}\"]"));
+    rig.detach();
+    rig.is_clean();
+}
+
 #[test]
 fn a_volume_is_attached_once_and_stays_while_it_is_used() {
     if !can_attach() {

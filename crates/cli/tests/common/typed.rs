@@ -1,5 +1,7 @@
 //! A run as somebody types it, who then types Ctrl-C.
 
+#![allow(dead_code)] // Each test program has its own use of it.
+
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -60,10 +62,24 @@ impl Typed {
         }
     }
 
-    /// Sends a signal to all of the group, and waits for the end: an exit code of 3.
-    pub fn interrupt(mut self, signal: Signal) {
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal to all of the group.
+    pub fn signal(&self, signal: Signal) {
         let group = Pid::from_raw(self.child.id() as i32).expect("a number");
         kill_process_group(group, signal).expect("sent");
+    }
+
+    /// The same, and waits for the end: an exit code of 3.
+    pub fn interrupt(self, signal: Signal) {
+        self.signal(signal);
+        self.ends();
+    }
+
+    /// Waits for the end of what was interrupted: an exit code of 3.
+    pub fn ends(mut self) {
         let patience = Instant::now() + PATIENCE;
         let status = loop {
             match self.child.try_wait().expect("asked") {

@@ -9,7 +9,7 @@ use ashlar_oltp::{Logic, Postgres};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{has_postgresql, open_folder};
-use crate::rig::{all_hold, is_left_empty, result};
+use crate::rig::{all_hold, is_left_empty, places, result};
 use crate::typed::{PATIENCE, Typed, processes_in};
 
 /// The memory cgroup of a process, if it is one of ours.
@@ -26,18 +26,16 @@ fn cgroup_of(process: u32) -> Option<PathBuf> {
 
 #[test]
 fn a_failover_leaves_nothing_behind() {
-    if !has_postgresql() {
-        return;
-    }
     for (moment, signal) in [
         ("a primary is made", Signal::INT),
         ("rows", Signal::TERM),
         ("its standby is seeded", Signal::INT),
         ("the load begins", Signal::INT),
     ] {
-        let room = open_folder();
+        let Some(room) = places(&["a"]) else {
+            return;
+        };
         let dir = room.path();
-        std::fs::create_dir(dir.join("a")).expect("made");
         let words = "failover --dir a --users 2 --before 10m --out out";
         let mut typed = Typed::start(dir, words);
         typed.says(moment);
@@ -64,12 +62,10 @@ fn a_failover_leaves_nothing_behind() {
 
 #[test]
 fn a_scenario_keeps_its_steps_and_leaves_no_cgroup() {
-    if !has_postgresql() {
+    let Some(room) = places(&["place"]) else {
         return;
-    }
-    let room = open_folder();
+    };
     let dir = room.path();
-    std::fs::create_dir(dir.join("place")).expect("made");
     let scenario = "
         name = 'long'
         measure = { seconds = 600, ramp = 0, repeat = 1 }
@@ -82,6 +78,13 @@ fn a_scenario_keeps_its_steps_and_leaves_no_cgroup() {
     std::fs::write(dir.join("long.toml"), scenario).expect("written");
     let mut typed = Typed::start(dir, "run long.toml --place here=place --out out");
     typed.says("making keys");
+    // One that is killed now is not taken for one that has ended.
+    let so_far = result(dir, "out");
+    let why = "the run has not reached its end".into();
+    assert_eq!(
+        (&so_far["partial"], &so_far["problems"][0]),
+        (&true.into(), &why)
+    );
     // It is started with its memory when it is about to be driven.
     let patience = Instant::now() + PATIENCE;
     let may = ashlar_oltp::server::can_limit_memory().is_ok();

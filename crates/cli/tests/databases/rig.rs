@@ -4,7 +4,19 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common;
+use crate::common::{self, has_postgresql, open_folder};
+
+/// A folder with these in it, to be storage places; none where there is no PostgreSQL for them.
+pub fn places(names: &[&str]) -> Option<tempfile::TempDir> {
+    if !has_postgresql() {
+        return None;
+    }
+    let room = open_folder();
+    for name in names {
+        std::fs::create_dir(room.path().join(name)).expect("made");
+    }
+    Some(room)
+}
 
 /// `ashlar lab WORDS`, run to its end in a folder: its exit code, and what it prints.
 pub fn lab(dir: &Path, words: &str) -> (i32, String) {

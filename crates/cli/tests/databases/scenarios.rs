@@ -1,16 +1,13 @@
 //! Scenarios of databases.
 
-use crate::common::{has_postgresql, open_folder};
-use crate::rig::{all_hold, is_left_empty, lab, result};
+use crate::rig::{all_hold, is_left_empty, lab, places, result};
 
 #[test]
 fn a_group_is_compared_with_one_server_beside_what_was_published() {
-    if !has_postgresql() {
+    let Some(room) = places(&["place"]) else {
         return;
-    }
-    let room = open_folder();
+    };
     let dir = room.path();
-    std::fs::create_dir(dir.join("place")).expect("made");
     let scenario = r#"
         name = "small"
         published = "fci_vs_basic_ag.csv"
@@ -82,12 +79,10 @@ fn is_on_a_device(dir: &std::path::Path) -> bool {
 
 #[test]
 fn a_scenario_that_tests_the_statistics_fails_if_it_does_not_say_what_it_must() {
-    if !has_postgresql() {
+    let Some(room) = places(&["a"]) else {
         return;
-    }
-    let room = open_folder();
+    };
     let dir = room.path();
-    std::fs::create_dir(dir.join("a")).expect("made");
     // Nothing is slowed down, so nothing can be found.
     let scenario = "
         name = 'self'
@@ -116,14 +111,10 @@ fn a_scenario_that_tests_the_statistics_fails_if_it_does_not_say_what_it_must() 
 
 #[test]
 fn a_table_is_read_on_two_places_in_turn() {
-    if !has_postgresql() {
+    let Some(room) = places(&["a", "b"]) else {
         return;
-    }
-    let room = open_folder();
+    };
     let dir = room.path();
-    for place in ["a", "b"] {
-        std::fs::create_dir(dir.join(place)).expect("made");
-    }
     let scenario = "
         name = 'small'
         published = 'fci_vs_basic_ag.csv'
@@ -159,14 +150,10 @@ fn a_table_is_read_on_two_places_in_turn() {
 
 #[test]
 fn places_take_turns_under_one_load() {
-    if !has_postgresql() {
+    let Some(room) = places(&["a", "b"]) else {
         return;
-    }
-    let room = open_folder();
+    };
     let dir = room.path();
-    for place in ["a", "b"] {
-        std::fs::create_dir(dir.join(place)).expect("made");
-    }
     let scenario = "
         name = 'turns'
         measure = { seconds = 0.4, ramp = 0.5, repeat = 8 }

@@ -5,6 +5,8 @@ mod fio;
 mod hlog;
 mod tables;
 
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 
 use crate::runner::RunOutcome;
@@ -51,11 +53,62 @@ pub fn check_out_dir(dir: &Path) -> Result<(), LabError> {
 }
 
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), LabError> {
-    std::fs::write(path, text).map_err(|error| LabError::caused(path.display(), error))
+    write_whole(path, text)
+}
+
+/// Writes a file that is either what it was or all of `text`, whatever ends this process, or the machine, meanwhile:
+/// beside it first, under its name with `.new`, and in its place when it is on the storage.
+///
+/// # Errors
+/// It cannot be written; what was there before is there.
+pub fn write_whole(path: &Path, text: &str) -> Result<(), LabError> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = Path::new(&new);
+    let put = || {
+        let mut file = File::create(new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(new, path)
+    };
+    put().map_err(|error| {
+        // Half of it is of no use, and may be what fills the storage.
+        let _ = std::fs::remove_file(new);
+        LabError::caused(path.display(), error)
+    })
 }
 
 /// The sweep as a scenario file that repeats it.
 fn sweep_toml(plan: &SweepPlan) -> Result<String, LabError> {
     toml::to_string_pretty(&scenario::ScenarioFile::of(plan))
         .map_err(|error| LabError::caused("sweep.toml", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_kept_outlives_a_write_that_fails() {
+        let dir = tempfile::tempdir().expect("folder");
+        let path = dir.path().join("result.json");
+        write_whole(&path, "first").expect("written");
+        // A storage without room.
+        std::os::unix::fs::symlink("/dev/full", dir.path().join("result.json.new"))
+            .expect("linked");
+        let error = write_whole(&path, "second").expect_err("no room");
+        assert!(
+            error.exit_code() == 3 && error.to_string().contains("result.json: "),
+            "{error}"
+        );
+        let read = || std::fs::read_to_string(&path).expect("there");
+        assert_eq!(read(), "first");
+        write_whole(&path, "third").expect("written");
+        assert_eq!(read(), "third");
+        assert_eq!(
+            std::fs::read_dir(dir.path()).expect("read").count(),
+            1,
+            "nothing else is left"
+        );
+    }
 }

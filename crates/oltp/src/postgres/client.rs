@@ -146,7 +146,8 @@ impl Sql<'_> {
             },
             self.commit(),
         );
-        first_error([by, at, to, kept, committed])
+        first_error([by, at, to, kept, committed])?;
+        Ok(Outcome::Paid(customer))
     }
 
     /// Clause 2.6.2.

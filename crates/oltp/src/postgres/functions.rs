@@ -5,7 +5,7 @@ use tokio_postgres::{Error, Statement};
 
 use super::connection::{Connection, failure};
 use super::decimal::Cents;
-use crate::database::{Failure, Outcome, Session};
+use crate::database::{Delivered, Failure, Outcome, Session};
 use crate::inputs::{NewOrder, Payment, Transaction, Who};
 
 /// What `ashlar_new_order` raises for an item that does not exist.
@@ -39,7 +39,7 @@ impl FunctionSession {
     }
 
     /// Gives the order's number.
-    fn new_order(&self, order: &NewOrder) -> Result<i32, Error> {
+    fn new_order(&self, order: &NewOrder) -> Result<Outcome, Error> {
         let of = |value: fn(&crate::inputs::Line) -> i32| -> Vec<i32> {
             order.lines.iter().map(value).collect()
         };
@@ -56,12 +56,15 @@ impl FunctionSession {
                 &order.repeats(),
             ],
         ))?;
-        row.try_get(0).map(|First(number)| number)
+        let First(number) = row.try_get(0)?;
+        Ok(number.map_or(Outcome::Committed, Outcome::Ordered))
     }
 
-    fn payment(&self, payment: &Payment) -> Result<(), Error> {
+    /// Gives the customer's number, if somebody has the name.
+    fn payment(&self, payment: &Payment) -> Result<Outcome, Error> {
         let (number, last) = customer(&payment.who);
-        self.call(
+        let Connection { client, driver, .. } = &self.connection;
+        let row = driver.block_on(client.query_one(
             &self.payment,
             &[
                 &payment.place.warehouse,
@@ -72,7 +75,21 @@ impl FunctionSession {
                 &last,
                 &Cents(payment.cents),
             ],
-        )
+        ))?;
+        let First(paid_by) = row.try_get(0)?;
+        Ok(paid_by.map_or(Outcome::Committed, Outcome::Paid))
+    }
+
+    /// Gives the numbers of what was delivered.
+    fn delivery(&self, warehouse: i32, carrier: i32) -> Result<Outcome, Error> {
+        let Connection { client, driver, .. } = &self.connection;
+        let row = driver.block_on(client.query_one(&self.delivery, &[&warehouse, &carrier]))?;
+        let found: Vec<Option<i32>> = row.try_get(0)?;
+        let mut orders = Delivered::default();
+        for (order, found) in orders.iter_mut().zip(found) {
+            *order = found;
+        }
+        Ok(Outcome::Delivered(orders))
     }
 }
 
@@ -87,10 +104,8 @@ fn customer(who: &Who) -> (Option<i32>, Option<&str>) {
 impl Session for FunctionSession {
     fn run(&mut self, transaction: &Transaction) -> Result<Outcome, Failure> {
         let done = match transaction {
-            Transaction::NewOrder(order) => {
-                return outcome(self.new_order(order).map(Outcome::Ordered));
-            }
-            Transaction::Payment(payment) => self.payment(payment),
+            Transaction::NewOrder(order) => return outcome(self.new_order(order)),
+            Transaction::Payment(payment) => return outcome(self.payment(payment)),
             Transaction::OrderStatus { place, who } => {
                 let (number, last) = customer(who);
                 self.call(
@@ -98,8 +113,8 @@ impl Session for FunctionSession {
                     &[&place.warehouse, &place.district, &number, &last],
                 )
             }
-            Transaction::Delivery { warehouse, carrier } => {
-                self.call(&self.delivery, &[warehouse, carrier])
+            &Transaction::Delivery { warehouse, carrier } => {
+                return outcome(self.delivery(warehouse, carrier));
             }
             Transaction::StockLevel { place, threshold } => self.call(
                 &self.stock_level,
@@ -124,15 +139,16 @@ fn outcome(done: Result<Outcome, Error>) -> Result<Outcome, Failure> {
     }
 }
 
-/// The first field of a record, an integer; the others are received and let go.
-struct First(i32);
+/// The first field of a record, an integer or null; the others are received and let go.
+struct First(Option<i32>);
 
 impl<'a> FromSql<'a> for First {
     /// As `record_send` writes it: how many fields; for each its type, its length, its bytes.
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
         let four = |at: usize| -> Option<[u8; 4]> { raw.get(at..at + 4)?.try_into().ok() };
         match (four(8).map(i32::from_be_bytes), four(12)) {
-            (Some(4), Some(number)) => Ok(Self(i32::from_be_bytes(number))),
+            (Some(4), Some(number)) => Ok(Self(Some(i32::from_be_bytes(number)))),
+            (Some(-1), _) => Ok(Self(None)),
             _ => Err("the record does not begin with an integer".into()),
         }
     }

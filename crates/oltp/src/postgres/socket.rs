@@ -30,13 +30,15 @@ const DEFAULT_PORT: u16 = 5432;
 /// Where Debian's servers have their sockets.
 const DEFAULT_SOCKETS: &str = "/var/run/postgresql";
 
-/// A peer that says nothing is asked after this time, so often, at this distance; and what it has not
-/// confirmed after that time, or whether it is there, ends the connection. The URL has the last word
-/// (`keepalives_idle`, `keepalives_interval`, `keepalives_retries`, `tcp_user_timeout`).
+/// A peer that has confirmed everything and says nothing is asked after this time, so often, at this distance, whether
+/// it is there. While something is unconfirmed or unsent the kernel does not ask: a peer that is gone is then noticed
+/// when the kernel has sent it often enough (`net.ipv4.tcp_retries2`, about a quarter of an hour). One that is there
+/// and takes nothing, because its storage waits, is waited for. There is no `TCP_USER_TIMEOUT`: it would end
+/// the connection to such a one, and would take the place of the number of questions as well (tcp(7)). The URL has
+/// the last word (`keepalives_idle`, `keepalives_interval`, `keepalives_retries`, `tcp_user_timeout`).
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
-const USER_TIMEOUT: Duration = Duration::from_secs(30);
 /// What tokio-postgres has where the URL says nothing.
 const UNSAID_IDLE: Duration = Duration::from_secs(2 * 60 * 60);
 
@@ -189,12 +191,11 @@ fn keep_alive(stream: &TcpStream, config: &Config) -> io::Result<()> {
         set_tcp_keepintvl(stream, interval.unwrap_or(KEEPALIVE_INTERVAL))?;
         set_tcp_keepcnt(stream, retries.unwrap_or(KEEPALIVE_RETRIES))?;
     }
-    let said = config.get_tcp_user_timeout().copied();
-    let millis = said.unwrap_or(USER_TIMEOUT).as_millis();
-    Ok(set_tcp_user_timeout(
-        stream,
-        u32::try_from(millis).unwrap_or(u32::MAX),
-    )?)
+    if let Some(said) = config.get_tcp_user_timeout() {
+        let millis = u32::try_from(said.as_millis()).unwrap_or(u32::MAX);
+        set_tcp_user_timeout(stream, millis)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -226,7 +227,8 @@ mod tests {
         assert_eq!(sockopt::tcp_keepidle(&stream), Ok(KEEPALIVE_IDLE));
         assert_eq!(sockopt::tcp_keepintvl(&stream), Ok(KEEPALIVE_INTERVAL));
         assert_eq!(sockopt::tcp_keepcnt(&stream), Ok(KEEPALIVE_RETRIES));
-        assert_eq!(sockopt::tcp_user_timeout(&stream), Ok(30_000));
+        // It would count the time in which a server that is there takes nothing.
+        assert_eq!(sockopt::tcp_user_timeout(&stream), Ok(0));
         let stream = open("keepalives_idle=7 tcp_user_timeout=9");
         assert_eq!(
             sockopt::tcp_keepidle(&stream),

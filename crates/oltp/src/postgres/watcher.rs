@@ -39,6 +39,13 @@ impl Watcher for PostgresWatcher {
             .map_err(|error| LabError::caused(&self.target, words(&error)))
     }
 
+    /// They are `numeric(…,2)`.
+    fn amount(&self, cents: i64) -> String {
+        let (whole, part) = (cents.unsigned_abs() / 100, cents.unsigned_abs() % 100);
+        let sign = if cents < 0 { "-" } else { "" };
+        format!("{sign}{whole}.{part:02}")
+    }
+
     fn canceller(&self) -> Canceller {
         let cancel = self.connection.canceller();
         // One that cannot be reached has ended, or is asked again.

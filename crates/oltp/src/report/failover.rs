@@ -45,13 +45,13 @@ fn verdict(result: &FailoverResult) -> Markup {
         section {
             h2 { "What became of what was acknowledged" }
             p {
-                (format!("The primary was killed with all its processes {:.1} s after the first order; ", result.killed_after_s))
+                (format!("The primary was killed with all its processes {:.1} s after the first transaction; ", result.killed_after_s))
                 (format!("its standby was the primary {:.2} s after that.", result.promoted_after_s))
                 @if let Some(text) = result.cut_off_text() { " When it was killed, " (text) "." }
             }
             @if result.commit == Commit::Local {
                 p.note {
-                    "Commits waited for nobody, so orders are expected to be missing: it shows that a loss is "
+                    "Commits waited for nobody, so transactions are expected to be missing: it shows that a loss is "
                     "seen, and says nothing against the storage."
                 }
             }
@@ -59,9 +59,9 @@ fn verdict(result: &FailoverResult) -> Markup {
                 tbody {
                     (row(
                         result.missing == 0,
-                        "Every acknowledged order is there, with its customer and all its lines",
-                        format!("{} acknowledged, {} missing {}", result.acknowledged, result.missing,
-                            result.examples.join(", ")),
+                        "Every acknowledged new order, payment and delivery is there",
+                        format!("{} acknowledged, {} missing{} {}", result.acknowledged, result.missing,
+                            kinds(result), result.examples.join(", ")),
                     ))
                     (row(at_once.failed().is_empty(), "Conditions 1 to 12 after the promotion", conditions(at_once)))
                     (row(later.failed().is_empty(), "Conditions 1 to 12 after more load", conditions(later)))
@@ -69,6 +69,18 @@ fn verdict(result: &FailoverResult) -> Markup {
             }
         }
     }
+}
+
+fn kinds(result: &FailoverResult) -> String {
+    let of = result.kinds.iter().map(|(name, count)| {
+        let name = name.replace('_', " ");
+        format!("{name} {} of {}", count.missing, count.acknowledged)
+    });
+    let of: Vec<String> = of.collect();
+    if of.is_empty() {
+        return String::new();
+    }
+    format!(" ({})", of.join(", "))
 }
 
 fn load(title: &str, step: &StepResult) -> Markup {

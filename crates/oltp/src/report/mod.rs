@@ -56,7 +56,7 @@ pub fn render_comparison(first: &Path, second: &Path, to: &Path) -> Result<(), L
 }
 
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), LabError> {
-    std::fs::write(path, text).map_err(|error| LabError::caused(path.display(), error))
+    ashlar_lab::write_whole(path, text)
 }
 
 /// Directories by their last names, or whole where those are the same.

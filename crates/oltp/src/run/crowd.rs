@@ -1,6 +1,6 @@
 //! Users that are logged in to one database, and what is measured of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress};
@@ -10,6 +10,7 @@ use super::plan::RunPlan;
 use super::span::{Mark, Span};
 use super::stage::{Crew, Phase, Stage};
 use super::user::User;
+use crate::aside;
 use crate::database::{Database, ServerPlace, Watcher};
 use crate::ledger::Ledger;
 use crate::result::StepResult;
@@ -18,6 +19,8 @@ use crate::usage::Usage;
 
 /// Users that are told to stop get this long to end their transactions.
 const GRACE: Duration = Duration::from_secs(30);
+/// The same if somebody wants it to end: longer than a server that does not answer is waited for then.
+const GRACE_AT_END: Duration = Duration::from_secs(5);
 /// A database whose users are asked to have everything counted has done so by then, or only one of them
 /// waits for something.
 const COUNTING: Duration = Duration::from_secs(1);
@@ -30,11 +33,15 @@ const STACK: usize = 1 << 20;
 pub(crate) struct Crowd<'a> {
     pub(super) stage: Arc<Stage>,
     users: usize,
-    watcher: Box<dyn Watcher>,
+    /// Shared with a thread that asks. Nothing once this ends.
+    watcher: Option<SharedWatcher>,
+    target: String,
     place: ServerPlace,
     empty: Measured,
     progress: &'a Progress,
 }
+
+type SharedWatcher = Arc<Mutex<Box<dyn Watcher>>>;
 
 /// What was measured of a time.
 pub(crate) struct Window {
@@ -46,6 +53,8 @@ pub(crate) struct Window {
     missed: u64,
     /// Somebody wanted it to end before its time.
     interrupted: bool,
+    /// That the database did not answer at its end.
+    unanswered: Option<LabError>,
 }
 
 impl Window {
@@ -60,6 +69,7 @@ impl Window {
         self.device_series.extend(later.device_series);
         self.missed = later.missed;
         self.interrupted |= later.interrupted;
+        self.unanswered = self.unanswered.take().or(later.unanswered);
         Ok(())
     }
 
@@ -68,8 +78,10 @@ impl Window {
         let mut step = self.span.step(&self.measured);
         step.missed = self.missed;
         step.device_series = self.device_series;
-        if self.interrupted {
-            step.problems.push("interrupted".to_owned());
+        match self.unanswered {
+            Some(error) => step.problems.push(error.to_string()),
+            None if self.interrupted => step.problems.push("interrupted".to_owned()),
+            None => {}
         }
         step.partial = self.interrupted || step.lost_users > 0 || step.nopm_source == "client";
         step
@@ -79,6 +91,9 @@ impl Window {
 impl Drop for Crowd<'_> {
     fn drop(&mut self) {
         self.stage.enter(Phase::Stop);
+        // To log out may be to wait for storage, too.
+        let watcher = self.watcher.take();
+        let _ = aside::ask(&self.target, self.progress, move || drop(watcher));
     }
 }
 
@@ -101,7 +116,8 @@ impl<'a> Crowd<'a> {
         let crowd = Self {
             stage: Arc::new(stage),
             users,
-            watcher,
+            watcher: Some(Arc::new(Mutex::new(watcher))),
+            target: database.target(),
             place,
             empty,
             progress,
@@ -152,12 +168,17 @@ impl<'a> Crowd<'a> {
     /// Measures for a time, or until all users have ended.
     ///
     /// # Errors
-    /// What they have seen cannot be put together.
+    /// What they have seen cannot be put together; or somebody wants it to end, and the database does not
+    /// answer when it begins.
     pub(crate) fn measure(&mut self, time: Duration) -> Result<Window, LabError> {
-        let first = self.mark();
+        let first = self.mark()?;
         self.stage.enter(Phase::Measure);
         let device_series = self.watch_device(time);
-        let span = Span::between(&first, self.mark());
+        let (last, unanswered) = match self.mark() {
+            Ok(mark) => (mark, None),
+            Err(error) => (Mark::unanswered(&self.place, &error), Some(error)),
+        };
+        let span = Span::between(&first, last);
         // Only now: what users do while the database is asked is done in the time that is told.
         let measured = self.stage.take(&self.empty)?;
         let missed = self.stage.missed();
@@ -167,6 +188,7 @@ impl<'a> Crowd<'a> {
             device_series,
             missed,
             interrupted: self.progress.go_on().is_err(),
+            unanswered,
         })
     }
 
@@ -195,18 +217,40 @@ impl<'a> Crowd<'a> {
         self.stage.turn(1.0);
     }
 
-    /// Tells them to stop; how many did not in time.
-    pub(crate) fn stop(&self) -> usize {
+    /// Tells them to stop; how many did not in time, and what that is to be told as.
+    pub(crate) fn stop(&self) -> Option<(usize, String)> {
         self.stage.enter(Phase::Stop);
-        self.users - self.stage.wait(GRACE, self.all_ended()).ended
+        let begun = Instant::now();
+        let stuck = loop {
+            let crew = self.stage.wait(LOOK_EVERY, self.all_ended());
+            let grace = match self.progress.go_on() {
+                Ok(()) => GRACE,
+                Err(_) => GRACE_AT_END,
+            };
+            if crew.ended == self.users || begun.elapsed() >= grace {
+                break self.users - crew.ended;
+            }
+        };
+        let told = || {
+            let waited = begun.elapsed().as_secs();
+            format!(
+                "{stuck} users did not stop within {waited} s: their threads still wait for {} or its storage",
+                self.target
+            )
+        };
+        (stuck > 0).then(|| (stuck, told()))
     }
 
-    /// How long users get to stop.
-    pub(super) const GRACE: Duration = GRACE;
-
-    fn mark(&mut self) -> Mark {
+    fn mark(&self) -> Result<Mark, LabError> {
         self.stage.have_counted(self.users, COUNTING);
-        Mark::now(self.watcher.as_mut(), &self.place)
+        let (watcher, place) = (self.watcher.clone(), self.place.clone());
+        let mark = move || {
+            let watcher = watcher?;
+            let mut watcher = watcher.lock().unwrap_or_else(PoisonError::into_inner);
+            Some(Mark::now(watcher.as_mut(), &place))
+        };
+        let mark = aside::ask(&self.target, self.progress, mark)?;
+        mark.ok_or_else(|| LabError::environment(format!("{}: logged out", self.target)))
     }
 
     /// Waits for a time, or until all users have ended; what the device did in each whole second of it.

@@ -18,8 +18,9 @@ use ashlar_lab::{LabError, Machine, Progress};
 pub(crate) use crowd::{Crowd, Window};
 pub use plan::{Mode, RunPlan};
 
+use crate::aside;
 use crate::check::check;
-use crate::database::Database;
+use crate::database::{Database, Description};
 use crate::ledger::Ledger;
 use crate::random::Rng;
 use crate::result::{Method, OltpResult, StepResult};
@@ -69,17 +70,24 @@ pub fn built(database: &dyn Database) -> Result<Marker, LabError> {
 /// # Errors
 /// The database is not built, or cannot be asked what it is.
 pub fn begin(database: &dyn Database, plan: &RunPlan) -> Result<OltpResult, LabError> {
-    Ok(OltpResult {
+    let warehouses = built(database)?.shape.warehouses;
+    Ok(planned(plan, database.describe()?, warehouses))
+}
+
+/// An empty result of `plan` on a database that is, or will be, like this.
+pub fn planned(plan: &RunPlan, database: Description, warehouses: i32) -> OltpResult {
+    OltpResult {
         schema: OltpResult::SCHEMA.into(),
         title: "TPROC-C".into(),
         machine: Machine::here(),
-        database: database.describe()?,
+        database,
         method: Method {
-            warehouses: built(database)?.shape.warehouses,
+            warehouses,
             mode: plan.mode.to_string(),
             mix: plan.mix,
             ramp_s: plan.ramp.as_secs_f64(),
             seconds: plan.measure.as_secs_f64(),
+            users: plan.users.clone(),
             repeats: plan.repeats,
             all_warehouses: plan.all_warehouses,
             keying_and_thinking: plan.keying_and_thinking,
@@ -94,7 +102,8 @@ pub fn begin(database: &dyn Database, plan: &RunPlan) -> Result<OltpResult, LabE
         flags: Vec::new(),
         partial: false,
         problems: Vec::new(),
-    })
+        failed: None,
+    }
 }
 
 /// Runs `plan` and puts what was measured into `result`, which is whole in itself after every step.
@@ -111,7 +120,7 @@ pub fn run(
     run_with(database, plan, result, progress, Around::default())
 }
 
-/// The same, with every acknowledged order written into `ledger`.
+/// The same, with everything that is acknowledged written into `ledger`.
 ///
 /// # Errors
 /// As [`run`]'s.
@@ -142,7 +151,7 @@ pub struct Around<'a> {
     pub restore: Option<Restore<'a>>,
     /// After every step, and before the first: what there is, marked as partial. If it fails, the run ends.
     pub keep: Option<Keep<'a>>,
-    /// Where acknowledged orders are written down.
+    /// Where what is acknowledged is written down.
     pub ledger: Option<Arc<Ledger>>,
 }
 
@@ -201,6 +210,9 @@ pub fn run_with(
             Err(error) => {
                 result.partial = true;
                 let problem = format!("{users} users, repeat {repeat}: {error}");
+                if matches!(error, LabError::Check(_)) {
+                    result.failed = Some(problem.clone());
+                }
                 result.problems.push(problem);
                 break;
             }
@@ -249,7 +261,7 @@ pub(crate) struct Place {
     pub(crate) users: usize,
     /// From 1.
     pub(crate) repeat: u32,
-    /// Where acknowledged orders are written down.
+    /// Where what is acknowledged is written down.
     pub(crate) ledger: Option<Arc<Ledger>>,
 }
 
@@ -262,7 +274,7 @@ fn measure(
     progress: &Progress,
 ) -> Result<StepResult, LabError> {
     let mut step = drive(database, (plan, marker), place, progress)?;
-    examine(database.as_ref(), marker, &mut step, progress);
+    examine(database, marker, &mut step, progress);
     Ok(step)
 }
 
@@ -305,7 +317,7 @@ pub(crate) fn setting(
 
 /// The check after a step: conditions 1 to 12, of which the step tells.
 pub(crate) fn examine(
-    database: &dyn Database,
+    database: &Arc<dyn Database>,
     marker: &Marker,
     step: &mut StepResult,
     progress: &Progress,
@@ -314,11 +326,15 @@ pub(crate) fn examine(
         // Give a database that was only interrupted its time; one that is gone is gone.
         std::thread::sleep(Duration::from_millis(200));
     }
+    let (asked, shape, quiet) = (Arc::clone(database), marker.shape, progress.quiet());
+    let look = move || check(asked.watcher()?.as_mut(), &shape, &quiet);
     let checked = progress
         .go_on()
         .and_then(|()| database.await_ready(RECOVERY, progress))
-        .and_then(|()| database.watcher())
-        .and_then(|mut watcher| check(watcher.as_mut(), &marker.shape, progress));
+        .and_then(|()| {
+            progress.doing("consistency conditions");
+            aside::ask(&database.target(), progress, look)?
+        });
     match checked {
         Ok(consistency) => step.consistency = consistency,
         Err(error) => {

@@ -1,6 +1,8 @@
 //! What the database and the machine counted between two moments.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use ashlar_lab::LabError;
 
 use super::measured::Measured;
 use crate::database::{ServerPlace, Watcher};
@@ -11,18 +13,36 @@ use crate::usage::{Usage, Used};
 /// What is read at the beginning and at the end of the measured time.
 pub(super) struct Mark {
     at: Instant,
+    /// The same by the clock.
+    clock: SystemTime,
     orders: Option<i64>,
     transactions: Option<u64>,
     usage: Usage,
 }
 
 impl Mark {
+    /// Of a database that does not answer, whose storage may not either.
+    pub(super) fn unanswered(place: &ServerPlace, why: &LabError) -> Self {
+        let place = ServerPlace {
+            storage: Err(why.to_string()),
+            ..place.clone()
+        };
+        Self {
+            usage: Usage::now(&place),
+            at: Instant::now(),
+            clock: SystemTime::now(),
+            orders: None,
+            transactions: None,
+        }
+    }
+
     pub(super) fn now(watcher: &mut dyn Watcher, place: &ServerPlace) -> Self {
         let usage = Usage::now(place);
         let transactions = watcher.transactions().ok().flatten();
         let orders = watcher.next_orders().ok();
         Self {
             at: Instant::now(),
+            clock: SystemTime::now(),
             orders,
             transactions,
             usage,
@@ -33,6 +53,8 @@ impl Mark {
 /// What passed between two marks, or between several pairs of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Span {
+    /// Seconds of Unix time.
+    began_unix_s: f64,
     pub(crate) elapsed_s: f64,
     /// New orders, if the database could be asked.
     orders: Option<u64>,
@@ -45,7 +67,9 @@ impl Span {
     pub(super) fn between(first: &Mark, last: Mark) -> Self {
         let orders = first.orders.zip(last.orders);
         let transactions = first.transactions.zip(last.transactions);
+        let began = first.clock.duration_since(UNIX_EPOCH);
         Self {
+            began_unix_s: began.unwrap_or_default().as_secs_f64(),
             elapsed_s: (last.at - first.at).as_secs_f64(),
             orders: orders.map(|(from, to)| (to - from).max(0).unsigned_abs()),
             transactions: transactions.map(|(from, to)| to.saturating_sub(from)),
@@ -88,6 +112,7 @@ impl Span {
             nopm_source: nopm_source.into(),
             tpm: transactions / minutes,
             tpm_source: tpm_source.into(),
+            began_unix_s: self.began_unix_s,
             elapsed_s,
             transactions: Kind::ALL
                 .into_iter()

@@ -50,7 +50,7 @@ pub(crate) enum Pacing {
 /// What all users of a step share.
 pub(crate) struct Stage {
     pub(crate) pacing: Pacing,
-    /// Where acknowledged orders are written down.
+    /// Where what is acknowledged is written down.
     pub(crate) ledger: Option<Arc<Ledger>>,
     /// Share of the time in which nobody begins a transaction, as bits of a float; 1: it is others' turn.
     slow_down: AtomicU64,

@@ -35,12 +35,10 @@ pub(super) fn step(
     let stuck = crowd.stop();
     let mut step = window.step();
     step.users = setting.users;
-    if stuck > 0 {
-        step.lost_users += stuck;
-        let grace = Crowd::GRACE;
-        step.problems
-            .push(format!("{stuck} users did not stop within {grace:?}"));
+    if let Some((users, problem)) = stuck {
+        step.lost_users += users;
+        step.problems.push(problem);
+        step.partial = true;
     }
-    step.partial |= stuck > 0;
     Ok(step)
 }

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use ashlar_lab::{LabError, Progress};
 
 use super::*;
-use crate::database::{
-    Canceller, Description, Failure, Loader, Outcome, ServerPlace, Session, Watcher,
-};
+use crate::database::{Failure, Outcome};
 use crate::inputs::{Mix, Transaction};
-use crate::random::Constants;
-use crate::schema::Shape;
 
-/// A database that only does what it is told.
-struct Fake {
+#[path = "../../tests/fake/mod.rs"]
+mod fake;
+use fake::{Acts, Fake};
+
+/// What a database is told to do.
+struct Told {
     /// New orders that were committed.
     orders: AtomicI64,
     warehouses: AtomicI32,
@@ -25,26 +25,28 @@ struct Fake {
     question: Duration,
     /// The next user that begins a transaction is lost.
     loses_one: AtomicBool,
+    /// Nothing is answered any more.
+    hangs: AtomicBool,
     /// The warehouses of new orders.
     seen: Mutex<Vec<i32>>,
 }
 
-#[derive(Clone)]
-struct Faked(Arc<Fake>);
+type Faked = Fake<Told>;
 
 impl Faked {
-    fn new(change: impl FnOnce(&mut Fake)) -> Self {
-        let mut fake = Fake {
+    fn new(change: impl FnOnce(&mut Told)) -> Self {
+        let mut told = Told {
             orders: AtomicI64::new(0),
             warehouses: AtomicI32::new(1),
             login: Duration::ZERO,
             transaction: Duration::from_millis(1),
             question: Duration::ZERO,
             loses_one: AtomicBool::new(false),
+            hangs: AtomicBool::new(false),
             seen: Mutex::default(),
         };
-        change(&mut fake);
-        Self(Arc::new(fake))
+        change(&mut told);
+        Self(Arc::new(told))
     }
 
     fn database(&self) -> Arc<dyn Database> {
@@ -52,110 +54,40 @@ impl Faked {
     }
 }
 
-impl Database for Faked {
-    fn target(&self) -> String {
-        "fake".into()
-    }
-
-    fn describe(&self) -> Result<Description, LabError> {
-        Ok(Description::default())
-    }
-
-    fn state(&self) -> Result<State, LabError> {
-        Ok(State::Built(Marker {
-            version: Marker::VERSION,
-            shape: Shape::tpcc(self.0.warehouses.load(Ordering::SeqCst)),
-            seed: 1,
-            constants: Constants::for_load(&mut Rng::stream(1, &[0])),
-            rows: 1,
-        }))
-    }
-
-    fn check_users(&self, _: (&str, usize)) -> Result<(), LabError> {
-        Ok(())
-    }
-
-    fn create(&self) -> Result<(), LabError> {
-        Ok(())
-    }
-
-    fn has_table(&self, _: &str) -> Result<bool, LabError> {
-        Ok(true)
-    }
-
-    fn execute(&self, _: &str) -> Result<(), LabError> {
-        Ok(())
-    }
-
-    fn most_loaders(&self) -> usize {
-        1
-    }
-
-    fn loader(&self) -> Result<Box<dyn Loader>, LabError> {
-        Err(LabError::usage("there is nothing to load"))
-    }
-
-    fn finish(&self, _: &Marker) -> Result<(), LabError> {
-        Ok(())
-    }
-
-    fn prepare_run(&self) -> Result<(), LabError> {
-        Ok(())
-    }
-
-    fn session(&self) -> Result<Box<dyn Session>, LabError> {
-        std::thread::sleep(self.0.login);
-        Ok(Box::new(self.clone()))
-    }
-
-    fn watcher(&self) -> Result<Box<dyn Watcher>, LabError> {
-        Ok(Box::new(self.clone()))
+impl Told {
+    fn wait(&self, time: Duration) {
+        std::thread::sleep(time);
+        while self.hangs.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
-impl Session for Faked {
-    fn run(&mut self, transaction: &Transaction) -> Result<Outcome, Failure> {
-        if self.0.loses_one.swap(false, Ordering::SeqCst) {
+impl Acts for Told {
+    fn transact(&self, transaction: &Transaction) -> Result<Outcome, Failure> {
+        if self.loses_one.swap(false, Ordering::SeqCst) {
             return Err(Failure::Lost("gone".into()));
         }
-        std::thread::sleep(self.0.transaction);
+        self.wait(self.transaction);
         let Transaction::NewOrder(order) = transaction else {
             return Ok(Outcome::Committed);
         };
-        let number = self.0.orders.fetch_add(1, Ordering::SeqCst);
-        self.0
-            .seen
-            .lock()
-            .expect("seen")
-            .push(order.place.warehouse);
+        let number = self.orders.fetch_add(1, Ordering::SeqCst);
+        self.seen.lock().expect("seen").push(order.place.warehouse);
         Ok(Outcome::Ordered(number as i32))
     }
-}
 
-impl Watcher for Faked {
-    fn next_orders(&mut self) -> Result<i64, LabError> {
-        std::thread::sleep(self.0.question);
-        Ok(self.0.orders.load(Ordering::SeqCst))
+    fn orders(&self) -> i64 {
+        self.wait(self.question);
+        self.orders.load(Ordering::SeqCst)
     }
 
-    fn transactions(&mut self) -> Result<Option<u64>, LabError> {
-        Ok(None)
+    fn log_in(&self) {
+        std::thread::sleep(self.login);
     }
 
-    fn number(&mut self, _: &str) -> Result<i64, LabError> {
-        Ok(0)
-    }
-
-    fn canceller(&self) -> Canceller {
-        Box::new(|| {})
-    }
-
-    fn place(&mut self) -> ServerPlace {
-        ServerPlace {
-            process: Err("there is none".into()),
-            is_inside: false,
-            storage: Err("there is none".into()),
-        }
+    fn warehouses(&self) -> i32 {
+        self.warehouses.load(Ordering::SeqCst)
     }
 }
 
@@ -206,6 +138,41 @@ fn users_that_hang_while_logging_in_keep_nobody() {
         result.partial && result.problems[0].contains("interrupted"),
         "{result:?}"
     );
+}
+
+/// Storage that does not answer keeps users and whoever looks on; what they saw before is kept.
+#[test]
+fn a_database_that_hangs_is_left_when_somebody_wants_to_end() {
+    let fake = Faked::new(|_| {});
+    let (database, plan) = (fake.database(), plan(&[2], Mode::Timed, 600_000));
+    let stop = Arc::new(AtomicBool::new(false));
+    let progress = Progress::silent().until(Arc::clone(&stop));
+    let mut result = begin(database.as_ref(), &plan).expect("begins");
+    let begun = std::thread::scope(|scope| {
+        let hang = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(500));
+            fake.0.hangs.store(true, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(200));
+            stop.store(true, Ordering::SeqCst);
+            Instant::now()
+        });
+        run(&database, &plan, &mut result, &progress).expect("it is told in the result");
+        hang.join().expect("no panic")
+    });
+    assert!(begun.elapsed() < Duration::from_secs(12), "{begun:?}");
+    let step = &result.steps[0];
+    assert!(
+        result.partial && step.partial && count(step) > 100,
+        "{step:?}"
+    );
+    assert_eq!((step.lost_users, &*step.nopm_source), (2, "client"));
+    let told = step.problems.join("; ");
+    for part in [
+        "interrupted, and fake did not answer within 3s: a thread still waits",
+        "2 users did not stop within 5 s: their threads still wait for fake",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
 }
 
 #[test]
@@ -335,6 +302,27 @@ fn a_run_is_of_the_database_that_was_put_back() {
 }
 
 #[test]
+fn a_check_that_ends_a_run_is_told_as_one() {
+    let fake = Faked::new(|_| {});
+    let (database, plan) = (fake.database(), plan(&[1], Mode::Fixed(5), 1000));
+    for (error, fails) in [
+        (LabError::check("a.db is not as it was saved"), true),
+        (LabError::environment("no room"), false),
+    ] {
+        let mut result = begin(database.as_ref(), &plan).expect("begins");
+        let mut restore = || Err(error.clone());
+        let around = Around {
+            restore: Some(&mut restore),
+            ..Around::default()
+        };
+        run_with(&database, &plan, &mut result, &Progress::silent(), around).expect("told");
+        assert!(result.partial && result.steps.is_empty(), "{result:?}");
+        let complaint = fails.then(|| "1 users, repeat 1: a.db is not as it was saved".to_owned());
+        assert_eq!(result.complaint(), complaint);
+    }
+}
+
+#[test]
 fn who_is_lost_before_a_turn_is_measured_is_told() {
     let fake = Faked::new(|_| {});
     let (database, plan) = (fake.database(), plan(&[3], Mode::Timed, 200));
@@ -348,7 +336,7 @@ fn who_is_lost_before_a_turn_is_measured_is_told() {
     let first = crowd.measure_turn(0.0, settle, time).expect("measured");
     fake.0.loses_one.store(true, Ordering::SeqCst);
     let second = crowd.measure_turn(0.0, settle, time).expect("measured");
-    assert_eq!(crowd.stop(), 0);
+    assert_eq!(crowd.stop(), None);
     let step = first.step();
     assert!(
         (step.lost_users, step.partial) == (0, false) && count(&step) > 0,

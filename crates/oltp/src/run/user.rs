@@ -129,10 +129,8 @@ impl User<'_> {
     }
 
     fn write_down(&self, transaction: &Transaction, outcome: Outcome) {
-        if let (Some(ledger), Transaction::NewOrder(order), Outcome::Ordered(number)) =
-            (&self.stage.ledger, transaction, outcome)
-        {
-            ledger.add(self.number, order, number);
+        if let Some(ledger) = &self.stage.ledger {
+            ledger.add(self.number, transaction, outcome);
         }
     }
 

@@ -7,6 +7,7 @@ use ashlar_lab::units::grouped;
 use ashlar_lab::{LabError, differ, machine_cautions};
 
 use super::{ScanResult, ScanStep};
+use crate::compare::{A_RUN_IS_PARTIAL, settings_differ};
 
 /// What two scans have in common, and how they differ.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,23 +40,28 @@ impl ScanComparison {
         let readers = a.readers().into_iter();
         let steps: Vec<ComparedScan> = readers.filter_map(|n| ComparedScan::of(a, b, n)).collect();
         if steps.is_empty() {
-            return Err(LabError::usage("no number of readers is in both scans"));
+            let of = |scan: &ScanResult| {
+                let readers: Vec<String> = scan.readers().iter().map(usize::to_string).collect();
+                readers.join(",")
+            };
+            return Err(LabError::usage(format!(
+                "no number of readers is in both scans (readers {} against {})",
+                of(a),
+                of(b)
+            )));
         }
         let (one, other) = (&a.database, &b.database);
-        let settings = one.settings.iter().map(|(name, value)| {
-            let theirs = other.settings.get(name).map_or("", |value| value);
-            differ(name, value, theirs)
-        });
         let own = [
             differ("database", &one.version, &other.version),
             differ("rows", a.rows, b.rows),
-            (a.partial || b.partial).then(|| "a run is partial".to_owned()),
+            (a.partial || b.partial).then(|| A_RUN_IS_PARTIAL.to_owned()),
         ];
         let cautions = machine_cautions(&a.machine, &b.machine);
         Ok(Self {
             steps,
             cautions: cautions
-                .chain(own.into_iter().chain(settings).flatten())
+                .chain(own.into_iter().flatten())
+                .chain(settings_differ(one, other))
                 .collect(),
         })
     }
@@ -178,7 +184,15 @@ mod tests {
         let pairs = found.steps[0].ratio.as_ref().map(|ratio| ratio.pairs);
         assert_eq!(pairs, Some(2), "a repeat without its partner is left out");
         assert!(found.to_string().contains("rows differs: 1000 against 7"));
+        b.database.settings.insert("fsync".into(), "off".into());
+        let found = ScanComparison::of(&a, &b).expect("compared");
+        let told = "fsync differs: - against off".to_owned();
+        assert!(found.cautions.contains(&told), "{:?}", found.cautions);
         let refused = ScanComparison::of(&a, &of(3, &[1.0])).expect_err("nothing common");
         assert_eq!(refused.exit_code(), 2);
+        assert!(
+            refused.to_string().contains("readers 2 against 3"),
+            "{refused}"
+        );
     }
 }

@@ -235,6 +235,13 @@ impl ScanResult {
         result
     }
 
+    /// Marks what there was of a scan that goes on as one that has ended, and why.
+    pub fn ended(&mut self, why: &str) {
+        self.partial = true;
+        self.problems.retain(|problem| problem != UNFINISHED);
+        self.problems.push(why.to_owned());
+    }
+
     /// One number of readers, once.
     pub(crate) fn step(
         &mut self,

@@ -11,6 +11,9 @@ use crate::published::{Cluster, HammerDb};
 use crate::result::StepResult;
 use crate::server::Topology;
 
+/// The figure of fixed work and of scans: more is slower.
+pub(super) const RUN_TIME: &str = "run_time_s";
+
 /// One configuration against another, at one number of users or readers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
@@ -69,12 +72,7 @@ pub(super) fn all(
                 }
                 found.push(Compared {
                     differ_in: differ_in.to_owned(),
-                    figure: if is_run_time(ours) {
-                        "run_time_s"
-                    } else {
-                        "nopm"
-                    }
-                    .to_owned(),
+                    figure: if is_run_time(ours) { RUN_TIME } else { "nopm" }.to_owned(),
                     base: base.name.clone(),
                     ours: ours.name.clone(),
                     users,

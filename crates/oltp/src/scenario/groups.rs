@@ -8,7 +8,7 @@ use ashlar_lab::units::{grouped, human_us};
 use super::compared::{Compared, figures, is_run_time, pairs_of};
 use super::result::{ConfigurationResult, ScenarioResult};
 use super::verdict::verdict;
-use crate::compare::cautions;
+use crate::compare::{A_RUN_IS_PARTIAL, cautions};
 
 /// What configurations may differ in, in the order in which it is told, and how a table calls it.
 const FACTORS: [(&str, &str); 4] = [
@@ -365,6 +365,9 @@ pub(crate) fn hint(result: &ScenarioResult, groups: &[Group]) -> Option<String> 
 pub fn compare_scenarios(a: &ScenarioResult, b: &ScenarioResult) -> Result<String, LabError> {
     let mut groups = Vec::new();
     let mut notes: Vec<String> = Vec::new();
+    if a.partial || b.partial {
+        notes.push(A_RUN_IS_PARTIAL.into());
+    }
     for base in &a.configurations {
         let Some(ours) = b.configurations.iter().find(|of| of.name == base.name) else {
             continue;
@@ -402,9 +405,15 @@ pub fn compare_scenarios(a: &ScenarioResult, b: &ScenarioResult) -> Result<Strin
         }
     }
     if groups.is_empty() {
-        return Err(LabError::usage(
-            "no configuration of the same name, mode and number of users is in both",
-        ));
+        let named = |of: &ScenarioResult| {
+            let names: Vec<&str> = of.configurations.iter().map(|of| &*of.name).collect();
+            names.join("; ")
+        };
+        return Err(LabError::usage(format!(
+            "no configuration of the same name, mode and number of users is in both ({} against {})",
+            named(a),
+            named(b)
+        )));
     }
     let mut told: String = groups.iter().map(Group::text).collect();
     let mut seen: Vec<&String> = Vec::new();

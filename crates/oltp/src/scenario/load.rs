@@ -11,7 +11,6 @@ use super::{Stage, told, turns};
 use crate::database::Database;
 use crate::load::{BuildPlan, build};
 use crate::postgres::{Logic, Postgres};
-use crate::result_file::ResultFile;
 use crate::run::{Place as StepPlace, RunPlan, begin, drive, examine, ready};
 use crate::schema::Shape;
 use crate::server::{Pair, Settings, Topology, limited};
@@ -68,7 +67,7 @@ pub(super) fn run(stage: &Stage<'_>, result: &mut ScenarioResult) -> Result<(), 
                         true
                     }
                 };
-                result.write(stage.out)?;
+                stage.keep(result)?;
                 if ends {
                     stage.progress.finish();
                     return Ok(());
@@ -284,7 +283,7 @@ fn step(
     let mut step = drive(&database, (&of.plan, &marker), place, stage.progress)?;
     // The check is no part of what is measured, and its sorts and hashes need memory of their own.
     pair.primary().lift_limit()?;
-    examine(database.as_ref(), &marker, &mut step, stage.progress);
+    examine(&database, &marker, &mut step, stage.progress);
     let line = format!("{}: {}", configuration.name, step.line());
     stage.progress.step(&line);
     let partial = step.partial;

@@ -13,8 +13,8 @@ mod verdict;
 
 use std::path::{Path, PathBuf};
 
-use ashlar_lab::result::ScenarioNote;
-use ashlar_lab::{LabError, Machine, Progress, Scale};
+use ashlar_lab::result::{Check, ScenarioNote};
+use ashlar_lab::{LabError, Machine, Progress, Scale, write_whole};
 
 pub use compared::Compared;
 pub use file::{MeasureSection, OltpScenario, OltpSection, ScanSection, TurnsSection};
@@ -101,7 +101,7 @@ pub fn run_scenario(
     };
     progress.say(&format!("{}: {}", note.name, note.scaled));
     let toml = run.out.join("scenario.toml");
-    std::fs::write(&toml, run.text).map_err(|e| LabError::caused(toml.display(), e))?;
+    write_whole(&toml, run.text)?;
     let mut result = ScenarioResult::new(file.heading(), Machine::here(), note);
     let stage = Stage {
         file,
@@ -111,16 +111,29 @@ pub fn run_scenario(
         out: run.out,
         progress,
     };
-    if stage.file.oltp.is_some() {
-        load::run(&stage, &mut result)?;
-    } else {
-        scans::run(&stage, &mut result)?;
-    }
+    // A directory that is used again does not show the run before as this one's.
+    stage.keep(&result)?;
+    let ran = match stage.file.oltp {
+        Some(_) => load::run(&stage, &mut result),
+        None => scans::run(&stage, &mut result),
+    };
     progress.finish();
+    if let Err(error) = ran {
+        told(&mut result, "the run", &error);
+        result.write(run.out)?;
+        return Err(error);
+    }
     result.sum_up(&stage.file, &stage.written)?;
     result.write(run.out)?;
     result.write_report(run.out)?;
     Ok(result)
+}
+
+impl Stage<'_> {
+    /// Keeps what there is, marked as a run that has not reached its end.
+    fn keep(&self, result: &ScenarioResult) -> Result<(), LabError> {
+        result.so_far().write(self.out)
+    }
 }
 
 fn check_places(places: &[Place]) -> Result<(), LabError> {
@@ -136,8 +149,15 @@ fn check_places(places: &[Place]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Says what ended a run, in its result.
+/// Says what ended a run, in its result; a check that failed is told as such.
 fn told(result: &mut ScenarioResult, what: &str, error: &LabError) {
     result.partial = true;
+    if let LabError::Check(text) = error {
+        result.checks.push(Check {
+            name: what.to_owned(),
+            passed: false,
+            text: text.clone(),
+        });
+    }
     result.problems.push(format!("{what}: {error}"));
 }

@@ -9,7 +9,7 @@ use super::compared::{self, Compared};
 use super::file::OltpScenario;
 use super::groups::{Group, hint};
 use super::self_test;
-use crate::result::OltpResult;
+use crate::result::{OltpResult, UNFINISHED};
 use crate::result_file::ResultFile;
 use crate::scan::ScanResult;
 use crate::server::{Commit, Topology};
@@ -29,7 +29,7 @@ pub struct ScenarioResult {
     pub configurations: Vec<ConfigurationResult>,
     /// How configurations compare, and what was published for that.
     pub comparisons: Vec<Compared>,
-    /// What comparisons must say, of a scenario that tests the statistics.
+    /// What comparisons must say, of a scenario that tests the statistics; and a check that failed and ended the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
     /// What a reader must know before quoting a figure.
@@ -88,6 +88,17 @@ impl ScenarioResult {
             partial: false,
             problems: Vec::new(),
         }
+    }
+
+    /// What there is of a run that goes on, marked as one that has not reached its end.
+    pub(super) fn so_far(&self) -> Self {
+        let mut result = self.clone();
+        let runs = result.configurations.iter_mut();
+        runs.filter_map(|of| of.oltp.as_mut())
+            .for_each(OltpResult::sum_up);
+        result.partial = true;
+        result.problems.push(UNFINISHED.into());
+        result
     }
 
     /// Fills in what follows from the steps.

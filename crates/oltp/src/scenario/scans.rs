@@ -9,7 +9,6 @@ use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, told};
 use crate::files;
 use crate::postgres::{Logic, Postgres};
-use crate::result_file::ResultFile;
 use crate::scan::{ScanPlan, ScanResult, make};
 use crate::server::{DATABASE, Server, Settings, limited};
 
@@ -50,9 +49,9 @@ pub(super) fn run(stage: &Stage<'_>, result: &mut ScenarioResult) -> Result<(), 
                     scan.partial = true;
                     told(result, &what, &error);
                     stage.progress.finish();
-                    return result.write(stage.out);
+                    return Ok(());
                 }
-                result.write(stage.out)?;
+                stage.keep(result)?;
             }
         }
     }

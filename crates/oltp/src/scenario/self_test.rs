@@ -2,7 +2,7 @@
 
 use ashlar_lab::result::Check;
 
-use super::compared::Compared;
+use super::compared::{Compared, RUN_TIME};
 
 /// What the comparisons of one configuration with the same again, and with itself slowed down on purpose, must
 /// say: nothing of the one, and that the other is slower.
@@ -31,9 +31,17 @@ pub(super) fn checks(comparisons: &[Compared]) -> Vec<Check> {
             !of.ratio.differs
         }),
         of("slow_down", "what is slowed down is found", &|of| {
-            of.ratio.differs && of.ratio.ratio < 1.0
+            of.ratio.differs && is_slower(of)
         }),
     ]
+}
+
+/// Slower is fewer new orders a minute, and more seconds.
+fn is_slower(of: &Compared) -> bool {
+    match &*of.figure {
+        RUN_TIME => of.ratio.ratio > 1.0,
+        _ => of.ratio.ratio < 1.0,
+    }
 }
 
 #[cfg(test)]
@@ -71,6 +79,15 @@ mod tests {
         assert_eq!(passed(&[same.clone(), missed]), [true, false]);
         let faster = of("slow_down", [120.0, 121.0, 120.2, 120.1]);
         assert_eq!(passed(&[same.clone(), faster]), [true, false]);
+        // Of fixed work the run time is told: the other way round.
+        let timed = |ours| Compared {
+            figure: RUN_TIME.into(),
+            ..of("slow_down", ours)
+        };
+        let slow = timed([120.0, 121.0, 120.2, 120.1]);
+        assert_eq!(passed(&[same.clone(), slow]), [true, true]);
+        let quick = timed([90.0, 91.0, 90.2, 89.9]);
+        assert_eq!(passed(&[same.clone(), quick]), [true, false]);
         let found = checks(&[same]);
         assert!(!found[1].passed && found[1].text == "it was not compared");
     }

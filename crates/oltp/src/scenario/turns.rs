@@ -7,7 +7,7 @@
 //! better turns, block by block, whatever noise there is: what [`Ratio`] asks for holds by construction.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ashlar_lab::LabError;
 use ashlar_lab::stats::{Looks, Ratio};
@@ -19,7 +19,6 @@ use super::{Stage, compared, told};
 use crate::database::Database;
 use crate::random::Rng;
 use crate::result::StepResult;
-use crate::result_file::ResultFile;
 use crate::run::{Crowd, RunPlan, Window, begin, examine, ready, setting};
 use crate::schema::Marker;
 use crate::server::Pair;
@@ -28,6 +27,8 @@ use crate::server::Pair;
 const RISK: f64 = 0.01;
 /// Seeds of orders are not those of anything else.
 const ORDER: u64 = 0x7475_726e;
+/// Blocks between two looks are kept this often: hundreds of them make a file of megabytes.
+const KEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// When a run looks whether it knows enough.
 pub(super) fn looks(repeats: u32) -> Looks {
@@ -63,7 +64,7 @@ pub(super) fn run(
         if let Err(error) = &ran {
             told(result, &what, error);
         }
-        result.write(stage.out)?;
+        stage.keep(result)?;
         if ran.is_err() || result.partial {
             break;
         }
@@ -136,6 +137,7 @@ fn take_turns(
     let mut order: Vec<usize> = (0..all.len()).collect();
     let mut rng = Rng::stream(stage.file.measure.seed, &[ORDER, users as u64]);
     let mut failed = None;
+    let mut kept = Instant::now();
     for block in 1..=most {
         rng.shuffle(&mut order);
         let steps = turn(stage, turns, (places, all), &order);
@@ -158,8 +160,12 @@ fn take_turns(
         stage
             .progress
             .step(&line(&result.configurations, users, block));
-        if looks.is_at(block as usize) {
-            result.write(stage.out)?;
+        let looks_now = looks.is_at(block as usize);
+        if looks_now || kept.elapsed() >= KEEP_EVERY {
+            stage.keep(result)?;
+            kept = Instant::now();
+        }
+        if looks_now {
             ends |= is_known(stage, turns, &result.configurations, users);
         }
         if ends {
@@ -254,12 +260,7 @@ fn check(
 ) -> Result<(), LabError> {
     at.pair.primary().lift_limit()?;
     let mut checked = StepResult::default();
-    examine(
-        at.database.as_ref(),
-        &at.marker,
-        &mut checked,
-        stage.progress,
-    );
+    examine(&at.database, &at.marker, &mut checked, stage.progress);
     let here = result.configurations.iter_mut().zip(all);
     for (of, _) in here.filter(|(_, of)| of.place == at.place) {
         let last = of.oltp.as_mut().and_then(|run| run.steps.last_mut());

@@ -146,3 +146,74 @@ impl Cgroup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Waits for a word, and uses 64 MiB then.
+    fn started_in(group: &Cgroup) -> Child {
+        let _inside = group.enter().expect("entered");
+        Command::new("sh")
+            .args([
+                "-c",
+                "read go; exec dd if=/dev/zero of=/dev/null bs=64M count=1",
+            ])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a shell")
+    }
+
+    fn goes(mut child: Child) -> bool {
+        let mut input = child.stdin.take().expect("a pipe");
+        input.write_all(b"go\n").expect("it waits");
+        child.wait().expect("our child").success()
+    }
+
+    /// Here of the version that there is; `tests/guest` has a kernel with version 2 run it, too (scenario
+    /// `memory`).
+    #[test]
+    fn a_limit_holds_for_what_was_started_in_it_until_it_is_lifted() {
+        if let Err(why) = can_limit_memory() {
+            eprintln!("SKIPPED: {why}");
+            return;
+        }
+        let (_, limit) = hierarchy().expect("a hierarchy");
+        eprintln!("limited by {limit}");
+        let server = tempfile::tempdir().expect("a folder");
+        let group = Cgroup::make(server.path(), 32 * MIB).expect("made");
+        let told = |name: &str| {
+            let text = std::fs::read_to_string(group.dir.join(name)).expect(name);
+            text.trim().to_owned()
+        };
+        let peak = || -> u64 {
+            let name = match limit {
+                "memory.max" => "memory.peak",
+                _ => "memory.max_usage_in_bytes",
+            };
+            told(name).parse().expect("a number")
+        };
+        assert_eq!(told(limit), (32 * MIB).to_string());
+        let child = started_in(&group);
+        // The child alone: whoever has started it is out again.
+        assert_eq!(told("cgroup.procs"), child.id().to_string());
+        goes(child);
+        // It was killed, or swapped. Cores charge pages in advance.
+        assert!((16 * MIB..33 * MIB).contains(&peak()), "{}", peak());
+        let child = started_in(&group);
+        Cgroup::lift(server.path()).expect("lifted");
+        assert_ne!(told(limit), (32 * MIB).to_string());
+        assert!(goes(child) && peak() >= 64 * MIB, "{}", peak());
+        Cgroup::remove(server.path());
+        assert!(!group.dir.exists());
+        // Lifting and removing what is not there.
+        assert!(Cgroup::lift(server.path()).is_err());
+        Cgroup::remove(server.path());
+    }
+}

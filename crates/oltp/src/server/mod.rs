@@ -12,6 +12,7 @@ mod programs;
 mod remains;
 mod standby;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,21 @@ pub struct Settings {
     pub memory_bytes: Option<u64>,
     /// PostgreSQL's settings, `name=value`, besides those of every such server.
     pub set: Vec<String>,
+}
+
+impl Settings {
+    /// Whether servers would run alike with both: what is set, by its name, the last word counting; in any order.
+    pub fn is_like(&self, other: &Self) -> bool {
+        fn named(of: &Settings) -> BTreeMap<&str, &str> {
+            let all = of
+                .set
+                .iter()
+                .map(|set| set.split_once('=').unwrap_or((set, "")));
+            all.map(|(name, value)| (name.trim(), value.trim()))
+                .collect()
+        }
+        self.memory_bytes == other.memory_bytes && named(self) == named(other)
+    }
 }
 
 /// What a server is at.
@@ -428,4 +444,27 @@ fn shared_buffers(settings: &Settings) -> Option<String> {
         .any(|s| s.starts_with("shared_buffers="));
     let bytes = settings.memory_bytes.filter(|_| !said)?;
     Some(format!("shared_buffers={}kB", (bytes / 4 / 1024).max(1024)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_alike_in_any_order() {
+        let of = |set: &[&str]| Settings {
+            memory_bytes: None,
+            set: set.iter().map(|&set| set.to_owned()).collect(),
+        };
+        let kept = of(&["fsync=off", "work_mem=4MB"]);
+        assert!(of(&["work_mem = 4MB", "fsync=off"]).is_like(&kept));
+        assert!(of(&["fsync=on", "work_mem=4MB", "fsync=off"]).is_like(&kept));
+        assert!(!of(&["fsync=off", "work_mem=4MB", "fsync=on"]).is_like(&kept));
+        assert!(!of(&["fsync=off"]).is_like(&kept));
+        let limited = Settings {
+            memory_bytes: Some(1 << 30),
+            ..kept.clone()
+        };
+        assert!(!limited.is_like(&kept));
+    }
 }

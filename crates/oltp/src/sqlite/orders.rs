@@ -3,9 +3,8 @@
 use rusqlite::OptionalExtension;
 
 use super::session::{Done, Sql};
-use crate::database::Outcome;
+use crate::database::{Delivered, Outcome};
 use crate::inputs::{Line, NewOrder, Place};
-use crate::schema::DISTRICTS;
 use crate::usage::unix_us;
 
 /// What the lines of an order have in common.
@@ -111,20 +110,19 @@ impl Sql<'_> {
 
     /// Clause 2.7.4, all ten districts in one transaction.
     pub(super) fn delivery(&self, warehouse: i32, carrier: i32) -> Done<Outcome> {
-        for district in 1..=DISTRICTS {
-            self.deliver(
-                Place {
-                    warehouse,
-                    district,
-                },
-                carrier,
-            )?;
+        let mut orders = Delivered::default();
+        for (district, order) in (1..).zip(&mut orders) {
+            let place = Place {
+                warehouse,
+                district,
+            };
+            *order = self.deliver(place, carrier)?;
         }
-        Ok(Outcome::Committed)
+        Ok(Outcome::Delivered(orders))
     }
 
-    /// Delivers the oldest new order of a district, if there is one.
-    fn deliver(&self, place: Place, carrier: i32) -> Done<()> {
+    /// Delivers the oldest new order of a district, if there is one; which.
+    fn deliver(&self, place: Place, carrier: i32) -> Done<Option<i32>> {
         let Place {
             warehouse,
             district,
@@ -138,7 +136,7 @@ impl Sql<'_> {
             )
             .optional()?;
         let Some(order) = oldest else {
-            return Ok(());
+            return Ok(None);
         };
         let key = (warehouse, district, order);
         self.run(
@@ -167,6 +165,6 @@ impl Sql<'_> {
              WHERE c_w_id = ?1 AND c_d_id = ?2 AND c_id = ?3",
             (warehouse, district, customer, amount),
         )?;
-        Ok(())
+        Ok(Some(order))
     }
 }

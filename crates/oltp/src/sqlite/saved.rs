@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::Sqlite;
 use crate::database::Database;
 use crate::files;
-use crate::schema::State;
+use crate::schema::{Marker, State};
 
 /// What SQLite keeps beside a database file.
 const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
@@ -43,15 +43,23 @@ impl SavedFile {
     /// # Errors
     /// A usage error if there is something else, which must not be put in the database's place.
     pub fn is_saved(&self) -> Result<bool, LabError> {
+        self.marker().map(|marker| marker.is_some())
+    }
+
+    /// What the copy is of, if there is one.
+    ///
+    /// # Errors
+    /// As [`is_saved`](Self::is_saved)'s.
+    pub fn marker(&self) -> Result<Option<Marker>, LabError> {
         let copy = self.copy.display();
         let there = std::fs::symlink_metadata(&self.copy);
         match there {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(LabError::caused(copy, error)),
             Ok(_) => {}
         }
         let found = match Sqlite::new(&self.copy).state() {
-            Ok(State::Built(_)) => return Ok(true),
+            Ok(State::Built(marker)) => return Ok(Some(marker)),
             Ok(State::Empty) => "it is empty".to_owned(),
             Ok(State::HalfBuilt) => "its schema is half-built".to_owned(),
             Ok(State::Unreadable(why)) => format!("its schema cannot be used ({why})"),
@@ -66,6 +74,11 @@ impl SavedFile {
              place of {}: {found}",
             self.database.display()
         )))
+    }
+
+    /// The copy's file.
+    pub fn copy(&self) -> &Path {
+        &self.copy
     }
 
     /// Makes the copy.

@@ -155,7 +155,7 @@ impl Sql<'_> {
                 format!("{warehouse_name}    {district_name}"),
             ),
         )?;
-        Ok(Outcome::Committed)
+        Ok(Outcome::Paid(customer))
     }
 
     /// Clause 2.6.2.

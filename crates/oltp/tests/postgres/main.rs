@@ -2,5 +2,7 @@
 
 mod cluster;
 mod damage;
+#[path = "../damages/mod.rs"]
+mod damages;
 mod refusals;
 mod work;

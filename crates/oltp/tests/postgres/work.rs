@@ -141,11 +141,32 @@ fn ran_audited(database: &Arc<dyn Database>, plan: &RunPlan) -> OltpResult {
     let (ledger, silent) = (Arc::new(Ledger::default()), Progress::silent());
     run_with_ledger(database, plan, &mut result, &silent, &ledger).expect("ran");
     assert_eq!((result.complaint(), result.partial), (None, false));
-    let orders = &result.steps[0].transactions["new_order"];
+    let of = &result.steps[0].transactions;
+    let orders = of["new_order"].count - of["new_order"].rolled_back;
     let mut watcher = database.watcher().expect("watches");
-    let audit = ledger.audit(watcher.as_mut()).expect("asked");
-    let acknowledged = (orders.count - orders.rolled_back) as usize;
-    assert_eq!((audit.acknowledged, audit.missing), (acknowledged, 0));
+    let mut audit = || ledger.audit(watcher.as_mut()).expect("asked");
+    let found = audit();
+    let acknowledged = |kind: &str| found.kinds[kind].acknowledged as u64;
+    assert_eq!(
+        (acknowledged("new_order"), acknowledged("payment")),
+        (orders, of["payment"].count)
+    );
+    assert_eq!(acknowledged("delivery"), of["delivery"].count);
+    assert_eq!(found.total().missing, 0, "{:?}", found.examples);
+    // Amounts are other numbers in another database: one that is wrong is found.
+    let change = |by: &str| {
+        let last = format!(
+            "UPDATE history SET h_amount = h_amount {by} WHERE h_date = (SELECT max(h_date) FROM history)"
+        );
+        database.execute(&last).expect("changed");
+    };
+    change("+ 1");
+    let wrong = audit();
+    assert_eq!(
+        (wrong.kinds["payment"].missing, wrong.total().missing),
+        (1, 1)
+    );
+    change("- 1");
     result
 }
 

@@ -32,7 +32,8 @@ pub(super) fn checks(disk: Option<&Crashes>, volume: Option<&Crashes>) -> Vec<Ch
             ),
         });
     }
-    if let Some(disk) = disk {
+    // What was broken off proves what it has found, and not that there was nothing to be found.
+    if let Some(disk) = disk.filter(|disk| !disk.partial || disk.broken > 0) {
         let (broken, all) = (disk.broken, disk.cuts.len());
         found.push(Check {
             name: "the disk breaks",
@@ -56,7 +57,7 @@ pub(super) fn checks(disk: Option<&Crashes>, volume: Option<&Crashes>) -> Vec<Ch
             ),
         });
     }
-    if let Some(volume) = volume {
+    if let Some(volume) = volume.filter(|volume| !volume.partial || !volume.cuts.is_empty()) {
         let complaints = volume.cuts.iter().filter_map(|cut| {
             let text = cut.complaint.as_ref()?;
             Some(format!("; power cut {}: {text}", cut.seed()))
@@ -84,9 +85,49 @@ pub(super) fn verdict(checks: &[Check]) -> Result<(), LabError> {
     }
 }
 
+/// How a run ends: a check that has failed counts more than what broke the run off.
+pub(super) fn ending(checks: &[Check], others: [Result<(), LabError>; 2]) -> Result<(), LabError> {
+    let others: Vec<LabError> = others.into_iter().filter_map(Result::err).collect();
+    match verdict(checks) {
+        Err(LabError::Check(text)) => {
+            let others = others.iter().map(|error| format!("; {error}"));
+            Err(LabError::check(text + &others.collect::<String>()))
+        }
+        verdict => others.into_iter().next().map_or(verdict, Err),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::torn::crash::Cut;
+
+    #[test]
+    fn a_run_that_was_broken_off_is_judged_by_what_it_has_found() {
+        let interrupted = || [Err(LabError::environment("interrupted")), Ok(())];
+        let mut disk = crashes("disk", 0);
+        (disk.broken, disk.partial) = (0, true);
+        let mut volume = Crashes::none("volume");
+        volume.partial = true;
+        let found = checks(Some(&disk), Some(&volume));
+        assert!(found.iter().all(|check| check.passed), "{found:?}");
+        assert!(found.iter().all(|check| check.name != "power cuts"));
+        let ended = ending(&found, interrupted()).expect_err("broken off");
+        assert_eq!(ended.exit_code(), 3);
+        volume.cuts.push(Cut::with(7, Some("a page is torn")));
+        volume.broken = 1;
+        let found = checks(Some(&disk), Some(&volume));
+        let ended = ending(&found, interrupted()).expect_err("broken");
+        assert_eq!(ended.exit_code(), 1);
+        let text = ended.to_string();
+        assert!(
+            text.contains("a page is torn") && text.contains("interrupted"),
+            "{text}"
+        );
+        assert!(ending(&[], [Ok(()), Ok(())]).is_ok());
+        let left = ending(&[], [Ok(()), Err(LabError::environment("mounted"))]);
+        assert_eq!(left.map_err(|error| error.exit_code()), Err(3));
+    }
     use crate::lab::torn::recording::DataWrites;
 
     fn crashes(place: &'static str, splitting_a_page: u64) -> Crashes {

@@ -31,6 +31,8 @@ pub(super) struct Crashes {
     pub(super) commits_not_made_durable: u64,
     pub(super) cuts: Vec<Cut>,
     pub(super) broken: usize,
+    /// There were to be more power cuts.
+    pub(super) partial: bool,
 }
 
 /// One power cut.
@@ -49,6 +51,20 @@ pub(super) struct Cut {
 }
 
 impl Cut {
+    /// One of which only this is known.
+    #[cfg(test)]
+    pub(super) fn with(seed: u64, complaint: Option<&str>) -> Self {
+        Self {
+            seed,
+            at: 0,
+            there: 0,
+            missing: 0,
+            torn: 0,
+            acknowledged: 0,
+            complaint: complaint.map(str::to_owned),
+        }
+    }
+
     /// What its chance followed from.
     pub(super) fn seed(&self) -> u64 {
         self.seed
@@ -69,7 +85,42 @@ impl Crashes {
             commits_not_made_durable: 0,
             cuts: Vec::new(),
             broken: 0,
+            partial: false,
         }
+    }
+
+    /// Of a place where a load was recorded, and no power cut yet.
+    fn of(recording: &Recording) -> Self {
+        Self {
+            place: recording.place.name(),
+            advertised_atomic_bytes: recording.advertised_bytes,
+            kernel_atomic_write_bytes: recording.atomic_bytes,
+            recorded: recording.drives_told(),
+            data_writes: recording.data_writes(),
+            commits: recording.ledger.commits().len() as u64,
+            commits_not_made_durable: recording.not_made_durable(),
+            cuts: Vec::new(),
+            broken: 0,
+            partial: true,
+        }
+    }
+
+    /// Cuts the power again and again; what is found until an error is kept.
+    fn cut(
+        &mut self,
+        place: Place,
+        images: u64,
+        mut one: impl FnMut(u64) -> Result<Cut, LabError>,
+    ) -> Result<(), LabError> {
+        let mut number = 0;
+        while goes_on(place, number, self.broken, images) {
+            let cut = one(number)?;
+            self.broken += usize::from(cut.complaint.is_some());
+            self.cuts.push(cut);
+            number += 1;
+        }
+        self.partial = false;
+        Ok(())
     }
 
     /// All of it, in a line.
@@ -107,41 +158,29 @@ fn goes_on(place: Place, done: u64, broken: usize, images: u64) -> bool {
     done < images || (until_one_breaks && done < images.saturating_add(MORE))
 }
 
-/// Records a load on `drives`, which hold the database, and looks at what `images` power cuts leave.
+/// Records a load on `drives`, which hold the database, and looks at what `images` power cuts leave. What
+/// was done is in `found` also if an error ends it.
 pub(super) fn crashes(
     place: Place,
     drives: &[PathBuf],
     setting: &Setting<'_>,
-) -> Result<Crashes, LabError> {
+    found: &mut Option<Crashes>,
+) -> Result<(), LabError> {
     let recording = Recording::of(place, drives, setting)?;
-    let mut cuts: Vec<Cut> = Vec::new();
-    let broken = |cuts: &[Cut]| cuts.iter().filter(|cut| cut.complaint.is_some()).count();
-    for number in 0.. {
-        if !goes_on(place, number, broken(&cuts), setting.images) {
-            break;
-        }
+    let found = found.insert(Crashes::of(&recording));
+    found.cut(place, setting.images, |number| {
         setting.progress.go_on()?;
         let seed = setting.seed.wrapping_mul(1000).wrapping_add(number);
         let cut = one(&recording, seed, setting)?;
         let what = cut.complaint.as_deref().unwrap_or("whole");
         let text = format!("{}: power cut {seed}: {what}", place.name());
         setting.progress.say(&text);
-        cuts.push(cut);
-    }
+        Ok(cut)
+    })?;
     if !setting.keeps {
         recording.remove()?;
     }
-    Ok(Crashes {
-        place: place.name(),
-        advertised_atomic_bytes: recording.advertised_bytes,
-        kernel_atomic_write_bytes: recording.atomic_bytes,
-        recorded: recording.drives_told(),
-        data_writes: recording.data_writes(),
-        commits: recording.ledger.commits().len() as u64,
-        commits_not_made_durable: recording.not_made_durable(),
-        broken: broken(&cuts),
-        cuts,
-    })
+    Ok(())
 }
 
 /// What `attach` says if the device is there and mount(8) does not take what is on it.
@@ -209,6 +248,25 @@ fn images_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn power_cuts_before_an_error_are_kept() {
+        let mut crashes = Crashes::none("volume");
+        crashes.partial = true;
+        let mut one = |number| match number {
+            0 => Ok(Cut::with(0, None)),
+            1 => Ok(Cut::with(1, Some("a page is torn"))),
+            _ => Err(LabError::environment("interrupted")),
+        };
+        let error = crashes.cut(Place::Volume, 20, &mut one);
+        assert_eq!(error.expect_err("it was").exit_code(), 3);
+        assert_eq!((crashes.cuts.len(), crashes.broken), (2, 1));
+        assert!(crashes.partial);
+        let mut crashes = Crashes::none("volume");
+        crashes.partial = true;
+        crashes.cut(Place::Volume, 2, &mut one).expect("two");
+        assert!(!crashes.partial && crashes.cuts.len() == 2);
+    }
 
     #[test]
     fn the_disk_is_cut_off_until_something_breaks_and_the_volume_as_asked() {

@@ -24,7 +24,7 @@ use super::interrupt::interruptible;
 use crate::args::{TornPagesArguments, TornPart};
 use crate::exit::Failure;
 use crate::output::print;
-use checks::{Check, checks, verdict};
+use checks::{Check, checks, ending};
 use cost::Cost;
 use crash::{Crashes, crashes};
 use place::Place;
@@ -60,7 +60,7 @@ struct TornResult {
     checks: Vec<Check>,
     /// What to know before quoting any of it.
     flags: Vec<String>,
-    /// It did not reach its end: parts that were not done are null.
+    /// It did not reach its end: parts that were not begun are null.
     partial: bool,
     /// What went wrong.
     problems: Vec<String>,
@@ -87,24 +87,41 @@ pub(super) fn run(arguments: &TornPagesArguments) -> Result<(), Failure> {
     let removed = if arguments.keep {
         Ok(())
     } else {
-        remove(&setting.dir)
+        remove(&setting.dir, MOUNTS)
     };
-    for error in [outcome.as_ref().err(), removed.as_ref().err()] {
-        result.partial |= error.is_some();
-        result.problems.extend(error.map(ToString::to_string));
-    }
-    result.flags = flags(&result);
-    result.checks = checks(result.disk.as_ref(), result.volume.as_ref());
-    result.write(&arguments.out)?;
+    let errors = [outcome.as_ref().err(), removed.as_ref().err()];
+    result.partial = errors.iter().any(Option::is_some);
+    let problems = errors.into_iter().flatten().map(ToString::to_string);
+    result.problems.extend(problems);
+    keep(&mut result, &arguments.out)?;
     print(&text(&result))?;
-    outcome?;
-    verdict(&result.checks)?;
-    Ok(removed?)
+    Ok(ending(&result.checks, [outcome, removed])?)
 }
+
+/// Writes down what is known so far.
+fn keep(result: &mut TornResult, out: &Path) -> Result<(), LabError> {
+    result.flags = flags(result);
+    result.checks = checks(result.disk.as_ref(), result.volume.as_ref());
+    result.write(out)
+}
+
+/// What is mounted, as the kernel tells it.
+const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// Removes the folder of a run, unless something is still mounted in it: what is removed below a mount point is
 /// gone from what is mounted there.
-fn remove(dir: &Path) -> Result<(), LabError> {
+fn remove(dir: &Path, mounts: &str) -> Result<(), LabError> {
+    // One that cannot be read has no lines, as if nothing were mounted.
+    let refused = |why: String| {
+        let dir = dir.display();
+        LabError::environment(format!(
+            "{mounts}: {why}: whether anything is mounted in {dir} is not known, and it is left"
+        ))
+    };
+    let table = std::fs::read_to_string(mounts).map_err(|error| refused(error.to_string()))?;
+    if table.is_empty() {
+        return Err(refused("it is empty".into()));
+    }
     if let Some(point) = mounts_below(dir).first() {
         let (point, dir) = (point.display(), dir.display());
         return Err(LabError::environment(format!(
@@ -151,18 +168,22 @@ fn parts(
     setting.progress.say("the database");
     let holds = (setting.warehouses, setting.seed);
     seed::make(&image, &setting.mount(), holds, setting.progress)?;
+    // Until its end it is one that was broken off, whatever happens to this process.
+    result.partial = true;
     if wants(TornPart::Cost) {
         let drives = volume(&image, "cost", setting)?;
         result.cost = Some(cost::cost(&drives, setting)?);
+        keep(result, &arguments.out)?;
     }
     if wants(TornPart::Disk) {
         let drives = Place::Disk.drives(&setting.dir);
         copy(&image, &drives[0])?;
-        result.disk = Some(crashes(Place::Disk, &drives, setting)?);
+        crashes(Place::Disk, &drives, setting, &mut result.disk)?;
+        keep(result, &arguments.out)?;
     }
     if wants(TornPart::Volume) {
         let drives = volume(&image, "volume", setting)?;
-        result.volume = Some(crashes(Place::Volume, &drives, setting)?);
+        crashes(Place::Volume, &drives, setting, &mut result.volume)?;
     }
     Ok(())
 }
@@ -245,4 +266,26 @@ fn text(result: &TornResult) -> String {
         text.push_str(&format!("note: {flag}\n"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_left_if_it_is_not_known_what_is_mounted() {
+        let base = tempfile::tempdir().expect("a folder");
+        let dir = base.path().join("run");
+        std::fs::create_dir(&dir).expect("made");
+        std::fs::write(base.path().join("empty"), "").expect("written");
+        std::fs::write(base.path().join("strange"), [0xff]).expect("written");
+        for table in ["missing", "empty", "strange"] {
+            let table = base.path().join(table).display().to_string();
+            let error = remove(&dir, &table).expect_err("not known");
+            assert!(error.to_string().contains("is left"), "{error}");
+            assert!(dir.exists());
+        }
+        remove(&dir, MOUNTS).expect("nothing is mounted there");
+        assert!(!dir.exists());
+    }
 }

@@ -129,14 +129,16 @@ fn spec(drive: &Path, record: bool) -> String {
 }
 
 fn serve_disk(specs: &[String], state: &Path) -> Result<Served, LabError> {
-    let mut words = vec!["serve", "--listen", "127.0.0.1:0", "--nqn", NQN];
+    // Another run may have been given the same port, while what it attached is still there.
+    let nqn = format!("{NQN}-{}", std::process::id());
+    let mut words = vec!["serve", "--listen", "127.0.0.1:0", "--nqn", &nqn];
     words.extend(["--allow-any-host", "--block", "4096"]);
     for spec in specs {
         words.extend(["--device", spec]);
     }
     let process = Process::start(&words, &state.with_extension("log"))?;
     let address = word(&process, 0)?;
-    let url = format!("nvme-tcp://{address}/{NQN}?ns=1");
+    let url = format!("nvme-tcp://{address}/{nqn}?ns=1");
     Ok(Served { process, url })
 }
 

@@ -10,8 +10,9 @@ use ashlar_oltp::database::Database;
 use super::load::ROWS;
 use super::seed::{database, server_at, settings};
 
-/// What a machine lacks, in the words of PostgreSQL and of the kernel: no database is broken by that.
-const LACKS: [&str; 9] = [
+/// What a machine lacks, in the words of PostgreSQL and of the kernel: no database is broken by that. Whole
+/// phrases, for what is searched also names files, folders and rows.
+const LACKS: [&str; 13] = [
     "No space left on device",
     "Cannot allocate memory",
     "out of memory",
@@ -19,8 +20,12 @@ const LACKS: [&str; 9] = [
     "signal 9",
     "could not create semaphores",
     "could not map anonymous shared memory",
-    "socket",
-    "already exists",
+    "could not create any TCP/IP sockets",
+    "could not create any Unix-domain sockets",
+    "could not create listen socket for",
+    "no socket created for listening",
+    "postmaster.pid\" already exists",
+    ".lock\" already exists",
 ];
 /// Class 53 of SQLSTATE: insufficient resources, as errors are told here.
 const RESOURCES: &str = "[53";
@@ -207,6 +212,14 @@ mod tests {
                 "FATAL:  could not create semaphores: No space left\n".to_owned(),
                 false,
             ),
+            (
+                "FATAL:  lock file \"/tmp/.s.PGSQL.5432.lock\" already exists\n".to_owned(),
+                false,
+            ),
+            (
+                format!("{recovers}PANIC:  could not open file \"/x/sockets/db/pg_wal/1\"\n"),
+                true,
+            ),
             // It has not come so far, and nobody knows why.
             (begun.to_owned(), false),
             (String::new(), false),
@@ -237,6 +250,13 @@ mod tests {
         )
         .expect("written");
         assert!(of("invalid page in block 7 [XX001]").is_ok_and(|found| found.is_some()));
+        for said in [
+            "/x/sockets/.s.PGSQL.5432: invalid page in block 7 [XX001]",
+            "could not create unique index: Key (a)=(1) already exists [23505]",
+        ] {
+            let found = of(said).expect("a complaint");
+            assert!(found.is_some(), "{said}");
+        }
         assert!(of("sorry [53300]").is_err());
         assert!(of("out of memory [53200]").is_err());
         let mut more = std::fs::read(&file).expect("read");

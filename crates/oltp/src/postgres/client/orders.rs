@@ -6,7 +6,7 @@ use tokio_postgres::Error;
 use super::super::decimal::Cents;
 use super::super::picked::{Picked, pick};
 use super::{Done, Sql, first_error};
-use crate::database::Outcome;
+use crate::database::{Delivered, Outcome};
 use crate::inputs::{NewOrder, Place};
 use crate::schema::DISTRICTS;
 
@@ -107,8 +107,14 @@ impl Sql<'_> {
             found = self.oldest(warehouse, &districts).await?;
         }
         due.sort_unstable();
+        let mut orders = Delivered::default();
+        for (order, district) in orders.iter_mut().zip(1..) {
+            let of = due.iter().find(|(of, _)| *of == district);
+            *order = of.map(|&(_, number)| number);
+        }
         self.deliver(warehouse, carrier, due.into_iter().unzip())
-            .await
+            .await?;
+        Ok(Outcome::Delivered(orders))
     }
 
     /// Takes the oldest new order of each district.

@@ -148,3 +148,30 @@ fn two_runs_are_compared_in_one_table() {
         2
     );
 }
+
+#[test]
+fn a_run_that_goes_on_or_was_killed_is_told_as_such() {
+    let whole = result(0.81);
+    let killed = whole.so_far();
+    assert!(killed.partial && killed.text().contains("has not reached its end"));
+    let note = "note: a run is partial";
+    let text = compare_scenarios(&whole, &killed).expect("compared");
+    assert_eq!(text.matches(note).count(), 1, "{text}");
+    let text = compare_scenarios(&whole, &whole).expect("compared");
+    assert!(!text.contains(note), "{text}");
+}
+
+#[test]
+fn a_check_that_ended_a_run_is_its_complaint() {
+    let mut ended = result(0.81);
+    assert_eq!(ended.complaint(), None);
+    let error = LabError::environment("gone");
+    super::super::told(&mut ended, "near", &error);
+    assert!(ended.partial && ended.complaint().is_none());
+    let error = LabError::check("3 rows are others");
+    super::super::told(&mut ended, "far, 2 readers", &error);
+    assert_eq!(
+        ended.complaint().as_deref(),
+        Some("far, 2 readers: 3 rows are others")
+    );
+}

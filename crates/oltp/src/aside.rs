@@ -1,0 +1,75 @@
+//! Asking what may never answer: storage that hangs keeps the thread that reads it, and nothing can call that
+//! thread back. So another one asks, which is left where it is when somebody wants to end.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use ashlar_lab::{LabError, Progress};
+
+/// Who is asked gets this long to answer once somebody wants to end.
+pub(crate) const GRACE: Duration = Duration::from_secs(3);
+/// Whether somebody does is asked so often.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The answer of `who` to a question, which a thread of its own puts.
+///
+/// # Errors
+/// Somebody wants to end, and it has not answered since for [`GRACE`]: that thread still waits. Or there can be
+/// no such thread.
+pub(crate) fn ask<T: Send + 'static>(
+    who: &str,
+    progress: &Progress,
+    question: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, LabError> {
+    let (tell, told) = channel();
+    std::thread::Builder::new()
+        .name("aside".to_owned())
+        // Nobody may be waiting any more.
+        .spawn(move || drop(tell.send(question())))
+        .map_err(|error| LabError::caused(format!("a thread to ask {who}"), error))?;
+    let mut ends: Option<Instant> = None;
+    loop {
+        match told.recv_timeout(LOOK_EVERY) {
+            Ok(answer) => return Ok(answer),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(LabError::environment(format!("{who}: asking it failed")));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Err(end) = progress.go_on() {
+            let now = Instant::now();
+            if now >= *ends.get_or_insert(now + GRACE) {
+                return Err(LabError::environment(format!(
+                    "{end}, and {who} did not answer within {GRACE:?}: a thread still waits for it or its storage"
+                )));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn who_does_not_answer_is_waited_for_until_somebody_wants_to_end() {
+        let slow = || {
+            std::thread::sleep(Duration::from_millis(300));
+            7
+        };
+        assert_eq!(ask("it", &Progress::silent(), slow).expect("an answer"), 7);
+        let ended = Progress::silent().until(Arc::new(AtomicBool::new(true)));
+        assert_eq!(ask("it", &ended, slow).expect("in time"), 7);
+        let begun = Instant::now();
+        let never = || std::thread::sleep(Duration::from_secs(600));
+        let text = ask("it", &ended, never).expect_err("never").to_string();
+        assert!(
+            text.contains("interrupted") && text.contains("still waits"),
+            "{text}"
+        );
+        assert!((GRACE..2 * GRACE).contains(&begun.elapsed()));
+    }
+}
