@@ -16,7 +16,7 @@ setup:
 	scripts/setup.sh build
 
 setup-test:
-	scripts/setup.sh build test
+	scripts/setup.sh test
 
 build: setup
 	$(CARGO) build --release --locked -p ashlar

@@ -6,6 +6,8 @@
 #   scripts/setup.sh test     what the tests need (includes the others)
 #   scripts/setup.sh list     the packages and why each is wanted
 #
+# Several words are done in turn.
+#
 # Idempotent. When everything is there it only looks, needs no root and no network, and takes
 # well under a second. Exit codes: 0 ready, 2 usage, 3 something is missing that this script cannot
 # (or may not) install; the message names it.
@@ -146,10 +148,18 @@ setup_test() {
     ensure_guest_kernel
 }
 
-case "${1:-}" in
-    build) setup_build ;;
-    demo) setup_demo ;;
-    test) setup_test ;;
-    list) build_packages; demo_packages; test_packages ;;
-    *) echo "usage: scripts/setup.sh build|demo|test|list" >&2; exit 2 ;;
-esac
+usage() { echo "usage: scripts/setup.sh build|demo|test|list..." >&2; exit 2; }
+
+# Every word is looked at before the first is done.
+(($#)) || usage
+for what in "$@"; do
+    [[ $what =~ ^(build|demo|test|list)$ ]] || usage
+done
+for what in "$@"; do
+    case $what in
+        build) setup_build ;;
+        demo) setup_demo ;;
+        test) setup_test ;;
+        list) build_packages; demo_packages; test_packages ;;
+    esac
+done

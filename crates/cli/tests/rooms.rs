@@ -1,5 +1,5 @@
 //! The rules of the house (ARCHITECTURE.md), checked against the tree: which room may depend on
-//! which, where `unsafe` may be, who may touch the reactor, how long a file may be.
+//! which, where `unsafe` may be, who may touch the reactor, how long a file may be, what set-up installs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -233,4 +233,31 @@ fn files_stay_small_enough_to_hold_in_the_head() {
     lengths.sort_unstable();
     let median = lengths[lengths.len() / 2];
     assert!(median <= 250, "the median file has {median} lines");
+}
+
+#[test]
+fn what_the_tests_need_is_installed_before_they_run() {
+    let makefile = fs::read_to_string(root().join("Makefile")).expect("a Makefile");
+    let rule = |name: &str| -> String {
+        let lines = makefile.lines().skip_while(|line| !line.starts_with(name));
+        let lines = lines.take_while(|line| !line.is_empty());
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    assert!(rule("test:").starts_with("test: setup-test"));
+    let words = rule("setup-test:");
+    let words = words.split_once("scripts/setup.sh ").expect("the script").1;
+    assert!(words.split_whitespace().any(|word| word == "test"));
+    // The script does what it is told to the last word: one that it does not know is an error.
+    let setup = |word: &str| {
+        let mut command = std::process::Command::new(root().join("scripts/setup.sh"));
+        command
+            .args(["list", word])
+            .output()
+            .expect("the script runs")
+    };
+    let (known, unknown) = (setup("list"), setup("nonsense"));
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(unknown.stdout.is_empty(), "it began nevertheless");
+    let once = known.stdout.len() / 2;
+    assert!(known.status.success() && once > 0 && known.stdout[..once] == known.stdout[once..]);
 }

@@ -74,7 +74,7 @@ impl Writer {
 
     /// Waits until an error ends it, and says what was acknowledged before. Not asked to stop: it might
     /// do so between two writes, before it meets the error.
-    pub fn is_told(self) -> u64 {
+    pub fn told(self) -> u64 {
         eventually("the writer is told", || self.is_finished());
         let (result, acknowledged) = self.end();
         assert!(result.is_err(), "it ended without an error");
@@ -220,7 +220,7 @@ fn stop_server(way: Way) {
         "{:?}",
         start.elapsed()
     );
-    writer.is_told();
+    writer.told();
     eventually("nothing is left", || {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
         !mounts.contains(&rig.mount())
@@ -260,7 +260,7 @@ fn kill_guardian_and_server(way: Way) {
         rig.listed()["condition"] == "unserved"
     });
     let start = Instant::now();
-    let acknowledged = writer.is_told();
+    let acknowledged = writer.told();
     assert!(
         start.elapsed() < Duration::from_secs(10),
         "{:?}",
@@ -291,7 +291,7 @@ fn lose_daemon(way: Way) {
     rig.kill_node();
     let start = Instant::now();
     std::thread::sleep(Duration::from_secs(1));
-    writer.is_told();
+    writer.told();
     let waited = start.elapsed();
     let expected = Duration::from_secs(2)..Duration::from_secs(20);
     assert!(expected.contains(&waited), "{waited:?}");

@@ -69,7 +69,7 @@ fn a_volume_that_is_taken_away_fails_at_once() {
         writer.advances();
         let start = Instant::now();
         rig.ok(how);
-        writer.is_told();
+        writer.told();
         assert!(
             start.elapsed() < Duration::from_secs(15),
             "{:?}",
@@ -121,7 +121,7 @@ fn a_guardian_that_is_ended_ends_the_attachment_and_not_the_daemon() {
     let writer = Writer::start(&file);
     writer.advances();
     send(rig.pid("guardian"), Signal::TERM);
-    let acknowledged = writer.is_told();
+    let acknowledged = writer.told();
     rig.ok(&["detach", &rig.mount(), "--force"]);
     rig.is_clean();
     holds(&rig, &file, acknowledged);
