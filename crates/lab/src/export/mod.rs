@@ -69,7 +69,9 @@ pub fn write_whole(path: &Path, text: &str) -> Result<(), LabError> {
         let mut file = File::create(new)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(new, path)
+        std::fs::rename(new, path)?;
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     };
     put().map_err(|error| {
         // Half of it is of no use, and may be what fills the storage.

@@ -345,10 +345,14 @@ impl Server {
     }
 
     fn keep(&self, settings: &Settings) -> Result<(), LabError> {
+        if self.settings().is_ok_and(|kept| kept == *settings) {
+            return Ok(());
+        }
         let mark = self.dir.join(MARK);
-        let caused = |e: String| LabError::caused(mark.display(), e);
-        let text = serde_json::to_string_pretty(settings).map_err(|e| caused(e.to_string()))?;
-        std::fs::write(&mark, text).map_err(|e| caused(e.to_string()))
+        let text = serde_json::to_string_pretty(settings);
+        let text = text.map_err(|e| LabError::caused(mark.display(), e))?;
+        // Half of it, after a power cut, would keep a database from its next start.
+        ashlar_lab::write_whole(&mark, &text)
     }
 
     fn ours(&self) -> Result<(), LabError> {
@@ -449,6 +453,30 @@ fn shared_buffers(settings: &Settings) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_are_what_they_were_where_there_is_no_room_for_others() {
+        let dir = tempfile::tempdir().expect("folder");
+        let server = Server {
+            dir: dir.path().to_owned(),
+            programs: Programs::find().expect("PostgreSQL"),
+        };
+        let first = Settings::default();
+        let second = Settings {
+            memory_bytes: Some(1 << 30),
+            ..first.clone()
+        };
+        server.keep(&first).expect("kept");
+        // A storage without room: so they are also what they were where a power cut ends a change.
+        let new = dir.path().join(format!("{MARK}.new"));
+        std::os::unix::fs::symlink("/dev/full", new).expect("linked");
+        server.keep(&first).expect("nothing is written");
+        let error = server.keep(&second).expect_err("no room").to_string();
+        assert!(error.contains(MARK), "{error}");
+        assert_eq!(server.settings().expect("there"), first);
+        server.keep(&second).expect("kept");
+        assert_eq!(server.settings().expect("there"), second);
+    }
 
     #[test]
     fn settings_are_alike_in_any_order() {
