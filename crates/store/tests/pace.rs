@@ -3,7 +3,9 @@
 mod common;
 
 use ashlar_block::{BlockRange, BufferPool, ErrorKind, Moment, Operation, Request};
-use ashlar_store::{Event, Manage};
+use ashlar_store::format::ChunkCopy;
+use ashlar_store::sizes::LEAF_GRANULES;
+use ashlar_store::{Event, Grain, Layout, Manage};
 use common::Bench;
 
 const MS: u64 = 1_000_000;
@@ -131,4 +133,77 @@ fn a_repair_that_can_do_nothing_costs_a_scrub_nothing() {
     let rest = 2 * (SLOTS as usize - 8);
     let found = reads(&bench);
     assert!((rest..rest + 8).contains(&found), "{found} of {rest}");
+}
+
+/// Leaves of the map, more than are written anew at a time.
+const LEAVES: u64 = 600;
+
+/// A settled mirror with so large a map.
+fn mapped() -> (Bench, u32) {
+    let mut bench = Bench::new(2, 64 << 20);
+    let layout = Layout::Mirror { copies: 2 };
+    let volume = bench.volume_of(LEAVES * LEAF_GRANULES, layout, Some(Grain::K8));
+    let volume = volume.expect("a volume");
+    for leaf in 0..LEAVES {
+        let data = [leaf as u8; 4096];
+        bench
+            .write(volume, leaf * LEAF_GRANULES, &data)
+            .expect("write");
+    }
+    bench.manage(Manage::Settle).expect("settle");
+    bench.pass(1000 * MS);
+    (bench, volume)
+}
+
+#[test]
+fn a_scrub_writes_the_map_anew_in_parts_and_rests_among_hosts() {
+    /// What a look at the map finds at most, and tables, for each part.
+    const PART: std::ops::Range<u64> = 256..400;
+    let (mut bench, volume) = mapped();
+    let before = bench.engine.counters().pages;
+    // What a part has written takes 10 ms to be on the drives.
+    bench.seen.held.set(Some(|op| op == Operation::Flush));
+    bench.read(volume, 0, 1).expect("a host is here");
+    let what = Manage::Scrub;
+    bench.run(Event::Manage { id: 900, what });
+    bench.pass(10 * MS);
+    bench.seen.held.set(None);
+    bench.pass(0);
+    let first = bench.engine.counters().pages - before;
+    assert!(PART.contains(&first), "{first}");
+    // Leaves that were renewed change again.
+    for leaf in 0..100 {
+        let data = [3; 16 * 4096];
+        bench
+            .write(volume, leaf * LEAF_GRANULES + 16, &data)
+            .expect("write");
+    }
+    bench.pass(29 * MS);
+    assert_eq!(
+        bench.engine.counters().pages - before,
+        first,
+        "it rests for three times as long"
+    );
+    bench.pass(MS);
+    bench.pass(1000 * MS);
+    assert_eq!(bench.engine.counters().scrubs, 1);
+    let all = bench.engine.counters().pages - before;
+    // Those that have changed are not written for it once more.
+    assert!((LEAVES..LEAVES + 60).contains(&all), "{all}");
+}
+
+#[test]
+fn the_map_moves_from_a_lost_drive_as_fast_as_hosts_let_it() {
+    let (mut bench, volume) = mapped();
+    bench.add_drive(64 << 20);
+    bench.pass(1000 * MS);
+    let before = bench.engine.counters().pages;
+    bench.seen.faults[1].set(Some((|_| true, ErrorKind::Media)));
+    bench.write(volume, 0, &[1; 4096]).expect("write");
+    bench.pass(1000 * MS);
+    let moved = bench.engine.counters().pages - before;
+    assert!(moved >= LEAVES, "{moved}");
+    let root = bench.root();
+    let lacks = |columns: &[ChunkCopy]| columns.iter().any(|copy| copy.drive == 1);
+    assert!(root.meta.iter().all(|segment| !lacks(&segment.columns)));
 }

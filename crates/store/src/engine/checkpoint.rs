@@ -121,8 +121,7 @@ impl Engine {
         let healing = self.is_healing();
         let droppable = self.checkpoint.droppable;
         let wanted = !self.settling.is_empty() || self.checkpoint.clearing || droppable;
-        let asked = wanted || self.map.is_renewing() || healing;
-        if asked || self.has_many_terms() {
+        if wanted || healing || self.has_many_terms() {
             let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
             let useless = clean && self.checkpoint.rooted == Some(self.tails());
             return (!useless || healing || droppable).then_some(Due::Pages(self.published + 1));
@@ -143,6 +142,9 @@ impl Engine {
             if frees(&self.map_log, rooted.map(|(_, map)| map), tail) {
                 return Some(Due::Pages(until));
             }
+        }
+        if let Some(until) = self.renewal_due() {
+            return Some(Due::Pages(until));
         }
         if self.now >= self.checkpoint.since + IDLE && self.is_idle_worth_a_checkpoint() {
             return Some(Due::Pages(self.published + 1));
@@ -229,7 +231,7 @@ impl Engine {
 
     /// Map records below this sequence are in pages that are written (or being written in this
     /// round), and no ring record that recovery would replay is older.
-    fn map_sequence(&self) -> u64 {
+    pub(super) fn map_sequence(&self) -> u64 {
         let dirty = self.map.oldest_dirty().unwrap_or(u64::MAX);
         self.published.min(self.ring_sequence()).min(dirty)
     }
@@ -425,15 +427,13 @@ impl Engine {
                 drive.give(copy.extent, extents);
             }
             // Pages that found no room to move to may find it now.
-            self.rebuild.renewal_wanted = true;
+            self.want_renewal();
         }
         let Some((ring, map)) = self.checkpoint.tails.take() else {
             return;
         };
         self.checkpoint.rooted = Some((ring, map));
-        if self.map.is_renewing() {
-            self.renew_pages();
-        }
+        self.part_renewed();
         self.map_log.drop_below(map);
         self.ring.drop_terms();
         self.map_log.drop_terms();

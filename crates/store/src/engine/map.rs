@@ -2,6 +2,7 @@
 //! what is newer here than on the drives.
 
 mod coming;
+mod renew;
 mod restate;
 
 use std::cell::Cell;
@@ -16,6 +17,7 @@ use crate::format::{
 };
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
 use coming::Coming;
+use renew::Renewal;
 use restate::Changed;
 pub(crate) use restate::Restated;
 
@@ -134,9 +136,7 @@ pub(crate) struct Map {
     /// Where the pages of level 2 are.
     tops: BTreeMap<PageId, TableEntry>,
     dirty: BTreeSet<(u64, PageId)>,
-    renewing: bool,
-    /// Places that a scrub leaves, page by page: what it writes anew has all its copies.
-    leaving: BTreeSet<u64>,
+    renewal: Renewal,
     /// Slots that have homes, by volume.
     mapped: BTreeMap<u32, u64>,
     /// Granules of slots that have homes, of all volumes.
@@ -301,7 +301,7 @@ impl Map {
     /// A page was written to a fresh place: its parent says so from now on. Returns where it was.
     pub(crate) fn set_entry(&mut self, id: PageId, entry: TableEntry) -> TableEntry {
         let old = self.entry(id);
-        self.leaving.remove(&old.place);
+        self.renewal.left(old.place);
         if id.level == 2 {
             match entry.place {
                 PLACE_NONE => self.tops.remove(&id),
@@ -688,62 +688,6 @@ impl Map {
     /// Whether a table waits to be written.
     pub(crate) fn has_dirty_tables(&self) -> bool {
         self.tables.values().any(|table| table.dirty)
-    }
-
-    /// Whether pages still lie where they are to be moved from.
-    pub(crate) fn is_renewing(&self) -> bool {
-        self.renewing
-    }
-
-    /// Marks what lies in these metadata segments as dirty, so that it is written elsewhere. Returns
-    /// the leaves that must be loaded for that.
-    pub(crate) fn renew(&mut self, segments: &BTreeSet<u32>, sequence: u64) -> Vec<PageId> {
-        let leaving = &self.leaving;
-        let lies_there = |entry: &TableEntry| {
-            let in_segment = segments.contains(&((entry.place >> 16) as u32));
-            entry.place != PLACE_NONE && (in_segment || leaving.contains(&entry.place))
-        };
-        let mut found: Vec<PageId> = self
-            .tops
-            .iter()
-            .filter(|(_, entry)| lies_there(entry))
-            .map(|(&id, _)| id)
-            .collect();
-        for id in self.tables.keys().copied().collect::<Vec<_>>() {
-            let children = self.children(id).into_iter();
-            found.extend(
-                children
-                    .filter(|(_, entry)| lies_there(entry))
-                    .map(|(id, _)| id),
-            );
-        }
-        self.renewing = !found.is_empty();
-        let mut to_load = Vec::new();
-        for id in found {
-            if id.level > 0 {
-                if let Some(table) = self.tables.get_mut(&id) {
-                    table.dirty = true;
-                }
-            } else if self.is_loaded(id) {
-                self.touch(id, sequence);
-            } else {
-                to_load.push(id);
-            }
-        }
-        to_load
-    }
-
-    /// From here on [`renew`](Self::renew) finds every page until it was written anew.
-    pub(crate) fn leave_places(&mut self) {
-        self.leaving = self.places().collect();
-        self.renewing = true;
-    }
-
-    /// A page that is here is to be written anew, though nothing in it has changed.
-    pub(crate) fn touch(&mut self, id: PageId, sequence: u64) {
-        if self.is_loaded(id) {
-            self.page_mut(id, sequence);
-        }
     }
 
     /// The tables of a volume.

@@ -326,7 +326,7 @@ impl Engine {
     /// go on without them.
     pub(super) fn heal(&mut self) {
         self.roots.healing = self.needs_healing();
-        self.rebuild.renewal_wanted = true;
+        self.want_renewal();
         self.look_for_emptied();
     }
 

@@ -17,7 +17,8 @@
 //! | `release` | segments that hold nothing go back to their drives |
 //! | `reserve` | space that is kept for repair |
 //! | `room` | how large volumes may be before their maps outgrow the root |
-//! | `rebuild` | walks over everything mapped: scrub, columns for lost drives, the map written anew |
+//! | `rebuild` | walks over everything mapped: scrub, columns for lost drives |
+//! | `renew`, `map/renew` | pages of the map that lack copies, or that a scrub has written anew, go elsewhere |
 //! | `salvage` | strips as rebuilds and parity read them: a bad block does not take its neighbours along |
 //! | `parity` | slots cut over columns: their code, and how one is put together again |
 //! | `manage`, `status` | volumes, segments; what an operator is shown |
@@ -45,6 +46,7 @@ pub(crate) mod raw;
 mod read;
 mod rebuild;
 mod release;
+mod renew;
 mod reserve;
 mod restate;
 mod room;

@@ -35,9 +35,19 @@ impl Engine {
         self.rebuild.pace.host_came = Some(self.now);
     }
 
-    fn hosts_are_here(&self) -> bool {
+    pub(super) fn hosts_are_here(&self) -> bool {
         let came = self.rebuild.pace.host_came;
         !self.ops.is_empty() || came.is_some_and(|at| self.now < at + QUIET)
+    }
+
+    /// Until when a walk rests among hosts whose round began then and has just ended.
+    pub(super) fn rested(&self, began: Moment, repairs: bool) -> Moment {
+        let times = if repairs {
+            REST_OF_REPAIR
+        } else {
+            REST_OF_SCRUB
+        };
+        self.now + (self.now.since(began) * times).min(MOST_REST)
     }
 
     /// When a walk that rests goes on.
@@ -52,20 +62,17 @@ impl Engine {
         let shared = self.hosts_are_here();
         let repairs = !self.joining.is_empty();
         let (now, pending) = (self.now, self.rebuild.pending as u64);
-        let pace = &mut self.rebuild.pace;
         if !shared {
+            let pace = &mut self.rebuild.pace;
             (pace.began, pace.taken, pace.rests_until) = (None, 0, now);
         } else if pending == 0
-            && let Some(began) = pace.began.take()
+            && let Some(began) = self.rebuild.pace.began.take()
         {
-            let times = if repairs {
-                REST_OF_REPAIR
-            } else {
-                REST_OF_SCRUB
-            };
-            pace.taken = 0;
-            pace.rests_until = now + (now.since(began) * times).min(MOST_REST);
+            let rests_until = self.rested(began, repairs);
+            let pace = &mut self.rebuild.pace;
+            (pace.taken, pace.rests_until) = (0, rests_until);
         }
+        let pace = &mut self.rebuild.pace;
         let full = pace.taken.max(pending * bytes) >= AT_A_TIME;
         if full || now < pace.rests_until {
             return false;

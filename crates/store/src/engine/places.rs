@@ -59,7 +59,7 @@ impl Engine {
             self.meta.close(emptiest);
         }
         self.look_for_emptied();
-        self.renew_pages();
+        self.want_renewal();
     }
 
     /// Whether the map may do with one segment of places less; finds another if it has to.

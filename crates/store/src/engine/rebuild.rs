@@ -4,9 +4,8 @@
 //! lock. A new column is written to from the beginning of the rebuild, and read only when the
 //! segment's entry with it is durable.
 //!
-//! How fast it goes is in [`pace`](super::pace), what is particular to scrubs in [`scrub`](super::scrub).
-
-use std::collections::BTreeSet;
+//! How fast it goes is in [`pace`](super::pace), what is particular to scrubs in [`scrub`](super::scrub), the map's
+//! own pages in [`renew`](super::renew).
 
 use ashlar_block::{Durability, IoError, Moment, Request};
 
@@ -18,6 +17,7 @@ use super::manage::segment_change;
 use super::map::{LeafView, SEGMENTS, leaf_id};
 use super::pace::Pace;
 use super::parity::{For, Gathered, Wish};
+use super::renew::Renewal;
 use super::salvage::{Reader, Strip};
 use super::scrub::Scrub;
 use super::space::segment_and_slot;
@@ -28,8 +28,6 @@ use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
 
 /// Bytes of slots worked on at a time, and in a round.
 pub(super) const AT_A_TIME: u64 = 8 * UNIT_BYTES;
-/// Pages that are loaded at a time in order to be written elsewhere.
-const RENEWED: usize = 256;
 /// Leaves that are not there that one turn skips, and as how many one counts that is.
 const LEAVES: usize = 1024;
 const A_LEAF: usize = 16;
@@ -44,8 +42,7 @@ pub(crate) struct Rebuild {
     /// When the columns of lost drives are to be made again: some time after the loss.
     due: Option<Moment>,
     pub(super) scrub: Scrub,
-    /// Pages of the map are to be looked through for those that lack copies.
-    pub(super) renewal_wanted: bool,
+    pub(super) renewal: Renewal,
     pub(super) phase: Phase,
     /// Commands older than this may have written without the new columns.
     stamp: u64,
@@ -165,9 +162,7 @@ impl Engine {
     }
 
     pub(super) fn advance_rebuild(&mut self) {
-        if std::mem::take(&mut self.rebuild.renewal_wanted) {
-            self.renew_pages();
-        }
+        self.advance_renewal();
         let due = self.rebuild.due.is_some_and(|due| due <= self.now);
         match self.rebuild.phase {
             Phase::Idle if due || self.rebuild.scrub.is_wanted() => {
@@ -206,7 +201,7 @@ impl Engine {
         if self.rebuild.scrub.begins_map() {
             self.map.leave_places();
         }
-        self.renew_pages();
+        self.want_renewal();
         if self.rebuild.due.is_some_and(|due| due <= self.now) {
             self.rebuild.due = None;
             self.choose_columns();
@@ -660,33 +655,5 @@ impl Engine {
         }
         self.judge_stops();
         self.again = true;
-    }
-
-    /// Pages in metadata segments that have lost a copy move to healthy ones with the next
-    /// checkpoints.
-    pub(super) fn renew_pages(&mut self) {
-        let wanted = self.meta_copies();
-        let short = self.meta_segments.iter();
-        let short = short.filter(|segment| self.staying(&segment.columns).len() < wanted);
-        let short: Vec<u32> = short.map(|segment| segment.id).collect();
-        for segment in short {
-            // What lies in it must find room elsewhere, or it stays, and pages are still put there.
-            if self.meta.is_open(segment) && self.can_spare_places() {
-                self.meta.close(segment);
-                self.look_for_emptied();
-            }
-        }
-        let closed = self.meta_segments.iter().map(|segment| segment.id);
-        let closed: BTreeSet<u32> = closed.filter(|&id| !self.meta.is_open(id)).collect();
-        let published = self.published;
-        for id in self.map.renew(&closed, published).into_iter().take(RENEWED) {
-            self.load(id, Waiter::Renew);
-        }
-    }
-
-    /// A page that was loaded in order to be written elsewhere.
-    pub(super) fn renew_page(&mut self, id: crate::format::PageId) {
-        let published = self.published;
-        self.map.touch(id, published);
     }
 }

@@ -63,7 +63,7 @@ impl Engine {
     /// Not while pages are to be written for another reason, nor while changes are on their way to the map.
     fn may_restate(&self) -> bool {
         let in_flight = self.has_sealed_changes() && !self.cage.sings(Canary::RestateTooEarly);
-        !in_flight && !self.map.is_renewing() && !self.is_checkpointing()
+        !in_flight && !self.is_renewing_pages() && !self.is_checkpointing()
     }
 
     /// Changes below this sequence are old in the map log.

@@ -324,6 +324,7 @@ impl Engine {
             self.destage_deadline(),
             self.repair_deadline(),
             self.walk_deadline(),
+            self.renewal_deadline(),
             self.checkpoint_deadline(),
         ];
         deadlines.into_iter().flatten().min()
