@@ -3,7 +3,7 @@
 
 mod common;
 
-use ashlar_block::{BlockRange, BufferPool, Durability, Operation, Request};
+use ashlar_block::{BlockRange, BufferPool, Durability, ErrorKind, Operation, Request};
 use ashlar_store::format::MemberState;
 use ashlar_store::{Event, Manage};
 use common::Bench;
@@ -90,4 +90,48 @@ fn a_drive_stays_while_a_segment_is_made_on_it() {
         assert!(!bench.engine.status().degraded);
     }
     assert!(found > 0);
+}
+
+/// A drive is lost as another leaves: of the three that the last root names one is left, but the one that
+/// leaves is there to hold what it says, so the pool goes on.
+#[test]
+fn a_drive_that_leaves_counts_until_it_has_left() {
+    for fails_too in [false, true] {
+        let mut bench = Bench::new(2, 32 << 20);
+        let volume = bench.volume(512, 2);
+        bench.write(volume, 0, &fill(64, 1)).unwrap();
+        bench.add_drive(32 << 20);
+        bench.manage(Manage::Settle).unwrap();
+        bench.may_fail = fails_too;
+        bench
+            .seen
+            .held
+            .set(Some(|op| matches!(op, Operation::Write(_))));
+        let what = Manage::RemoveDrive { member: 2 };
+        bench.run(Event::Manage { id: 900, what });
+        let leaves =
+            |bench: &Bench, drive: usize| !bench.engine.members()[drive].state.in_service();
+        assert!(leaves(&bench, 2) && !leaves(&bench, 1), "it is on its way");
+        let always: fn(Operation) -> bool = |_| true;
+        let lost = Some((always, ErrorKind::Disconnected));
+        bench.seen.faults[1].set(lost);
+        bench.seen.faults[2].set(lost.filter(|_| fails_too));
+        bench.seen.held.set(None);
+        bench.pass(0);
+        assert!(leaves(&bench, 1));
+        assert_eq!(bench.engine.failure().is_some(), fails_too);
+        let written = bench.write(volume, 0, &fill(64, 2));
+        assert_eq!(written.is_err(), fails_too);
+        if fails_too {
+            continue;
+        }
+        // Those that have gone are no pool without the one that went on, and that one is.
+        let [first, second, third] = &bench.media[..] else {
+            panic!("three drives");
+        };
+        let gone = Bench::try_open(vec![second.clone(), third.clone()], false);
+        assert!(gone.is_err());
+        let mut bench = Bench::open(vec![first.clone()]);
+        assert_eq!(bench.read(volume, 0, 64).unwrap(), fill(64, 2));
+    }
 }

@@ -13,6 +13,9 @@ use crate::Layout;
 use crate::format::{ChunkCopy, LogId, Member, MemberState, Root, VolumeEntry, VolumeState};
 use crate::sizes::ROOT_AT;
 
+const MINORITY: &str = "fewer than half of the drives are left, and the others may go on without these. Bring \
+     them and import the pool again, or import it with --degraded only if you know that they have not";
+
 /// What roots are at.
 pub(crate) struct Roots {
     /// The last one that every member in service holds.
@@ -21,6 +24,9 @@ pub(crate) struct Roots {
     members_due: bool,
     checkpoint_due: bool,
     scrub_due: bool,
+    /// Drives that were emptied and let go, until a root that says so is durable, on them too: should another
+    /// drive be lost meanwhile, they still count, or the rest would be a minority of those that the root before names.
+    parting: Vec<usize>,
     /// A log chunk lacks copies that another drive could hold.
     healing: bool,
     /// Who waits for the members to be durable.
@@ -49,6 +55,7 @@ impl Roots {
             members_due: false,
             checkpoint_due: false,
             scrub_due: false,
+            parting: Vec::new(),
             healing: false,
             waiting: Vec::new(),
         }
@@ -233,7 +240,19 @@ impl Engine {
             if let Some(member) = self.members.get_mut(usize::from(drive)) {
                 member.state = MemberState::Excluded;
             }
+            self.roots.parting.push(usize::from(drive));
             self.roots.members_due = true;
+        }
+    }
+
+    /// A drive that was let go has failed before that was durable.
+    fn parting_failed(&mut self, drive: usize, error: &IoError) {
+        let parting = self.roots.parting.len();
+        self.roots.parting.retain(|&one| one != drive);
+        if self.roots.parting.len() < parting && self.is_minority() {
+            self.fail(format!(
+                "drive {drive} failed ({error}) as it left the pool: {MINORITY}"
+            ));
         }
     }
 
@@ -243,7 +262,7 @@ impl Engine {
             return;
         };
         if member.state == MemberState::Excluded {
-            return;
+            return self.parting_failed(drive, error);
         }
         let (id, stayed) = (member.drive, member.state == MemberState::Active);
         let extents = if stayed { member.extents } else { 0 };
@@ -256,11 +275,7 @@ impl Engine {
             ));
         }
         if self.is_minority() {
-            return self.fail(format!(
-                "drive {id} failed ({error}): fewer than half of the drives are left, and the others may \
-                 go on without these. Bring them and import the pool again, or import it with --degraded \
-                 only if you know that they have not"
-            ));
+            return self.fail(format!("drive {id} failed ({error}): {MINORITY}"));
         }
         self.roots.members_due = true;
         self.heal();
@@ -275,7 +290,7 @@ impl Engine {
     fn is_minority(&self) -> bool {
         let members = self.roots.durable.members.iter();
         let known = members.filter(|member| member.state.in_service()).count();
-        self.active().len() * 2 < known
+        (self.active().len() + self.roots.parting.len()) * 2 < known
     }
 
     /// Nothing more is put where too few columns are left to read it.
@@ -376,7 +391,8 @@ impl Engine {
             Ok(bytes) => bytes,
             Err(error) => return self.fail(error.to_string()),
         };
-        let drives = self.active();
+        let mut drives = self.active();
+        drives.extend(&self.roots.parting);
         let at = ROOT_AT[(self.generation % 2) as usize];
         self.roots.writing = Some(Writing {
             root,
@@ -413,6 +429,7 @@ impl Engine {
         self.ring.log.held = false;
         self.map_log.log.held = false;
         if self.membership_is_durable() {
+            self.roots.parting.clear();
             for id in std::mem::take(&mut self.roots.waiting) {
                 self.out
                     .managed

@@ -138,17 +138,20 @@ impl BlockDevice for Memory {
     }
 }
 
+fn device(number: usize, medium: &Medium, seen: &Seen) -> Box<dyn BlockDevice> {
+    Box::new(Memory {
+        medium: medium.clone(),
+        number,
+        seen: seen.clone(),
+        held: Vec::new(),
+        done: Vec::new(),
+    })
+}
+
 fn devices(media: &[Medium], seen: &Seen) -> Vec<Box<dyn BlockDevice>> {
-    let open = |(number, medium): (usize, &Medium)| {
-        Box::new(Memory {
-            medium: medium.clone(),
-            number,
-            seen: seen.clone(),
-            held: Vec::new(),
-            done: Vec::new(),
-        }) as Box<dyn BlockDevice>
-    };
-    media.iter().enumerate().map(open).collect()
+    let numbered = media.iter().enumerate();
+    let open = |(number, medium)| device(number, medium, seen);
+    numbered.map(open).collect()
 }
 
 pub fn small_sizes() -> Sizes {
@@ -282,7 +285,7 @@ impl Bench {
             ..self.engine.label().clone()
         };
         let mut new = Drives::new(
-            devices(std::slice::from_ref(&medium), &Seen::default()),
+            vec![device(self.media.len(), &medium, &self.seen)],
             Box::new(|| Moment::ORIGIN),
         );
         enlist(&mut new, 0, &label).expect("enlist");
