@@ -3,6 +3,7 @@ use ashlar_block::{
     IoError, Moment, Request,
 };
 
+use crate::ring::Copies;
 use crate::sizes::GRANULE;
 
 /// Drives for work that is done step by step: making a pool, importing one. Requests of a batch are
@@ -251,6 +252,24 @@ impl Drives {
             return Err(format!("it has only {} bytes", geometry.bytes()));
         }
         Ok(())
+    }
+}
+
+impl Copies for Drives {
+    fn is_here(&self, drive: usize) -> bool {
+        Self::is_here(self, drive)
+    }
+
+    fn read(&mut self, drive: usize, at: u64, bytes: usize) -> Option<Vec<u8>> {
+        Self::read(self, drive, at, bytes).ok()
+    }
+
+    fn read_together(&mut self, places: &[(usize, u64)], bytes: usize) -> Vec<Option<IoBuffer>> {
+        Self::read_together(self, places, bytes)
+    }
+
+    fn write(&mut self, places: &[(usize, u64)], bytes: &[u8]) -> Result<(), IoError> {
+        Self::write(self, places, bytes)
     }
 }
 

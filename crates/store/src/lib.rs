@@ -42,9 +42,10 @@ mod engine;
 mod error;
 pub mod format;
 mod layout;
-mod log;
+
 mod manage;
 mod recover;
+pub mod ring;
 pub mod sizes;
 
 pub use canary::{Cage, Canary};

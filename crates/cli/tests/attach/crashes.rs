@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::common::send;
-use crate::database::{Base, possible_here, shape};
+use crate::database::{Base, have_ended, possible_here, shape};
 use crate::rig::{Rig, Way};
 
 /// So long some work goes on before something dies.
@@ -38,6 +38,7 @@ impl Victim {
 fn kill_all(rig: &mut Rig, base: &Base, (round, way): (usize, Way)) {
     let guardian = rig.pid("guardian");
     let server = (way == Way::Initiator).then(|| rig.pid("server"));
+    let mut struck = Vec::new();
     for part in 0..3 {
         match (round / Victim::all(way).len() + part) % 3 {
             0 => {
@@ -47,9 +48,11 @@ fn kill_all(rig: &mut Rig, base: &Base, (round, way): (usize, Way)) {
                 }
             }
             1 => rig.kill_node(),
-            _ => base.kill(),
+            // They may wait for the daemon until the attachment is gone, too.
+            _ => struck = base.strike(),
         }
     }
+    have_ended(&struck);
 }
 
 /// One death under load; leaves PostgreSQL dead and nothing attached, so that what comes next is read from the

@@ -119,16 +119,20 @@ impl Base {
         eventually("orders go on", || self.acknowledged() >= before + orders);
     }
 
-    /// kill -9 of all its processes, without a look at its files.
-    pub fn kill(&self) {
+    /// kill -9 of all its processes, without a look at its files; which they are. They end when what they wait for
+    /// does.
+    pub fn strike(&self) -> Vec<u32> {
         let family = family(self.pid.get());
         for &pid in &family {
             // One that has ended meanwhile is what is wanted.
             let _ = Pid::from_raw(pid as i32).map(|pid| kill_process(pid, Signal::KILL));
         }
-        eventually("the server's processes end", || {
-            family.iter().all(|&pid| parent(pid).is_none())
-        });
+        family
+    }
+
+    /// The same, and they have ended.
+    pub fn kill(&self) {
+        have_ended(&self.strike());
     }
 
     pub fn start(&self) {
@@ -171,10 +175,15 @@ impl Base {
 
 impl Drop for Base {
     fn drop(&mut self) {
-        for pid in family(self.pid.get()) {
-            let _ = Pid::from_raw(pid as i32).map(|pid| kill_process(pid, Signal::KILL));
-        }
+        self.strike();
     }
+}
+
+/// Waits until these processes have ended.
+pub fn have_ended(processes: &[u32]) {
+    eventually("the server's processes end", || {
+        processes.iter().all(|&pid| parent(pid).is_none())
+    });
 }
 
 /// Processes of a server that runs; none if it does not.

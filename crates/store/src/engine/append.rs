@@ -6,14 +6,13 @@
 use ashlar_block::{Durability, IoBuffer, IoError, Request};
 
 use super::class::Class;
-use super::index::{GranuleKey, Newest};
 use super::locks::SlotKey;
 use super::map::{Change, Restated};
-use super::state::{LogSide, Retired};
+use super::state::Retired;
 use super::{Engine, Op, Owner};
 use crate::Canary;
-use crate::format::{Batch, Descriptor, Kind, LogId, MAX_CRCS, MAX_RECORDS};
-use crate::format::{encode_batch, metadata_bytes};
+use crate::format::{Descriptor, Kind, LogId, MAX_CRCS, MAX_RECORDS, metadata_bytes};
+use crate::ring::{GranuleKey, Newest, Span, Stamp};
 use crate::sizes::GRANULE;
 
 /// Part of a write on its way into the ring: granules of one unit.
@@ -60,30 +59,6 @@ pub(crate) struct StagedChange {
     pub(crate) more: bool,
 }
 
-/// Granules of a ring batch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
-    pub(crate) volume: u32,
-    pub(crate) first: u64,
-    pub(crate) granules: u16,
-}
-
-/// A batch that recovery would still need.
-#[derive(Debug)]
-pub(crate) struct LogBatch {
-    pub(crate) at: u64,
-    pub(crate) bytes: u64,
-    pub(crate) number: u64,
-    /// Header checksum of the batch before it.
-    pub(crate) previous: u32,
-    pub(crate) first_sequence: u64,
-    pub(crate) records: u64,
-    /// Granules whose newest record is in here (all of them until it is published).
-    pub(crate) live: u32,
-    /// What is in it; empty in the map log.
-    pub(crate) spans: Vec<Span>,
-}
-
 enum Content {
     Ring {
         pieces: Vec<Staged>,
@@ -113,21 +88,6 @@ impl Content {
         match self {
             Self::Ring { pieces, .. } => pieces.iter().map(Staged::span).collect(),
             Self::Map { .. } => Vec::new(),
-        }
-    }
-}
-
-impl LogSide {
-    /// The batch that holds a position of the ring.
-    fn batch_of(&mut self, at: u64) -> Option<&mut LogBatch> {
-        let after = self.batches.partition_point(|batch| batch.at <= at);
-        self.batches.get_mut(after.checked_sub(1)?)
-    }
-
-    /// A granule's newest record is no longer the one at `at`.
-    pub(crate) fn forget(&mut self, at: u64) {
-        if let Some(batch) = self.batch_of(at) {
-            batch.live = batch.live.saturating_sub(1);
         }
     }
 }
@@ -254,43 +214,28 @@ impl Engine {
         mut buffer: IoBuffer,
         content: Content,
     ) {
-        let spans = content.spans();
         let first_sequence = self.sequence;
         let count = records.len() as u64;
         self.sequence += count;
-        let (salt, term) = (self.label.salt, self.term);
-        let side = self.side(log);
-        let head = side.log.head;
-        let batch = Batch {
+        let stamp = Stamp {
             log,
-            term,
-            number: head.number,
+            salt: self.label.salt,
+            term: self.term,
             first_sequence,
-            previous: head.previous,
-            records,
-            crcs,
         };
-        let crc = encode_batch(&batch, salt, &mut buffer);
-        side.batches.push_back(LogBatch {
-            at: head.at,
-            bytes: buffer.len() as u64,
-            number: head.number,
-            previous: head.previous,
-            first_sequence,
-            records: count,
-            live: spans.iter().map(|span| u32::from(span.granules)).sum(),
-            spans,
-        });
-        side.log.advance(buffer.len() as u64, crc);
+        let spans = content.spans();
+        let at = self
+            .side(log)
+            .append(stamp, (records, crcs), spans, &mut buffer);
         self.sealed.push_back(Sealed {
             log,
-            at: head.at,
+            at,
             first_sequence,
             records: count,
             durable: self.cage.sings(Canary::PublishBeforeDurable),
             content,
         });
-        self.write_copies(log, head.at, buffer);
+        self.write_copies(log, at, buffer);
     }
 
     fn write_copies(&mut self, log: LogId, at: u64, buffer: IoBuffer) {
@@ -332,8 +277,8 @@ impl Engine {
         }
         let early = self.cage.sings(Canary::AcknowledgeBeforeSecondCopy);
         let side = self.side(log);
-        side.appending -= 1;
-        if side.appending > 0 && !early {
+        let last = side.copy_done();
+        if !last && !early {
             return;
         }
         let on_its_way = |sealed: &&mut Sealed| sealed.log == log && !sealed.durable;
@@ -341,7 +286,7 @@ impl Engine {
             sealed.durable = true;
             let at = sealed.at;
             if let (LogId::Ring, Some(buffer)) = (log, buffer) {
-                self.remember(at, buffer);
+                self.recent.keep(at, buffer, self.buffer_bytes / 4);
             }
         }
         self.publish_durable();
@@ -358,41 +303,6 @@ impl Engine {
                 self.publish(sealed);
             }
         }
-    }
-
-    fn remember(&mut self, at: u64, buffer: IoBuffer) {
-        self.recent_bytes += buffer.len();
-        self.recent.insert(at, buffer);
-        while self.recent_bytes > self.buffer_bytes / 4 {
-            self.forget_oldest();
-        }
-    }
-
-    /// Drops the oldest remembered batch, if there is one.
-    pub(super) fn forget_oldest(&mut self) -> bool {
-        let oldest = self.recent.pop_first();
-        if let Some((_, buffer)) = &oldest {
-            self.recent_bytes -= buffer.len();
-        }
-        oldest.is_some()
-    }
-
-    /// Drops remembered batches below a position.
-    pub(super) fn forget_below(&mut self, at: u64) {
-        while self
-            .recent
-            .first_key_value()
-            .is_some_and(|(&first, _)| first < at)
-        {
-            self.forget_oldest();
-        }
-    }
-
-    /// A granule of the ring, if its batch is remembered.
-    pub(super) fn remembered(&self, at: u64) -> Option<&[u8]> {
-        let (&start, buffer) = self.recent.range(..=at).next_back()?;
-        let offset = (at - start) as usize;
-        buffer.get(offset..offset + GRANULE)
     }
 
     fn publish(&mut self, sealed: Sealed) {

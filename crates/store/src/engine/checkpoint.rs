@@ -9,13 +9,12 @@ use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Moment, Request};
 use super::destage::LOW;
 use super::map::Content;
 use super::space::{place, segment_and_slot, segment_and_unit, unit_at};
-use super::state::{LogSide, Retired};
+use super::state::Retired;
 use super::{Engine, Owner, Waiter};
 use crate::Canary;
 use crate::error::lost_page;
-use crate::format::{
-    ChunkCopy, Leaf, LogId, LogState, MetaSegment, PLACE_NONE, PageId, Root, TableEntry,
-};
+use crate::format::{ChunkCopy, Leaf, LogId, MetaSegment, PLACE_NONE, PageId, Root, TableEntry};
+use crate::ring::Ring;
 use crate::sizes::GRANULE;
 
 /// How full the map log may get before its oldest changes are brought to pages: the longer they wait,
@@ -127,7 +126,7 @@ impl Engine {
             return (!useless || healing || droppable).then_some(Due::Pages(self.published + 1));
         }
         // Only whole chunks are any use.
-        let frees = |side: &LogSide, rooted: Option<u64>, tail: u64| {
+        let frees = |side: &Ring, rooted: Option<u64>, tail: u64| {
             let shape = &side.log.shape;
             let from = rooted.unwrap_or(side.log.free_below);
             shape.chunk_number(tail) > shape.chunk_number(from)
@@ -138,7 +137,7 @@ impl Engine {
         }
         if self.map_log.log.fill() > self.map_high() {
             let until = self.map_cut();
-            let tail = self.map_tail_at(until.min(self.ring_sequence()));
+            let tail = self.map_log.position_of(until.min(self.ring_sequence()));
             if frees(&self.map_log, rooted.map(|(_, map)| map), tail) {
                 return Some(Due::Pages(until));
             }
@@ -167,7 +166,7 @@ impl Engine {
     /// Whether nothing is on its way to a log, and one has more than a root would leave in it.
     fn is_idle_worth_a_checkpoint(&self) -> bool {
         let quiet = self.index.len() == 0 && self.sealed.is_empty() && self.staged.is_empty();
-        let used = |side: &LogSide, tail: u64| {
+        let used = |side: &Ring, tail: u64| {
             (side.log.head.at - tail) as f64 / side.log.shape.bytes() as f64
         };
         let (ring, map) = self
@@ -196,8 +195,7 @@ impl Engine {
         let step = MAP_STEP.max(1.0 / shape.chunks.len() as f64);
         let kept = (shape.bytes() as f64 * (self.map_high() - step)) as u64;
         let from = self.map_log.log.head.at.saturating_sub(kept);
-        let batches = &self.map_log.batches;
-        let first = batches.get(batches.partition_point(|batch| batch.at < from));
+        let first = self.map_log.batch_from(from);
         first.map_or(self.published, |batch| {
             batch.first_sequence.min(self.published)
         })
@@ -218,15 +216,8 @@ impl Engine {
 
     /// Drops batches from the front whose granules all have newer records or homes.
     fn trim_ring(&mut self) {
-        let published = self.published;
-        let dead = |batch: &super::append::LogBatch| {
-            batch.live == 0 && batch.first_sequence + batch.records <= published
-        };
-        while self.ring.batches.front().is_some_and(dead) {
-            self.ring.batches.pop_front();
-        }
-        let tail = self.ring.tail_at();
-        self.forget_below(tail);
+        self.ring.trim(self.published);
+        self.recent.forget_below(self.ring.tail_at());
     }
 
     /// Map records below this sequence are in pages that are written (or being written in this
@@ -237,16 +228,7 @@ impl Engine {
     }
 
     fn map_tail(&self) -> u64 {
-        self.map_tail_at(self.map_sequence())
-    }
-
-    /// Position of the oldest batch with changes from this sequence on.
-    fn map_tail_at(&self, needed: u64) -> u64 {
-        let batches = &self.map_log.batches;
-        let ends_before =
-            |batch: &super::append::LogBatch| batch.first_sequence + batch.records <= needed;
-        let first = batches.get(batches.partition_point(ends_before));
-        first.map_or(self.map_log.log.head.at, |batch| batch.at)
+        self.map_log.position_of(self.map_sequence())
     }
 
     fn tails(&self) -> (u64, u64) {
@@ -595,62 +577,5 @@ impl Engine {
             && !self.map.has_dirty_tables()
             && self.checkpoint.phase == Phase::Idle
             && self.checkpoint.rooted == Some(self.tails())
-    }
-}
-
-impl LogSide {
-    /// Position of the oldest batch that recovery would need.
-    pub(crate) fn tail_at(&self) -> u64 {
-        self.batches
-            .front()
-            .map_or(self.log.head.at, |batch| batch.at)
-    }
-
-    /// Drops batches below a position.
-    fn drop_below(&mut self, at: u64) {
-        while self.batches.front().is_some_and(|batch| batch.at < at) {
-            self.batches.pop_front();
-        }
-    }
-
-    /// Forgets terms that ended before the oldest batch.
-    fn drop_terms(&mut self) {
-        let number = self
-            .batches
-            .front()
-            .map_or(self.log.head.number, |batch| batch.number);
-        while self
-            .terms
-            .get(1)
-            .is_some_and(|next| next.first_batch <= number)
-        {
-            self.terms.remove(0);
-        }
-    }
-
-    /// This log for a root whose tail is at `at`.
-    fn state(&self, at: u64) -> LogState {
-        let head = self.log.head;
-        let tail = self.batches.iter().find(|batch| batch.at == at);
-        let (number, previous) = match tail {
-            Some(batch) => (batch.number, batch.previous),
-            None => (head.number, head.previous),
-        };
-        let is_past = |i: usize| {
-            self.terms
-                .get(i + 1)
-                .is_some_and(|next| next.first_batch <= number)
-        };
-        let terms = self.terms.iter().enumerate();
-        LogState {
-            chunks: self.log.shape.chunks.clone(),
-            tail_at: at,
-            tail_number: number,
-            tail_previous: previous,
-            terms: terms
-                .filter(|&(i, _)| !is_past(i))
-                .map(|(_, &term)| term)
-                .collect(),
-        }
     }
 }

@@ -4,12 +4,12 @@
 use ashlar_block::{ErrorKind, IoError, Request};
 
 use super::append::{StagedChange, Then};
-use super::index::GranuleKey;
 use super::locks::SlotKey;
 use super::map::{Change, LeafView, leaf_id};
 use super::write::{MAP_LIMIT, Piece};
 use super::{Engine, Op, Waiter};
 use crate::format::{VolumeEntry, VolumeState};
+use crate::ring::GranuleKey;
 use crate::sizes::LEAF_GRANULES;
 
 /// Units of one clear whose slots are worked on at a time.

@@ -7,10 +7,10 @@ use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
 use super::Engine;
-use super::index::Mix;
 use super::locks::SlotKey;
 use super::map::{LeafView, leaf_id};
 use crate::format::{Leaf, PageId};
+use crate::ring::Mix;
 use crate::sizes::{Grain, LEAF_GRANULES};
 
 /// Bytes that a leaf takes in memory: itself, its places in the tables of what is here.

@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 
 use crate::engine::evict::Clock;
-use crate::engine::index::Mix;
 use crate::engine::space::segment_and_slot;
 use crate::format::{
     Leaf, PLACE_NONE, PageId, SegmentEntry, TableEntry, TablePage, TopEntry, VolumeEntry,
 };
+use crate::ring::Mix;
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
 use coming::Coming;
 use renew::Renewal;

@@ -33,7 +33,7 @@ mod clear;
 mod destage;
 mod evict;
 pub(crate) mod guard;
-pub(crate) mod index;
+
 pub(crate) mod locks;
 mod manage;
 pub(crate) mod map;
@@ -317,7 +317,7 @@ impl Engine {
     /// A buffer, or a failure of the engine: what it has in flight is bounded below its pool's size.
     fn buffer(&mut self, bytes: usize) -> Option<IoBuffer> {
         let mut buffer = self.buffers.get(bytes);
-        while buffer.is_none() && self.forget_oldest() {
+        while buffer.is_none() && self.recent.forget_oldest() {
             buffer = self.buffers.get(bytes);
         }
         if buffer.is_none() {

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Request};
 
 use super::guard::Guard;
-use super::index::GranuleKey;
 use super::locks::SlotKey;
 use super::parity::{For, Gathered, Wish};
 use super::space::segment_and_slot;
 use super::{Engine, Op, Owner, Waiter};
 use crate::format::ChunkCopy;
+use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, UNIT_GRANULES};
 
 /// Where a granule's bytes are.
@@ -336,7 +336,7 @@ impl Engine {
                     let Source::Ring(at) = wanted.source else {
                         return false;
                     };
-                    let Some(bytes) = self.remembered(at) else {
+                    let Some(bytes) = self.recent.granule(at) else {
                         return false;
                     };
                     part.buffer[i * GRANULE..(i + 1) * GRANULE].copy_from_slice(bytes);

@@ -11,7 +11,6 @@ use ashlar_block::{Durability, IoError, Moment, Request};
 
 use super::append::Then;
 use super::class::{Class, Redundancy};
-use super::index::GranuleKey;
 use super::locks::SlotKey;
 use super::manage::segment_change;
 use super::map::{LeafView, SEGMENTS, leaf_id};
@@ -24,6 +23,7 @@ use super::space::segment_and_slot;
 use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
 use crate::format::{ChunkCopy, SegmentEntry, VolumeEntry, VolumeState};
+use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
 
 /// Bytes of slots worked on at a time, and in a round.

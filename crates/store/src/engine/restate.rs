@@ -73,8 +73,7 @@ impl Engine {
         let Some(before) = log.head.at.checked_sub(young) else {
             return 0;
         };
-        let batches = &self.map_log.batches;
-        let first = batches.get(batches.partition_point(|batch| batch.at < before));
+        let first = self.map_log.batch_from(before);
         first.map_or(0, |batch| batch.first_sequence)
     }
 }

@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use ashlar_block::{BlockSize, BufferPool, Geometry, IoBuffer, Moment};
+use ashlar_block::{BlockSize, BufferPool, Geometry, Moment};
 use slab::Slab;
 
-use super::append::{LogBatch, Sealed, Staged, StagedChange};
+use super::append::{Sealed, Staged, StagedChange};
 use super::checkpoint::Checkpoint;
 use super::class::Class;
 use super::destage::Destage;
 use super::guard::Guards;
-use super::index::Index;
 use super::locks::{Locks, SlotKey};
 use super::map::Map;
 use super::members::Roots;
@@ -27,9 +26,9 @@ use super::space::{Extents, SegmentIds, Segments};
 use super::{Op, Outbox, Owner, Waiter};
 use crate::Cage;
 use crate::format::{
-    ChunkCopy, Label, LogId, Member, MetaSegment, PageId, Root, TermStart, VolumeEntry, VolumeState,
+    ChunkCopy, Label, LogId, Member, MetaSegment, PageId, Root, VolumeEntry, VolumeState,
 };
-use crate::log::Log;
+use crate::ring::{Index, Recent, Ring};
 use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
 use crate::{Layout, Sizes};
 
@@ -123,15 +122,13 @@ pub struct Engine {
     /// The next sequence to be assigned; everything below `published` is published.
     pub(super) sequence: u64,
     pub(super) published: u64,
-    pub(super) ring: LogSide,
-    pub(super) map_log: LogSide,
+    pub(super) ring: Ring,
+    pub(super) map_log: Ring,
     pub(super) staged: VecDeque<Staged>,
     pub(super) staged_changes: VecDeque<StagedChange>,
     /// Sealed batches of both logs, in the order of their sequences.
     pub(super) sealed: VecDeque<Sealed>,
-    /// Payload of recent ring batches, by position, to spare reads.
-    pub(super) recent: BTreeMap<u64, IoBuffer>,
-    pub(super) recent_bytes: usize,
+    pub(super) recent: Recent,
 
     pub(super) index: Index,
     pub(super) map: Map,
@@ -176,16 +173,6 @@ pub struct Engine {
     pub(super) settling: Vec<u64>,
 }
 
-/// One of the two logs.
-pub(crate) struct LogSide {
-    pub(crate) log: Log,
-    pub(crate) terms: Vec<TermStart>,
-    /// Batches that recovery would still need, oldest first.
-    pub(crate) batches: VecDeque<LogBatch>,
-    /// Whether an append is on its way, and how many copies it still waits for.
-    pub(crate) appending: usize,
-}
-
 /// What recovery hands over.
 pub(crate) struct Parts {
     pub(crate) label: Label,
@@ -194,8 +181,8 @@ pub(crate) struct Parts {
     pub(crate) generation: u64,
     pub(crate) term: u64,
     pub(crate) sequence: u64,
-    pub(crate) ring: LogSide,
-    pub(crate) map_log: LogSide,
+    pub(crate) ring: Ring,
+    pub(crate) map_log: Ring,
     pub(crate) index: Index,
     pub(crate) map: Map,
     pub(crate) extents: Vec<Extents>,
@@ -259,8 +246,7 @@ impl Engine {
             staged: VecDeque::new(),
             staged_changes: VecDeque::new(),
             sealed: VecDeque::new(),
-            recent: BTreeMap::new(),
-            recent_bytes: 0,
+            recent: Recent::default(),
             index: parts.index,
             map: parts.map,
             loading: BTreeMap::new(),
@@ -426,7 +412,7 @@ impl Engine {
         class.unwrap_or(Class::mirror(1))
     }
 
-    pub(super) fn side(&mut self, log: LogId) -> &mut LogSide {
+    pub(super) fn side(&mut self, log: LogId) -> &mut Ring {
         match log {
             LogId::Ring => &mut self.ring,
             LogId::Map => &mut self.map_log,

@@ -272,7 +272,7 @@ impl Engine {
         let busy = self
             .buffers
             .outstanding_bytes()
-            .saturating_sub(self.recent_bytes);
+            .saturating_sub(self.recent.bytes());
         busy > self.buffer_bytes / 2
     }
 

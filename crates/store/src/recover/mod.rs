@@ -2,7 +2,7 @@
 //!
 //! 1. Labels: which drives are this pool's, and in which order (`members`).
 //! 2. The newest root that verifies (`members`).
-//! 3. Both logs from the root's tails to their ends (`scan`); a batch that one copy holds counts,
+//! 3. Both logs from the root's tails to their ends ([`ring`](crate::ring)); a batch that one copy holds counts,
 //!    and is written to the others before anything else: otherwise the next import, without that
 //!    copy, would see another past.
 //! 4. The tables and system pages, the map log's changes on top, the index from the ring (`replay`).
@@ -12,7 +12,6 @@
 
 mod members;
 mod replay;
-mod scan;
 
 use std::time::Duration;
 
@@ -24,8 +23,8 @@ use crate::drives::Drives;
 use crate::engine::{Engine, Parts, check_name};
 use crate::error::PoolError;
 use crate::format::{ChunkCopy, LogId, LogState, Root, TermStart};
-use crate::log::LogShape;
-use crate::sizes::{ROOT_AT, Sizes};
+use crate::ring::{Scanned, Source, complete_copies, scan};
+use crate::sizes::ROOT_AT;
 use crate::{Cage, Canary};
 
 /// How to import.
@@ -101,11 +100,21 @@ pub fn import(mut drives: Drives, options: &ImportOptions) -> Result<Imported, P
 
 fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolError> {
     let (label, root, missing) = members::identify(drives, options)?;
-    let ring = scan::scan(drives, &label, &root, LogId::Ring)?;
-    let map = scan::scan(drives, &label, &root, LogId::Map)?;
+    let source = |log| Source {
+        sizes: &label.sizes,
+        salt: label.salt,
+        log,
+        state: match log {
+            LogId::Ring => &root.ring,
+            LogId::Map => &root.map,
+        },
+        newest_term: root.term,
+    };
+    let ring = scan(drives, source(LogId::Ring))?;
+    let map = scan(drives, source(LogId::Map))?;
     if !options.cage.sings(Canary::NoTailRewrite) {
-        scan::complete_copies(drives, &label.sizes, &root.ring, &ring)?;
-        scan::complete_copies(drives, &label.sizes, &root.map, &map)?;
+        complete_copies(drives, source(LogId::Ring), &ring)?;
+        complete_copies(drives, source(LogId::Map), &map)?;
     }
     let next = next_root(&root, &ring, &map);
     let mut parts = replay::replay(drives, label, next, ring, map, options)?;
@@ -156,9 +165,9 @@ fn check_segments(parts: &Parts, missing: &[usize]) -> Result<(), PoolError> {
 }
 
 /// The root that begins the next term where the logs end.
-fn next_root(root: &Root, ring: &scan::Scanned, map: &scan::Scanned) -> Root {
+fn next_root(root: &Root, ring: &Scanned, map: &Scanned) -> Root {
     let term = root.term + 1;
-    let begin = |state: &LogState, scanned: &scan::Scanned| {
+    let begin = |state: &LogState, scanned: &Scanned| {
         let mut state = state.clone();
         // A term that wrote nothing leaves no trace.
         state
@@ -193,9 +202,4 @@ fn write_root(
     let places: Vec<(usize, u64)> = here.map(|drive| (drive, at)).collect();
     drives.write(&places, &bytes)?;
     Ok(())
-}
-
-/// The shape of a log as a root describes it.
-fn shape(sizes: &Sizes, state: &LogState) -> LogShape {
-    LogShape::new(sizes, state.chunks.clone())
 }

@@ -4,26 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ashlar_block::ErrorKind;
 
-use super::scan::{Scanned, ScannedBatch};
 use crate::Layout;
 use crate::drives::Drives;
 use crate::engine::Parts;
-use crate::engine::append::{LogBatch, Span};
 use crate::engine::class::{Class, Shape};
-use crate::engine::index::{GranuleKey, Index, Newest};
 use crate::engine::locks::SlotKey;
 use crate::engine::map::{
     Change, Content, FIRST_VOLUME, Map, SEGMENTS, VOLUMES, leaf_id, slot_bit, system_tables,
 };
 use crate::engine::raw::{self, Raw, RawSegment};
 use crate::engine::space::{Extents, SegmentIds, Segments, location, segment_and_unit, unit_at};
-use crate::engine::state::{Drive, LogSide};
+use crate::engine::state::Drive;
 use crate::error::{PoolError, lost_page};
 use crate::format::{
-    Chunk, ChunkCopy, Descriptor, Kind, Label, Leaf, LogState, PLACE_NONE, PageId, Root,
-    SegmentEntry, SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
+    Chunk, ChunkCopy, Descriptor, Kind, Label, Leaf, PLACE_NONE, PageId, Root, SegmentEntry,
+    SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
 };
-use crate::log::Log;
+use crate::ring::{GranuleKey, Index, LogBatch, Ring, Scanned, ScannedBatch};
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_GRANULES};
 use crate::{Canary, ImportOptions};
 
@@ -105,12 +102,12 @@ pub(super) fn replay(
         generation: root.generation,
         term: root.term,
         sequence: root.next_sequence,
-        ring: side(&root.ring, &ring, ring_batches, &sizes),
-        map_log: side(
+        ring: Ring::found(&sizes, &root.ring, &ring, ring_batches),
+        map_log: Ring::found(
+            &sizes,
             &root.map,
             &map,
-            map.batches.iter().map(map_batch).collect(),
-            &sizes,
+            map.batches.iter().map(LogBatch::found).collect(),
         ),
         index,
         map: pages,
@@ -134,38 +131,6 @@ pub(super) fn replay(
         now: drives.now(),
         label,
     })
-}
-
-fn side(
-    state: &LogState,
-    scanned: &Scanned,
-    batches: Vec<LogBatch>,
-    sizes: &crate::Sizes,
-) -> LogSide {
-    LogSide {
-        log: Log {
-            shape: super::shape(sizes, state),
-            head: scanned.head,
-            free_below: state.tail_at,
-            held: false,
-        },
-        terms: state.terms.clone(),
-        batches: batches.into(),
-        appending: 0,
-    }
-}
-
-fn map_batch(scanned: &ScannedBatch) -> LogBatch {
-    LogBatch {
-        at: scanned.at,
-        bytes: scanned.len,
-        number: scanned.batch.number,
-        previous: scanned.batch.previous,
-        first_sequence: scanned.batch.first_sequence,
-        records: scanned.batch.records.len() as u64,
-        live: 0,
-        spans: Vec::new(),
-    }
 }
 
 /// The map log's changes in order.
@@ -434,28 +399,13 @@ impl Replay<'_> {
         let mut changes = changes.iter().peekable();
         let mut batches = Vec::new();
         for scanned in &ring.batches {
-            let data_at = scanned.at + scanned.len - (scanned.batch.data_blocks() * GRANULE) as u64;
-            for (i, record) in scanned.batch.records.iter().enumerate() {
-                let sequence = scanned.batch.first_sequence + i as u64;
-                while let Some((_, change)) = changes.next_if(|(s, _)| *s < sequence) {
+            for (key, newest) in scanned.granules() {
+                while let Some((_, change)) = changes.next_if(|(s, _)| *s < newest.sequence) {
                     supersede(&mut index, change);
                 }
-                for granule in 0..u64::from(record.granules) {
-                    let key = GranuleKey {
-                        volume: record.volume,
-                        granule: record.first_granule + granule,
-                    };
-                    let crc = record.first_crc as usize + granule as usize;
-                    let block = u64::from(record.block_or_location) + granule;
-                    let newest = Newest {
-                        sequence,
-                        at: data_at + block * GRANULE as u64,
-                        crc: scanned.batch.crcs.get(crc).copied().unwrap_or(0),
-                    };
-                    index.insert(key, newest);
-                }
+                index.insert(key, newest);
             }
-            batches.push(ring_batch(scanned));
+            batches.push(LogBatch::found_with_spans(scanned));
         }
         for (_, change) in changes {
             supersede(&mut index, change);
@@ -624,18 +574,6 @@ fn raw_volumes(
     let parts = found.into_iter();
     let parts = parts.map(|(volume, parts)| (volume, parts.into_values().collect()));
     Ok(Raw::new(parts.collect()))
-}
-
-fn ring_batch(scanned: &ScannedBatch) -> LogBatch {
-    let spans = scanned.batch.records.iter().map(|record| Span {
-        volume: record.volume,
-        first: record.first_granule,
-        granules: record.granules,
-    });
-    LogBatch {
-        spans: spans.collect(),
-        ..map_batch(scanned)
-    }
 }
 
 fn live(index: &Index, batch: &LogBatch) -> u32 {

@@ -11,12 +11,12 @@ use ashlar_block::{Durability, IoBuffer, IoError, Moment, Request};
 
 use super::append::{StagedChange, Then};
 use super::guard::Guard;
-use super::index::{GranuleKey, Newest};
 use super::locks::SlotKey;
 use super::map::{Change, leaf_id};
 use super::space::{location, segment_and_slot};
 use super::{DestageIo, Engine, Owner, Waiter};
 use crate::Canary;
+use crate::ring::{GranuleKey, Newest};
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
 use whole::Whole;
 
@@ -216,7 +216,7 @@ impl Engine {
 
     fn read_record(&mut self, job: usize, granule: usize, tried: u64) {
         let (index, newest) = self.destage.jobs[job].granules[granule];
-        if let Some(bytes) = self.remembered(newest.at) {
+        if let Some(bytes) = self.recent.granule(newest.at) {
             let bytes = bytes.to_vec();
             let to = index * GRANULE;
             return self.destage.jobs[job].buffer[to..to + GRANULE].copy_from_slice(&bytes);

@@ -9,8 +9,8 @@ use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
 use super::{FANOUT, Map, Table, leaf_id, parent};
-use crate::engine::index::Mix;
 use crate::format::{PLACE_NONE, PageId, TableEntry, TablePage};
+use crate::ring::Mix;
 
 /// Pages that there are, and that there will be.
 #[derive(Default)]

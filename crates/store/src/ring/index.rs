@@ -5,20 +5,22 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 /// A granule of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct GranuleKey {
-    pub(crate) volume: u32,
-    pub(crate) granule: u64,
+pub struct GranuleKey {
+    /// The volume.
+    pub volume: u32,
+    /// Its number in the volume.
+    pub granule: u64,
 }
 
 /// The newest record of a granule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Newest {
+pub struct Newest {
     /// Its sequence.
-    pub(crate) sequence: u64,
+    pub sequence: u64,
     /// Position of its data in the ring.
-    pub(crate) at: u64,
+    pub at: u64,
     /// Its checksum.
-    pub(crate) crc: u32,
+    pub crc: u32,
 }
 
 /// Mixes two words; the keys are numbers of our own, nobody chooses them to collide. Never iterated,
@@ -44,24 +46,24 @@ impl Hasher for Mix {
 }
 
 /// The index of a ring.
-#[derive(Default)]
-pub(crate) struct Index {
+#[derive(Debug, Default)]
+pub struct Index {
     newest: HashMap<GranuleKey, Newest, BuildHasherDefault<Mix>>,
 }
 
 impl Index {
     /// The granule's newest record.
-    pub(crate) fn get(&self, key: GranuleKey) -> Option<Newest> {
+    pub fn get(&self, key: GranuleKey) -> Option<Newest> {
         self.newest.get(&key).copied()
     }
 
     /// A record is published; returns the one it supersedes.
-    pub(crate) fn insert(&mut self, key: GranuleKey, newest: Newest) -> Option<Newest> {
+    pub fn insert(&mut self, key: GranuleKey, newest: Newest) -> Option<Newest> {
         self.newest.insert(key, newest)
     }
 
     /// Forgets the granule's record if it is older than `sequence`; returns it.
-    pub(crate) fn remove_older(&mut self, key: GranuleKey, sequence: u64) -> Option<Newest> {
+    pub fn remove_older(&mut self, key: GranuleKey, sequence: u64) -> Option<Newest> {
         let newest = self.newest.get(&key)?;
         if newest.sequence >= sequence {
             return None;
@@ -70,7 +72,12 @@ impl Index {
     }
 
     /// How many granules it knows.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.newest.len()
+    }
+
+    /// Whether it knows none.
+    pub fn is_empty(&self) -> bool {
+        self.newest.is_empty()
     }
 }

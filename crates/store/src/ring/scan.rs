@@ -7,23 +7,91 @@
 
 use std::borrow::Cow;
 
-use ashlar_block::IoBuffer;
+use ashlar_block::{IoBuffer, IoError};
 
-use crate::drives::Drives;
+use super::index::{GranuleKey, Newest};
+use super::shape::{Head, Shape};
 use crate::error::PoolError;
-use crate::format::{Batch, BatchError, Label, LogId, LogState, Root};
-use crate::log::{Head, LogShape};
+use crate::format::{Batch, BatchError, LogId, LogState, Salt};
 use crate::sizes::{GRANULE, Sizes};
 
+/// The drives that a ring's copies are on, by number.
+pub trait Copies {
+    /// Whether there is such a drive.
+    fn is_here(&self, drive: usize) -> bool;
+
+    /// So many bytes at a byte of a drive; `None` where they cannot be read.
+    fn read(&mut self, drive: usize, at: u64, bytes: usize) -> Option<Vec<u8>>;
+
+    /// So many bytes, 1 MiB at most, at each of these drives and bytes, all at the same time.
+    fn read_together(&mut self, places: &[(usize, u64)], bytes: usize) -> Vec<Option<IoBuffer>>;
+
+    /// Writes the same bytes to several drives and bytes, durably: all of them or an error.
+    ///
+    /// # Errors
+    /// A drive's.
+    fn write(&mut self, places: &[(usize, u64)], bytes: &[u8]) -> Result<(), IoError>;
+}
+
+/// Which ring is read, as its root describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// The pool's sizes.
+    pub sizes: &'a Sizes,
+    /// The pool's salt.
+    pub salt: Salt,
+    /// Which log.
+    pub log: LogId,
+    /// Its chunks, its tail and its terms.
+    pub state: &'a LogState,
+    /// The root's term: none can be later, for a root says so before anything of a term is appended.
+    pub newest_term: u64,
+}
+
+impl Source<'_> {
+    fn shape(&self) -> Shape {
+        Shape::new(self.sizes, self.state.chunks.clone())
+    }
+}
+
 /// A batch that counts.
-pub(super) struct ScannedBatch {
-    pub(super) at: u64,
-    pub(super) batch: Batch,
-    /// All its bytes; for the ring only where a copy lacks them.
-    pub(super) bytes: Vec<u8>,
-    pub(super) len: u64,
+#[derive(Debug)]
+pub struct ScannedBatch {
+    /// Its position.
+    pub at: u64,
+    /// Its records.
+    pub batch: Batch,
+    /// All its bytes; for the data ring only where a copy lacks them.
+    pub bytes: Vec<u8>,
+    /// Its length.
+    pub len: u64,
     /// Copies that lack it.
     lacking: Vec<usize>,
+}
+
+impl ScannedBatch {
+    /// Every granule that it has data of, in the order of its records.
+    pub fn granules(&self) -> impl Iterator<Item = (GranuleKey, Newest)> {
+        let data_at = self.at + self.len - (self.batch.data_blocks() * GRANULE) as u64;
+        let first = self.batch.first_sequence;
+        let records = (first..).zip(&self.batch.records);
+        records.flat_map(move |(sequence, record)| {
+            (0..u64::from(record.granules)).map(move |granule| {
+                let key = GranuleKey {
+                    volume: record.volume,
+                    granule: record.first_granule + granule,
+                };
+                let crc = record.first_crc as usize + granule as usize;
+                let block = u64::from(record.block_or_location) + granule;
+                let newest = Newest {
+                    sequence,
+                    at: data_at + block * GRANULE as u64,
+                    crc: self.batch.crcs.get(crc).copied().unwrap_or(0),
+                };
+                (key, newest)
+            })
+        })
+    }
 }
 
 /// What one copy holds at a position.
@@ -37,12 +105,14 @@ struct Candidate {
 }
 
 /// A log as it was found.
-pub(super) struct Scanned {
-    pub(super) batches: Vec<ScannedBatch>,
+#[derive(Debug)]
+pub struct Scanned {
+    /// From its tail to its end.
+    pub batches: Vec<ScannedBatch>,
     /// Where the next batch goes.
-    pub(super) head: Head,
+    pub head: Head,
     /// Above every sequence in it.
-    pub(super) next_sequence: u64,
+    pub next_sequence: u64,
 }
 
 /// Most bytes of a copy that are read at a time.
@@ -83,35 +153,21 @@ impl Window {
 }
 
 struct Scanner<'a> {
-    drives: &'a mut Drives,
-    label: &'a Label,
-    state: &'a LogState,
-    /// The root's term: none can be later, for a root says so before anything of a term is appended.
-    newest_term: u64,
-    shape: LogShape,
-    log: LogId,
+    copies: &'a mut dyn Copies,
+    of: Source<'a>,
+    shape: Shape,
     window: Window,
 }
 
 /// Reads a log.
-pub(super) fn scan(
-    drives: &mut Drives,
-    label: &Label,
-    root: &Root,
-    log: LogId,
-) -> Result<Scanned, PoolError> {
-    let state = match log {
-        LogId::Ring => &root.ring,
-        LogId::Map => &root.map,
-    };
-    let shape = super::shape(&label.sizes, state);
+///
+/// # Errors
+/// Damage: a batch that was acknowledged is on no copy.
+pub fn scan(copies: &mut dyn Copies, of: Source<'_>) -> Result<Scanned, PoolError> {
     let mut scanner = Scanner {
-        drives,
-        label,
-        state,
-        newest_term: root.term,
-        shape,
-        log,
+        copies,
+        shape: of.shape(),
+        of,
         window: Window::default(),
     };
     scanner.run()
@@ -120,9 +176,9 @@ pub(super) fn scan(
 impl Scanner<'_> {
     fn run(&mut self) -> Result<Scanned, PoolError> {
         let mut head = Head {
-            at: self.state.tail_at,
-            number: self.state.tail_number,
-            previous: self.state.tail_previous,
+            at: self.of.state.tail_at,
+            number: self.of.state.tail_number,
+            previous: self.of.state.tail_previous,
         };
         let mut batches = Vec::new();
         let (first_chunk, chunks) = (
@@ -155,6 +211,7 @@ impl Scanner<'_> {
     /// The term that batch `number` must have.
     fn term_of(&self, number: u64) -> u64 {
         let begun = self
+            .of
             .state
             .terms
             .iter()
@@ -168,7 +225,7 @@ impl Scanner<'_> {
         let mut found: Option<(usize, Candidate)> = None;
         let mut lacking = Vec::new();
         for (copy, place) in copies.iter().enumerate() {
-            if !self.drives.is_here(usize::from(place.drive)) {
+            if !self.copies.is_here(usize::from(place.drive)) {
                 continue;
             }
             let is_same = |(first, one): &(usize, Candidate)| {
@@ -191,12 +248,12 @@ impl Scanner<'_> {
         let Some((copy, mut found)) = found else {
             return Ok(None);
         };
-        if self.log == LogId::Ring && lacking.is_empty() {
+        if self.of.log == LogId::Ring && lacking.is_empty() {
             found.bytes = None;
         } else {
             self.window.keep(&mut found, copy, head.at);
             if found.bytes.is_none() {
-                let name = format!("{:?} log, batch {}", self.log, head.number);
+                let name = format!("{:?} log, batch {}", self.of.log, head.number);
                 return Err(PoolError::Damaged(format!(
                     "{name} was read, and cannot be had again for the copies that lack it"
                 )));
@@ -220,9 +277,9 @@ impl Scanner<'_> {
 
     /// The batch that a copy holds at a position, if it verifies.
     fn candidate(&mut self, copy: usize, at: u64) -> Option<Candidate> {
-        let limit = self.label.sizes.batch_bytes as usize;
+        let limit = self.of.sizes.batch_bytes as usize;
         let left = self.shape.left_in_chunk(at) as usize;
-        let (salt, log) = (self.label.salt, self.log);
+        let (salt, log) = (self.of.salt, self.of.log);
         let first = self.bytes(copy, at, GRANULE)?;
         let len = Batch::peek(&first, salt, log, limit.min(left))?;
         let bytes = self.bytes(copy, at, len)?;
@@ -251,14 +308,14 @@ impl Scanner<'_> {
             return Some(Cow::Borrowed(bytes));
         }
         let (drive, start) = self.place(copy, at)?;
-        self.drives.read(drive, start, len).ok().map(Cow::Owned)
+        self.copies.read(drive, start, len).map(Cow::Owned)
     }
 
     /// Drive and offset of a position in a copy.
     fn place(&self, copy: usize, at: u64) -> Option<(usize, u64)> {
         let (copies, offset) = self.shape.locate(at);
         let place = copies.get(copy)?;
-        let start = self.label.sizes.extent_at(place.extent) + offset;
+        let start = self.of.sizes.extent_at(place.extent) + offset;
         Some((usize::from(place.drive), start))
     }
 
@@ -268,7 +325,7 @@ impl Scanner<'_> {
         let len = self.shape.left_in_chunk(at).min(WINDOW) as usize;
         let copies = self.shape.locate(at).0.len();
         let places = (0..copies).filter_map(|copy| Some((copy, self.place(copy, at)?)));
-        let here = places.filter(|&(_, (drive, _))| self.drives.is_here(drive));
+        let here = places.filter(|&(_, (drive, _))| self.copies.is_here(drive));
         let (here, places): (Vec<usize>, Vec<(usize, u64)>) = here.unzip();
         let mut window = Window {
             at,
@@ -277,7 +334,7 @@ impl Scanner<'_> {
         };
         for (copy, bytes) in here
             .into_iter()
-            .zip(self.drives.read_together(&places, len))
+            .zip(self.copies.read_together(&places, len))
         {
             window.copies[copy] = bytes;
         }
@@ -286,8 +343,14 @@ impl Scanner<'_> {
 
     /// Refuses a log whose end is a hole.
     fn refuse_damage(&mut self, head: Head) -> Result<(), PoolError> {
-        let name = format!("{:?} log, batch {}", self.log, head.number);
-        let newest = self.state.terms.iter().map(|start| start.first_batch).max();
+        let name = format!("{:?} log, batch {}", self.of.log, head.number);
+        let newest = self
+            .of
+            .state
+            .terms
+            .iter()
+            .map(|start| start.first_batch)
+            .max();
         if newest.is_some_and(|first| head.number < first) {
             return Err(PoolError::Damaged(format!(
                 "{name} was acknowledged, and no copy of it is good"
@@ -323,20 +386,23 @@ impl Scanner<'_> {
             let found = self.candidate(copy, at);
             found.is_some_and(|one| {
                 let batch = &one.batch;
-                batch.term == term && batch.number > number || batch.term > self.newest_term
+                batch.term == term && batch.number > number || batch.term > self.of.newest_term
             })
         })
     }
 }
 
-/// Writes what one copy holds to the copies that lack it.
-pub(super) fn complete_copies(
-    drives: &mut Drives,
-    sizes: &Sizes,
-    state: &LogState,
+/// Writes what one copy holds to the copies that lack it: before anything else is appended, or a later crash
+/// with another copy missing could find less.
+///
+/// # Errors
+/// A drive's.
+pub fn complete_copies(
+    drives: &mut dyn Copies,
+    of: Source<'_>,
     scanned: &Scanned,
 ) -> Result<(), PoolError> {
-    let shape = super::shape(sizes, state);
+    let shape = of.shape();
     for batch in scanned
         .batches
         .iter()
@@ -347,7 +413,7 @@ pub(super) fn complete_copies(
             let copy = copies[copy];
             (
                 usize::from(copy.drive),
-                sizes.extent_at(copy.extent) + offset,
+                of.sizes.extent_at(copy.extent) + offset,
             )
         };
         let places: Vec<_> = batch.lacking.iter().map(place).collect();

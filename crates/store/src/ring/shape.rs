@@ -8,16 +8,18 @@
 use crate::Sizes;
 use crate::format::{Chunk, ChunkCopy};
 
-/// The shape of a log.
+/// The shape of a ring.
 #[derive(Clone, Debug)]
-pub(crate) struct LogShape {
-    pub(crate) chunks: Vec<Chunk>,
+pub struct Shape {
+    /// Its chunks, and where each one's copies are.
+    pub chunks: Vec<Chunk>,
     chunk_bytes: u64,
     batch_bytes: u64,
 }
 
-impl LogShape {
-    pub(crate) fn new(sizes: &Sizes, chunks: Vec<Chunk>) -> Self {
+impl Shape {
+    /// So many chunks of these sizes.
+    pub fn new(sizes: &Sizes, chunks: Vec<Chunk>) -> Self {
         Self {
             chunks,
             chunk_bytes: sizes.chunk_bytes(),
@@ -26,7 +28,7 @@ impl LogShape {
     }
 
     /// Where the next batch begins after one at `at` of `bytes`.
-    pub(crate) fn after(&self, at: u64, bytes: u64) -> u64 {
+    pub fn after(&self, at: u64, bytes: u64) -> u64 {
         let end = at + bytes;
         let left = self.chunk_bytes - (end - 1) % self.chunk_bytes - 1;
         if left < self.batch_bytes {
@@ -37,65 +39,67 @@ impl LogShape {
     }
 
     /// Number of the chunk in which a position lies, counted from the pool's beginning.
-    pub(crate) fn chunk_number(&self, at: u64) -> u64 {
+    pub fn chunk_number(&self, at: u64) -> u64 {
         at / self.chunk_bytes
     }
 
     /// The copies of a position's chunk and the byte within it.
-    pub(crate) fn locate(&self, at: u64) -> (&[ChunkCopy], u64) {
+    pub fn locate(&self, at: u64) -> (&[ChunkCopy], u64) {
         let chunk = (self.chunk_number(at) % self.chunks.len() as u64) as usize;
         (&self.chunks[chunk].copies, at % self.chunk_bytes)
     }
 
     /// Bytes from a position to its chunk's end.
-    pub(crate) fn left_in_chunk(&self, at: u64) -> u64 {
+    pub fn left_in_chunk(&self, at: u64) -> u64 {
         self.chunk_bytes - at % self.chunk_bytes
     }
 
     /// Bytes of the whole log.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.chunk_bytes * self.chunks.len() as u64
     }
 }
 
 /// Where a log's writer stands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
+pub struct Head {
     /// Position of the next batch.
-    pub(crate) at: u64,
+    pub at: u64,
     /// Its number.
-    pub(crate) number: u64,
+    pub number: u64,
     /// Header checksum of the batch before it.
-    pub(crate) previous: u32,
+    pub previous: u32,
 }
 
 /// Where a log ends, and what of it may be overwritten.
 #[derive(Clone, Debug)]
-pub(crate) struct Log {
-    pub(crate) shape: LogShape,
-    pub(crate) head: Head,
+pub struct Log {
+    /// Its shape.
+    pub shape: Shape,
+    /// Where the next batch goes.
+    pub head: Head,
     /// Everything below is dead for every durable root and every reader.
-    pub(crate) free_below: u64,
+    pub free_below: u64,
     /// Chunks are being given other copies: nothing is appended until the root knows.
-    pub(crate) held: bool,
+    pub held: bool,
 }
 
 impl Log {
     /// Whether another batch may be written: its chunk holds nothing that is still needed.
-    pub(crate) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         let head = self.shape.chunk_number(self.head.at);
         let tail = self.shape.chunk_number(self.free_below);
         !self.held && head < tail + self.shape.chunks.len() as u64
     }
 
     /// How full it is, 0 to 1, counting whole chunks as full once begun.
-    pub(crate) fn fill(&self) -> f64 {
+    pub fn fill(&self) -> f64 {
         let tail = self.shape.chunk_number(self.free_below) * self.shape.chunk_bytes;
         (self.head.at - tail) as f64 / self.shape.bytes() as f64
     }
 
     /// Moves on behind a batch of `bytes` whose header checksum is `crc`.
-    pub(crate) fn advance(&mut self, bytes: u64, crc: u32) {
+    pub fn advance(&mut self, bytes: u64, crc: u32) {
         self.head = Head {
             at: self.shape.after(self.head.at, bytes),
             number: self.head.number + 1,
@@ -108,7 +112,7 @@ impl Log {
 mod tests {
     use super::*;
 
-    fn shape() -> LogShape {
+    fn shape() -> Shape {
         let sizes = Sizes {
             extent_shift: 16,
             chunk_extents: 8,
@@ -117,7 +121,7 @@ mod tests {
             segment_slots: 16,
             batch_bytes: 128 << 10,
         };
-        LogShape::new(&sizes, vec![Chunk { copies: Vec::new() }; 4])
+        Shape::new(&sizes, vec![Chunk { copies: Vec::new() }; 4])
     }
 
     #[test]
