@@ -12,7 +12,7 @@ use super::state::Retired;
 use super::{Engine, Op, Owner};
 use crate::Canary;
 use crate::format::{Descriptor, Kind, LogId, MAX_CRCS, MAX_RECORDS, metadata_bytes};
-use crate::ring::{GranuleKey, Newest, Span, Stamp};
+use crate::ring::{Composer, GranuleKey, Newest, Span, Stamp, batch_bytes};
 use crate::sizes::GRANULE;
 
 /// Part of a write on its way into the ring: granules of one unit.
@@ -110,39 +110,26 @@ impl Engine {
         let (mut records, mut granules) = (0, 0);
         for staged in &self.staged {
             let more = granules + usize::from(staged.granules);
-            let bytes = metadata_bytes(records + 1, more) + more * GRANULE;
+            let bytes = batch_bytes(records + 1, more);
             if records + 1 > MAX_RECORDS || bytes > self.sizes.batch_bytes as usize {
                 break;
             }
             (records, granules) = (records + 1, more);
         }
         let pieces: Vec<Staged> = self.staged.drain(..records).collect();
-        let metadata = metadata_bytes(records, granules);
-        let Some(mut buffer) = self.buffer(metadata + granules * GRANULE) else {
+        let Some(mut buffer) = self.buffer(batch_bytes(records, granules)) else {
             return;
         };
-        let (mut descriptors, mut crcs) =
-            (Vec::with_capacity(records), Vec::with_capacity(granules));
+        let mut composer = Composer::new(&mut buffer, (records, granules), self.label.salt);
         for piece in &pieces {
-            let bytes = usize::from(piece.granules) * GRANULE;
-            let to = metadata + crcs.len() * GRANULE;
-            if let Some(Op::Write(write)) = self.ops.get(piece.op) {
-                let from = write.bytes(piece.offset, bytes);
-                buffer[to..to + bytes].copy_from_slice(from);
-            }
-            descriptors.push(Descriptor {
-                kind: Kind::Data,
-                granules: piece.granules,
-                volume: piece.volume,
-                first_granule: piece.first,
-                node: 1,
-                first_crc: crcs.len() as u32,
-                block_or_location: crcs.len() as u32,
-                old_location: 0,
+            composer.push(piece.span(), |to| {
+                if let Some(Op::Write(write)) = self.ops.get(piece.op) {
+                    to.copy_from_slice(write.bytes(piece.offset, to.len()));
+                }
             });
-            let salt = self.label.salt;
-            crcs.extend(buffer[to..to + bytes].chunks(GRANULE).map(|g| salt.crc(g)));
         }
+        let (descriptors, crcs) = composer.done();
+        let metadata = metadata_bytes(records, granules);
         let at = self.ring.log.head.at;
         self.counters.ring_batches += 1;
         let content = Content::Ring {

@@ -165,7 +165,7 @@ impl Engine {
 
     /// Whether nothing is on its way to a log, and one has more than a root would leave in it.
     fn is_idle_worth_a_checkpoint(&self) -> bool {
-        let quiet = self.index.len() == 0 && self.sealed.is_empty() && self.staged.is_empty();
+        let quiet = self.index.is_empty() && self.sealed.is_empty() && self.staged.is_empty();
         let used = |side: &Ring, tail: u64| {
             (side.log.head.at - tail) as f64 / side.log.shape.bytes() as f64
         };
@@ -571,7 +571,7 @@ impl Engine {
             && self.admission.is_empty()
             && self.clears.is_empty()
             && self.raw.is_idle()
-            && self.index.len() == 0
+            && self.index.is_empty()
             && self.destage_is_idle()
             && self.map.dirty_pages() == 0
             && !self.map.has_dirty_tables()

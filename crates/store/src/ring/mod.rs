@@ -19,7 +19,7 @@
 //! # What its user does
 //!
 //! 1. [`scan`] from what the root says, then [`complete_copies`], then a root with a new term, then [`Ring::found`].
-//! 2. [`Ring::append`] when [`Log::has_room`] and no append is on its way: one at a time, and what comes meanwhile goes
+//! 2. A batch put together by a [`Composer`], and [`Ring::append`] when [`Log::has_room`] and no append is on its way: one at a time, and what comes meanwhile goes
 //!    into the next batch. The bytes go to all copies durably; [`Ring::copy_done`] for each. Then publish,
 //!    in the order of sequences: [`Index::insert`], and [`Ring::forget`] for what that supersedes.
 //! 3. When a granule is home, or has a newer record, [`Ring::forget`]. [`Ring::trim`] moves the tail over what is
@@ -27,12 +27,14 @@
 //!    [`Log::free_below`] follow: what is below is written over.
 
 mod batches;
+mod compose;
 mod index;
 mod recent;
 mod scan;
 mod shape;
 
 pub use batches::{LogBatch, Ring, Span, Stamp};
+pub use compose::{Composer, batch_bytes};
 pub(crate) use index::Mix;
 pub use index::{GranuleKey, Index, Newest};
 pub use recent::Recent;

@@ -71,7 +71,7 @@ struct Job {
 
 impl Engine {
     pub(super) fn destage_deadline(&self) -> Option<Moment> {
-        let waits = self.destage.phase == Phase::Idle && self.index.len() > 0;
+        let waits = self.destage.phase == Phase::Idle && !self.index.is_empty();
         let at = self.destage.last_write + IDLE;
         // Once it has come, whatever still stands in the way will end with an event.
         (waits && self.now < at).then_some(at)
@@ -97,7 +97,7 @@ impl Engine {
             self.destage.seen = self.ring.log.head.number;
             self.destage.last_write = self.now;
         }
-        if self.destage.phase != Phase::Idle || self.index.len() == 0 {
+        if self.destage.phase != Phase::Idle || self.index.is_empty() {
             return;
         }
         let idle = self.now >= self.destage.last_write + IDLE;
