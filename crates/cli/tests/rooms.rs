@@ -1,5 +1,5 @@
 //! The rules of the house (ARCHITECTURE.md), checked against the tree: which room may depend on
-//! which, where `unsafe` may be, who may touch the reactor, how long a file may be, what set-up installs.
+//! which, where `unsafe` may be, who may touch the reactor, what a ring may know, how long a file may be, what set-up installs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -217,6 +217,34 @@ fn protocol_state_machines_do_not_see_the_reactor() {
             );
         }
     }
+}
+
+#[test]
+fn the_ring_knows_neither_engine_nor_map() {
+    let mut files = 0;
+    for (name, source) in sources() {
+        if !name.starts_with("crates/store/src/ring/") {
+            continue;
+        }
+        files += 1;
+        let words = [
+            "crate::engine",
+            "crate::recover",
+            "crate::create",
+            "crate::drives",
+            "super::super",
+        ];
+        for (line, text) in code_lines(&source) {
+            let seen = words.iter().find(|word| text.contains(**word));
+            assert!(
+                seen.is_none(),
+                "{name}:{}: `{}`: a ring is for others than the engine, too",
+                line + 1,
+                seen.unwrap_or(&"")
+            );
+        }
+    }
+    assert!(files > 4, "{files} files");
 }
 
 #[test]

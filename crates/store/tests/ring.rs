@@ -336,7 +336,7 @@ fn live_through(disks: &mut Disks, shelf: &mut Shelf, from: u64) -> Model {
             .filter_map(|key| Some((key, shelf.read(disks, key)?))),
     );
     for number in from..from + BATCHES {
-        if !shelf.ring.log.has_room() || shelf.ring.log.fill() > 0.6 {
+        if !shelf.ring.log.has_room() {
             shelf.take_home();
         }
         let spans = spans(number);

@@ -24,7 +24,7 @@
 //! | `manage`, `status` | volumes, segments; what an operator is shown |
 //! | `stop` | volumes that take no writes while a copy is missing |
 //! | `raw` | pass-through volumes |
-//! | `state`, `map`, `index`, `space`, `class`, `locks`, `guard` | the state they share |
+//! | `state`, `map`, `space`, `class`, `locks`, `guard` | the state they share |
 
 pub(crate) mod append;
 mod checkpoint;
