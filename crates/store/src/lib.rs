@@ -42,7 +42,6 @@ mod engine;
 mod error;
 pub mod format;
 mod layout;
-
 mod manage;
 mod recover;
 pub mod ring;

@@ -33,6 +33,9 @@ impl<'a> Composer<'a> {
     }
 
     /// Adds a record of these granules; `fill` puts their bytes where they go.
+    ///
+    /// # Panics
+    /// If these are more granules than were announced.
     pub fn push(&mut self, span: Span, fill: impl FnOnce(&mut [u8])) {
         let first_crc = self.crcs.len() as u32;
         self.data = self.data.end..self.data.end + usize::from(span.granules) * GRANULE;

@@ -19,9 +19,10 @@
 //! # What its user does
 //!
 //! 1. [`scan`] from what the root says, then [`complete_copies`], then a root with a new term, then [`Ring::found`].
-//! 2. A batch put together by a [`Composer`], and [`Ring::append`] when [`Log::has_room`] and no append is on its way: one at a time, and what comes meanwhile goes
-//!    into the next batch. The bytes go to all copies durably; [`Ring::copy_done`] for each. Then publish,
-//!    in the order of sequences: [`Index::insert`], and [`Ring::forget`] for what that supersedes.
+//! 2. A batch put together by a [`Composer`], and [`Ring::append`] when [`Log::has_room`] and no append is on its
+//!    way: one at a time, and what comes meanwhile goes into the next batch. The bytes go durably to all copies in
+//!    service, whose number is [`Ring::appending`] from then on; [`Ring::copy_done`] for each. Then publish, in the
+//!    order of sequences: [`Index::insert`], and [`Ring::forget`] for what that supersedes.
 //! 3. When a granule is home, or has a newer record, [`Ring::forget`]. [`Ring::trim`] moves the tail over what is
 //!    dead, a root says so ([`Ring::state`]), and only when that is durable and no reader is left behind it may
 //!    [`Log::free_below`] follow: what is below is written over.

@@ -44,6 +44,9 @@ impl Shape {
     }
 
     /// The copies of a position's chunk and the byte within it.
+    ///
+    /// # Panics
+    /// If there is no chunk; no root says so.
     pub fn locate(&self, at: u64) -> (&[ChunkCopy], u64) {
         let chunk = (self.chunk_number(at) % self.chunks.len() as u64) as usize;
         (&self.chunks[chunk].copies, at % self.chunk_bytes)
