@@ -213,7 +213,7 @@ impl Server {
     }
 
     fn reply(&mut self) {
-        for reply in self.exchange.replies() {
+        for reply in self.exchange.replies(usize::MAX) {
             self.port.write(&self.file, 0, reply, false, REPLY);
         }
     }

@@ -21,6 +21,9 @@ use crate::port::{Event, Events, What};
 /// Let the kernel wait for data before it tries to receive.
 const RECVSEND_POLL_FIRST: u16 = 1;
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+/// So many operations do not wait for the end of a turn: a drive that is idle until its requests come all at once
+/// answers all at once, and then whoever asks is busy while it is idle again.
+const ENOUGH: usize = 8;
 
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
@@ -68,6 +71,8 @@ pub(crate) struct Ring {
     free_files: Vec<u32>,
     waker: Waker,
     nothing: Rc<Events>,
+    /// Operations that the kernel does not know of yet.
+    queued: usize,
 }
 
 impl Ring {
@@ -95,6 +100,7 @@ impl Ring {
             free_files,
             waker,
             nothing: Rc::default(),
+            queued: 0,
         };
         ring.arm_waker();
         Ok(ring)
@@ -138,7 +144,7 @@ impl Ring {
         }
     }
 
-    /// Queues an operation; it starts at the next turn.
+    /// Queues an operation; it starts at the end of the turn, or with enough others.
     pub(crate) fn submit(&mut self, op: Op, target: Target, key: u64, events: &Rc<Events>) {
         let index = self.table.insert(InFlight {
             op,
@@ -156,7 +162,7 @@ impl Ring {
             // SAFETY: everything the entry points to is owned by the table (boxes and buffers,
             // whose addresses do not change) until its completion is reaped.
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
-                return;
+                return self.submit_if_enough();
             }
             match self.uring.submit() {
                 Ok(_) => {}
@@ -168,6 +174,15 @@ impl Ring {
                     return self.finish(index, -error.raw_os_error().unwrap_or(libc::EIO), 0);
                 }
             }
+        }
+    }
+
+    fn submit_if_enough(&mut self) {
+        self.queued += 1;
+        if self.queued >= ENOUGH {
+            self.queued = 0;
+            // What the kernel does not take now, it is offered again at the end of the turn.
+            let _ = self.uring.submit();
         }
     }
 
@@ -241,6 +256,7 @@ impl Ring {
     }
 
     fn enter(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
+        self.queued = 0;
         let result = match timeout {
             Some(timeout) => {
                 let time = Timespec::new()

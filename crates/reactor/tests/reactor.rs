@@ -28,6 +28,35 @@ fn next(reactor: &mut Reactor, port: &Port) -> Event {
 }
 
 #[test]
+fn many_operations_start_before_the_turn_ends() {
+    let mut reactor = reactor();
+    let handle = reactor.handle().clone();
+    let port = handle.port();
+    let temp = tempfile::tempfile().expect("temporary file");
+    let mut seen = temp.try_clone().expect("another descriptor");
+    let file = handle.adopt(temp.into());
+    let begins = Instant::now();
+    for key in 0..64 {
+        let mut buffer = handle.buffers().get(4096).expect("buffer");
+        buffer.fill(1);
+        port.write(&file, key * 4096, buffer, false, key);
+    }
+    // Nobody has given the thread's turn an end.
+    while seen.metadata().expect("metadata").len() < 32 * 4096 {
+        assert!(begins.elapsed() < Duration::from_secs(10), "nothing began");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for _ in 0..64 {
+        let What::File(Ok(4096), Some(_)) = next(&mut reactor, &port).what else {
+            panic!("write")
+        };
+    }
+    let mut bytes = Vec::new();
+    seen.read_to_end(&mut bytes).expect("read");
+    assert!(bytes.len() == 64 * 4096 && bytes.iter().all(|&byte| byte == 1));
+}
+
+#[test]
 fn a_file_is_written_read_synced_and_punched() {
     let mut reactor = reactor();
     let handle = reactor.handle().clone();

@@ -13,8 +13,10 @@ use crate::system::memory::join_io_path;
 
 /// Most memory for data on its way.
 const POOL_BYTES: usize = 128 << 20;
-/// Most messages that are read in one turn: others have the core, too.
-const MESSAGES: usize = 64;
+/// Most messages that are read, and replies that are made, in one turn: others have the core, too. And what was
+/// read goes to drives at a turn's end: with all that is there in one turn, drives would wait for messages and
+/// replies, and then messages and replies for drives.
+pub(super) const MESSAGES: usize = 8;
 const READABLE: u64 = 0;
 
 /// An attachment on the core of its volume: reads the kernel's messages, submits, replies. It never blocks;
@@ -100,10 +102,10 @@ impl Guest {
             self.stop(why);
         }
         // A notice must be there before anything new is read: it is for what is read by now.
-        self.reply();
+        let replied = self.reply(MESSAGES);
         self.read();
         self.drive();
-        self.reply();
+        self.reply(MESSAGES - replied);
         // A large write has kept the buffer that it was read into. Where there is no memory for another, requests
         // on their way have it: their completions wake the core.
         if self.readable && self.buffer.is_none() {
@@ -119,7 +121,8 @@ impl Guest {
             return None;
         }
         let device = self.device.next_deadline();
-        match self.readable && self.buffer.is_some() && self.ending.is_none() {
+        let reads = self.readable && self.buffer.is_some() && self.ending.is_none();
+        match reads || self.exchange.has_replies() {
             true => Some(device.map_or(self.now, |at| at.min(self.now))),
             false => device,
         }
@@ -201,8 +204,11 @@ impl Guest {
         }
     }
 
-    fn reply(&mut self) {
-        for reply in self.exchange.replies() {
+    /// Makes this many replies at most; returns how many.
+    fn reply(&mut self, most: usize) -> usize {
+        let replies = self.exchange.replies(most);
+        let count = replies.len();
+        for reply in replies {
             match rustix::io::write(&self.fuse, &reply) {
                 // Nobody waits for it any more.
                 Ok(_) | Err(Errno::NOENT) => {}
@@ -211,6 +217,9 @@ impl Guest {
                 Err(error) => notice(format_args!("a reply was refused: {error}")),
             }
         }
+        // Who has so many answers has asked again before the ring tells of it.
+        self.readable |= count == MESSAGES;
+        count
     }
 
     fn watch(&mut self) {

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::guest::MESSAGES;
 use super::{Guest, Over, Session};
 use crate::fuse::wire::{InHeader, NOTIFY_RESEND, OutHeader, TransferIn, opcode};
 
@@ -193,10 +194,40 @@ fn many_messages_at_once_are_all_answered_in_turns() {
 }
 
 #[test]
+fn what_is_read_goes_to_the_volume_before_all_is_read_and_answers_go_out_in_parts() {
+    let mut rig = Rig::new(false);
+    rig.disk.0.borrow_mut().holds_back = true;
+    rig.turn();
+    // No more than the socket has room for answers to.
+    let parts = 3;
+    let all = (parts * MESSAGES) as u64;
+    for unique in 1..=all {
+        rig.read(unique, 0);
+    }
+    rig.turn();
+    for part in 1..=parts {
+        rig.guest.poll(rig.reactor.handle().now());
+        assert_eq!(rig.unanswered(), part * MESSAGES);
+    }
+    rig.disk.0.borrow_mut().holds_back = false;
+    // It has nothing to read any more that could keep its core awake.
+    rig.session.end(Over::ForNow("for a test".into()));
+    let start = rig.reactor.handle().now();
+    rig.guest.poll(start);
+    let due = rig.guest.next_deadline();
+    assert_eq!(due, Some(start), "the core must not sleep on answers");
+    for unique in 1..=all {
+        assert_eq!(rig.reply().expect("an answer").0.unique, unique);
+    }
+    rig.turn();
+    assert!(rig.session.over().is_some());
+}
+
+#[test]
 fn a_turn_that_ends_with_a_large_write_is_followed_by_another() {
     let mut rig = Rig::new(false);
     rig.turn();
-    let most = 64;
+    let most = MESSAGES as u64;
     for unique in 1..most {
         rig.ask(unique, opcode::FSYNC, &[0; 16]);
     }

@@ -110,9 +110,14 @@ impl Exchange {
         self.requests.drain(..)
     }
 
-    /// Whole messages for the kernel.
-    pub(crate) fn replies(&mut self) -> std::vec::Drain<'_, IoBuffer> {
-        self.replies.drain(..)
+    /// The first `most` whole messages for the kernel.
+    pub(crate) fn replies(&mut self, most: usize) -> std::vec::Drain<'_, IoBuffer> {
+        self.replies.drain(..most.min(self.replies.len()))
+    }
+
+    /// Whether there are messages for the kernel.
+    pub(crate) fn has_replies(&self) -> bool {
+        !self.replies.is_empty()
     }
 
     /// Whether everything that was received has been answered, and taken as a reply.
