@@ -143,8 +143,9 @@ pub struct Sizes {
 
 impl Sizes {
     /// Sizes for a pool whose smallest drive has `bytes`, `None` when it is too small (below
-    /// 64 MiB) to hold its own logs. The two logs take about a sixteenth of a small drive, 4 GiB
-    /// and 1 GiB at most.
+    /// 64 MiB) to hold its own logs. The data ring takes a sixteenth of a small drive, 4 GiB at most, the map
+    /// log a fourth of that and a 512th of a large drive, 4 GiB at most: the more of a drive's map it holds, the
+    /// less has to go to pages.
     pub fn for_drive(bytes: u64) -> Option<Self> {
         if bytes < 64 << 20 {
             return None;
@@ -156,7 +157,7 @@ impl Sizes {
             extent_shift,
             chunk_extents: (chunk >> extent_shift) as u32,
             ring_chunks,
-            map_chunks: (ring_chunks / 4).max(3),
+            map_chunks: (bytes / 512 / chunk).clamp((ring_chunks / 4).max(3).into(), 64) as u32,
             segment_slots: if chunk >= 16 << 20 { 512 } else { 64 },
             batch_bytes: (chunk / 4).min(1 << 20) as u32,
         })

@@ -123,6 +123,18 @@ struct Pattern {
     scattered: Option<u32>,
 }
 
+impl Pattern {
+    /// How much larger its drives are. Whole slots go past the ring, and what they cost besides themselves is the map
+    /// log's affair: it should have as many chunks as a large pool's, whose tail moves by small parts of it. Small
+    /// writes would take too long for that.
+    fn scale(&self) -> u64 {
+        if self.granules >= UNIT { 4 } else { 1 }
+    }
+}
+
+/// Granules of 64 KiB.
+const UNIT: u32 = 16;
+
 const PATTERNS: [Pattern; 5] = [
     Pattern {
         name: "randwrite",
@@ -138,13 +150,13 @@ const PATTERNS: [Pattern; 5] = [
     },
     Pattern {
         name: "randwrite",
-        granules: 16,
+        granules: UNIT,
         random: true,
         scattered: None,
     },
     Pattern {
         name: "after 8 KiB",
-        granules: 16,
+        granules: UNIT,
         random: true,
         scattered: Some(2),
     },
@@ -242,15 +254,15 @@ fn capacity(status: &Status, kind: &Kind) -> u64 {
     })
 }
 
-/// Logs in proportion to space as in a pool of 1 TiB drives, where they are smallest: the ring
-/// 1/256 of a drive and the map log 1/1024, with the smallest chunks that there are.
+/// Logs in proportion to space as in a pool of 1 TiB drives: the ring 1/256 of a drive and the map log
+/// 1/512, with the smallest chunks that there are.
 pub(crate) fn scaled_sizes(drive_bytes: u64) -> Sizes {
     let chunk = 512 << 10;
     Sizes {
         extent_shift: 19,
         chunk_extents: 1,
         ring_chunks: (drive_bytes / 256 / chunk).clamp(3, 1024) as u32,
-        map_chunks: (drive_bytes / 1024 / chunk).clamp(3, 1024) as u32,
+        map_chunks: (drive_bytes / 512 / chunk).clamp(3, 1024) as u32,
         segment_slots: 128,
         batch_bytes: 128 << 10,
     }
@@ -297,7 +309,8 @@ pub(crate) fn measure(
     for kind in KINDS.iter().filter(wanted) {
         for pattern in &PATTERNS {
             for &fill in &options.fills {
-                for cost in filled(kind, pattern, fill, options.drive_bytes)? {
+                let drive_bytes = options.drive_bytes * pattern.scale();
+                for cost in filled(kind, pattern, fill, drive_bytes)? {
                     tell(&cost)?;
                     cells.push(cost);
                 }

@@ -1,6 +1,7 @@
 //! From root and logs to the engine's state.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::BuildHasherDefault;
 
 use ashlar_block::ErrorKind;
 
@@ -20,7 +21,7 @@ use crate::format::{
     Chunk, ChunkCopy, Descriptor, Kind, Label, Leaf, PLACE_NONE, PageId, Root, SegmentEntry,
     SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
 };
-use crate::ring::{GranuleKey, Index, LogBatch, Ring, Scanned, ScannedBatch};
+use crate::ring::{GranuleKey, Index, LogBatch, Mix, Ring, Scanned, ScannedBatch};
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_GRANULES};
 use crate::{Canary, ImportOptions};
 
@@ -30,7 +31,7 @@ struct Replay<'a> {
     root: &'a Root,
     map: Map,
     /// Sequence up to which a loaded page holds changes.
-    page_sequences: BTreeMap<PageId, u64>,
+    page_sequences: HashMap<PageId, u64, BuildHasherDefault<Mix>>,
     meta: Segments,
     /// Copies of pages that were bad: drive and byte.
     bad: BTreeSet<(usize, u64)>,
@@ -50,7 +51,7 @@ pub(super) fn replay(
         label: &label,
         root: &root,
         map: Map::default(),
-        page_sequences: BTreeMap::new(),
+        page_sequences: HashMap::default(),
         meta: Segments::new(label.sizes.segment_slots * UNIT_GRANULES as u32),
         bad: BTreeSet::new(),
     };
@@ -60,19 +61,13 @@ pub(super) fn replay(
     replay.load_tables()?;
     replay.claim_places()?;
     replay.load_system()?;
-    let mut changes = changes(&map)?;
-    if options.cage.sings(Canary::MoveVoidsRecords) {
-        for (_, change) in &mut changes {
-            if let Change::Place { moved, .. } = change {
-                *moved = false;
-            }
-        }
+    replay.ensure_all(touched(&map)?)?;
+    for change in changes(&map) {
+        let (sequence, change) = change?;
+        replay.apply(sequence, &change);
     }
-    replay.ensure_all(changes.iter().flat_map(|(_, change)| Map::touched(change)))?;
-    for (sequence, change) in &changes {
-        replay.apply(*sequence, change)?;
-    }
-    let (index, mut ring_batches) = replay.index(&ring, &changes);
+    let void = options.cage.sings(Canary::MoveVoidsRecords);
+    let (index, mut ring_batches) = replay.index(&ring, &map, void)?;
     let unhomed = replay.unhomed(&ring, &index)?;
     let volumes = replay.volumes()?;
     let segments = replay.segments()?;
@@ -133,16 +128,23 @@ pub(super) fn replay(
     })
 }
 
-/// The map log's changes in order.
-fn changes(map: &Scanned) -> Result<Vec<(u64, Change)>, PoolError> {
-    let mut changes = Vec::new();
-    for scanned in &map.batches {
-        for (i, record) in scanned.batch.records.iter().enumerate() {
-            let sequence = scanned.batch.first_sequence + i as u64;
-            changes.push((sequence, change(scanned, record)?));
-        }
+/// The map log's changes in order. A full log has millions: they are made when they are needed, not kept.
+fn changes(map: &Scanned) -> impl Iterator<Item = Result<(u64, Change), PoolError>> {
+    map.batches.iter().flat_map(|scanned| {
+        let records = scanned.batch.records.iter();
+        let sequences = scanned.batch.first_sequence..;
+        let sequenced = sequences.zip(records);
+        sequenced.map(|(sequence, record)| Ok((sequence, change(scanned, record)?)))
+    })
+}
+
+/// The pages that they touch.
+fn touched(map: &Scanned) -> Result<HashSet<PageId, BuildHasherDefault<Mix>>, PoolError> {
+    let mut ids = HashSet::default();
+    for change in changes(map) {
+        ids.extend(Map::touched(&change?.1));
     }
-    Ok(changes)
+    Ok(ids)
 }
 
 fn change(scanned: &ScannedBatch, record: &Descriptor) -> Result<Change, PoolError> {
@@ -338,10 +340,10 @@ impl Replay<'_> {
     }
 
     /// Loads pages together, as far as they were ever written and are not here.
-    fn ensure_all(&mut self, ids: impl Iterator<Item = PageId>) -> Result<(), PoolError> {
+    fn ensure_all(&mut self, ids: impl IntoIterator<Item = PageId>) -> Result<(), PoolError> {
         let missing =
             |id: &PageId| !self.map.is_loaded(*id) && self.map.entry(*id).place != PLACE_NONE;
-        let ids: BTreeSet<PageId> = ids.filter(missing).collect();
+        let ids: BTreeSet<PageId> = ids.into_iter().filter(missing).collect();
         let entries: Vec<(PageId, TableEntry)> =
             ids.iter().map(|&id| (id, self.map.entry(id))).collect();
         for (&(id, _), bytes) in entries.iter().zip(self.pages(&entries)) {
@@ -381,40 +383,49 @@ impl Replay<'_> {
         found
     }
 
-    /// Applies a change to those of its pages that do not hold it yet.
-    fn apply(&mut self, sequence: u64, change: &Change) -> Result<(), PoolError> {
+    /// Applies a change to those of its pages, which are here, that do not hold it yet.
+    fn apply(&mut self, sequence: u64, change: &Change) {
         for id in Map::touched(change) {
-            self.ensure(id)?;
             let has = self.page_sequences.get(&id).copied().unwrap_or(0);
             if sequence >= has {
                 self.map.apply_to(id, change, sequence);
             }
         }
-        Ok(())
     }
 
-    /// The index: the ring's records, with what later changes of the map superseded left out.
-    fn index(&self, ring: &Scanned, changes: &[(u64, Change)]) -> (Index, Vec<LogBatch>) {
+    /// The index: the ring's records, with what later changes of the map superseded left out. `void`: by
+    /// moves, too.
+    fn index(
+        &self,
+        ring: &Scanned,
+        map: &Scanned,
+        void: bool,
+    ) -> Result<(Index, Vec<LogBatch>), PoolError> {
         let mut index = Index::default();
-        let mut changes = changes.iter().peekable();
+        let mut changes = changes(map).peekable();
         let mut batches = Vec::new();
+        let is_older = |change: &Result<(u64, Change), PoolError>, than: u64| {
+            change
+                .as_ref()
+                .map_or(true, |(sequence, _)| *sequence < than)
+        };
         for scanned in &ring.batches {
             for (key, newest) in scanned.granules() {
-                while let Some((_, change)) = changes.next_if(|(s, _)| *s < newest.sequence) {
-                    supersede(&mut index, change);
+                while let Some(change) = changes.next_if(|one| is_older(one, newest.sequence)) {
+                    supersede(&mut index, &change?.1, void);
                 }
                 index.insert(key, newest);
             }
             batches.push(LogBatch::found_with_spans(scanned));
         }
-        for (_, change) in changes {
-            supersede(&mut index, change);
+        for change in changes {
+            supersede(&mut index, &change?.1, void);
         }
         self.drop_orphans(&mut index, ring);
         for batch in &mut batches {
             batch.live = live(&index, batch);
         }
-        (index, batches)
+        Ok((index, batches))
     }
 
     /// Records of volumes that are gone mean nothing any more.
@@ -472,7 +483,7 @@ impl Replay<'_> {
             leaf_id(key.volume, first / LEAF_GRANULES)
         };
         let leaves: Vec<PageId> = slots.iter().map(|key| leaf(&self.map, key)).collect();
-        self.ensure_all(leaves.into_iter())?;
+        self.ensure_all(leaves)?;
         let mut unhomed = Vec::new();
         for key in slots {
             self.ensure(leaf(&self.map, &key))?;
@@ -595,10 +606,12 @@ fn live(index: &Index, batch: &LogBatch) -> u32 {
     live
 }
 
-fn supersede(index: &mut Index, change: &Change) {
+fn supersede(index: &mut Index, change: &Change, by_moves: bool) {
     let (volume, first, granules) = match change {
+        // What was on its way home may not have arrived.
+        Change::Place { moved: true, .. } if !by_moves => return,
+        Change::Entry { .. } => return,
         Change::Place {
-            moved: false,
             volume,
             first,
             granules,
@@ -610,8 +623,6 @@ fn supersede(index: &mut Index, change: &Change) {
             granules,
             ..
         } => (*volume, *first, *granules),
-        // What was on its way home may not have arrived.
-        Change::Place { moved: true, .. } | Change::Entry { .. } => return,
     };
     for granule in first..first + u64::from(granules) {
         index.remove_older(GranuleKey { volume, granule }, u64::MAX);

@@ -61,7 +61,7 @@ pub struct ScannedBatch {
     pub at: u64,
     /// Its records.
     pub batch: Batch,
-    /// All its bytes; for the data ring only where a copy lacks them.
+    /// All its bytes, where a copy lacks them or, in the map log, there are blocks of data in it.
     pub bytes: Vec<u8>,
     /// Its length.
     pub len: u64,
@@ -248,7 +248,7 @@ impl Scanner<'_> {
         let Some((copy, mut found)) = found else {
             return Ok(None);
         };
-        if self.of.log == LogId::Ring && lacking.is_empty() {
+        if lacking.is_empty() && !Self::is_kept(self.of.log, &found.batch) {
             found.bytes = None;
         } else {
             self.window.keep(&mut found, copy, head.at);
@@ -269,6 +269,11 @@ impl Scanner<'_> {
         Ok(Some((batch, found.crc)))
     }
 
+    /// Whether a batch is of use with all its bytes only. A log may be larger than memory.
+    fn is_kept(log: LogId, batch: &Batch) -> bool {
+        log == LogId::Map && batch.data_blocks() > 0
+    }
+
     fn is_next(&self, batch: &Batch, head: Head) -> bool {
         batch.number == head.number
             && batch.previous == head.previous
@@ -285,13 +290,13 @@ impl Scanner<'_> {
         let bytes = self.bytes(copy, at, len)?;
         match Batch::decode(&bytes, salt, log, limit) {
             Ok((batch, crc)) => Some(Candidate {
+                bytes: match bytes {
+                    Cow::Borrowed(_) if !Self::is_kept(log, &batch) => None,
+                    bytes => Some(bytes.into_owned()),
+                },
                 batch,
                 crc,
                 len,
-                bytes: match bytes {
-                    Cow::Borrowed(_) if log == LogId::Ring => None,
-                    bytes => Some(bytes.into_owned()),
-                },
             }),
             Err(BatchError::NotABatch | BatchError::NotTheNext | BatchError::Torn(_)) => None,
         }
