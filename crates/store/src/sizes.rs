@@ -235,3 +235,24 @@ impl fmt::Display for BadSizes {
 }
 
 impl std::error::Error for BadSizes {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_grow_with_drives_up_to_4_gib() {
+        let map_bytes = |sizes: &Sizes| sizes.chunk_bytes() * u64::from(sizes.map_chunks);
+        for shift in 26..46 {
+            let drive = 1_u64 << shift;
+            let sizes = Sizes::for_drive(drive).expect("large enough");
+            assert!(sizes.check().is_ok(), "{sizes:?}");
+            let logs = sizes.chunk_bytes() * u64::from(sizes.ring_chunks) + map_bytes(&sizes);
+            assert!(logs <= (drive / 8).min(8 << 30), "{shift}: {logs}");
+        }
+        let map_gib = |drive| Sizes::for_drive(drive).map(|sizes| map_bytes(&sizes) >> 30);
+        let drives = [64 << 30, 512 << 30, 1 << 40, 2 << 40, 16 << 40];
+        assert_eq!(drives.map(map_gib), [1, 1, 2, 4, 4].map(Some));
+        assert_eq!(Sizes::for_drive((64 << 20) - 1), None);
+    }
+}

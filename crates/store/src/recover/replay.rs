@@ -132,9 +132,8 @@ pub(super) fn replay(
 fn changes(map: &Scanned) -> impl Iterator<Item = Result<(u64, Change), PoolError>> {
     map.batches.iter().flat_map(|scanned| {
         let records = scanned.batch.records.iter();
-        let sequences = scanned.batch.first_sequence..;
-        let sequenced = sequences.zip(records);
-        sequenced.map(|(sequence, record)| Ok((sequence, change(scanned, record)?)))
+        let sequenced = records.zip(scanned.batch.first_sequence..);
+        sequenced.map(|(record, sequence)| Ok((sequence, change(scanned, record)?)))
     })
 }
 
