@@ -57,6 +57,30 @@ fn many_operations_start_before_the_turn_ends() {
 }
 
 #[test]
+fn a_turn_whose_deadline_has_passed_does_not_wait_and_brings_what_has_happened() {
+    let mut reactor = reactor();
+    let handle = reactor.handle().clone();
+    let port = handle.port();
+    let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+    let ours = handle.adopt(ours.into());
+    port.readable(&ours, 7);
+    for _ in 0..100 {
+        reactor.turn(Some(handle.now())).expect("turn");
+        assert!(port.next().is_none(), "nothing is there");
+    }
+    theirs.write_all(b"x").expect("sent");
+    let start = Instant::now();
+    let event = loop {
+        assert!(start.elapsed() < Duration::from_secs(10), "no event");
+        reactor.turn(Some(handle.now())).expect("turn");
+        if let Some(event) = port.next() {
+            break event;
+        }
+    };
+    assert!(event.key == 7 && matches!(event.what, What::Readable(Ok(()))));
+}
+
+#[test]
 fn a_file_is_written_read_synced_and_punched() {
     let mut reactor = reactor();
     let handle = reactor.handle().clone();
