@@ -5,9 +5,9 @@ mod common;
 
 use std::cell::Cell;
 
-use ashlar_block::Operation;
+use ashlar_block::{ErrorKind, Operation};
 use ashlar_store::format::Root;
-use ashlar_store::{Event, Manage, Managed, sizes};
+use ashlar_store::{Event, Layout, Manage, Managed, sizes};
 use common::{Bench, SALT};
 
 fn fill(granules: usize, seed: u8) -> Vec<u8> {
@@ -152,4 +152,32 @@ fn one_change_of_a_size_at_a_time() {
     let (_, done) = bench.run(Event::Tick);
     assert!(matches!(&done[..], [(91, Ok(Managed::Done))]), "{done:?}");
     bench.manage(resize(volume, 100)).unwrap();
+}
+
+#[test]
+fn whoever_asked_for_a_change_is_told_that_the_pool_has_stopped() {
+    let mut bench = Bench::new(1, 16 << 20);
+    let [grows, leaves] = [0, 1].map(|_| bench.volume(1024, 1));
+    bench.seen.held.set(Some(|op| op != Operation::Read));
+    // One is on its way to the log, the others wait for the next append.
+    let orders = [
+        resize(grows, 2048),
+        Manage::DeleteVolume { volume: leaves },
+        Manage::CreateVolume(bench.plan(64, Layout::Mirror { copies: 1 })),
+    ];
+    for (what, id) in orders.into_iter().zip(91..) {
+        let (_, answers) = bench.run(Event::Manage { id, what });
+        assert!(answers.is_empty(), "{answers:?}");
+    }
+    bench.may_fail = true;
+    bench.seen.faults[0].set(Some((|_| true, ErrorKind::Media)));
+    bench.seen.held.set(None);
+    let (_, mut answers) = bench.run(Event::Tick);
+    answers.sort_by_key(|(id, _)| *id);
+    let told = answers.iter().map(|(id, answer)| match answer {
+        Err(error) => (*id, error.kind()),
+        Ok(done) => panic!("{id}: {done:?}"),
+    });
+    let told: Vec<(u64, ErrorKind)> = told.collect();
+    assert_eq!(told, [91, 92, 93].map(|id| (id, ErrorKind::Latched)));
 }

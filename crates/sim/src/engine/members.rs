@@ -122,12 +122,17 @@ impl<S: Subject> World<'_, S> {
             let known = seats.iter().any(|seat| seat.drive.0 == *drive);
             known && self.is_out(*drive, &seats) && !pool.serves(*drive)
         };
-        let idle = |drive: &usize| {
-            let drive = self.drives[*drive].borrow();
-            !drive.is_dead() && drive.is_idle()
-        };
         let mut drives = 0..self.drives.len();
-        drives.find(|drive| out(drive) && idle(drive) && !self.members.doubted.contains(drive))
+        drives.find(|&drive| {
+            out(&drive) && self.rests(drive) && !self.members.doubted.contains(&drive)
+        })
+    }
+
+    /// Whether a drive works and has nothing left to do. A node lets go of no other: it would wait for the answers
+    /// for ever.
+    fn rests(&self, drive: usize) -> bool {
+        let drive = self.drives[drive].borrow();
+        !drive.is_dead() && drive.is_idle()
     }
 
     fn is_out(&self, drive: usize, seats: &[Seat]) -> bool {
@@ -353,8 +358,7 @@ impl<S: Subject> World<'_, S> {
         for drive in 0..self.drives.len() {
             let known = seats.iter().any(|seat| seat.drive.0 == drive);
             let out = known && self.is_out(drive, &seats) && !pool.serves(drive);
-            let works = !self.drives[drive].borrow().is_dead();
-            if out && works && self.chance.happens(300) {
+            if out && self.rests(drive) && self.chance.happens(300) {
                 self.say(|| format!("drive {drive} is pulled"));
                 self.forget_handles(drive);
                 self.drives[drive].borrow_mut().die();

@@ -59,6 +59,16 @@ pub(crate) struct StagedChange {
     pub(crate) more: bool,
 }
 
+impl StagedChange {
+    /// The order that it is the answer to, if any.
+    pub(super) fn asked_by(&self) -> Option<u64> {
+        match self.then {
+            Then::Volume(_, id) => id,
+            _ => None,
+        }
+    }
+}
+
 enum Content {
     Ring {
         pieces: Vec<Staged>,
@@ -290,6 +300,17 @@ impl Engine {
                 self.publish(sealed);
             }
         }
+    }
+
+    /// The engine has stopped, so nothing more is published: who asked for changes that have not been.
+    pub(super) fn take_asked(&mut self) -> Vec<u64> {
+        let sealed = std::mem::take(&mut self.sealed).into_iter();
+        let on_their_way = sealed.flat_map(|sealed| match sealed.content {
+            Content::Map { changes, .. } => changes,
+            Content::Ring { .. } => Vec::new(),
+        });
+        let changes = on_their_way.chain(self.staged_changes.drain(..));
+        changes.filter_map(|staged| staged.asked_by()).collect()
     }
 
     fn publish(&mut self, sealed: Sealed) {

@@ -450,6 +450,7 @@ impl Engine {
         let mut waiting = std::mem::take(&mut self.settling);
         waiting.append(&mut self.rebuild.scrub.asked_by);
         waiting.append(&mut self.roots.waiting);
+        waiting.append(&mut self.take_asked());
         for id in waiting {
             let error = IoError::new(ErrorKind::Latched, why.clone());
             self.out.managed.push((id, Err(error)));

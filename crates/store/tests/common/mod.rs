@@ -484,6 +484,18 @@ impl Bench {
         self.volume_of(granules, layout, None)
     }
 
+    /// A volume that is not there yet.
+    pub fn plan(&self, granules: u64, layout: Layout) -> VolumePlan {
+        VolumePlan {
+            name: format!("v{}", self.next),
+            uuid: Uuid::from_u128(u128::from(self.next)),
+            granules,
+            layout,
+            grain: None,
+            stops: self.stops,
+        }
+    }
+
     pub fn volume_of(
         &mut self,
         granules: u64,
@@ -491,12 +503,8 @@ impl Bench {
         grain: Option<Grain>,
     ) -> Result<u32, IoError> {
         let plan = VolumePlan {
-            name: format!("v{}", self.next),
-            uuid: Uuid::from_u128(u128::from(self.next)),
-            granules,
-            layout,
             grain,
-            stops: self.stops,
+            ..self.plan(granules, layout)
         };
         match self.manage(Manage::CreateVolume(plan))? {
             Managed::Volume(number) => Ok(number),

@@ -393,10 +393,7 @@ impl Engine {
     pub(in crate::engine) fn fail_raw(&mut self, why: &str) {
         let makings = std::mem::take(&mut self.raw.makings);
         let queued = std::mem::take(&mut self.raw.queue);
-        let queued = queued.into_iter().filter_map(|staged| match staged.then {
-            Then::Volume(_, id) => id,
-            _ => None,
-        });
+        let queued = queued.iter().filter_map(StagedChange::asked_by);
         for id in makings.into_iter().map(|making| making.id).chain(queued) {
             let error = IoError::new(ErrorKind::Latched, why.to_owned());
             self.out.managed.push((id, Err(error)));
