@@ -1,17 +1,11 @@
 //! Space that is kept for repair, and when repair begins.
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::{Bench, fill};
 use ashlar_block::ErrorKind;
 use ashlar_store::format::Reserve;
 use ashlar_store::{HomeStatus, ImportOptions, Layout, Manage};
-use common::Bench;
-
-fn fill(granules: usize, value: u8) -> Vec<u8> {
-    vec![value; granules * 4096]
-}
 
 /// A pool of three drives that keeps this for repair.
 fn bench(drives: usize, reserve: Reserve) -> Bench {

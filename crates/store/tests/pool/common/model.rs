@@ -1,5 +1,4 @@
 //! What a volume should hold, granule by granule.
-#![allow(clippy::unwrap_used)]
 
 use ashlar_store::{Grain, Layout};
 

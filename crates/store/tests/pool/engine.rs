@@ -1,32 +1,23 @@
 //! The engine on drives that do no wrong.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{Bench, pattern};
 use ashlar_block::ErrorKind;
 use ashlar_store::format::Root;
 use ashlar_store::{Layout, Manage, Managed, PoolError, Sizes, VolumePlan, sizes};
-use common::Bench;
-
-fn fill(granules: usize, seed: u8) -> Vec<u8> {
-    (0..granules * 4096)
-        .map(|i| (i / 4096) as u8 ^ seed.wrapping_add((i % 251) as u8))
-        .collect()
-}
 
 #[test]
 fn what_is_written_is_read_also_after_a_restart() {
     let mut bench = Bench::new(2, 32 << 20);
     let volume = bench.volume(1024, 2);
-    bench.write(volume, 5, &fill(1, 1)).unwrap();
-    bench.write(volume, 14, &fill(5, 2)).unwrap();
-    bench.write(volume, 64, &fill(32, 3)).unwrap();
-    bench.write(volume, 66, &fill(2, 4)).unwrap();
+    bench.write(volume, 5, &pattern(1, 1)).unwrap();
+    bench.write(volume, 14, &pattern(5, 2)).unwrap();
+    bench.write(volume, 64, &pattern(32, 3)).unwrap();
+    bench.write(volume, 66, &pattern(2, 4)).unwrap();
     let check = |bench: &mut Bench| {
-        assert_eq!(bench.read(volume, 5, 1).unwrap(), fill(1, 1));
-        assert_eq!(bench.read(volume, 14, 5).unwrap(), fill(5, 2));
-        let mut expected = fill(32, 3);
-        expected[2 * 4096..4 * 4096].copy_from_slice(&fill(2, 4));
+        assert_eq!(bench.read(volume, 5, 1).unwrap(), pattern(1, 1));
+        assert_eq!(bench.read(volume, 14, 5).unwrap(), pattern(5, 2));
+        let mut expected = pattern(32, 3);
+        expected[2 * 4096..4 * 4096].copy_from_slice(&pattern(2, 4));
         assert_eq!(bench.read(volume, 64, 32).unwrap(), expected);
         assert_eq!(bench.read(volume, 0, 5).unwrap(), vec![0; 5 * 4096]);
     };
@@ -43,7 +34,7 @@ fn what_is_written_is_read_also_after_a_restart() {
     let mut bench = bench.restart();
     assert_eq!(bench.read(volume, 64, 16).unwrap(), vec![0; 16 * 4096]);
     assert_eq!(bench.read(volume, 5, 1).unwrap(), vec![0; 4096]);
-    assert_eq!(bench.read(volume, 15, 4).unwrap(), fill(5, 2)[4096..]);
+    assert_eq!(bench.read(volume, 15, 4).unwrap(), pattern(5, 2)[4096..]);
 }
 
 #[test]
@@ -53,10 +44,10 @@ fn the_logs_go_round() {
     for round in 0..40u8 {
         for i in 0..64u64 {
             bench
-                .write(volume, i * 31 % 2000, &fill(3, round ^ i as u8))
+                .write(volume, i * 31 % 2000, &pattern(3, round ^ i as u8))
                 .unwrap();
         }
-        bench.write(volume, 1024, &fill(64, round)).unwrap();
+        bench.write(volume, 1024, &pattern(64, round)).unwrap();
         if round % 8 == 7 {
             let counters = bench.engine.counters();
             assert!(
@@ -69,7 +60,7 @@ fn the_logs_go_round() {
     for i in (0..64u64).rev().take(5) {
         assert_eq!(
             bench.read(volume, i * 31 % 2000, 3).unwrap(),
-            fill(3, 39 ^ i as u8),
+            pattern(3, 39 ^ i as u8),
             "{i}"
         );
     }
@@ -80,21 +71,28 @@ fn a_full_pool_says_so_and_recovers() {
     let mut bench = Bench::new(2, 16 << 20);
     let volume = bench.volume(16384, 2);
     let mut written = 0;
-    while bench.write(volume, written * 16, &fill(16, 1)).is_ok() {
+    while bench.write(volume, written * 16, &pattern(16, 1)).is_ok() {
         written += 1;
     }
     assert!(written > 64, "{written} slots");
     // What has a home can still be overwritten; nothing is lost.
-    bench.write(volume, 0, &fill(16, 9)).unwrap();
-    bench.write(volume, 33, &fill(2, 9)).unwrap();
-    assert_eq!(bench.read(volume, 0, 16).unwrap(), fill(16, 9));
-    assert!(bench.write(volume, written * 16 + 3, &fill(1, 1)).is_err());
+    bench.write(volume, 0, &pattern(16, 9)).unwrap();
+    bench.write(volume, 33, &pattern(2, 9)).unwrap();
+    assert_eq!(bench.read(volume, 0, 16).unwrap(), pattern(16, 9));
+    assert!(
+        bench
+            .write(volume, written * 16 + 3, &pattern(1, 1))
+            .is_err()
+    );
     bench.clear(volume, 160, 160).unwrap();
-    bench.write(volume, written * 16, &fill(16, 2)).unwrap();
+    bench.write(volume, written * 16, &pattern(16, 2)).unwrap();
     bench.manage(Manage::Settle).unwrap();
     let mut bench = bench.restart();
-    assert_eq!(bench.read(volume, written * 16, 16).unwrap(), fill(16, 2));
-    assert_eq!(bench.read(volume, 33, 2).unwrap(), fill(2, 9));
+    assert_eq!(
+        bench.read(volume, written * 16, 16).unwrap(),
+        pattern(16, 2)
+    );
+    assert_eq!(bench.read(volume, 33, 2).unwrap(), pattern(2, 9));
 }
 
 #[test]
@@ -102,8 +100,8 @@ fn volumes_come_and_go() {
     let mut bench = Bench::new(2, 16 << 20);
     for _ in 0..40 {
         let volume = bench.volume(1024, 2);
-        bench.write(volume, 0, &fill(64, 1)).unwrap();
-        bench.write(volume, 100, &fill(3, 1)).unwrap();
+        bench.write(volume, 0, &pattern(64, 1)).unwrap();
+        bench.write(volume, 100, &pattern(3, 1)).unwrap();
         assert_eq!(
             bench.manage(Manage::DeleteVolume { volume }).unwrap(),
             Managed::Done
@@ -119,7 +117,7 @@ fn volumes_come_and_go() {
             granules: 1024,
         })
         .unwrap();
-    bench.write(volume, 1000, &fill(16, 1)).unwrap();
+    bench.write(volume, 1000, &pattern(16, 1)).unwrap();
     bench
         .manage(Manage::ResizeVolume {
             volume,
@@ -134,7 +132,7 @@ fn volumes_come_and_go() {
         })
         .unwrap();
     assert_eq!(bench.read(volume, 1001, 15).unwrap(), vec![0; 15 * 4096]);
-    assert_eq!(bench.read(volume, 1000, 1).unwrap(), fill(1, 1));
+    assert_eq!(bench.read(volume, 1000, 1).unwrap(), pattern(1, 1));
 }
 
 #[test]
@@ -166,11 +164,11 @@ fn nonsense_is_refused() {
 }
 
 /// The newest root that a drive holds.
-fn root_of(medium: &common::Medium) -> Root {
+fn root_of(medium: &crate::common::Medium) -> Root {
     let medium = medium.borrow();
     let roots = sizes::ROOT_AT.iter().filter_map(|&at| {
         let bytes = &medium[at as usize..(at + sizes::ROOT_BYTES) as usize];
-        Root::decode(bytes, common::SALT).ok()
+        Root::decode(bytes, crate::common::SALT).ok()
     });
     roots.max_by_key(|root| root.generation).unwrap()
 }
@@ -178,7 +176,7 @@ fn root_of(medium: &common::Medium) -> Root {
 /// Damages block `block` (4 KiB) of the ring's tail chunk on every copy.
 fn damage_ring(bench: &Bench, block: usize) {
     let root = root_of(&bench.media[0]);
-    let sizes = common::small_sizes();
+    let sizes = crate::common::small_sizes();
     let chunk = (root.ring.tail_at / sizes.chunk_bytes()) as usize % root.ring.chunks.len();
     for copy in &root.ring.chunks[chunk].copies {
         let offset = root.ring.tail_at % sizes.chunk_bytes();
@@ -193,7 +191,7 @@ fn a_hole_in_a_log_is_damage_and_its_end_is_not() {
         let mut bench = Bench::new(2, 16 << 20);
         let volume = bench.volume(1024, 2);
         for i in 0..3 {
-            bench.write(volume, i * 20, &fill(1, i as u8)).unwrap();
+            bench.write(volume, i * 20, &pattern(1, i as u8)).unwrap();
         }
         (bench, volume)
     };
@@ -218,7 +216,7 @@ fn a_hole_in_a_log_is_damage_and_its_end_is_not() {
     let (bench, volume) = write_three();
     damage_ring(&bench, 4);
     let mut bench = bench.restart();
-    assert_eq!(bench.read(volume, 20, 1).unwrap(), fill(1, 1));
+    assert_eq!(bench.read(volume, 20, 1).unwrap(), pattern(1, 1));
     assert_eq!(bench.read(volume, 40, 1).unwrap(), vec![0; 4096]);
     // It was the newest batch of an earlier term: now it must be there.
     let (bench, _) = write_three();
@@ -234,8 +232,8 @@ fn a_hole_in_a_log_is_damage_and_its_end_is_not() {
 fn members_that_are_missing_are_left_out_for_good() {
     let mut bench = Bench::new(3, 16 << 20);
     let volume = bench.volume(1024, 2);
-    bench.write(volume, 0, &fill(64, 1)).unwrap();
-    bench.write(volume, 70, &fill(3, 2)).unwrap();
+    bench.write(volume, 0, &pattern(64, 1)).unwrap();
+    bench.write(volume, 70, &pattern(3, 2)).unwrap();
     let media = bench.media.clone();
     assert!(matches!(
         Bench::try_open(media[..1].to_vec(), false),
@@ -245,13 +243,13 @@ fn members_that_are_missing_are_left_out_for_good() {
     let mut rest = Bench::try_open(media[..2].to_vec(), false).unwrap();
     rest.pass(1);
     rest.manage(Manage::Settle).unwrap();
-    assert_eq!(rest.read(volume, 0, 64).unwrap(), fill(64, 1));
-    rest.write(volume, 0, &fill(4, 5)).unwrap();
+    assert_eq!(rest.read(volume, 0, 64).unwrap(), pattern(64, 1));
+    rest.write(volume, 0, &pattern(4, 5)).unwrap();
     assert!(!rest.engine.status().degraded, "{:?}", rest.engine.status());
     // The third is old now; with it or without it, the others are right.
     let mut all = Bench::try_open(media.clone(), false).unwrap();
-    assert_eq!(all.read(volume, 0, 4).unwrap(), fill(4, 5));
-    assert_eq!(all.read(volume, 70, 3).unwrap(), fill(3, 2));
+    assert_eq!(all.read(volume, 0, 4).unwrap(), pattern(4, 5));
+    assert_eq!(all.read(volume, 70, 3).unwrap(), pattern(3, 2));
     assert!(Bench::try_open(media[2..].to_vec(), false).is_err());
 }
 
@@ -259,7 +257,7 @@ fn members_that_are_missing_are_left_out_for_good() {
 fn drives_are_added_and_emptied() {
     let mut bench = Bench::new(2, 16 << 20);
     let volume = bench.volume(1024, 2);
-    bench.write(volume, 0, &fill(64, 1)).unwrap();
+    bench.write(volume, 0, &pattern(64, 1)).unwrap();
     assert!(bench.manage(Manage::RemoveDrive { member: 0 }).is_err());
     bench.add_drive(16 << 20);
     bench.manage(Manage::RemoveDrive { member: 0 }).unwrap();
@@ -273,21 +271,21 @@ fn drives_are_added_and_emptied() {
     );
     let media = bench.media[1..].to_vec();
     let mut bench = Bench::try_open(media, false).unwrap();
-    assert_eq!(bench.read(volume, 0, 64).unwrap(), fill(64, 1));
+    assert_eq!(bench.read(volume, 0, 64).unwrap(), pattern(64, 1));
 }
 
 #[test]
 fn a_scrub_mends_what_is_bad() {
     let mut bench = Bench::new(2, 16 << 20);
     let volume = bench.volume(1024, 2);
-    bench.write(volume, 0, &fill(64, 1)).unwrap();
+    bench.write(volume, 0, &pattern(64, 1)).unwrap();
     bench.manage(Manage::Settle).unwrap();
     // Noise over all homes of the second drive.
-    let pattern = fill(64, 1);
+    let written = pattern(64, 1);
     {
         let mut medium = bench.media[1].borrow_mut();
         for at in (0..medium.len()).step_by(4096) {
-            if (0..64).any(|i| medium[at..at + 4096] == pattern[i * 4096..(i + 1) * 4096]) {
+            if (0..64).any(|i| medium[at..at + 4096] == written[i * 4096..(i + 1) * 4096]) {
                 medium[at..at + 4096].fill(0xA5);
             }
         }
@@ -299,7 +297,7 @@ fn a_scrub_mends_what_is_bad() {
     let counters = bench.engine.counters();
     assert_eq!((counters.repaired, counters.lost), (64, 0), "{counters:?}");
     let mut alone = Bench::try_open(bench.media[1..].to_vec(), true).unwrap();
-    assert_eq!(alone.read(volume, 0, 64).unwrap(), fill(64, 1));
+    assert_eq!(alone.read(volume, 0, 64).unwrap(), pattern(64, 1));
 }
 
 #[test]
@@ -309,20 +307,20 @@ fn a_pool_survives_a_hundred_restarts_with_a_write_each() {
     let sizes = Sizes {
         ring_chunks: 32,
         map_chunks: 32,
-        ..common::small_sizes()
+        ..crate::common::small_sizes()
     };
     let mut bench = Bench::with_sizes(2, 64 << 20, sizes);
     let volume = bench.volume(1024, 2);
     for round in 0..100u8 {
         bench
-            .write(volume, u64::from(round), &fill(1, round))
+            .write(volume, u64::from(round), &pattern(1, round))
             .unwrap();
         bench = bench.restart();
     }
     for round in 0..100u8 {
         assert_eq!(
             bench.read(volume, u64::from(round), 1).unwrap(),
-            fill(1, round)
+            pattern(1, round)
         );
     }
 }
@@ -331,7 +329,7 @@ fn a_pool_survives_a_hundred_restarts_with_a_write_each() {
 fn what_was_cut_off_does_not_come_back() {
     let mut bench = Bench::new(2, 16 << 20);
     let volume = bench.volume(2048, 2);
-    bench.write(volume, 1024, &fill(64, 1)).unwrap();
+    bench.write(volume, 1024, &pattern(64, 1)).unwrap();
     bench.manage(Manage::Settle).unwrap();
     let resize = |granules| Manage::ResizeVolume { volume, granules };
     bench.manage(resize(1000)).unwrap();
@@ -345,11 +343,11 @@ fn what_was_cut_off_does_not_come_back() {
 fn a_scrub_mends_the_map_too() {
     let mut bench = Bench::new(2, 16 << 20);
     let volume = bench.volume(1024, 2);
-    bench.write(volume, 0, &fill(64, 1)).unwrap();
+    bench.write(volume, 0, &pattern(64, 1)).unwrap();
     bench.manage(Manage::Settle).unwrap();
     // Noise over the metadata of the second drive.
     let root = root_of(&bench.media[1]);
-    let sizes = common::small_sizes();
+    let sizes = crate::common::small_sizes();
     for column in root.meta.iter().flat_map(|segment| &segment.columns) {
         if column.drive == 1 {
             let at = sizes.extent_at(column.extent) as usize;
@@ -362,7 +360,7 @@ fn a_scrub_mends_the_map_too() {
         Managed::Scrubbed { lost: 0 }
     );
     let mut alone = Bench::try_open(bench.media[1..].to_vec(), true).unwrap();
-    assert_eq!(alone.read(volume, 0, 64).unwrap(), fill(64, 1));
+    assert_eq!(alone.read(volume, 0, 64).unwrap(), pattern(64, 1));
 }
 
 #[test]
@@ -371,7 +369,7 @@ fn a_lost_last_copy_takes_nothing_else_with_it() {
     let volume = bench.volume(2048, 1);
     for slot in 0..64 {
         bench
-            .write(volume, slot * 16, &fill(16, slot as u8))
+            .write(volume, slot * 16, &pattern(16, slot as u8))
             .unwrap();
     }
     bench.manage(Manage::Settle).unwrap();
@@ -382,22 +380,24 @@ fn a_lost_last_copy_takes_nothing_else_with_it() {
     assert!(!lost.is_empty() && lost.len() < 64, "{lost:?}");
     // What is acknowledged from here on is there, wherever its slot was.
     for slot in 0..64u64 {
-        bench.write(volume, slot * 16 + 3, &fill(1, 200)).unwrap();
+        bench
+            .write(volume, slot * 16 + 3, &pattern(1, 200))
+            .unwrap();
     }
     bench.manage(Manage::Settle).unwrap();
     for slot in 0..64u64 {
         assert_eq!(
             bench.read(volume, slot * 16 + 3, 1).unwrap(),
-            fill(1, 200),
+            pattern(1, 200),
             "{slot}"
         );
     }
     let written: Vec<u64> = (64..96)
-        .filter(|slot| bench.write(volume, slot * 16, &fill(16, 9)).is_ok())
+        .filter(|slot| bench.write(volume, slot * 16, &pattern(16, 9)).is_ok())
         .collect();
     assert!(!written.is_empty());
     for slot in written {
-        assert_eq!(bench.read(volume, slot * 16, 16).unwrap(), fill(16, 9));
+        assert_eq!(bench.read(volume, slot * 16, 16).unwrap(), pattern(16, 9));
     }
 }
 
@@ -408,7 +408,7 @@ fn a_rebuild_goes_on_under_a_constant_load() {
     let volume = bench.volume(granules, 2);
     for slot in 0..granules / 16 {
         bench
-            .write(volume, slot * 16, &fill(16, slot as u8))
+            .write(volume, slot * 16, &pattern(16, slot as u8))
             .unwrap();
     }
     // The ring is so full that it is always being emptied.

@@ -1,11 +1,8 @@
 //! Pass-through volumes.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{Bench, pattern};
 use ashlar_block::{Durability, ErrorKind, Moment, Operation};
 use ashlar_store::{Event, Layout, Manage, Managed, Outbox, Status, VolumePlan};
-use common::Bench;
 
 const STRIPE2: Layout = Layout::Stripe { columns: 2 };
 const STRIPE3: Layout = Layout::Stripe { columns: 3 };
@@ -14,12 +11,6 @@ const ZEROES: Operation = Operation::WriteZeroes {
     deallocate: false,
 };
 const DRIVE: usize = 32 << 20;
-
-fn fill(granules: usize, seed: u8) -> Vec<u8> {
-    (0..granules * 4096)
-        .map(|i| (i / 4096) as u8 ^ seed.wrapping_add((i % 251) as u8))
-        .collect()
-}
 
 fn used(bench: &Bench) -> Vec<u64> {
     let status: Status = bench.engine.status();
@@ -32,7 +23,7 @@ fn pool() -> Bench {
     let volume = bench.volume_as(2500, STRIPE2).unwrap();
     // Old data everywhere, which must not show.
     for first in (0..2500).step_by(250) {
-        bench.write(volume, first, &fill(250, 6)).unwrap();
+        bench.write(volume, first, &pattern(250, 6)).unwrap();
     }
     bench.manage(Manage::DeleteVolume { volume }).unwrap();
     bench.manage(Manage::Settle).unwrap();
@@ -64,15 +55,15 @@ fn what_is_written_is_in_place_and_stays() {
     let geometry = bench.engine.geometry(volume).unwrap();
     assert_eq!((geometry.blocks, geometry.atomic_blocks), (800, 1));
     assert!(!geometry.volatile_cache);
-    let data = fill(256, 1);
+    let data = pattern(256, 1);
     bench.write(volume, 5, &data).unwrap();
-    bench.write(volume, 760, &fill(40, 2)).unwrap();
-    bench.write(volume, 70, &fill(1, 3)).unwrap();
+    bench.write(volume, 760, &pattern(40, 2)).unwrap();
+    bench.write(volume, 70, &pattern(1, 3)).unwrap();
     let check = |bench: &mut Bench| {
         let mut expected = data.clone();
-        expected[65 * 4096..66 * 4096].copy_from_slice(&fill(1, 3));
+        expected[65 * 4096..66 * 4096].copy_from_slice(&pattern(1, 3));
         assert_eq!(bench.read(volume, 5, 256).unwrap(), expected);
-        assert_eq!(bench.read(volume, 760, 40).unwrap(), fill(40, 2));
+        assert_eq!(bench.read(volume, 760, 40).unwrap(), pattern(40, 2));
         assert_eq!(bench.read(volume, 261, 240).unwrap(), vec![0; 240 * 4096]);
         assert!(bench.read(volume, 799, 2).is_err());
     };
@@ -99,15 +90,18 @@ fn zeroes_and_deallocations_are_passed_on() {
     let mut bench = Bench::new(2, DRIVE);
     let volume = bench.volume_as(1500, STRIPE2).unwrap();
     for first in (0..1500).step_by(250) {
-        bench.write(volume, first, &fill(250, 7)).unwrap();
+        bench.write(volume, first, &pattern(250, 7)).unwrap();
     }
     bench.without_data(volume, ZEROES, 20, 1001).unwrap();
     assert_eq!(bench.read(volume, 20, 250).unwrap(), vec![0; 250 * 4096]);
     assert_eq!(bench.read(volume, 771, 250).unwrap(), vec![0; 250 * 4096]);
-    assert_eq!(bench.read(volume, 19, 1).unwrap(), fill(20, 7)[19 * 4096..]);
+    assert_eq!(
+        bench.read(volume, 19, 1).unwrap(),
+        pattern(20, 7)[19 * 4096..]
+    );
     assert_eq!(
         bench.read(volume, 1021, 1).unwrap(),
-        fill(22, 7)[21 * 4096..]
+        pattern(22, 7)[21 * 4096..]
     );
     bench.seen.log.borrow_mut().clear();
     bench.clear(volume, 0, 64).unwrap();
@@ -122,10 +116,10 @@ fn zeroes_and_deallocations_are_passed_on() {
     // A drive that cannot zero gets zeroes.
     let unable = |op| matches!(op, Operation::WriteZeroes { .. });
     bench.seen.faults[1].set(Some((unable, ErrorKind::Unsupported)));
-    bench.write(volume, 500, &fill(250, 8)).unwrap();
+    bench.write(volume, 500, &pattern(250, 8)).unwrap();
     bench.without_data(volume, ZEROES, 501, 400).unwrap();
     assert_eq!(bench.read(volume, 501, 249).unwrap(), vec![0; 249 * 4096]);
-    assert_eq!(bench.read(volume, 500, 1).unwrap(), fill(1, 8));
+    assert_eq!(bench.read(volume, 500, 1).unwrap(), pattern(1, 8));
     let another = bench.volume_as(700, STRIPE2).unwrap();
     assert_eq!(bench.read(another, 450, 250).unwrap(), vec![0; 250 * 4096]);
 }
@@ -139,7 +133,7 @@ fn space_is_taken_at_once_and_comes_back() {
         let taken: Vec<u64> = before.iter().map(|bytes| bytes + (2 << 20)).collect();
         assert_eq!(used(&bench), taken, "two segments of 1 MiB on each");
         assert_eq!(bench.read(volume, 300, 200).unwrap(), vec![0; 200 * 4096]);
-        bench.write(volume, 300, &fill(200, round)).unwrap();
+        bench.write(volume, 300, &pattern(200, round)).unwrap();
         bench.manage(Manage::DeleteVolume { volume }).unwrap();
         assert!(bench.read(volume, 0, 1).is_err());
         if round % 5 == 0 {
@@ -156,9 +150,9 @@ fn space_is_taken_at_once_and_comes_back() {
     }
     // Mirrors find the space again, too.
     let mirror = bench.volume(512, 2);
-    bench.write(mirror, 0, &fill(256, 4)).unwrap();
+    bench.write(mirror, 0, &pattern(256, 4)).unwrap();
     let mut bench = bench.restart();
-    assert_eq!(bench.read(mirror, 0, 256).unwrap(), fill(256, 4));
+    assert_eq!(bench.read(mirror, 0, 256).unwrap(), pattern(256, 4));
 }
 
 #[test]
@@ -170,18 +164,18 @@ fn sizes_change_and_nothing_old_shows() {
         let what = Manage::ResizeVolume { volume, granules };
         bench.manage(what).map(|_| ())
     };
-    bench.write(volume, 400, &fill(200, 1)).unwrap();
+    bench.write(volume, 400, &pattern(200, 1)).unwrap();
     resize(&mut bench, 2000).unwrap();
-    bench.write(volume, 1800, &fill(200, 2)).unwrap();
+    bench.write(volume, 1800, &pattern(200, 2)).unwrap();
     assert!(resize(&mut bench, 100_000).is_err(), "no room");
     let mut bench = bench.restart();
-    assert_eq!(bench.read(volume, 400, 200).unwrap(), fill(200, 1));
-    assert_eq!(bench.read(volume, 1800, 200).unwrap(), fill(200, 2));
+    assert_eq!(bench.read(volume, 400, 200).unwrap(), pattern(200, 1));
+    assert_eq!(bench.read(volume, 1800, 200).unwrap(), pattern(200, 2));
     resize(&mut bench, 500).unwrap();
     assert!(bench.read(volume, 500, 1).is_err());
     assert!(used(&bench).iter().sum::<u64>() < before.iter().sum());
     resize(&mut bench, 2000).unwrap();
-    assert_eq!(bench.read(volume, 400, 100).unwrap(), fill(100, 1));
+    assert_eq!(bench.read(volume, 400, 100).unwrap(), pattern(100, 1));
     assert_eq!(bench.read(volume, 500, 256).unwrap(), vec![0; 256 * 4096]);
     assert_eq!(bench.read(volume, 1800, 200).unwrap(), vec![0; 200 * 4096]);
     let mut bench = bench.restart();
@@ -250,7 +244,7 @@ fn with_stripe() -> Bench {
     let mut bench = pool();
     let volume = bench.volume_as(1000, STRIPE2).unwrap();
     assert_eq!(volume, 17);
-    bench.write(volume, 0, &fill(256, 5)).unwrap();
+    bench.write(volume, 0, &pattern(256, 5)).unwrap();
     bench
 }
 
@@ -275,7 +269,7 @@ fn a_crash_leaves_a_whole_volume_or_none() {
                 let read = bench.read(volume.number, first, 250).unwrap();
                 assert_eq!(read, vec![0; 250 * 4096], "{first}");
             }
-            bench.write(volume.number, 1400, &fill(100, 0)).unwrap();
+            bench.write(volume.number, 1400, &pattern(100, 0)).unwrap();
             bench
                 .without_data(volume.number, ZEROES, 1400, 100)
                 .unwrap();
@@ -296,7 +290,7 @@ fn a_crash_between_the_records_of_a_large_volume_leaves_none_of_it() {
     let fresh = || {
         let mut bench = Bench::new(1, 64 << 20);
         let volume = bench.volume(16, 1);
-        bench.write(volume, 0, &fill(3, 1)).unwrap();
+        bench.write(volume, 0, &pattern(3, 1)).unwrap();
         bench.manage(Manage::Settle).unwrap();
         bench
     };
@@ -328,7 +322,7 @@ fn a_crash_leaves_one_size_or_the_other() {
             let parts = volume.granules.div_ceil(512) << 20;
             let expected: Vec<u64> = base.iter().map(|b| b - (2 << 20) + parts).collect();
             assert_eq!(used(bench), expected);
-            assert_eq!(bench.read(17, 0, 256).unwrap(), fill(256, 5));
+            assert_eq!(bench.read(17, 0, 256).unwrap(), pattern(256, 5));
             let end = volume.granules - 100;
             assert_eq!(bench.read(17, end, 100).unwrap(), vec![0; 100 * 4096]);
         });
@@ -344,7 +338,7 @@ fn a_crash_leaves_a_deletion_that_goes_on() {
             None => assert_eq!(used(bench), base),
             Some(volume) => {
                 assert!(!granted && !volume.deleting);
-                assert_eq!(bench.read(17, 0, 256).unwrap(), fill(256, 5));
+                assert_eq!(bench.read(17, 0, 256).unwrap(), pattern(256, 5));
             }
         }
     });
@@ -354,19 +348,19 @@ fn a_crash_leaves_a_deletion_that_goes_on() {
 fn errors_are_those_of_the_blocks_affected() {
     let mut bench = Bench::new(3, DRIVE);
     let volume = bench.volume_as(960, STRIPE3).unwrap();
-    bench.write(volume, 0, &fill(96, 1)).unwrap();
+    bench.write(volume, 0, &pattern(96, 1)).unwrap();
     let read = |op| op == Operation::Read;
     bench.seen.faults[1].set(Some((read, ErrorKind::Media)));
-    assert_eq!(bench.read(volume, 0, 16).unwrap(), fill(16, 1));
+    assert_eq!(bench.read(volume, 0, 16).unwrap(), pattern(16, 1));
     let error = bench.read(volume, 8, 16).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Media);
     let write = |op| op == Operation::Write(Durability::Cached);
     bench.seen.faults[1].set(Some((write, ErrorKind::Media)));
-    assert!(bench.write(volume, 16, &fill(1, 2)).is_err());
-    bench.write(volume, 32, &fill(1, 2)).unwrap();
+    assert!(bench.write(volume, 16, &pattern(1, 2)).is_err());
+    bench.write(volume, 32, &pattern(1, 2)).unwrap();
     bench.seen.faults[1].set(None);
-    bench.write(volume, 16, &fill(1, 2)).unwrap();
-    assert_eq!(bench.read(volume, 16, 1).unwrap(), fill(1, 2));
+    bench.write(volume, 16, &pattern(1, 2)).unwrap();
+    assert_eq!(bench.read(volume, 16, 1).unwrap(), pattern(1, 2));
     // None of this has cost the pool its drive.
     assert!(bench.engine.losses().is_empty());
     assert_eq!(trouble(&bench, volume), None);
@@ -376,7 +370,7 @@ fn errors_are_those_of_the_blocks_affected() {
 fn a_failed_flush_is_never_forgotten() {
     let mut bench = Bench::new(3, DRIVE);
     let (volume, mirror) = (bench.volume_as(960, STRIPE3).unwrap(), bench.volume(960, 2));
-    bench.write(volume, 0, &fill(96, 1)).unwrap();
+    bench.write(volume, 0, &pattern(96, 1)).unwrap();
     let flush = |op| op == Operation::Flush;
     bench.seen.faults[0].set(Some((flush, ErrorKind::Media)));
     let error = bench.without_data(volume, Operation::Flush, 0, 0);
@@ -384,7 +378,7 @@ fn a_failed_flush_is_never_forgotten() {
     bench.seen.faults[0].set(None);
     for error in [
         bench.without_data(volume, Operation::Flush, 0, 0),
-        bench.write(volume, 900, &fill(1, 1)),
+        bench.write(volume, 900, &pattern(1, 1)),
         bench.read(volume, 16, 1).map(|_| ()),
     ] {
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Latched);
@@ -392,9 +386,9 @@ fn a_failed_flush_is_never_forgotten() {
     assert!(trouble(&bench, volume).unwrap().contains("flush"));
     // The same flush spoke for pages and homes on that drive: it is out, and mirrors go on.
     assert_eq!(bench.engine.losses()[0].0, 0);
-    bench.write(mirror, 3, &fill(20, 3)).unwrap();
+    bench.write(mirror, 3, &pattern(20, 3)).unwrap();
     bench.manage(Manage::Settle).unwrap();
-    assert_eq!(bench.read(mirror, 3, 20).unwrap(), fill(20, 3));
+    assert_eq!(bench.read(mirror, 3, 20).unwrap(), pattern(20, 3));
     bench.manage(Manage::DeleteVolume { volume }).unwrap();
     assert_eq!(bench.engine.volumes().len(), 1);
 }
@@ -404,21 +398,23 @@ fn a_lost_drive_takes_its_blocks_along() {
     let mut bench = Bench::new(3, DRIVE);
     let volume = bench.volume_as(960, STRIPE3).unwrap();
     let mirror = bench.volume(960, 2);
-    bench.write(volume, 0, &fill(96, 1)).unwrap();
+    bench.write(volume, 0, &pattern(96, 1)).unwrap();
     for member in 0..3 {
         let error = bench.manage(Manage::RemoveDrive { member }).unwrap_err();
         assert!(error.context().contains("v1"), "{error}");
     }
     bench.seen.faults[2].set(Some((|_| true, ErrorKind::Disconnected)));
-    bench.write(mirror, 0, &fill(3, 1)).unwrap();
+    bench.write(mirror, 0, &pattern(3, 1)).unwrap();
     bench.manage(Manage::Settle).unwrap();
     let check = |bench: &mut Bench| {
         assert!(trouble(bench, volume).unwrap().contains("(2)"));
         assert_eq!(trouble(bench, mirror), None);
-        assert_eq!(bench.read(volume, 0, 32).unwrap(), fill(32, 1));
+        assert_eq!(bench.read(volume, 0, 32).unwrap(), pattern(32, 1));
         assert!(bench.read(volume, 32, 1).is_err());
-        assert!(bench.write(volume, 32, &fill(1, 1)).is_err());
-        bench.write(volume, 16, &fill(32, 1)[16 * 4096..]).unwrap();
+        assert!(bench.write(volume, 32, &pattern(1, 1)).is_err());
+        bench
+            .write(volume, 16, &pattern(32, 1)[16 * 4096..])
+            .unwrap();
     };
     check(&mut bench);
     let mut bench = bench.restart();
@@ -430,7 +426,7 @@ fn a_lost_drive_takes_its_blocks_along() {
     assert!(bench.manage(grow).is_err());
     assert!(bench.without_data(volume, Operation::Flush, 0, 0).is_err());
     bench.manage(Manage::DeleteVolume { volume }).unwrap();
-    assert_eq!(bench.read(mirror, 0, 3).unwrap(), fill(3, 1));
+    assert_eq!(bench.read(mirror, 0, 3).unwrap(), pattern(3, 1));
 }
 
 /// What it does when a copy is missing is told while it is being given another size: the one must not
@@ -459,7 +455,7 @@ fn an_order_to_go_on_does_not_end_a_resize() {
         managed.iter().all(|(_, answer)| answer.is_ok()),
         "{managed:?}"
     );
-    let data = fill(100, 3);
+    let data = pattern(100, 3);
     bench.write(volume, 1900, &data).unwrap();
     let mut bench = bench.restart();
     assert_eq!(bench.read(volume, 1900, 100).unwrap(), data);

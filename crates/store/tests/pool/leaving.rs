@@ -1,14 +1,11 @@
 //! Drives that are taken out: what they leave behind, and that they do leave.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::time::Duration;
 
+use crate::common::Bench;
 use ashlar_block::{ErrorKind, IoError, Operation};
 use ashlar_store::format::MemberState;
 use ashlar_store::{Event, ImportOptions, Layout, Manage, Managed};
-use common::Bench;
 
 fn used(bench: &Bench) -> Vec<u64> {
     let members = bench.engine.status().members.into_iter();

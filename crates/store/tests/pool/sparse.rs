@@ -1,11 +1,9 @@
 //! Volumes far larger than their pool, written a granule here and a granule there: every write takes
 //! pages of the map of its own, and the map must not be what a pool dies of.
 
-mod common;
-
+use crate::common::Bench;
 use ashlar_block::ErrorKind;
 use ashlar_store::{Grain, Layout, Manage};
-use common::Bench;
 
 /// Granules of a GiB.
 const GIB: u64 = 1 << 18;

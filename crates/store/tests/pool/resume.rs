@@ -1,11 +1,8 @@
 //! A rebuild that is cut off: the next engine does not begin it anew.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{Bench, Seen, small_sizes};
 use ashlar_block::{ErrorKind, Operation};
 use ashlar_store::{ImportOptions, Layout, Manage, Sizes};
-use common::{Bench, Seen, small_sizes};
 
 const SLOTS: u64 = 480;
 

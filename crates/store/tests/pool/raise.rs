@@ -1,14 +1,8 @@
 //! Volumes that survive more losses than the pool's logs did: the logs are copied more often first.
 
-mod common;
-
+use crate::common::{Bench, fill};
 use ashlar_block::ErrorKind;
 use ashlar_store::{Grain, Layout, Manage};
-use common::Bench;
-
-fn fill(granules: usize, value: u8) -> Vec<u8> {
-    vec![value; granules * 4096]
-}
 
 /// Writes, loses drives one after the other, and finds everything every time.
 fn survives(layout: Layout, drives: usize) {

@@ -1,15 +1,12 @@
 //! Drives with a label of the pool that are none of its members, and roots that are not its newest.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::common::Bench;
 use ashlar_store::PoolError;
 use ashlar_store::format::{Label, Root};
 use ashlar_store::sizes::{LABEL_AT, ROOT_AT, ROOT_BYTES};
-use common::Bench;
 use uuid::Uuid;
 
 /// A drive was given a label, but the node died before it was a member; then a shorter one was added

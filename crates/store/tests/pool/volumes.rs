@@ -1,20 +1,11 @@
 //! Volumes that change.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::cell::Cell;
 
+use crate::common::{Bench, SALT, pattern};
 use ashlar_block::{ErrorKind, Operation};
 use ashlar_store::format::Root;
 use ashlar_store::{Event, Layout, Manage, Managed, sizes};
-use common::{Bench, SALT};
-
-fn fill(granules: usize, seed: u8) -> Vec<u8> {
-    (0..granules * 4096)
-        .map(|i| (i / 4096) as u8 ^ seed.wrapping_add((i % 251) as u8))
-        .collect()
-}
 
 thread_local! {
     static LEFT: Cell<u32> = const { Cell::new(0) };
@@ -43,7 +34,7 @@ fn what_was_cut_off_in_the_ring_does_not_come_back() {
     // Few enough to stay in the ring, more than are cleared at once.
     let written = || [0].into_iter().chain(60..100);
     for slot in written() {
-        bench.write(volume, slot * 16, &fill(1, 1)).unwrap();
+        bench.write(volume, slot * 16, &pattern(1, 1)).unwrap();
     }
     assert_eq!(bench.engine.counters().destaged, 0);
     // The record of the size is durable, and not all that follows from it.
@@ -55,7 +46,7 @@ fn what_was_cut_off_in_the_ring_does_not_come_back() {
     for slot in written().skip(1) {
         assert_eq!(bench.read(volume, slot * 16, 1).unwrap(), vec![0; 4096]);
     }
-    assert_eq!(bench.read(volume, 0, 1).unwrap(), fill(1, 1));
+    assert_eq!(bench.read(volume, 0, 1).unwrap(), pattern(1, 1));
 }
 
 #[test]
@@ -68,7 +59,7 @@ fn a_volume_deleted_while_it_is_made_smaller_leaves_nothing_behind() {
         let mut bench = Bench::new(2, 24 << 20);
         let volume = bench.volume(3000, 2);
         for slot in 0..behind {
-            bench.write(volume, slot * 16, &fill(1, 1)).unwrap();
+            bench.write(volume, slot * 16, &pattern(1, 1)).unwrap();
         }
         bench.manage(Manage::Settle).unwrap();
         let order = |id, what| Event::Manage { id, what };
@@ -106,11 +97,11 @@ fn newest_root(bench: &Bench) -> Root {
 fn deleted_volumes_leave_the_root() {
     let mut bench = Bench::new(2, 16 << 20);
     let stays = bench.volume(4096, 2);
-    bench.write(stays, 4000, &fill(3, 1)).unwrap();
+    bench.write(stays, 4000, &pattern(3, 1)).unwrap();
     for _ in 0..30 {
         let volume = bench.volume(4096, 2);
-        bench.write(volume, 0, &fill(16, 2)).unwrap();
-        bench.write(volume, 3000, &fill(2, 3)).unwrap();
+        bench.write(volume, 0, &pattern(16, 2)).unwrap();
+        bench.write(volume, 3000, &pattern(2, 3)).unwrap();
         bench.manage(Manage::Settle).unwrap();
         bench.manage(Manage::DeleteVolume { volume }).unwrap();
         bench.manage(Manage::Settle).unwrap();
@@ -126,7 +117,7 @@ fn deleted_volumes_leave_the_root() {
         "{nodes:?}"
     );
     let mut bench = bench.restart();
-    assert_eq!(bench.read(stays, 4000, 3).unwrap(), fill(3, 1));
+    assert_eq!(bench.read(stays, 4000, 3).unwrap(), pattern(3, 1));
     assert_eq!(bench.engine.volumes().len(), 1);
 }
 

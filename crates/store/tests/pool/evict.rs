@@ -1,11 +1,8 @@
 //! A map that is larger than the memory that it may take.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{Bench, small_sizes};
 use ashlar_block::{ErrorKind, Operation};
 use ashlar_store::{ImportOptions, Layout, LeafMemory, Manage, Sizes};
-use common::{Bench, small_sizes};
 
 /// Leaves of the volume, of 512 granules each.
 const LEAVES: u64 = 40;

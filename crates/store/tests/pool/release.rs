@@ -1,10 +1,8 @@
 //! Space that one layout has used serves another once it is given up.
 
-mod common;
-
+use crate::common::Bench;
 use ashlar_block::ErrorKind;
 use ashlar_store::{Layout, Manage};
-use common::Bench;
 
 const SLOT: usize = 16;
 

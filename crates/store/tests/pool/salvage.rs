@@ -1,10 +1,8 @@
 //! A block that cannot be read takes nothing beside it along: not in a scrub, not when its drive leaves.
 
-mod common;
-
+use crate::common::Bench;
+use crate::common::model::GRANULES;
 use ashlar_store::{Grain, Layout, Manage, Managed};
-use common::Bench;
-use common::model::GRANULES;
 
 /// A slot of 64 KiB, each granule another.
 fn slot() -> Vec<u8> {

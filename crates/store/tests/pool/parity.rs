@@ -1,13 +1,11 @@
 //! Volumes with parity: what is written comes back, whole or with drives missing, after restarts,
 //! and whatever has rotted meanwhile.
 
-mod common;
-
+use crate::common::Bench;
+use crate::common::model::Model;
 use ashlar_block::{ErrorKind, Operation};
 use ashlar_store::format::MemberState;
 use ashlar_store::{Layout, Manage, Managed};
-use common::Bench;
-use common::model::Model;
 
 fn parity(data: u8, parity: u8) -> Layout {
     Layout::Parity { data, parity }
@@ -72,7 +70,7 @@ fn two_drives_at_once_are_survived_with_two_columns_of_parity() {
     model.churn(&mut bench, 300);
     bench.manage(Manage::Settle).expect("settle");
     for (first, second) in [(0, 1), (1, 4), (3, 4), (0, 3)] {
-        let fails: common::Rule = |op| op == Operation::Read;
+        let fails: crate::common::Rule = |op| op == Operation::Read;
         bench.seen.faults[first].set(Some((fails, ErrorKind::Media)));
         bench.seen.faults[second].set(Some((fails, ErrorKind::Media)));
         model.check(&mut bench, &format!("without {first} and {second}"));
@@ -114,7 +112,7 @@ fn rot_is_repaired_by_reads_and_by_a_scrub() {
     assert!(bench.engine.counters().repaired > 0);
     // Parity that had rotted is good again: every drive can be spared.
     for drive in 0..5 {
-        let fails: common::Rule = |op| op == Operation::Read;
+        let fails: crate::common::Rule = |op| op == Operation::Read;
         bench.seen.faults[drive].set(Some((fails, ErrorKind::Media)));
         model.check(&mut bench, &format!("without {drive}"));
         bench.seen.faults[drive].set(None);
@@ -184,7 +182,7 @@ fn an_engine_that_has_stopped_still_reads_what_it_can() {
     let mut bench = bench.restart();
     assert_eq!(bench.engine.members()[0].state, MemberState::Excluded);
     assert_eq!(bench.read(known, 0, 64).unwrap(), data);
-    let sizes = common::small_sizes();
+    let sizes = crate::common::small_sizes();
     for copy in bench.root().meta.iter().flat_map(|meta| &meta.columns) {
         let at = sizes.extent_at(copy.extent) as usize;
         let mut medium = bench.media[usize::from(copy.drive)].borrow_mut();

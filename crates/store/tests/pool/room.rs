@@ -1,19 +1,12 @@
 //! Volumes whose maps, full, would outgrow the pool's root.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{Bench, fill};
 use ashlar_block::ErrorKind;
 use ashlar_store::{Grain, Layout, Manage};
-use common::Bench;
 
 /// Granules of a GiB.
 const GIB: u64 = 1 << 18;
 const MIRROR: Layout = Layout::Mirror { copies: 2 };
-
-fn fill(granules: usize, value: u8) -> Vec<u8> {
-    vec![value; granules * 4096]
-}
 
 /// What a refusal says that a volume can have at most, in GiB.
 fn most(error: &ashlar_block::IoError) -> u64 {

@@ -1,5 +1,4 @@
 //! A pool on drives in memory, driven step by step.
-#![allow(dead_code)]
 
 pub mod model;
 
@@ -21,6 +20,18 @@ use uuid::Uuid;
 
 /// Seed of the pool's checksums.
 pub const SALT: Salt = Salt(7);
+
+/// Granules that are all the same.
+pub fn fill(granules: usize, value: u8) -> Vec<u8> {
+    vec![value; granules * 4096]
+}
+
+/// Granules that differ from each other.
+pub fn pattern(granules: usize, seed: u8) -> Vec<u8> {
+    (0..granules * 4096)
+        .map(|i| (i / 4096) as u8 ^ seed.wrapping_add((i % 251) as u8))
+        .collect()
+}
 
 /// Bytes of a drive that outlive the engine.
 pub type Medium = Rc<RefCell<Vec<u8>>>;

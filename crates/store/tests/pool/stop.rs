@@ -1,15 +1,9 @@
 //! Volumes that stop when a copy is missing that no drive can take; pools that are idle; pools with
 //! another name.
 
-mod common;
-
+use crate::common::{Bench, fill};
 use ashlar_block::{ErrorKind, Operation};
 use ashlar_store::{Event, ImportOptions, Manage};
-use common::Bench;
-
-fn fill(granules: usize, value: u8) -> Vec<u8> {
-    vec![value; granules * 4096]
-}
 
 fn lose(bench: &mut Bench, drive: usize) {
     bench.seen.faults[drive].set(Some((|_| true, ErrorKind::Media)));

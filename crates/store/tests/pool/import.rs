@@ -1,17 +1,10 @@
 //! Imports of pools whose drives hold less than they should, or something else.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{Bench, Medium, Seen, fill, small_sizes};
 use ashlar_block::ErrorKind;
 use ashlar_store::format::{Label, MemberState};
 use ashlar_store::sizes::LABEL_AT;
 use ashlar_store::{Grain, ImportOptions, Layout, Manage, Sizes};
-use common::{Bench, Medium, Seen, small_sizes};
-
-fn fill(granules: usize, value: u8) -> Vec<u8> {
-    vec![value; granules * 4096]
-}
 
 fn copy_of(medium: &Medium, at: u64, len: usize) -> Vec<u8> {
     medium.borrow()[at as usize..at as usize + len].to_vec()

@@ -1,12 +1,10 @@
 //! A walk shares the drives with hosts: it works in rounds and rests in between.
 
-mod common;
-
+use crate::common::Bench;
 use ashlar_block::{BlockRange, BufferPool, ErrorKind, Moment, Operation, Request};
 use ashlar_store::format::ChunkCopy;
 use ashlar_store::sizes::LEAF_GRANULES;
 use ashlar_store::{Event, Grain, Layout, Manage};
-use common::Bench;
 
 const MS: u64 = 1_000_000;
 /// Slots of 64 KiB: five rounds of eight.

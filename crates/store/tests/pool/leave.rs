@@ -1,16 +1,9 @@
 //! Drives that leave a pool, and what the map has had on them.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{Bench, fill};
 use ashlar_block::{BlockRange, BufferPool, Durability, ErrorKind, Operation, Request};
 use ashlar_store::format::MemberState;
 use ashlar_store::{Event, Manage};
-use common::Bench;
-
-fn fill(granules: usize, value: u8) -> Vec<u8> {
-    vec![value; granules * 4096]
-}
 
 fn used(bench: &Bench) -> Vec<u64> {
     let members = bench.engine.status().members;
@@ -69,7 +62,7 @@ fn a_drive_stays_while_a_segment_is_made_on_it() {
         if bench.engine.status().members[2].used_bytes > 0 {
             continue;
         }
-        let is_write: common::Rule = |op| matches!(op, Operation::Write(_));
+        let is_write: crate::common::Rule = |op| matches!(op, Operation::Write(_));
         bench.seen.held.set(Some(is_write));
         let mut buffer = BufferPool::new(1 << 20).get(16 << 12).unwrap();
         buffer.fill(1);

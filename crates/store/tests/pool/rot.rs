@@ -1,16 +1,9 @@
 //! Which drive it was on which something was bad: what an operator is shown.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{Bench, fill, small_sizes};
 use ashlar_block::{BufferPool, Durability, Operation};
 use ashlar_store::format::ChunkCopy;
 use ashlar_store::{Event, Grain, Layout, Manage, Managed};
-use common::{Bench, small_sizes};
-
-fn fill(granules: usize, value: u8) -> Vec<u8> {
-    vec![value; granules * 4096]
-}
 
 /// Flips a bit in every granule of a column of so many bytes.
 fn spoil(bench: &Bench, copy: ChunkCopy, bytes: u64) {
@@ -103,7 +96,7 @@ fn a_scrub_is_not_over_before_the_map_is_written_anew() {
     bench.write(volume, 0, &fill(16, 1)).unwrap();
     bench.manage(Manage::Settle).unwrap();
     // Pages of the map take their time, roots do not.
-    let is_page: common::Rule = |op| op == Operation::Write(Durability::Cached);
+    let is_page: crate::common::Rule = |op| op == Operation::Write(Durability::Cached);
     bench.seen.held.set(Some(is_page));
     let what = Manage::Scrub;
     let (_, managed) = bench.run(Event::Manage { id: 900, what });

@@ -1,11 +1,9 @@
 //! Volumes with slots of every size.
 
-mod common;
-
+use crate::common::Bench;
+use crate::common::model::{GRANULES, Model};
 use ashlar_block::Operation;
 use ashlar_store::{Grain, Layout, Manage, Managed};
-use common::Bench;
-use common::model::{GRANULES, Model};
 
 const fn parity(data: u8, parity: u8) -> Layout {
     Layout::Parity { data, parity }

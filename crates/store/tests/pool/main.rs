@@ -1,0 +1,26 @@
+//! The engine on drives in memory, step by step; what is random, the simulator does.
+//!
+//! One program: what all of them share is compiled once.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod engine;
+mod evict;
+mod grain;
+mod import;
+mod leave;
+mod leaving;
+mod pace;
+mod parity;
+mod raise;
+mod release;
+mod reserve;
+mod resume;
+mod room;
+mod rot;
+mod salvage;
+mod sparse;
+mod stop;
+mod strangers;
+mod stripe;
+mod volumes;
