@@ -29,7 +29,10 @@ impl<S: Subject> World<'_, S> {
         let margin = u64::from(self.plan.shape.sizes.segment_slots);
         // What the map takes beside them is not known before it is clear where they are.
         let sparse = self.plan.wishes.iter().any(|wish| wish.spread.is_sparse());
-        match self.room(volume).filter(|_| !sparse) {
+        // Room that has come in the same turn may have come after the refusal.
+        let grows = |order: &Order| matches!(order, Order::Add | Order::Reserve(_));
+        let known = !sparse && !self.volumes.awaits_any(grows);
+        match self.room(volume).filter(|_| known) {
             Some(room) if room > slots + margin => {
                 Err(format!("{named}, but there is room for {room} slots"))
             }
