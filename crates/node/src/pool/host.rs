@@ -254,12 +254,9 @@ impl Host {
 
     /// Lets go of drives that are out of service: they may be pulled, or used for something else.
     fn close_drives(&mut self) {
-        for (drive, member) in self.engine.members().iter().enumerate() {
+        for (drive, place) in self.drives.iter_mut().enumerate() {
             let idle = self.flying.get(drive) == Some(&0);
-            if !member.state.in_service()
-                && idle
-                && let Some(place) = self.drives.get_mut(drive)
-            {
+            if idle && !self.engine.uses(drive) {
                 *place = None;
             }
         }

@@ -91,6 +91,11 @@ impl Engine {
         member.is_some_and(|member| member.state.in_service())
     }
 
+    /// Whether a drive may still be asked for something: one that was let go is, until that is durable.
+    pub fn uses(&self, member: usize) -> bool {
+        self.in_service(member as u16) || self.roots.parting.contains(&member)
+    }
+
     /// Those copies whose drives are in service.
     pub(super) fn serving(&self, copies: &[ChunkCopy]) -> Vec<ChunkCopy> {
         let copies = copies.iter().copied();
@@ -425,11 +430,16 @@ impl Engine {
         let Some(Writing { root, purpose, .. }) = self.roots.writing.take() else {
             return;
         };
+        let stays = |drive: &usize| {
+            root.members
+                .get(*drive)
+                .is_some_and(|m| m.state.in_service())
+        };
+        self.roots.parting.retain(stays);
         self.roots.durable = root;
         self.ring.log.held = false;
         self.map_log.log.held = false;
         if self.membership_is_durable() {
-            self.roots.parting.clear();
             for id in std::mem::take(&mut self.roots.waiting) {
                 self.out
                     .managed

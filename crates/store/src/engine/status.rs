@@ -114,11 +114,12 @@ impl Engine {
             let lost = self.losses.iter().find(|(drive, _)| *drive == index);
             MemberStatus {
                 drive: member.drive,
-                in_service: member.state.in_service(),
+                in_service: self.uses(index),
                 reason: lost.map(|(_, why)| why.clone()),
                 bytes: u64::from(member.extents) * extent,
                 used_bytes: u64::from(member.extents.saturating_sub(free)) * extent,
-                leaving: member.state == MemberState::Leaving,
+                leaving: member.state == MemberState::Leaving
+                    || !member.state.in_service() && self.uses(index),
                 holds: holds.contains(&(index as u16)),
                 holds_homes: holds_homes.contains(&(index as u16)),
                 bad_copies: self.bad_by_drive.get(&index).copied().unwrap_or(0),

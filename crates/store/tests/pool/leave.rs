@@ -2,7 +2,7 @@
 
 use crate::common::{Bench, fill};
 use ashlar_block::{BlockRange, BufferPool, Durability, ErrorKind, Operation, Request};
-use ashlar_store::format::MemberState;
+use ashlar_store::format::{MemberState, Reserve};
 use ashlar_store::{Event, Manage};
 
 fn used(bench: &Bench) -> Vec<u64> {
@@ -127,4 +127,40 @@ fn a_drive_that_leaves_counts_until_it_has_left() {
         let mut bench = Bench::open(vec![first.clone()]);
         assert_eq!(bench.read(volume, 0, 64).unwrap(), fill(64, 2));
     }
+}
+
+/// What is asked for while the root is on its way that a drive leaves with needs another root, and that is not
+/// the business of the drive that has left by then.
+#[test]
+fn a_drive_is_asked_for_nothing_when_it_is_durable_that_it_has_left() {
+    let mut bench = Bench::new(2, 32 << 20);
+    bench.add_drive(32 << 20);
+    bench.manage(Manage::Settle).unwrap();
+    // The root that says that it leaves is written, and the one that says that it has left is on its way.
+    bench.seen.hold_after(3);
+    let before = bench.engine.counters().roots;
+    let reserve = Reserve::Drives(0);
+    for (id, what) in [
+        (900, Manage::RemoveDrive { member: 2 }),
+        (901, Manage::SetReserve { reserve }),
+    ] {
+        let (_, answers) = bench.run(Event::Manage { id, what });
+        assert!(answers.is_empty(), "{answers:?}");
+    }
+    let left = |bench: &Bench| {
+        let shown = &bench.engine.status().members[2];
+        let used = bench.engine.uses(2);
+        assert_eq!((shown.in_service, shown.leaving), (used, used));
+        assert!(!bench.engine.members()[2].state.in_service());
+        !used
+    };
+    assert!(!left(&bench), "it still counts");
+    bench.seen.writes.borrow_mut().clear();
+    bench.seen.held.set(None);
+    let (_, answers) = bench.run(Event::Tick);
+    assert!(left(&bench) && answers.len() == 2, "{answers:?}");
+    assert_eq!(bench.engine.counters().roots - before, 3);
+    let writes = bench.seen.writes.borrow();
+    let roots = |drive: usize| writes.iter().filter(|(on, ..)| *on == drive).count();
+    assert_eq!([0, 1, 2].map(roots), [2, 2, 1]);
 }

@@ -1,22 +1,9 @@
 //! Volumes that change.
 
-use std::cell::Cell;
-
 use crate::common::{Bench, SALT, pattern};
 use ashlar_block::{ErrorKind, Operation};
 use ashlar_store::format::Root;
 use ashlar_store::{Event, Layout, Manage, Managed, sizes};
-
-thread_local! {
-    static LEFT: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Holds what changes drives once so many have been let through.
-fn gate(op: Operation) -> bool {
-    let left = LEFT.get();
-    LEFT.set(left.saturating_sub(u32::from(op != Operation::Read)));
-    op != Operation::Read && left == 0
-}
 
 fn resize(volume: u32, granules: u64) -> Manage {
     Manage::ResizeVolume { volume, granules }
@@ -63,8 +50,7 @@ fn a_volume_deleted_while_it_is_made_smaller_leaves_nothing_behind() {
         }
         bench.manage(Manage::Settle).unwrap();
         let order = |id, what| Event::Manage { id, what };
-        LEFT.set(2);
-        bench.seen.held.set(Some(gate));
+        bench.seen.hold_after(2);
         let (_, resized) = bench.run(order(91, resize(volume, 80)));
         assert!(matches!(&resized[..], [(91, Ok(Managed::Done))]));
         bench.run(order(92, Manage::DeleteVolume { volume }));

@@ -62,6 +62,23 @@ pub struct Seen {
     pub held: Rc<Cell<Option<Rule>>>,
 }
 
+thread_local! {
+    static LET_THROUGH: Cell<u32> = const { Cell::new(0) };
+}
+
+impl Seen {
+    /// Holds what changes drives once so many have been let through.
+    pub fn hold_after(&self, changes: u32) {
+        LET_THROUGH.set(changes);
+        self.held.set(Some(|op| {
+            let changes = op != Operation::Read;
+            let left = LET_THROUGH.get();
+            LET_THROUGH.set(left.saturating_sub(u32::from(changes)));
+            changes && left == 0
+        }));
+    }
+}
+
 /// A drive that does everything at once, durably.
 struct Memory {
     medium: Medium,
