@@ -288,7 +288,10 @@ impl<S: Subject> World<'_, S> {
         if !self.may_refuse(order, error) {
             return Err(format!("{order:?} failed: {error}"));
         }
+        let unknown = error.kind() == ErrorKind::Latched;
         match order {
+            // The pool has stopped, perhaps after it was done.
+            Order::Delete(_) | Order::Resize(_) if unknown => {}
             Order::Create(volume) => self.volumes.all[volume].state = State::Gone,
             Order::Delete(volume) => self.live_on(volume),
             Order::Resize(volume) => {
