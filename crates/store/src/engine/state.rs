@@ -287,6 +287,7 @@ impl Engine {
         for drive in parts.bad {
             engine.note_bad(drive);
         }
+        engine.close_lost_segments();
         engine.keep_places();
         engine.give_back_orphans();
         engine.resume_deletions();

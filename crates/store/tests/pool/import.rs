@@ -197,3 +197,28 @@ fn a_drive_that_went_its_own_way_brings_nothing_of_it_back() {
         assert_eq!(bench.read(volume, 7, 1).unwrap(), fill(1, 3));
     }
 }
+
+/// What a lost drive had free is not free: writes of a volume of one copy go to the drive that is there.
+#[test]
+fn a_pool_without_a_drive_puts_nothing_there() {
+    for (written, gone) in (1..34).flat_map(|written| [(written, 0), (written, 1)]) {
+        let mut bench = Bench::new(2, 32 << 20);
+        let [alone, mirrored] = [1, 2].map(|copies| bench.volume(2048, copies));
+        for slot in 0..written {
+            bench.write(alone, slot * 16, &fill(16, 1)).unwrap();
+        }
+        bench.manage(Manage::Settle).unwrap();
+        let mut bench = Bench::try_open(vec![bench.media[1 - gone].clone()], true).unwrap();
+        for slot in 40..100 {
+            // As a whole, and a part that has to go home.
+            bench.write(alone, slot * 16, &fill(16, 2)).unwrap();
+            bench.write(alone, slot * 16, &fill(3, 3)).unwrap();
+            bench.write(mirrored, slot * 16, &fill(3, 4)).unwrap();
+        }
+        bench.manage(Manage::Settle).unwrap();
+        for slot in 40..100 {
+            assert_eq!(bench.read(alone, slot * 16, 3).unwrap(), fill(3, 3));
+            assert_eq!(bench.read(mirrored, slot * 16, 3).unwrap(), fill(3, 4));
+        }
+    }
+}
