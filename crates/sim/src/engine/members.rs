@@ -450,7 +450,10 @@ impl<S: Subject> World<'_, S> {
     pub(crate) fn is_last_batch(&self, drive: usize, page: u64) -> bool {
         let media = self.media();
         let pool = Pool::read(&media);
-        let last = pool.map_or(Vec::new(), |pool| pool.last_batches(&media));
+        // A power cut may take back the one that is on its way: then the one before it is the last.
+        let flying = !self.drives[drive].borrow().is_idle();
+        let count = 1 + usize::from(flying);
+        let last = pool.map_or(Vec::new(), |pool| pool.last_batches(&media, count));
         last.into_iter()
             .any(|(on, from, to)| on == drive && (from..to).contains(&page))
     }

@@ -11,14 +11,13 @@ const HEADER_BYTES: usize = 64;
 /// A batch that counts.
 struct Link {
     at: u64,
+    bytes: u64,
     first_sequence: u64,
 }
 
 /// A log as it lies there.
 struct Chain {
     links: Vec<Link>,
-    /// Position and bytes of the last one.
-    last: Option<(u64, usize)>,
     /// Position and number of the next batch, and its predecessor's checksum.
     head: (u64, u64, u32),
 }
@@ -89,7 +88,6 @@ impl Pool {
         let state = self.log(log);
         let mut chain = Chain {
             links: Vec::new(),
-            last: None,
             head: (state.tail_at, state.tail_number, state.tail_previous),
         };
         let most = self.label.sizes.chunk_bytes() / GRANULE as u64 * state.chunks.len() as u64;
@@ -99,22 +97,24 @@ impl Pool {
             let (at, number, _) = chain.head;
             chain.links.push(Link {
                 at,
+                bytes: batch.bytes() as u64,
                 first_sequence: batch.first_sequence,
             });
-            chain.last = Some((at, batch.bytes()));
             chain.head = (self.after(at, batch.bytes() as u64), number + 1, crc);
         }
         chain
     }
 
-    /// Where the last batches of both logs lie: drive, first byte and the one behind the last. What
-    /// damages the only copy of one cannot be told from a crash.
-    pub(crate) fn last_batches(&self, media: &Media<'_>) -> Vec<(usize, u64, u64)> {
-        let logs = [LogId::Ring, LogId::Map].into_iter();
-        let last = logs.filter_map(|log| Some((log, self.chain(media, log).last?)));
-        last.flat_map(|(log, (at, bytes))| {
+    /// Where the last batches of both logs lie, so many of each: drive, first byte and the one behind the last.
+    /// What damages the only copy of the last one cannot be told from a crash.
+    pub(crate) fn last_batches(&self, media: &Media<'_>, count: usize) -> Vec<(usize, u64, u64)> {
+        let last = [LogId::Ring, LogId::Map].into_iter().flat_map(|log| {
+            let links = self.chain(media, log).links;
+            links.into_iter().rev().take(count).map(move |l| (log, l))
+        });
+        last.flat_map(|(log, Link { at, bytes, .. })| {
             let copies = self.copies_at(log, at).into_iter();
-            copies.map(move |(drive, byte, _)| (drive, byte, byte + bytes as u64))
+            copies.map(move |(drive, byte, _)| (drive, byte, byte + bytes))
         })
         .collect()
     }
