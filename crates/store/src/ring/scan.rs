@@ -369,20 +369,17 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Whether a batch of the same term with a higher number lies where the next could, or one of a
-    /// term that the root does not know: then that root is not the newest that there was.
+    /// Whether a batch of the same term with a higher number lies behind the end, or one of a term that the root does
+    /// not know: then that root is not the newest that there was. In the next chunk, too, and not only at its beginning:
+    /// the first batch there may be as bad as the last one here.
     fn has_successor(&mut self, head: Head) -> bool {
-        let mut at = head.at;
         let term = self.term_of(head.number);
-        let end = at + self.shape.left_in_chunk(at).min(2 << 20);
-        let next_chunk = at + self.shape.left_in_chunk(at);
-        while at < end {
-            if self.is_later(at, head.number, term) {
-                return true;
-            }
-            at += GRANULE as u64;
-        }
-        self.is_later(next_chunk, head.number, term)
+        let next_chunk = head.at + self.shape.left_in_chunk(head.at);
+        [head.at, next_chunk].into_iter().any(|from| {
+            let most = self.shape.left_in_chunk(from).min(2 << 20);
+            let mut places = (from..from + most).step_by(GRANULE);
+            places.any(|at| self.is_later(at, head.number, term))
+        })
     }
 
     fn is_later(&mut self, at: u64, number: u64, term: u64) -> bool {
