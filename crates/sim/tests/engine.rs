@@ -49,6 +49,24 @@ fn a_write_waits_for_what_overwrites_give_back() {
     assert_eq!(first_failure(112_830..112_831, Profile::DRIVE_LOSS), None);
 }
 
+/// Seeds that once failed, by what they found.
+#[test]
+fn regressions() {
+    let none = |seeds: &[u64], profile: Profile| {
+        let each = seeds.iter().map(|&seed| seed..seed + 1);
+        let failed: Vec<String> = each.filter_map(|one| first_failure(one, profile)).collect();
+        assert_eq!(failed, [""; 0]);
+    };
+    // Two batches of a log in a row had rotted, in two chunks: it was taken for the log's end.
+    none(&[150_000_482, 150_004_698], Profile::BITROT);
+    // Slots were taken on a drive that was not there any more at the import.
+    none(&[140_004_199, 140_005_391], Profile::BITROT);
+    // A volume was being made when the pool stopped: no answer.
+    none(&[120_000_661], Profile::BITROT);
+    // A drive that had left was written a root.
+    none(&[130_001_388], Profile::DRIVE_LOSS);
+}
+
 /// Every crash in a workload; how many writes and flushes it has.
 fn every_crash(work: Work, layout: Layout, stride: u64) -> Counts {
     every_crash_of(work, (layout, None), stride)
