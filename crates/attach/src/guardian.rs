@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, setsid};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use tracing::{error, info, warn};
 
 use crate::error::AttachError;
 use crate::fuse::exchange::MAX_TRANSFER;
 use crate::local::{Connection, Heard, Over, Wish};
-use crate::notice::notice;
 use crate::state::{Folder, Local, Processes, State};
 use crate::system::mounts;
 use crate::system::process::Process;
@@ -137,7 +137,7 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
                 Err(error) if restarts == 0 => return Err(error),
                 // It may be possible in a moment: there was no memory, or no process to be had.
                 Err(error) => {
-                    notice(error);
+                    error!("{error}");
                     (End::Died, false)
                 }
             };
@@ -167,7 +167,7 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
                 let why = "no server came up within the attachment's time limit";
                 return Err(AttachError::environment(why));
             }
-            notice("the server died; another takes over");
+            warn!("the server died; another takes over");
         }
         Ok(())
     }
@@ -183,7 +183,7 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
                 Lent::Refused(why) if lent == 0 => return Err(AttachError::environment(why)),
                 Lent::Refused(why) => why,
                 Lent::Lost(why) => {
-                    notice(format_args!("{why}; I/O waits"));
+                    warn!("{why}; I/O waits");
                     (lent, without) = (lent + 1, Instant::now());
                     wish.takes_over = true;
                     why
@@ -245,7 +245,7 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
                     } else {
                         // It is only what is shown, and the kernel sees whether the daemon lives.
                         said.try_save();
-                        notice("the daemon is back");
+                        info!("the daemon is back");
                     }
                     told = Some(said);
                 }
@@ -351,7 +351,7 @@ impl Told<'_> {
         if let Err(error) = self.save()
             && is_first
         {
-            notice(error);
+            warn!("{error}");
         }
     }
 
@@ -467,8 +467,12 @@ pub(crate) fn start(
 fn complaint(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let mut lines = text.lines().rev().filter(|line| !line.contains("see /"));
-    let line = lines.next().unwrap_or("the guardian ended without a word");
-    line.trim_start_matches("ashlar: ").to_owned()
+    let last = lines.clone().next();
+    // Why a process has ended is no line of its log, and may be followed by one.
+    let why = lines.find_map(|line| line.strip_prefix("ashlar: "));
+    why.or(last)
+        .unwrap_or("the guardian ended without a word")
+        .to_owned()
 }
 
 #[cfg(test)]

@@ -56,7 +56,6 @@ mod guardian;
 mod list;
 pub mod local;
 mod means;
-mod notice;
 mod nvme;
 mod server;
 mod state;

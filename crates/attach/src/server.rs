@@ -10,12 +10,12 @@ use std::time::Duration;
 use ashlar_block::{BlockDevice, Checked, Completion, IoBuffer, Moment};
 use ashlar_reactor::{File, Opener, Options, Port, Reactor, Waker};
 use rustix::io::Errno;
+use tracing::{error, warn};
 
 use crate::control;
 use crate::counters::Counters;
 use crate::error::AttachError;
 use crate::fuse::exchange::Exchange;
-use crate::notice::notice;
 use crate::system::memory;
 use crate::trace::Trace;
 
@@ -202,13 +202,13 @@ impl Server {
             Ok(_) => {}
             // Nobody waits for it any more, or the kernel is too old to send again.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => {}
-            Err(error) => notice(format_args!("a reply was refused: {error}")),
+            Err(error) => error!("a reply was refused: {error}"),
         }
     }
 
     fn save_trace(&mut self) {
         if let Some(Err(error)) = self.exchange.trace().map(Trace::save) {
-            notice(format_args!("the trace: {error}"));
+            warn!("the trace: {error}");
         }
     }
 

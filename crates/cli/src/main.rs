@@ -5,6 +5,7 @@ mod args;
 mod attach;
 mod exit;
 mod lab;
+mod log;
 mod node;
 mod nvme;
 mod output;
@@ -32,7 +33,13 @@ fn main() -> ExitCode {
             };
         }
     };
-    match run(arguments.command) {
+    let log = match arguments.command.log_options() {
+        Some(options) => log::begin(options),
+        None => log::Log::none(),
+    };
+    let ended = run(arguments.command);
+    drop(log);
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

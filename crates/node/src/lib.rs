@@ -29,7 +29,7 @@
 //! Devices, pools and volumes themselves: [`Control`] is implemented where they are assembled. TLS:
 //! on a network that is not trusted, put a proxy in front.
 
-// A line on stderr is a `notice`, which cannot panic.
+// What is to be said is a trace event: `eprintln` panics when nothing reads it.
 #![warn(clippy::print_stderr)]
 
 mod alarm;
@@ -42,7 +42,6 @@ mod dir;
 mod files;
 mod keeper;
 pub mod model;
-mod notice;
 pub mod pool;
 mod state;
 mod token;
@@ -57,3 +56,6 @@ pub use dir::{ATTACH_SOCKET, NodeDir};
 pub use keeper::{Dismissal, Keeper, LocalRefusal, LocalUser, LocalWish, MakeLocal};
 pub use state::{DriveEntry, PoolEntry, State, StateFile, VolumeAccess};
 pub use token::Token;
+
+/// The target of the trace events that record orders and who gave them.
+pub const ORDERS: &str = "ashlar_node::orders";

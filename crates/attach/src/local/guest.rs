@@ -5,10 +5,10 @@ use ashlar_block::{BlockDevice, Checked, Completion, IoBuffer, IoError, Moment};
 use ashlar_reactor::{File, Handle, Opener, Port, What};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
+use tracing::error;
 
 use super::{Over, Session};
 use crate::fuse::exchange::Exchange;
-use crate::notice::notice;
 use crate::system::memory::join_io_path;
 
 /// Most memory for data on its way.
@@ -214,7 +214,7 @@ impl Guest {
                 Ok(_) | Err(Errno::NOENT) => {}
                 Err(_) if self.ending.is_some() => {}
                 Err(Errno::NODEV | Errno::CONNABORTED) => {}
-                Err(error) => notice(format_args!("a reply was refused: {error}")),
+                Err(error) => error!("a reply was refused: {error}"),
             }
         }
         // Who has so many answers has asked again before the ring tells of it.

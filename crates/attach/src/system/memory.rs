@@ -4,13 +4,12 @@
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::configure_io_flusher_behavior;
 use rustix::thread::{CapabilitySet, capabilities};
-
-use crate::notice::notice;
+use tracing::warn;
 
 /// Tells what could not be had. Wishes all: without them it works, but for machines that are short of memory.
 fn wish(result: rustix::io::Result<()>) {
     if let Err(error) = result {
-        notice(format_args!("may hang when memory is short: {error}"));
+        warn!("may hang when memory is short: {error}");
     }
 }
 

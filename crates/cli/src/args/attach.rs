@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::ApiOptions;
+use super::{ApiOptions, LogOptions};
 
 /// A file system that can be made.
 #[derive(Clone, Copy, ValueEnum)]
@@ -91,6 +91,8 @@ pub(crate) struct AttachArguments {
     #[command(flatten)]
     pub(crate) folder: AttachFolder,
     #[command(flatten)]
+    pub(crate) log: LogOptions,
+    #[command(flatten)]
     pub(crate) api: ApiOptions,
 }
 
@@ -115,4 +117,6 @@ pub(crate) struct HelperArguments {
     /// Another server was there before
     #[arg(long)]
     pub(crate) takes_over: bool,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
 }

@@ -9,6 +9,7 @@ pub(crate) use attach::{
 };
 pub(crate) use crash::{CrashImageArguments, TraceArguments};
 pub(crate) use lab::{LabCommand, RunArguments, SweepArguments};
+pub(crate) use log::{LogFormat, LogOptions};
 pub(crate) use node::{
     ApiOptions, CreateVolumeArguments, PoolCommand, VolumeCommand, WhenDegraded,
 };
@@ -19,6 +20,7 @@ pub(crate) use torn::{TornPagesArguments, TornPart};
 mod attach;
 mod crash;
 mod lab;
+mod log;
 mod node;
 mod oltp;
 mod server;
@@ -66,6 +68,19 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+impl Command {
+    /// What a command that runs long logs.
+    pub(crate) fn log_options(&self) -> Option<&LogOptions> {
+        match self {
+            Self::Serve(arguments) => Some(&arguments.log),
+            Self::Node(arguments) => Some(&arguments.log),
+            Self::Attach(arguments) => Some(&arguments.log),
+            Self::AttachGuardian(arguments) | Self::AttachServer(arguments) => Some(&arguments.log),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Subcommand)]
@@ -195,4 +210,7 @@ pub(crate) struct ServeArguments {
     /// Most memory for I/O buffers, in MiB a core
     #[arg(long, default_value_t = 256, value_name = "MIB")]
     pub(crate) buffer_mib: usize,
+
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
 }

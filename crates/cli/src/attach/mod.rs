@@ -63,6 +63,7 @@ pub(crate) fn attach(arguments: &AttachArguments) -> Result<(), Failure> {
         let attached = ashlar_attach::attach(&namespace, &options, |folder| {
             let mut command = Command::new(program);
             command.arg("attach-guardian").arg(folder.path());
+            arguments.log.pass_on(&mut command);
             command
         });
         Ok(attached?)

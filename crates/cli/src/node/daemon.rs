@@ -8,6 +8,7 @@ use ashlar_node::model::ControlError;
 use ashlar_node::{Config, Control, Daemon};
 use clap::Args;
 
+use crate::args::LogOptions;
 use crate::exit::Failure;
 use crate::output::print;
 
@@ -26,6 +27,8 @@ pub(crate) struct NodeArguments {
     /// Offer the API on TCP, too; callers need the token
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) api: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
 }
 
 /// Serves until SIGINT or SIGTERM. `assemble` imports the pools and begins to serve their volumes;

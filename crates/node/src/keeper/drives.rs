@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use ashlar_store::{Layout, Manage, MemberStatus, Status};
+use tracing::warn;
 
 use super::pools::engine;
 use super::status::name_of;
 use super::{Keeper, Kept, KnownDrive, LivePool, live};
 use crate::model::{ControlError, PoolStatus, ReplaceDrive};
-use crate::notice::notice;
 use crate::pool::{Joined, add, fit, open_drives};
 
 /// What the engine says where a removal only lacks another drive.
@@ -53,7 +53,7 @@ impl Keeper {
         let Ok(view) = pool.link.view() else { return };
         pool.take_in(&view.status.members);
         if let Err(error) = self.remember(name, pool) {
-            notice(format_args!("pool {name}: {}", error.message));
+            warn!(pool = name, "pool {name}: {}", error.message);
         }
     }
 

@@ -1,13 +1,13 @@
 //! Making, importing and letting go of pools.
 
 use ashlar_store::{Manage, Managed};
+use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::serve::specs;
 use super::wanted::{GO_ON, Wanted};
 use super::{Dismissal, Keeper, Kept, LivePool, live};
 use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReserveSpec};
-use crate::notice::notice;
 use crate::pool::{create, import, open_drives, reserve_of};
 use crate::{Config, DriveEntry, PoolEntry};
 
@@ -27,13 +27,13 @@ impl Keeper {
                 Ok(pool) => {
                     // It is served all the same: what is lost is how a drive was called.
                     if let Err(error) = self.remember_drives(&pool) {
-                        notice(format_args!("pool {name}: {}", error.message));
+                        warn!(pool = name, "pool {name}: {}", error.message);
                     }
                     Kept::Live(pool)
                 }
                 Err(error) => {
                     let why = error.message;
-                    notice(format_args!("pool {name} is not in service: {why}"));
+                    error!(pool = name, "pool {name} is not in service: {why}");
                     Kept::Failed {
                         id: id.unwrap_or_default(),
                         drives,
@@ -124,11 +124,11 @@ impl Keeper {
     fn take_down(&self, pool: &LivePool) {
         for volume in pool.volumes.values() {
             if let Err(error) = self.target.remove(&volume.nqn) {
-                notice(format_args!("{}: {error}", volume.nqn));
+                error!(nqn = volume.nqn, "{}: {error}", volume.nqn);
             }
         }
         if let Err(error) = self.unsettle(pool.id) {
-            notice(format_args!("pool {}: {}", pool.id, error.message));
+            error!(pool = %pool.id, "pool {}: {}", pool.id, error.message);
         }
     }
 

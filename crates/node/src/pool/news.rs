@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 use ashlar_store::Engine;
+use tracing::{error, info, warn};
 
 use super::room::{is_over, room_of, scarcest};
 use crate::model::LayoutSpec;
-use crate::notice::notice;
 
 /// How often its room is looked at.
 const EVERY: Duration = Duration::from_secs(1);
@@ -32,14 +32,12 @@ impl News {
         for (number, why) in losses.iter().skip(self.losses) {
             let id = engine.members().get(*number).map(|member| member.drive);
             let id = id.map(|id| id.to_string()).unwrap_or_default();
-            notice(format_args!(
-                "pool {pool}: drive {number} ({id}) is out of service: {why}"
-            ));
+            error!(pool, drive = %id, "pool {pool}: drive {number} ({id}) is out of service: {why}");
         }
         self.losses = losses.len();
         if let (Some(why), false) = (engine.failure(), self.failed) {
             self.failed = true;
-            notice(format_args!("pool {pool} has stopped: {why}"));
+            error!(pool, "pool {pool} has stopped: {why}");
         }
         match self.looked.map(|at| at + EVERY).filter(|&next| now < next) {
             Some(next) => self.due = Some(next),
@@ -61,16 +59,17 @@ impl News {
         match (self.is_scarce, scarcest(&homes)) {
             (false, Some(home)) => {
                 self.is_scarce = true;
-                notice(format_args!(
+                warn!(
+                    pool,
                     "pool {pool} is nearly full: {} bytes are left as {}. Writes will fail when there are \
                      none: add a drive, or delete something",
                     room_of(home),
                     LayoutSpec::from(home.layout)
-                ));
+                );
             }
             (true, None) if is_over(&homes) => {
                 self.is_scarce = false;
-                notice(format_args!("pool {pool} has room again"));
+                info!(pool, "pool {pool} has room again");
             }
             _ => {}
         }

@@ -11,6 +11,7 @@ use ashlar_block::{
     BlockRange, BufferPool, Completion, Durability, Geometry, IoBuffer, Operation, Request,
 };
 use slab::Slab;
+use tracing::error;
 use zerocopy::IntoBytes;
 
 use crate::counters::{Counters, Kind};
@@ -19,7 +20,6 @@ use crate::fuse::wire::{
     self, InHeader, InitIn, InitOut, OutHeader, WRITE_HEAD, WriteOut, init, open,
 };
 use crate::fuse::{answers, errno};
-use crate::notice::notice;
 use crate::trace::Trace;
 
 /// Largest transfer of a request; the kernel's default limit for FUSE.
@@ -151,10 +151,7 @@ impl Exchange {
             Ok(asked) => asked,
             Err(why) => {
                 // It cannot be answered either: its name is not known for certain.
-                notice(format_args!(
-                    "a message of the kernel is malformed: {}",
-                    why.0
-                ));
+                error!("a message of the kernel is malformed: {}", why.0);
                 return Some(message);
             }
         };
@@ -387,7 +384,7 @@ impl Exchange {
             // A full pool fails every write: the log lies in memory and must not fill it.
             if failures <= SAID || failures.is_power_of_two() {
                 let kind = job.kind.name();
-                notice(format_args!("{kind} failure {failures}: {error}"));
+                error!(kind, failures, "{kind} failure {failures}: {error}");
             }
             job.error.get_or_insert(errno::of(error.kind()));
         }
@@ -432,7 +429,7 @@ impl Exchange {
     fn answer(&mut self, unique: u64, error: i32, body: &[u8]) {
         let length = size_of::<OutHeader>() + body.len();
         let Some(mut reply) = self.small.get(length) else {
-            notice("no memory for a reply");
+            error!("no memory for a reply");
             return;
         };
         let header = OutHeader {
