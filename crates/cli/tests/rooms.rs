@@ -39,8 +39,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     ),
     (
         "node",
-        &["block", "store", "target", "device", "reactor"],
-        "the daemon assembles pools and a target; only the binary stands above it",
+        &["block", "nvme", "store", "target", "device", "reactor"],
+        "the daemon assembles pools and a target, and knows hosts by their NQNs; only the binary stands above it",
     ),
     ("lab", &["block"], "the lab measures whatever it is handed"),
     (

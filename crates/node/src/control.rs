@@ -1,8 +1,8 @@
 use std::net::SocketAddr;
 
 use crate::model::{
-    AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool,
-    MetricsSnapshot, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts, SetReserve,
+    AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, ExportPool, HostChange,
+    ImportPool, MetricsSnapshot, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetReserve,
     SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
 };
 
@@ -120,14 +120,14 @@ pub trait Control: Send + Sync + 'static {
     fn delete_volume(&self, volume: &VolumeName, request: DeleteVolume)
     -> Result<(), ControlError>;
 
-    /// Says who may connect. Hosts that may no longer are disconnected.
+    /// Changes who may connect. Hosts that may no longer are disconnected, if the change says so.
     ///
     /// # Errors
-    /// Not found.
-    fn set_hosts(
+    /// Not found; those of [`HostChange::applied_to`].
+    fn change_hosts(
         &self,
         volume: &VolumeName,
-        request: SetHosts,
+        change: HostChange,
     ) -> Result<VolumeStatus, ControlError>;
 
     /// Says what a volume does when a copy is missing.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::files;
-use crate::model::{Check, ControlError, DriveClass, SetHosts, check_name};
+use crate::model::{ControlError, DriveClass, check_name, check_remembered_hosts};
 
 /// The version of the file that this program writes and reads. `[[drive]]` came without another: no
 /// program without it was ever released, and one refuses the file by its name rather than by its number.
@@ -184,11 +184,7 @@ impl State {
                     access.volume, access.pool
                 )));
             }
-            let hosts = SetHosts {
-                allow_hosts: access.allow_hosts.clone(),
-                allow_any_host: access.allow_any_host,
-            };
-            hosts.check()?;
+            check_remembered_hosts(&access.allow_hosts)?;
         }
         Ok(())
     }

@@ -180,6 +180,18 @@ pub(crate) struct HostOptions {
     pub(crate) allow_any_host: bool,
 }
 
+/// Hosts whose right to connect is changed.
+#[derive(Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct NamedHosts {
+    /// A host, by its NQN; several times
+    #[arg(long = "host", alias = "allow-host", value_name = "NQN")]
+    pub(crate) hosts: Vec<String>,
+    /// Every host, besides those on the list, which stays
+    #[arg(long, alias = "allow-any-host")]
+    pub(crate) any_host: bool,
+}
+
 #[derive(Args)]
 pub(crate) struct CreateVolumeArguments {
     /// POOL/VOLUME
@@ -244,12 +256,31 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         api: ApiOptions,
     },
-    /// Say who may connect from now on; without options, nobody
+    /// List the hosts that may connect, and those that are connected
     Hosts {
         /// POOL/VOLUME
         volume: VolumeName,
         #[command(flatten)]
-        hosts: HostOptions,
+        api: ApiOptions,
+    },
+    /// Let more hosts connect; those that may already go on
+    Allow {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        #[command(flatten)]
+        hosts: NamedHosts,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Let some hosts connect no more
+    Deny {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        #[command(flatten)]
+        hosts: NamedHosts,
+        /// Even if that cuts off hosts that are connected; they lose the volume
+        #[arg(long)]
+        disconnect: bool,
         #[command(flatten)]
         api: ApiOptions,
     },

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ashlar_node::model::{SetHosts, VolumeName, VolumeStatus};
+use ashlar_node::model::{AllowHosts, DenyHosts, ErrorKind, VolumeName, VolumeStatus};
 
 use crate::args::ApiOptions;
 use crate::exit::Failure;
@@ -33,9 +33,11 @@ impl Allowance {
             volume: name.clone(),
             host: host.to_owned(),
         };
-        let mut allow_hosts = volume.allow_hosts.clone();
-        allow_hosts.push(allowance.host.clone());
-        allowance.set(allow_hosts)?;
+        let request = AllowHosts {
+            hosts: vec![allowance.host.clone()],
+            any_host: false,
+        };
+        allowance.api.client.allow_hosts(name, &request)?;
         eprintln!("ashlar: {name} lets this host connect from now on: {host}");
         Ok(Some(allowance))
     }
@@ -59,26 +61,21 @@ impl Allowance {
 
     fn try_take_back(&self) -> Result<bool, Failure> {
         let until = Instant::now() + GONE;
+        let request = DenyHosts {
+            hosts: vec![self.host.clone()],
+            ..DenyHosts::default()
+        };
         loop {
-            let volume = self.api.client.volume(&self.volume)?;
-            if !volume.connected_hosts.contains(&self.host) {
-                let others = volume.allow_hosts.into_iter();
-                self.set(others.filter(|other| *other != self.host).collect())?;
-                return Ok(true);
+            match self.api.client.deny_hosts(&self.volume, &request) {
+                Ok(_) => return Ok(true),
+                // It is connected.
+                Err(error) if error.kind == ErrorKind::Refused => {}
+                Err(error) => return Err(error.into()),
             }
             if Instant::now() > until {
                 return Ok(false);
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-    }
-
-    fn set(&self, allow_hosts: Vec<String>) -> Result<(), Failure> {
-        let request = SetHosts {
-            allow_hosts,
-            allow_any_host: false,
-        };
-        self.api.client.set_hosts(&self.volume, &request)?;
-        Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! `ashlar volume`.
 
 use ashlar_node::model::{
-    CreateVolume, DeleteVolume, IoCounters, ResizeVolume, SetHosts, SetWhenDegraded, VolumeStats,
-    VolumeStatus, WhenDegraded,
+    AllowHosts, CreateVolume, DeleteVolume, DenyHosts, IoCounters, ResizeVolume, SetWhenDegraded,
+    VolumeStats, VolumeStatus, WhenDegraded,
 };
 
 use super::table::{bytes, duration, lines, table, word};
@@ -52,13 +52,31 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
             };
             api.show(&api.client.set_when_degraded(volume, &request)?, show)
         }
-        VolumeCommand::Hosts { volume, hosts, api } => {
+        VolumeCommand::Hosts { volume, api } => {
             let api = Api::new(api)?;
-            let request = SetHosts {
-                allow_hosts: hosts.allow_hosts.clone(),
-                allow_any_host: hosts.allow_any_host,
+            api.show(&api.client.volume(volume)?, host_list)
+        }
+        VolumeCommand::Allow { volume, hosts, api } => {
+            let api = Api::new(api)?;
+            let request = AllowHosts {
+                hosts: hosts.hosts.clone(),
+                any_host: hosts.any_host,
             };
-            api.show(&api.client.set_hosts(volume, &request)?, show)
+            api.show(&api.client.allow_hosts(volume, &request)?, host_list)
+        }
+        VolumeCommand::Deny {
+            volume,
+            hosts,
+            disconnect,
+            api,
+        } => {
+            let api = Api::new(api)?;
+            let request = DenyHosts {
+                hosts: hosts.hosts.clone(),
+                any_host: hosts.any_host,
+                disconnect: *disconnect,
+            };
+            api.show(&api.client.deny_hosts(volume, &request)?, host_list)
         }
         VolumeCommand::Delete {
             volume,
@@ -98,8 +116,8 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
     let volume = api.client.create_volume(&request)?;
     if volume.allow_hosts.is_empty() && !volume.allow_any_host {
         eprintln!(
-            "ashlar: no host may connect to {0}: name some with \
-             `ashlar volume hosts {0} --allow-host NQN`",
+            "ashlar: no host may connect to {0} yet: `ashlar volume allow {0} --host NQN` lets one in, by \
+             what is in its /etc/nvme/hostnqn; `ashlar attach {0}` lets this host in by itself",
             arguments.volume
         );
     }
@@ -114,10 +132,40 @@ fn said(when: args::WhenDegraded) -> WhenDegraded {
 }
 
 fn hosts(volume: &VolumeStatus) -> String {
+    let listed = volume.allow_hosts.join(", ");
     match (volume.allow_any_host, volume.allow_hosts.is_empty()) {
-        (true, _) => "any".into(),
+        (true, true) => "any".into(),
+        (true, false) => format!("any; listed: {listed}"),
         (false, true) => "none".into(),
-        (false, false) => volume.allow_hosts.join(", "),
+        (false, false) => listed,
+    }
+}
+
+/// Who may connect, and who is connected, one host a line.
+fn host_list(volume: &VolumeStatus) -> String {
+    let listed = &volume.allow_hosts;
+    let connected = &volume.connected_hosts;
+    let guests = connected.iter().filter(|host| !listed.contains(host));
+    let row = |host: &String| {
+        let allowed = match (listed.contains(host), volume.allow_any_host) {
+            (true, _) => "by name",
+            (false, true) => "as any host",
+            (false, false) => "no",
+        };
+        let here = if connected.contains(host) {
+            "yes"
+        } else {
+            "no"
+        };
+        vec![host.clone(), allowed.to_owned(), here.to_owned()]
+    };
+    let mut rows: Vec<Vec<String>> = listed.iter().chain(guests).map(row).collect();
+    if volume.allow_any_host {
+        rows.push(vec!["any other".into(), "as any host".into(), "-".into()]);
+    }
+    match rows.is_empty() {
+        true => format!("no host may connect to {}/{}\n", volume.pool, volume.name),
+        false => table(&["host", "allowed", "connected"], &rows),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use ashlar_initiator::local_host;
 use rustix::process::Signal;
 
 use crate::common::{can_attach, eventually, send};
@@ -51,13 +52,9 @@ fn a_volume_that_is_taken_away_fails_at_once() {
     if !can_attach() {
         return;
     }
-    let hosts = [
-        "volume",
-        "hosts",
-        "tank/db",
-        "--allow-host",
-        "nqn.2026-01.x:other",
-    ];
+    let host = local_host().nqn;
+    let deny = ["volume", "deny", "tank/db", "--host", &host];
+    let hosts = [&deny[..], &["--disconnect"]].concat();
     let delete = ["volume", "delete", "tank/db", "--destroy-data", "--force"];
     for (how, why) in [
         (&hosts[..], "does not let this host in"),
@@ -66,6 +63,8 @@ fn a_volume_that_is_taken_away_fails_at_once() {
         let rig = Rig::new("320MiB");
         rig.attach("tank/db", &["--fs", "xfs"]);
         let writer = Writer::start(&rig.path("mnt/file"));
+        writer.advances();
+        rig.refuses(&deny, 2, &[&host, "--disconnect"]);
         writer.advances();
         let start = Instant::now();
         rig.ok(how);

@@ -113,7 +113,7 @@ fn a_refused_attachment_leaves_nobody_allowed() {
         assert_eq!(allowed(), "[]", "{why}");
         rig.is_clean();
     }
-    let one = ["volume", "hosts", "tank/db", "--allow-host"];
+    let one = ["volume", "allow", "tank/db", "--host"];
     rig.ok(&[&one[..], &[nqn]].concat());
     let refused = ended(&mut attach(&["--fs", "ext4"]));
     assert!(
@@ -125,6 +125,7 @@ fn a_refused_attachment_leaves_nobody_allowed() {
     // Others stay, and whoever is attached.
     let other = "nqn.2026-01.io.example:other";
     rig.ok(&[&one[..], &[other]].concat());
+    rig.ok(&["volume", "deny", "tank/db", "--host", nqn]);
     ended(&mut attach(&["--fs", "ext4"]));
     assert_eq!(allowed(), format!("[\"{other}\"]"));
     let attached = ended(&mut attach(&[]));

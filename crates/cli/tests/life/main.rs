@@ -12,6 +12,7 @@ mod common;
 mod drives;
 mod full;
 mod host;
+mod hosts;
 mod imports;
 mod kill;
 mod ledger;

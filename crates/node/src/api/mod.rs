@@ -11,6 +11,7 @@
 //! | `GET POST /v1/volumes` | list, create |
 //! | `GET DELETE /v1/volumes/{pool}/{volume}` | show, delete |
 //! | `PUT /v1/volumes/{pool}/{volume}/size`, `…/hosts`, `…/when-degraded` | resize; who may connect; what it does without redundancy |
+//! | `POST /v1/volumes/{pool}/{volume}/hosts/allow`, `…/hosts/deny` | one host more or less that may |
 //! | `GET /v1/volumes/{pool}/{volume}/stats` | counters |
 //! | `GET /v1/openapi.json` | all of this, for machines |
 //! | `GET /metrics` | OpenMetrics text, for Prometheus |

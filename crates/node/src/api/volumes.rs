@@ -7,8 +7,8 @@ use utoipa_axum::routes;
 use super::Context;
 use super::reply::{Body, Failure, Options, VolumePath};
 use crate::model::{
-    CreateVolume, DeleteVolume, ErrorBody, ResizeVolume, SetHosts, SetWhenDegraded, VolumeStats,
-    VolumeStatus,
+    AllowHosts, CreateVolume, DeleteVolume, DenyHosts, ErrorBody, HostChange, ResizeVolume,
+    SetHosts, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
 };
 
 type Reply = Result<Json<VolumeStatus>, Failure>;
@@ -19,6 +19,8 @@ pub(super) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(show, delete))
         .routes(routes!(resize))
         .routes(routes!(set_hosts))
+        .routes(routes!(allow_hosts))
+        .routes(routes!(deny_hosts))
         .routes(routes!(set_when_degraded))
         .routes(routes!(stats))
 }
@@ -93,19 +95,57 @@ async fn resize(
     Ok(Json(volume.await?))
 }
 
-/// Says who may connect from now on.
+/// Lets more hosts connect. Nobody loses anything.
+#[utoipa::path(post, path = "/v1/volumes/{pool}/{volume}/hosts/allow",
+    operation_id = "volume_allow", tag = "volumes",
+    params(("pool" = String, Path), ("volume" = String, Path)), request_body = AllowHosts,
+    responses((status = 200, body = VolumeStatus), (status = "default", body = ErrorBody)))]
+async fn allow_hosts(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+    Body(request): Body<AllowHosts>,
+) -> Reply {
+    change_hosts(&context, name, HostChange::Allow(request)).await
+}
+
+/// Lets some hosts connect no more.
+#[utoipa::path(post, path = "/v1/volumes/{pool}/{volume}/hosts/deny",
+    operation_id = "volume_deny", tag = "volumes",
+    params(("pool" = String, Path), ("volume" = String, Path)), request_body = DenyHosts,
+    responses(
+        (status = 200, body = VolumeStatus),
+        (status = 404, description = "There is no such volume, or the host is not on its list",
+            body = ErrorBody),
+        (status = 412, description = "A host that is connected would be cut off", body = ErrorBody),
+        (status = "default", body = ErrorBody)))]
+async fn deny_hosts(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+    Body(request): Body<DenyHosts>,
+) -> Reply {
+    change_hosts(&context, name, HostChange::Deny(request)).await
+}
+
+/// Says who may connect from now on, in place of who might.
 #[utoipa::path(put, path = "/v1/volumes/{pool}/{volume}/hosts", operation_id = "volume_hosts",
     tag = "volumes", params(("pool" = String, Path), ("volume" = String, Path)),
     request_body = SetHosts,
-    responses((status = 200, body = VolumeStatus), (status = "default", body = ErrorBody)))]
+    responses(
+        (status = 200, body = VolumeStatus),
+        (status = 412, description = "A host that is connected would be cut off", body = ErrorBody),
+        (status = "default", body = ErrorBody)))]
 async fn set_hosts(
     State(context): State<Context>,
     VolumePath(name): VolumePath,
     Body(request): Body<SetHosts>,
 ) -> Reply {
+    change_hosts(&context, name, HostChange::Set(request)).await
+}
+
+async fn change_hosts(context: &Context, name: VolumeName, change: HostChange) -> Reply {
     let volume = context
         .calls()
-        .call(move |control| control.set_hosts(&name, request));
+        .call(move |control| control.change_hosts(&name, change));
     Ok(Json(volume.await?))
 }
 

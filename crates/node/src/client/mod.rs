@@ -10,9 +10,9 @@ pub use endpoint::Endpoint;
 
 use crate::Token;
 use crate::model::{
-    AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool,
-    NodeStatus, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts, SetReserve,
-    SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
+    AddDrive, AllowHosts, ControlError, CreatePool, CreateVolume, DeleteVolume, DenyHosts,
+    ExportPool, ImportPool, NodeStatus, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume,
+    SetHosts, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
 };
 use transport::{Ask, Transport};
 
@@ -163,10 +163,26 @@ impl Client {
         self.send("PUT", &volume(name, "/size"), request)
     }
 
-    /// Says who may connect.
+    /// Lets more hosts connect.
     ///
     /// # Errors
-    /// Those of [`Control::set_hosts`](crate::Control::set_hosts).
+    /// Those of [`Control::change_hosts`](crate::Control::change_hosts).
+    pub fn allow_hosts(&self, name: &VolumeName, request: &AllowHosts) -> Result<VolumeStatus> {
+        self.send("POST", &volume(name, "/hosts/allow"), request)
+    }
+
+    /// Lets some hosts connect no more.
+    ///
+    /// # Errors
+    /// Those of [`Control::change_hosts`](crate::Control::change_hosts).
+    pub fn deny_hosts(&self, name: &VolumeName, request: &DenyHosts) -> Result<VolumeStatus> {
+        self.send("POST", &volume(name, "/hosts/deny"), request)
+    }
+
+    /// Says who may connect, in place of who might.
+    ///
+    /// # Errors
+    /// Those of [`Control::change_hosts`](crate::Control::change_hosts).
     pub fn set_hosts(&self, name: &VolumeName, request: &SetHosts) -> Result<VolumeStatus> {
         self.send("PUT", &volume(name, "/hosts"), request)
     }

@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::control::Control;
 use crate::model::{
     AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, DriveClass, ExportPool,
-    ImportPool, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts, SetReserve,
+    HostChange, ImportPool, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetReserve,
     SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{OpenDrive, PoolLink, VolumeOpener};
@@ -263,12 +263,12 @@ impl Control for Keeper {
         self.drop_volume(volume, &request)
     }
 
-    fn set_hosts(
+    fn change_hosts(
         &self,
         volume: &VolumeName,
-        request: SetHosts,
+        change: HostChange,
     ) -> Result<VolumeStatus, ControlError> {
-        self.change_hosts(volume, &request)
+        self.change_who_may(volume, &change)
     }
 
     fn set_when_degraded(

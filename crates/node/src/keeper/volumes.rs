@@ -8,7 +8,7 @@ use super::serve::{access_of, nqn, served};
 use super::{Dismissal, Keeper, Kept, LivePool, live};
 use crate::VolumeAccess;
 use crate::model::{
-    ControlError, CreateVolume, DeleteVolume, IoCounters, LayoutSpec, ResizeVolume, SetHosts,
+    ControlError, CreateVolume, DeleteVolume, HostChange, IoCounters, LayoutSpec, ResizeVolume,
     VolumeName, VolumeState, VolumeStats, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{Operations, View};
@@ -225,19 +225,20 @@ impl Keeper {
             .update(|state| state.forget_volume(id, volume.uuid))
     }
 
-    pub(super) fn change_hosts(
+    pub(super) fn change_who_may(
         &self,
         name: &VolumeName,
-        request: &SetHosts,
+        change: &HostChange,
     ) -> Result<VolumeStatus, ControlError> {
         let pools = self.lock();
         let pool = live(&pools, &name.pool)?;
-        let (volume, _) = self.find(pool, name)?;
+        let (volume, view) = self.find(pool, name)?;
+        let list = change.applied_to(&self.volume_status(pool, &name.pool, &volume, &view))?;
         let access = VolumeAccess {
             pool: pool.id,
             volume: volume.uuid,
-            allow_hosts: request.allow_hosts.clone(),
-            allow_any_host: request.allow_any_host,
+            allow_hosts: list.hosts,
+            allow_any_host: list.any_host,
         };
         self.state
             .update(|state| state.put_volume(access.clone()))?;

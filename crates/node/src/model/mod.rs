@@ -6,6 +6,7 @@
 //! Sizes are in bytes and times in seconds unless a name says otherwise.
 
 mod error;
+mod hosts;
 mod layout;
 mod metrics;
 mod name;
@@ -17,6 +18,8 @@ mod tests;
 mod volume;
 
 pub use error::{ControlError, ErrorBody, ErrorKind};
+pub(crate) use hosts::check_remembered_hosts;
+pub use hosts::{AllowHosts, DenyHosts, HostChange, HostList, SetHosts};
 pub use layout::{LayoutSpec, Outcome, Survives};
 pub use metrics::{MetricsSnapshot, VolumeMetrics};
 pub use name::{VolumeName, check_name};
@@ -26,7 +29,7 @@ pub use pool::{
 };
 pub use request::{
     AddDrive, Check, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool, RemoveDrive,
-    ReplaceDrive, ResizeVolume, SetHosts, SetReserve, SetWhenDegraded,
+    ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded,
 };
 pub use reserve::ReserveSpec;
 pub use volume::{IoCounters, NodeStatus, VolumeState, VolumeStats, VolumeStatus, WhenDegraded};

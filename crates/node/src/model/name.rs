@@ -1,6 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ashlar_nvme::fabrics::Nqn;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -27,8 +28,20 @@ pub fn check_name(what: &str, name: &str) -> Result<(), ControlError> {
     )))
 }
 
-/// Checks what names a host. Lenient: initiators in the field break the grammar of NQNs.
-pub(crate) fn check_host(nqn: &str) -> Result<(), ControlError> {
+/// Checks what names a host: an NQN in one of its two forms, printable, so that it can stand in any
+/// message and in any list.
+pub(super) fn check_host(nqn: &str) -> Result<(), ControlError> {
+    check_remembered_host(nqn)?;
+    Nqn::new(nqn).map(drop).map_err(|error| {
+        ControlError::usage(format!(
+            "host {nqn:?}: {error}. Its own is in /etc/nvme/hostnqn; NQNs are \
+             nqn.YYYY-MM.REVERSE.DOMAIN[:…] or nqn.2014-08.org.nvmexpress:uuid:UUID"
+        ))
+    })
+}
+
+/// Checks what may have named a host in an earlier version: anything printable without spaces.
+pub(super) fn check_remembered_host(nqn: &str) -> Result<(), ControlError> {
     let printable = nqn.bytes().all(|byte| byte.is_ascii_graphic());
     if (1..=LONGEST_NQN).contains(&nqn.len()) && printable {
         return Ok(());

@@ -4,15 +4,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::name::check_host;
+use super::hosts::check_hosts;
 use super::{
     ControlError, LayoutSpec, ReserveSpec, VolumeName, VolumeStatus, WhenDegraded, check_name,
 };
 
 /// Most drives of a pool.
 const MAX_DRIVES: usize = 64;
-/// Most hosts in a volume's list.
-const MAX_HOSTS: usize = 1024;
 /// Longest text that names a device.
 const MAX_SPEC: usize = 4096;
 /// Sizes of volumes are whole numbers of these.
@@ -264,7 +262,7 @@ impl Check for CreateVolume {
                 "grain of {grain} bytes: there are {GRAINS:?}"
             )));
         }
-        check_hosts(&self.allow_hosts, self.allow_any_host)
+        check_hosts(&self.allow_hosts)
     }
 }
 
@@ -275,21 +273,6 @@ fn check_size(bytes: u64) -> Result<(), ControlError> {
         )));
     }
     Ok(())
-}
-
-pub(crate) fn check_hosts(hosts: &[String], any: bool) -> Result<(), ControlError> {
-    if any && !hosts.is_empty() {
-        return Err(ControlError::usage(
-            "either some hosts are allowed, or any host is: not both",
-        ));
-    }
-    if hosts.len() > MAX_HOSTS {
-        return Err(ControlError::usage(format!(
-            "{} hosts are allowed; at most {MAX_HOSTS}",
-            hosts.len()
-        )));
-    }
-    hosts.iter().try_for_each(|host| check_host(host))
 }
 
 /// Another size for a volume.
@@ -323,24 +306,6 @@ impl ResizeVolume {
              if that is meant",
             volume.pool, volume.name, volume.bytes, self.bytes
         )))
-    }
-}
-
-/// Who may connect to a volume from now on. Hosts that may no longer lose their connections.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SetHosts {
-    /// These hosts, by NQN.
-    #[serde(default)]
-    pub allow_hosts: Vec<String>,
-    /// Every host.
-    #[serde(default)]
-    pub allow_any_host: bool,
-}
-
-impl Check for SetHosts {
-    fn check(&self) -> Result<(), ControlError> {
-        check_hosts(&self.allow_hosts, self.allow_any_host)
     }
 }
 

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::Control;
 use crate::model::{
     AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, DriveState, ExportPool,
-    ImportPool, IoCounters, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetHosts,
+    HostChange, ImportPool, IoCounters, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume,
     SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
 use make::{drive, pool, recount, volume, work};
@@ -285,15 +285,18 @@ impl Control for FakeControl {
         Ok(())
     }
 
-    fn set_hosts(
+    fn change_hosts(
         &self,
         name: &VolumeName,
-        request: SetHosts,
+        change: HostChange,
     ) -> Result<VolumeStatus, ControlError> {
         let mut inner = self.inner();
         let volume = inner.volumes.get_mut(name).ok_or_else(|| no_volume(name))?;
-        volume.allow_hosts = request.allow_hosts;
-        volume.allow_any_host = request.allow_any_host;
+        let list = change.applied_to(volume)?;
+        volume.allow_hosts = list.hosts;
+        volume.allow_any_host = list.any_host;
+        let allowed = |host: &String| volume.allow_any_host || volume.allow_hosts.contains(host);
+        volume.connected_hosts.retain(allowed);
         Ok(volume.clone())
     }
 

@@ -150,7 +150,17 @@ fn bodies_that_are_nearly_right_are_refused_or_done() {
         (
             "PUT",
             "/v1/volumes/tank/v/hosts",
-            r#"{"allow_hosts":["a"],"allow_any_host":false}"#,
+            r#"{"allow_hosts":["nqn.2026-01.io.example:a"],"allow_any_host":false}"#,
+        ),
+        (
+            "POST",
+            "/v1/volumes/tank/v/hosts/allow",
+            r#"{"hosts":["nqn.2026-01.io.example:b"]}"#,
+        ),
+        (
+            "POST",
+            "/v1/volumes/tank/v/hosts/deny",
+            r#"{"hosts":["nqn.2026-01.io.example:b"],"disconnect":true}"#,
         ),
     ];
     let mut chance = fastrand::Rng::with_seed(7);

@@ -1,11 +1,12 @@
 use ashlar_node::model::{
-    CreatePool, CreateVolume, DeleteVolume, ErrorKind, ExportPool, LayoutSpec, ResizeVolume,
-    SetHosts, VolumeName,
+    AllowHosts, CreatePool, CreateVolume, DeleteVolume, DenyHosts, ErrorKind, ExportPool,
+    LayoutSpec, ResizeVolume, SetHosts, VolumeName, VolumeStatus,
 };
 
 use crate::node::Node;
 
-const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:1";
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
+const OTHER: &str = "nqn.2026-01.io.example:other";
 
 fn name() -> VolumeName {
     VolumeName::new("tank", "db").expect("a name")
@@ -40,14 +41,8 @@ fn a_volume_from_its_making_to_its_end() {
         "nobody unless somebody says so"
     );
     assert_eq!(client.volumes().expect("a list"), [made]);
-    let hosts = SetHosts {
-        allow_hosts: vec![HOST.into()],
-        allow_any_host: false,
-    };
-    assert_eq!(
-        client.set_hosts(&name(), &hosts).expect("set").allow_hosts,
-        [HOST]
-    );
+    let allowed = client.allow_hosts(&name(), &allow(&[HOST]));
+    assert_eq!(allowed.expect("allowed").allow_hosts, [HOST]);
     let larger = ResizeVolume {
         bytes: 2 << 30,
         destroy_data: false,
@@ -72,6 +67,113 @@ fn a_volume_from_its_making_to_its_end() {
     assert_eq!(
         client.volume(&name()).expect_err("gone").kind,
         ErrorKind::NotFound
+    );
+    node.end();
+}
+
+fn texts(hosts: &[&str]) -> Vec<String> {
+    hosts.iter().map(ToString::to_string).collect()
+}
+
+fn allow(hosts: &[&str]) -> AllowHosts {
+    AllowHosts {
+        hosts: texts(hosts),
+        any_host: false,
+    }
+}
+
+fn deny(hosts: &[&str]) -> DenyHosts {
+    DenyHosts {
+        hosts: texts(hosts),
+        ..DenyHosts::default()
+    }
+}
+
+#[test]
+fn hosts_are_let_in_and_out_one_by_one() {
+    let node = with_pool();
+    let client = node.client();
+    client.create_volume(&mirror()).expect("made");
+    let list = |volume: VolumeStatus| (volume.allow_hosts, volume.allow_any_host);
+    let allowed = |request: &AllowHosts| list(client.allow_hosts(&name(), request).expect("done"));
+    let denied = |request: &DenyHosts| list(client.deny_hosts(&name(), request).expect("done"));
+    allowed(&allow(&[HOST]));
+    assert_eq!(
+        allowed(&allow(&[OTHER, HOST])),
+        (texts(&[HOST, OTHER]), false)
+    );
+    assert_eq!(denied(&deny(&[HOST])), (texts(&[OTHER]), false));
+    let error = client.deny_hosts(&name(), &deny(&[OTHER, HOST]));
+    let error = error.expect_err("not on the list");
+    assert_eq!(error.kind, ErrorKind::NotFound);
+    assert!(error.message.contains(HOST), "{error}");
+    // Any host, and back to those that are listed.
+    let any = AllowHosts {
+        any_host: true,
+        ..allow(&[HOST])
+    };
+    assert_eq!(allowed(&any), (texts(&[OTHER, HOST]), true));
+    let error = client.deny_hosts(&name(), &deny(&[OTHER]));
+    let error = error.expect_err("it may, as any host");
+    assert_eq!(error.kind, ErrorKind::Conflict);
+    let nobody_else = DenyHosts {
+        any_host: true,
+        ..deny(&[OTHER])
+    };
+    assert_eq!(denied(&nobody_else), (texts(&[HOST]), false));
+    for body in [r#"{}"#, r#"{"hosts":[]}"#, r#"{"hosts":["foo"]}"#] {
+        let (status, answer) = node.ask("POST", "/v1/volumes/tank/db/hosts/allow", body);
+        assert_eq!(
+            (status, &answer["error"]["kind"]),
+            (400, &"usage".into()),
+            "{body}"
+        );
+    }
+    node.end();
+}
+
+#[test]
+fn a_connected_host_is_not_cut_off_unasked() {
+    let node = with_pool();
+    let client = node.client();
+    let listed = CreateVolume {
+        allow_hosts: texts(&[HOST]),
+        ..mirror()
+    };
+    client.create_volume(&listed).expect("made");
+    node.control.use_volume(&name(), HOST, 4096);
+    let list = |hosts: &[&str], disconnect| SetHosts {
+        allow_hosts: texts(hosts),
+        allow_any_host: false,
+        disconnect,
+    };
+    let cut_off = [
+        client.set_hosts(&name(), &list(&[OTHER], false)),
+        client.set_hosts(&name(), &list(&[], false)),
+        client.deny_hosts(&name(), &deny(&[HOST])),
+    ];
+    for error in cut_off {
+        let error = error.expect_err("it is connected");
+        assert_eq!(error.kind, ErrorKind::Refused);
+        let says = error.message.contains(HOST) && error.message.contains("--disconnect");
+        assert!(says, "{error}");
+    }
+    let volume = client.volume(&name()).expect("there");
+    assert_eq!(volume.allow_hosts, [HOST], "nothing was changed");
+    // What leaves it in needs no such word.
+    let both = client.set_hosts(&name(), &list(&[OTHER, HOST], false));
+    both.expect("it stays");
+    client
+        .deny_hosts(&name(), &deny(&[OTHER]))
+        .expect("it stays");
+    let meant = DenyHosts {
+        disconnect: true,
+        ..deny(&[HOST])
+    };
+    let volume = client.deny_hosts(&name(), &meant).expect("said so");
+    assert_eq!(
+        (volume.allow_hosts.len(), volume.connected_hosts.len()),
+        (0, 0)
     );
     node.end();
 }
