@@ -4,6 +4,7 @@ use ashlar_sim::{Listener, Profile, engine, run, run_traced};
 
 use crate::args::{EngineArguments, WireArguments};
 use crate::exit::Failure;
+use crate::log;
 use crate::output::print;
 
 /// Lives seeded worlds of target and initiator through. The last line is `seeds M failed K`, with a
@@ -95,7 +96,11 @@ fn one<S: std::fmt::Display, F: std::fmt::Display>(
             broken = print(&format!("{line}\n")).err();
         }
     };
-    match run(trace.then_some(&mut listener)) {
+    // The engine's own trace points, between what the world says.
+    let engine = trace.then(|| tracing::subscriber::set_default(log::tracer()));
+    let result = run(trace.then_some(&mut listener));
+    drop(engine);
+    match result {
         Ok(summary) => print(&format!("profile {profile}: {summary}\nseeds 1 failed 0\n")),
         Err(failure) => {
             print(&format!("{failure}\nseeds 1 failed 1\n"))?;

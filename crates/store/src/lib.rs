@@ -52,7 +52,7 @@ pub use create::{DrivePlan, PoolPlan, enlist, format};
 pub use drives::Drives;
 pub use engine::{
     Counters, Engine, Event, HomeStatus, LeafMemory, MemberStatus, Outbox, Status, StripeStatus,
-    VolumeInfo,
+    VolumeCondition, VolumeInfo,
 };
 pub use error::PoolError;
 pub use layout::Layout;

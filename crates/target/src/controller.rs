@@ -8,6 +8,7 @@ use ashlar_nvme::Status;
 use ashlar_nvme::event::AsyncEvent;
 use ashlar_nvme::fabrics::{Cc, Csts, Shutdown};
 use ashlar_nvme::log::ErrorInformation;
+use tracing::info;
 
 use crate::subsystem::{Host, Subsystem};
 
@@ -133,7 +134,18 @@ impl Controller {
 
     /// Ends the association; true for the first caller.
     pub(crate) fn end(&self) -> bool {
-        self.alive.swap(false, Ordering::AcqRel)
+        let was_alive = self.alive.swap(false, Ordering::AcqRel);
+        if let (true, Role::Io(subsystem)) = (was_alive, &self.role) {
+            let (host, subsystem) = (&self.host.nqn, &subsystem.nqn);
+            match self.is_dismissed() {
+                true => info!(
+                    ?host,
+                    subsystem, "host {host:?} was sent away from {subsystem}"
+                ),
+                false => info!(?host, subsystem, "host {host:?} has left {subsystem}"),
+            }
+        }
+        was_alive
     }
 
     /// Ends the association because the host may not be here any more.

@@ -6,6 +6,7 @@ use ashlar_nvme::fabrics::{
     CNTLID_DYNAMIC, Cap, Cc, Connect, ConnectData, DISCOVERY_NQN, InvalidParameter, property,
 };
 use ashlar_nvme::{Command, Completion, Status, opcode};
+use tracing::{info, warn};
 
 use crate::connection::{Connection, Context, Queue};
 use crate::controller::{Claim, Controller, Role};
@@ -149,13 +150,16 @@ fn connect_admin(
     } else {
         let subsystem = find_subsystem(ctx, &subnqn)?;
         if !subsystem.allows(&hostnqn) {
+            warn!(host = ?hostnqn, subsystem = subnqn, "host {hostnqn:?} is not let in to {subnqn}");
             return Err(Status::CONNECT_INVALID_HOST.with_dnr().into());
         }
         if host.has_lingering(&subnqn) {
             return Ok(Verdict::Wait);
         }
         let role = Role::Io(subsystem.clone());
-        subsystem.add_controller(&hostnqn, |id| make(id, role))?
+        let controller = subsystem.add_controller(&hostnqn, |id| make(id, role))?;
+        info!(host = ?hostnqn, subsystem = subnqn, "host {hostnqn:?} has connected to {subnqn}");
+        controller
     };
     host.remember(&controller);
     Ok(Verdict::Connected(Queue::new(

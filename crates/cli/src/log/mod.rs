@@ -16,6 +16,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tracing::Subscriber;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -72,6 +73,18 @@ pub(crate) fn begin(options: &LogOptions) -> Log {
         // Without the thread lines are logged and limited all the same; only the reports are missing.
         reporter: thread.spawn(report).ok(),
     }
+}
+
+/// What prints every trace event of this thread on standard output: for a world that is replayed, so without the
+/// time of day.
+pub(crate) fn tracer() -> impl Subscriber + Send + Sync {
+    let layer = tracing_subscriber::fmt::layer()
+        .with_ansi(false)
+        .log_internal_errors(false)
+        .without_time()
+        .with_level(false)
+        .with_writer(std::io::stdout);
+    tracing_subscriber::registry().with(layer)
 }
 
 fn report(limiter: &Limiter, lines: &Lines) {

@@ -31,7 +31,13 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 pub fn ashlar(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ashlar"));
     command.args(words).stdin(Stdio::null());
-    for setting in ["ASHLAR_API", "ASHLAR_TOKEN_FILE", "ASHLAR_ATTACH_STATE"] {
+    for setting in [
+        "ASHLAR_API",
+        "ASHLAR_TOKEN_FILE",
+        "ASHLAR_ATTACH_STATE",
+        "ASHLAR_LOG",
+        "ASHLAR_LOG_FORMAT",
+    ] {
         command.env_remove(setting);
     }
     command

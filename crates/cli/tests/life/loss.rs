@@ -92,6 +92,8 @@ fn loses_a_drive(layout: &str, count: usize) {
     node.end();
     std::fs::remove_file(room.path("d0")).expect("a file");
     node = Node::start(&room);
+    let missing = format!("drive {} is missing", room.spec("d0"));
+    assert!(node.said().contains(&missing), "{}", node.said());
     load.during(node.place(&nqn), |round| round.more(300));
     load.verify(node.place(&nqn));
     node.await_healthy();

@@ -17,6 +17,7 @@ mod imports;
 mod kill;
 mod ledger;
 mod load;
+mod log;
 mod loss;
 mod node;
 mod random;

@@ -68,6 +68,13 @@ impl Node {
         Self::spawned(room, command).expect("the daemon is ready")
     }
 
+    /// Starts a daemon that logs as these options say.
+    pub fn logging(room: &Room, options: &[&str]) -> Self {
+        let mut command = Self::command(room, "node");
+        command.args(options);
+        Self::spawned(room, command).expect("the daemon is ready")
+    }
+
     /// Starts a daemon, and kills it after a while, ready or not.
     pub fn stillborn(room: &Room, after: Duration) {
         let _process = Running::start(&mut Self::command(room, "node"));

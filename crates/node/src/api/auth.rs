@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CONNECTION, HeaderMap, WWW_AUTHENTICATE};
@@ -5,6 +7,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
 use super::reply::Failure;
+use super::visitors::Visitor;
 use crate::Token;
 use crate::model::ErrorKind;
 
@@ -25,6 +28,14 @@ async fn guard(State(token): State<Token>, request: Request, next: Next) -> Resp
         failure,
     )
         .into_response()
+}
+
+/// A request that may be carried out: its connection is a stranger no more.
+pub(super) async fn let_in(request: Request, next: Next) -> Response {
+    if let Some(visitor) = request.extensions().get::<Arc<Visitor>>().cloned() {
+        visitor.let_in().await;
+    }
+    next.run(request).await
 }
 
 fn said(headers: &HeaderMap) -> Option<&str> {

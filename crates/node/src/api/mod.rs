@@ -17,15 +17,18 @@
 //! | `GET /metrics` | OpenMetrics text, for Prometheus |
 //!
 //! `reply` has what all handlers share, `calls` carries a request to [`Control`] on a blocking
-//! thread, `listen` and `serve` are the sockets and their connections.
+//! thread, `listen` and `serve` are the sockets and their connections, `visitors` who of them may stay,
+//! `caller` who they are and what they have ordered.
 
 mod auth;
+mod caller;
 mod calls;
 mod listen;
 mod metrics;
 mod pools;
 mod reply;
 mod serve;
+mod visitors;
 mod volumes;
 
 use std::path::PathBuf;

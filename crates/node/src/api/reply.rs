@@ -28,9 +28,16 @@ impl Failure {
 
     /// The same under another HTTP status.
     pub(crate) fn with_status(self, status: StatusCode) -> Response {
-        (status, Json(ErrorBody { error: self.0 })).into_response()
+        let told = Told(self.0.message.clone());
+        let mut response = (status, Json(ErrorBody { error: self.0 })).into_response();
+        response.extensions_mut().insert(told);
+        response
     }
 }
+
+/// What a caller is told of a request that was not carried out, for the record.
+#[derive(Clone)]
+pub(crate) struct Told(pub(crate) String);
 
 impl From<ControlError> for Failure {
     fn from(error: ControlError) -> Self {

@@ -1,7 +1,7 @@
 //! Making, importing and letting go of pools.
 
 use ashlar_store::{Manage, Managed};
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use super::serve::specs;
@@ -76,7 +76,10 @@ impl Keeper {
             match open_drives(std::slice::from_ref(spec)) {
                 Ok(mut drive) => drives.append(&mut drive),
                 // The pool may be able to go on without it; the engine decides.
-                Err(error) => missing.push(error.message),
+                Err(error) => {
+                    warn!(pool = name, drive = spec, "pool {name}: {}", error.message);
+                    missing.push(error.message);
+                }
             }
         }
         if drives.is_empty() {
@@ -106,6 +109,7 @@ impl Keeper {
                 return Err(error);
             }
         }
+        tell_of(name, &pool);
         Ok(pool)
     }
 
@@ -275,6 +279,10 @@ impl Keeper {
         let id = pool.id;
         self.unsettle(id)?;
         pools.remove(name);
+        info!(
+            pool = name,
+            "pool {name} is out of service: it was exported"
+        );
         self.state.update(|state| state.forget_pool(id))
     }
 
@@ -332,6 +340,21 @@ impl Keeper {
         }
         self.target.stop();
         first
+    }
+}
+
+/// Says that a pool is in service, and which of its drives are not.
+fn tell_of(name: &str, pool: &LivePool) {
+    let (drives, volumes) = (pool.drives.iter(), pool.volumes.len());
+    let here = drives.clone().filter(|drive| drive.is_here).count();
+    info!(
+        pool = name,
+        id = %pool.id,
+        "pool {name} is in service: {here} drives, {volumes} volumes"
+    );
+    for drive in drives.filter(|drive| !drive.is_here && !drive.removed) {
+        let drive = drive.name();
+        warn!(pool = name, drive, "pool {name}: drive {drive} is missing");
     }
 }
 

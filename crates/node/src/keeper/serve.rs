@@ -10,6 +10,7 @@ use ashlar_reactor::Opener;
 use ashlar_store::format::MemberState;
 use ashlar_target::HostAccess;
 use ashlar_target::server::{Export, Resident, ServeError};
+use tracing::info;
 use uuid::Uuid;
 
 use super::{Keeper, KnownDrive, LivePool, Served};
@@ -135,6 +136,11 @@ impl Keeper {
             advertise: self.advertise,
         };
         self.target.add(export).map_err(served)?;
+        info!(
+            volume = name,
+            subsystem = nqn,
+            "volume {name} is served as {nqn}"
+        );
         pool.volumes.insert(number, Served { nqn, opener });
         Ok(())
     }

@@ -134,6 +134,8 @@ impl Host {
         }
         let errors = vec![(0, 0); opened.len()];
         let flying = vec![0; opened.len()];
+        let described = opened.iter().map(|drive| Some(drive.as_ref()?.describe()));
+        let news = News::new(&engine, described);
         let host = Rc::new(RefCell::new(Self {
             engine,
             drives: opened,
@@ -151,7 +153,7 @@ impl Host {
                 errors,
                 ..Traffic::default()
             },
-            news: News::default(),
+            news,
             paces: Paces::default(),
         }));
         HERE.with_borrow_mut(|here| here.insert(link.number, host.clone()));
@@ -323,6 +325,7 @@ impl Host {
                 // The engine has decided. A drive that it refuses must not take the place of the next
                 // member: what is meant for one drive would go to another.
                 if self.engine.members().len() > self.drives.len() {
+                    self.news.joined(&self.engine, &device.describe());
                     self.drives.push(Some(device));
                     self.flying.push(0);
                     self.traffic.errors.push((0, 0));

@@ -1,5 +1,7 @@
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use ashlar_node::Token;
 use ashlar_node::model::{CreatePool, ErrorKind};
@@ -116,6 +118,50 @@ fn silent_clients_do_not_keep_others_out() {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
     }
+}
+
+/// They have no token, or say nothing: who has one is answered at once, and who was let in stays.
+#[test]
+fn strangers_do_not_keep_out_who_has_the_token() {
+    let node = Node::with_tcp();
+    let address = node.ready.api.expect("TCP");
+    let mut known = TcpStream::connect(address).expect("it listens");
+    let ask = format!(
+        "GET /v1/node HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n",
+        std::fs::read_to_string(node.dir.path().join("api.token"))
+            .expect("a token")
+            .trim()
+    );
+    let mut answer = [0; 4096];
+    known.write_all(ask.as_bytes()).expect("taken");
+    assert!(known.read(&mut answer).expect("an answer") > 0);
+    let mut strangers = Vec::new();
+    let client = node.tcp_client(Some(node.token()));
+    for round in 0..4 {
+        for number in 0..70 {
+            let mut stream = TcpStream::connect(address).expect("it listens");
+            if number % 2 == 0 {
+                stream.write_all(b"GET /v1/no").expect("taken");
+            }
+            strangers.push(stream);
+        }
+        let begun = Instant::now();
+        assert!(client.pools().expect("an answer").is_empty());
+        assert!(begun.elapsed() < Duration::from_secs(8), "round {round}");
+        known.write_all(ask.as_bytes()).expect("still there");
+        assert!(known.read(&mut answer).expect("an answer") > 0);
+    }
+    // Those that are over go at once, the others when their time is over.
+    for mut stranger in strangers {
+        let limit = Some(Duration::from_secs(60));
+        stranger.set_read_timeout(limit).expect("a limit");
+        let mut rest = Vec::new();
+        match stranger.read_to_end(&mut rest) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+        }
+    }
+    node.end();
 }
 
 #[test]

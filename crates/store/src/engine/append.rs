@@ -4,6 +4,7 @@
 //! survive.
 
 use ashlar_block::{Durability, IoBuffer, IoError, Request};
+use tracing::trace;
 
 use super::class::Class;
 use super::locks::SlotKey;
@@ -224,6 +225,7 @@ impl Engine {
         let at = self
             .side(log)
             .append(stamp, (records, crcs), spans, &mut buffer);
+        trace!(?log, at, first_sequence, records = count, "batch sealed");
         self.sealed.push_back(Sealed {
             log,
             at,
@@ -282,6 +284,7 @@ impl Engine {
         if let Some(sealed) = self.sealed.iter_mut().find(on_its_way) {
             sealed.durable = true;
             let at = sealed.at;
+            trace!(?log, at, "batch durable");
             if let (LogId::Ring, Some(buffer)) = (log, buffer) {
                 self.recent.keep(at, buffer, self.buffer_bytes / 4);
             }
@@ -315,6 +318,7 @@ impl Engine {
 
     fn publish(&mut self, sealed: Sealed) {
         self.published = sealed.first_sequence + sealed.records;
+        trace!(log = ?sealed.log, at = sealed.at, until = self.published, "batch published");
         let mut sequence = sealed.first_sequence;
         match sealed.content {
             Content::Ring {

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Moment, Request};
+use tracing::trace;
 
 use super::destage::LOW;
 use super::map::Content;
@@ -100,11 +101,13 @@ impl Engine {
             Some(Due::Pages(until)) => {
                 self.checkpoint.clearing = false;
                 self.checkpoint.phase = Phase::Pages(0);
+                trace!(phase = ?self.checkpoint.phase, "checkpoint");
                 (self.checkpoint.until, self.checkpoint.left) = (until, MOST_PAGES);
                 self.write_pages();
             }
             Some(Due::Root) => {
                 self.checkpoint.phase = Phase::Root;
+                trace!(phase = ?self.checkpoint.phase, "checkpoint");
                 self.root_due();
             }
             None => {}
@@ -339,6 +342,7 @@ impl Engine {
                 return self.flush_pages();
             }
             self.checkpoint.phase = Phase::Pages(level + 1);
+            trace!(phase = ?self.checkpoint.phase, "checkpoint");
             for (id, bytes) in self.map.take_dirty_tables(level + 1) {
                 self.write_page(id, bytes);
             }
@@ -347,6 +351,7 @@ impl Engine {
 
     fn flush_pages(&mut self) {
         self.checkpoint.phase = Phase::Flushing;
+        trace!(phase = ?self.checkpoint.phase, "checkpoint");
         for drive in self.active() {
             self.checkpoint.pending += 1;
             self.send(drive, Owner::CheckpointFlush, Request::flush);
@@ -360,6 +365,7 @@ impl Engine {
         self.checkpoint.pending -= 1;
         if self.checkpoint.pending == 0 && self.failed.is_none() {
             self.checkpoint.phase = Phase::Root;
+            trace!(phase = ?self.checkpoint.phase, "checkpoint");
             self.root_due();
         }
     }
@@ -399,6 +405,7 @@ impl Engine {
     /// The checkpoint's root is durable.
     pub(super) fn checkpoint_rooted(&mut self) {
         self.checkpoint.phase = Phase::Idle;
+        trace!(phase = ?self.checkpoint.phase, "checkpoint");
         for place in std::mem::take(&mut self.checkpoint.superseded) {
             self.guards.retire(Retired::Place(place));
         }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use ashlar_block::{Durability, ErrorKind, Geometry, IoError, Request};
+use tracing::{debug, trace};
 use uuid::Uuid;
 
 use super::class::Class;
@@ -120,6 +121,11 @@ impl Engine {
         *self.bad_by_drive.entry(drive).or_default() += 1;
     }
 
+    /// Copies on a drive that did not verify, or could not be read, since the import.
+    pub fn bad_copies(&self, member: usize) -> u64 {
+        self.bad_by_drive.get(&member).copied().unwrap_or(0)
+    }
+
     /// A drive that has this pool's label becomes a member.
     pub(super) fn add_drive(
         &mut self,
@@ -133,6 +139,7 @@ impl Engine {
         }
         self.check_move_room(0)?;
         let extents = self.sizes.drive_extents(geometry.bytes());
+        debug!(member = self.members.len(), %drive, "drive joins");
         self.members.push(Member {
             drive,
             state: MemberState::Active,
@@ -192,6 +199,7 @@ impl Engine {
         if self.in_service(drive) {
             self.check_move_room(0)?;
             // Goes on after a restart, so it is answered when the root says so.
+            debug!(member, "drive is to leave");
             self.members[member].state = MemberState::Leaving;
             self.members_changed(id);
             self.spread_reserve();
@@ -240,6 +248,7 @@ impl Engine {
         let referred = self.referred();
         leaving.retain(|drive| !referred.contains(drive));
         for drive in leaving {
+            debug!(member = drive, "drive is emptied and leaves");
             self.losses
                 .push((usize::from(drive), "it was emptied and removed".to_owned()));
             if let Some(member) = self.members.get_mut(usize::from(drive)) {
@@ -272,6 +281,7 @@ impl Engine {
         let (id, stayed) = (member.drive, member.state == MemberState::Active);
         let extents = if stayed { member.extents } else { 0 };
         member.state = MemberState::Excluded;
+        debug!(member = drive, %error, "drive fails and is left out");
         self.losses.push((drive, error.to_string()));
         if let Some(what) = self.lost_for_good() {
             return self.fail(format!(
@@ -391,6 +401,7 @@ impl Engine {
     fn write_root(&mut self, mut root: Root, purpose: Purpose) {
         self.generation += 1;
         self.counters.roots += 1;
+        trace!(generation = self.generation, ?purpose, "root written");
         root.generation = self.generation;
         let bytes = match root.encode(self.label.salt) {
             Ok(bytes) => bytes,
@@ -436,6 +447,7 @@ impl Engine {
                 .is_some_and(|m| m.state.in_service())
         };
         self.roots.parting.retain(stays);
+        trace!(generation = root.generation, ?purpose, "root durable");
         self.roots.durable = root;
         self.ring.log.held = false;
         self.map_log.log.held = false;

@@ -58,12 +58,15 @@ mod status;
 mod stop;
 mod write;
 
+use std::fmt;
+
 use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, Request};
+use tracing::{Level, debug, enabled, trace};
 
 pub use evict::LeafMemory;
 pub(crate) use manage::check_name;
 pub(crate) use state::Parts;
-pub use state::{Counters, Engine, VolumeInfo};
+pub use state::{Counters, Engine, VolumeCondition, VolumeInfo};
 pub use status::{HomeStatus, MemberStatus, Status, StripeStatus};
 
 use crate::format::PageId;
@@ -96,6 +99,27 @@ pub enum Event {
     },
     /// Time has passed, or a turn has ended.
     Tick,
+}
+
+impl fmt::Display for Event {
+    /// What a trace says of it: without data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command { volume, request } => {
+                let (tag, op, range) = (request.tag, request.op, request.range);
+                let (at, blocks) = (range.start, range.count);
+                write!(
+                    f,
+                    "command {tag}: {op:?} volume {volume} at {at}, {blocks} blocks"
+                )
+            }
+            Self::Done { drive, completion } => {
+                write!(f, "drive {drive} completes request {}", completion.tag)
+            }
+            Self::Manage { id, what } => write!(f, "order {id}: {what:?}"),
+            Self::Tick => f.write_str("tick"),
+        }
+    }
 }
 
 /// What an engine wants done.
@@ -180,6 +204,9 @@ impl Engine {
         std::mem::swap(&mut self.out, out);
         self.advance();
         std::mem::swap(&mut self.out, out);
+        if enabled!(Level::TRACE) {
+            trace_answers(out);
+        }
     }
 
     /// Takes an event without starting new batches: `handle` (with [`Event::Tick`], say) must
@@ -187,6 +214,7 @@ impl Engine {
     pub fn post(&mut self, now: Moment, event: Event, out: &mut Outbox) {
         self.now = self.now.max(now);
         std::mem::swap(&mut self.out, out);
+        trace!(at_us = self.now.as_nanos() / 1000, "{event}");
         match event {
             Event::Command { volume, request } => self.command(volume, request),
             Event::Done { drive, completion } => self.io_done(drive, completion),
@@ -241,6 +269,7 @@ impl Engine {
             return self.fail("a drive completed a request twice".into());
         };
         let Completion { buffer, result, .. } = completion;
+        trace!(drive, ?owner, ok = result.is_ok(), "I/O done");
         if self.failed.is_some()
             && !matches!(
                 owner,
@@ -305,11 +334,14 @@ impl Engine {
     /// Sends a request to a drive.
     fn send(&mut self, drive: usize, owner: Owner, request: impl FnOnce(u64) -> Request) {
         let tag = self.ios.insert(owner) as u64;
-        self.out.io.push((drive, request(tag)));
+        let request = request(tag);
+        trace!(drive, ?owner, op = ?request.op, at = %request.range.start, blocks = request.range.count, "I/O sent");
+        self.out.io.push((drive, request));
     }
 
     fn fail(&mut self, why: String) {
         if self.failed.is_none() {
+            debug!("the engine stops: {why}");
             self.failed = Some(why);
         }
     }
@@ -324,5 +356,18 @@ impl Engine {
             self.fail("out of buffers".into());
         }
         buffer
+    }
+}
+
+/// Commands and orders that have been answered in this turn, as the driver has not taken them yet.
+fn trace_answers(out: &Outbox) {
+    for answer in &out.done {
+        trace!(
+            ok = answer.result.is_ok(),
+            "command {} answered", answer.tag
+        );
+    }
+    for (id, answer) in &out.managed {
+        trace!("order {id} answered: {answer:?}");
     }
 }

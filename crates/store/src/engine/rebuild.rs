@@ -8,6 +8,7 @@
 //! own pages in [`renew`](super::renew).
 
 use ashlar_block::{Durability, IoError, Moment, Request};
+use tracing::trace;
 
 use super::append::Then;
 use super::class::{Class, Redundancy};
@@ -179,6 +180,7 @@ impl Engine {
             }
             Phase::Draining if self.is_drained() => {
                 self.rebuild.phase = Phase::Walking;
+                trace!(phase = ?self.rebuild.phase, "rebuild");
                 self.walk();
             }
             Phase::Walking => self.walk(),
@@ -193,6 +195,7 @@ impl Engine {
             return;
         }
         self.rebuild.phase = Phase::Idle;
+        trace!(phase = ?self.rebuild.phase, "rebuild");
         self.scrub_interrupted();
         self.again = true;
     }
@@ -220,6 +223,7 @@ impl Engine {
         self.rebuild.round = self.destage_round();
         (self.rebuild.volume, self.rebuild.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
         self.rebuild.phase = Phase::Draining;
+        trace!(phase = ?self.rebuild.phase, "rebuild");
     }
 
     /// New columns for segments that have lost one, on drives that have none of it: of as many as one walk
@@ -578,6 +582,7 @@ impl Engine {
             return;
         }
         self.rebuild.phase = Phase::Flushing;
+        trace!(phase = ?self.rebuild.phase, "rebuild");
         let drives = self.active();
         self.rebuild.pending = drives.len();
         for drive in drives {
@@ -588,6 +593,7 @@ impl Engine {
     /// The new columns are filled and flushed: their segments' entries say so.
     fn record_columns(&mut self) {
         self.rebuild.phase = Phase::Recording;
+        trace!(phase = ?self.rebuild.phase, "rebuild");
         let joining: Vec<(u32, Joining)> = self.joining.iter().map(|(&s, &j)| (s, j)).collect();
         for (segment, join) in joining {
             if !self.in_service(join.column.drive) {
@@ -643,6 +649,7 @@ impl Engine {
             return;
         }
         self.rebuild.phase = Phase::Idle;
+        trace!(phase = ?self.rebuild.phase, "rebuild");
         self.scrub_walked();
         let segments: Vec<u32> = self.segment_classes.keys().copied().collect();
         if segments

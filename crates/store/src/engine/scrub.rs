@@ -96,6 +96,12 @@ impl Engine {
         true
     }
 
+    /// Whether a scrub is wanted or under way, interrupted or not.
+    pub fn has_scrub(&self) -> bool {
+        let scrub = &self.rebuild.scrub;
+        scrub.wanted || scrub.done_to.is_some()
+    }
+
     /// Whether the walk looks at everything.
     pub(super) fn is_scrubbing(&self) -> bool {
         self.rebuild.scrub.done_to.is_some()

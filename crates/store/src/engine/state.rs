@@ -382,6 +382,20 @@ impl Engine {
             .collect()
     }
 
+    /// What is the matter with each volume that is not gone.
+    pub fn volume_conditions(&self) -> Vec<VolumeCondition> {
+        let known = self.volumes.iter();
+        known
+            .filter(|(_, entry)| !matches!(entry.state, VolumeState::Free | VolumeState::Gone))
+            .map(|(&number, entry)| VolumeCondition {
+                number,
+                name: entry.name.clone(),
+                trouble: self.raw_trouble(number),
+                stopped: self.stop_reason(number),
+            })
+            .collect()
+    }
+
     fn used_bytes(&self, volume: u32) -> u64 {
         if self.is_raw(volume) {
             return self.raw_bytes(volume);
@@ -426,6 +440,19 @@ impl Engine {
         debug_assert!(at.is_multiple_of(GRANULE as u64) && bytes.is_multiple_of(GRANULE));
         ashlar_block::BlockRange::new(at >> shift, (bytes >> shift) as u32)
     }
+}
+
+/// Whether a volume serves as it should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeCondition {
+    /// Its number.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// As [`VolumeInfo::trouble`].
+    pub trouble: Option<String>,
+    /// As [`VolumeInfo::stopped`].
+    pub stopped: Option<String>,
 }
 
 /// A volume as lists show it.

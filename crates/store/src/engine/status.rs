@@ -238,7 +238,7 @@ impl Engine {
     }
 
     /// Whether anything lacks a copy that it should have.
-    pub(super) fn is_degraded(&self) -> bool {
+    pub fn is_degraded(&self) -> bool {
         let copies = self.log_copies();
         let chunks = self
             .ring

@@ -8,6 +8,7 @@ mod whole;
 use std::time::Duration;
 
 use ashlar_block::{Durability, IoBuffer, IoError, Moment, Request};
+use tracing::trace;
 
 use super::append::{StagedChange, Then};
 use super::guard::Guard;
@@ -203,6 +204,7 @@ impl Engine {
             return;
         }
         self.destage.phase = Phase::Reading;
+        trace!(phase = ?self.destage.phase, "destage");
         self.destage.round += 1;
         self.destage.guard = Some(self.guards.enter());
         for job in 0..self.destage.jobs.len() {
@@ -299,6 +301,7 @@ impl Engine {
             return;
         }
         self.destage.phase = Phase::Writing;
+        trace!(phase = ?self.destage.phase, "destage");
         if let Some(guard) = self.destage.guard.take() {
             self.guards.leave(guard);
         }
@@ -364,6 +367,7 @@ impl Engine {
             return;
         }
         self.destage.phase = Phase::Flushing;
+        trace!(phase = ?self.destage.phase, "destage");
         if self.cage.sings(Canary::TailBeforeFlush) {
             return self.finish_if_home();
         }
@@ -402,6 +406,7 @@ impl Engine {
             return;
         }
         self.destage.phase = Phase::Idle;
+        trace!(phase = ?self.destage.phase, "destage");
         for job in std::mem::take(&mut self.destage.jobs) {
             if job.whole.as_ref().is_some_and(|whole| !whole.placed) {
                 self.give_up_whole(&job);
