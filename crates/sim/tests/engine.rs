@@ -65,6 +65,10 @@ fn regressions() {
     none(&[120_000_661], Profile::BITROT);
     // A drive that had left was written a root.
     none(&[130_001_388], Profile::DRIVE_LOSS);
+    // Free space was advertised that was in pieces too short for a segment.
+    none(&[777_003_975], Profile::DRIVE_SWAP);
+    // A write waited for a segment whose space the map had just taken: no event would ever come.
+    none(&[777_018_864], Profile::CRASH);
 }
 
 /// Every crash in a workload; how many writes and flushes it has.
@@ -240,4 +244,22 @@ fn what_is_said_again_waits_for_changes_on_their_way() {
 #[test]
 fn all_changes_of_a_leaf_are_said_again() {
     sings(Canary::RestateLess, LONG);
+}
+
+#[test]
+fn what_is_taken_from_memory_unchecked_is_noticed() {
+    sings(Canary::TrustMemory, Profile::CRASH);
+}
+
+#[test]
+fn bits_that_flip_in_memory_do_no_harm() {
+    for profile in [Profile::CRASH, Profile::DRIVE_LOSS] {
+        let profile = profile.with_canary(Canary::FlipMemory);
+        assert_eq!(first_failure(0..60, profile), None);
+    }
+}
+
+#[test]
+fn a_read_that_mixes_versions_of_an_atomic_write_is_noticed() {
+    sings(Canary::MixVersions, LONG);
 }

@@ -49,11 +49,17 @@ pub enum Canary {
     RestateTooEarly,
     /// Of a leaf's changes only some are said again, and the log lets go of all.
     RestateLess,
+    /// What has changed under a read is read where it is now, and the rest stays what it was.
+    MixVersions,
+    /// A bit of each remembered batch of the ring flips, and what is taken from there is not checked.
+    TrustMemory,
+    /// Such bits flip, and nothing is broken: nothing may come of it.
+    FlipMemory,
 }
 
 impl Canary {
-    /// All of them.
-    pub const ALL: [Self; 15] = [
+    /// All that are to be noticed.
+    pub const ALL: [Self; 17] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -69,6 +75,8 @@ impl Canary {
         Self::ReleaseBeforeDurable,
         Self::RestateTooEarly,
         Self::RestateLess,
+        Self::MixVersions,
+        Self::TrustMemory,
     ];
 }
 

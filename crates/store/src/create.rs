@@ -6,7 +6,7 @@ use ashlar_block::ErrorKind;
 use uuid::Uuid;
 
 use crate::drives::Drives;
-use crate::engine::space::{Extents, take_columns};
+use crate::engine::extents::{Extents, take_columns};
 use crate::error::PoolError;
 use crate::format::{
     Chunk, ChunkCopy, DriveClass, Label, LogState, Member, MemberState, RepairReserve, Reserve,
@@ -160,11 +160,11 @@ fn first_root(drives: &Drives, plan: &PoolPlan) -> Result<Root, PoolError> {
 }
 
 fn empty_log(free: &mut [Extents], plan: &PoolPlan, chunks: u32) -> Result<LogState, PoolError> {
-    let usable = vec![true; free.len()];
     let mut list = Vec::new();
     for _ in 0..chunks {
         let extents = plan.sizes.chunk_extents;
-        let copies = take_columns(free, &usable, usize::from(plan.log_copies), extents);
+        let rooms: Vec<u32> = free.iter().map(|drive| drive.columns(extents, 0)).collect();
+        let copies = take_columns(free, &rooms, usize::from(plan.log_copies), extents);
         let Some(copies) = copies else {
             return Err(PoolError::plan(
                 "the drives are too small for the pool's logs".into(),

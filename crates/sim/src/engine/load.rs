@@ -505,6 +505,7 @@ fn check_read(reading: &Reading, buffer: &IoBuffer, model: &mut Model) -> Result
     if buffer.len() != range.count as usize * GRANULE {
         return Err(format!("a read returned {} bytes", buffer.len()));
     }
+    let mut values = Vec::with_capacity(range.count as usize);
     for (index, bytes) in buffer.chunks(GRANULE).enumerate() {
         let granule = range.start.0 + index as u64;
         let value = |bytes| {
@@ -514,7 +515,10 @@ fn check_read(reading: &Reading, buffer: &IoBuffer, model: &mut Model) -> Result
             })
         };
         match value(bytes) {
-            Ok(value) => model.observe(reading, index, value)?,
+            Ok(value) => {
+                model.observe(reading, index, value)?;
+                values.push(value);
+            }
             Err(_) if model.is_raw(volume) => {
                 let pieces: Result<Vec<u64>, String> = bytes.chunks(UNIT).map(value).collect();
                 model.observe_pieces(reading, index, &pieces?)?;
@@ -522,7 +526,7 @@ fn check_read(reading: &Reading, buffer: &IoBuffer, model: &mut Model) -> Result
             Err(why) => return Err(why),
         }
     }
-    Ok(())
+    model.observe_together(reading, &values)
 }
 
 /// What an operation does, if anything.

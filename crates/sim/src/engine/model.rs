@@ -7,6 +7,7 @@
 //! Pass-through volumes promise less ([`raw`]): what was not flushed may be gone with the power, and
 //! a granule may be in pieces.
 
+mod pairs;
 mod raw;
 
 use ashlar_block::BlockRange;

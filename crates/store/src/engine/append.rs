@@ -7,6 +7,7 @@ use ashlar_block::{Durability, IoBuffer, IoError, Request};
 use tracing::trace;
 
 use super::class::Class;
+use super::invariant::invariant;
 use super::locks::SlotKey;
 use super::map::{Change, Restated};
 use super::state::Retired;
@@ -128,6 +129,10 @@ impl Engine {
             (records, granules) = (records + 1, more);
         }
         let pieces: Vec<Staged> = self.staged.drain(..records).collect();
+        let is_there = |piece: &Staged| matches!(self.ops.get(piece.op), Some(Op::Write(_)));
+        if !pieces.iter().all(is_there) {
+            return invariant!(self, "a write has ended before its data was in the ring");
+        }
         let Some(mut buffer) = self.buffer(batch_bytes(records, granules)) else {
             return;
         };
@@ -285,7 +290,11 @@ impl Engine {
             sealed.durable = true;
             let at = sealed.at;
             trace!(?log, at, "batch durable");
-            if let (LogId::Ring, Some(buffer)) = (log, buffer) {
+            if let (LogId::Ring, Some(mut buffer)) = (log, buffer) {
+                if self.cage.sings(Canary::TrustMemory) || self.cage.sings(Canary::FlipMemory) {
+                    let last = buffer.len() - 1;
+                    buffer[last] ^= 1;
+                }
                 self.recent.keep(at, buffer, self.buffer_bytes / 4);
             }
         }
@@ -366,12 +375,9 @@ impl Engine {
                 self.ring.forget(old.at);
             }
         }
-        // A clear may have freed a slot that this write relied on since it was admitted.
         let volume = piece.volume;
         for slot in self.map.grain(volume).slots_of(piece.range()) {
-            if self.map.location(volume, slot) == Some(0) {
-                self.reserve(SlotKey { volume, slot });
-            }
+            self.check_reserved(SlotKey { volume, slot });
         }
     }
 

@@ -4,6 +4,7 @@
 use ashlar_block::{ErrorKind, IoError, Request};
 
 use super::append::{StagedChange, Then};
+use super::invariant::invariant;
 use super::locks::SlotKey;
 use super::map::{Change, LeafView, leaf_id};
 use super::write::{MAP_LIMIT, Piece};
@@ -184,7 +185,7 @@ impl Engine {
     /// The slot is locked: journal that these granules of it are zero.
     pub(super) fn clear_slot(&mut self, op: usize, slot: u64) {
         let Some((volume, piece)) = self.clear_piece(op, slot) else {
-            return;
+            return invariant!(self, "clear {op} has a slot locked, but is not there");
         };
         let home = self.map.location(volume, slot).unwrap_or(0);
         let cleared = piece.range();
@@ -197,7 +198,12 @@ impl Engine {
                 .is_some_and(|(_, crc)| crc != 0);
             !cleared.contains(granule) && (mapped || recorded(*granule))
         };
-        let frees = home != 0 && !all.any(|granule| stays(&granule));
+        // A write that was let in counts on the home, as long as it is not in the index.
+        let key = SlotKey { volume, slot };
+        let frees = home != 0 && !all.any(|granule| stays(&granule)) && !self.is_on_its_way(key);
+        if frees {
+            self.losing_homes.insert(key);
+        }
         let change = Change::Clear {
             volume,
             first: piece.first,
@@ -213,20 +219,23 @@ impl Engine {
 
     pub(super) fn clear_published(&mut self, op: usize, slot: u64) {
         let Some(Op::Clear(clear)) = self.ops.get_mut(op) else {
-            return;
+            return invariant!(
+                self,
+                "a slot of clear {op} is published, but it is not there"
+            );
         };
         clear.outstanding -= 1;
         let volume = clear.volume;
         let key = SlotKey { volume, slot };
+        self.losing_homes.remove(&key);
         let recorded = |granule| self.index.get(GranuleKey { volume, granule }).is_some();
         if !self.granules_of(key).any(recorded) {
             // Records of it that are still on their way count on the reservation.
             if !self.is_on_its_way(key) {
                 self.unreserve(key);
             }
-        } else if self.map.location(volume, slot) == Some(0) {
-            self.reserve(key);
         }
+        self.check_reserved(key);
         self.unlock(key);
         self.unpin_slot(key);
         self.end_clear_if_done(op);

@@ -4,8 +4,9 @@ use ashlar_block::{ErrorKind, IoError};
 
 use super::append::{StagedChange, Then};
 use super::class::{Class, Redundancy, Shape};
+use super::extents::{most_segments, take_columns};
 use super::map::{Change, FIRST_VOLUME, MAX_VOLUMES, SEGMENTS, VOLUMES};
-use super::space::{Extents, Segments, take_columns};
+use super::space::Segments;
 use super::stop::check_stops;
 use super::{Engine, Op, Retired};
 use crate::Layout;
@@ -325,14 +326,14 @@ impl Engine {
         let Some(Op::Write(write)) = self.admission.front().and_then(|&op| self.ops.get(op)) else {
             return None;
         };
-        let class = self.class_of(write.volume);
+        let class = self.class_of(write.volume)?;
         (write.slots(class.grain) > self.spare_slots(class)).then_some(class)
     }
 
     /// Whether slots of this class are on their way or can be made.
     pub(super) fn more_slots_may_come(&self, class: Class) -> bool {
         self.provisioning.contains_key(&class)
-            || self.can_add_segment(class)
+            || self.growth(class) > 0
             || self.guards.waits(|what| matches!(what, Retired::Slot(_)))
             || self.gives_slots_back(class)
             || self.release.is_under_way()
@@ -342,7 +343,7 @@ impl Engine {
     fn gives_slots_back(&self, class: Class) -> bool {
         self.ops.iter().any(|(op, what)| match what {
             Op::Bypass(bypass) => self.supersedes(bypass, class),
-            Op::Clear(clear) => self.class_of(clear.volume) == class && self.may_begin(op),
+            Op::Clear(clear) => self.class_of(clear.volume) == Some(class) && self.may_begin(op),
             _ => false,
         })
     }
@@ -354,33 +355,33 @@ impl Engine {
         class.columns().min(staying)
     }
 
-    fn can_add_segment(&self, class: Class) -> bool {
-        self.take_segment(&mut self.extents.clone(), class)
-            .is_some()
-    }
-
-    /// Takes the columns of a new segment out of these extents.
-    pub(super) fn take_segment(
-        &self,
-        free: &mut [Extents],
-        class: Class,
-    ) -> Option<Vec<ChunkCopy>> {
+    /// Segments of a class that can still be made.
+    pub(super) fn growth(&self, class: Class) -> u64 {
         let columns = self.columns_for(class);
         let extents = class.shape_of(columns).extents(&self.sizes);
-        let roomy = |drive: usize| {
-            self.stays(drive as u16) && free[drive].free() >= self.kept_extents(drive) + extents
-        };
-        let roomy: Vec<bool> = (0..free.len()).map(roomy).collect();
-        take_columns(free, &roomy, columns, extents)
+        let rooms = self.column_rooms(extents, |drive| self.kept_extents(drive));
+        most_segments(&rooms, columns).min(self.segment_ids.left())
+    }
+
+    /// Columns of so many extents that each drive can give, beside what it keeps.
+    pub(super) fn column_rooms(&self, extents: u32, kept: impl Fn(usize) -> u32) -> Vec<u32> {
+        let drives = self.extents.iter().enumerate();
+        let room = drives.map(|(drive, free)| match self.stays(drive as u16) {
+            true => free.columns(extents, kept(drive)),
+            false => 0,
+        });
+        room.collect()
     }
 
     fn add_segment(&mut self, class: Class) {
-        let mut free = std::mem::take(&mut self.extents);
-        let id = self.segment_ids.take();
-        let columns = id.and_then(|_| self.take_segment(&mut free, class));
-        self.extents = free;
-        let (Some(id), Some(columns)) = (id, columns) else {
-            return id.map_or((), |id| self.segment_ids.give(id));
+        let columns = self.columns_for(class);
+        let extents = class.shape_of(columns).extents(&self.sizes);
+        let rooms = self.column_rooms(extents, |drive| self.kept_extents(drive));
+        let Some(id) = self.segment_ids.take() else {
+            return;
+        };
+        let Some(columns) = take_columns(&mut self.extents, &rooms, columns, extents) else {
+            return self.segment_ids.give(id);
         };
         let entry = class.entry(&columns, class.shape_of(columns.len()));
         self.provisioning.insert(class, columns);

@@ -8,7 +8,8 @@ use tracing::{debug, trace};
 use uuid::Uuid;
 
 use super::class::Class;
-use super::space::Extents;
+use super::extents::Extents;
+use super::invariant::invariant;
 use super::{Engine, Owner};
 use crate::Layout;
 use crate::format::{ChunkCopy, LogId, Member, MemberState, Root, VolumeEntry, VolumeState};
@@ -273,7 +274,7 @@ impl Engine {
     /// A drive did not do what it was told: it is out.
     pub(super) fn drive_failed(&mut self, drive: usize, error: &IoError) {
         let Some(member) = self.members.get_mut(drive) else {
-            return;
+            return invariant!(self, "member {drive} has failed, but there is none");
         };
         if member.state == MemberState::Excluded {
             return self.parting_failed(drive, error);
@@ -432,7 +433,7 @@ impl Engine {
             self.drive_failed(drive, &error);
         }
         let Some(writing) = &mut self.roots.writing else {
-            return;
+            return invariant!(self, "a root is written, but none was on its way");
         };
         writing.pending -= 1;
         if writing.pending > 0 || self.failed.is_some() {

@@ -22,9 +22,11 @@
 //! | `salvage` | strips as rebuilds and parity read them: a bad block does not take its neighbours along |
 //! | `parity` | slots cut over columns: their code, and how one is put together again |
 //! | `manage`, `status` | volumes, segments; what an operator is shown |
+//! | `stall` | a command that waits for nothing |
+//! | `invariant` | what cannot be |
 //! | `stop` | volumes that take no writes while a copy is missing |
 //! | `raw` | pass-through volumes |
-//! | `state`, `map`, `space`, `class`, `locks`, `guard` | the state they share |
+//! | `state`, `map`, `space`, `extents`, `class`, `locks`, `guard` | the state they share |
 
 pub(crate) mod append;
 mod checkpoint;
@@ -32,8 +34,9 @@ pub(crate) mod class;
 mod clear;
 mod destage;
 mod evict;
+pub(crate) mod extents;
 pub(crate) mod guard;
-
+mod invariant;
 pub(crate) mod locks;
 mod manage;
 pub(crate) mod map;
@@ -53,6 +56,7 @@ mod room;
 mod salvage;
 mod scrub;
 pub(crate) mod space;
+mod stall;
 pub(crate) mod state;
 mod status;
 mod stop;
@@ -307,8 +311,20 @@ impl Engine {
 
     /// Everything that can start, starts.
     fn advance(&mut self) {
+        self.take_steps();
+        if self.waits_for_itself() {
+            // What one step has taken may be what a command was told to wait for: it is judged again.
+            self.take_steps();
+        }
+        self.check_stall();
         if self.failed.is_some() {
-            return self.fail_waiting();
+            self.fail_waiting();
+        }
+    }
+
+    fn take_steps(&mut self) {
+        if self.failed.is_some() {
+            return;
         }
         self.again = false;
         self.reclaim();

@@ -9,7 +9,7 @@
 use super::Engine;
 use super::Op;
 use super::checkpoint::MOST_PAGES;
-use super::space::take_columns;
+use super::extents::take_columns;
 use super::state::Retired;
 use crate::format::MetaSegment;
 
@@ -104,15 +104,12 @@ impl Engine {
     pub(super) fn add_meta_segment(&mut self, leaves: bool) -> bool {
         let extents = self.sizes.segment_extents();
         let copies = self.meta_copies();
-        let roomy = |drive: usize| {
-            let kept = match leaves {
-                true => self.least_map_extents() + self.reserved_extents(drive),
-                false => 0,
-            };
-            self.stays(drive as u16) && self.extents[drive].free() >= kept + extents
+        let kept = |drive: usize| match leaves {
+            true => self.least_map_extents() + self.reserved_extents(drive),
+            false => 0,
         };
-        let roomy: Vec<bool> = (0..self.extents.len()).map(roomy).collect();
-        let Some(columns) = take_columns(&mut self.extents, &roomy, copies, extents) else {
+        let rooms = self.column_rooms(extents, kept);
+        let Some(columns) = take_columns(&mut self.extents, &rooms, copies, extents) else {
             return false;
         };
         let id = self.meta.next_id();

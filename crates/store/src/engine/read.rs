@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Request};
 
 use super::guard::Guard;
+use super::invariant::invariant;
 use super::locks::SlotKey;
 use super::parity::{For, Gathered, Wish};
 use super::space::segment_and_slot;
 use super::{Engine, Op, Owner, Waiter};
+use crate::Canary;
 use crate::format::ChunkCopy;
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, UNIT_GRANULES};
@@ -95,7 +97,25 @@ pub(super) struct ReadOp {
     strips: BTreeMap<u32, Vec<u32>>,
     /// Parts whose I/O is on its way.
     pending: usize,
+    /// Some of it has another place or content than when it was planned: it is planned again.
+    stale: bool,
     error: Option<IoError>,
+}
+
+/// Why the engine stops when a read's parts are not what its buffer was split into.
+const MISFIT: &str = "a read's buffer did not fit together again";
+
+impl ReadOp {
+    /// Puts the host's buffer together again; false when its parts do not fit.
+    fn join(&mut self) -> bool {
+        let parts = std::mem::take(&mut self.parts.0);
+        let Some(buffer) = &mut self.request.buffer else {
+            return parts.is_empty();
+        };
+        parts
+            .into_iter()
+            .all(|(_, part)| buffer.join(part.buffer).is_ok())
+    }
 }
 
 /// A granule being written again on the copies that were bad.
@@ -116,6 +136,7 @@ impl Engine {
             parts: Parts::default(),
             strips: BTreeMap::new(),
             pending: 0,
+            stale: false,
             error: None,
         }));
         self.plan_read(op);
@@ -124,7 +145,7 @@ impl Engine {
     /// Plans a read whose leaves are all here; otherwise loads them and comes back.
     pub(super) fn plan_read(&mut self, op: usize) {
         let Some(Op::Read(read)) = self.ops.get(op) else {
-            return;
+            return invariant!(self, "read {op} is not there in plan_read");
         };
         let (volume, range) = (read.volume, read.request.range);
         let first = range.start.0;
@@ -144,7 +165,7 @@ impl Engine {
         let guard = self.guards.enter();
         let runs = self.runs(&wanted);
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
-            return;
+            return invariant!(self, "read {op} has gone while it was planned");
         };
         read.guard = Some(guard);
         let Some(mut buffer) = read.request.buffer.take() else {
@@ -301,13 +322,13 @@ impl Engine {
 
     fn start_part(&mut self, op: usize, at: u32) {
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
-            return;
+            return invariant!(self, "read {op} is not there in start_part");
         };
         let Some(mut part) = read.parts.remove(at) else {
-            return;
+            return invariant!(self, "read {op} has no part {at} to begin");
         };
         let source = part.wanted[0].source;
-        let filled = self.fill_from_memory(&mut part);
+        let filled = part.tried == 0 && self.fill_from_memory(&mut part);
         if filled {
             part.done = true;
             return self.put_part(op, at, part);
@@ -328,23 +349,31 @@ impl Engine {
         });
     }
 
-    fn fill_from_memory(&self, part: &mut Part) -> bool {
-        match part.wanted[0].source {
-            Source::Zero => part.buffer.fill(0),
-            Source::Ring(_) => {
-                for (i, wanted) in part.wanted.iter().enumerate() {
-                    let Source::Ring(at) = wanted.source else {
+    fn fill_from_memory(&mut self, part: &mut Part) -> bool {
+        let salt = self.label.salt;
+        let trusts = self.cage.sings(Canary::TrustMemory);
+        for (wanted, bytes) in part.wanted.iter().zip(part.buffer.chunks_mut(GRANULE)) {
+            match wanted.source {
+                Source::Zero => bytes.fill(0),
+                Source::Ring(at) => {
+                    if !self.recent.copy(at, bytes) {
                         return false;
-                    };
-                    let Some(bytes) = self.recent.granule(at) else {
+                    }
+                    if salt.crc(bytes) != wanted.crc && !trusts {
+                        self.distrust_memory(at);
                         return false;
-                    };
-                    part.buffer[i * GRANULE..(i + 1) * GRANULE].copy_from_slice(bytes);
+                    }
                 }
+                Source::Home(..) => return false,
             }
-            Source::Home(..) => return false,
         }
         true
+    }
+
+    /// What is remembered of the ring has changed: the drives have what was written.
+    pub(super) fn distrust_memory(&mut self, at: u64) {
+        self.counters.bad_memory += 1;
+        self.recent.forget(at);
     }
 
     fn put_part(&mut self, op: usize, at: u32, part: Part) {
@@ -361,7 +390,7 @@ impl Engine {
         result: Result<(), IoError>,
     ) {
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
-            return;
+            return invariant!(self, "a part of read {op} is here, but it is not");
         };
         let (Some(mut part), Some(buffer)) = (read.parts.remove(at), buffer) else {
             return self.fail("a read lost its buffer".into());
@@ -394,13 +423,21 @@ impl Engine {
             .all(|(bytes, wanted)| self.label.salt.crc(bytes) == wanted.crc)
     }
 
-    /// Granule by granule: what is good stays, what has moved is read where it is now, what is bad
-    /// is read from another copy, and what may be either is read by itself.
+    /// Granule by granule: what is good stays, what is bad is read from another copy, and what may be
+    /// either is read by itself. But when anything of it has changed since the read was planned, all
+    /// of the read is planned again: what is good may be older than what is there now, and a write that
+    /// is atomic is seen whole or not at all.
     fn retry_part(&mut self, op: usize, at: u32, mut part: Part, told: Told) {
-        let Some(Op::Read(read)) = self.ops.get(op) else {
-            return;
+        let is_stale = self.is_stale(op, at, &part);
+        let Some(Op::Read(read)) = self.ops.get_mut(op) else {
+            return invariant!(self, "read {op} is not there in retry_part");
         };
-        let (volume, first) = (read.volume, read.request.range.start.0);
+        let mixes = is_stale && self.cage.sings(Canary::MixVersions);
+        read.stale |= is_stale && !mixes;
+        if read.stale {
+            part.done = true;
+            return self.put_part(op, at, part);
+        }
         for i in (0..part.wanted.len()).rev() {
             let buffer = part.buffer.split_off(i * GRANULE);
             let wanted = part.wanted[i];
@@ -417,12 +454,10 @@ impl Engine {
                 self.put_part(op, here, single);
                 continue;
             }
-            let now = self
-                .look_up(volume, first + u64::from(here))
-                .unwrap_or(wanted);
-            if now != wanted {
-                single.wanted = vec![now];
-                single.tried = 0;
+            if mixes {
+                let volume_granule = self.granule_of(op, here);
+                let now = volume_granule.and_then(|(volume, at)| self.look_up(volume, at));
+                (single.wanted, single.tried) = (vec![now.unwrap_or(wanted)], 0);
             } else if told != Told::Nothing {
                 self.note_bad(single.drive);
                 single.tried |= 1 << single.drive;
@@ -430,6 +465,42 @@ impl Engine {
             self.put_part(op, here, single);
             self.start_part(op, here);
         }
+    }
+
+    /// Whether granules of a part have another place or content than when the read was planned.
+    fn is_stale(&self, op: usize, at: u32, part: &Part) -> bool {
+        let Some((volume, first)) = self.granule_of(op, at) else {
+            return false;
+        };
+        let mut wanted = (first..).zip(&part.wanted);
+        let here = |granule| self.look_up(volume, granule);
+        wanted.any(|(granule, wanted)| here(granule).is_some_and(|now| now != *wanted))
+    }
+
+    /// The volume and the granule that a part of a read begins at.
+    fn granule_of(&self, op: usize, at: u32) -> Option<(u32, u64)> {
+        match self.ops.get(op) {
+            Some(Op::Read(read)) => Some((read.volume, read.request.range.start.0 + u64::from(at))),
+            _ => None,
+        }
+    }
+
+    /// Begins a read again from its plan.
+    fn replan_read(&mut self, op: usize) {
+        let Some(Op::Read(read)) = self.ops.get_mut(op) else {
+            return invariant!(self, "read {op} is not there in replan_read");
+        };
+        let guard = read.guard.take();
+        read.stale = false;
+        read.strips.clear();
+        let fits = read.join();
+        if let Some(guard) = guard {
+            self.guards.leave(guard);
+        }
+        if !fits {
+            self.fail(MISFIT.into());
+        }
+        self.plan_read(op);
     }
 
     /// No copy is left to be read: in a parity segment, the other columns may tell.
@@ -474,11 +545,11 @@ impl Engine {
     /// The columns of a parity slot have been put together.
     pub(super) fn part_gathered(&mut self, op: usize, at: u32, found: &Gathered) {
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
-            return;
+            return invariant!(self, "columns of read {op} are here, but it is not");
         };
         read.pending -= 1;
         let Some(mut part) = read.parts.remove(at) else {
-            return;
+            return invariant!(self, "read {op} has no part {at} that was put together");
         };
         let mut all = true;
         for (i, wanted) in part.wanted.iter().enumerate() {
@@ -505,8 +576,12 @@ impl Engine {
     /// No copy is left. In an engine that has stopped, perhaps only for that: drives that it does without
     /// may have a good one.
     fn lose_part(&mut self, op: usize, at: u32, mut part: Part) {
-        self.counters.lost += u64::from(self.failed.is_none());
         part.done = true;
+        if matches!(self.ops.get(op), Some(Op::Read(read)) if read.stale) {
+            // It will be read again, where it is then.
+            return self.put_part(op, at, part);
+        }
+        self.counters.lost += u64::from(self.failed.is_none());
         if let Some(Op::Read(read)) = self.ops.get_mut(op) {
             let granule = read.request.range.start.0 + u64::from(at);
             let lost = || format!("volume {}, granule {granule}: no copy is good", read.volume);
@@ -523,7 +598,10 @@ impl Engine {
             && read.pending == 0
             && read.parts.iter().all(|(_, part)| part.done)
         {
-            self.end_read(op);
+            match read.stale && read.error.is_none() {
+                true => self.replan_read(op),
+                false => self.end_read(op),
+            }
         }
     }
 
@@ -538,7 +616,7 @@ impl Engine {
 
     fn end_read(&mut self, op: usize) {
         let Some(Op::Read(mut read)) = self.ops.try_remove(op) else {
-            return;
+            return invariant!(self, "read {op} has ended twice");
         };
         if let Some(guard) = read.guard {
             self.guards.leave(guard);
@@ -546,15 +624,9 @@ impl Engine {
         let first = read.request.range.start.0;
         let end = first + u64::from(read.request.range.count);
         self.unpin(read.volume, first, end);
-        let mut whole = read.request.buffer.take();
-        for (_, part) in read.parts.0 {
-            if let Some(buffer) = &mut whole
-                && buffer.join(part.buffer).is_err()
-            {
-                self.fail("a read's buffer did not fit together again".into());
-            }
+        if !read.join() {
+            self.fail(MISFIT.into());
         }
-        read.request.buffer = whole;
         let result = read.error.map_or(Ok(()), Err);
         self.out.done.push(read.request.complete(result));
     }
@@ -616,7 +688,7 @@ impl Engine {
             Err(error) => self.drive_failed(drive, &error),
         }
         let Some(state) = self.repairs.get_mut(repair) else {
-            return;
+            return invariant!(self, "copy {repair} was mended, but was not to be");
         };
         state.pending -= 1;
         if state.pending == 0 {

@@ -12,6 +12,7 @@ use tracing::trace;
 
 use super::append::Then;
 use super::class::{Class, Redundancy};
+use super::invariant::invariant;
 use super::locks::SlotKey;
 use super::manage::segment_change;
 use super::map::{LeafView, SEGMENTS, leaf_id};
@@ -425,7 +426,7 @@ impl Engine {
 
     pub(super) fn copy_read(&mut self, (job, copy): (usize, usize), strip: Option<Strip>) {
         let Some(Some(state)) = self.rebuild.jobs.get_mut(job) else {
-            return;
+            return invariant!(self, "job {job} of a walk is not there in copy_read");
         };
         state.copies[copy].1 = strip;
         state.pending -= 1;
@@ -441,7 +442,7 @@ impl Engine {
                     self.drive_failed(drive, &error);
                 }
                 let Some(Some(state)) = self.rebuild.jobs.get_mut(job) else {
-                    return;
+                    return invariant!(self, "job {job} of a walk is not there in walk_io_done");
                 };
                 state.pending -= 1;
                 if state.pending == 0 {
@@ -474,7 +475,7 @@ impl Engine {
     /// Every copy has been read: writes good granules over bad ones, and the new column.
     fn mend_slot(&mut self, place: usize) {
         let Some(Some(job)) = self.rebuild.jobs.get_mut(place) else {
-            return;
+            return invariant!(self, "job {place} of a walk is not there to be mended");
         };
         let (key, location) = (job.key, job.location);
         let copies = std::mem::take(&mut job.copies);

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Engine;
 use super::append::Then;
 use super::class::Class;
+use super::invariant::invariant;
 use super::manage::segment_change;
 use super::write::MAP_LIMIT;
 use crate::Canary;
@@ -122,7 +123,7 @@ impl Engine {
         self.segment_classes.remove(&id);
         let segments = self.homes.get_mut(&class);
         let Some(columns) = segments.and_then(|segments| segments.remove(id)) else {
-            return;
+            return invariant!(self, "segment {id} is to be given back, but is not there");
         };
         self.release.freeing.insert(id, (columns, extents));
         if self.cage.sings(Canary::ReleaseBeforeDurable) {
@@ -138,7 +139,7 @@ impl Engine {
     /// Extents of a segment are free.
     fn give_segment_back(&mut self, id: u32) {
         let Some((columns, extents)) = self.release.freeing.get_mut(&id) else {
-            return;
+            return invariant!(self, "segment {id} is free, but was not to be given back");
         };
         for copy in std::mem::take(columns) {
             if let Some(drive) = self.extents.get_mut(usize::from(copy.drive)) {

@@ -4,6 +4,7 @@
 
 use ashlar_block::{ErrorKind, IoBuffer, IoError, Request};
 
+use super::invariant::invariant;
 use super::{Engine, Owner};
 use crate::sizes::GRANULE;
 
@@ -91,7 +92,7 @@ impl Engine {
 
     fn read_next_granule(&mut self, id: usize) {
         let Some(salvage) = self.salvages.get(id) else {
-            return;
+            return invariant!(self, "salvage {id} is not there to go on");
         };
         let (drive, at) = (salvage.drive, salvage.at);
         let byte = salvage.byte + (at * GRANULE) as u64;
@@ -116,7 +117,7 @@ impl Engine {
         result: Result<(), IoError>,
     ) {
         let Some(salvage) = self.salvages.get_mut(id) else {
-            return;
+            return invariant!(self, "a granule of salvage {id} is here, but it is not");
         };
         let from = salvage.at * GRANULE;
         match buffer.filter(|_| result.is_ok()) {

@@ -1,87 +1,10 @@
-//! Free space: extents of drives, slots of mirror segments, places of metadata segments.
+//! Free space inside of segments: slots of homes, places of metadata segments. Extents of drives are in
+//! [`extents`](super::extents).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Sizes;
 use crate::format::{ChunkCopy, MAX_SEGMENTS};
-
-/// The extents of one drive.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Extents {
-    /// Free runs: first extent and length.
-    free: BTreeMap<u32, u32>,
-    free_count: u32,
-}
-
-impl Extents {
-    /// A drive of `count` extents, all free.
-    pub(crate) fn new(count: u32) -> Self {
-        let mut all = Self::default();
-        if count > 0 {
-            all.free.insert(0, count);
-            all.free_count = count;
-        }
-        all
-    }
-
-    /// Free extents.
-    pub(crate) fn free(&self) -> u32 {
-        self.free_count
-    }
-
-    /// Whether so many are free side by side.
-    pub(crate) fn has_run(&self, count: u32) -> bool {
-        self.free.values().any(|&len| len >= count)
-    }
-
-    /// Takes a run of `count`, the first that fits.
-    pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
-        let (&first, &len) = self.free.iter().find(|&(_, &len)| len >= count)?;
-        self.free.remove(&first);
-        if len > count {
-            self.free.insert(first + count, len - count);
-        }
-        self.free_count -= count;
-        Some(first)
-    }
-
-    /// Takes this very run; false when a part of it is not free.
-    pub(crate) fn claim(&mut self, first: u32, count: u32) -> bool {
-        let Some((&at, &len)) = self.free.range(..=first).next_back() else {
-            return false;
-        };
-        let (end, wanted) = (at + len, first.saturating_add(count));
-        if wanted > end || count == 0 {
-            return false;
-        }
-        self.free.remove(&at);
-        if first > at {
-            self.free.insert(at, first - at);
-        }
-        if end > wanted {
-            self.free.insert(wanted, end - wanted);
-        }
-        self.free_count -= count;
-        true
-    }
-
-    /// Gives a run back.
-    pub(crate) fn give(&mut self, first: u32, count: u32) {
-        let (mut first, mut len) = (first, count);
-        self.free_count += count;
-        if let Some((&at, &before)) = self.free.range(..first).next_back()
-            && at + before == first
-        {
-            self.free.remove(&at);
-            first = at;
-            len += before;
-        }
-        if let Some(after) = self.free.remove(&(first + len)) {
-            len += after;
-        }
-        self.free.insert(first, len);
-    }
-}
 
 /// A mirror or metadata segment as the engine uses it.
 #[derive(Clone, Debug)]
@@ -402,40 +325,15 @@ impl SegmentIds {
         })
     }
 
+    /// How many numbers are left.
+    pub(crate) fn left(&self) -> u64 {
+        self.free.len() as u64 + u64::from(MAX_SEGMENTS.saturating_sub(self.next))
+    }
+
     /// No segment has this number any more.
     pub(crate) fn give(&mut self, id: u32) {
         self.free.insert(id);
     }
-}
-
-/// Chooses drives for `copies` columns of `extents` each: those with most room, distinct. Takes them.
-pub(crate) fn take_columns(
-    drives: &mut [Extents],
-    usable: &[bool],
-    copies: usize,
-    extents: u32,
-) -> Option<Vec<ChunkCopy>> {
-    let mut order: Vec<usize> = (0..drives.len()).filter(|&i| usable[i]).collect();
-    order.sort_by_key(|&i| (u32::MAX - drives[i].free(), i));
-    let mut taken: Vec<ChunkCopy> = Vec::with_capacity(copies);
-    for drive in order {
-        if taken.len() == copies {
-            break;
-        }
-        if let Some(extent) = drives[drive].take(extents) {
-            taken.push(ChunkCopy {
-                drive: drive as u16,
-                extent,
-            });
-        }
-    }
-    if taken.len() == copies {
-        return Some(taken);
-    }
-    for copy in taken {
-        drives[usize::from(copy.drive)].give(copy.extent, extents);
-    }
-    None
 }
 
 /// The location of a slot: what leaves hold.
@@ -466,19 +364,6 @@ pub(crate) fn unit_at(sizes: &Sizes, copy: ChunkCopy, unit: u32, unit_bytes: u64
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn extents_split_and_merge() {
-        let mut extents = Extents::new(10);
-        assert!(extents.claim(3, 2) && !extents.claim(4, 1) && !extents.claim(9, 2));
-        assert_eq!(extents.take(4), Some(5));
-        assert_eq!(extents.take(4), None);
-        assert_eq!((extents.take(3), extents.free()), (Some(0), 1));
-        extents.give(0, 3);
-        extents.give(5, 4);
-        extents.give(3, 2);
-        assert_eq!((extents.free(), extents.take(10)), (10, Some(0)));
-    }
 
     #[test]
     fn units_are_taken_once() {
@@ -535,15 +420,5 @@ mod tests {
         assert_eq!([ids.take(), ids.take()], [3, 6].map(Some));
         let mut ids = SegmentIds::all_but(&(1..MAX_SEGMENTS).collect());
         assert_eq!(ids.take(), None);
-    }
-
-    #[test]
-    fn columns_are_on_distinct_drives_or_nowhere() {
-        let mut drives = vec![Extents::new(4), Extents::new(8), Extents::new(1)];
-        let usable = [true; 3];
-        let columns = take_columns(&mut drives, &usable, 2, 4).expect("room");
-        assert_eq!((columns[0].drive, columns[1].drive), (1, 0));
-        assert!(take_columns(&mut drives, &usable, 2, 4).is_none());
-        assert_eq!(drives[1].free(), 4);
     }
 }

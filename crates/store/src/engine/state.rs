@@ -10,6 +10,7 @@ use super::append::{Sealed, Staged, StagedChange};
 use super::checkpoint::Checkpoint;
 use super::class::Class;
 use super::destage::Destage;
+use super::extents::Extents;
 use super::guard::Guards;
 use super::locks::{Locks, SlotKey};
 use super::map::Map;
@@ -22,7 +23,7 @@ use super::rebuild::Rebuild;
 use super::release::Release;
 use super::reserve::Kept;
 use super::salvage::Salvage;
-use super::space::{Extents, SegmentIds, Segments};
+use super::space::{SegmentIds, Segments};
 use super::{Op, Outbox, Owner, Waiter};
 use crate::Cage;
 use crate::format::{
@@ -67,6 +68,8 @@ pub struct Counters {
     pub scrubs: u64,
     /// Granules of which no copy was good.
     pub lost: u64,
+    /// Granules that had changed in memory since the ring has them.
+    pub bad_memory: u64,
     /// Granules moved from the ring to their homes.
     pub destaged: u64,
     /// Slots written past the ring.
@@ -149,6 +152,8 @@ pub struct Engine {
     /// Slots that ring records will need.
     pub(super) reserved: BTreeMap<SlotKey, Class>,
     pub(super) reserved_count: BTreeMap<Class, u64>,
+    /// Slots whose homes clears on their way give up: who writes there needs another.
+    pub(super) losing_homes: BTreeSet<SlotKey>,
 
     pub(super) volumes: BTreeMap<u32, VolumeEntry>,
     /// Volumes whose entry is on its way into the table, with the size in granules that it says.
@@ -262,6 +267,7 @@ impl Engine {
             meta_segments: parts.meta_segments,
             reserved: BTreeMap::new(),
             reserved_count: BTreeMap::new(),
+            losing_homes: BTreeSet::new(),
             volumes: parts.volumes,
             changing: BTreeMap::new(),
             admission: VecDeque::new(),
@@ -421,10 +427,9 @@ impl Engine {
             .collect()
     }
 
-    pub(super) fn class_of(&self, volume: u32) -> Class {
-        let entry = self.volumes.get(&volume);
-        let class = entry.and_then(Class::of_volume);
-        class.unwrap_or(Class::mirror(1))
+    /// The class that a volume has homes in; none if there is no such volume, or if it is passed through.
+    pub(super) fn class_of(&self, volume: u32) -> Option<Class> {
+        self.volumes.get(&volume).and_then(Class::of_volume)
     }
 
     pub(super) fn side(&mut self, log: LogId) -> &mut Ring {

@@ -197,38 +197,10 @@ impl Engine {
         }
     }
 
-    /// Segments of a class, their columns on distinct drives, that there is room for.
-    fn growth(&self, class: Class) -> u64 {
-        let shape = class.shape_of(self.columns_for(class));
-        let extents = shape.extents(&self.sizes);
-        let room = |drive: usize| {
-            let free = self.extents[drive].free();
-            u64::from(free.saturating_sub(self.kept_extents(drive)) / extents)
-        };
-        let rooms: Vec<u64> = (0..self.members.len())
-            .filter(|&drive| self.stays(drive as u16))
-            .map(room)
-            .collect();
-        let columns = class.columns().min(rooms.len()) as u64;
-        let fits = |segments: u64| {
-            rooms.iter().map(|&room| room.min(segments)).sum::<u64>() >= segments * columns
-        };
-        let (mut low, mut high) = (0, rooms.iter().sum::<u64>() + 1);
-        while columns > 0 && high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if fits(middle) {
-                low = middle
-            } else {
-                high = middle
-            }
-        }
-        low
-    }
-
     fn stripe_status(&self) -> StripeStatus {
         let staying = self.usable().into_iter().filter(|&stays| stays).count();
         let columns = staying.min(8);
-        let segments = self.raw_room(columns) as u64;
+        let segments = self.raw_room(columns);
         let taken = self.volumes.keys().map(|&volume| self.raw_bytes(volume));
         StripeStatus {
             columns: columns as u8,

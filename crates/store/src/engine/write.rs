@@ -10,10 +10,12 @@ use ashlar_block::{ErrorKind, IoError, Request};
 
 use super::append::Staged;
 use super::class::Class;
+use super::invariant::invariant;
 use super::locks::SlotKey;
 use super::map::leaf_id;
 use super::{Engine, Op, Waiter};
 use crate::format::{ChunkCopy, PageId};
+use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
 pub(super) use bypass::BypassOp;
 
@@ -50,6 +52,17 @@ pub(super) struct WriteOp {
 }
 
 impl WriteOp {
+    /// What it is, in words.
+    pub(super) fn describe(&self) -> String {
+        let Self {
+            volume, request, ..
+        } = self;
+        format!(
+            "volume {volume} granules {}+{}",
+            request.range.start.0, request.range.count
+        )
+    }
+
     /// Its first granule.
     fn first(&self) -> u64 {
         self.request.range.start.0
@@ -107,7 +120,7 @@ enum Verdict {
     Load,
     NoSpace,
     /// A copy is missing, and the volume is set to stop then.
-    Stopped,
+    Stopped(IoError),
     /// The volume was deleted, or made smaller, since it came.
     OutOfRange,
 }
@@ -151,10 +164,9 @@ impl Engine {
                     let why = format!("volume {volume}: the pool is full");
                     self.end_write(op, Err(IoError::new(ErrorKind::NoSpace, why)));
                 }
-                Verdict::Stopped => {
+                Verdict::Stopped(why) => {
                     self.admission.pop_front();
-                    let why = self.stop_error(volume);
-                    self.end_write(op, why.map_or(Ok(()), Err));
+                    self.end_write(op, Err(why));
                 }
                 Verdict::OutOfRange => {
                     self.admission.pop_front();
@@ -205,10 +217,13 @@ impl Engine {
         {
             return Verdict::OutOfRange;
         }
-        if self.stopped.contains(&volume) {
-            return Verdict::Stopped;
+        if let Some(why) = self.stop_error(volume) {
+            return Verdict::Stopped(why);
         }
-        let class = self.class_of(volume);
+        let Some(class) = self.class_of(volume) else {
+            invariant!(self, "volume {volume} takes writes, but has no homes");
+            return Verdict::Wait;
+        };
         let bypass = !self.is_better_in_ring(end - first);
         let (mut fresh, mut whole) = (0, 0);
         for piece in pieces(first..end) {
@@ -260,10 +275,42 @@ impl Engine {
     /// How many of these slots have neither a home nor the reservation of one. Their leaves are here.
     fn without_homes(&self, volume: u32, slots: Range<u64>) -> u64 {
         let unhomed = slots.filter(|&slot| {
-            self.map.location(volume, slot) == Some(0)
-                && !self.reserved.contains_key(&SlotKey { volume, slot })
+            let key = SlotKey { volume, slot };
+            self.needs_home(key) && !self.reserved.contains_key(&key)
         });
         unhomed.count() as u64
+    }
+
+    /// Whether a slot has no home, or will soon have none. Its leaf is here.
+    fn needs_home(&self, key: SlotKey) -> bool {
+        self.map.location(key.volume, key.slot) == Some(0) || self.losing_homes.contains(&key)
+    }
+
+    /// What the ring has of a slot counts on a home: the one it has, or a reserved one. Space that nothing
+    /// counts on was given to another write, so neither may be missing.
+    pub(super) fn check_reserved(&mut self, key: SlotKey) {
+        let homeless = self.map.location(key.volume, key.slot) == Some(0);
+        if !homeless || self.reserved.contains_key(&key) {
+            return;
+        }
+        let volume = key.volume;
+        let recorded = |granule| self.index.get(GranuleKey { volume, granule }).is_some();
+        if !self.granules_of(key).any(recorded) {
+            return;
+        }
+        // Destage has taken a slot for it that the map does not name yet.
+        invariant!(
+            self,
+            self.is_destaging(
+                key..SlotKey {
+                    slot: key.slot + 1,
+                    ..key
+                }
+            ),
+            "slot {} of volume {volume} has records, but neither a home nor the promise of one",
+            key.slot
+        );
+        self.reserve(key);
     }
 
     /// Copies of whole slots wait for their turn once half of the memory is on its way to drives.
@@ -292,7 +339,7 @@ impl Engine {
 
     fn start_write(&mut self, op: usize, bypass: bool) {
         let Some(Op::Write(write)) = self.ops.get_mut(op) else {
-            return;
+            return invariant!(self, "write {op} was let in, but is not there");
         };
         let (volume, range) = (write.volume, write.first()..write.end());
         if !std::mem::replace(&mut write.pinned, true) {
@@ -309,8 +356,9 @@ impl Engine {
         let offset = |first: u64| (first - range.start) as usize * GRANULE;
         for piece in rest {
             for slot in grain.slots_of(piece.range()) {
-                if self.map.location(volume, slot) == Some(0) {
-                    self.reserve(SlotKey { volume, slot });
+                let key = SlotKey { volume, slot };
+                if self.needs_home(key) {
+                    self.reserve(key);
                 }
             }
             self.staged.push_back(Staged {
@@ -347,7 +395,9 @@ impl Engine {
 
     /// Counts on a free slot for ring records that have no home yet, and on its leaf.
     pub(super) fn reserve(&mut self, key: SlotKey) {
-        let class = self.class_of(key.volume);
+        let Some(class) = self.class_of(key.volume) else {
+            return invariant!(self, "a slot of volume {} has no class", key.volume);
+        };
         if self.reserved.insert(key, class).is_none() {
             *self.reserved_count.entry(class).or_default() += 1;
             self.map.hold(self.leaf_of(key));
@@ -393,10 +443,13 @@ impl Engine {
 
     pub(super) fn write_part_done(&mut self, op: usize) {
         let Some(Op::Write(write)) = self.ops.get_mut(op) else {
-            return;
+            return invariant!(self, "a part of write {op} is done, but it is not there");
         };
-        write.parts -= 1;
-        if write.parts > 0 {
+        let Some(left) = write.parts.checked_sub(1) else {
+            return invariant!(self, "write {op} has more parts done than it has");
+        };
+        write.parts = left;
+        if left > 0 {
             return;
         }
         let result = if write.failed {
@@ -425,7 +478,8 @@ impl Engine {
             Some(Waiter::Bypass(op)) => self.bypass_locked(op),
             Some(Waiter::ClearSlot(op, slot)) => self.clear_slot(op, slot),
             Some(Waiter::Walk) => self.walk_slot(key),
-            _ => {}
+            Some(other) => invariant!(self, "{other:?} has waited for a slot's lock"),
+            None => {}
         }
     }
 

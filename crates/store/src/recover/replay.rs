@@ -9,12 +9,13 @@ use crate::Layout;
 use crate::drives::Drives;
 use crate::engine::Parts;
 use crate::engine::class::{Class, Shape};
+use crate::engine::extents::Extents;
 use crate::engine::locks::SlotKey;
 use crate::engine::map::{
     Change, Content, FIRST_VOLUME, Map, SEGMENTS, VOLUMES, leaf_id, slot_bit, system_tables,
 };
 use crate::engine::raw::{self, Raw, RawSegment};
-use crate::engine::space::{Extents, SegmentIds, Segments, location, segment_and_unit, unit_at};
+use crate::engine::space::{SegmentIds, Segments, location, segment_and_unit, unit_at};
 use crate::engine::state::Drive;
 use crate::error::{PoolError, lost_page};
 use crate::format::{

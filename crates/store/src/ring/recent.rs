@@ -40,11 +40,27 @@ impl Recent {
         }
     }
 
-    /// The granule at a position, if its batch is here.
-    pub fn granule(&self, at: u64) -> Option<&[u8]> {
-        let (&start, batch) = self.batches.range(..=at).next_back()?;
-        let offset = (at - start) as usize;
-        batch.get(offset..offset + GRANULE)
+    /// Copies the granule at a position; false when its batch is not here. It may have changed in memory
+    /// since: whoever takes it checks it.
+    pub fn copy(&self, at: u64, into: &mut [u8]) -> bool {
+        let batch = self.batches.range(..=at).next_back();
+        let granule = batch.and_then(|(start, batch)| {
+            let offset = (at - start) as usize;
+            batch.get(offset..offset + GRANULE)
+        });
+        if let Some(granule) = granule {
+            into.copy_from_slice(granule);
+        }
+        granule.is_some()
+    }
+
+    /// Drops the batch that a position is in.
+    pub fn forget(&mut self, at: u64) {
+        let batch = self.batches.range(..=at).next_back();
+        let start = batch.map(|(&start, _)| start);
+        if let Some(batch) = start.and_then(|start| self.batches.remove(&start)) {
+            self.bytes -= batch.len();
+        }
     }
 
     /// Bytes that it holds.

@@ -6,6 +6,7 @@
 mod common;
 mod engine;
 mod evict;
+mod full;
 mod grain;
 mod import;
 mod leave;

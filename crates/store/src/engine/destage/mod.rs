@@ -11,7 +11,9 @@ use ashlar_block::{Durability, IoBuffer, IoError, Moment, Request};
 use tracing::trace;
 
 use super::append::{StagedChange, Then};
+use super::class::Class;
 use super::guard::Guard;
+use super::invariant::invariant;
 use super::locks::SlotKey;
 use super::map::{Change, leaf_id};
 use super::space::{location, segment_and_slot};
@@ -153,14 +155,18 @@ impl Engine {
         self.pin_slot(key);
         // Its reservation, which counted on it, ends before it is changed.
         self.map.hold(self.leaf_of(key));
-        if self.class_of(key.volume).has_parity() {
+        let Some(class) = self.class_of(key.volume) else {
+            invariant!(self, "volume {} has records, but no homes", key.volume);
+            return self.let_job_go(key);
+        };
+        if class.has_parity() {
             return self.collect_whole(key, home);
         }
         // A home whose drives are all gone is none: what the ring has goes to a fresh one.
         let is_lost = home != 0 && !self.is_readable(segment_and_slot(home).0);
         let lost = if is_lost { home } else { 0 };
         let home = if home == 0 || is_lost {
-            self.take_home(key)
+            self.take_home(key, class)
         } else {
             Some(home)
         };
@@ -192,8 +198,7 @@ impl Engine {
     }
 
     /// A fresh slot, on the reservation.
-    fn take_home(&mut self, key: SlotKey) -> Option<u32> {
-        let class = self.class_of(key.volume);
+    fn take_home(&mut self, key: SlotKey, class: Class) -> Option<u32> {
         let (segment, slot) = self.take_slot(class)?;
         self.unreserve(key);
         Some(location(segment, slot))
@@ -218,10 +223,13 @@ impl Engine {
 
     fn read_record(&mut self, job: usize, granule: usize, tried: u64) {
         let (index, newest) = self.destage.jobs[job].granules[granule];
-        if let Some(bytes) = self.recent.granule(newest.at) {
-            let bytes = bytes.to_vec();
-            let to = index * GRANULE;
-            return self.destage.jobs[job].buffer[to..to + GRANULE].copy_from_slice(&bytes);
+        let to = index * GRANULE;
+        let into = &mut self.destage.jobs[job].buffer[to..to + GRANULE];
+        if tried == 0 && self.recent.copy(newest.at, into) {
+            if self.label.salt.crc(into) == newest.crc || self.cage.sings(Canary::TrustMemory) {
+                return;
+            }
+            self.distrust_memory(newest.at);
         }
         let (copies, offset) = self.ring.log.shape.locate(newest.at);
         let copies = self.serving(copies);

@@ -7,6 +7,7 @@ use ashlar_block::{Durability, IoBuffer};
 use super::{Engine, Job};
 use crate::Canary;
 use crate::engine::append::{StagedChange, Then};
+use crate::engine::invariant::invariant;
 use crate::engine::locks::SlotKey;
 use crate::engine::map::Change;
 use crate::engine::parity::{For, Gathered, Wish};
@@ -60,7 +61,10 @@ impl Engine {
 
     /// A fresh slot: on the reservation if there is one, else of those that only destage may take.
     fn take_fresh(&mut self, key: SlotKey) -> Option<u32> {
-        let class = self.class_of(key.volume);
+        let Some(class) = self.class_of(key.volume) else {
+            invariant!(self, "volume {} has records, but no homes", key.volume);
+            return None;
+        };
         let counted_on = self.reserved_count.get(&class).copied().unwrap_or(0);
         let free = self.homes.get(&class)?.free();
         if !self.reserved.contains_key(&key) && free <= counted_on {
@@ -74,7 +78,7 @@ impl Engine {
     /// Reads what a slot keeps from where it was.
     pub(super) fn read_kept(&mut self, job: usize) {
         let Some(state) = self.destage.jobs.get(job) else {
-            return;
+            return invariant!(self, "job {job} of this round of destage is not there");
         };
         let Some(whole) = &state.whole else {
             return;
@@ -104,7 +108,7 @@ impl Engine {
     pub(in crate::engine) fn job_gathered(&mut self, job: usize, found: &Gathered) {
         self.destage.pending -= 1;
         let Some(state) = self.destage.jobs.get_mut(job) else {
-            return;
+            return invariant!(self, "what slot {job} keeps is here, but its job is not");
         };
         let recorded: Vec<usize> = state.granules.iter().map(|(granule, _)| *granule).collect();
         for i in (0..state.buffer.len() / GRANULE).filter(|i| !recorded.contains(i)) {

@@ -9,6 +9,7 @@ use slab::Slab;
 use super::row::{Row, Wanted};
 use crate::engine::Engine;
 use crate::engine::class::Shape;
+use crate::engine::invariant::invariant;
 use crate::engine::locks::SlotKey;
 use crate::engine::salvage::{Reader, Strip};
 use crate::engine::space::segment_and_slot;
@@ -221,7 +222,7 @@ impl Engine {
     /// Reads the columns that have what is wanted, or all.
     fn ask(&mut self, id: usize, everything: bool) {
         let Some(gather) = self.gathers.active.get_mut(id) else {
-            return;
+            return invariant!(self, "gather {id} is not there in ask");
         };
         let (shape, rows) = (gather.shape, gather.rows.clone());
         let slot = segment_and_slot(gather.wish.location).1;
@@ -261,7 +262,7 @@ impl Engine {
         strip: Option<Strip>,
     ) {
         let Some(gather) = self.gathers.active.get_mut(id) else {
-            return;
+            return invariant!(self, "gather {id} is not there in column_read");
         };
         gather.strips[column] = strip;
         gather.pending -= 1;
@@ -272,7 +273,7 @@ impl Engine {
 
     fn end_gather_if_read(&mut self, id: usize, everything: bool) {
         let Some(gather) = self.gathers.active.get(id) else {
-            return;
+            return invariant!(self, "gather {id} is not there in end_gather_if_read");
         };
         if gather.pending > 0 {
             return;

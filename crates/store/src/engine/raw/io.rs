@@ -6,6 +6,7 @@ use std::ops::Range;
 use ashlar_block::{BlockRange, Durability, ErrorKind, IoBuffer, IoError, Operation, Request};
 
 use super::shape::{Piece, Span};
+use crate::engine::invariant::invariant;
 use crate::engine::{Engine, Op, Owner};
 use crate::format::ChunkCopy;
 
@@ -143,7 +144,9 @@ impl Engine {
     }
 
     fn transfer(&mut self, volume: u32, op: usize, kind: Operation, piece: Piece, part: IoBuffer) {
-        let Some(raw) = self.raw_op(op) else { return };
+        let Some(raw) = self.raw_op(op) else {
+            return invariant!(self, "request {op} of a stripe is not there to be sent");
+        };
         raw.pending += 1;
         let offset = piece.offset;
         match self.raw_place(volume, piece.segment, piece.column, piece.at) {
@@ -210,7 +213,7 @@ impl Engine {
     /// Begins what a clear has of its next segment.
     fn clear_segment(&mut self, op: usize) {
         let Some(Op::Raw(raw)) = self.ops.get(op) else {
-            return;
+            return invariant!(self, "clear {op} of a stripe is not there to go on");
         };
         let (volume, rest, kind) = (raw.volume, raw.rest.clone(), raw.op);
         let shape = self.volumes.get(&volume).map(|entry| self.raw_shape(entry));
@@ -309,7 +312,12 @@ impl Engine {
     }
 
     fn raw_part_done(&mut self, op: usize, result: Result<(), IoError>) {
-        let Some(raw) = self.raw_op(op) else { return };
+        let Some(raw) = self.raw_op(op) else {
+            return invariant!(
+                self,
+                "a part of request {op} of a stripe is done, but it is not there"
+            );
+        };
         if let Err(error) = result {
             raw.error.get_or_insert(error);
         }
@@ -324,7 +332,7 @@ impl Engine {
 
     fn end_raw(&mut self, op: usize) {
         let Some(Op::Raw(raw)) = self.ops.try_remove(op) else {
-            return;
+            return invariant!(self, "request {op} of a stripe has ended twice");
         };
         let result = raw.error.map_or(Ok(()), Err);
         if let (Err(error), Operation::Flush) = (&result, raw.op) {

@@ -11,9 +11,10 @@ use ashlar_block::{Durability, ErrorKind, IoError, Operation};
 use super::io::Whom;
 use super::{Raw, RawSegment};
 use crate::engine::append::{StagedChange, Then};
+use crate::engine::extents::{most_segments, take_columns};
+use crate::engine::invariant::invariant;
 use crate::engine::manage::segment_change;
 use crate::engine::map::{Change, FIRST_VOLUME, VOLUMES};
-use crate::engine::space::{Extents, take_columns};
 use crate::engine::write::MAP_LIMIT;
 use crate::engine::{Engine, Op};
 use crate::format::{ChunkCopy, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
@@ -104,35 +105,28 @@ impl Engine {
         Ok(taken)
     }
 
-    /// Drives that have room for another column.
-    fn roomy(&self, free: &[Extents]) -> Vec<bool> {
-        let extents = self.sizes.segment_extents();
-        let roomy = |drive: usize| {
-            self.stays(drive as u16) && free[drive].free() >= self.kept_extents(drive) + extents
-        };
-        (0..free.len()).map(roomy).collect()
+    /// Columns that each drive has room for.
+    fn raw_rooms(&self) -> Vec<u32> {
+        self.column_rooms(self.sizes.segment_extents(), |drive| {
+            self.kept_extents(drive)
+        })
     }
 
     /// Segments of so many columns that there is room for.
-    pub(in crate::engine) fn raw_room(&self, columns: usize) -> usize {
-        let mut free = self.extents.clone();
-        let take = || {
-            let roomy = self.roomy(&free);
-            take_columns(&mut free, &roomy, columns, self.sizes.segment_extents())
-        };
-        match columns {
-            0 => 0,
-            _ => std::iter::from_fn(take).count(),
-        }
+    pub(in crate::engine) fn raw_room(&self, columns: usize) -> u64 {
+        most_segments(&self.raw_rooms(), columns).min(self.segment_ids.left())
     }
 
     fn take_raw_segment(&mut self, home: &[u16], columns: usize) -> Option<RawSegment> {
         let extents = self.sizes.segment_extents();
-        let roomy = self.roomy(&self.extents);
-        let at_home = |(drive, &roomy): (usize, &bool)| roomy && home.contains(&(drive as u16));
-        let at_home: Vec<bool> = roomy.iter().enumerate().map(at_home).collect();
+        let rooms = self.raw_rooms();
+        let at_home = |(drive, &room): (usize, &u32)| match home.contains(&(drive as u16)) {
+            true => room,
+            false => 0,
+        };
+        let at_home: Vec<u32> = rooms.iter().enumerate().map(at_home).collect();
         let found = take_columns(&mut self.extents, &at_home, columns, extents)
-            .or_else(|| take_columns(&mut self.extents, &roomy, columns, extents));
+            .or_else(|| take_columns(&mut self.extents, &rooms, columns, extents));
         let mut found = found?;
         found.sort_by_key(|copy| copy.drive);
         match self.segment_ids.take() {
@@ -185,7 +179,7 @@ impl Engine {
 
     pub(super) fn making_done(&mut self, result: Result<(), IoError>) {
         let Some(making) = self.raw.makings.front_mut() else {
-            return;
+            return invariant!(self, "a stripe is zeroed, but none is being made");
         };
         match (result, making.phase) {
             (Err(error), _) => self.give_up_making(error),

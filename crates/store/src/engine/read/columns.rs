@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use ashlar_block::{IoBuffer, IoError, Request};
 
 use super::{Source, Told};
-use crate::engine::class::Shape;
+use crate::engine::class::{Class, Shape};
+use crate::engine::invariant::invariant;
 use crate::engine::space::segment_and_slot;
 use crate::engine::{Engine, Op, Owner};
 use crate::sizes::{GRANULE, Grain, UNIT_BYTES};
@@ -52,7 +53,7 @@ impl Engine {
         let Some(Op::Read(read)) = self.ops.get(op) else {
             return Vec::new();
         };
-        if !self.class_of(read.volume).has_parity() {
+        if !self.class_of(read.volume).is_some_and(Class::has_parity) {
             return Vec::new();
         }
         // Most are in one segment.
@@ -95,7 +96,7 @@ impl Engine {
             return self.fail("a read lost its buffer".into());
         };
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
-            return;
+            return invariant!(self, "strips of read {op} are here, but it is not");
         };
         let mut rest = &buffer[..];
         for at in read.strips.remove(&first).unwrap_or_default() {

@@ -8,6 +8,7 @@ use ashlar_block::{Durability, IoError};
 use crate::Canary;
 use crate::engine::append::{StagedChange, Then};
 use crate::engine::class::Class;
+use crate::engine::invariant::invariant;
 use crate::engine::locks::SlotKey;
 use crate::engine::map::Change;
 use crate::engine::space::{location, segment_and_slot};
@@ -42,7 +43,7 @@ impl Engine {
     /// Whether homes of this class are free once a write past the ring is through.
     pub(in crate::engine) fn supersedes(&self, bypass: &BypassOp, class: Class) -> bool {
         let homed = |slot| self.map.location(bypass.volume, slot);
-        self.class_of(bypass.volume) == class
+        self.class_of(bypass.volume) == Some(class)
             && bypass
                 .slots
                 .clone()
@@ -56,7 +57,9 @@ impl Engine {
         slots: Range<u64>,
         offset: usize,
     ) {
-        let class = self.class_of(volume);
+        let Some(class) = self.class_of(volume) else {
+            return invariant!(self, "volume {volume} takes whole slots, but has no homes");
+        };
         let wanted = (slots.end - slots.start) as usize;
         let mut homes = Vec::with_capacity(wanted);
         while homes.len() < wanted {
@@ -84,7 +87,7 @@ impl Engine {
 
     fn write_bypass(&mut self, op: usize) {
         let Some(Op::Bypass(bypass)) = self.ops.get(op) else {
-            return;
+            return invariant!(self, "write {op} past the ring is not there");
         };
         if !self.are_readable(&bypass.homes) {
             return self.bypass_lost(op);
@@ -93,7 +96,10 @@ impl Engine {
         let slot_bytes = bypass.grain.bytes() as usize;
         let homes = bypass.homes.clone();
         let Some(Op::Write(write)) = self.ops.get_mut(parent) else {
-            return;
+            return invariant!(
+                self,
+                "write {parent} has ended before its slots were written"
+            );
         };
         // Lent for as long as the slots are copied from it.
         let buffer = write.request.buffer.take();
@@ -151,7 +157,7 @@ impl Engine {
             self.drive_failed(drive, &error);
         }
         let Some(Op::Bypass(bypass)) = self.ops.get_mut(op) else {
-            return;
+            return invariant!(self, "a slot of write {op} is written, but it is not there");
         };
         bypass.pending -= 1;
         if bypass.pending > 0 {
@@ -210,7 +216,7 @@ impl Engine {
     /// The data is durable and the slots are ours: journal their places.
     fn place_bypass(&mut self, op: usize) {
         let Some(Op::Bypass(bypass)) = self.ops.get_mut(op) else {
-            return;
+            return invariant!(self, "write {op} past the ring is not there to be placed");
         };
         bypass.pending = bypass.homes.len();
         let (parent, volume, grain) = (bypass.parent, bypass.volume, bypass.grain);
@@ -218,11 +224,15 @@ impl Engine {
         let slot_bytes = grain.bytes() as usize;
         for ((i, slot), new) in slots.clone().enumerate().zip(homes) {
             let mut crcs = [0; UNIT_GRANULES as usize];
-            if let Some(Op::Write(write)) = self.ops.get(parent) {
-                let bytes = write.bytes(offset + i * slot_bytes, slot_bytes);
-                for (crc, granule) in crcs.iter_mut().zip(bytes.chunks(GRANULE)) {
-                    *crc = self.label.salt.crc(granule);
-                }
+            let Some(Op::Write(write)) = self.ops.get(parent) else {
+                return invariant!(
+                    self,
+                    "write {parent} has ended before its slots were placed"
+                );
+            };
+            let bytes = write.bytes(offset + i * slot_bytes, slot_bytes);
+            for (crc, granule) in crcs.iter_mut().zip(bytes.chunks(GRANULE)) {
+                *crc = self.label.salt.crc(granule);
             }
             let old = self.map.location(volume, slot).unwrap_or(0);
             let ends_unit = grain.first(slot + 1) % UNIT_GRANULES == 0;
@@ -245,7 +255,10 @@ impl Engine {
     /// One of its places is published.
     pub(in crate::engine) fn bypass_published(&mut self, op: usize) {
         let Some(Op::Bypass(bypass)) = self.ops.get_mut(op) else {
-            return;
+            return invariant!(
+                self,
+                "a place of write {op} is published, but it is not there"
+            );
         };
         bypass.pending -= 1;
         if bypass.pending > 0 {

@@ -546,6 +546,16 @@ impl Bench {
         done.remove(0)
     }
 
+    /// Gives the engine a command, and drives what it wants of them; nothing is waited for.
+    pub fn begin(&mut self, volume: u32, request: Request) {
+        let event = Event::Command { volume, request };
+        self.engine.handle(self.now, event, &mut self.out);
+        for (drive, request) in std::mem::take(&mut self.out.io) {
+            let device = self.devices[drive].as_mut();
+            device.expect("a drive in service").submit(request);
+        }
+    }
+
     pub fn write(&mut self, volume: u32, first: u64, data: &[u8]) -> Result<(), IoError> {
         let request = self.request(first, data);
         self.command(volume, request).result

@@ -1,0 +1,65 @@
+//! Pools without a free slot.
+
+use crate::common::{Bench, fill};
+use ashlar_block::{BlockRange, ErrorKind, Operation, Request};
+use ashlar_store::{Event, Manage};
+
+/// Fills a pool with whole slots; how many there are.
+fn fill_up(bench: &mut Bench, volume: u32) -> u64 {
+    let full = |bench: &mut Bench, slot: u64| {
+        let result = bench.write(volume, slot * 16, &fill(16, slot as u8));
+        let refused = result
+            .as_ref()
+            .is_err_and(|e| e.kind() == ErrorKind::NoSpace);
+        assert!(refused || result.is_ok(), "{result:?}");
+        refused
+    };
+    (0..).find(|&slot| full(bench, slot)).expect("full")
+}
+
+fn deallocate(slot: u64) -> Request {
+    Request {
+        tag: 1,
+        op: Operation::Deallocate,
+        range: BlockRange::new(slot * 16, 16),
+        buffer: None,
+    }
+}
+
+/// A slot is given up while it is written again, and another write waits for what is free: the slot's own
+/// write has the first claim. Were that not reserved before the slot's home is given up, each round would
+/// promise one home to two writes, and at last records in the ring would find none.
+#[test]
+fn a_home_that_is_given_up_is_not_promised_twice() {
+    let mut bench = Bench::new(2, 24 << 20);
+    let volume = bench.volume(65_536, 2);
+    let slots = fill_up(&mut bench, volume);
+    bench.manage(Manage::Settle).expect("settle");
+    let rounds = 12;
+    assert!(slots > rounds);
+    for round in 0..rounds {
+        bench.seen.held.set(Some(|op| op != Operation::Read));
+        bench.begin(volume, deallocate(round));
+        let again = bench.request(round * 16, &fill(1, 100 + round as u8));
+        bench.begin(volume, again);
+        let elsewhere = bench.request((slots + round) * 16, &fill(1, 200));
+        bench.begin(volume, elsewhere);
+        bench.seen.held.set(None);
+        let (done, _) = bench.run(Event::Tick);
+        assert_eq!(done.len(), 3, "round {round}");
+        for one in done {
+            let refused = one
+                .result
+                .as_ref()
+                .is_err_and(|e| e.kind() == ErrorKind::NoSpace);
+            assert!(refused || one.result.is_ok(), "{one:?}");
+        }
+    }
+    bench.manage(Manage::Settle).expect("settle");
+    let mut bench = bench.restart();
+    for round in 0..rounds {
+        let read = bench.read(volume, round * 16, 2).expect("read");
+        let expected = [fill(1, 100 + round as u8), fill(1, 0)].concat();
+        assert!(read == expected, "slot {round}");
+    }
+}
