@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::guest::MESSAGES;
 use super::{Guest, Over, Session};
+use crate::fuse::carrier::MESSAGES;
 use crate::fuse::wire::{InHeader, NOTIFY_RESEND, OutHeader, TransferIn, opcode};
 
 /// What a device has been given, and whether it answers.
@@ -81,6 +81,8 @@ struct Rig {
     guest: Guest,
     reactor: Reactor,
     kernel: Option<OwnedFd>,
+    /// Another descriptor of the guest's end.
+    fuse: OwnedFd,
     session: Arc<Session>,
     guardian: UnixStream,
     disk: Disk,
@@ -91,6 +93,7 @@ impl Rig {
         let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let (kernel, fuse) =
             socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None).expect("sockets");
+        let second = fuse.try_clone().expect("a descriptor");
         let (guardian, peer) = UnixStream::pair().expect("sockets");
         let session = Arc::new(Session::new(peer));
         let reactor = Reactor::new(&Options::default()).expect("io_uring is available");
@@ -101,6 +104,7 @@ impl Rig {
             guest: guest.expect("a guest"),
             reactor,
             kernel: Some(kernel),
+            fuse: second,
             session,
             guardian,
             disk,
@@ -296,4 +300,39 @@ fn an_end_of_the_kernels_connection_is_the_guests_end() {
         rig.turn();
     }
     assert_eq!(rig.guest.next_deadline(), None);
+}
+
+#[test]
+fn a_message_that_is_taken_back_does_not_keep_the_thread() {
+    let mut rig = Rig::new(false);
+    // A guest that waits inside a read is cut off, so that the test ends.
+    let kernel = rig.kernel.as_ref().expect("open");
+    let kernel = kernel.try_clone().expect("a descriptor");
+    let (over, is_over) = std::sync::mpsc::channel::<()>();
+    let watchdog = std::thread::spawn(move || {
+        let slept = is_over.recv_timeout(Duration::from_secs(10)).is_err();
+        if slept {
+            rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("cut off");
+        }
+        slept
+    });
+    rig.disk.0.borrow_mut().holds_back = true;
+    rig.read(1, 0);
+    while rig.unanswered() == 0 && rig.session.over().is_none() {
+        rig.turn();
+    }
+    // The guest is told of a message that is gone when it looks.
+    rig.turn();
+    rig.read(2, 0);
+    rig.reactor.turn(None).expect("turn");
+    let mut taken = [0; 8192];
+    rustix::io::read(&rig.fuse, &mut taken).expect("the message");
+    rig.guest.poll(rig.reactor.handle().now());
+    rig.disk.0.borrow_mut().holds_back = false;
+    assert_eq!(rig.reply().expect("an answer").0.unique, 1);
+    over.send(()).expect("it listens");
+    assert!(
+        !watchdog.join().expect("it ends"),
+        "it waited inside a read"
+    );
 }

@@ -110,6 +110,17 @@ impl Exchange {
         self.requests.drain(..)
     }
 
+    /// The memory for data on its way.
+    #[cfg(test)]
+    pub(crate) fn pool(&self) -> &BufferPool {
+        &self.pool
+    }
+
+    /// Whether there are requests for the device.
+    pub(crate) fn has_requests(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
     /// The first `most` whole messages for the kernel.
     pub(crate) fn replies(&mut self, most: usize) -> std::vec::Drain<'_, IoBuffer> {
         self.replies.drain(..most.min(self.replies.len()))
