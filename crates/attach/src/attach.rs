@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::detach::{Force, clear};
+use crate::detach::{DetachOptions, clear};
 use crate::error::AttachError;
 use crate::format::{self, Content, FileSystem};
 use crate::guardian;
@@ -14,7 +14,7 @@ use crate::means::{Means, Via, choose};
 use crate::nvme::{self, Fabrics};
 use crate::state::{Folder, Local, Phase, State};
 use crate::system::process::Process;
-use crate::system::{loops, mounts, tool};
+use crate::system::{loops, mounts, tool, users};
 
 /// How long a server may take to come up.
 const START: Duration = Duration::from_secs(60);
@@ -159,7 +159,7 @@ pub fn attach(
     let result = check_not_attached(&options.base, namespace, Some(&folder))
         .and_then(|()| build(&folder, state, (namespace, options), guard));
     if let Err(error) = result {
-        return Err(match clear(&folder, Force::Yes) {
+        return Err(match clear(&folder, DetachOptions::FORCED) {
             Ok(_) => error,
             Err(left) => AttachError::environment(format!("{error}; and of it is left: {left}")),
         });
@@ -198,11 +198,24 @@ fn build(
         None => format::find(what)?,
     };
     let how = (kind.as_str(), options.options.as_deref());
-    mounts::mount_device(&device, &state.mount, how, MOUNT)?;
+    mounts::mount_device(&device, &state.mount, how, MOUNT).map_err(or_held_by)?;
     state.file_system = Some(kind);
     state.phase = Phase::Attached;
     folder.save(&state)?;
     Ok(state)
+}
+
+/// XFS does not mount a file system a second time, and `detach --force` leaves it mounted, out of sight, while it is in
+/// use: the kernel's word for that is that the file system is of the wrong kind.
+fn or_held_by(error: AttachError) -> AttachError {
+    let holders = users::of_torn();
+    if holders.is_empty() {
+        return error;
+    }
+    AttachError::environment(format!(
+        "{error}; it may still be mounted where `detach --force` took it away from {}: end that, then attach again",
+        users::named(&holders)
+    ))
 }
 
 /// By which means; some options are for one of them only.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::error::AttachError;
+
 use crate::state::{Folder, Phase, State};
+use crate::system::progress::Progress;
 use crate::system::{loops, mounts, users};
 
 /// Writing back what is cached may take as long as the volume is slow.
@@ -20,6 +22,21 @@ const LET_GO: Duration = Duration::from_secs(2);
 /// The kernel gives commands to a silent target 30 s, and tells it goodbye for as long.
 const DELETE: Duration = Duration::from_secs(70);
 const LOOK: Duration = Duration::from_millis(10);
+
+/// A detach in order says what it waits for when the volume has not answered for this long, and gives up after
+/// [`DetachOptions::patience`].
+const TOLD: Duration = Duration::from_secs(3);
+
+/// How an attachment is to be taken down.
+#[derive(Clone, Copy, Debug)]
+pub struct DetachOptions {
+    /// Whether something may be torn down.
+    pub force: Force,
+    /// Without force, a volume that owes answers and gives none for this long is given up: it stays attached.
+    pub patience: Duration,
+    /// Is told what is being waited for.
+    pub tell: fn(&str),
+}
 
 /// Whether something may be torn down that is in use, or does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +52,12 @@ pub enum Force {
 /// # Errors
 /// Environment: nothing is attached there, it is in use (the message says by whom), or something does
 /// not let go.
-pub fn detach(base: &Path, mount: &Path, force: Force) -> Result<Vec<String>, AttachError> {
+pub fn detach(
+    base: &Path,
+    mount: &Path,
+    options: DetachOptions,
+) -> Result<Vec<String>, AttachError> {
+    let force = options.force;
     let folder = find(base, mount)?;
     if let Ok(state) = folder.state() {
         if let Phase::Attaching(by) = state.phase
@@ -52,7 +74,7 @@ pub fn detach(base: &Path, mount: &Path, force: Force) -> Result<Vec<String>, At
             check_unused(&state.mount)?;
         }
     }
-    clear(&folder, force)
+    clear(&folder, options)
 }
 
 /// The attachment at `mount`: by its name, which needs no look at a mount that may hang.
@@ -95,11 +117,11 @@ fn check_unused(mount: &Path) -> Result<(), AttachError> {
 }
 
 /// Takes down whatever there is of an attachment, each step whether or not the one before was needed.
-pub(crate) fn clear(folder: &Folder, force: Force) -> Result<Vec<String>, AttachError> {
+pub(crate) fn clear(folder: &Folder, options: DetachOptions) -> Result<Vec<String>, AttachError> {
     let mut clearing = Clearing {
         folder,
         state: folder.state().ok(),
-        force,
+        options,
         notes: Vec::new(),
     };
     clearing.stop_attaching();
@@ -114,13 +136,22 @@ pub(crate) fn clear(folder: &Folder, force: Force) -> Result<Vec<String>, Attach
 struct Clearing<'a> {
     folder: &'a Folder,
     state: Option<State>,
-    force: Force,
+    options: DetachOptions,
     notes: Vec<String>,
+}
+
+impl DetachOptions {
+    /// By force.
+    pub(crate) const FORCED: Self = Self {
+        force: Force::Yes,
+        patience: SHORT,
+        tell: |_| (),
+    };
 }
 
 impl Clearing<'_> {
     fn forced(&self) -> bool {
-        self.force == Force::Yes
+        self.options.force == Force::Yes
     }
 
     /// Ends another process that is still attaching; only by force, see [`detach`].
@@ -181,11 +212,11 @@ impl Clearing<'_> {
             let note = format!("{point} had no server: what was not written back is lost");
             self.notes.push(note);
         }
-        let limit = if self.forced() { SHORT } else { UNMOUNT };
         let in_use = self.forced() && check_unused(&point).is_err();
         let clean = match in_use {
             true => Err(AttachError::environment("in use")),
-            false => mounts::unmount_in_time(&point, limit),
+            false if self.forced() => mounts::unmount_in_time(&point, SHORT),
+            false => self.unmount_in_order(&point, &device),
         };
         let Err(error) = clean else { return Ok(()) };
         if !self.forced() {
@@ -193,6 +224,68 @@ impl Clearing<'_> {
             return Err(error);
         }
         self.tear(&point, &error)
+    }
+
+    /// Unmounts however long it takes, as long as the volume answers.
+    fn unmount_in_order(&self, point: &Path, device: &Path) -> Result<(), AttachError> {
+        let mut progress = Progress::new();
+        let mut told = false;
+        mounts::unmount_watched(point, UNMOUNT, || {
+            let silent = progress.silent_for(device);
+            if silent >= self.options.patience {
+                return Err(AttachError::environment(format!(
+                    "{} is still attached: what was written to it could not be saved, for {}; {}",
+                    point.display(),
+                    self.silence(silent),
+                    self.advice(point)
+                )));
+            }
+            if silent >= TOLD && !told {
+                told = true;
+                (self.options.tell)(&format!(
+                    "waiting up to {} s for {}: {}",
+                    self.options.patience.as_secs(),
+                    point.display(),
+                    self.silence(silent)
+                ));
+            }
+            Ok(())
+        })
+    }
+
+    /// Why the volume gives no answers, as far as it is seen.
+    fn silence(&self, silent: Duration) -> String {
+        let seconds = silent.as_secs();
+        let volume = self.state.as_ref().map_or("the volume", |s| &s.volume);
+        let silent = format!("{volume} has not answered for {seconds} s");
+        let Some(processes) = self.folder.processes() else {
+            return silent;
+        };
+        let who = match (processes.daemon, processes.server) {
+            (Some(daemon), _) => Some(("its daemon", daemon)),
+            (None, Some(server)) => Some(("its server", server)),
+            (None, None) => None,
+        };
+        match who {
+            Some((who, process)) if !process.is_alive() => {
+                format!("{silent}: {who} (process {}) is gone", process.pid)
+            }
+            Some((who, process)) if process.is_stopped() => {
+                let pid = process.pid;
+                format!("{silent}: {who} (process {pid}) is stopped by a signal")
+            }
+            _ => silent,
+        }
+    }
+
+    fn advice(&self, point: &Path) -> String {
+        let daemon = self.folder.processes().and_then(|all| all.daemon);
+        let first = match daemon {
+            Some(daemon) if !daemon.is_alive() => "start the daemon again and detach then",
+            _ => "detach again when the volume answers",
+        };
+        let point = point.display();
+        format!("{first}, or give that up with `ashlar detach {point} --force`")
     }
 
     /// The file system stays mounted, and so attached.

@@ -109,7 +109,7 @@ pub struct Folder(PathBuf);
 impl Folder {
     /// The folder of what is mounted at `mount`, below `base`. It need not be there.
     pub fn of(base: &Path, mount: &Path) -> Self {
-        Self(base.join(escape(mount)))
+        Self(whole(base).join(escape(mount)))
     }
 
     /// A folder, by its path.
@@ -119,7 +119,7 @@ impl Folder {
 
     /// All that are there.
     pub fn all(base: &Path) -> Vec<Self> {
-        let entries = fs::read_dir(base).into_iter().flatten().flatten();
+        let entries = fs::read_dir(whole(base)).into_iter().flatten().flatten();
         let mut all: Vec<PathBuf> = entries
             .map(|entry| entry.path())
             .filter(|path| path.join(STATE).exists())
@@ -241,6 +241,11 @@ impl Folder {
             .and_then(|()| fs::rename(&new, &path))
             .map_err(|error| failed(error.to_string()))
     }
+}
+
+/// A path that means the same to every process: the kernel tells of mounts and devices by such ones.
+fn whole(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// A path as one name: `/` becomes `-`, and what is neither letter, digit, `_` nor `.` its code.

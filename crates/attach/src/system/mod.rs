@@ -4,5 +4,6 @@ pub(crate) mod loops;
 pub(crate) mod memory;
 pub(crate) mod mounts;
 pub(crate) mod process;
+pub(crate) mod progress;
 pub(crate) mod tool;
 pub(crate) mod users;

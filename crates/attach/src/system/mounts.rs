@@ -107,8 +107,20 @@ pub(crate) fn mount_device(
 /// # Errors
 /// Environment: busy, or not done in time.
 pub(crate) fn unmount_in_time(point: &Path, limit: Duration) -> Result<(), AttachError> {
+    unmount_watched(point, limit, || Ok(()))
+}
+
+/// As [`unmount_in_time`], and `watch` is asked now and then whether to wait on.
+///
+/// # Errors
+/// Environment: as for [`unmount_in_time`], and what `watch` says.
+pub(crate) fn unmount_watched(
+    point: &Path,
+    limit: Duration,
+    watch: impl FnMut() -> Result<(), AttachError>,
+) -> Result<(), AttachError> {
     let mut command = Command::new(tool::find("umount", "mount")?);
-    tool::succeed(command.arg(point), limit).map(|_| ())
+    tool::succeed_watched(command.arg(point), limit, watch).map(|_| ())
 }
 
 /// Takes a mount out of the tree without waiting for anything.

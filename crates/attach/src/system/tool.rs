@@ -10,6 +10,8 @@ use crate::error::AttachError;
 
 /// How often a child is looked after.
 const LOOK: Duration = Duration::from_millis(2);
+/// How often it is asked whether to wait on.
+const WATCH: Duration = Duration::from_millis(100);
 /// Where administrators' tools are, whatever the caller's path says.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 /// How much of a tool's output is kept.
@@ -46,6 +48,18 @@ pub(crate) fn find(name: &str, package: &str) -> Result<PathBuf, AttachError> {
 /// # Errors
 /// Environment: it cannot be started, or took longer. Then it was told to end and is not waited for.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Ended, AttachError> {
+    run_watched(command, limit, || Ok(()))
+}
+
+/// As [`run`], and `watch` is asked now and then whether to wait on.
+///
+/// # Errors
+/// Environment: as for [`run`], and what `watch` says.
+pub(crate) fn run_watched(
+    command: &mut Command,
+    limit: Duration,
+    mut watch: impl FnMut() -> Result<(), AttachError>,
+) -> Result<Ended, AttachError> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |why: String| AttachError::environment(format!("{name}: {why}"));
     command
@@ -56,10 +70,21 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Ended, Attac
     let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
     let out = child.stdout.take().map(collect);
     let complaint = child.stderr.take().map(collect);
-    let Some(status) = wait(&mut child, limit).map_err(|error| failed(error.to_string()))? else {
+    let until = Instant::now() + limit;
+    let status = loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let waited = wait(&mut child, left.min(WATCH));
+        let given_up = match waited.map_err(|error| failed(error.to_string()))? {
+            Some(status) => break status,
+            None if left.is_zero() => failed(format!("not done within {} s", limit.as_secs())),
+            None => match watch() {
+                Ok(()) => continue,
+                Err(why) => why,
+            },
+        };
         // One that waits for a device goes when the device answers.
         let _ = child.kill();
-        return Err(failed(format!("not done within {} s", limit.as_secs())));
+        return Err(given_up);
     };
     Ok(Ended {
         code: status.code(),
@@ -73,8 +98,20 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Ended, Attac
 /// # Errors
 /// Environment: with what the tool complained of.
 pub(crate) fn succeed(command: &mut Command, limit: Duration) -> Result<String, AttachError> {
+    succeed_watched(command, limit, || Ok(()))
+}
+
+/// As [`succeed`], and `watch` is asked now and then whether to wait on.
+///
+/// # Errors
+/// Environment: as for [`succeed`], and what `watch` says.
+pub(crate) fn succeed_watched(
+    command: &mut Command,
+    limit: Duration,
+    watch: impl FnMut() -> Result<(), AttachError>,
+) -> Result<String, AttachError> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let ended = run(command, limit)?;
+    let ended = run_watched(command, limit, watch)?;
     match ended.code {
         Some(0) => Ok(ended.out),
         code => {

@@ -1,8 +1,12 @@
 //! Who uses a mount, as /proc tells. Looks at the kernel's tables only, so a hung volume does not
 //! hang it.
 
+use std::collections::HashSet;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, major, open, stat};
 
 /// A process that uses the mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,11 +22,21 @@ const NAMED: usize = 5;
 
 /// The processes that use something at or below `point`.
 pub(crate) fn of(point: &Path) -> Vec<User> {
+    all(|pid| what(pid, point))
+}
+
+/// The processes that use something of a disk's file system that was taken out of the tree of mounts while it was
+/// in use: the kernel keeps it mounted until they end.
+pub(crate) fn of_torn() -> Vec<User> {
+    all(torn)
+}
+
+fn all(what: impl Fn(i32) -> Option<&'static str>) -> Vec<User> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut users: Vec<User> = processes
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter_map(|pid| {
-            let what = what(pid, point)?;
+            let what = what(pid)?;
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             Some(User {
                 pid,
@@ -49,28 +63,64 @@ pub(crate) fn named(users: &[User]) -> String {
 }
 
 fn what(pid: i32, point: &Path) -> Option<&'static str> {
-    let folder = PathBuf::from(format!("/proc/{pid}"));
-    let inside = |link: PathBuf| fs::read_link(link).is_ok_and(|path| path.starts_with(point));
-    if inside(folder.join("cwd")) {
-        return Some("working directory");
+    let inside = |link: &Path| fs::read_link(link).is_ok_and(|path| path.starts_with(point));
+    if let Some(what) = held(pid, inside) {
+        return Some(what);
     }
-    if inside(folder.join("root")) || inside(folder.join("exe")) {
-        return Some("program");
-    }
-    let files = fs::read_dir(folder.join("fd"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    if files.into_iter().any(|entry| inside(entry.path())) {
-        return Some("open file");
-    }
-    let maps = fs::read_to_string(folder.join("maps")).unwrap_or_default();
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let mut mapped = maps
         .lines()
         .filter_map(|line| line.find('/').map(|at| &line[at..]));
     mapped
         .any(|path| Path::new(path).starts_with(point))
-        .then_some("mapped file")
+        .then_some(MAPPED)
+}
+
+const MAPPED: &str = "mapped file";
+
+/// What of a process is a link to something of interest.
+fn held(pid: i32, is_it: impl Fn(&Path) -> bool) -> Option<&'static str> {
+    let folder = PathBuf::from(format!("/proc/{pid}"));
+    if is_it(&folder.join("cwd")) {
+        return Some("working directory");
+    }
+    if is_it(&folder.join("root")) || is_it(&folder.join("exe")) {
+        return Some("program");
+    }
+    let mut files = entries(&folder.join("fd"));
+    files.any(|file| is_it(&file)).then_some("open file")
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path())
+}
+
+fn torn(pid: i32) -> Option<&'static str> {
+    let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).ok()?;
+    let number = |line: &str| line.split(' ').next()?.parse().ok();
+    let mounted: HashSet<u64> = mounts.lines().filter_map(number).collect();
+    let is_torn = |link: &Path| {
+        // Only of what is in no tree is anything asked that a file system answers: it is cut off from its volume.
+        mount_of(link).is_some_and(|mount| !mounted.contains(&mount)) && is_on_a_disk(link)
+    };
+    held(pid, is_torn).or_else(|| {
+        let mut mapped = entries(Path::new(&format!("/proc/{pid}/map_files")));
+        mapped.any(|file| is_torn(&file)).then_some(MAPPED)
+    })
+}
+
+/// The number of the mount that a link leads into; the file is not opened.
+fn mount_of(link: &Path) -> Option<u64> {
+    let there = open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", there.as_raw_fd())).ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    line.trim().parse().ok()
+}
+
+/// Whether a file is one of a block device; pipes, sockets and memory are of the kernel's own, which have no number.
+fn is_on_a_disk(link: &Path) -> bool {
+    stat(link).is_ok_and(|file| major(file.st_dev) != 0)
 }
 
 #[cfg(test)]

@@ -105,6 +105,10 @@ pub(crate) struct DetachArguments {
     /// written back is lost
     #[arg(long)]
     pub(crate) force: bool,
+    /// How long a volume may leave everything unanswered while what is cached is saved, in seconds;
+    /// then it stays attached
+    #[arg(long = "timeout", default_value_t = 30, value_name = "SECONDS")]
+    pub(crate) timeout_s: u64,
     #[command(flatten)]
     pub(crate) folder: AttachFolder,
 }

@@ -8,7 +8,9 @@ mod text;
 use std::process::Command;
 use std::time::Duration;
 
-use ashlar_attach::{AttachError, AttachErrorKind, AttachOptions, FileSystem, Force, Via};
+use ashlar_attach::{
+    AttachError, AttachErrorKind, AttachOptions, DetachOptions, FileSystem, Force, Via,
+};
 
 use crate::args::{AttachArguments, DetachArguments, FileSystemWord, ViaWord};
 use crate::exit::Failure;
@@ -78,7 +80,13 @@ pub(crate) fn detach(arguments: &DetachArguments) -> Result<(), Failure> {
         true => Force::Yes,
         false => Force::No,
     };
-    let notes = ashlar_attach::detach(&arguments.folder.base, &arguments.mount, force)?;
+    let patience = Duration::from_secs(arguments.timeout_s);
+    let options = DetachOptions {
+        force,
+        patience,
+        tell: |line| eprintln!("ashlar: {line}"),
+    };
+    let notes = ashlar_attach::detach(&arguments.folder.base, &arguments.mount, options)?;
     for note in notes {
         eprintln!("ashlar: {note}");
     }

@@ -14,6 +14,7 @@ mod full;
 mod honesty;
 mod life;
 mod owner;
+mod parting;
 mod refusals;
 mod rig;
 mod silent;
