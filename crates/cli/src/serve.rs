@@ -6,7 +6,7 @@ use std::time::Duration;
 use ashlar_device::Spec;
 use ashlar_nvme::fabrics::Nqn;
 use ashlar_reactor::{Options, available_cores, raise_file_limit};
-use ashlar_target::server::{Export, ServeError, Server, ServerConfig};
+use ashlar_target::server::{CoreDeath, Export, ServeError, Server, ServerConfig};
 use ashlar_target::{HostAccess, Timeouts};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -61,6 +61,7 @@ fn config(arguments: &ServeArguments) -> Result<ServerConfig, Failure> {
         exports: vec![export],
         timeouts: Timeouts::default(),
         hold: false,
+        on_core_death: CoreDeath::EndProcess,
     })
 }
 

@@ -12,7 +12,7 @@ use ashlar_block::{BlockDevice, BlockRange, BlockSize, Durability, ErrorKind, Re
 use ashlar_device::Memory;
 use ashlar_initiator::{Remote, discover, identify, local_host};
 use ashlar_reactor::{Opener, Options, available_cores};
-use ashlar_target::server::{Export, Server, ServerConfig};
+use ashlar_target::server::{CoreDeath, Export, Server, ServerConfig};
 use ashlar_target::{HostAccess, Timeouts};
 use exercise::{Rig, check, config, fill};
 
@@ -40,6 +40,7 @@ fn serve(listen: &str, device: Arc<Memory>, access: HostAccess) -> Server {
             }],
             timeouts: Timeouts::default(),
             hold: false,
+            on_core_death: CoreDeath::Report,
         })
     };
     start(listen.parse().expect("address")).expect("serve")

@@ -43,3 +43,4 @@ mod text;
 
 pub use command::{Command, Completion, opcode};
 pub use status::Status;
+pub use text::escape;

@@ -244,6 +244,11 @@ impl Controller {
         }
     }
 
+    /// Whether a connection carries an I/O queue.
+    pub(crate) fn has_io_queue(&self) -> bool {
+        self.state().queues.values().any(|&draining| !draining)
+    }
+
     /// The connection of I/O queue `qid` has ended; its commands may not have.
     pub(crate) fn drain_queue(&self, qid: u16) {
         self.state().queues.insert(qid, true);

@@ -71,6 +71,8 @@ pub struct Core {
     /// Device requests completed since the driver last asked.
     finished: usize,
     next_tick: Moment,
+    /// No host gets in any more.
+    turns_away: bool,
     /// The last tick judged nobody.
     overslept: bool,
 }
@@ -96,6 +98,7 @@ impl Core {
             done: Vec::new(),
             finished: 0,
             next_tick: Moment::ORIGIN,
+            turns_away: false,
             overslept: false,
         }
     }
@@ -109,6 +112,28 @@ impl Core {
     /// Takes the device of this number away; it finishes what it has.
     pub fn detach(&mut self, number: usize) {
         self.devices.detach(number);
+    }
+
+    /// From now on no host gets in. A connection that is no queue's yet is closed without an answer: a
+    /// host that hears nothing comes again, and one that is told of a subsystem that has gone does not.
+    pub fn turn_away(&mut self) {
+        self.turns_away = true;
+        let strangers = self.connections.iter().filter(|(_, c)| c.queue.is_none());
+        let ids = strangers.map(|(id, _)| id as ConnectionId);
+        self.actions.extend(ids.map(Action::Close));
+    }
+
+    /// From now on no command is taken. What devices have is answered; connections stay until they are
+    /// closed.
+    pub fn quiesce(&mut self) {
+        for (_, connection) in &mut self.connections {
+            connection.quiesce();
+        }
+    }
+
+    /// Whether devices have nothing of any host, and every answer was sent.
+    pub fn is_quiet(&self) -> bool {
+        self.connections.iter().all(|(_, one)| one.is_quiet())
     }
 
     /// Whether nothing is left here of a subsystem: no connection, and no device.
@@ -176,6 +201,10 @@ impl Core {
     }
 
     fn try_connect(&mut self, now: Moment, id: ConnectionId) -> bool {
+        if self.turns_away {
+            self.actions.push_back(Action::Close(id));
+            return true;
+        }
         let Some((connection, ctx)) = self.split(id, now) else {
             return true;
         };
@@ -305,6 +334,7 @@ impl Core {
             return;
         };
         connection.close();
+        connection.report_work();
         if let Some(queue) = &connection.queue {
             let controller = &queue.controller;
             if queue.id > 0 {
@@ -327,7 +357,8 @@ impl Core {
         {
             return;
         }
-        let connection = self.connections.remove(id as usize);
+        let mut connection = self.connections.remove(id as usize);
+        connection.report_work();
         if let Some(queue) = connection.queue.as_ref().filter(|queue| queue.id > 0) {
             queue.controller.release_queue(queue.id);
         }
@@ -436,8 +467,12 @@ impl Core {
         };
         self.refuse_waiting(now, before(timeouts.handshake));
         for (id, connection) in &mut self.connections {
+            connection.report_work();
             let expired = connection.queue.as_ref().is_some_and(|queue| {
-                queue.id == 0 && queue.controller.expires().is_some_and(|at| at < now)
+                // One that is not listened to cannot give a sign of life.
+                connection.is_open()
+                    && queue.id == 0
+                    && queue.controller.expires().is_some_and(|at| at < now)
             });
             if expired
                 || connection.is_loitering(before(timeouts.handshake))

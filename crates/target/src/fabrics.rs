@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ashlar_nvme::fabrics::{
-    CNTLID_DYNAMIC, Cap, Cc, Connect, ConnectData, DISCOVERY_NQN, InvalidParameter, property,
+    CNTLID_DYNAMIC, Cap, Cc, Connect, ConnectData, DISCOVERY_NQN, InvalidParameter, Nqn, property,
 };
 use ashlar_nvme::{Command, Completion, Status, opcode};
 use tracing::{info, warn};
@@ -46,6 +46,7 @@ pub(crate) fn plan(command: &Command) -> Result<Transfer, Status> {
 pub(crate) fn execute(connection: &mut Connection, controller: &Controller, index: u16) {
     let command = connection.command_of(index);
     let is_admin = connection.queue.as_ref().is_some_and(|queue| queue.id == 0);
+    let was_enabled = controller.state().cc.enabled();
     let outcome = match command.fctype() {
         _ if !is_admin => Err(Status::INVALID_FIELD.with_dnr()),
         opcode::fabrics::PROPERTY_GET => get_property(controller, &command),
@@ -54,6 +55,11 @@ pub(crate) fn execute(connection: &mut Connection, controller: &Controller, inde
     match outcome {
         Ok(result) => connection.complete(index, Status::SUCCESS, result),
         Err(status) => connection.complete(index, status, 0),
+    }
+    // Behind the answer. A shutdown leaves event requests alone: a host that leaves takes the end of one
+    // for an event, and asks for the next.
+    if was_enabled && !controller.state().cc.enabled() {
+        connection.abort_event_requests();
     }
 }
 
@@ -83,7 +89,6 @@ fn set_property(
     }
     if controller.configure(cc) {
         connection.queues_must_go = true;
-        connection.abort_event_requests();
     }
     Ok(())
 }
@@ -120,12 +125,27 @@ pub(crate) fn connect(ctx: &Context<'_>, command: &Command, data: &[u8]) -> Verd
     if parameters.sqsize == 0 || parameters.sqsize >= MAX_QUEUE_ENTRIES {
         return InvalidParameter::SQSIZE.into();
     }
+    if let Some(parameter) = wrong_host(data) {
+        return parameter.into();
+    }
     let connected = if parameters.qid == 0 {
         connect_admin(ctx, parameters, data)
     } else {
         connect_io(ctx, parameters, data)
     };
     connected.unwrap_or_else(|refusal| refusal)
+}
+
+/// Which part of the host's identity is none. It is shown to operators and compared with lists, so it must
+/// be what it looks like.
+///
+/// An empty NQN is let through: SPDK's tools send one. No list contains it.
+fn wrong_host(data: &ConnectData) -> Option<InvalidParameter> {
+    let is_name = |nqn: &str| nqn.is_empty() || Nqn::lenient(nqn).is_ok();
+    if !data.exact_hostnqn().is_some_and(is_name) {
+        return Some(InvalidParameter::HOSTNQN);
+    }
+    (data.hostid == [0; 16]).then_some(InvalidParameter::HOSTID)
 }
 
 fn connect_admin(
@@ -136,9 +156,8 @@ fn connect_admin(
     if data.cntlid.get() != CNTLID_DYNAMIC {
         return Err(InvalidParameter::CNTLID.into());
     }
-    let (subnqn, hostnqn) = (data.subnqn(), data.hostnqn());
-    // An empty host NQN is not refused as such: SPDK's tools send one. No list contains it.
-    let host = ctx.target.host(&hostnqn, data.hostid);
+    let (subnqn, hostnqn) = (data.subnqn(), data.exact_hostnqn().unwrap_or_default());
+    let host = ctx.target.host(hostnqn, data.hostid);
     let make = |id, role| {
         let role = (role, ctx.target.next_instance());
         Controller::new(id, host.clone(), role, parameters.keep_alive_ms, ctx.now)
@@ -149,7 +168,7 @@ fn connect_admin(
         controller
     } else {
         let subsystem = find_subsystem(ctx, &subnqn)?;
-        if !subsystem.allows(&hostnqn) {
+        if !subsystem.allows(hostnqn) {
             warn!(host = ?hostnqn, subsystem = subnqn, "host {hostnqn:?} is not let in to {subnqn}");
             return Err(Status::CONNECT_INVALID_HOST.with_dnr().into());
         }
@@ -157,7 +176,7 @@ fn connect_admin(
             return Ok(Verdict::Wait);
         }
         let role = Role::Io(subsystem.clone());
-        let controller = subsystem.add_controller(&hostnqn, |id| make(id, role))?;
+        let controller = subsystem.add_controller(hostnqn, |id| make(id, role))?;
         info!(host = ?hostnqn, subsystem = subnqn, "host {hostnqn:?} has connected to {subnqn}");
         controller
     };
@@ -170,9 +189,11 @@ fn connect_admin(
 }
 
 fn find_subsystem(ctx: &Context<'_>, nqn: &str) -> Result<Arc<Subsystem>, Verdict> {
-    ctx.target
-        .subsystem(nqn)
-        .ok_or(InvalidParameter::SUBNQN.into())
+    match ctx.target.subsystem(nqn) {
+        Some(subsystem) => Ok(subsystem),
+        None if ctx.target.roster().expects(nqn) => Err(Status::CONNECT_CONTROLLER_BUSY.into()),
+        None => Err(InvalidParameter::SUBNQN.into()),
+    }
 }
 
 fn connect_io(
@@ -183,7 +204,7 @@ fn connect_io(
     let subsystem = find_subsystem(ctx, &data.subnqn())?;
     let controller = subsystem.controller(data.cntlid.get());
     let controller = controller.ok_or(InvalidParameter::CNTLID)?;
-    if controller.host.nqn != data.hostnqn() {
+    if controller.host.nqn != data.exact_hostnqn().unwrap_or_default() {
         return Err(InvalidParameter::HOSTNQN.into());
     }
     if controller.host.id != data.hostid {

@@ -32,6 +32,9 @@ pub(crate) fn plan(subsystem: &Subsystem, command: &Command) -> Result<Transfer,
             }
             return Ok(Transfer::None);
         }
+        opcode::io::WRITE if command.directive_type() != 0 => {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
         opcode::io::READ => Transfer::ToHost(checked_bytes(subsystem, command)?),
         opcode::io::WRITE | opcode::io::COMPARE => {
             Transfer::FromHost(checked_bytes(subsystem, command)?)
@@ -77,10 +80,8 @@ fn range_list_bytes(command: &Command) -> Result<usize, Status> {
 pub(crate) fn check_data_pointer(command: &Command, transfer: Transfer) -> Result<(), Status> {
     let described = match (command.data(), transfer) {
         (DataPointer::Transport { length }, _) => length,
-        (DataPointer::InCapsule { offset: 0, length }, Transfer::FromHost(_)) => length,
-        (DataPointer::InCapsule { .. }, Transfer::FromHost(_)) => {
-            return Err(Status::SGL_OFFSET_INVALID.with_dnr());
-        }
+        // Its offset is checked where the capsule's length is known.
+        (DataPointer::InCapsule { length, .. }, Transfer::FromHost(_)) => length,
         _ => return Err(Status::SGL_TYPE_INVALID.with_dnr()),
     };
     match transfer {
@@ -179,6 +180,7 @@ impl Executor<'_> {
         let range = BlockRange::new(slot.command.slba(), slot.command.blocks());
         match self.subsystem.namespace(slot.command.nsid.get()) {
             Some(namespace) => {
+                slot.worked_bytes = namespace.bytes_of(range.count);
                 let request = Request {
                     tag: self.tag,
                     op,

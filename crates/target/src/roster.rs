@@ -1,6 +1,6 @@
 //! Which subsystems there are, and how they come, change and go while hosts are connected.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard, Weak};
 
@@ -22,6 +22,8 @@ pub(crate) struct Roster {
     numbers: BTreeSet<usize>,
     /// Discovery controllers, to be told of changes.
     listeners: Vec<Weak<Controller>>,
+    /// Subsystems that are not here and are to come, by what they are expected for.
+    expected: BTreeMap<String, Vec<String>>,
 }
 
 impl Default for Roster {
@@ -31,6 +33,7 @@ impl Default for Roster {
             generation: 1,
             numbers: BTreeSet::new(),
             listeners: Vec::new(),
+            expected: BTreeMap::new(),
         }
     }
 }
@@ -38,6 +41,11 @@ impl Default for Roster {
 impl Roster {
     pub(crate) fn find(&self, nqn: &str) -> Option<&Arc<Subsystem>> {
         self.subsystems.iter().find(|s| s.nqn == nqn)
+    }
+
+    /// Whether a subsystem that is not here is to come.
+    pub(crate) fn expects(&self, nqn: &str) -> bool {
+        self.expected.values().flatten().any(|one| one == nqn)
     }
 
     /// A free device number, the lowest: cores keep a list by number.
@@ -156,6 +164,18 @@ impl Target {
         for number in listing.devices() {
             roster.numbers.remove(&number);
         }
+    }
+
+    /// These subsystems are not here, and are to come: a host that wants one is told to try again, where
+    /// it would take a subsystem that nothing is known of for one that has gone for good. `reason` names
+    /// what they come with; what was expected for it before is not any more.
+    pub fn expect(&self, reason: &str, nqns: Vec<String>) {
+        self.roster_mut().expected.insert(reason.to_owned(), nqns);
+    }
+
+    /// What was expected for `reason` has come, or will not come.
+    pub fn expect_no_more(&self, reason: &str) {
+        self.roster_mut().expected.remove(reason);
     }
 
     /// The numbers of the devices of subsystem `nqn`, nsid 1 first.

@@ -40,6 +40,8 @@ pub(crate) struct Slot {
     pub(crate) solicited: bool,
     /// When, and with how much received, a tick last saw it get on with its data.
     asked: Option<(Moment, usize)>,
+    /// Bytes that its device requests move or look at.
+    pub(crate) worked_bytes: usize,
     /// Device requests outstanding.
     pub(crate) requests: u16,
     /// What it will end with.
@@ -60,6 +62,7 @@ impl Slot {
             working: None,
             solicited: false,
             asked: None,
+            worked_bytes: 0,
             requests: 0,
             status: Status::SUCCESS,
             result: 0,

@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ashlar_block::Geometry;
-use ashlar_nvme::Status;
 use ashlar_nvme::event::AsyncEvent;
+use ashlar_nvme::{Status, opcode};
 use uuid::Uuid;
 
 use crate::config::{HostAccess, SubsystemConfig};
 use crate::controller::{Controller, Instance, Role};
 use crate::namespace::Namespace;
+use crate::slot::Slot;
 
 /// Largest controller id; the ones above are reserved.
 const MAX_CNTLID: u16 = 0xffef;
@@ -78,6 +79,48 @@ impl Host {
     }
 }
 
+/// What was done for hosts, as the SMART log counts it (NVM Command Set 1.0, 4.1.4.2).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HostWork {
+    /// Read and Compare commands.
+    pub(crate) reads: u64,
+    /// Write commands.
+    pub(crate) writes: u64,
+    /// Bytes of Read, Compare and Verify commands.
+    pub(crate) read_bytes: u64,
+    /// Bytes of Write commands.
+    pub(crate) written_bytes: u64,
+}
+
+impl HostWork {
+    /// Counts a command that devices have completed.
+    pub(crate) fn count(&mut self, slot: &Slot) {
+        if !slot.status.is_success() {
+            return;
+        }
+        let bytes = slot.worked_bytes as u64;
+        match slot.command.opcode {
+            opcode::io::READ | opcode::io::COMPARE => {
+                self.reads += 1;
+                self.read_bytes += bytes;
+            }
+            opcode::io::VERIFY => self.read_bytes += bytes,
+            opcode::io::WRITE => {
+                self.writes += 1;
+                self.written_bytes += bytes;
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+    }
+}
+
 /// A subsystem: what hosts connect to by NQN.
 pub(crate) struct Subsystem {
     pub(crate) nqn: String,
@@ -85,6 +128,7 @@ pub(crate) struct Subsystem {
     pub(crate) namespaces: Vec<Namespace>,
     guests: Mutex<Guests>,
     max_transfer_bytes: AtomicU32,
+    work: Mutex<HostWork>,
     degraded: AtomicBool,
 }
 
@@ -116,6 +160,7 @@ impl Subsystem {
             max_transfer_bytes: AtomicU32::new(max_transfer_bytes(&namespaces)),
             namespaces,
             guests: Mutex::new(guests),
+            work: Mutex::default(),
             degraded: AtomicBool::new(false),
         }
     }
@@ -152,6 +197,19 @@ impl Subsystem {
         for controller in self.lock().by_id.values() {
             controller.note_changed(changed);
         }
+    }
+
+    fn lock_work(&self) -> MutexGuard<'_, HostWork> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was done for its hosts since the start; queues report it now and then.
+    pub(crate) fn work(&self) -> HostWork {
+        *self.lock_work()
+    }
+
+    pub(crate) fn add_work(&self, work: HostWork) {
+        self.lock_work().add(work);
     }
 
     /// Whether a device has failed a write.

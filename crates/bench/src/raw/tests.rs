@@ -6,7 +6,7 @@ use std::time::Duration;
 use ashlar_block::BlockSize;
 use ashlar_device::Spec;
 use ashlar_reactor::{Options, available_cores};
-use ashlar_target::server::{Export, Server, ServerConfig};
+use ashlar_target::server::{CoreDeath, Export, Server, ServerConfig};
 use ashlar_target::{HostAccess, Timeouts};
 
 use super::load::Plan;
@@ -46,6 +46,7 @@ fn target() -> Server {
         exports: vec![export],
         timeouts: Timeouts::default(),
         hold: false,
+        on_core_death: CoreDeath::Report,
     };
     Server::start(config).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use ashlar_lab::{LabError, PrepareOptions, Service, Services};
 use ashlar_reactor::{Options, available_cores};
-use ashlar_target::server::{Export, Server, ServerConfig};
+use ashlar_target::server::{CoreDeath, Export, Server, ServerConfig};
 use ashlar_target::{HostAccess, Timeouts};
 
 use super::stacks::LocalStacks;
@@ -37,6 +37,7 @@ impl Services for LocalServices<'_> {
             exports: vec![export],
             timeouts: Timeouts::default(),
             hold: false,
+            on_core_death: CoreDeath::Report,
         };
         let server =
             Server::start(config).map_err(|error| LabError::environment(error.to_string()))?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ashlar_node::{Config, Control, Daemon, Keeper};
 use ashlar_reactor::{Options, available_cores, raise_file_limit};
 use ashlar_target::Timeouts;
-use ashlar_target::server::{Server, ServerConfig};
+use ashlar_target::server::{CoreDeath, Server, ServerConfig};
 
 use super::local;
 use crate::exit::Failure;
@@ -24,6 +24,7 @@ pub(crate) fn assemble(daemon: &Daemon) -> Result<Arc<dyn Control>, Failure> {
         exports: Vec::new(),
         timeouts: Timeouts::default(),
         hold: true,
+        on_core_death: CoreDeath::EndProcess,
     });
     let server = server.map_err(Failure::environment)?;
     let keeper = Keeper::new(&server, daemon.state(), config);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ashlar_block::Moment;
 use ashlar_reactor::{Options, available_cores};
 use ashlar_target::Timeouts;
-use ashlar_target::server::{Resident, Server, ServerConfig};
+use ashlar_target::server::{CoreDeath, Resident, Server, ServerConfig};
 use tempfile::TempDir;
 
 use super::serve::CORE;
@@ -33,6 +33,7 @@ impl Room {
             exports: Vec::new(),
             timeouts: Timeouts::default(),
             hold: false,
+            on_core_death: CoreDeath::Report,
         });
         let server = server.expect("a target");
         let state = StateFile::open(&dir.path().join("state.toml")).expect("none yet");

@@ -11,6 +11,8 @@ const FUA: u32 = 1 << 30;
 const LIMITED_RETRY: u32 = 1 << 31;
 /// Dword 12 of Write Zeroes: deallocate.
 const DEAC: u32 = 1 << 25;
+/// Dword 12 of a write: DTYPE, the type of a directive.
+const DTYPE: u32 = 0xf << 20;
 /// Dword 12: PRINFO, protection information.
 const PRINFO: u32 = 0xf << 26;
 /// Dword 11 of Dataset Management: attribute deallocate.
@@ -103,6 +105,11 @@ impl Command {
     /// PRINFO; our namespaces have no protection information, so it must be 0.
     pub fn prinfo(&self) -> u8 {
         ((self.cdw12.get() & PRINFO) >> 26) as u8
+    }
+
+    /// DTYPE of a write; 0 for no directive, and our controllers have none.
+    pub fn directive_type(&self) -> u8 {
+        ((self.cdw12.get() & DTYPE) >> 20) as u8
     }
 
     /// DEAC of Write Zeroes.

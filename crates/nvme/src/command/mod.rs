@@ -114,9 +114,10 @@ impl Command {
         }
     }
 
-    /// True if PSDT says that the data pointer is an SGL; over fabrics it must (status Invalid Field).
+    /// True if PSDT says what it must over fabrics, where there is no metadata of its own: the data pointer
+    /// is an SGL, and MPTR a plain address (status Invalid Field otherwise).
     pub fn uses_sgl(&self) -> bool {
-        matches!(self.flags >> 6, 0b01 | 0b10)
+        self.flags >> 6 == 0b01
     }
 
     /// Where the data is, as this transport allows it.

@@ -30,8 +30,8 @@ layout!(SglDescriptor, 16, address @ 0, length @ 8, identifier @ 15);
 /// What a command's data pointer says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DataPointer {
-    /// The data follows in the command capsule. With ICDOFF 0 any `offset` but 0 is invalid: status
-    /// SGL Offset Invalid (16h).
+    /// The data follows in the command capsule, `offset` bytes behind where the capsule's data begins
+    /// (ICDOFF is 0). One beyond the capsule's data: status SGL Offset Invalid (16h).
     InCapsule {
         /// Bytes from the start of the in-capsule data.
         offset: u64,

@@ -66,6 +66,11 @@ impl ConnectData {
         text::get(&self.subnqn)
     }
 
+    /// HOSTNQN as it is, not validated; `None` if it has no end in its field or is not UTF-8.
+    pub fn exact_hostnqn(&self) -> Option<&str> {
+        text::terminated(&self.hostnqn)
+    }
+
     /// HOSTNQN as text, not validated; see [`Nqn`](super::Nqn).
     pub fn hostnqn(&self) -> String {
         text::get(&self.hostnqn)

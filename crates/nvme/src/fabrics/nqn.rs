@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::text;
+
 /// The name under which every discovery service answers.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
@@ -25,7 +27,7 @@ pub enum NqnError {
     Domain,
     /// What follows `nqn.2014-08.org.nvmexpress:uuid:` is not a UUID.
     Uuid,
-    /// A control character or NUL.
+    /// A character that is not printable.
     Character,
 }
 
@@ -39,7 +41,7 @@ impl Nqn {
         Ok(Self(text.to_owned()))
     }
 
-    /// Checks only what every implementation insists on: prefix, length, no control characters.
+    /// Checks only what every implementation insists on: prefix, length, printable characters.
     /// Kernels take names without date and domain, and people use them.
     ///
     /// # Errors
@@ -73,14 +75,14 @@ impl Nqn {
 }
 
 /// Length, characters and prefix; what follows the prefix.
-fn check_outline(text: &str) -> Result<&str, NqnError> {
-    if text.len() > BYTES_MAX {
-        return Err(NqnError::TooLong(text.len()));
+fn check_outline(name: &str) -> Result<&str, NqnError> {
+    if name.len() > BYTES_MAX {
+        return Err(NqnError::TooLong(name.len()));
     }
-    if text.chars().any(char::is_control) {
+    if !name.chars().all(text::is_printable) {
         return Err(NqnError::Character);
     }
-    text.strip_prefix("nqn.").ok_or(NqnError::Prefix)
+    name.strip_prefix("nqn.").ok_or(NqnError::Prefix)
 }
 
 fn check(text: &str) -> Result<(), NqnError> {
@@ -159,7 +161,7 @@ impl fmt::Display for NqnError {
                 f.write_str("an NQN has a reverse domain name (com.example) after its date")
             }
             Self::Uuid => write!(f, "after \"{UUID_PREFIX}\" a UUID is expected"),
-            Self::Character => f.write_str("an NQN has no control characters"),
+            Self::Character => f.write_str("an NQN has printable characters only"),
         }
     }
 }
@@ -203,6 +205,8 @@ mod tests {
             ("nqn.2024-01.-com:x", NqnError::Domain),
             ("nqn.2014-08.org.nvmexpress:uuid:12", NqnError::Uuid),
             ("nqn.2024-01.com.example:a\0b", NqnError::Character),
+            ("nqn.2024-01.com.example:\u{1b}[2J", NqnError::Character),
+            ("nqn.2024-01.com.example:\u{202e}b", NqnError::Character),
         ] {
             assert_eq!(Nqn::new(bad), Err(reason), "{bad}");
         }

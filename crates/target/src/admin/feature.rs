@@ -109,8 +109,11 @@ pub(super) fn set(controller: &Controller, command: &Command) -> Outcome {
     Outcome::Result(0)
 }
 
-/// The host asks once, before it connects I/O queues.
+/// The host asks before it connects I/O queues.
 fn set_queues(controller: &Controller, value: u32) -> Outcome {
+    if controller.has_io_queue() {
+        return Outcome::Done(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+    }
     let Some(wanted) = NumberOfQueues::parse(value) else {
         return invalid();
     };

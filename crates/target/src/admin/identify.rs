@@ -95,6 +95,7 @@ fn discovery_controller(controller: &Controller) -> Vec<u8> {
     id.set_identity("", MODEL, env!("CARGO_PKG_VERSION"));
     id.set_subnqn(DISCOVERY_NQN);
     id.cntrltype = 2;
+    id.lpa = lpa::EXTENDED_DATA;
     id.oaes.set(notices::DISCOVERY_LOG_CHANGE);
     id.as_wire().to_vec()
 }
@@ -148,7 +149,14 @@ fn identify_namespace(namespace: &Namespace, max_transfer_bytes: u32) -> Vec<u8>
     id.nabsn.set(boundary);
     id.nabspf.set(boundary);
     let optimal = less_one(geometry.optimal_blocks);
-    for field in [&mut id.npwg, &mut id.npwa, &mut id.npdg, &mut id.npda] {
+    // NOWS too: it must be a multiple of NPWG.
+    for field in [
+        &mut id.npwg,
+        &mut id.npwa,
+        &mut id.npdg,
+        &mut id.npda,
+        &mut id.nows,
+    ] {
         field.set(optimal);
     }
     if geometry.deallocates {

@@ -11,6 +11,9 @@ use crate::connection::{Connection, Context};
 use crate::controller::{Controller, Role};
 use crate::discovery;
 
+/// The SMART log counts data in thousands of 512 bytes.
+const DATA_UNIT_BYTES: u64 = 512_000;
+
 const IO_PAGES: &[u8] = &[
     lid::SUPPORTED_LOG_PAGES,
     lid::ERROR_INFORMATION,
@@ -74,6 +77,12 @@ fn health(controller: &Controller) -> Vec<u8> {
     page.temperature.set(300);
     if let Role::Io(subsystem) = &controller.role {
         const RELIABILITY_DEGRADED: u8 = 1 << 2;
+        let work = subsystem.work();
+        let counter = |value: u64| u128::from(value).to_le_bytes();
+        page.host_reads = counter(work.reads);
+        page.host_writes = counter(work.writes);
+        page.data_units_read = counter(work.read_bytes.div_ceil(DATA_UNIT_BYTES));
+        page.data_units_written = counter(work.written_bytes.div_ceil(DATA_UNIT_BYTES));
         page.critical_warning = if subsystem.is_degraded() {
             RELIABILITY_DEGRADED
         } else {

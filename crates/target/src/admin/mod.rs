@@ -7,6 +7,7 @@ mod log;
 
 use std::sync::{Arc, Weak};
 
+use ashlar_nvme::command::Fuse;
 use ashlar_nvme::identify::BYTES as IDENTIFY_BYTES;
 use ashlar_nvme::{Command, Status, opcode};
 
@@ -37,6 +38,9 @@ pub(crate) enum Outcome {
 
 /// Checks an admin command as far as that needs no data.
 pub(crate) fn plan(command: &Command) -> Result<Transfer, Status> {
+    if command.fuse() != Fuse::Normal {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
     let transfer = match command.opcode {
         opcode::admin::IDENTIFY => Transfer::ToHost(IDENTIFY_BYTES),
         opcode::admin::GET_LOG_PAGE => {

@@ -58,6 +58,9 @@ impl Connection {
         if command.is_fabrics() {
             return fabrics::plan(command);
         }
+        if !command.uses_sgl() {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
         if !queue.controller.is_ready() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
         }
@@ -79,6 +82,8 @@ impl Connection {
             return Ok(());
         }
         self.sink = Sink::Slot(index);
+        // What `check_capsule` has let through: the data is the last that the capsule has.
+        self.skip = in_capsule - bytes;
         if !self.provide(ctx, index, bytes, 0) {
             self.blocked = Some(index);
         }
@@ -287,11 +292,19 @@ impl Connection {
 
 /// In-capsule data must be what the command and its data pointer say.
 fn check_capsule(command: &Command, transfer: Transfer, bytes: usize) -> Result<(), Status> {
-    let in_capsule = matches!(command.data(), DataPointer::InCapsule { .. });
-    match transfer {
-        Transfer::FromHost(wanted) if in_capsule && wanted == bytes => Ok(()),
-        Transfer::FromHost(_) if !in_capsule && bytes == 0 => Ok(()),
-        Transfer::FromHost(_) => Err(Status::SGL_LENGTH_INVALID.with_dnr()),
+    let offset = match command.data() {
+        DataPointer::InCapsule { offset, .. } => Some(offset),
+        _ => None,
+    };
+    match (transfer, offset) {
+        (Transfer::FromHost(_), Some(offset)) if offset > bytes as u64 => {
+            Err(Status::SGL_OFFSET_INVALID.with_dnr())
+        }
+        (Transfer::FromHost(wanted), Some(offset)) if offset + wanted as u64 == bytes as u64 => {
+            Ok(())
+        }
+        (Transfer::FromHost(_), None) if bytes == 0 => Ok(()),
+        (Transfer::FromHost(_), _) => Err(Status::SGL_LENGTH_INVALID.with_dnr()),
         _ if bytes > 0 => Err(Status::INVALID_FIELD.with_dnr()),
         _ => Ok(()),
     }

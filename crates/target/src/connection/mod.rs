@@ -11,14 +11,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ashlar_block::{BufferPool, Completion, Gather, IoBuffer, Moment, REGION_BYTES};
-use ashlar_nvme::pdu::{self, Fatal, Framing, Role};
+use ashlar_nvme::pdu::{self, Fatal, Framing};
 use ashlar_nvme::stream::{Limits, Receiver};
 use ashlar_nvme::{Command, Status};
 
-use crate::controller::Controller;
+use crate::controller::{Controller, Role};
 use crate::devices::Devices;
 use crate::io;
 use crate::slot::{Slots, Stage};
+use crate::subsystem::HostWork;
 use crate::target::Target;
 
 /// In-capsule data of I/O queues: writes up to this size need no R2T.
@@ -97,6 +98,8 @@ enum Sink {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Open,
+    /// What devices have is still answered; nothing more is received. It ends when it is told to.
+    Quiet,
     /// What devices have is still answered; nothing more is received.
     Leaving,
     /// What is in the output may still be sent; nothing more is received.
@@ -115,6 +118,8 @@ pub(crate) struct Connection {
     framing: Framing,
     slots: Slots,
     sink: Sink,
+    /// Bytes of the current payload that stand before the slot's data.
+    skip: usize,
     output: Gather,
     /// Bytes lent to a send in flight.
     sending: usize,
@@ -135,6 +140,8 @@ pub(crate) struct Connection {
     resets: Vec<(u16, Weak<Controller>)>,
     /// Buffer bytes of commands that are not answered yet.
     held: usize,
+    /// What devices have done for its host since the subsystem was told last.
+    work: HostWork,
     /// Device requests outstanding.
     requests: usize,
     /// The host has disabled or shut down the controller.
@@ -170,10 +177,11 @@ impl Connection {
             id,
             queue: None,
             local,
-            receiver: Receiver::new(Role::Controller, limits),
+            receiver: Receiver::new(pdu::Role::Controller, limits),
             framing: Framing::PLAIN,
             slots,
             sink: Sink::Discard(None),
+            skip: 0,
             output: Gather::default(),
             sending: 0,
             ready: VecDeque::new(),
@@ -184,6 +192,7 @@ impl Connection {
             event_requests: VecDeque::new(),
             resets: Vec::new(),
             held: 0,
+            work: HostWork::default(),
             requests: 0,
             queues_must_go: false,
             news: false,
@@ -264,7 +273,7 @@ impl Connection {
 
     /// Whether the host can still be told something.
     pub(crate) fn may_answer(&self) -> bool {
-        matches!(self.life, Life::Open | Life::Leaving)
+        matches!(self.life, Life::Open | Life::Quiet | Life::Leaving)
     }
 
     /// A device request of this connection is done. True when the connection is closed and this was
@@ -275,6 +284,7 @@ impl Connection {
         let slot = self.slots.get_mut(index);
         io::absorb(slot, completion);
         if slot.requests == 0 {
+            self.work.count(slot);
             if self.life == Life::Closed {
                 self.release(index);
             } else {
@@ -282,6 +292,14 @@ impl Connection {
             }
         }
         self.is_gone()
+    }
+
+    /// Adds what it has done since the last call to what its subsystem tells of itself.
+    pub(crate) fn report_work(&mut self) {
+        let Some(queue) = &self.queue else { return };
+        if let Role::Io(subsystem) = &queue.controller.role {
+            subsystem.add_work(std::mem::take(&mut self.work));
+        }
     }
 
     /// Whether nothing is left of it.
@@ -313,7 +331,7 @@ impl Connection {
     pub(crate) fn terminate(&mut self, fatal: Fatal) {
         let offending = self.receiver.offending_header();
         self.output
-            .head(|out| pdu::term_req(out, Role::Controller, fatal, offending));
+            .head(|out| pdu::term_req(out, pdu::Role::Controller, fatal, offending));
         self.finish();
     }
 
@@ -344,6 +362,19 @@ impl Connection {
         }
     }
 
+    /// Takes no more commands, and stays until it is closed.
+    pub(crate) fn quiesce(&mut self) {
+        if self.life == Life::Open {
+            self.life = Life::Quiet;
+            self.drop_waiting();
+        }
+    }
+
+    /// Whether devices have nothing of it, and the host was sent every answer.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.requests == 0 && self.ready.is_empty() && self.output.is_empty() && self.sending == 0
+    }
+
     /// Whether it has been leaving for `limit`. Time counts from the first call that finds it so.
     pub(crate) fn is_overdue(&mut self, now: Moment, limit: Duration) -> bool {
         self.life == Life::Leaving && now.since(*self.leaving.get_or_insert(now)) > limit
@@ -354,7 +385,7 @@ impl Connection {
         let has_spoken = match self.life {
             Life::LastWords => true,
             Life::Leaving => self.requests == 0 && self.ready.is_empty(),
-            Life::Open | Life::Closed => false,
+            Life::Open | Life::Quiet | Life::Closed => false,
         };
         has_spoken && self.output.is_empty() && self.sending == 0
     }

@@ -45,7 +45,7 @@ impl Connection {
         let Sink::Slot(index) = self.sink else {
             return None;
         };
-        if missing < DIRECT_BYTES {
+        if missing < DIRECT_BYTES || self.skip > 0 {
             return None;
         }
         let slot = self.slots.get_mut(index);
@@ -120,6 +120,9 @@ impl Connection {
 
     fn data(&mut self, bytes: &[u8]) {
         let Sink::Slot(index) = self.sink else { return };
+        let skipped = self.skip.min(bytes.len());
+        self.skip -= skipped;
+        let bytes = &bytes[skipped..];
         let slot = self.slots.get_mut(index);
         let end = slot.received + bytes.len();
         // A connection that may not receive yet does not get here: the buffer is there.

@@ -201,7 +201,30 @@ impl Control {
         self.ask(core, |reply| Mail::MoveOut(name.to_owned(), reply))
     }
 
-    /// Makes the server stop.
+    /// From now on no host gets in: the listener is closed, and a connection that is no queue's yet ends
+    /// without an answer. Hosts take that for a server that is away for a while, and come again.
+    ///
+    /// # Errors
+    /// A core has died.
+    pub fn turn_away(&self) -> Result<(), ServeError> {
+        drop(lock(&self.0.held).take());
+        self.ask_all(Mail::TurnAway).map(|_| ())
+    }
+
+    /// From now on no command of a host is taken; returns when what devices have is answered.
+    /// Connections stay, and end with [`stop`](Self::stop).
+    ///
+    /// # Errors
+    /// A core has died, or ([`ServeError::Unanswered`]) some command is not answered within ten
+    /// seconds.
+    pub fn quiesce(&self) -> Result<(), ServeError> {
+        match self.ask_all(Mail::Quiesce)?.into_iter().all(|quiet| quiet) {
+            true => Ok(()),
+            false => Err(ServeError::Unanswered),
+        }
+    }
+
+    /// Makes the server stop: no host gets in, what devices have is answered, connections end.
     pub fn stop(&self) {
         for link in &self.0.links {
             link.mailbox.post(Mail::Stop);

@@ -21,6 +21,8 @@ pub enum ServeError {
     /// Devices of this subsystem have not given commands back in time. Hosts cannot reach it any
     /// more; each device closes when the last of its commands is back.
     Stuck(String),
+    /// Commands of hosts are still in devices, or hosts do not take the answers.
+    Unanswered,
     /// A core has died: a defect, or the kernel refused to go on.
     Core(usize, String),
 }
@@ -36,6 +38,7 @@ impl fmt::Display for ServeError {
                 f,
                 "subsystem {nqn:?}: its devices still have commands; they close when those are done"
             ),
+            Self::Unanswered => f.write_str("not every command of a host was answered in time"),
             Self::Core(core, why) => write!(f, "the thread of core {core} has died: {why}"),
         }
     }

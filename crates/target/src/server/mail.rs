@@ -30,6 +30,11 @@ pub(super) enum Mail {
     Close(Listing, Reply<bool>),
     SettleIn(String, MakeResident, Reply<Result<(), IoError>>),
     MoveOut(String, Reply<()>),
+    /// No host gets in any more; answered when the listener is closed.
+    TurnAway(Reply<()>),
+    /// Take no more commands; answered, true, when devices have nothing of hosts, or false when that
+    /// takes too long.
+    Quiesce(Reply<bool>),
     Stop,
 }
 

@@ -22,4 +22,4 @@ pub use control::Control;
 pub use error::ServeError;
 pub use export::Export;
 pub use resident::{MakeResident, Resident};
-pub use run::{Server, ServerConfig};
+pub use run::{CoreDeath, Server, ServerConfig};

@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,6 +38,19 @@ pub struct ServerConfig {
     /// Hosts wait in the kernel's queue until [`Control::welcome`]. To one that is let in at once, a
     /// subsystem that is not there yet is one that is gone, and hosts take that for final.
     pub hold: bool,
+    /// What the death of a core means.
+    pub on_core_death: CoreDeath,
+}
+
+/// What is done when a core's thread panics, or the kernel refuses to go on with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CoreDeath {
+    /// [`Server::wait`] returns the error; the other cores go on until they are stopped.
+    #[default]
+    Report,
+    /// The process ends at once with exit code 1. Its other cores would serve half of what it
+    /// promises, and to end in order takes the core that is dead.
+    EndProcess,
 }
 
 /// What a core tells whoever started it.
@@ -69,6 +83,40 @@ struct Seat {
     target: Arc<Target>,
     devices: Vec<Arc<dyn Opener>>,
     started: Receiver<Start>,
+    on_death: CoreDeath,
+}
+
+/// Ends the process when its thread panics: before anything is dropped on the way out of the panic,
+/// for that may wait for a drive.
+struct DeathWatch {
+    core: usize,
+    on_death: CoreDeath,
+}
+
+impl Drop for DeathWatch {
+    fn drop(&mut self) {
+        if std::thread::panicking() && self.on_death == CoreDeath::EndProcess {
+            end_process(self.core, "it has panicked (see above)");
+        }
+    }
+}
+
+/// Says why, and ends the process.
+fn end_process(core: usize, why: &str) -> ! {
+    static FIRST: AtomicBool = AtomicBool::new(true);
+    if !FIRST.swap(false, Ordering::AcqRel) {
+        // Two threads must not end a process at the same time.
+        loop {
+            std::thread::park();
+        }
+    }
+    // A standard error that is closed is no reason to live on.
+    let _ = writeln!(
+        std::io::stderr(),
+        "ashlar: the thread of core {core} has died: {why}. This process ends at once, with exit code 1; \
+         what was acknowledged as durable is safe"
+    );
+    std::process::exit(1)
 }
 
 impl Server {
@@ -105,6 +153,7 @@ impl Server {
                 target: target.clone(),
                 devices: devices.clone(),
                 started,
+                on_death: config.on_core_death,
             })?;
             starts.push(start);
         }
@@ -277,7 +326,16 @@ fn serve(seat: Seat, reports: &Sender<Report>) -> Result<(), ServeError> {
     if let Some(listener) = start.listener {
         worker.listen(listener);
     }
-    worker.run(&mut reactor).map_err(died)
+    // The last of all locals, so that it is dropped first.
+    let _watch = DeathWatch {
+        core: seat.core,
+        on_death: seat.on_death,
+    };
+    let ended = worker.run(&mut reactor).map_err(died);
+    if let (Err(error), CoreDeath::EndProcess) = (&ended, seat.on_death) {
+        end_process(seat.core, &error.to_string());
+    }
+    ended
 }
 
 fn open_all(

@@ -22,6 +22,9 @@ use crate::roster::Listing;
 const ACCEPT_KEY: u64 = u64::MAX;
 /// How long a listener rests after an error such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long stopping waits for what devices have and for hosts to take the answers, before it closes
+/// connections.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// How long stopping waits for devices.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Room for headers behind a payload that is received directly.
@@ -61,7 +64,13 @@ pub(super) struct Worker {
     by_connection: Vec<Option<usize>>,
     listener: Option<File>,
     accept_again: Option<Moment>,
+    /// No host gets in any more.
+    turns_away: bool,
+    /// Since when this core takes no more commands, and who waits for the last to be answered.
+    quiescing: Vec<(Moment, Reply<bool>)>,
     stopping: Option<Moment>,
+    /// Connections were closed because the server stops.
+    closed_all: bool,
     clearing: Vec<Clearing>,
     now: Moment,
     /// There is more to do in the next turn, which does not wait.
@@ -83,7 +92,10 @@ impl Worker {
             by_connection: Vec::new(),
             listener: None,
             accept_again: None,
+            turns_away: false,
+            quiescing: Vec::new(),
             stopping: None,
+            closed_all: false,
             clearing: Vec::new(),
             now: handle.now(),
             busy: false,
@@ -93,6 +105,9 @@ impl Worker {
 
     /// Starts accepting.
     pub(super) fn listen(&mut self, listener: OwnedFd) {
+        if self.turns_away {
+            return;
+        }
         let listener = self.handle.adopt(listener);
         self.port.accept(&listener, ACCEPT_KEY);
         self.listener = Some(listener);
@@ -108,6 +123,7 @@ impl Worker {
             }
             self.work();
             self.clear();
+            self.answer_quiet();
             self.accept_if_rested();
             if self.is_stopped() {
                 return Ok(());
@@ -139,7 +155,8 @@ impl Worker {
     }
 
     fn deadline(&self) -> Option<Moment> {
-        let drains = self.stopping.is_some() || !self.clearing.is_empty();
+        let drains =
+            self.stopping.is_some() || !self.clearing.is_empty() || !self.quiescing.is_empty();
         let check = drains.then(|| self.now + DRAIN_CHECK);
         let at_once = self.busy.then_some(self.now);
         let core = self.core.next_deadline(self.now);
@@ -190,12 +207,28 @@ impl Worker {
         Ok(())
     }
 
-    fn is_stopped(&self) -> bool {
+    /// Answers when nothing of hosts is with devices here, or not in time.
+    fn answer_quiet(&mut self) {
+        for (since, reply) in std::mem::take(&mut self.quiescing) {
+            let quiet = self.core.is_quiet();
+            if quiet || self.now.since(since) > STOP_LIMIT {
+                reply.send(quiet);
+            } else {
+                self.quiescing.push((since, reply));
+            }
+        }
+    }
+
+    fn is_stopped(&mut self) -> bool {
         let Some(since) = self.stopping else {
             return false;
         };
-        (self.sockets.is_empty() && self.core.connections() == 0)
-            || self.now.since(since) > STOP_LIMIT
+        let waited = self.now.since(since);
+        if !self.closed_all && (self.core.is_quiet() || waited > ANSWER_LIMIT) {
+            self.close_all();
+        }
+        (self.closed_all && self.sockets.is_empty() && self.core.connections() == 0)
+            || waited > STOP_LIMIT
     }
 
     fn read_mail(&mut self) {
@@ -219,16 +252,40 @@ impl Worker {
                     self.residents.leave(&name);
                     reply.send(());
                 }
+                Mail::TurnAway(reply) => {
+                    self.turn_away();
+                    reply.send(());
+                }
+                Mail::Quiesce(reply) => {
+                    self.core.quiesce();
+                    self.quiescing.push((self.now, reply));
+                }
                 Mail::Stop => self.stop(),
             }
         }
     }
 
-    fn stop(&mut self) {
-        self.stopping = Some(self.now);
+    /// Hosts that come are refused by the kernel, and come again.
+    fn turn_away(&mut self) {
+        self.turns_away = true;
         if let Some(listener) = self.listener.take() {
             listener.shutdown();
         }
+        self.core.turn_away();
+        self.act();
+    }
+
+    /// What devices have is answered, then connections are closed.
+    fn stop(&mut self) {
+        if self.stopping.is_none() {
+            self.stopping = Some(self.now);
+        }
+        self.turn_away();
+        self.core.quiesce();
+    }
+
+    fn close_all(&mut self) {
+        self.closed_all = true;
         let open: Vec<ConnectionId> = self.sockets.iter().map(|(_, s)| s.connection).collect();
         open.into_iter()
             .for_each(|connection| self.close(connection));
@@ -255,7 +312,7 @@ impl Worker {
     }
 
     fn accepted(&mut self, socket: OwnedFd) {
-        if self.stopping.is_some() {
+        if self.turns_away {
             return;
         }
         let Ok(local) = local_address(&socket) else {
@@ -299,7 +356,7 @@ impl Worker {
             frame.staging[..early.len()].copy_from_slice(early);
             socket.staged = 0..early.len();
         }
-        if self.stopping.is_some() {
+        if self.turns_away {
             return self.close(connection);
         }
         self.feed(key, true);

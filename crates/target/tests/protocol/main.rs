@@ -10,6 +10,7 @@ mod host;
 mod io;
 mod life;
 mod memory;
+mod picky;
 mod status;
 mod storm;
 mod succession;

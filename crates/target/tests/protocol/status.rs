@@ -91,8 +91,8 @@ fn data_pointers_that_do_not_fit_are_refused() {
     let (mut world, _, _, mut io) = setup();
     let with = |sgl| Command::write(1, 0, 2, sgl);
     let inside = SglDescriptor::in_capsule(1024);
-    let shifted = SglDescriptor {
-        address: 4.into(),
+    let shifted = |address: u64| SglDescriptor {
+        address: address.into(),
         ..inside
     };
     let keyed = SglDescriptor {
@@ -127,7 +127,9 @@ fn data_pointers_that_do_not_fit_are_refused() {
         &data,
         0x00f,
     );
-    refuse(&mut world, &mut io, with(shifted), &data, 0x016);
+    refuse(&mut world, &mut io, with(shifted(1028)), &data, 0x016);
+    refuse(&mut world, &mut io, with(shifted(4)), &data, 0x00f);
+    refuse(&mut world, &mut io, with(shifted(u64::MAX)), &data, 0x016);
     refuse(&mut world, &mut io, with(keyed), &[], 0x011);
     refuse(&mut world, &mut io, with(list), &data, 0x011);
     refuse(

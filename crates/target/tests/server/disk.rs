@@ -15,6 +15,8 @@ pub struct Disk {
     blocks: AtomicU64,
     bytes: Mutex<Vec<u8>>,
     pub hold: AtomicBool,
+    /// Requests that it was given.
+    pub taken: AtomicUsize,
     /// Opened devices.
     pub open: AtomicUsize,
     /// How many more may be opened; then it fails.
@@ -84,6 +86,7 @@ impl BlockDevice for Queue {
     }
 
     fn submit(&mut self, request: Request) {
+        self.disk.taken.fetch_add(1, Ordering::SeqCst);
         self.waiting.push(request);
     }
 

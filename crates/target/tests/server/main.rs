@@ -3,5 +3,6 @@
 mod access;
 mod changes;
 mod disk;
+mod ends;
 mod residents;
 mod rig;

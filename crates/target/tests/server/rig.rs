@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ashlar_block::{BlockDevice, BlockRange, Checked, Completion, Durability, IoBuffer, Request};
 use ashlar_initiator::{Remote, RemoteDevice, local_host, url};
 use ashlar_reactor::{Opener, Options, Reactor, available_cores};
-use ashlar_target::server::{Export, Server, ServerConfig};
+use ashlar_target::server::{CoreDeath, Export, Server, ServerConfig};
 use ashlar_target::{HostAccess, Timeouts};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,6 +32,7 @@ pub fn serve_or_hold(hold: bool) -> Server {
         exports: Vec::new(),
         timeouts: Timeouts::default(),
         hold,
+        on_core_death: CoreDeath::Report,
     };
     Server::start(config).expect("serve")
 }
