@@ -22,4 +22,5 @@ mod loss;
 mod node;
 mod random;
 mod refusals;
+mod restarts;
 mod shown;

@@ -60,6 +60,12 @@ impl Node {
         Self::spawned(room, command).expect("the daemon is ready")
     }
 
+    /// A daemon in the place of one that has ended: hosts find it at the same address.
+    pub fn start_at(room: &Room, address: SocketAddr) -> Self {
+        let command = Self::command_at(room, "node", &address.to_string());
+        Self::spawned(room, command).expect("the daemon is ready")
+    }
+
     /// The same, and what it says goes into this file.
     pub fn telling(room: &Room, file: &Path) -> Self {
         let file = OpenOptions::new().append(true).open(file);
@@ -82,13 +88,17 @@ impl Node {
     }
 
     fn command(room: &Room, state: &str) -> Command {
+        Self::command_at(room, state, "127.0.0.1:0")
+    }
+
+    fn command_at(room: &Room, state: &str, listen: &str) -> Command {
         let dir = room.path(state).display().to_string();
         let errors = room.path("stderr");
         let errors = OpenOptions::new().create(true).append(true).open(errors);
         let settings = room.path("ashlar.toml");
         std::fs::write(&settings, "repair_after_seconds = 1\n").expect("a file");
         let settings = settings.display().to_string();
-        let listen = ["--listen", "127.0.0.1:0", "--config", &settings];
+        let listen = ["--listen", listen, "--config", &settings];
         let mut command = ashlar([&["node", "--dir", &dir], &listen[..]].concat());
         command.stderr(errors.expect("a file"));
         command

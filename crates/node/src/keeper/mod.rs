@@ -5,6 +5,7 @@ mod local;
 mod pools;
 mod serve;
 mod status;
+mod stop;
 #[cfg(test)]
 mod tests;
 mod volumes;

@@ -34,6 +34,7 @@ impl Keeper {
                 Err(error) => {
                     let why = error.message;
                     error!(pool = name, "pool {name} is not in service: {why}");
+                    self.expect_volumes_of(id);
                     Kept::Failed {
                         id: id.unwrap_or_default(),
                         drives,
@@ -240,6 +241,7 @@ impl Keeper {
             ..Wanted::new(name, id)
         };
         let pool = self.bring_up(&wanted, &drives)?;
+        self.expect_no_volumes_of(pool.id);
         let served = new_name.unwrap_or(name);
         self.remember(served, &pool)?;
         let is_it = matches!(pools.get(name), Some(Kept::Failed { id, .. }) if *id == pool.id);
@@ -255,6 +257,7 @@ impl Keeper {
         if let Some(Kept::Failed { id, .. }) = pools.get(name) {
             let id = *id;
             self.state.update(|state| state.forget_pool(id))?;
+            self.expect_no_volumes_of(id);
             pools.remove(name);
             return Ok(());
         }
@@ -315,31 +318,6 @@ impl Keeper {
                 "an answer to another question: {other:?}"
             ))),
         }
-    }
-
-    /// Everything in order: no hosts, logs empty, drives let go.
-    pub(super) fn stop_all(&self) -> Result<(), ControlError> {
-        let mut pools = self.lock();
-        let mut first = Ok(());
-        for (name, kept) in std::mem::take(&mut *pools) {
-            let Kept::Live(pool) = kept else { continue };
-            for volume in pool.volumes.values() {
-                let why = Dismissal::ForNow("the daemon has ended".to_owned());
-                first = first.and(self.send_away(&volume.nqn, why));
-                first = first.and(
-                    self.target
-                        .remove(&volume.nqn)
-                        .map_err(super::serve::served),
-                );
-            }
-            let settled = pool.link.manage(Manage::Settle);
-            let settled = settled.map(drop).map_err(|error| {
-                ControlError::environment(format!("pool {name} did not settle: {error}"))
-            });
-            first = first.and(settled).and(self.unsettle(pool.id));
-        }
-        self.target.stop();
-        first
     }
 }
 
