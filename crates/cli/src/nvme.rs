@@ -145,7 +145,10 @@ fn lines(value: &Value, indent: usize, out: &mut String) {
                     lines(item, indent + 2, out);
                 }
             }
-            Value::String(text) => out.push_str(&format!("{pad}{key}: {text}\n")),
+            // A target's words.
+            Value::String(text) => {
+                out.push_str(&format!("{pad}{key}: {}\n", ashlar_nvme::escape(text)));
+            }
             other => out.push_str(&format!("{pad}{key}: {other}\n")),
         }
     }

@@ -1,7 +1,12 @@
 //! Text in columns.
 
-/// A table whose columns are as wide as what is in them; numbers stand to the right.
+use ashlar_nvme::escape;
+
+/// A table whose columns are as wide as what is in them; numbers stand to the right. What cells say may have
+/// come from anywhere, and is shown as what it is.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let escaped = |row: &Vec<String>| row.iter().map(|cell| escape(cell)).collect();
+    let rows: &[Vec<String>] = &rows.iter().map(escaped).collect::<Vec<_>>();
     let head: Vec<String> = head.iter().map(|cell| cell.to_uppercase()).collect();
     let width = |column: usize| {
         let cells = rows.iter().chain([&head]).filter_map(|row| row.get(column));
@@ -41,7 +46,7 @@ pub(super) fn lines(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(key, _)| key.len()).max().unwrap_or(0) + 1;
     let line = |(key, value): &(&str, String)| {
         let key = format!("{key}:");
-        format!("{key:<width$} {value}\n")
+        format!("{key:<width$} {}\n", escape(value))
     };
     pairs.iter().map(line).collect()
 }
@@ -90,6 +95,18 @@ pub(crate) fn word(value: impl serde::Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_host_calls_itself_does_not_reach_the_terminal() {
+        let name = "nqn.x:\x1b[2J\u{202e}".to_owned();
+        let shown = [
+            lines(&[("host", name.clone())]),
+            table(&["host"], &[vec![name]]),
+        ];
+        for text in shown {
+            assert!(text.contains(r"nqn.x:\u{1b}[2J\u{202e}"), "{text:?}");
+        }
+    }
 
     #[test]
     fn columns_are_as_wide_as_what_is_in_them() {
