@@ -367,10 +367,7 @@ impl Clearing<'_> {
             return;
         };
         if let Err(error) = loops::set_flushes(&device, true) {
-            self.notes.push(format!(
-                "{} may go on without flushes: {error}",
-                device.display()
-            ));
+            self.notes.push(without_flushes(&device, &error));
         }
     }
 
@@ -469,5 +466,39 @@ impl Clearing<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// That a loop device may still not send flushes: what was tried, and what follows.
+fn without_flushes(device: &Path, error: &AttachError) -> String {
+    let name = device.file_name().unwrap_or_default().display();
+    let (device, setting) = (
+        device.display(),
+        format!("/sys/block/{name}/queue/write_cache"),
+    );
+    format!(
+        "{device} was told at the attach that it needs no flushes, and telling it otherwise has failed \
+         ({error}); the kernel may still do it. Until {setting} says `write back`, what is put on {device} next \
+         sends no flushes, and may lose in a power loss what it was told is durable: \
+         `echo write back > {setting}` before that"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_flushes_are_told_with_what_follows() {
+        let error = AttachError::environment("sh: not done within 5 s");
+        let told = without_flushes(Path::new("/dev/loop7"), &error);
+        for part in [
+            "/dev/loop7",
+            "/sys/block/loop7/queue/write_cache",
+            "sh: not done within 5 s",
+            "power loss",
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
     }
 }

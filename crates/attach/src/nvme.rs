@@ -210,7 +210,12 @@ pub(crate) fn health(controller: &Controller) -> Health {
     if !is_there(controller) {
         return Health::Gone;
     }
-    match of_controller(&controller.name, "state").as_deref() {
+    health_in(of_controller(&controller.name, "state").as_deref())
+}
+
+/// How a controller is whose `state` says this: `connecting`, `resetting` and the like come and go.
+fn health_in(state: Option<&str>) -> Health {
+    match state {
         Some("live") => Health::Live,
         _ => Health::Waiting,
     }
@@ -278,6 +283,14 @@ mod tests {
         assert_eq!(instance("instance=12,cntlid=3\n"), Some(12));
         assert_eq!(instance("cntlid=3"), None);
         assert_eq!(instance("instance=x"), None);
+    }
+
+    #[test]
+    fn a_controller_that_is_not_live_is_reconnecting() {
+        assert_eq!(health_in(Some("live")), Health::Live);
+        for state in [Some("connecting"), Some("resetting"), Some("new"), None] {
+            assert_eq!(health_in(state), Health::Waiting, "{state:?}");
+        }
     }
 
     #[test]

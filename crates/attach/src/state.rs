@@ -227,7 +227,8 @@ impl Folder {
         let path = self.0.join(name);
         let failed = |why: String| AttachError::environment(format!("{}: {why}", path.display()));
         let text = fs::read(&path).map_err(|error| failed(error.to_string()))?;
-        serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))
+        serde_json::from_slice(&text)
+            .map_err(|error| failed(ashlar_plain::reworded(&error.to_string())))
     }
 
     /// Replaces a file as a whole. It need not be durable: it does not outlive the machine's run.

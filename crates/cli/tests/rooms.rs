@@ -8,6 +8,11 @@ use std::path::{Path, PathBuf};
 const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     ("block", &[], "the contract knows no other room"),
     (
+        "plain",
+        &[],
+        "words about texts need nobody, so that every room may use them",
+    ),
+    (
         "nvme",
         &[],
         "words of a protocol need nobody: that keeps them fuzzable",
@@ -39,18 +44,24 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     ),
     (
         "node",
-        &["block", "nvme", "store", "target", "device", "reactor"],
+        &[
+            "block", "nvme", "plain", "store", "target", "device", "reactor",
+        ],
         "the daemon assembles pools and a target, and knows hosts by their NQNs; only the binary stands above it",
     ),
-    ("lab", &["block"], "the lab measures whatever it is handed"),
+    (
+        "lab",
+        &["block", "plain"],
+        "the lab measures whatever it is handed",
+    ),
     (
         "oltp",
-        &["lab"],
+        &["lab", "plain"],
         "a database's client does not know what its files lie on",
     ),
     (
         "attach",
-        &["block", "reactor"],
+        &["block", "plain", "reactor"],
         "what makes a disk of a device does not know which device it is",
     ),
     (

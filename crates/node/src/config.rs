@@ -75,7 +75,8 @@ impl Config {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let mut config: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let mut config: Self =
+            toml::from_str(text).map_err(|error| files::bad_toml(text, &error))?;
         config.cores.sort_unstable();
         if config.cores.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err("cores: one of them is there twice".into());

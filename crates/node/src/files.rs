@@ -49,3 +49,9 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, ControlError> {
         Err(error) => Err(failed(path, "cannot be read", &error)),
     }
 }
+
+/// What is wrong with a file of settings, with its line.
+pub(crate) fn bad_toml(text: &str, error: &toml::de::Error) -> String {
+    let at = error.span().map(|span| span.start);
+    ashlar_plain::at_line(text, at, error.message())
+}

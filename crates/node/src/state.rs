@@ -251,7 +251,7 @@ impl StateFile {
 }
 
 fn parse(text: &str) -> Result<State, String> {
-    let state: State = toml::from_str(text).map_err(|error| error.to_string())?;
+    let state: State = toml::from_str(text).map_err(|error| files::bad_toml(text, &error))?;
     state.check().map_err(|error| error.message)?;
     Ok(state)
 }
@@ -330,10 +330,13 @@ mod tests {
         let id = Uuid::from_u128(7);
         let drive = format!("[[drive]]\npool = '{id}'\ndrive = '{id}'\n");
         for (text, word) in [
-            ("version = 1\n[[pool", "state.toml"),
-            ("", "version"),
+            ("version = 1\n[[pool", "line 2"),
+            ("", "`version` is missing"),
             ("version = 2\n", "version 2"),
-            ("version = 1\ncolour = 3\n", "colour"),
+            (
+                "version = 1\ncolour = 3\n",
+                "line 2, `colour = 3`: there is no `colour`",
+            ),
             (
                 "version = 1\n[[pool]]\nname = 'tank'\nid = 'x'\ndrives = ['/a']\n",
                 "UUID",
@@ -357,6 +360,9 @@ mod tests {
             assert_eq!(error.kind, ErrorKind::Environment);
             let named = error.message.contains(word) && error.message.contains("state.toml");
             assert!(named, "{text}: {error}");
+            for programs in ["field", "expected one of", "struct", "TOML parse"] {
+                assert!(!error.message.contains(programs), "{text}: {error}");
+            }
             assert_eq!(std::fs::read_to_string(&path).expect("kept"), text);
         }
         std::fs::write(&path, [0xff, 0xfe]).expect("file");

@@ -60,13 +60,22 @@ fn row(one: &Attachment) -> Vec<String> {
 fn note(one: &Attachment) -> Option<&'static str> {
     match one.condition {
         Condition::Attaching | Condition::Attached => None,
-        Condition::Unguarded => Some("its guardian is gone: if the server dies, all I/O fails"),
-        Condition::Stopped => Some("its server was stopped by a signal: I/O waits"),
+        Condition::Unguarded => Some(
+            "its guardian is gone: if the server dies, all I/O fails; `ashlar detach`, and attach again, when it \
+             suits",
+        ),
+        Condition::Stopped => Some(
+            "its server was stopped by a signal: I/O waits until it is continued (`kill -CONT`); \
+             `ashlar detach --force` ends it",
+        ),
         Condition::Unserved => Some(
             "it has no server: I/O waits for one while there is a guardian, and fails \
              otherwise; `ashlar detach --force` clears it",
         ),
-        Condition::Reconnecting => Some("the kernel tries to reach its target again: I/O waits"),
+        Condition::Reconnecting => Some(
+            "the kernel tries to reach its target again: I/O waits until the daemon is back; `ashlar detach --force` \
+             gives up",
+        ),
         Condition::Unmounted => Some("its file system is not mounted; `ashlar detach` clears it"),
     }
 }

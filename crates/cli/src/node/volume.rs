@@ -209,7 +209,7 @@ fn show(volume: &VolumeStatus) -> String {
         true => "none".to_owned(),
         false => volume.connected_hosts.join(", "),
     };
-    lines(&[
+    let mut text = lines(&[
         ("volume", format!("{}/{}", volume.pool, volume.name)),
         ("state", state),
         ("nqn", volume.nqn.clone()),
@@ -229,7 +229,11 @@ fn show(volume: &VolumeStatus) -> String {
         ("when degraded", word(volume.when_degraded)),
         ("allowed hosts", hosts(volume)),
         ("connected hosts", connected),
-    ])
+    ]);
+    for warning in &volume.warnings {
+        text.push_str(&format!("warning: {warning}\n"));
+    }
+    text
 }
 
 fn stats(stats: &VolumeStats) -> String {

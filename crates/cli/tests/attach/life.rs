@@ -3,8 +3,11 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use crate::common::can_attach;
+use rustix::process::Signal;
+
+use crate::common::{can_attach, eventually, send};
 use crate::rig::{Rig, Way};
 
 pub fn content(seed: u8, length: usize) -> Vec<u8> {
@@ -125,5 +128,60 @@ fn a_new_stripe_is_empty_and_one_that_was_written_is_not() {
         2,
         &["tank/raw is not formatted", "xfs"],
     );
+    rig.is_clean();
+}
+
+#[test]
+fn an_attachment_that_is_on_its_way_is_listed_so() {
+    if !can_attach() {
+        return;
+    }
+    let rig = Rig::new("320MiB");
+    let mount = rig.mount();
+    let mut attach = rig.command(&["attach", "tank/db", "--mount", &mount, "--fs", "xfs"]);
+    let mut running = attach.spawn().expect("it starts");
+    let pid = running.id() as i32;
+    // Stopped again and again, until it is found half way.
+    eventually("it is on its way", || {
+        assert_eq!(
+            running.try_wait().expect("a child"),
+            None,
+            "it was too fast"
+        );
+        send(pid, Signal::STOP);
+        let text = rig.ok(&["attach", "--list", "--json"]);
+        let is_on_its_way = text.contains("\"attaching\"");
+        if !is_on_its_way {
+            send(pid, Signal::CONT);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        is_on_its_way
+    });
+    rig.refuses(&["attach", "tank/db", "--mount", &mount], 3, &[&mount]);
+    send(pid, Signal::CONT);
+    assert!(running.wait().expect("a child").success());
+    assert_eq!(rig.listed()["condition"], "attached");
+    rig.detach();
+    rig.is_clean();
+}
+
+#[test]
+fn what_was_unmounted_by_hand_is_listed_so_and_detached() {
+    if !can_attach() {
+        return;
+    }
+    let rig = Rig::new("320MiB");
+    rig.attach("tank/db", &["--fs", "xfs"]);
+    write_files(&rig.path("mnt"));
+    let unmounted = Command::new("umount").arg(rig.mount()).status();
+    assert!(unmounted.expect("umount").success());
+    assert_eq!(rig.listed()["condition"], "unmounted");
+    let list = rig.ok(&["attach", "--list"]);
+    assert!(list.contains("`ashlar detach` clears it"), "{list}");
+    rig.detach();
+    rig.is_clean();
+    rig.attach("tank/db", &[]);
+    check_files(&rig.path("mnt"));
+    rig.detach();
     rig.is_clean();
 }

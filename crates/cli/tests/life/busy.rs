@@ -127,7 +127,7 @@ fn a_pool_is_let_go_and_taken_up_under_other_names() {
     let (one, two) = (room.spec("d0"), room.spec("moved"));
     node.ok(&["pool", "import", "tank", "--drive", &one, "--drive", &two]);
     // Who may connect is the daemon's to know, and went with the pool.
-    node.ok(&["volume", "hosts", "tank/db", "--allow-any-host"]);
+    node.ok(&["volume", "allow", "tank/db", "--any-host"]);
     assert_eq!(node.nqn(), nqn);
     load.verify(node.place(&nqn));
     node.await_healthy();

@@ -30,7 +30,7 @@ fn file(room: &Room, name: &str) -> File {
 }
 
 /// Overwrites `count` stretches, anywhere behind the labels and roots.
-fn noise(room: &Room, name: &str, count: u64, random: &mut Random) {
+pub fn noise(room: &Room, name: &str, count: u64, random: &mut Random) {
     let file = file(room, name);
     let mut buffer = vec![0; MOST_NOISE + PAGE];
     for _ in 0..count {
@@ -46,7 +46,7 @@ fn noise(room: &Room, name: &str, count: u64, random: &mut Random) {
     }
 }
 
-fn scrubbed(node: &Node) {
+pub fn scrubbed(node: &Node) {
     let scrubs = |node: &Node| node.status()["counters"]["scrubs"].as_u64();
     let before = scrubs(node);
     node.ok(&["pool", "scrub", "tank"]);

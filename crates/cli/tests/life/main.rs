@@ -24,3 +24,4 @@ mod random;
 mod refusals;
 mod restarts;
 mod shown;
+mod states;

@@ -90,7 +90,10 @@ fn open_or_create(options: &FileOptions, name: &str) -> Result<(OwnedFd, bool), 
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             if options.size.is_none() {
-                let why = "does not exist; give it a size (size=4GiB) to create it";
+                let path = options.path.display();
+                let why = format!(
+                    "does not exist; to have it made, give it a size: file:{path}?size=4GiB"
+                );
                 return Err(OpenError::environment(name, why));
             }
             refuse_missing_parent(&options.path, name)?;
@@ -176,7 +179,8 @@ fn file_size(fd: impl AsFd, options: &FileOptions, name: &str) -> Result<u64, Op
     let is = stat.st_size as u64;
     let Some(asked) = options.size else {
         if is == 0 {
-            let why = "is empty; give it a size (size=4GiB)";
+            let path = options.path.display();
+            let why = format!("is empty; give it a size: file:{path}?size=4GiB");
             return Err(OpenError::environment(name, why));
         }
         return Ok(is);

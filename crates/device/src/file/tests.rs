@@ -224,13 +224,13 @@ fn what_is_wrong_is_said_at_opening() {
     let at = |name: &str| dir.path().join(name);
     let b4096 = BlockSize::B4096;
     assert!(refusal(&FileOptions::new(dir.path()), b4096).contains("is a directory"));
-    assert!(refusal(&FileOptions::new(at("no")), b4096).contains("does not exist; give it a size"));
+    assert!(refusal(&FileOptions::new(at("no")), b4096).contains("/no?size=4GiB"));
     assert!(refusal(&sized(&at("no/file"), 1 << 20), b4096).contains("there is no directory"));
     assert!(refusal(&FileOptions::new("/dev/zero"), b4096).contains("is a character device"));
     assert!(refusal(&sized(&at("odd"), 4097), b4096).contains("not a multiple of the block size"));
     assert!(refusal(&sized(&at("none"), 0), b4096).contains("smaller than one block"));
     fs::write(at("empty"), b"").expect("write");
-    assert!(refusal(&FileOptions::new(at("empty")), b4096).contains("is empty; give it a size"));
+    assert!(refusal(&FileOptions::new(at("empty")), b4096).contains("/empty?size=4GiB"));
     fs::write(at("short"), [1; 5000]).expect("write");
     assert!(refusal(&FileOptions::new(at("short")), b4096).contains("not a multiple"));
     let text = refusal(&sized(&at("short"), 8192), b4096);

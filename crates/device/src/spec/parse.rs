@@ -40,7 +40,9 @@ fn parse(text: &str, depth: usize) -> Result<Spec, OpenError> {
         return file(text);
     }
     let Some((kind, rest)) = text.split_once(':') else {
-        let why = format!("is neither a path that starts with / or . nor one of {KINDS}");
+        let why = format!(
+            "is neither a path that starts with / or ., as in file:/p?size=4GiB, nor one of {KINDS}"
+        );
         return Err(OpenError::usage(format!("device `{text}`"), why));
     };
     match kind {

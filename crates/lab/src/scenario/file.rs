@@ -175,7 +175,11 @@ impl ScenarioFile {
     /// # Errors
     /// A usage error that names the line.
     pub fn parse(text: &str) -> Result<Self, LabError> {
-        toml::from_str(text).map_err(|error| LabError::usage(format!("scenario: {error}")))
+        toml::from_str(text).map_err(|error: toml::de::Error| {
+            let at = error.span().map(|span| span.start);
+            let why = ashlar_plain::at_line(text, at, error.message());
+            LabError::usage(format!("scenario: {why}"))
+        })
     }
 
     /// The title, or the name.

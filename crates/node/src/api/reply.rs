@@ -1,5 +1,6 @@
 //! What all handlers share: errors as JSON, and requests that are checked before anybody sees them.
 
+use std::error::Error;
 use std::time::Duration;
 
 use axum::Json;
@@ -98,7 +99,22 @@ fn bad_body(rejection: JsonRejection) -> Response {
         StatusCode::UNPROCESSABLE_ENTITY => StatusCode::BAD_REQUEST,
         status => status,
     };
-    Failure::new(ErrorKind::Usage, rejection.body_text()).with_status(status)
+    let why = match &rejection {
+        JsonRejection::JsonDataError(error) => parsed(error),
+        JsonRejection::JsonSyntaxError(error) => format!("it is not JSON: {}", parsed(error)),
+        other => other.body_text(),
+    };
+    let message = format!("the body of the request: {why}");
+    Failure::new(ErrorKind::Usage, message).with_status(status)
+}
+
+/// What a parser has said, without what is said around it, in plain words. What it is about comes first.
+fn parsed(error: &dyn Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    ashlar_plain::reworded(&innermost.to_string())
 }
 
 /// A query that makes sense.
@@ -109,7 +125,10 @@ impl<T: DeserializeOwned + Check> FromRequestParts<Context> for Options<T> {
 
     async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Failure> {
         let query = Query::<T>::from_request_parts(parts, context).await;
-        let Query(value) = query.map_err(|bad| Failure::new(ErrorKind::Usage, bad.body_text()))?;
+        let Query(value) = query.map_err(|bad| {
+            let message = format!("what follows ? in the path: {}", parsed(&bad));
+            Failure::new(ErrorKind::Usage, message)
+        })?;
         value.check()?;
         Ok(Self(value))
     }

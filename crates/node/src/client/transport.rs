@@ -69,7 +69,10 @@ impl Transport {
         if (200..300).contains(&status) {
             let body: &[u8] = if body.is_empty() { b"null" } else { &body };
             return serde_json::from_slice(body).map_err(|error| {
-                self.failed(&format!("gave an answer that is not understood: {error}"))
+                let why = ashlar_plain::reworded(&error.to_string());
+                self.failed(&format!(
+                    "gave an answer that this version of Ashlar does not understand: {why}"
+                ))
             });
         }
         Err(self.refusal(status, &body))

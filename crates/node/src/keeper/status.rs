@@ -11,7 +11,7 @@ use crate::model::{
     DriveErrors, DriveState, DriveStatus, LayoutSpec, LayoutStatus, LogFill, PoolCounters,
     PoolState, PoolStatus, Reserve, ReserveSpec, SpaceStatus, Survives,
 };
-use crate::pool::{View, room_of, scarcest};
+use crate::pool::{Doubts, View, room_of, scarcest};
 
 const GRANULE: u64 = 4096;
 
@@ -27,7 +27,12 @@ impl Keeper {
     }
 }
 
+/// A pool that could not be imported, or whose core does not answer.
 fn failed_status(name: &str, id: uuid::Uuid, why: String) -> PoolStatus {
+    let way_out = format!(
+        "once that is mended, `pool import {name}` brings it into service (`--degraded`: without the drives that are \
+         missing, for good); `pool export {name}` lets it go"
+    );
     PoolStatus {
         name: name.to_owned(),
         id,
@@ -39,7 +44,7 @@ fn failed_status(name: &str, id: uuid::Uuid, why: String) -> PoolStatus {
         work: Vec::new(),
         log_fill: LogFill::default(),
         counters: PoolCounters::default(),
-        warnings: Vec::new(),
+        warnings: vec![way_out],
     }
 }
 
@@ -62,7 +67,7 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
     let (state, reason) = state(pool, view);
     let drives = drives(pool, view);
     let space = space(raw, &layouts, status);
-    let warnings = warnings(view, &drives, &space);
+    let warnings = warnings(name, view, &drives, &space);
     PoolStatus {
         name: name.to_owned(),
         id: pool.id,
@@ -115,7 +120,10 @@ fn state(pool: &LivePool, view: &View) -> (PoolState, Option<String>) {
         return (PoolState::Failed, Some(named(why.clone(), known)));
     }
     if !status.degraded {
-        return (PoolState::Healthy, None);
+        return match doubt(pool, view) {
+            Some(why) => (PoolState::Degraded, Some(why)),
+            None => (PoolState::Healthy, None),
+        };
     }
     let out = members(pool, view).filter(|(_, member)| !member.in_service);
     let out: Vec<String> = out.map(|(index, _)| name_of(pool, index)).collect();
@@ -135,6 +143,28 @@ fn state(pool: &LivePool, view: &View) -> (PoolState, Option<String>) {
     };
     let why = format!("{who}copies are missing{again}");
     (PoolState::Degraded, Some(why))
+}
+
+/// Why a pool that lacks no copy is not healthy all the same: what is bad may be all that there is.
+fn doubt(pool: &LivePool, view: &View) -> Option<String> {
+    let Doubts { bad_copies, lost } = &view.doubts;
+    if *lost > 0 {
+        let lost = lost * GRANULE;
+        return Some(format!(
+            "{lost} bytes have no good copy left: they read as errors until they are written again, and \
+             `pool scrub` says when none are left"
+        ));
+    }
+    let drives: Vec<String> = bad_copies
+        .iter()
+        .map(|(&drive, bad)| format!("{bad} on drive {}", name_of(pool, drive)))
+        .collect();
+    (!drives.is_empty()).then(|| {
+        format!(
+            "bad copies were found, {}: `pool scrub` finds and mends what else is bad",
+            drives.join(", ")
+        )
+    })
 }
 
 /// The drives that an operator is shown: one that was removed as it was to be is not among them.
@@ -273,7 +303,7 @@ fn mix<'a>(layouts: &'a [LayoutStatus], status: &Status) -> Vec<(f64, &'a Layout
     usual.map(|layout| (1.0, layout)).into_iter().collect()
 }
 
-fn warnings(view: &View, drives: &[DriveStatus], space: &SpaceStatus) -> Vec<String> {
+fn warnings(name: &str, view: &View, drives: &[DriveStatus], space: &SpaceStatus) -> Vec<String> {
     let status = &view.status;
     let mut warnings = Vec::new();
     if status.counters.lost > 0 {
@@ -288,6 +318,7 @@ fn warnings(view: &View, drives: &[DriveStatus], space: &SpaceStatus) -> Vec<Str
         }
     }
     warnings.extend(drives.iter().filter_map(drive_warning));
+    warnings.extend(drives.iter().filter_map(|drive| way_out(name, drive)));
     warnings.extend(repair_warning(status));
     if let Some(home) = scarcest(&status.homes) {
         warnings.push(format!(
@@ -312,14 +343,33 @@ fn drive_warning(drive: &DriveStatus) -> Option<String> {
     if !in_service || read + write + checksum == 0 {
         return None;
     }
-    let name = match drive.spec.is_empty() {
-        true => drive.id.to_string(),
-        false => drive.spec.clone(),
-    };
+    let name = drive_name(drive);
     Some(format!(
         "drive {name} is in service and has errors since the import: {read} reads and {write} writes failed, \
          {checksum} copies were bad. `pool scrub` finds and mends what else is; if it goes on, replace it"
     ))
+}
+
+/// What to do about a drive that does not serve.
+fn way_out(pool: &str, drive: &DriveStatus) -> Option<String> {
+    let state = match drive.state {
+        DriveState::Online | DriveState::Evacuating => return None,
+        DriveState::Missing => "missing",
+        DriveState::Failed => "failed",
+    };
+    let name = drive_name(drive);
+    // Options behind ? would be a shell's.
+    Some(format!(
+        "drive {name} is {state}: `pool replace {pool} --old '{name}' --new DEVICE` puts another in its place, \
+         and `pool remove {pool} --drive '{name}'` does without it"
+    ))
+}
+
+fn drive_name(drive: &DriveStatus) -> String {
+    match drive.spec.is_empty() {
+        true => drive.id.to_string(),
+        false => drive.spec.clone(),
+    }
 }
 
 /// Volumes that could ask for more than there is.

@@ -1,6 +1,6 @@
 //! Volumes: made, changed, deleted, shown.
 
-use ashlar_store::{Grain, Layout, Manage, Managed, VolumeInfo, VolumePlan};
+use ashlar_store::{Grain, HomeStatus, Layout, Manage, Managed, VolumeInfo, VolumePlan};
 use uuid::Uuid;
 
 use super::pools::engine;
@@ -8,10 +8,10 @@ use super::serve::{access_of, nqn, served};
 use super::{Dismissal, Keeper, Kept, LivePool, live};
 use crate::VolumeAccess;
 use crate::model::{
-    ControlError, CreateVolume, DeleteVolume, HostChange, IoCounters, LayoutSpec, ResizeVolume,
-    VolumeName, VolumeState, VolumeStats, VolumeStatus, WhenDegraded,
+    ControlError, CreateVolume, DeleteVolume, ErrorKind, HostChange, IoCounters, LayoutSpec,
+    ResizeVolume, VolumeName, VolumeState, VolumeStats, VolumeStatus, WhenDegraded, readable_bytes,
 };
-use crate::pool::{Operations, View};
+use crate::pool::{Operations, View, room_of};
 
 const GRANULE: u64 = 4096;
 
@@ -67,7 +67,13 @@ impl Keeper {
         };
         self.state
             .update(|state| state.put_volume(access.clone()))?;
-        let made = pool.link.manage(Manage::CreateVolume(plan)).map_err(engine);
+        let made = pool
+            .link
+            .manage(Manage::CreateVolume(plan))
+            .map_err(|error| {
+                let asked = (request.layout, request.bytes);
+                no_room(engine(error), asked, &view)
+            });
         let number = match made {
             Ok(Managed::Volume(number)) => number,
             other => {
@@ -135,6 +141,7 @@ impl Keeper {
             pool: pool_name.to_owned(),
             name: volume.name.clone(),
             connected_hosts: self.connected(&nqn),
+            warnings: no_room_for(volume, view).into_iter().collect(),
             nqn,
             nsid: 1,
             uuid: volume.uuid,
@@ -192,7 +199,10 @@ impl Keeper {
             volume: volume.number,
             granules,
         };
-        pool.link.manage(wish).map_err(engine)?;
+        let more = request.bytes.saturating_sub(volume.granules * GRANULE);
+        let asked = (volume.layout.into(), more);
+        let done = pool.link.manage(wish);
+        done.map_err(|error| no_room(engine(error), asked, &view))?;
         if let Some(served_volume) = pool.volumes.get(&volume.number) {
             served_volume.opener.refresh().map_err(engine)?;
             self.target.resized(&served_volume.nqn).map_err(served)?;
@@ -291,13 +301,58 @@ impl Keeper {
     }
 }
 
+/// What of a volume's bytes the pool has no room for, as it is now. It is thin: that shows when it is written.
+fn no_room_for(volume: &VolumeInfo, view: &View) -> Option<String> {
+    let grain = volume.grain.filter(|_| !volume.deleting)?;
+    let ours = |home: &&HomeStatus| home.layout == volume.layout && home.grain == grain;
+    let room = view.status.homes.iter().find(ours).map_or(0, room_of);
+    let bytes = volume.granules * GRANULE;
+    let unwritten = bytes.saturating_sub(volume.used_bytes);
+    (unwritten > room).then(|| {
+        format!(
+            "{} of its {} are not written yet, and the pool has room for {} of them as {}: writes fail when \
+             that is full. Add a drive (`pool add`), or make it smaller",
+            readable_bytes(unwritten),
+            readable_bytes(bytes),
+            readable_bytes(room),
+            LayoutSpec::from(volume.layout)
+        )
+    })
+}
+
+/// A stripe has its space from the beginning: what there is not is refused, in the volume's bytes.
+fn no_room(mut error: ControlError, asked: (LayoutSpec, u64), view: &View) -> ControlError {
+    let (layout, bytes) = asked;
+    let free = view.status.stripes.free_bytes;
+    if matches!(layout, LayoutSpec::Stripe { .. }) && error.kind == ErrorKind::Environment {
+        error.message = format!(
+            "{}. {} more are asked for, and {} are free as a stripe over all drives",
+            error.message,
+            readable_bytes(bytes),
+            readable_bytes(free)
+        );
+    }
+    error
+}
+
 fn state_of(volume: &VolumeInfo, view: &View) -> (VolumeState, Option<String>) {
     let is_redundant = volume.layout.survives() > 0;
     match (&view.status.failure, &volume.trouble) {
         (Some(why), _) => (VolumeState::Failed, Some(why.clone())),
         _ if volume.deleting => (VolumeState::Deleting, None),
-        (None, Some(why)) => (VolumeState::Failed, Some(why.clone())),
-        _ if volume.stopped.is_some() => (VolumeState::Stopped, volume.stopped.clone()),
+        (None, Some(why)) => {
+            let why = format!(
+                "{why}. What can be read can be copied away; then `volume delete`, and make it anew"
+            );
+            (VolumeState::Failed, Some(why))
+        }
+        (None, None) if volume.stopped.is_some() => {
+            let why = volume.stopped.as_deref().unwrap_or_default();
+            let why = format!(
+                "{why}: `pool add` or `pool replace` a drive, or `volume set --when-degraded continue`"
+            );
+            (VolumeState::Stopped, Some(why))
+        }
         (None, None) if view.status.degraded && is_redundant => (
             VolumeState::Degraded,
             Some("a copy of something is missing".to_owned()),

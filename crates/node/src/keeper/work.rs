@@ -20,7 +20,7 @@ pub(super) fn work(pool: &LivePool, view: &View) -> Vec<WorkStatus> {
     let evacuations: Vec<WorkStatus> = leaving
         .map(|(index, member)| evacuation(view, name_of(pool, index), member.holds_homes))
         .collect();
-    let walk = status.walk.and_then(|_| {
+    let walk = view.progress.walk.and_then(|_| {
         let what = match (status.rebuilding, evacuations.is_empty()) {
             (false, _) => WorkKind::Scrub,
             (true, true) => WorkKind::Rebuild,
@@ -49,7 +49,7 @@ fn walking(view: &View, what: WorkKind, subject: Option<String>) -> WorkStatus {
         subject,
         state: WorkState::Running,
         reason: None,
-        progress: view.status.walk.unwrap_or(0.0),
+        progress: view.progress.walk.unwrap_or(0.0),
         eta_seconds: view.progress.walk_left.map(seconds),
     }
 }
@@ -61,7 +61,7 @@ fn evacuation(view: &View, drive: String, holds_homes: bool) -> WorkStatus {
         subject: Some(drive),
         ..walking(view, WorkKind::Evacuate, None)
     };
-    match (status.walk, status.rebuilding, holds_homes) {
+    match (view.progress.walk, status.rebuilding, holds_homes) {
         (Some(_), true, _) | (None, true, true) => moving,
         // A scrub comes first.
         (Some(_), false, true) => WorkStatus {

@@ -5,6 +5,7 @@
 //! option is an error and not a silence; answers may grow, so clients ignore what they do not know.
 //! Sizes are in bytes and times in seconds unless a name says otherwise.
 
+mod bytes;
 mod error;
 mod hosts;
 mod layout;
@@ -17,6 +18,7 @@ mod reserve;
 mod tests;
 mod volume;
 
+pub use bytes::readable_bytes;
 pub use error::{ControlError, ErrorBody, ErrorKind};
 pub(crate) use hosts::check_remembered_hosts;
 pub use hosts::{AllowHosts, DenyHosts, HostChange, HostList, SetHosts};

@@ -13,9 +13,9 @@ fn share<S: Serializer>(share: &f64, to: S) -> Result<S::Ok, S::Error> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PoolState {
-    /// All drives are there, everything has its full redundancy.
+    /// Everything has its full redundancy, and no scrub is due for copies that were bad.
     Healthy,
-    /// It serves, with less redundancy than asked for.
+    /// It serves, with less redundancy than asked for, or with bad copies that no scrub has looked after.
     Degraded,
     /// It does not serve, or serves reads only.
     Failed,

@@ -75,6 +75,9 @@ pub struct VolumeStatus {
     pub allow_any_host: bool,
     /// The hosts that are connected now, by NQN.
     pub connected_hosts: Vec<String>,
+    /// What an operator should know: that the pool has no room for all of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// Commands of one kind since the volume came online.

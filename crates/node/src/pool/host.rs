@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::link::{Mail, PATIENCE, PoolLink, RemotePort, View};
 use super::news::News;
 use super::pace::Paces;
+use super::sound::Soundness;
 
 #[cfg(test)]
 mod tests;
@@ -112,6 +113,7 @@ pub struct Host {
     traffic: Traffic,
     news: News,
     paces: Paces,
+    soundness: Soundness,
 }
 
 impl Host {
@@ -133,6 +135,7 @@ impl Host {
             });
         }
         let errors = vec![(0, 0); opened.len()];
+        let soundness = Soundness::of(&engine);
         let flying = vec![0; opened.len()];
         let described = opened.iter().map(|drive| Some(drive.as_ref()?.describe()));
         let news = News::new(&engine, described);
@@ -155,6 +158,7 @@ impl Host {
             },
             news,
             paces: Paces::default(),
+            soundness,
         }));
         HERE.with_borrow_mut(|here| here.insert(link.number, host.clone()));
         Ok(host)
@@ -250,7 +254,9 @@ impl Host {
         self.poll_drives();
         self.deliver();
         self.news.tell(&self.engine, now);
-        self.paces.look(&self.engine, now);
+        if self.paces.look(&self.engine, now) {
+            self.soundness.look(&self.engine);
+        }
         self.close_drives();
     }
 
@@ -338,7 +344,8 @@ impl Host {
 
     fn view(&mut self) -> View {
         let status = self.engine.status();
-        let progress = self.paces.progress(&status, self.now);
+        self.soundness.look(&self.engine);
+        let progress = self.paces.progress(&self.engine, &status, self.now);
         let volumes = status.volumes.iter().map(|volume| volume.number);
         let geometries = volumes.filter_map(|number| Some((number, self.engine.geometry(number)?)));
         View {
@@ -347,6 +354,7 @@ impl Host {
                 ..self.traffic.clone()
             },
             progress,
+            doubts: self.soundness.doubts(&status),
             status,
         }
     }

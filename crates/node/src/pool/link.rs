@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::host::Traffic;
 use super::pace::Progress;
+use super::sound::Doubts;
 
 /// How long the control plane waits for an answer: a pool whose drives hang must not hang it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,6 +23,8 @@ pub struct View {
     pub traffic: Traffic,
     /// How far its background work is.
     pub progress: Progress,
+    /// What was found to be bad and no scrub has vouched for since.
+    pub doubts: Doubts,
 }
 
 /// Mail to a host.

@@ -10,6 +10,7 @@ mod news;
 mod pace;
 mod room;
 mod setup;
+mod sound;
 mod volume;
 
 pub use host::{Host, Operations, Traffic, VolumeTraffic};
@@ -20,4 +21,5 @@ pub use setup::{
     Found, ImportedPool, Joined, OpenDrive, add, create, fit, import, open_drives, probe,
     reserve_of,
 };
+pub use sound::Doubts;
 pub use volume::VolumeOpener;

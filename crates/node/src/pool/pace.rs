@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ashlar_block::Moment;
+use ashlar_store::format::MemberState;
 use ashlar_store::{Engine, Status, VolumeInfo};
 
 /// How often it is looked at.
@@ -16,7 +17,9 @@ const LEAST: Duration = Duration::from_secs(2);
 /// How far a pool's background work is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Until the end of the walk that [`Status::walk`] tells of; none while that is not known.
+    /// How far a rebuild, of however many walks, or a scrub is; none if there is none.
+    pub walk: Option<f64>,
+    /// Until its end; none while that is not known.
     pub walk_left: Option<Duration>,
     /// By volume that is being deleted.
     pub reclaims: BTreeMap<u32, Reclaim>,
@@ -65,34 +68,65 @@ impl Pace {
     }
 }
 
+/// What walks are for: several of them can be one piece of work.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Errand {
+    /// Copies are made again; else everything is only looked at.
+    repairs: bool,
+    /// Drives that are out of service, or are to be: another one is another piece of work.
+    drives: usize,
+}
+
+impl Errand {
+    fn of(engine: &Engine) -> Self {
+        let members = engine.members().iter();
+        let gone = members.filter(|member| member.state != MemberState::Active);
+        Self {
+            repairs: engine.is_rebuilding(),
+            drives: gone.count(),
+        }
+    }
+}
+
 /// The paces of all the work of a pool.
 #[derive(Default)]
 pub(super) struct Paces {
     looked: Option<Moment>,
     walk: Pace,
+    errand: Errand,
+    /// How far the errand is: what is found to be done besides does not take that back.
+    furthest: Option<f64>,
     /// By volume that is being deleted: the bytes that it had.
     reclaims: BTreeMap<u32, (u64, Pace)>,
 }
 
 impl Paces {
-    /// Notes how far everything is, now and then, whether or not somebody asks.
-    pub fn look(&mut self, engine: &Engine, now: Moment) {
+    /// Notes how far everything is, now and then, whether or not it is asked for; says when.
+    pub fn look(&mut self, engine: &Engine, now: Moment) -> bool {
         if self.looked.is_some_and(|at| now.since(at) < EVERY) {
-            return;
+            return false;
         }
         let is_first = self.looked.replace(now).is_none();
-        self.walked(engine.walk_progress(), now);
+        self.walked(Errand::of(engine), engine.walk_progress(), now);
         // What was being deleted at the import is found the first time.
         if is_first || !self.reclaims.is_empty() {
             self.reclaimed(&engine.volumes(), now);
         }
+        true
     }
 
-    fn walked(&mut self, done: Option<f64>, now: Moment) {
-        match done {
-            Some(done) => self.walk.note(now, done),
-            None => self.walk.0.clear(),
+    /// How far the errand is, with a walk that is so far, or between two walks.
+    fn walked(&mut self, errand: Errand, done: Option<f64>, now: Moment) -> Option<f64> {
+        if errand != self.errand || done.is_none() && !errand.repairs {
+            (self.errand, self.furthest) = (errand, None);
+            self.walk.0.clear();
         }
+        if let Some(done) = done.or_else(|| errand.repairs.then_some(0.0)) {
+            let furthest = self.furthest.unwrap_or(0.0).max(done);
+            self.furthest = Some(furthest);
+            self.walk.note(now, furthest);
+        }
+        self.furthest
     }
 
     /// A volume is about to be deleted.
@@ -116,11 +150,11 @@ impl Paces {
     }
 
     /// How far everything is at this moment.
-    pub fn progress(&mut self, status: &Status, now: Moment) -> Progress {
-        self.walked(status.walk, now);
-        let walk_left = status.walk.and_then(|done| self.walk.left(now, done));
+    pub fn progress(&mut self, engine: &Engine, status: &Status, now: Moment) -> Progress {
+        let walk = self.walked(Errand::of(engine), status.walk, now);
         Progress {
-            walk_left,
+            walk,
+            walk_left: walk.and_then(|done| self.walk.left(now, done)),
             reclaims: self.reclaimed(&status.volumes, now),
         }
     }
@@ -181,6 +215,40 @@ mod tests {
         pace.note(at(101.0), 0.0);
         pace.note(at(105.0), 0.5);
         assert_eq!(seconds(pace.left(at(105.0), 0.5)), Some(4));
+    }
+
+    #[test]
+    fn a_rebuild_of_several_walks_never_goes_backwards() {
+        let mut paces = Paces::default();
+        let one = Errand {
+            repairs: true,
+            drives: 1,
+        };
+        let mut shown = Vec::new();
+        for (second, done) in [
+            Some(0.84),
+            None,
+            Some(0.33),
+            Some(0.8),
+            Some(0.17),
+            Some(0.9),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            shown.push(paces.walked(one, done, at(second as f64)));
+        }
+        assert_eq!(shown, [0.84, 0.84, 0.84, 0.84, 0.84, 0.9].map(Some));
+        // Another drive is another rebuild, and so is one after its end; a scrub is something else.
+        let two = Errand { drives: 2, ..one };
+        assert_eq!(paces.walked(two, Some(0.1), at(7.0)), Some(0.1));
+        let idle = Errand {
+            repairs: false,
+            ..two
+        };
+        assert_eq!(paces.walked(idle, None, at(8.0)), None);
+        assert_eq!(paces.walked(idle, Some(0.02), at(9.0)), Some(0.02));
+        assert_eq!(paces.walked(two, None, at(10.0)), Some(0.0));
     }
 
     #[test]

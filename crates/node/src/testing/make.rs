@@ -153,5 +153,6 @@ pub(super) fn volume(request: CreateVolume) -> VolumeStatus {
         allow_hosts: request.allow_hosts,
         allow_any_host: request.allow_any_host,
         connected_hosts: Vec::new(),
+        warnings: Vec::new(),
     }
 }

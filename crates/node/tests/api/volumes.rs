@@ -246,28 +246,44 @@ fn a_request_that_makes_no_sense_is_the_callers_fault() {
         ),
         (
             r#"{"pool":"tank","name":"db","bytes":4096,"layout":"stripe","colour":1}"#,
-            "colour",
+            "there is no `colour`",
         ),
         (
             r#"{"pool":"tank","name":"..","bytes":4096,"layout":"stripe"}"#,
             "..",
         ),
-        (r#"{"pool":"tank"}"#, "name"),
+        (r#"{"pool":"tank"}"#, "`name` is missing"),
+        (
+            r#"{"pool":"tank","name":"db","bytes":"1","layout":"stripe"}"#,
+            "`bytes`: the text \"1\" stands where a whole number",
+        ),
         (
             r#"{"pool":"tank","name":"db","bytes":4096,"layout":"parity:4+1"}"#,
             "5 drives",
         ),
-        ("{", "JSON"),
-        ("[]", "tank"),
+        ("{", "it is not JSON"),
+        (
+            "7",
+            "the body of the request: 7 stands where a table belongs",
+        ),
+        ("[]", "the body of the request"),
     ] {
         let (status, answer) = node.ask("POST", "/v1/volumes", body);
         assert_eq!(status, 400, "{body}: {answer}");
         assert_eq!(answer["error"]["kind"], "usage", "{body}");
         let message = answer["error"]["message"].as_str().expect("a message");
-        assert!(message.contains(word) || body == "[]", "{body}: {message}");
+        assert!(message.contains(word), "{body}: {message}");
+        for programs in ["struct", "u64", "deserialize", "expected"] {
+            assert!(!message.contains(programs), "{body}: {message}");
+        }
     }
     let (status, answer) = node.ask("DELETE", "/v1/volumes/tank/db?destroy=true", "");
     assert_eq!(status, 400, "{answer}");
+    let message = answer["error"]["message"].as_str().expect("a message");
+    assert!(
+        message.contains("there is no `destroy`; known: "),
+        "{message}"
+    );
     node.end();
 }
 

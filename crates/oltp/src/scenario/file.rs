@@ -192,14 +192,20 @@ const LEAST_REPEATS: u32 = 3;
 const LEAST_TRANSACTIONS: u64 = 500;
 const LEAST_ROWS: i32 = 50_000;
 
+/// What is wrong with a scenario, with its line.
+fn bad_toml(text: &str, error: &toml::de::Error) -> String {
+    let at = error.span().map(|span| span.start);
+    ashlar_plain::at_line(text, at, error.message())
+}
+
 impl OltpScenario {
     /// Whether a text is of this kind, and not of the lab's sweeps.
     ///
     /// # Errors
     /// A usage error that names the line where it is no TOML, and so of no kind.
     pub fn is_one(text: &str) -> Result<bool, LabError> {
-        let table: toml::Table = toml::from_str(text)
-            .map_err(|error: toml::de::Error| LabError::usage(error.to_string()))?;
+        let table: toml::Table =
+            toml::from_str(text).map_err(|error| LabError::usage(bad_toml(text, &error)))?;
         Ok(table.contains_key("oltp") || table.contains_key("scan"))
     }
 
@@ -209,7 +215,7 @@ impl OltpScenario {
     /// A usage error that names the line, or what cannot be.
     pub fn parse(text: &str) -> Result<Self, LabError> {
         let usage = |text: String| LabError::usage(format!("scenario: {text}"));
-        let file: Self = toml::from_str(text).map_err(|error| usage(error.to_string()))?;
+        let file: Self = toml::from_str(text).map_err(|error| usage(bad_toml(text, &error)))?;
         if file.oltp.is_some() == file.scan.is_some() {
             return Err(usage("one of [oltp] and [scan] must be there".into()));
         }
@@ -508,7 +514,7 @@ mod tests {
             ("--rows 0", "name = 'x'\n[scan]\nrows = 0\nreaders = [1]"),
             ("--readers", "name = 'x'\n[scan]\nrows = 1\nreaders = []"),
             (
-                "unknown field",
+                "there is no",
                 "name = 'x'\nother = 1\n[scan]\nrows = 1\nreaders = [1]",
             ),
         ] {

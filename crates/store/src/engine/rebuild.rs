@@ -155,10 +155,10 @@ impl Engine {
             .map(|(_, entry)| entry);
         let walked: u64 = before.filter(mirrored).map(|entry| entry.granules).sum();
         let walked = ((walked + self.rebuild.at) as f64 / all.max(1) as f64).min(1.0);
-        if self.is_scrubbing() {
+        if !self.is_rebuilding() {
             return Some(walked);
         }
-        // One of several walks.
+        // One of several walks, which may be a scrub as well, or still be one only.
         let (filled, now) = (self.rebuild.filled as f64, self.joining.len() as f64);
         Some(((filled + now * walked) / self.rebuild.wanted.max(1) as f64).min(1.0))
     }
@@ -232,7 +232,9 @@ impl Engine {
     fn choose_columns(&mut self) {
         let segments = self.segment_classes.keys().copied();
         let segments: Vec<u32> = segments.filter(|&id| self.could_have_column(id)).collect();
-        self.rebuild.wanted = self.rebuild.filled + segments.len();
+        let classes = self.segment_classes.keys();
+        let lacking = classes.filter(|&&id| self.lacks_column(id)).count();
+        self.rebuild.wanted = self.rebuild.filled + lacking;
         let most = SEGMENTS_AT_A_TIME.max(segments.len().div_ceil(WALKS));
         for segment in segments.into_iter().take(most) {
             let extents = self.shape(segment).extents(&self.sizes);
@@ -250,11 +252,10 @@ impl Engine {
     /// lacks none, when one is being filled, when nothing could be read for it, or when no drive has
     /// room.
     fn drive_for_column(&self, segment: u32) -> Option<(usize, usize)> {
-        let columns = self.all_columns(segment);
-        let enough = self.staying(&columns).len() >= self.wanted_columns(segment);
-        if !self.is_readable(segment) || enough || self.joining.contains_key(&segment) {
+        if !self.lacks_column(segment) || self.joining.contains_key(&segment) {
             return None;
         }
+        let columns = self.all_columns(segment);
         let leaves = |copy: &ChunkCopy| !self.stays(copy.drive);
         let at = columns.iter().position(leaves).unwrap_or(columns.len());
         let extents = self.shape(segment).extents(&self.sizes);
@@ -267,6 +268,13 @@ impl Engine {
         let drives = self.active().into_iter().filter(fits);
         let drive = drives.max_by_key(|&drive| self.extents[drive].free())?;
         Some((drive, at))
+    }
+
+    /// Whether a segment lacks a column that could be made of the others.
+    fn lacks_column(&self, segment: u32) -> bool {
+        let columns = self.all_columns(segment);
+        let enough = self.staying(&columns).len() >= self.wanted_columns(segment);
+        self.is_readable(segment) && !enough
     }
 
     /// Whether a segment that lacks a column could have one.
@@ -658,7 +666,7 @@ impl Engine {
             .any(|&segment| self.drive_for_column(segment).is_some())
         {
             self.rebuild.due = Some(self.now);
-        } else {
+        } else if !segments.iter().any(|&segment| self.lacks_column(segment)) {
             self.rebuild.filled = 0;
         }
         self.judge_stops();

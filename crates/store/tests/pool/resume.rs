@@ -1,8 +1,10 @@
 //! A rebuild that is cut off: the next engine does not begin it anew.
 
+use std::cell::RefCell;
+
 use crate::common::{Bench, Seen, small_sizes};
 use ashlar_block::{ErrorKind, Operation};
-use ashlar_store::{ImportOptions, Layout, Manage, Sizes};
+use ashlar_store::{Engine, Event, ImportOptions, Layout, Manage, Sizes};
 
 const SLOTS: u64 = 480;
 
@@ -36,7 +38,7 @@ fn asked(seen: &Seen) -> usize {
 fn lose(bench: &mut Bench, volume: u32) {
     bench.seen.faults[1].set(Some((|_| true, ErrorKind::Media)));
     let request = bench.request(0, &fill(0)[..4096]);
-    bench.run(ashlar_store::Event::Command { volume, request });
+    bench.run(Event::Command { volume, request });
 }
 
 #[test]
@@ -73,5 +75,40 @@ fn what_a_rebuild_has_recorded_is_not_done_again() {
                 "{slot}"
             );
         }
+    }
+}
+
+/// Under a load that goes on writing, in slots that have a home and in those of fresh segments.
+#[test]
+fn the_progress_of_a_rebuild_does_not_go_backwards() {
+    for layout in [
+        Layout::Mirror { copies: 2 },
+        Layout::Parity { data: 2, parity: 1 },
+    ] {
+        let (mut bench, volume) = lost(layout);
+        let scrub = Event::Manage {
+            id: u64::MAX,
+            what: Manage::Scrub,
+        };
+        bench.post(scrub);
+        bench.seen.faults[1].set(Some((|_| true, ErrorKind::Media)));
+        let seen = RefCell::new(Vec::new());
+        let is_over = |engine: &Engine| {
+            let mut seen = seen.borrow_mut();
+            if engine.is_rebuilding() {
+                seen.extend(engine.walk_progress());
+            }
+            !seen.is_empty() && !engine.is_rebuilding() && !engine.status().degraded
+        };
+        assert!(bench.run_loaded((volume, SLOTS * 16), 100_000, is_over));
+        let seen = seen.into_inner();
+        let back = seen.windows(2).position(|pair| pair[1] < pair[0]);
+        assert_eq!(back.map(|at| &seen[at..at + 2]), None, "{layout}");
+        let last = seen.last().copied().unwrap_or_default();
+        assert!(
+            last > 0.8 && seen[0] < 0.2,
+            "{layout}: {} to {last}",
+            seen[0]
+        );
     }
 }

@@ -74,7 +74,7 @@ impl Place {
                     words.extend(["--drive", spec]);
                 }
                 ashlar(&words)?;
-                ashlar(&["volume", "hosts", VOLUME, "--allow-any-host", "--api", &api])?;
+                ashlar(&["volume", "allow", VOLUME, "--any-host", "--api", &api])?;
                 let url = volume_url(&process, &api)?;
                 Ok(Served { process, url })
             }

@@ -94,7 +94,7 @@ impl Engine {
         while taken.len() < wanted {
             let Some(segment) = self.take_raw_segment(&home, columns) else {
                 self.untake_raw(taken);
-                let why = format!("the pool's drives have no room for {wanted} segments more");
+                let why = "the pool's drives have no room for as much more";
                 return Err(IoError::new(ErrorKind::NoSpace, why));
             };
             if home.is_empty() {

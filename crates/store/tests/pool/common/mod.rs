@@ -414,6 +414,11 @@ impl Bench {
         panic!("the engine never rests, {MOST_TURNS} turns after {waiting}")
     }
 
+    /// Gives the engine something that it does when it runs next.
+    pub fn post(&mut self, event: Event) {
+        self.engine.post(self.now, event, &mut self.out);
+    }
+
     /// Keeps writes of one granule in flight, all over a volume, until `done` or so many turns of every
     /// drive. Whether it was done.
     pub fn run_loaded(

@@ -1,0 +1,200 @@
+//! States of pools, drives, volumes and work, and the way out of each that is advised (docs/operations.md).
+
+use serde_json::Value;
+
+use crate::common::eventually;
+use crate::drives::{noise, scrubbed};
+use crate::load::Load;
+use crate::loss::{Mortal, written};
+use crate::node::{Node, Room, text};
+use crate::random::Random;
+
+fn warnings(node: &Node) -> String {
+    node.status()["warnings"].to_string()
+}
+
+/// The only work of a pool.
+fn work(node: &Node) -> Value {
+    node.status()["work"][0].clone()
+}
+
+#[test]
+fn bad_copies_are_not_healthy_until_a_scrub_has_mended_them() {
+    let mut random = Random::of_this_run("bad copies");
+    let room = Room::new();
+    let drives = room.drives(2, 96);
+    let mut node = Node::start(&room);
+    node.make(&drives, "mirror:2", "16MiB");
+    let nqn = node.nqn();
+    let mut load = Load::new(4096, &mut random);
+    load.during(node.place(&nqn), |round| round.more(500));
+    node.end();
+    noise(&room, "d1", 300, &mut random);
+    node = Node::start(&room);
+    eventually("bad copies are found", || {
+        load.verify(node.place(&nqn));
+        node.status()["counters"]["bad_copy_bytes"].as_u64() > Some(0)
+    });
+    let status = node.status();
+    assert_eq!(status["state"], "degraded", "{status:#}");
+    let reason = text(&status["reason"]);
+    let says = ["bad copies were found", &drives[1], "`pool scrub`"];
+    assert!(says.iter().all(|word| reason.contains(word)), "{reason}");
+    assert_eq!(status["drives"][1]["state"], "online");
+    scrubbed(&node);
+    node.await_healthy();
+    assert_eq!(node.status()["counters"]["lost_bytes"], 0);
+    node.end();
+}
+
+#[test]
+fn work_waits_is_stuck_and_ends_as_advised() {
+    let room = Room::new();
+    let mortal = Mortal::new(96);
+    let drives = [room.drive("d0", 96), mortal.spec()];
+    let node = Node::start(&room);
+    node.make(&drives, "mirror:2", "16MiB");
+    let nqn = node.nqn();
+    assert!(written(&node, &nqn).is_success());
+    mortal.die();
+    assert!(written(&node, &nqn).is_success());
+    eventually("the repair waits, or has found no room", || {
+        let work = work(&node);
+        work["what"] == "rebuild" && (work["state"] == "waiting" || work["state"] == "stuck")
+    });
+    assert_eq!(node.state(), "degraded");
+    node.ok(&["pool", "repair", "tank"]);
+    eventually("it is stuck", || work(&node)["state"] == "stuck");
+    let reason = text(&work(&node)["reason"]);
+    assert!(reason.contains("add one"), "{reason}");
+    assert_eq!(
+        node.json(&["volume", "show", "tank/db"])["state"],
+        "degraded"
+    );
+    let said = warnings(&node);
+    let replace = format!("`pool replace tank --old '{}' --new DEVICE`", drives[1]);
+    assert!(
+        said.contains("is failed") && said.contains(&replace),
+        "{said}"
+    );
+    let spare = room.drive("spare", 96);
+    node.ok(&[
+        "pool", "replace", "tank", "--old", &drives[1], "--new", &spare,
+    ]);
+    node.await_healthy();
+    assert_eq!(node.json(&["volume", "show", "tank/db"])["state"], "online");
+    let drives = node.status()["drives"].as_array().map(Vec::len);
+    assert_eq!(
+        (drives, warnings(&node).contains("is failed")),
+        (Some(2), false)
+    );
+    node.end();
+}
+
+#[test]
+fn a_pool_that_is_not_in_service_is_imported_without_a_restart() {
+    let room = Room::new();
+    let drives = room.drives(2, 96);
+    let mut node = Node::start(&room);
+    node.make(&drives, "mirror:2", "16MiB");
+    let nqn = node.nqn();
+    assert!(written(&node, &nqn).is_success());
+    node.end();
+    std::fs::rename(room.path("d1"), room.path("elsewhere")).expect("a file");
+    node = Node::start(&room);
+    assert_eq!(node.state(), "failed");
+    let said = warnings(&node);
+    for way_out in ["`pool import tank`", "--degraded", "`pool export tank`"] {
+        assert!(said.contains(way_out), "{said}");
+    }
+    node.refuses(&["volume", "show", "tank/db"], 3, &["missing"]);
+    // Trying again changes nothing while the drive is away.
+    node.refuses(&["pool", "import", "tank"], 2, &["missing"]);
+    assert_eq!(node.state(), "failed");
+    std::fs::rename(room.path("elsewhere"), room.path("d1")).expect("a file");
+    node.ok(&["pool", "import", "tank"]);
+    assert_eq!(node.state(), "healthy");
+    assert!(written(&node, &nqn).is_success());
+    node.end();
+    // The other way out.
+    std::fs::rename(room.path("d1"), room.path("elsewhere")).expect("a file");
+    node = Node::start(&room);
+    node.ok(&["pool", "export", "tank"]);
+    assert_eq!(node.ok(&["pool", "list"]), "there are no pools\n");
+    std::fs::rename(room.path("elsewhere"), room.path("d1")).expect("a file");
+    node.ok(&[
+        "pool", "import", "tank", "--drive", &drives[0], "--drive", &drives[1],
+    ]);
+    assert_eq!(node.state(), "healthy");
+    assert!(written(&node, &nqn).is_success());
+    node.end();
+}
+
+#[test]
+fn a_stripe_that_has_lost_a_drive_is_deleted_and_its_space_comes_back() {
+    let room = Room::new();
+    let mortal = Mortal::new(96);
+    let drives = [room.drive("d0", 96), room.drive("d1", 96), mortal.spec()];
+    let node = Node::start(&room);
+    node.make(&drives, "mirror:3", "16MiB");
+    let stripe = ["volume", "create", "tank/raw", "--layout", "stripe"];
+    node.ok(&[&stripe[..], &["--size", "8MiB"]].concat());
+    mortal.die();
+    assert!(written(&node, &node.nqn()).is_success());
+    let show = || node.json(&["volume", "show", "tank/raw"]);
+    eventually("it has failed", || show()["state"] == "failed");
+    let reason = text(&show()["reason"]);
+    assert!(reason.contains("`volume delete`"), "{reason}");
+    node.ok(&["volume", "delete", "tank/raw", "--destroy-data"]);
+    eventually("its space is given back", || {
+        let list = node.json(&["volume", "list"]);
+        let volumes = list.as_array().expect("a list").iter();
+        let mut left = volumes.filter(|volume| volume["name"] == "raw");
+        left.all(|volume| volume["state"] == "deleting") && volumes_are(&node, 1)
+    });
+    node.end();
+}
+
+fn volumes_are(node: &Node, count: usize) -> bool {
+    let list = node.json(&["volume", "list"]);
+    list.as_array()
+        .is_some_and(|volumes| volumes.len() == count)
+}
+
+#[test]
+fn a_volume_larger_than_the_pool_says_so_when_it_is_made() {
+    let room = Room::new();
+    let drives = room.drives(2, 96);
+    let node = Node::start(&room);
+    node.make(&drives, "mirror:2", "16MiB");
+    let fits = node.json(&["volume", "show", "tank/db"]);
+    assert_eq!(fits["warnings"], Value::Null, "it has room");
+    let large = [
+        "volume",
+        "create",
+        "tank/large",
+        "--size",
+        "1GiB",
+        "--layout",
+    ];
+    let said = node.ok(&[&large[..], &["mirror:2"]].concat());
+    for word in [
+        "warning: ",
+        "1 GiB of its 1 GiB are not written yet",
+        "as mirror:2",
+        "pool add",
+    ] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    let stripe = [
+        "volume", "create", "tank/raw", "--size", "1GiB", "--layout", "stripe",
+    ];
+    node.refuses(
+        &stripe,
+        3,
+        &["1 GiB more are asked for", "MiB are free as a stripe"],
+    );
+    let listed = node.ok(&["volume", "list"]);
+    assert!(!listed.contains("tank/raw"), "{listed}");
+    node.end();
+}
