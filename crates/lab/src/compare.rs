@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use crate::plan::is_label;
 use crate::result::{ConfigurationResult, RunResult};
 use crate::stats::{Ratio, median};
 use crate::units::grouped;
@@ -111,8 +112,12 @@ fn cautions(a: &RunResult, b: &RunResult) -> Vec<String> {
         differ("rate", format!("{:?}", m.rate), format!("{:?}", n.rate)),
         (a.partial || b.partial).then(|| "a run is partial".to_owned()),
     ];
+    let devices = partners(a, b).into_iter();
+    let devices = devices.filter(|(ours, theirs)| is_label(&ours.name) && ours.name == theirs.name);
+    let devices = devices.filter_map(|(ours, theirs)| differ(&ours.name, &ours.spec, &theirs.spec));
     machine_cautions(&a.machine, &b.machine)
         .chain(method.into_iter().flatten())
+        .chain(devices)
         .collect()
 }
 

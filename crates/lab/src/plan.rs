@@ -187,6 +187,23 @@ impl Configuration {
             remote: false,
         }
     }
+
+    /// The same with a label for a name, `a` for the first and so on: a URL on each line hides the figures.
+    pub fn labelled(position: usize, spec: impl Into<String>) -> Self {
+        let letter = u8::try_from(position).ok().filter(|&at| at < 26);
+        Self {
+            name: match letter {
+                Some(at) => char::from(b'a' + at).to_string(),
+                None => format!("d{}", position + 1),
+            },
+            ..Self::on(spec)
+        }
+    }
+}
+
+/// Whether a configuration's name is a label that says nothing of what it is.
+pub(crate) fn is_label(name: &str) -> bool {
+    matches!(name.as_bytes(), [b'a'..=b'z'])
 }
 
 /// How a device is brought into the state in which it is measured.

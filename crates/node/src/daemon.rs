@@ -223,6 +223,7 @@ impl Running {
         if let Ok(why) = self.heard.try_recv() {
             return Err(ControlError::internal(why));
         }
+        dir.keep();
         ready(&Ready {
             address,
             socket: dir.socket(),

@@ -1,7 +1,8 @@
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -16,6 +17,10 @@ pub const ATTACH_SOCKET: &str = "attach.sock";
 #[derive(Debug)]
 pub struct NodeDir {
     path: PathBuf,
+    /// Folders that were made for it, the innermost first: they go again unless the daemon comes up.
+    made: Vec<PathBuf>,
+    /// The daemon has come up.
+    is_used: AtomicBool,
     /// The lock ends with the descriptor, whatever ends the process.
     _lock: File,
 }
@@ -28,6 +33,9 @@ impl NodeDir {
     /// used.
     pub fn lock(path: &Path) -> Result<Self, ControlError> {
         let path = std::path::absolute(path).map_err(|e| failed(path, "is no directory", &e))?;
+        let above = path.ancestors();
+        let made = above.take_while(|folder| !folder.exists());
+        let made: Vec<PathBuf> = made.map(Path::to_owned).collect();
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -48,12 +56,33 @@ impl NodeDir {
             Err(Errno::WOULDBLOCK) => return Err(in_use(&path, &mut lock)),
             Err(error) => return Err(cannot(error.into())),
         }
+        // The daemon that had it may have taken it away, with its folder, since the file was opened.
+        let is_it = match (lock.metadata(), file.metadata()) {
+            (Ok(ours), Ok(there)) => ours.ino() == there.ino() && ours.dev() == there.dev(),
+            _ => false,
+        };
+        if !is_it {
+            return Err(ControlError::conflict(format!(
+                "{} went as it was locked: another daemon that did not come up; try again",
+                path.display()
+            )));
+        }
         let pid = format!("{}\n", std::process::id());
         lock.set_len(0)
             .and_then(|()| lock.rewind())
             .and_then(|()| lock.write_all(pid.as_bytes()))
             .map_err(cannot)?;
-        Ok(Self { path, _lock: lock })
+        Ok(Self {
+            path,
+            made,
+            is_used: AtomicBool::new(false),
+            _lock: lock,
+        })
+    }
+
+    /// The daemon has come up: the directory stays.
+    pub(crate) fn keep(&self) {
+        self.is_used.store(true, Ordering::Relaxed);
     }
 
     /// Its absolute path.
@@ -79,6 +108,25 @@ impl NodeDir {
     /// What is remembered.
     pub fn state(&self) -> PathBuf {
         self.path.join("state.toml")
+    }
+}
+
+impl Drop for NodeDir {
+    /// What was made for a daemon that did not come up goes again. A folder in which anything else is stays.
+    fn drop(&mut self) {
+        if self.made.is_empty() || self.is_used.load(Ordering::Relaxed) {
+            return;
+        }
+        let ours = [self.socket(), self.attach_socket(), self.token()];
+        for file in ours.into_iter().chain([self.path.join("lock")]) {
+            // Most are not there.
+            let _ = std::fs::remove_file(file);
+        }
+        for folder in &self.made {
+            if std::fs::remove_dir(folder).is_err() {
+                return;
+            }
+        }
     }
 }
 
@@ -114,6 +162,27 @@ mod tests {
         assert!(error.message.contains(&pid), "{error}");
         drop(first);
         NodeDir::lock(&path).expect("free again");
+    }
+
+    #[test]
+    fn what_was_made_for_a_daemon_that_did_not_come_up_goes_again() {
+        let base = tempfile::tempdir().expect("directory");
+        let path = base.path().join("a/b");
+        let dir = NodeDir::lock(&path).expect("free");
+        std::fs::write(dir.token(), "made at the start").expect("file");
+        drop(dir);
+        assert!(!base.path().join("a").exists());
+        let dir = NodeDir::lock(&path).expect("free");
+        std::fs::write(path.join("notes"), "of the operator").expect("file");
+        drop(dir);
+        assert!(path.join("notes").exists(), "what is not ours stays");
+        drop(NodeDir::lock(&path).expect("free"));
+        assert!(path.join("lock").exists(), "it was there before");
+        let used = base.path().join("c");
+        let dir = NodeDir::lock(&used).expect("free");
+        dir.keep();
+        drop(dir);
+        assert!(used.join("lock").exists());
     }
 
     #[test]

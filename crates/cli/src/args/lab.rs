@@ -104,9 +104,13 @@ pub(crate) enum LabCommand {
 #[derive(Args)]
 pub(crate) struct SweepArguments {
     /// A device to measure; the first is the 100 % of the tables. file:/p, memory:1GiB, null:1TiB,
-    /// stripe:…, nvme-tcp://ADDR:PORT/NQN?ns=1; NAME=DEVICE gives it a name
+    /// stripe:…, nvme-tcp://ADDR:PORT/NQN?ns=1; NAME=DEVICE gives it a name, else it is a, b, …
     #[arg(long = "on", value_name = "DEVICE")]
     pub(crate) on: Vec<String>,
+
+    /// What the first device is called in tables, then the second, …
+    #[arg(long = "name", value_name = "NAME")]
+    pub(crate) names: Vec<String>,
 
     /// randread, randwrite, read, write, randrw, rw
     #[arg(long, value_delimiter = ',', default_value = "randread")]

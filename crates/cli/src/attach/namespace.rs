@@ -9,7 +9,7 @@ use ashlar_initiator::controller::NamespaceFacts;
 use ashlar_initiator::{Config, Host, Remote, local_host, url};
 use ashlar_node::ATTACH_SOCKET;
 use ashlar_node::client::Endpoint;
-use ashlar_node::model::{LayoutSpec, VolumeName, VolumeStatus};
+use ashlar_node::model::{LayoutSpec, VolumeName, VolumeState, VolumeStatus};
 
 use super::allowance::{Allowance, GONE};
 use crate::args::AttachArguments;
@@ -140,6 +140,7 @@ fn of_pool(
 ) -> Result<(Found, Option<Allowance>), Failure> {
     let api = Api::new(&arguments.api)?;
     let mut volume = api.client.volume(name)?;
+    refuse_deleted(name, &volume)?;
     if !arguments.shared {
         volume = unused(&api, name, volume, host)?;
     }
@@ -149,6 +150,16 @@ fn of_pool(
     // All of a stripe is taken from the beginning, and what is written in it nobody notes.
     let notes = !matches!(volume.layout, LayoutSpec::Stripe { .. });
     Ok(((url, notes.then_some(volume.used_bytes)), allowance))
+}
+
+/// Refuses a volume that is served no more, although it is still listed.
+fn refuse_deleted(name: &VolumeName, volume: &VolumeStatus) -> Result<(), Failure> {
+    match volume.state {
+        VolumeState::Deleting => Err(Failure::environment(format!(
+            "volume {name} is being deleted: it cannot be attached, and is listed until its space is given back"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a volume that a host uses.
@@ -172,4 +183,40 @@ fn unused(
         volume = api.client.volume(name)?;
     }
     Ok(volume)
+}
+
+#[cfg(test)]
+mod tests {
+    use ashlar_node::Control;
+    use ashlar_node::model::{CreatePool, CreateVolume};
+    use ashlar_node::testing::FakeControl;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_that_is_being_deleted_is_refused_by_its_state() {
+        let control = FakeControl::new();
+        let pool = CreatePool {
+            name: "tank".into(),
+            drives: vec!["/dev/a".into(), "/dev/b".into()],
+            ..CreatePool::default()
+        };
+        control.create_pool(pool).expect("made");
+        let volume = CreateVolume {
+            pool: "tank".into(),
+            name: "db".into(),
+            bytes: 1 << 30,
+            layout: LayoutSpec::Mirror { copies: 2 },
+            grain_bytes: None,
+            when_degraded: Default::default(),
+            allow_hosts: Vec::new(),
+            allow_any_host: true,
+        };
+        let mut volume = control.create_volume(volume).expect("made");
+        let name: VolumeName = "tank/db".parse().expect("a name");
+        assert!(refuse_deleted(&name, &volume).is_ok());
+        volume.state = VolumeState::Deleting;
+        let refusal = refuse_deleted(&name, &volume).expect_err("refused");
+        assert!(refusal.message().contains("tank/db is being deleted"));
+    }
 }

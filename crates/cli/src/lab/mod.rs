@@ -211,8 +211,7 @@ fn plan(arguments: &SweepArguments) -> Result<SweepPlan, Failure> {
             plan
         }
     };
-    plan.configurations
-        .extend(arguments.on.iter().map(|on| configuration(on)));
+    plan.configurations.extend(configurations(arguments)?);
     if let Some(size) = &arguments.size {
         plan.size = Some(parse_size(size)?);
     }
@@ -228,8 +227,33 @@ fn seconds(seconds: f64) -> Result<Duration, Failure> {
         .map_err(|error| Failure::usage(format!("--seconds {seconds}: {error}")))
 }
 
+/// What is measured: each with the name that `--name` or its own words give it, or a letter.
+fn configurations(arguments: &SweepArguments) -> Result<Vec<Configuration>, Failure> {
+    let (on, names) = (&arguments.on, &arguments.names);
+    if let Some(name) = names.get(on.len()) {
+        let devices = on.len();
+        return Err(Failure::usage(format!(
+            "--name {name}: there are only {devices} devices"
+        )));
+    }
+    let named = on.iter().enumerate().map(|(position, text)| {
+        let (own, spec) = split_name(text);
+        match (own, names.get(position)) {
+            (Some(own), Some(name)) => Err(Failure::usage(format!(
+                "--name {name}: the device is called {own} already"
+            ))),
+            (None, None) => Ok(Configuration::labelled(position, spec)),
+            (own, name) => Ok(Configuration {
+                name: own.or(name.map(String::as_str)).unwrap_or_default().into(),
+                ..Configuration::on(spec)
+            }),
+        }
+    });
+    named.collect()
+}
+
 /// `NAME=DEVICE`, where a name has nothing that a device specification begins with.
-fn configuration(text: &str) -> Configuration {
+fn split_name(text: &str) -> (Option<&str>, &str) {
     let is_name = |name: &str| {
         !name.is_empty()
             && name
@@ -237,11 +261,8 @@ fn configuration(text: &str) -> Configuration {
                 .all(|c| c.is_alphanumeric() || "-_ ".contains(c))
     };
     match text.split_once('=') {
-        Some((name, spec)) if is_name(name) => Configuration {
-            name: name.into(),
-            ..Configuration::on(spec)
-        },
-        _ => Configuration::on(text),
+        Some((name, spec)) if is_name(name) => (Some(name), spec),
+        _ => (None, text),
     }
 }
 
@@ -270,4 +291,41 @@ fn matrices(arguments: &SweepArguments) -> Result<Vec<Matrix>, Failure> {
         .iter()
         .map(matrix)
         .collect::<Result<_, _>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        sweep: SweepArguments,
+    }
+
+    fn names(words: &[&str]) -> Result<Vec<(String, String)>, String> {
+        let line = Line::try_parse_from([&["sweep", "--out", "o"], words].concat());
+        let sweep = line.map_err(|error| error.to_string())?.sweep;
+        let named = configurations(&sweep).map_err(|failure| failure.message().to_owned())?;
+        Ok(named.into_iter().map(|one| (one.name, one.spec)).collect())
+    }
+
+    #[test]
+    fn devices_have_short_names() {
+        let url = "nvme-tcp://127.0.0.1:4420/nqn.2026-11.com.example:db?ns=1";
+        let pair = |name: &str, spec: &str| (name.to_owned(), spec.to_owned());
+        let unnamed = names(&["--on", "memory:1GiB", "--on", url]).expect("valid");
+        assert_eq!(unnamed, [pair("a", "memory:1GiB"), pair("b", url)]);
+        let own = names(&["--on", "local=memory:1GiB", "--on", url]).expect("valid");
+        assert_eq!(own, [pair("local", "memory:1GiB"), pair("b", url)]);
+        let words = ["--on", "memory:1GiB", "--on", url, "--name", "here"];
+        let some = names(&words).expect("valid");
+        assert_eq!(some, [pair("here", "memory:1GiB"), pair("b", url)]);
+        let twice = names(&["--on", "x=memory:1GiB", "--name", "y"]).expect_err("twice");
+        assert!(twice.contains("called x already"), "{twice}");
+        let more = names(&["--on", "memory:1GiB", "--name", "x", "--name", "y"]);
+        assert!(more.expect_err("too many").contains("only 1 devices"));
+    }
 }

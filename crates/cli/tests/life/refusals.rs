@@ -91,6 +91,67 @@ fn drives_that_hold_something_are_not_taken() {
 }
 
 #[test]
+fn what_is_refused_leaves_no_file_of_its_own() {
+    let room = Room::new();
+    let drives = room.drives(2, 64);
+    let node = Node::start(&room);
+    node.make(&drives, "mirror:2", "16MiB");
+    let occupied = room.drive("occupied", 64);
+    std::fs::write(room.path("occupied"), vec![7; MIB]).expect("a file");
+    let new = |name: &str, size: &str| format!("{}?size={size}", room.spec(name));
+    let (fit, short, odd) = (
+        new("fit", "64MiB"),
+        new("short", "10MiB"),
+        new("odd", "64MiB&x=1"),
+    );
+    // The first drive is made before the second is refused.
+    for (second, code, why) in [
+        (&short, 2, "64 MiB"),
+        (&odd, 2, "x"),
+        (&occupied, 2, "occupied"),
+        (&drives[0], 3, "in pool tank"),
+    ] {
+        let create = [
+            "pool", "create", "other", "--drive", &fit, "--drive", second,
+        ];
+        node.refuses(&create, code, &[why]);
+    }
+    node.refuses(&["pool", "add", "tank", "--drive", &short], 2, &["64 MiB"]);
+    let replace = [
+        "pool", "replace", "tank", "--old", &drives[0], "--new", &short,
+    ];
+    node.refuses(&replace, 2, &["64 MiB"]);
+    for name in ["fit", "short", "odd"] {
+        assert!(!room.path(name).exists(), "{name} was left");
+    }
+    assert_eq!(
+        std::fs::read(room.path("occupied")).expect("it stays")[0],
+        7
+    );
+    // What is done keeps its file.
+    node.ok(&["pool", "add", "tank", "--drive", &fit]);
+    node.ok(&["pool", "create", "other", "--drive", &new("more", "64MiB")]);
+    assert!(room.path("fit").exists() && room.path("more").exists());
+    node.end();
+}
+
+#[test]
+fn a_daemon_that_cannot_listen_leaves_no_directory() {
+    let room = Room::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    for option in ["--listen", "--api"] {
+        let dir = room.path("base/dir").display().to_string();
+        let mut words = vec!["node", "--dir", &dir, option, &address];
+        if option == "--api" {
+            words.extend(["--listen", "127.0.0.1:0"]);
+        }
+        crate::common::refuses(&mut crate::common::ashlar(words), 3, &[&address]);
+        assert!(!room.path("base").exists(), "{option}");
+    }
+}
+
+#[test]
 fn nothing_is_promised_that_is_not_kept() {
     let room = Room::new();
     let drives = room.drives(4, 64);

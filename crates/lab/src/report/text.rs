@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::plan::is_label;
 use crate::result::{CellResult, RunResult};
 use crate::stats::median;
 use crate::units::grouped;
@@ -18,6 +19,9 @@ impl RunResult {
     fn write_text(&self, out: &mut String) -> std::fmt::Result {
         self.write_table(out)?;
         writeln!(out)?;
+        for one in self.configurations.iter().filter(|one| is_label(&one.name)) {
+            writeln!(out, "{} is {}", one.name, one.spec)?;
+        }
         for verdict in self.verdicts() {
             writeln!(out, "{verdict}")?;
         }

@@ -9,7 +9,7 @@ use super::pools::engine;
 use super::status::name_of;
 use super::{Keeper, Kept, KnownDrive, LivePool, live};
 use crate::model::{ControlError, PoolStatus, ReplaceDrive};
-use crate::pool::{Joined, add, fit, open_drives};
+use crate::pool::{CreatedFiles, Joined, add, fit, open_drives};
 
 /// What the engine says where a removal only lacks another drive.
 const LACKS_A_DRIVE: &str = "add one first";
@@ -68,6 +68,7 @@ impl Keeper {
         name: &str,
         spec: &str,
         destroy_data: bool,
+        created: CreatedFiles,
     ) -> Result<PoolStatus, ControlError> {
         let mut pools = self.lock();
         self.take_in_all(&mut pools);
@@ -83,6 +84,7 @@ impl Keeper {
                 return Err(error);
             }
         };
+        created.keep();
         let (id, late) = match joined {
             Joined::Member(id) => (id, None),
             Joined::Unknown(id, error) => (id, Some(error)),
@@ -112,21 +114,22 @@ impl Keeper {
         request: &ReplaceDrive,
     ) -> Result<PoolStatus, ControlError> {
         let member = self.member(name, &request.old)?;
+        let created = CreatedFiles::watch(std::slice::from_ref(&request.new));
         self.refuse_unfit(name, member, request)?;
         if !self.may_carry_stripe(name, member)? {
-            self.grow_pool(name, &request.new, request.destroy_data)?;
+            self.grow_pool(name, &request.new, request.destroy_data, created)?;
             return self.evacuate(name, member);
         }
         // Only the engine knows where such a volume is, and it is asked by an order: one that it
         // takes is carried out.
         match self.evacuate(name, member) {
             Err(error) if error.message.contains(LACKS_A_DRIVE) => {
-                self.grow_pool(name, &request.new, request.destroy_data)?;
+                self.grow_pool(name, &request.new, request.destroy_data, created)?;
                 self.evacuate(name, member)
             }
             Err(error) => Err(error),
             Ok(_) => self
-                .grow_pool(name, &request.new, request.destroy_data)
+                .grow_pool(name, &request.new, request.destroy_data, created)
                 .map_err(|mut error| {
                     error.message = format!(
                         "{} (drive {} is being emptied all the same)",

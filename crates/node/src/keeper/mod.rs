@@ -27,7 +27,7 @@ use crate::model::{
     HostChange, ImportPool, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetReserve,
     SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
 };
-use crate::pool::{OpenDrive, PoolLink, VolumeOpener};
+use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
 use crate::{Config, DriveEntry, StateFile};
 pub use local::{Dismissal, LocalRefusal, LocalUser, LocalWish, MakeLocal};
 
@@ -213,7 +213,8 @@ impl Control for Keeper {
     }
 
     fn add_drive(&self, pool: &str, request: AddDrive) -> Result<PoolStatus, ControlError> {
-        self.grow_pool(pool, &request.drive, request.destroy_data)
+        let created = CreatedFiles::watch(std::slice::from_ref(&request.drive));
+        self.grow_pool(pool, &request.drive, request.destroy_data, created)
     }
 
     fn replace_drive(&self, pool: &str, request: ReplaceDrive) -> Result<PoolStatus, ControlError> {

@@ -8,7 +8,7 @@ use super::serve::specs;
 use super::wanted::{GO_ON, Wanted};
 use super::{Dismissal, Keeper, Kept, LivePool, live};
 use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReserveSpec};
-use crate::pool::{create, import, open_drives, reserve_of};
+use crate::pool::{CreatedFiles, create, import, open_drives, reserve_of};
 use crate::{Config, DriveEntry, PoolEntry};
 
 impl Keeper {
@@ -178,8 +178,10 @@ impl Keeper {
             )));
         }
         self.refuse_drives_in_use(&pools, &request.drives)?;
+        let created = CreatedFiles::watch(&request.drives);
         let drives = open_drives(&request.drives)?;
         let id = create(request, &drives)?;
+        created.keep();
         drop(drives);
         let pool = self.bring_up(&Wanted::new(name, Some(id)), &request.drives)?;
         self.remember(name, &pool)?;

@@ -4,6 +4,7 @@
 //! thread calls it directly; one opened on another core sends its commands by mail. The control
 //! plane speaks to it through a [`PoolLink`].
 
+mod created;
 mod host;
 mod link;
 mod news;
@@ -13,6 +14,7 @@ mod setup;
 mod sound;
 mod volume;
 
+pub use created::CreatedFiles;
 pub use host::{Host, Operations, Traffic, VolumeTraffic};
 pub use link::{PoolLink, View};
 pub use pace::{Progress, Reclaim};

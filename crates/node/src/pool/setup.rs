@@ -70,7 +70,7 @@ fn open_drive(text: &str) -> Result<OpenDrive, ControlError> {
 }
 
 /// Takes `class=…` out of a drive's options: it is the pool's, not the device's.
-fn split_class(text: &str) -> Result<(String, Option<DriveClass>), ControlError> {
+pub(super) fn split_class(text: &str) -> Result<(String, Option<DriveClass>), ControlError> {
     let Some((path, options)) = text.split_once('?') else {
         return Ok((text.to_owned(), None));
     };
