@@ -24,6 +24,8 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// So many operations do not wait for the end of a turn: a drive that is idle until its requests come all at once
 /// answers all at once, and then whoever asks is busy while it is idle again.
 const ENOUGH: usize = 8;
+/// The same while drives have nothing: each moment until they have is lost.
+const ENOUGH_WHEN_IDLE: usize = 2;
 
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
@@ -73,6 +75,10 @@ pub(crate) struct Ring {
     nothing: Rc<Events>,
     /// Operations that the kernel does not know of yet.
     queued: usize,
+    /// Operations on files, queued ones included.
+    drive_operations: usize,
+    /// Those of them that the kernel does not know of yet.
+    queued_for_drives: usize,
 }
 
 impl Ring {
@@ -101,6 +107,8 @@ impl Ring {
             waker,
             nothing: Rc::default(),
             queued: 0,
+            drive_operations: 0,
+            queued_for_drives: 0,
         };
         ring.arm_waker();
         Ok(ring)
@@ -146,6 +154,10 @@ impl Ring {
 
     /// Queues an operation; it starts at the end of the turn, or with enough others.
     pub(crate) fn submit(&mut self, op: Op, target: Target, key: u64, events: &Rc<Events>) {
+        if matches!(op, Op::File { .. }) {
+            self.drive_operations += 1;
+            self.queued_for_drives += 1;
+        }
         let index = self.table.insert(InFlight {
             op,
             key,
@@ -179,11 +191,16 @@ impl Ring {
 
     fn submit_if_enough(&mut self) {
         self.queued += 1;
-        if self.queued >= ENOUGH {
-            self.queued = 0;
+        let are_idle = self.drive_operations == self.queued_for_drives;
+        if self.queued >= ENOUGH || (are_idle && self.queued_for_drives >= ENOUGH_WHEN_IDLE) {
+            self.none_is_queued();
             // What the kernel does not take now, it is offered again at the end of the turn.
             let _ = self.uring.submit();
         }
+    }
+
+    fn none_is_queued(&mut self) {
+        (self.queued, self.queued_for_drives) = (0, 0);
     }
 
     /// Cancels the waits for a readable file that have this key and owner. Not for the fast path.
@@ -256,7 +273,7 @@ impl Ring {
     }
 
     fn enter(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
-        self.queued = 0;
+        self.none_is_queued();
         let result = match timeout {
             Some(timeout) => {
                 let time = Timespec::new()
@@ -335,7 +352,10 @@ impl Ring {
             return;
         };
         let what = match op {
-            Op::File { buffer, .. } => What::File(outcome, buffer),
+            Op::File { buffer, .. } => {
+                self.drive_operations -= 1;
+                What::File(outcome, buffer)
+            }
             Op::Recv(frame) => What::Received(outcome, frame, cqueue::sock_nonempty(flags)),
             Op::Send(batch) => What::Sent(sent_whole(outcome, batch.gather.len()), batch),
             Op::Connect(_) => What::Connected(outcome.map(|_| ())),

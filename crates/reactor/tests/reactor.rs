@@ -57,6 +57,33 @@ fn many_operations_start_before_the_turn_ends() {
 }
 
 #[test]
+fn a_drive_that_is_idle_is_given_two_operations_before_the_turn_ends() {
+    let mut reactor = reactor();
+    let handle = reactor.handle().clone();
+    let port = handle.port();
+    let temp = tempfile::tempfile().expect("temporary file");
+    let seen = temp.try_clone().expect("another descriptor");
+    let file = handle.adopt(temp.into());
+    // Twice: what has ended leaves the drive idle again.
+    for round in 0..2 {
+        let begins = Instant::now();
+        for key in 2 * round..2 * round + 2 {
+            let buffer = handle.buffers().get(4096).expect("buffer");
+            port.write(&file, key * 4096, buffer, false, key);
+        }
+        while seen.metadata().expect("metadata").len() < 2 * (round + 1) * 4096 {
+            assert!(begins.elapsed() < Duration::from_secs(10), "nothing began");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for _ in 0..2 {
+            let What::File(Ok(4096), Some(_)) = next(&mut reactor, &port).what else {
+                panic!("write")
+            };
+        }
+    }
+}
+
+#[test]
 fn a_turn_whose_deadline_has_passed_does_not_wait_and_brings_what_has_happened() {
     let mut reactor = reactor();
     let handle = reactor.handle().clone();
