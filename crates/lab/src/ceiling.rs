@@ -51,6 +51,7 @@ fn measure(threads: u32, block_bytes: u32, copies: bool, cpus: &[usize]) -> Resu
             warmup: Duration::from_millis(10),
             measure: MEASURE,
             seed: u64::from(thread),
+            stop: None,
         })
     };
     let jobs = (0..threads)

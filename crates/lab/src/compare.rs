@@ -51,7 +51,10 @@ pub fn compare(first: &Path, second: &Path) -> Result<Comparison, LabError> {
                 cell: cell.spec(),
                 iops: (cell.iops, other.iops),
                 latency_us: (cell.latency_us.mean, other.latency_us.mean),
-                ratio: Ratio::of(&cell.iops_of_repeats(), &other.iops_of_repeats()),
+                ratio: {
+                    let (base, ours) = cell.pairs(other);
+                    Ratio::of(&base, &ours)
+                },
             });
         }
     }
@@ -92,14 +95,7 @@ pub fn differ(what: &str, a: impl fmt::Display, b: impl fmt::Display) -> Option<
 /// What makes any two runs hard to compare, whatever they measured.
 pub fn machine_cautions(a: &Machine, b: &Machine) -> impl Iterator<Item = String> {
     let apart = "the runs were not interleaved: what changed on the machine between them counts";
-    [
-        Some(apart.to_owned()),
-        differ("processor", &a.cpu_model, &b.cpu_model),
-        differ("cores", a.cores, b.cores),
-        differ("kernel", &a.kernel, &b.kernel),
-    ]
-    .into_iter()
-    .flatten()
+    std::iter::once(apart.to_owned()).chain(a.differences(b))
 }
 
 fn cautions(a: &RunResult, b: &RunResult) -> Vec<String> {

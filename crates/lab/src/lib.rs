@@ -41,6 +41,8 @@ mod compare;
 mod cpu;
 mod error;
 mod export;
+mod folder;
+mod journal;
 mod machine;
 mod measure;
 mod plan;
@@ -50,6 +52,7 @@ mod report;
 pub mod result;
 mod runner;
 pub mod scenario;
+mod schedule;
 mod seam;
 pub mod simulated;
 pub mod stats;
@@ -63,12 +66,17 @@ pub use compare::{ComparedCell, Comparison, compare, differ, machine_cautions};
 pub use cpu::CpuTicks;
 pub use error::LabError;
 pub use export::{check_out_dir, write_whole};
+pub use folder::{OwnFolder, remove_left};
+pub use journal::{Command, Journal, Origin, Turn};
 pub use machine::Machine;
 pub use plan::{CellSpec, Configuration, Matrix, Pattern, Precondition, SweepPlan};
 pub use progress::Progress;
 pub use report::{chart, page, render_report};
-pub use runner::{RunOutcome, run_plan, run_sweep};
-pub use scenario::{SHIPPED, Scale, ScenarioOptions, find_text, run_scenario, scenario_text};
+pub use runner::{Means, RunOutcome, run_plan, run_sweep};
+pub use scenario::{
+    SHIPPED, Scale, ScenarioFile, ScenarioOptions, find_text, run_scenario, scenario_text,
+};
+pub use schedule::{Measurement, Nest, Schedule, Workload, carry_out};
 pub use seam::{
     NoServices, OpenOptions, PrepareOptions, Prepared, Service, Services, Stacks, Worker,
 };

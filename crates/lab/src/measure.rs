@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+
+use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
@@ -17,7 +20,7 @@ pub(crate) fn latency_histogram() -> Result<Histogram<u64>, LabError> {
 }
 
 /// Counts of one interval of the series.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) reads: u64,
     pub(crate) writes: u64,
@@ -136,9 +139,24 @@ impl Measured {
     }
 }
 
-/// A histogram in HDR's V2 encoding: a few KiB instead of a few hundred.
-#[derive(Clone, Debug)]
+/// A histogram in HDR's V2 encoding: a few KiB instead of a few hundred. As text it is that in base 64.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub(crate) struct Packed(Vec<u8>);
+
+impl From<Packed> for String {
+    fn from(packed: Packed) -> Self {
+        BASE64_STANDARD.encode(packed.0)
+    }
+}
+
+impl TryFrom<String> for Packed {
+    type Error = base64::DecodeError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        BASE64_STANDARD.decode(text).map(Self)
+    }
+}
 
 impl Packed {
     pub(crate) fn new(histogram: &Histogram<u64>) -> Result<Self, LabError> {
@@ -190,6 +208,11 @@ mod tests {
         assert_eq!(SeriesShape::of(Duration::from_secs(60)).samples, 60);
         let packed = Packed::new(&a.reads).expect("packs");
         assert_eq!(packed.unpack(), a.reads);
+        let text = serde_json::to_string(&packed).expect("text");
+        assert_eq!(
+            serde_json::from_str::<Packed>(&text).ok(),
+            Some(packed.clone())
+        );
         assert!(packed.0.len() < 200, "{}", packed.0.len());
     }
 }

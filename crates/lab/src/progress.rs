@@ -30,6 +30,8 @@ struct Lines {
     total: u64,
     done: u64,
     last: Option<Instant>,
+    /// When it began, and how much there was by then.
+    since: (Instant, u64),
 }
 
 impl Progress {
@@ -37,7 +39,7 @@ impl Progress {
     pub fn auto() -> Self {
         if std::io::stderr().is_terminal() {
             let bar = ProgressBar::new(0);
-            let template = "{elapsed_precise} [{bar:30}] {pos}/{len} {wide_msg}";
+            let template = "{elapsed_precise} [{bar:30}] {pos}/{len}, {eta} left: {wide_msg}";
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style.progress_chars("=> "));
             }
@@ -65,6 +67,7 @@ impl Progress {
                 total: 0,
                 done: 0,
                 last: None,
+                since: (Instant::now(), 0),
             })),
             stop: None,
         }
@@ -109,8 +112,32 @@ impl Progress {
             Shown::Lines(lines) => {
                 let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
                 (lines.total, lines.done) = (steps, 0);
+                lines.since = (Instant::now(), 0);
             }
         }
+    }
+
+    /// So many steps were done by a run that goes on now.
+    pub fn have(&self, steps: u64) {
+        match &self.shown {
+            Shown::Silent => {}
+            Shown::Bar(bar) => {
+                bar.set_position(steps);
+                bar.reset_eta();
+            }
+            Shown::Lines(lines) => {
+                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                lines.done = steps;
+                lines.since = (Instant::now(), steps);
+                let total = lines.total;
+                let _ = writeln!(lines.out, "{steps} of {total} were measured before");
+            }
+        }
+    }
+
+    /// What tells that it is to end, for those that look more often than they can ask.
+    pub fn stopper(&self) -> Option<Arc<AtomicBool>> {
+        self.stop.clone()
     }
 
     /// Something a person wants to know now.
@@ -161,7 +188,20 @@ impl Lines {
         let due = self.last.is_none_or(|last| last.elapsed() >= LINE_EVERY);
         if due || self.done == self.total {
             self.last = Some(Instant::now());
-            let _ = writeln!(self.out, "[{}/{}] {text}", self.done, self.total);
+            let (done, total, left) = (self.done, self.total, self.left());
+            let _ = writeln!(self.out, "[{done}/{total}] {text}{left}");
+        }
+    }
+
+    /// How long the rest will take, if it takes as long as what was done.
+    fn left(&self) -> String {
+        let (since, had) = self.since;
+        let (done, left) = (self.done - had, self.total.saturating_sub(self.done));
+        let seconds = since.elapsed().as_secs_f64() * left as f64 / done.max(1) as f64;
+        match seconds as u64 {
+            0..60 => String::new(),
+            s @ 60..3600 => format!(" ({} min left)", s.div_ceil(60)),
+            s => format!(" ({:.1} h left)", s as f64 / 3600.0),
         }
     }
 }

@@ -199,15 +199,29 @@ impl CellResult {
         }
     }
 
-    /// IOPS of each repeat.
-    pub fn iops_of_repeats(&self) -> Vec<f64> {
-        self.repeats.iter().map(|repeat| repeat.iops).collect()
+    /// IOPS of this cell and of another one in the repeats that both have. A repeat that failed shifts no other;
+    /// results from before repeats had numbers are taken in order.
+    pub fn pairs(&self, other: &Self) -> (Vec<f64>, Vec<f64>) {
+        let number = |(index, of): (usize, &RepeatResult)| match of.repeat {
+            0 => index as u32 + 1,
+            number => number,
+        };
+        let theirs: Vec<u32> = other.repeats.iter().enumerate().map(number).collect();
+        let pair = |(index, of): (usize, &RepeatResult)| {
+            let wanted = number((index, of));
+            let at = theirs.iter().position(|&theirs| theirs == wanted)?;
+            Some((of.iops, other.repeats[at].iops))
+        };
+        self.repeats.iter().enumerate().filter_map(pair).unzip()
     }
 }
 
 /// One measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RepeatResult {
+    /// Which repeat, from 1; 0 in results of versions that did not number them.
+    #[serde(default)]
+    pub repeat: u32,
     /// Accesses a second.
     pub iops: f64,
     /// Of these, reads.

@@ -1,10 +1,13 @@
 //! Medians, spreads, and what a difference is worth.
 
+mod family;
 mod looks;
 mod signed_rank;
+mod student;
 
 use serde::{Deserialize, Serialize};
 
+pub use family::{FALSE_SHARE, correct};
 pub use looks::Looks;
 
 /// The middle value (mean of the two middle ones for an even count); 0 for none.
@@ -63,6 +66,19 @@ pub struct Ratio {
     pub differs: bool,
     /// The larger of the two sides' spreads is at least the difference.
     pub noisy: bool,
+    /// How likely pairs are at least so far apart if nothing differs: a paired t test of their logarithms; absent for one
+    /// pair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chance: Option<f64>,
+    /// Questions of the same run for whose number `differs` is corrected; 0: it is not.
+    #[serde(default)]
+    pub questions: u32,
+    /// The smallest difference, in percent, that would have been found in four of five such runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detectable_pct: Option<f64>,
+    /// Of the mean of the pairs' logarithms.
+    #[serde(skip)]
+    standard_error: Option<f64>,
 }
 
 /// From this many pairs on, the range is what signed ranks give; below, it is smallest to largest.
@@ -116,11 +132,23 @@ impl Ratio {
             return format!("{ours} is {ratio:.2} x {base} ({how})");
         }
         if self.low > 1.0 || self.high < 1.0 {
-            return format!(
-                "{ours} is {ratio:.2} x {base} ({how}), but a configuration by itself varies as much"
-            );
+            let why = match self.is_by_chance() {
+                true => format!("some of {} differ so by chance", self.questions),
+                false => "a configuration by itself varies as much".to_owned(),
+            };
+            return format!("{ours} is {ratio:.2} x {base} ({how}), but {why}");
         }
-        format!("no difference beyond the noise: {ours} is {ratio:.2} x {base} ({how})")
+        let found = self.detectable_pct.map_or_else(String::new, |percent| {
+            format!("; {} would have been found", told_pct(percent))
+        });
+        format!("no difference beyond the noise: {ours} is {ratio:.2} x {base} ({how}){found}")
+    }
+
+    /// Its own range says that it differs, and the number of questions that were asked says that some do.
+    pub fn is_by_chance(&self) -> bool {
+        let apart = self.pairs >= 2 && (self.low > 1.0 || self.high < 1.0);
+        let by_itself = apart && (self.pairs as usize >= ENOUGH_FOR_RANKS || !self.noisy);
+        by_itself && !self.differs && self.questions > 0
     }
 
     /// How many pairs, and where they are enough to say so, how sure.
@@ -140,6 +168,38 @@ fn ratios(base: &[f64], ours: &[f64]) -> Vec<f64> {
     pairs.map(|(&b, &o)| o / b).collect()
 }
 
+/// Of nothing at all, too: that is far below any other.
+fn logarithm(ratio: &f64) -> f64 {
+    ratio.max(1e-9).ln()
+}
+
+/// Of the mean of the ratios' logarithms; none of fewer than two, or of ratios that have none.
+fn standard_error(ratios: &[f64]) -> Option<f64> {
+    let logarithms: Vec<f64> = ratios.iter().map(logarithm).collect();
+    let (middle, count) = (mean(&logarithms), logarithms.len() as f64);
+    let squares: f64 = logarithms.iter().map(|of| (of - middle).powi(2)).sum();
+    let error = (squares / (count - 1.0) / count).sqrt();
+    (logarithms.len() >= 2 && error.is_finite()).then_some(error)
+}
+
+fn by_chance(ratios: &[f64], standard_error: f64) -> f64 {
+    let logarithms: Vec<f64> = ratios.iter().map(logarithm).collect();
+    let middle = mean(&logarithms);
+    if middle == 0.0 {
+        return 1.0;
+    }
+    student::chance(middle / standard_error, ratios.len() as u32 - 1)
+}
+
+/// A difference in percent as it is told.
+fn told_pct(percent: f64) -> String {
+    match percent {
+        percent if percent > 100.0 => "only more than twice as much".to_owned(),
+        percent if percent < 1.0 => format!("{percent:.1} %"),
+        percent => format!("{percent:.0} %"),
+    }
+}
+
 /// A ratio and its range.
 struct Found {
     ratio: f64,
@@ -157,7 +217,7 @@ impl Found {
     }
 
     fn ranked(ratios: &[f64], risk: f64) -> Option<Self> {
-        let logarithms: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+        let logarithms: Vec<f64> = ratios.iter().map(logarithm).collect();
         let middle = signed_rank::middle(&logarithms, risk)?;
         Some(Self {
             ratio: middle.estimate.exp(),
@@ -170,7 +230,12 @@ impl Found {
         let Self { ratio, low, high } = self;
         let noisy = spread(base).max(spread(ours)) >= (1.0 - ratio).abs();
         let apart = ratios.len() >= 2 && (low > 1.0 || high < 1.0);
+        let standard_error = standard_error(ratios);
         Ratio {
+            chance: standard_error.map(|error| by_chance(ratios, error)),
+            questions: 0,
+            detectable_pct: None,
+            standard_error,
             ratio,
             low,
             high,

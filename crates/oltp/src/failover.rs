@@ -12,12 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ashlar_lab::{LabError, Machine, Progress};
+use ashlar_lab::{LabError, Machine, OwnFolder, Progress};
 use serde::{Deserialize, Serialize};
 
 use crate::check::{Consistency, check};
 use crate::database::{Database, Description};
-use crate::folder::OwnFolder;
 use crate::inputs::Mix;
 use crate::ledger::{Count, Ledger};
 use crate::load::{BuildPlan, BuildResult, build};

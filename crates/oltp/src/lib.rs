@@ -41,7 +41,6 @@ mod compare;
 pub mod database;
 mod failover;
 mod files;
-mod folder;
 pub mod generate;
 pub mod inputs;
 mod ledger;

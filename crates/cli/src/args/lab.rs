@@ -179,8 +179,8 @@ pub(crate) struct SweepArguments {
 #[derive(Args)]
 pub(crate) struct RunArguments {
     /// Name of a scenario that ships, or a file
-    #[arg(value_name = "NAME|FILE")]
-    pub(crate) scenario: String,
+    #[arg(value_name = "NAME|FILE", required_unless_present = "resume")]
+    pub(crate) scenario: Option<String>,
 
     /// How much of it: min, or 0.01 to 1 (as written)
     #[arg(long, default_value = "1")]
@@ -195,11 +195,25 @@ pub(crate) struct RunArguments {
     #[arg(long = "place", value_name = "NAME=DIR", conflicts_with = "dir")]
     pub(crate) places: Vec<String>,
 
+    /// Put a value into the scenario: measure.seconds=60, configuration.local.stack=file:/x, oltp.warehouses=8. A key
+    /// is a path with dots; of several configurations a part of it is a name, or a position from 0
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// Numbers of users instead of the scenario's; for databases
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
+    pub(crate) users: Vec<usize>,
+
     /// Overwrite what devices named in the scenario hold
     #[arg(long)]
     pub(crate) destroy_data: bool,
 
     /// Directory for result.json, report.html and the exports
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "resume")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Go on with the run in a directory, a scenario's or a sweep's, that was interrupted or killed: what was
+    /// measured is not measured again. On another machine, or with another scenario.toml, it is refused
+    #[arg(long, value_name = "DIR", exclusive = true)]
+    pub(crate) resume: Option<PathBuf>,
 }

@@ -1,9 +1,9 @@
 //! `ashlar lab run` of scenarios of databases.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ashlar_lab::{LabError, Scale, check_out_dir};
+use ashlar_lab::{Journal, LabError, Origin, Scale, check_out_dir};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::schema::Shape;
 use ashlar_oltp::{FailoverPlan, FailoverResult, ResultFile, ScenarioRun, run_scenario};
@@ -13,34 +13,41 @@ pub(super) use ashlar_oltp::scenario::SHIPPED;
 use super::interrupt::interruptible;
 use super::oltp::{logic, time};
 use super::report_path;
+use super::runs::unfinished;
 use super::server::commit;
-use crate::args::{CommitWord, FailoverArguments, RunArguments};
+use crate::args::{CommitWord, FailoverArguments};
 use crate::exit::Failure;
 use crate::output::print;
 
-pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
-    if arguments.destroy_data {
+/// Refuses what a scenario of databases cannot be given.
+pub(super) fn check(origin: &Origin) -> Result<(), Failure> {
+    if origin.destroy_data {
         return Err(Failure::usage(
             "--destroy-data: a database's folder is always a new one",
         ));
     }
-    let places = places(arguments)?;
-    let scale: Scale = arguments.scale.parse()?;
-    check_out_dir(&arguments.out)?;
+    places(origin).map(drop)
+}
+
+pub(super) fn run(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
+    let places = places(origin)?;
     let run = ScenarioRun {
-        text,
-        scale,
+        text: &origin.scenario,
+        scale: origin.scale.parse::<Scale>()?,
         places: &places,
-        out: &arguments.out,
+        out,
     };
-    let result = run_scenario(&run, &interruptible()?)?;
-    let report = report_path(&arguments.out);
+    let result = run_scenario(&run, &interruptible()?, journal)?;
+    if !result.partial {
+        journal.end()?;
+    }
+    let report = report_path(out);
     print(&format!("{}{}\n", result.text(), report.display()))?;
     if let Some(text) = result.complaint() {
         return Err(Failure::check(text));
     }
     if result.partial {
-        return Err(LabError::environment(result.problems.join("; ")).into());
+        return Err(unfinished(&result.problems, out));
     }
     Ok(())
 }
@@ -83,11 +90,11 @@ pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn places(arguments: &RunArguments) -> Result<Vec<Place>, Failure> {
-    if arguments.places.is_empty() {
+fn places(origin: &Origin) -> Result<Vec<Place>, Failure> {
+    if origin.places.is_empty() {
         return Ok(vec![Place {
             name: "here".into(),
-            dir: arguments.dir.clone(),
+            dir: origin.dir.clone(),
         }]);
     }
     let place = |text: &String| match text.split_once('=') {
@@ -97,5 +104,5 @@ fn places(arguments: &RunArguments) -> Result<Vec<Place>, Failure> {
         }),
         _ => Err(Failure::usage(format!("--place {text}: must be NAME=DIR"))),
     };
-    arguments.places.iter().map(place).collect()
+    origin.places.iter().map(place).collect()
 }

@@ -4,6 +4,7 @@ mod crash;
 mod databases;
 mod interrupt;
 mod oltp;
+mod runs;
 mod sample;
 mod server;
 mod service;
@@ -17,22 +18,18 @@ use std::time::Duration;
 use ashlar_device::parse_size;
 use ashlar_lab::result::RunResult;
 use ashlar_lab::{
-    Configuration, LabError, Matrix, Pattern, Progress, RunOutcome, SHIPPED, Scale,
-    ScenarioOptions, SweepPlan, check_out_dir, compare, find_text, render_report, run_scenario,
-    run_sweep, vocabulary,
+    Configuration, LabError, Matrix, Pattern, SHIPPED, SweepPlan, compare, find_text,
+    render_report, vocabulary,
 };
-use ashlar_oltp::OltpScenario;
 
-use crate::args::{LabCommand, RunArguments, SweepArguments};
+use crate::args::{LabCommand, SweepArguments};
 use crate::exit::Failure;
 use crate::output::print;
-use service::LocalServices;
-use stacks::LocalStacks;
 
 pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
     match command {
-        LabCommand::Sweep(arguments) => sweep(arguments),
-        LabCommand::Run(arguments) => scenario(arguments),
+        LabCommand::Sweep(arguments) => runs::sweep(&plan(arguments)?, &arguments.out),
+        LabCommand::Run(arguments) => runs::run(arguments),
         LabCommand::Oltp(arguments) => oltp::run(arguments),
         LabCommand::Scan(arguments) => oltp::read_all(arguments),
         LabCommand::Failover(arguments) => databases::failover(arguments),
@@ -125,70 +122,10 @@ fn report(dirs: &[PathBuf], out: Option<&Path>) -> Result<PathBuf, Failure> {
     }
 }
 
-fn sweep(arguments: &SweepArguments) -> Result<(), Failure> {
-    let plan = plan(arguments)?;
-    check_out_dir(&arguments.out)?;
-    let outcome = run_sweep(&plan, &LocalStacks::new(), &Progress::auto())?;
-    finish(&outcome, &arguments.out)
-}
-
 /// The text of a scenario that ships, of devices or of databases, or of a file.
 fn text_of(name_or_path: &str) -> Result<String, Failure> {
     let all: Vec<(&str, &str)> = SHIPPED.iter().chain(&databases::SHIPPED).copied().collect();
     Ok(find_text(&all, name_or_path)?)
-}
-
-fn scenario(arguments: &RunArguments) -> Result<(), Failure> {
-    let text = text_of(&arguments.scenario)?;
-    let name = &arguments.scenario;
-    let named = |error: LabError| LabError::usage(format!("{name}: {error}"));
-    if OltpScenario::is_one(&text).map_err(named)? {
-        // A mistake in it is told with its name before anything else is looked at.
-        OltpScenario::parse(&text).map_err(named)?;
-        return databases::run(arguments, &text);
-    }
-    if !arguments.places.is_empty() {
-        return Err(Failure::usage(format!(
-            "--place: for scenarios of databases, which have a section [oltp] or [scan]; {name} has none"
-        )));
-    }
-    check_out_dir(&arguments.out)?;
-    let options = ScenarioOptions {
-        scale: arguments.scale.parse::<Scale>()?,
-        dir: arguments.dir.clone(),
-        destroy_data: arguments.destroy_data,
-    };
-    let stacks = LocalStacks::new();
-    let services = LocalServices::new(&stacks);
-    let outcome = run_scenario(
-        &arguments.scenario,
-        &options,
-        &stacks,
-        &services,
-        &Progress::auto(),
-    )?;
-    finish(&outcome, &arguments.out)
-}
-
-/// Writes the run's files, prints its tables, and fails if a check failed.
-fn finish(outcome: &RunOutcome, dir: &Path) -> Result<(), Failure> {
-    outcome.write(dir)?;
-    print(&format!(
-        "{}\n{}\n",
-        outcome.result.text(),
-        report_path(dir).display()
-    ))?;
-    match outcome.exit_code() {
-        0 => Ok(()),
-        1 => {
-            let failed = outcome.result.checks.iter().filter(|check| !check.passed);
-            let texts: Vec<String> = failed
-                .map(|check| format!("{}: {}", check.name, check.text))
-                .collect();
-            Err(Failure::check(texts.join("; ")))
-        }
-        _ => Err(Failure::environment(outcome.result.problems.join("; "))),
-    }
 }
 
 fn report_path(dir: &Path) -> PathBuf {

@@ -16,12 +16,17 @@ use rustix::process::{Pid, Signal, kill_process};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until something is so.
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
+    eventually_within(PATIENCE, what, is_so);
+}
+
+/// The same, of what may take so long on a busy machine.
+pub fn eventually_within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(
-            start.elapsed() < PATIENCE,
-            "not within {PATIENCE:?}: {what}"
+            start.elapsed() < patience,
+            "not within {patience:?}: {what}"
         );
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -72,6 +72,12 @@ impl Typed {
         kill_process_group(group, signal).expect("sent");
     }
 
+    /// Kills all of the group, as nothing can be done about.
+    pub fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.child.wait().expect("it was there");
+    }
+
     /// The same, and waits for the end: an exit code of 3.
     pub fn interrupt(self, signal: Signal) {
         self.signal(signal);

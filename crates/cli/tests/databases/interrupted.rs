@@ -114,6 +114,85 @@ fn a_scenario_keeps_its_steps_and_leaves_no_cgroup() {
 }
 
 #[test]
+fn a_scenario_that_is_killed_goes_on_and_has_every_step_once() {
+    let Some(room) = places(&["one"]) else {
+        return;
+    };
+    let dir = room.path();
+    for (kind, load) in [
+        (
+            "steps",
+            "repeat = 3 }\n[oltp]\nwarehouses = 1\nusers = [1, 2]",
+        ),
+        (
+            "turns",
+            "repeat = 12 }\n[turns]\nsettle = 0.05\nprecision_pct = 0.1\n[oltp]\nwarehouses = 1\nusers = [2]\nslow_down_pct = [0, 50]",
+        ),
+        (
+            "scan",
+            "repeat = 6 }\n[scan]\nrows = 20000\nreaders = [1, 2]",
+        ),
+    ] {
+        let ramp = if kind == "scan" {
+            ""
+        } else {
+            "seconds = 0.3, ramp = 0.1, "
+        };
+        let text = format!("name = '{kind}'\nmeasure = {{ {ramp}{load}\nset = ['fsync=off']\n");
+        std::fs::write(dir.join("it.toml"), text).expect("written");
+        let words = format!("run it.toml --place one=one --out {kind}");
+        let mut typed = Typed::start(dir, &words);
+        let journal = dir.join(kind).join("journal.jsonl");
+        let turns = || {
+            let text = std::fs::read_to_string(&journal).unwrap_or_default();
+            text.matches("{\"turn\"").count()
+        };
+        crate::common::eventually_within(PATIENCE, "some is measured", || turns() >= 2);
+        typed.kill();
+        let had = turns();
+        // Its servers are nobody's now.
+        assert_ne!(processes_in(dir), [0; 0], "{kind}");
+        let (code, text) = crate::rig::lab(dir, &format!("run --resume {kind}"));
+        assert_eq!(code, 0, "{kind}: {text}");
+        assert_eq!(
+            processes_in(dir),
+            [0; 0],
+            "{kind}: servers of the killed run are ended"
+        );
+        is_left_empty(&dir.join("one"));
+        assert!(turns() > had, "{kind}");
+        let whole = result(dir, kind);
+        assert_eq!(whole["partial"], false, "{kind}");
+        for of in whole["configurations"].as_array().expect("configurations") {
+            let run = if kind == "scan" {
+                &of["scan"]
+            } else {
+                &of["oltp"]
+            };
+            let key = |step: &serde_json::Value| {
+                let crowd = step.get("users").or(step.get("readers")).cloned();
+                (crowd.and_then(|n| n.as_u64()), step["repeat"].as_u64())
+            };
+            let steps = run["steps"].as_array().expect("steps");
+            let mut keys: Vec<_> = steps.iter().map(key).collect();
+            keys.sort_unstable();
+            let count = keys.len();
+            keys.dedup();
+            assert_eq!((count, keys.len()), (count, count), "{kind}: once");
+            let expected = match kind {
+                "steps" => 3,
+                "turns" => 12,
+                _ => 12,
+            };
+            assert_eq!(count, expected, "{kind}: {keys:?}");
+            if kind != "scan" {
+                assert!(all_hold(&steps[count - 1]["consistency"]), "{kind}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_run_keeps_what_it_has_measured() {
     let room = open_folder();
     let dir = room.path();

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::runner::RunOutcome;
-use crate::{LabError, SweepPlan, report, scenario};
+use crate::{LabError, report, scenario};
 
 impl RunOutcome {
     /// Writes the run's directory: `result.json`, `sweep.toml` or `scenario.toml` (the
@@ -22,7 +22,7 @@ impl RunOutcome {
             .map_err(|error| LabError::caused("result.json", error))?;
         let plan = match &self.source {
             Some(text) => ("scenario.toml", text.clone()),
-            None => ("sweep.toml", sweep_toml(&self.plan)?),
+            None => ("sweep.toml", scenario::ScenarioFile::of(&self.plan).text()?),
         };
         let files = [
             ("result.json", json + "\n"),
@@ -78,12 +78,6 @@ pub fn write_whole(path: &Path, text: &str) -> Result<(), LabError> {
         let _ = std::fs::remove_file(new);
         LabError::caused(path.display(), error)
     })
-}
-
-/// The sweep as a scenario file that repeats it.
-fn sweep_toml(plan: &SweepPlan) -> Result<String, LabError> {
-    toml::to_string_pretty(&scenario::ScenarioFile::of(plan))
-        .map_err(|error| LabError::caused("sweep.toml", error))
 }
 
 #[cfg(test)]

@@ -5,23 +5,22 @@ mod crew;
 mod pass;
 mod setup;
 mod summary;
+mod turn;
 
 use std::time::Duration;
 
-use ashlar_block::Durability;
 use hdrhistogram::Histogram;
 
 pub(crate) use crew::Crew;
-use crew::Outcome;
 use setup::Setup;
 
 use crate::ceiling::ceilings;
 use crate::cpu::usable_cpus;
+use crate::journal::Journal;
 use crate::machine::Machine;
-use crate::measure::{Measured, Packed, Sample, SeriesShape};
-use crate::result::{Check, ConfigurationResult, Method, RepeatResult, RunResult, SCHEMA};
-use crate::steady::is_steady;
-use crate::workload::{Area, Job};
+use crate::measure::{Packed, Sample};
+use crate::result::{Ceiling, Check, ConfigurationResult, Method, RepeatResult, RunResult, SCHEMA};
+use crate::schedule::{Nest, Schedule, carry_out};
 use crate::{CellSpec, LabError, Progress, Services, Stacks, SweepPlan};
 
 /// What [`run_sweep`] brings home: the result, and what is too large for it.
@@ -33,6 +32,8 @@ pub struct RunOutcome {
     pub plan: SweepPlan,
     /// The scenario's text, if it was one.
     pub source: Option<String>,
+    /// Every turn was measured, and everything was checked: there is nothing to go on with.
+    pub is_complete: bool,
     pub(crate) details: Vec<Detail>,
 }
 
@@ -97,7 +98,19 @@ pub(crate) struct Merged {
     pub(crate) measured: Duration,
 }
 
-/// Carries out `plan` without remote configurations.
+/// What a run needs besides its plan.
+pub struct Means<'a> {
+    /// Opens what is measured.
+    pub stacks: &'a dyn Stacks,
+    /// Serves configurations that are remote.
+    pub services: &'a dyn Services,
+    /// Where progress goes, and what ends the run before its end.
+    pub progress: &'a Progress,
+    /// Where every turn goes as soon as it was measured.
+    pub journal: &'a mut Journal,
+}
+
+/// Carries out `plan` without remote configurations, and keeps nothing before its end.
 ///
 /// # Errors
 /// Usage errors for a plan that makes no sense or would destroy data, environment errors for
@@ -107,78 +120,68 @@ pub fn run_sweep(
     stacks: &dyn Stacks,
     progress: &Progress,
 ) -> Result<RunOutcome, LabError> {
-    run_plan(plan, stacks, &crate::NoServices, progress)
+    let means = Means {
+        stacks,
+        services: &crate::NoServices,
+        progress,
+        journal: &mut Journal::none(),
+    };
+    run_plan(plan, means)
 }
 
-/// As [`run_sweep`], with `services` for the configurations that are remote.
-pub fn run_plan(
-    plan: &SweepPlan,
-    stacks: &dyn Stacks,
-    services: &dyn Services,
-    progress: &Progress,
-) -> Result<RunOutcome, LabError> {
+/// Carries out `plan`, or what the journal does not have of it. One that is interrupted gives what was measured.
+///
+/// # Errors
+/// As [`run_sweep`]'s.
+pub fn run_plan(plan: &SweepPlan, means: Means<'_>) -> Result<RunOutcome, LabError> {
     plan.check()?;
+    let Means {
+        stacks,
+        services,
+        progress,
+        journal,
+    } = means;
     let cpus = if plan.pin { usable_cpus() } else { Vec::new() };
-    let prepare = |configuration| Setup::prepare(configuration, plan, stacks, services);
+    let prepare = |configuration| Setup::prepare(configuration, plan, (stacks, services), journal);
     // The servers run until the end of the function.
-    let (mut setups, _services): (Vec<_>, Vec<_>) = plan
+    let (setups, _services): (Vec<_>, Vec<_>) = plan
         .configurations
         .iter()
         .map(prepare)
         .collect::<Result<Vec<_>, _>>()?
         .into_iter()
         .unzip();
+    for (setup, configuration) in setups.iter().zip(&plan.configurations) {
+        if setup.fresh {
+            journal.was_fresh(&configuration.spec)?;
+        }
+    }
     let mut run = Run {
         plan,
         stacks,
         progress,
         cpus,
         cells: plan.cells(),
+        setups,
         details: Vec::new(),
         problems: Vec::new(),
+        is_complete: false,
     };
-    run.announce(&setups);
+    run.announce();
     let mut threads: Vec<u32> = run.cells.iter().map(|cell| cell.threads).collect();
     threads.sort_unstable();
     threads.dedup();
     let ceiling = ceilings(&threads, &run.cpus)?;
-    for setup in &mut setups {
-        run.fill(setup)?;
-    }
-    for cell in run.cells.clone() {
-        for repeat in 0..plan.repeats {
-            for (index, setup) in setups.iter_mut().enumerate() {
-                run.measure(index, setup, cell, repeat)?;
-            }
+    let ended = run.measure_all(journal);
+    match ended {
+        // What was measured before is not lost with what comes after.
+        Err(error) if !run.details.is_empty() && error.exit_code() == 3 => {
+            run.problem(error.to_string());
         }
-    }
-    for setup in &mut setups {
-        run.read_back(setup)?;
+        ended => ended?,
     }
     progress.finish();
-    let machine = run.machine(&setups);
-    let mut result = RunResult {
-        schema: SCHEMA.to_owned(),
-        title: "Sweep".to_owned(),
-        machine,
-        method: run.method(&setups),
-        scenario: None,
-        ceiling,
-        configurations: run.configurations(&setups),
-        checks: verification_checks(&setups),
-        findings: Vec::new(),
-        database: None,
-        flags: Vec::new(),
-        partial: !run.problems.is_empty(),
-        problems: run.problems,
-    };
-    summary::compare_and_flag(&mut result);
-    Ok(RunOutcome {
-        result,
-        plan: plan.clone(),
-        source: None,
-        details: run.details,
-    })
+    Ok(run.outcome(ceiling))
 }
 
 /// A run in progress.
@@ -188,152 +191,76 @@ struct Run<'a> {
     progress: &'a Progress,
     cpus: Vec<usize>,
     cells: Vec<CellSpec>,
+    setups: Vec<Setup>,
     details: Vec<Detail>,
     problems: Vec<String>,
+    is_complete: bool,
 }
 
 /// More problems than this are not written down one by one.
 const MOST_PROBLEMS: usize = 100;
 
 impl Run<'_> {
-    fn announce(&self, setups: &[Setup]) {
-        let measurements = self.cells.len() as u64 * u64::from(self.plan.repeats);
-        self.progress.start(measurements * setups.len() as u64);
-        for setup in setups {
+    fn announce(&self) {
+        for setup in &self.setups {
             let tree = setup.description.replace('\n', "\n  ");
             self.progress.say(&format!("{}: {tree}", setup.name));
         }
     }
 
-    fn fill(&mut self, setup: &mut Setup) -> Result<(), LabError> {
-        if self.plan.precondition.fill || self.plan.verify || setup.fresh {
-            self.progress
-                .say(&format!("{}: filling {}", setup.name, setup.size_words()));
-            setup.fill(self.stacks, self.plan.seed, self.progress)?;
+    /// From the first fill to the last block that is read back.
+    fn measure_all(&mut self, journal: &mut Journal) -> Result<(), LabError> {
+        let schedule = Schedule {
+            configurations: self.setups.len(),
+            cells: self.cells.iter().map(CellSpec::slug).collect(),
+            repeats: self.plan.repeats,
+            nest: Nest::CellByCell,
+            seed: self.plan.seed,
+        };
+        for setup in &mut self.setups {
+            if self.plan.precondition.fill || self.plan.verify || setup.fresh {
+                self.progress
+                    .say(&format!("{}: filling {}", setup.name, setup.size_words()));
+                setup.fill(self.stacks, self.plan.seed, self.progress)?;
+            }
         }
+        let progress = self.progress;
+        carry_out(&schedule, self, journal, progress)?;
+        for index in 0..self.setups.len() {
+            self.read_back(index)?;
+        }
+        self.is_complete = self.details.len() == schedule.turns().len();
         Ok(())
     }
 
-    fn jobs(
-        &self,
-        setup: &Setup,
-        cell: CellSpec,
-        salt: u64,
-        times: (Duration, Duration),
-    ) -> Result<Vec<Job>, LabError> {
-        let job = |thread| {
-            Ok(Job {
-                cell,
-                thread,
-                logical: setup.logical(),
-                area: Area::of(&cell, thread, setup.bytes, self.plan.verify)?,
-                durability: if self.plan.sync {
-                    Durability::Durable
-                } else {
-                    Durability::Cached
-                },
-                rate: self.plan.rate.map(|rate| rate / f64::from(cell.threads)),
-                warmup: times.0,
-                measure: times.1,
-                seed: seed_of(self.plan.seed, salt, thread),
-            })
+    fn outcome(mut self, ceiling: Vec<Ceiling>) -> RunOutcome {
+        let place = |cells: &[CellSpec], of: &CellSpec| cells.iter().position(|cell| cell == of);
+        let cells = &self.cells;
+        self.details
+            .sort_by_key(|of| (place(cells, &of.cell), of.repeat, of.configuration));
+        let mut result = RunResult {
+            schema: SCHEMA.to_owned(),
+            title: "Sweep".to_owned(),
+            machine: self.machine(),
+            method: self.method(),
+            scenario: None,
+            ceiling,
+            configurations: self.configurations(),
+            checks: verification_checks(&self.setups),
+            findings: Vec::new(),
+            database: None,
+            flags: Vec::new(),
+            partial: !self.problems.is_empty(),
+            problems: self.problems,
         };
-        (0..cell.threads).map(job).collect()
-    }
-
-    fn crew<'s>(&'s self, setup: &'s Setup) -> Crew<'s> {
-        Crew {
-            stacks: self.stacks,
-            spec: &setup.spec,
-            size: self.plan.size,
-            cpus: &self.cpus,
-            model: setup.model.as_ref(),
-        }
-    }
-
-    fn measure(
-        &mut self,
-        index: usize,
-        setup: &mut Setup,
-        cell: CellSpec,
-        repeat: u32,
-    ) -> Result<(), LabError> {
-        let what = format!("{} {} #{}", setup.name, cell.slug(), repeat + 1);
-        self.progress.doing(&what);
-        self.settle(setup, cell)?;
-        let salt = u64::from(repeat) + 1;
-        let jobs = self.jobs(setup, cell, salt, (self.plan.warmup, self.plan.measure))?;
-        let outcome = match self.crew(setup).run(&jobs) {
-            Ok(outcome) => outcome,
-            // Once something has been measured, a configuration that no longer opens ends its
-            // own figures, not everybody's.
-            Err(error) if !self.details.is_empty() && error.exit_code() == 3 => {
-                self.problem(format!("{what}: {error}"));
-                self.progress.step(&format!("{what}: failed"));
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
-        let measured = self.take(setup, outcome, &what);
-        let result = summary::repeat(&measured, &cell, self.plan.measure);
-        let (iops, mean_us) = (crate::units::grouped(result.iops), result.latency_us.mean);
-        self.progress
-            .step(&format!("{what}: {iops} IOPS, {mean_us:.0} us"));
-        self.details.push(Detail {
-            configuration: index,
-            cell,
-            repeat,
+        summary::compare_and_flag(&mut result);
+        RunOutcome {
             result,
-            reads: Packed::new(&measured.reads)?,
-            writes: Packed::new(&measured.writes)?,
-            series: measured.series,
-            interval: SeriesShape::of(self.plan.measure).interval,
-        });
-        Ok(())
-    }
-
-    /// Brings throughput of a write cell's kind to its steady state, once.
-    fn settle(&mut self, setup: &mut Setup, cell: CellSpec) -> Result<(), LabError> {
-        let limit = self.plan.precondition.settle_limit;
-        let key = (cell.pattern.is_random(), cell.block_bytes);
-        if !cell.writes() || limit.is_zero() || setup.settled.contains_key(&key) {
-            return Ok(());
+            plan: self.plan.clone(),
+            source: None,
+            is_complete: self.is_complete,
+            details: self.details,
         }
-        let what = format!("{} settling for {}", setup.name, cell.slug());
-        self.progress.doing(&what);
-        let round = (self.plan.measure / 2).max(Duration::from_millis(10));
-        let mut before: Vec<f64> = Vec::new();
-        let mut settled = false;
-        let most = (limit.as_secs_f64() / round.as_secs_f64()).ceil() as u64;
-        for number in 0..most.max(2) {
-            let jobs = self.jobs(setup, cell, 1000 + number, (Duration::ZERO, round))?;
-            let outcome = self.crew(setup).run(&jobs)?;
-            let measured = self.take(setup, outcome, &what);
-            let rates = measured.rates(SeriesShape::of(round).interval);
-            settled = !before.is_empty() && is_steady(&[before, rates.clone()].concat());
-            if settled {
-                break;
-            }
-            before = rates;
-        }
-        setup.settled.insert(key, settled);
-        Ok(())
-    }
-
-    /// Takes a repeat's findings and troubles; gives its figures.
-    fn take(&mut self, setup: &mut Setup, outcome: Outcome, what: &str) -> Measured {
-        setup.tally.merge(outcome.tally);
-        for loss in outcome.losses {
-            self.problem(format!("{what}: {loss}"));
-        }
-        if outcome.measured.errors > 0 {
-            let first = outcome.measured.examples.first().map_or("", String::as_str);
-            let errors = outcome.measured.errors;
-            self.problem(format!(
-                "{what}: {errors} accesses failed, the first: {first}"
-            ));
-        }
-        outcome.measured
     }
 
     fn problem(&mut self, text: String) {
@@ -343,26 +270,30 @@ impl Run<'_> {
         }
     }
 
-    fn read_back(&mut self, setup: &mut Setup) -> Result<(), LabError> {
+    fn read_back(&mut self, index: usize) -> Result<(), LabError> {
+        let setup = &mut self.setups[index];
         if setup.model.is_none() {
             return Ok(());
         }
+        let name = setup.name.clone();
         self.progress
-            .say(&format!("{}: reading everything back", setup.name));
-        match setup.read_back(self.stacks, self.progress) {
+            .say(&format!("{name}: reading everything back"));
+        let read = setup.read_back(self.stacks, self.progress);
+        self.progress.go_on()?;
+        match read {
             Ok(unreadable) => {
                 for text in unreadable.into_iter().take(10) {
-                    self.problem(format!("{}: {text}", setup.name));
+                    self.problem(format!("{name}: {text}"));
                 }
             }
-            Err(error) => self.problem(format!("{}: reading back: {error}", setup.name)),
+            Err(error) => self.problem(format!("{name}: reading back: {error}")),
         }
         Ok(())
     }
 
-    fn machine(&self, setups: &[Setup]) -> Machine {
+    fn machine(&self) -> Machine {
         let mut machine = Machine::here();
-        for kind in setups.iter().filter_map(|setup| setup.file_system.clone()) {
+        for kind in self.setups.iter().filter_map(|of| of.file_system.clone()) {
             if !machine.file_systems.contains(&kind) {
                 machine.file_systems.push(kind);
             }
@@ -370,8 +301,9 @@ impl Run<'_> {
         machine
     }
 
-    fn method(&self, setups: &[Setup]) -> Method {
+    fn method(&self) -> Method {
         let plan = self.plan;
+        let setups = &self.setups;
         Method {
             seconds: plan.measure.as_secs_f64(),
             warmup_s: plan.warmup.as_secs_f64(),
@@ -386,7 +318,7 @@ impl Run<'_> {
         }
     }
 
-    fn configurations(&self, setups: &[Setup]) -> Vec<ConfigurationResult> {
+    fn configurations(&self) -> Vec<ConfigurationResult> {
         let of = |(index, setup): (usize, &Setup)| ConfigurationResult {
             name: setup.name.clone(),
             spec: setup.spec.clone(),
@@ -399,13 +331,8 @@ impl Run<'_> {
                 .collect(),
             verify: setup.verified(),
         };
-        setups.iter().enumerate().map(of).collect()
+        self.setups.iter().enumerate().map(of).collect()
     }
-}
-
-fn seed_of(seed: u64, salt: u64, thread: u32) -> u64 {
-    // Distinct streams for distinct parts, the same on every configuration.
-    fastrand::Rng::with_seed(seed ^ (salt << 20) ^ (u64::from(thread) << 48)).u64(..)
 }
 
 fn verification_checks(setups: &[Setup]) -> Vec<Check> {

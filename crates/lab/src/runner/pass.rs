@@ -57,7 +57,7 @@ impl<'a> Pass<'a> {
         mut self,
         seed: u64,
         model: Option<&Model>,
-        tell: &mut dyn FnMut(u64),
+        tell: &mut dyn FnMut(u64) -> Result<(), LabError>,
     ) -> Result<(), LabError> {
         for (index, buffer) in self.buffers.iter_mut().enumerate() {
             random_fill(buffer, seed ^ index as u64);
@@ -83,7 +83,7 @@ impl<'a> Pass<'a> {
                     model.written(range, generations[completion.tag as usize].get());
                 }
                 self.buffers.extend(completion.buffer);
-                tell(u64::from(range.count));
+                tell(u64::from(range.count))?;
             }
         }
         self.flush()
@@ -94,7 +94,7 @@ impl<'a> Pass<'a> {
         mut self,
         model: &Model,
         tally: &mut Tally,
-        tell: &mut dyn FnMut(u64),
+        tell: &mut dyn FnMut(u64) -> Result<(), LabError>,
     ) -> Result<Vec<String>, LabError> {
         let mut make = |slot: usize, range, buffer| Request::read(slot as u64, range, buffer);
         let (mut ranges, mut done, mut unreadable) = (Vec::new(), Vec::new(), Vec::new());
@@ -107,7 +107,7 @@ impl<'a> Pass<'a> {
                     Err(error) => unreadable.push(format!("reading back {range}: {error}")),
                 }
                 self.buffers.extend(completion.buffer);
-                tell(u64::from(range.count));
+                tell(u64::from(range.count))?;
             }
         }
         Ok(unreadable)

@@ -1,9 +1,10 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ashlar_block::Geometry;
 
 use super::pass::{BUFFER_BYTES, DEPTH, Pass};
+use crate::journal::Journal;
 use crate::result::VerifyResult;
 use crate::units::human_bytes;
 use crate::verify::{Model, Tally};
@@ -26,8 +27,10 @@ pub(super) struct Setup {
     pub(super) bytes: u64,
     pub(super) model: Option<Arc<Model>>,
     pub(super) tally: Tally,
-    /// Kinds of write cells (random, block size) that were brought to a steady state, or not.
-    pub(super) settled: HashMap<(bool, u32), bool>,
+    /// Kinds of write cells (random, block size) whose writes have had their time to settle in this process.
+    pub(super) settled: HashSet<(bool, u32)>,
+    /// Whether they did, in this process or in one that the run began in.
+    pub(super) told_settled: HashMap<(bool, u32), bool>,
     geometry: Geometry,
     read_back: Option<VerifyResult>,
 }
@@ -38,17 +41,21 @@ impl Setup {
     pub(super) fn prepare(
         configuration: &Configuration,
         plan: &SweepPlan,
-        stacks: &dyn Stacks,
-        services: &dyn Services,
+        (stacks, services): (&dyn Stacks, &dyn Services),
+        journal: &Journal,
     ) -> Result<(Self, Option<Box<dyn Service>>), LabError> {
+        let Configuration { name, spec, remote } = configuration;
+        // A run that goes on finds what it has filled itself.
+        let is_own = journal.has_filled(spec);
         let options = PrepareOptions {
             size: plan.size,
             writes: plan.writes(),
-            destroy_data: plan.destroy_data,
+            destroy_data: plan.destroy_data || is_own,
         };
-        let Configuration { name, spec, remote } = configuration;
         let mut prepared = stacks.prepare(spec, &options)?;
-        refuse_to_destroy(spec, prepared.holds.as_deref(), plan)?;
+        if options.writes && !options.destroy_data {
+            refuse_to_destroy(spec, prepared.holds.as_deref())?;
+        }
         let (mut opened, mut service) = (spec.clone(), None);
         if *remote {
             let running = services.serve(spec, &options)?;
@@ -72,11 +79,12 @@ impl Setup {
             description: prepared.description,
             file_system: prepared.file_system,
             remote: *remote,
-            fresh: prepared.fresh,
+            fresh: prepared.fresh || is_own,
             bytes,
             model: plan.verify.then(model),
             tally: Tally::default(),
-            settled: HashMap::new(),
+            settled: HashSet::new(),
+            told_settled: HashMap::new(),
             geometry,
             read_back: None,
         };
@@ -145,6 +153,10 @@ impl Setup {
             let pass = Pass::new(&mut *worker, self.blocks())?;
             pass.read_back(&model, &mut tally, &mut |blocks| meter.add(blocks))
         });
+        if let Err(interrupted) = progress.go_on() {
+            self.tally = tally;
+            return Err(interrupted);
+        }
         found.blocks_read_back = tally.checked - found.blocks_checked;
         found.unreadable = result
             .as_ref()
@@ -155,8 +167,16 @@ impl Setup {
         result
     }
 
+    /// What verification found; of a run that was interrupted, what it found until then.
     pub(super) fn verified(&self) -> Option<VerifyResult> {
-        self.read_back.clone()
+        let model = self.model.as_ref()?;
+        Some(self.read_back.clone().unwrap_or_else(|| VerifyResult {
+            run: format!("{:016x}", model.run()),
+            blocks_checked: self.tally.checked,
+            failures: self.tally.failures,
+            examples: self.tally.examples.clone(),
+            ..VerifyResult::default()
+        }))
     }
 }
 
@@ -167,13 +187,13 @@ fn on_own_thread<T: Send>(
         .unwrap_or_else(|_| Err(LabError::environment("a thread panicked")))
 }
 
-fn refuse_to_destroy(spec: &str, holds: Option<&str>, plan: &SweepPlan) -> Result<(), LabError> {
+fn refuse_to_destroy(spec: &str, holds: Option<&str>) -> Result<(), LabError> {
     match holds {
-        Some(found) if plan.writes() && !plan.destroy_data => Err(LabError::usage(format!(
+        Some(found) => Err(LabError::usage(format!(
             "{spec} holds data ({found}) that this run would overwrite; \
              say --destroy-data if that is meant"
         ))),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -229,7 +249,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    fn add(&mut self, blocks: u64) {
+    fn add(&mut self, blocks: u64) -> Result<(), LabError> {
         let before = self.done * 10 / self.total;
         self.done += blocks;
         let tenths = self.done * 10 / self.total;
@@ -237,5 +257,6 @@ impl<'a> Meter<'a> {
             self.progress
                 .doing(&format!("{}: {}0 % {}", self.name, tenths, self.verb));
         }
+        self.progress.go_on()
     }
 }

@@ -9,7 +9,7 @@ use super::{Detail, Run};
 use crate::CellSpec;
 use crate::measure::Measured;
 use crate::result::{CellResult, LatencyUs, RepeatResult, RunResult};
-use crate::stats::{Ratio, mean, median, spread};
+use crate::stats::{Ratio, correct, mean, median, spread};
 use crate::steady::is_steady;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -70,8 +70,8 @@ pub(super) fn cell(
         steady: repeats.iter().all(|r| r.steady),
         role: role.map_or_else(String::new, |matrix| matrix.role.clone()),
         settled: setup
-            .settled
-            .get(&(cell.pattern.is_random(), cell.block_bytes))
+            .told_settled
+            .get(&super::turn::kind(cell))
             .copied()
             .filter(|_| cell.writes()),
         errors: repeats.iter().map(|r| r.errors).sum(),
@@ -84,12 +84,18 @@ pub(super) fn cell(
 }
 
 /// The figures of one repeat.
-pub(super) fn repeat(measured: &Measured, cell: &CellSpec, time: Duration) -> RepeatResult {
+pub(super) fn repeat(
+    measured: &Measured,
+    cell: &CellSpec,
+    number: u32,
+    time: Duration,
+) -> RepeatResult {
     let seconds = time.as_secs_f64();
     let all = measured.all();
     let iops = measured.count() as f64 / seconds;
     let shape = crate::measure::SeriesShape::of(time);
     RepeatResult {
+        repeat: number,
         iops,
         read_iops: measured.reads.len() as f64 / seconds,
         write_iops: measured.writes.len() as f64 / seconds,
@@ -119,24 +125,30 @@ fn latency(ns: &Histogram<u64>) -> LatencyUs {
 /// Compares every configuration with the first and writes down what a reader must know.
 pub(super) fn compare_and_flag(result: &mut RunResult) {
     let mut flags = Vec::new();
-    if let Some((first, others)) = result.configurations.split_first_mut() {
-        for other in others {
-            for cell in &mut other.cells {
-                let base = first.cells.iter().find(|base| base.spec() == cell.spec());
-                cell.versus_first = base
-                    .and_then(|base| Ratio::of(&base.iops_of_repeats(), &cell.iops_of_repeats()));
-                if let Some(ratio) = cell
-                    .versus_first
-                    .as_ref()
-                    .filter(|r| r.noisy && r.pairs > 1)
-                {
-                    flags.push(format!(
-                        "{}: {} (the spread is at least the difference)",
-                        cell.spec().slug(),
-                        ratio.words(&other.name, &first.name)
-                    ));
-                }
-            }
+    let Some((first, others)) = result.configurations.split_first_mut() else {
+        return;
+    };
+    for cell in others.iter_mut().flat_map(|other| &mut other.cells) {
+        let base = first.cells.iter().find(|base| base.spec() == cell.spec());
+        cell.versus_first = base.and_then(|base| {
+            let (base, ours) = base.pairs(cell);
+            Ratio::of(&base, &ours)
+        });
+    }
+    let cells = others.iter_mut().flat_map(|other| &mut other.cells);
+    let mut ratios: Vec<&mut Ratio> = cells.filter_map(|of| of.versus_first.as_mut()).collect();
+    correct(&mut ratios);
+    for other in others {
+        for cell in &other.cells {
+            let ratio = cell.versus_first.as_ref();
+            let why = match ratio.filter(|ratio| ratio.pairs > 1) {
+                Some(ratio) if ratio.is_by_chance() => "differs by itself, but not among so many",
+                Some(ratio) if ratio.noisy => "the spread is at least the difference",
+                _ => continue,
+            };
+            let words = ratio.map(|ratio| ratio.words(&other.name, &first.name));
+            let words = words.unwrap_or_default();
+            flags.push(format!("{}: {words} ({why})", cell.spec().slug()));
         }
     }
     for configuration in &result.configurations {

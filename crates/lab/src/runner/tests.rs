@@ -1,3 +1,5 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::*;
@@ -69,7 +71,9 @@ fn two_configurations_are_interleaved_and_compared() {
         .iter()
         .map(|d| (d.configuration, d.repeat))
         .collect();
-    assert_eq!(order[..6], [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]);
+    let mut repeats: Vec<_> = order[..6].to_vec();
+    repeats.sort_unstable_by_key(|&(configuration, repeat)| (repeat, configuration));
+    assert_eq!(order[..6], repeats, "details are told in order");
     let ratio = outcome.result.configurations[1].cells[0]
         .versus_first
         .clone()
@@ -235,4 +239,116 @@ fn what_is_new_is_filled_even_for_reads() {
             .filled
     };
     assert!(filled("new") && !filled("old"));
+}
+
+/// A journal in a folder of its own.
+fn journal(dir: &std::path::Path) -> Journal {
+    let origin = crate::Origin {
+        machine: Machine::here(),
+        ..crate::Origin::default()
+    };
+    match Journal::begin(dir, &origin) {
+        Ok(journal) => journal,
+        Err(_) => Journal::resume(dir, &origin.machine).expect("goes on").0,
+    }
+}
+
+#[test]
+fn a_run_that_was_cut_anywhere_goes_on_with_every_cell_once() {
+    let stacks = Simulated::new().with("a", device()).with("b", device());
+    let mut plan = plan(&["a", "b"], Pattern::RandWrite);
+    plan.verify = true;
+    let dir = tempfile::tempdir().expect("folder");
+    let run = |stop_after: Option<u64>| {
+        let stop = Arc::new(AtomicBool::new(stop_after == Some(0)));
+        let lines = Stopping {
+            stop: Arc::clone(&stop),
+            left: stop_after,
+        };
+        let progress = Progress::lines(Box::new(lines)).until(stop);
+        let mut journal = journal(dir.path());
+        let means = Means {
+            stacks: &stacks,
+            services: &crate::NoServices,
+            progress: &progress,
+            journal: &mut journal,
+        };
+        run_plan(&plan, means)
+    };
+    assert!(run(Some(0)).is_err_and(|error| error.to_string().contains("interrupted")));
+    let mut had = 0;
+    let outcome = loop {
+        let outcome = run(Some(1)).expect("some was measured");
+        assert!(outcome.details.len() > had || had == 12, "it goes on");
+        had = outcome.details.len();
+        if outcome.is_complete {
+            break outcome;
+        }
+        assert_eq!(
+            (outcome.result.partial, outcome.exit_code()),
+            (true, 3),
+            "{:?}",
+            (&outcome.result.problems, &outcome.result.checks)
+        );
+        assert!(
+            outcome
+                .result
+                .problems
+                .iter()
+                .any(|text| text.contains("interrupted"))
+        );
+    };
+    assert_eq!(had, 2 * 2 * 3);
+    assert_eq!(outcome.exit_code(), 0, "{:?}", outcome.result.problems);
+    for of in &outcome.result.configurations {
+        let checked = of.verify.as_ref().expect("verified");
+        assert!(checked.blocks_read_back > 0 && checked.failures.total() == 0);
+        for cell in &of.cells {
+            let numbers: Vec<u32> = cell.repeats.iter().map(|of| of.repeat).collect();
+            assert_eq!((numbers, cell.partial), (vec![1, 2, 3], false));
+            assert!(cell.settled.is_some(), "told by whoever settled it");
+        }
+    }
+}
+
+/// Hears lines of progress, and types Ctrl-C after some that tell of a measurement.
+struct Stopping {
+    stop: Arc<AtomicBool>,
+    left: Option<u64>,
+}
+
+impl std::io::Write for Stopping {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        if text.windows(4).any(|of| of == b"IOPS") {
+            self.left = self.left.map(|left| left.saturating_sub(1));
+            self.stop.store(self.left == Some(0), Ordering::SeqCst);
+        }
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_repeat_that_failed_shifts_no_other() {
+    let cell = |repeats: &[(u32, f64)]| {
+        let outcome = run(
+            &Simulated::new().with("a", device()),
+            &plan(&["a"], Pattern::RandRead),
+        );
+        let mut cell = outcome.result.configurations[0].cells[0].clone();
+        let repeat = |&(repeat, iops): &(u32, f64)| RepeatResult {
+            repeat,
+            iops,
+            ..RepeatResult::default()
+        };
+        cell.repeats = repeats.iter().map(repeat).collect();
+        cell
+    };
+    let (base, ours) = cell(&[(1, 10.0), (2, 20.0), (3, 30.0)]).pairs(&cell(&[(2, 2.0), (3, 3.0)]));
+    assert_eq!((base, ours), (vec![20.0, 30.0], vec![2.0, 3.0]));
+    let (base, _) = cell(&[(0, 10.0), (0, 20.0)]).pairs(&cell(&[(0, 1.0), (0, 2.0)]));
+    assert_eq!(base, [10.0, 20.0], "of an old result");
 }

@@ -182,6 +182,11 @@ impl ScenarioFile {
         })
     }
 
+    /// Its text.
+    pub fn text(&self) -> Result<String, LabError> {
+        toml::to_string_pretty(self).map_err(|error| LabError::caused("scenario", error))
+    }
+
     /// The title, or the name.
     pub fn heading(&self) -> String {
         if self.title.is_empty() {

@@ -2,22 +2,24 @@
 
 mod file;
 mod judge;
+mod overrides;
 mod scale;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use file::{
     ConfigurationSection, DoublesSection, MatrixSection, MeasureSection, PromiseSection,
     ScenarioFile,
 };
+pub use overrides::{differences, with_set};
 pub use scale::Scale;
 
 use crate::published::Published;
 use crate::result::ScenarioNote;
-use crate::runner::{RunOutcome, run_plan};
-use crate::{LabError, Progress, Services, Stacks};
+use crate::runner::{Means, RunOutcome, run_plan};
+use crate::{LabError, OwnFolder, remove_left};
 
 /// The scenarios that ship: name and text.
 pub const SHIPPED: [(&str, &str); 3] = [
@@ -71,19 +73,16 @@ pub fn find_text(shipped: &[(&str, &str)], name_or_path: &str) -> Result<String,
     })
 }
 
-/// Runs a scenario (see [`scenario_text`]) and judges it: promises, doubling, verification.
+/// Runs a scenario of this `text` (see [`scenario_text`]) and judges it: promises, doubling, verification.
 ///
 /// # Errors
 /// As [`run_sweep`](crate::run_sweep); and usage errors for what the file gets wrong.
 pub fn run_scenario(
-    name_or_path: &str,
+    text: &str,
     options: &ScenarioOptions,
-    stacks: &dyn Stacks,
-    services: &dyn Services,
-    progress: &Progress,
+    means: Means<'_>,
 ) -> Result<RunOutcome, LabError> {
-    let text = scenario_text(name_or_path)?;
-    let file = ScenarioFile::parse(&text)?;
+    let file = ScenarioFile::parse(text)?;
     let mut plan = file.plan()?;
     plan.destroy_data = options.destroy_data;
     let promised: Vec<_> = file
@@ -97,12 +96,20 @@ pub fn run_scenario(
         .as_deref()
         .map(Published::table)
         .transpose()?;
-    let own = OwnFolder::make(&options.dir, &file)?;
-    for configuration in &mut plan.configurations {
-        configuration.spec = file::fill_in(&configuration.spec, own.path(), plan.size)?;
+    let uses_dir = file.configuration.iter().any(|c| c.stack.contains("{dir}"));
+    remove_left(means.journal.folders())?;
+    let own = uses_dir
+        .then(|| OwnFolder::make(&options.dir))
+        .transpose()?;
+    let own = own.as_ref().map(OwnFolder::path);
+    if let Some(own) = own {
+        means.journal.made(own)?;
     }
-    progress.say(&format!("{}: {scaled}", file.name));
-    let mut outcome = run_plan(&plan, stacks, services, progress)?;
+    for configuration in &mut plan.configurations {
+        configuration.spec = file::fill_in(&configuration.spec, own, plan.size)?;
+    }
+    means.progress.say(&format!("{}: {scaled}", file.name));
+    let mut outcome = run_plan(&plan, means)?;
     let result = &mut outcome.result;
     result.title = file.heading();
     result.scenario = Some(ScenarioNote {
@@ -121,45 +128,6 @@ pub fn run_scenario(
         table.join(result, &names);
     }
     judge::judge(&file, table.as_ref(), result)?;
-    outcome.source = Some(text);
+    outcome.source = Some(text.to_owned());
     Ok(outcome)
-}
-
-/// A new folder for backing files, removed with everything in it when dropped. Only a folder
-/// that did not exist before is ever removed.
-struct OwnFolder(Option<PathBuf>);
-
-impl OwnFolder {
-    fn make(base: &Path, file: &ScenarioFile) -> Result<Self, LabError> {
-        if !file.configuration.iter().any(|c| c.stack.contains("{dir}")) {
-            return Ok(Self(None));
-        }
-        let refuse = |error| LabError::caused(format!("folder {}", base.display()), error);
-        std::fs::create_dir_all(base).map_err(refuse)?;
-        let base = base.canonicalize().map_err(refuse)?;
-        for number in 0..1000 {
-            let path = base.join(format!("ashlar-lab-{}-{number}", std::process::id()));
-            match std::fs::create_dir(&path) {
-                Ok(()) => return Ok(Self(Some(path))),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(refuse(error)),
-            }
-        }
-        Err(LabError::environment(format!(
-            "folder {}: too many old runs",
-            base.display()
-        )))
-    }
-
-    fn path(&self) -> Option<&Path> {
-        self.0.as_deref()
-    }
-}
-
-impl Drop for OwnFolder {
-    fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            let _ = std::fs::remove_dir_all(path);
-        }
-    }
 }

@@ -1,9 +1,13 @@
+use std::path::Path;
 use std::time::Duration;
 
 use super::*;
 use crate::simulated::{Model, Simulated};
 use crate::units::parse_block;
-use crate::{CellSpec, LabError, OpenOptions, Pattern, PrepareOptions, Prepared, Service, Worker};
+use crate::{
+    CellSpec, Journal, LabError, Means, OpenOptions, Pattern, PrepareOptions, Prepared, Progress,
+    RunOutcome, Service, Services, Stacks, Worker,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -64,6 +68,17 @@ fn options(dir: &Path) -> ScenarioOptions {
     }
 }
 
+/// A scenario run to its end on the simulated devices.
+fn ran(text: &str, dir: &Path) -> RunOutcome {
+    let means = Means {
+        stacks: &Lab::new(),
+        services: &Server,
+        progress: &Progress::silent(),
+        journal: &mut Journal::none(),
+    };
+    run_scenario(text, &options(dir), means).expect("it runs")
+}
+
 fn shipped(name: &str) -> ScenarioFile {
     ScenarioFile::parse(&scenario_text(name).expect("it ships")).expect("it parses")
 }
@@ -120,14 +135,10 @@ fn min_is_minutes_at_most() {
 #[test]
 fn remote_is_served_and_stands_beside_what_was_published() {
     let dir = tempfile::tempdir().expect("a folder");
-    let outcome = run_scenario(
-        "nvmeof-local-vs-remote",
-        &options(dir.path()),
-        &Lab::new(),
-        &Server,
-        &Progress::silent(),
-    )
-    .expect("it runs");
+    let outcome = ran(
+        &scenario_text("nvmeof-local-vs-remote").expect("ships"),
+        dir.path(),
+    );
     assert_eq!(outcome.exit_code(), 0, "{:?}", outcome.result.problems);
     let remote = &outcome.result.configurations[1];
     assert!(remote.remote && remote.spec.starts_with("nvme-tcp:"));
@@ -154,14 +165,10 @@ fn remote_is_served_and_stands_beside_what_was_published() {
 #[test]
 fn the_depth_from_which_it_doubles_is_named() {
     let dir = tempfile::tempdir().expect("a folder");
-    let outcome = run_scenario(
-        "virtual-device-scaling",
-        &options(dir.path()),
-        &Lab::new(),
-        &Server,
-        &Progress::silent(),
-    )
-    .expect("it runs");
+    let outcome = ran(
+        &scenario_text("virtual-device-scaling").expect("ships"),
+        dir.path(),
+    );
     let check = outcome
         .result
         .findings
@@ -180,15 +187,8 @@ fn the_depth_from_which_it_doubles_is_named() {
 fn a_missed_promise_fails_the_run() {
     let dir = tempfile::tempdir().expect("a folder");
     let text = scenario_text("drive-baseline").expect("ships");
-    let path = dir.path().join("strict.toml");
-    std::fs::write(&path, text.replace("iops = 10000", "iops = 100000")).expect("written");
-    let run = |name: &str| {
-        let mut options = options(dir.path());
-        options.destroy_data = true;
-        run_scenario(name, &options, &Lab::new(), &Server, &Progress::silent()).expect("runs")
-    };
-    // 500 accesses a second for each thread: far below any flash drive.
-    let outcome = run(&path.display().to_string());
+    let strict = text.replace("iops = 10000", "iops = 100000");
+    let outcome = ran(&strict, dir.path());
     assert_eq!(outcome.exit_code(), 1);
     let missed: Vec<_> = outcome
         .result
@@ -243,9 +243,7 @@ fn sample_scenario() {
         .expect("a folder");
     let dir = tempfile::tempdir().expect("a folder");
     for name in ["nvmeof-local-vs-remote", "virtual-device-scaling"] {
-        let options = options(dir.path());
-        let progress = Progress::auto();
-        let outcome = run_scenario(name, &options, &Lab::new(), &Server, &progress).expect("runs");
+        let outcome = ran(&scenario_text(name).expect("ships"), dir.path());
         outcome.write(&out.join(name)).expect("written");
         println!("{}", outcome.result.text());
     }

@@ -71,7 +71,7 @@ pub struct Example {
 }
 
 /// What checking found.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) checked: u64,
     pub(crate) failures: Failures,

@@ -16,6 +16,8 @@ const DRAIN: Duration = Duration::from_secs(60);
 const MOST_FAILURES: u32 = 1000;
 /// An event loop gets a turn at least every so many rounds, however busy the device's `poll` is.
 const ROUNDS_PER_TURN: u32 = 32;
+/// That a load is to end before its time is noticed at least this often, whatever the device does.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Timers are late by up to this much: an arrival nearer than this is awaited by polling.
 const TIMER_SLACK: Duration = Duration::from_micros(50);
 
@@ -165,6 +167,9 @@ impl<'a> Load<'a> {
         let (mut rounds, mut begun, mut ended) = (0, false, false);
         loop {
             let now = self.worker.now();
+            if now < self.clock.until && self.job.is_stopped() {
+                self.clock.until = now;
+            }
             if !begun && now >= self.clock.from {
                 begun = true;
                 watcher.begins();
@@ -282,7 +287,10 @@ impl<'a> Load<'a> {
         } else {
             self.clock.until + DRAIN + Duration::from_millis(1)
         };
-        let mut wake = bound;
+        let mut wake = match self.job.stop {
+            Some(_) => bound.min(now + LOOK_EVERY),
+            None => bound,
+        };
         if let Some(deadline) = self.worker.device().next_deadline() {
             wake = wake.min(deadline);
         }

@@ -15,6 +15,8 @@ mod content;
 mod load;
 mod pace;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ashlar_block::Durability;
@@ -42,9 +44,16 @@ pub(crate) struct Job {
     pub(crate) warmup: Duration,
     pub(crate) measure: Duration,
     pub(crate) seed: u64,
+    /// Set when it is to end before its time.
+    pub(crate) stop: Option<Arc<AtomicBool>>,
 }
 
 impl Job {
+    pub(crate) fn is_stopped(&self) -> bool {
+        let stop = self.stop.as_ref();
+        stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn shape(&self) -> SeriesShape {
         SeriesShape::of(self.measure)
     }

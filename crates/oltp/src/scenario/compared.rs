@@ -1,7 +1,7 @@
 //! How configurations of a scenario compare: pairs of interleaved repeats, and what was published.
 
 use ashlar_lab::LabError;
-use ashlar_lab::stats::Ratio;
+use ashlar_lab::stats::{Ratio, correct};
 use serde::{Deserialize, Serialize};
 
 use super::file::{OltpScenario, PublishedTable};
@@ -66,10 +66,6 @@ pub(super) fn all(
                     .as_ref()
                     .and_then(|oltp| oltp.users.iter().position(|&n| n == users));
                 let as_written = at.and_then(|at| written.get(at).copied()).unwrap_or(users);
-                let mut text = ratio.words(&ours.name, &base.name);
-                if is_run_time(ours) {
-                    text = text.replacen(" x ", " x the run time of ", 1);
-                }
                 found.push(Compared {
                     differ_in: differ_in.to_owned(),
                     figure: if is_run_time(ours) { RUN_TIME } else { "nopm" }.to_owned(),
@@ -79,12 +75,27 @@ pub(super) fn all(
                     users_as_written: as_written,
                     published: table.ratio(&places, base, ours, as_written),
                     ratio,
-                    text,
+                    text: String::new(),
                 });
             }
         }
     }
+    // Of turns that go on until it is known, each statement has an error of its own.
+    if looks.is_none() {
+        let mut ratios: Vec<&mut Ratio> = found.iter_mut().map(|of| &mut of.ratio).collect();
+        correct(&mut ratios);
+    }
+    found.iter_mut().for_each(Compared::put_into_words);
     Ok(found)
+}
+
+impl Compared {
+    fn put_into_words(&mut self) {
+        self.text = self.ratio.words(&self.ours, &self.base);
+        if self.figure == RUN_TIME {
+            self.text = self.text.replacen(" x ", " x the run time of ", 1);
+        }
+    }
 }
 
 /// Fixed work and scans are told by how long they take.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ashlar_lab::LabError;
 use ashlar_lab::units::human_bytes;
+use ashlar_lab::{Journal, LabError, Measurement, Nest, Schedule, Turn, Workload, carry_out};
 
 use super::file::OltpSection;
 use super::result::{ConfigurationResult, ScenarioResult};
@@ -11,6 +11,7 @@ use super::{Stage, told, turns};
 use crate::database::Database;
 use crate::load::{BuildPlan, build};
 use crate::postgres::{Logic, Postgres};
+use crate::result::OltpResult;
 use crate::run::{Place as StepPlace, RunPlan, begin, drive, examine, ready};
 use crate::schema::Shape;
 use crate::server::{Pair, Settings, Topology, limited};
@@ -32,7 +33,11 @@ pub(super) struct Ready {
 }
 
 /// Runs it.
-pub(super) fn run(stage: &Stage<'_>, result: &mut ScenarioResult) -> Result<(), LabError> {
+pub(super) fn run(
+    stage: &Stage<'_>,
+    result: &mut ScenarioResult,
+    journal: &mut Journal,
+) -> Result<(), LabError> {
     let Some(oltp) = &stage.file.oltp else {
         return Ok(());
     };
@@ -48,42 +53,89 @@ pub(super) fn run(stage: &Stage<'_>, result: &mut ScenarioResult) -> Result<(), 
         }
     }
     if stage.file.turns.is_some() {
-        return turns::run(stage, oltp, (&pairs, &all), result);
+        return turns::run(stage, oltp, (&pairs, &all), (result, journal));
     }
-    let steps = oltp.users.len() * all.len() * stage.file.measure.repeat as usize;
-    stage.progress.start(steps as u64);
-    for repeat in 1..=stage.file.measure.repeat {
-        for &users in &oltp.users {
-            for index in order(all.len(), repeat) {
-                let ready = &all[index];
-                let (pair, _) = &pairs[ready.place];
-                let of = &mut result.configurations[index];
-                let what = format!("{}, {users} users, repeat {repeat}", of.name);
-                stage.progress.doing(&what);
-                let ends = match step(stage, oltp, (pair, ready), of, (users, repeat)) {
-                    Ok(partial) => partial,
-                    Err(error) => {
-                        told(result, &what, &error);
-                        true
-                    }
-                };
-                stage.keep(result)?;
-                if ends {
-                    stage.progress.finish();
-                    return Ok(());
-                }
-            }
-        }
-    }
-    stage.progress.finish();
-    Ok(())
+    let schedule = Schedule {
+        configurations: all.len(),
+        cells: oltp.users.iter().map(ToString::to_string).collect(),
+        repeats: stage.file.measure.repeat,
+        nest: Nest::RepeatByRepeat,
+        seed: stage.file.measure.seed,
+    };
+    let mut load = Load {
+        stage,
+        oltp,
+        pairs: &pairs,
+        all: &all,
+        result,
+    };
+    stage.ended(
+        carry_out(&schedule, &mut load, journal, stage.progress),
+        result,
+    )
 }
 
-/// Who comes first takes turns, too, so that a steady drift of the machine favours nobody.
-pub(super) fn order(count: usize, repeat: u32) -> Vec<usize> {
-    match repeat % 2 {
-        1 => (0..count).collect(),
-        _ => (0..count).rev().collect(),
+/// TPROC-C as a workload: a turn is a number of users on a configuration.
+struct Load<'a> {
+    stage: &'a Stage<'a>,
+    oltp: &'a OltpSection,
+    pairs: &'a [(Pair, u64)],
+    all: &'a [Ready],
+    result: &'a mut ScenarioResult,
+}
+
+impl Workload for Load<'_> {
+    /// A run with one step.
+    type Outcome = OltpResult;
+
+    fn name(&self, turn: &Turn) -> String {
+        let name = &self.result.configurations[turn.configuration].name;
+        format!("{name}, {} users, repeat {}", turn.cell, turn.repeat)
+    }
+
+    fn measure(&mut self, turn: &Turn) -> Result<Measurement<OltpResult>, LabError> {
+        let stepped = self.step(turn);
+        let run = stepped.inspect_err(|error| told(self.result, &self.name(turn), error))?;
+        let step = run.steps.last();
+        match step.filter(|step| !step.partial) {
+            Some(step) => {
+                let line = step.line();
+                Ok(Measurement::Whole(run, line))
+            }
+            None => Ok(Measurement::Part(run)),
+        }
+    }
+
+    fn take(&mut self, turn: &Turn, run: OltpResult) -> Result<(), LabError> {
+        self.result.configurations[turn.configuration].add(run);
+        Ok(())
+    }
+}
+
+impl Load<'_> {
+    /// Put back, started, driven, checked.
+    fn step(&self, turn: &Turn) -> Result<OltpResult, LabError> {
+        let (stage, of) = (self.stage, &self.all[turn.configuration]);
+        let users = turn.cell.parse();
+        let users =
+            users.map_err(|_| LabError::environment(format!("{:?}: no users", turn.cell)))?;
+        let (pair, _) = &self.pairs[of.place];
+        pair.restore(of.topology, &of.settings)?;
+        let database = open(stage, pair, self.oltp)?;
+        let mut run = begin(database.as_ref(), &of.plan)?;
+        run.method.restored = true;
+        let marker = ready(database.as_ref(), &of.plan, &mut run)?;
+        let place = StepPlace {
+            users,
+            repeat: turn.repeat,
+            ledger: None,
+        };
+        let mut step = drive(&database, (&of.plan, &marker), place, stage.progress)?;
+        // The check is no part of what is measured, and its sorts and hashes need memory of their own.
+        pair.primary().lift_limit()?;
+        examine(&database, &marker, &mut step, stage.progress);
+        run.steps.push(step);
+        Ok(run)
     }
 }
 
@@ -253,40 +305,4 @@ fn name(
         0 => name,
         count => format!("{name} ({})", count + 1),
     }
-}
-
-/// One step: put back, started, driven, checked. True if it did not reach its end.
-fn step(
-    stage: &Stage<'_>,
-    oltp: &OltpSection,
-    (pair, of): (&Pair, &Ready),
-    configuration: &mut ConfigurationResult,
-    (users, repeat): (usize, u32),
-) -> Result<bool, LabError> {
-    stage.progress.go_on()?;
-    pair.restore(of.topology, &of.settings)?;
-    let database = open(stage, pair, oltp)?;
-    let run = match &mut configuration.oltp {
-        Some(run) => run,
-        empty => {
-            let mut run = begin(database.as_ref(), &of.plan)?;
-            run.method.restored = true;
-            empty.insert(run)
-        }
-    };
-    let marker = ready(database.as_ref(), &of.plan, run)?;
-    let place = StepPlace {
-        users,
-        repeat,
-        ledger: None,
-    };
-    let mut step = drive(&database, (&of.plan, &marker), place, stage.progress)?;
-    // The check is no part of what is measured, and its sorts and hashes need memory of their own.
-    pair.primary().lift_limit()?;
-    examine(&database, &marker, &mut step, stage.progress);
-    let line = format!("{}: {}", configuration.name, step.line());
-    stage.progress.step(&line);
-    let partial = step.partial;
-    run.steps.push(step);
-    Ok(partial)
 }

@@ -14,7 +14,9 @@ mod verdict;
 use std::path::{Path, PathBuf};
 
 use ashlar_lab::result::{Check, ScenarioNote};
-use ashlar_lab::{LabError, Machine, Progress, Scale, write_whole};
+use ashlar_lab::{
+    Journal, LabError, Machine, OwnFolder, Progress, Scale, remove_left, write_whole,
+};
 
 pub use compared::Compared;
 pub use file::{MeasureSection, OltpScenario, OltpSection, ScanSection, TurnsSection};
@@ -22,8 +24,8 @@ pub use groups::compare_scenarios;
 pub(crate) use groups::{Group, Look, hint};
 pub use result::{ConfigurationResult, ScenarioResult};
 
-use crate::folder::OwnFolder;
 use crate::result_file::ResultFile;
+use crate::server::Server;
 
 /// The scenarios that ship: name and text.
 pub const SHIPPED: [(&str, &str); 4] = [
@@ -78,20 +80,26 @@ struct Stage<'a> {
     progress: &'a Progress,
 }
 
-/// Runs a scenario and writes its directory, after every step too. What goes wrong while measuring ends
-/// the run and is told in the result, in `partial` and `problems`.
+/// Runs a scenario, or what the journal does not have of it, and writes its directory. What goes wrong while measuring
+/// ends the run and is told in the result, in `partial` and `problems`.
 ///
 /// # Errors
 /// For what is wrong before anything is measured, and for what cannot be written.
 pub fn run_scenario(
     run: &ScenarioRun<'_>,
     progress: &Progress,
+    journal: &mut Journal,
 ) -> Result<ScenarioResult, LabError> {
     let mut file = OltpScenario::parse(run.text)?;
     check_places(run.places)?;
     let (written, scaled) = file.scale(run.scale);
     let folder = |place: &Place| OwnFolder::make(&place.dir);
-    let folders = run.places.iter().map(folder).collect::<Result<_, _>>()?;
+    clear(journal.folders())?;
+    let folders = run.places.iter().map(folder);
+    let folders = folders.collect::<Result<Vec<OwnFolder>, LabError>>()?;
+    for folder in &folders {
+        journal.made(folder.path())?;
+    }
     let note = ScenarioNote {
         name: file.name.clone(),
         about: file.about.trim().to_owned(),
@@ -114,8 +122,8 @@ pub fn run_scenario(
     // A directory that is used again does not show the run before as this one's.
     stage.keep(&result)?;
     let ran = match stage.file.oltp {
-        Some(_) => load::run(&stage, &mut result),
-        None => scans::run(&stage, &mut result),
+        Some(_) => load::run(&stage, &mut result, journal),
+        None => scans::run(&stage, &mut result, journal),
     };
     progress.finish();
     if let Err(error) = ran {
@@ -134,7 +142,36 @@ impl Stage<'_> {
     fn keep(&self, result: &ScenarioResult) -> Result<(), LabError> {
         result.so_far().write(self.out)
     }
+
+    /// What is told of turns that have ended: why they did, if that was before their end.
+    fn ended(
+        &self,
+        ran: Result<(), LabError>,
+        result: &mut ScenarioResult,
+    ) -> Result<(), LabError> {
+        if let Err(error) = ran
+            && !result.partial
+        {
+            told(result, "the run", &error);
+        }
+        Ok(())
+    }
 }
+
+/// Ends the servers in folders of a run that was killed, and removes those.
+fn clear(folders: &[PathBuf]) -> Result<(), LabError> {
+    for folder in folders {
+        for server in SERVERS.map(|name| folder.join(name)) {
+            if server.exists() {
+                Server::at(&server)?.kill()?;
+            }
+        }
+    }
+    remove_left(folders)
+}
+
+/// Folders of servers in a run's own.
+pub(super) const SERVERS: [&str; 2] = ["a", "b"];
 
 fn check_places(places: &[Place]) -> Result<(), LabError> {
     if places.is_empty() {

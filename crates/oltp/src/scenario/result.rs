@@ -70,6 +70,16 @@ pub struct ConfigurationResult {
     pub scan: Option<ScanResult>,
 }
 
+impl ConfigurationResult {
+    /// Adds the steps of a run of it.
+    pub(super) fn add(&mut self, mut run: OltpResult) {
+        match &mut self.oltp {
+            Some(all) => all.steps.append(&mut run.steps),
+            empty => *empty = Some(run),
+        }
+    }
+}
+
 impl ResultFile for ScenarioResult {
     const SCHEMA: &str = "ashlar-oltp-scenario-1";
 }

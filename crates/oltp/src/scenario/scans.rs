@@ -1,15 +1,15 @@
 //! The concurrent scan on every place of a scenario, in turn.
 
-use ashlar_lab::LabError;
 use ashlar_lab::units::human_bytes;
+use ashlar_lab::{Journal, LabError, Measurement, Nest, Schedule, Turn, Workload, carry_out};
+use serde::{Deserialize, Serialize};
 
 use super::file::ScanSection;
-use super::load::order;
 use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, told};
 use crate::files;
 use crate::postgres::{Logic, Postgres};
-use crate::scan::{ScanPlan, ScanResult, make};
+use crate::scan::{ScanPlan, ScanResult, ScanStep, make};
 use crate::server::{DATABASE, Server, Settings, limited};
 
 /// A server's processes take so much memory, whatever the size of the table.
@@ -26,7 +26,11 @@ impl Drop for Own {
 }
 
 /// Runs it.
-pub(super) fn run(stage: &Stage<'_>, result: &mut ScenarioResult) -> Result<(), LabError> {
+pub(super) fn run(
+    stage: &Stage<'_>,
+    result: &mut ScenarioResult,
+    journal: &mut Journal,
+) -> Result<(), LabError> {
     let Some(section) = &stage.file.scan else {
         return Ok(());
     };
@@ -35,28 +39,94 @@ pub(super) fn run(stage: &Stage<'_>, result: &mut ScenarioResult) -> Result<(), 
     for index in 0..stage.places.len() {
         servers.push(place(stage, (section, &plan), index, result)?);
     }
-    let steps = servers.len() * plan.readers.len() * plan.repeats as usize;
-    stage.progress.start(steps as u64);
-    for repeat in 1..=plan.repeats {
-        for &readers in &plan.readers {
-            for index in order(servers.len(), repeat) {
-                let (server, settings) = &servers[index];
-                let of = &mut result.configurations[index];
-                let what = format!("{}, {readers} readers, repeat {repeat}", of.name);
-                stage.progress.doing(&what);
-                let Some(scan) = &mut of.scan else { continue };
-                if let Err(error) = step(stage, (server, settings), scan, (readers, repeat)) {
+    let schedule = Schedule {
+        configurations: servers.len(),
+        cells: plan.readers.iter().map(ToString::to_string).collect(),
+        repeats: plan.repeats,
+        nest: Nest::RepeatByRepeat,
+        seed: stage.file.measure.seed,
+    };
+    let mut scans = Scans {
+        stage,
+        servers,
+        result,
+    };
+    let ran = carry_out(&schedule, &mut scans, journal, stage.progress);
+    drop(scans);
+    stage.ended(ran, result)
+}
+
+/// The scan as a workload: a turn is a number of readers of a place.
+struct Scans<'a> {
+    stage: &'a Stage<'a>,
+    servers: Vec<(Own, Settings)>,
+    result: &'a mut ScenarioResult,
+}
+
+/// A step, and what to know about it.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    step: ScanStep,
+    flags: Vec<String>,
+}
+
+impl Workload for Scans<'_> {
+    type Outcome = Kept;
+
+    fn name(&self, turn: &Turn) -> String {
+        let name = &self.result.configurations[turn.configuration].name;
+        format!("{name}, {} readers, repeat {}", turn.cell, turn.repeat)
+    }
+
+    fn measure(&mut self, turn: &Turn) -> Result<Measurement<Kept>, LabError> {
+        let what = self.name(turn);
+        match self.step(turn) {
+            Ok(kept) => {
+                let line = kept.step.line();
+                Ok(Measurement::Whole(kept, line))
+            }
+            Err(error) => {
+                let of = &mut self.result.configurations[turn.configuration];
+                if let Some(scan) = &mut of.scan {
                     scan.partial = true;
-                    told(result, &what, &error);
-                    stage.progress.finish();
-                    return Ok(());
                 }
-                stage.keep(result)?;
+                told(self.result, &what, &error);
+                Err(error)
             }
         }
     }
-    stage.progress.finish();
-    Ok(())
+
+    fn take(&mut self, turn: &Turn, kept: Kept) -> Result<(), LabError> {
+        let of = &mut self.result.configurations[turn.configuration];
+        if let Some(scan) = &mut of.scan {
+            scan.steps.push(kept.step);
+            scan.flags.extend(kept.flags);
+        }
+        Ok(())
+    }
+}
+
+impl Scans<'_> {
+    /// One step, of a server that was just started and of whose files nothing is in memory.
+    fn step(&mut self, turn: &Turn) -> Result<Kept, LabError> {
+        let readers = turn.cell.parse();
+        let readers =
+            readers.map_err(|_| LabError::environment(format!("{:?}: no readers", turn.cell)))?;
+        let (server, settings) = &self.servers[turn.configuration];
+        server.0.stop()?;
+        files::forget(&server.0.data())?;
+        server.0.start(Some(settings.clone()))?;
+        let database = open(self.stage, server)?;
+        let of = &mut self.result.configurations[turn.configuration];
+        let none = || LabError::environment(format!("{}: no table", of.name));
+        let scan = of.scan.as_mut().ok_or_else(none)?;
+        let flags = scan.flags.len();
+        let step = scan.step(&database, (readers, turn.repeat), self.stage.progress)?;
+        Ok(Kept {
+            step,
+            flags: scan.flags.split_off(flags),
+        })
+    }
 }
 
 fn open(stage: &Stage<'_>, server: &Own) -> Result<Postgres, LabError> {
@@ -120,22 +190,4 @@ fn place(
         ..ConfigurationResult::default()
     });
     Ok((server, settings))
-}
-
-/// One step, of a server that was just started and of whose files nothing is in memory.
-fn step(
-    stage: &Stage<'_>,
-    (server, settings): (&Own, &Settings),
-    scan: &mut ScanResult,
-    (readers, repeat): (usize, u32),
-) -> Result<(), LabError> {
-    stage.progress.go_on()?;
-    server.0.stop()?;
-    files::forget(&server.0.data())?;
-    server.0.start(Some(settings.clone()))?;
-    let database = open(stage, server)?;
-    let step = scan.step(&database, (readers, repeat), stage.progress)?;
-    stage.progress.step(&step.line());
-    scan.steps.push(step);
-    Ok(())
 }

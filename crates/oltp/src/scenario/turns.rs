@@ -7,10 +7,10 @@
 //! better turns, block by block, whatever noise there is: what [`Ratio`] asks for holds by construction.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ashlar_lab::LabError;
 use ashlar_lab::stats::{Looks, Ratio};
+use ashlar_lab::{Journal, LabError, Turn};
 
 use super::file::{OltpSection, TurnsSection};
 use super::load::{Ready, open};
@@ -18,7 +18,7 @@ use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, compared, told};
 use crate::database::Database;
 use crate::random::Rng;
-use crate::result::StepResult;
+use crate::result::{OltpResult, StepResult};
 use crate::run::{Crowd, RunPlan, Window, begin, examine, ready, setting};
 use crate::schema::Marker;
 use crate::server::Pair;
@@ -27,8 +27,6 @@ use crate::server::Pair;
 const RISK: f64 = 0.01;
 /// Seeds of orders are not those of anything else.
 const ORDER: u64 = 0x7475_726e;
-/// Blocks between two looks are kept this often: hundreds of them make a file of megabytes.
-const KEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// When a run looks whether it knows enough.
 pub(super) fn looks(repeats: u32) -> Looks {
@@ -49,7 +47,7 @@ pub(super) fn run(
     stage: &Stage<'_>,
     oltp: &OltpSection,
     (pairs, all): (&[(Pair, u64)], &[Ready]),
-    result: &mut ScenarioResult,
+    (result, journal): (&mut ScenarioResult, &mut Journal),
 ) -> Result<(), LabError> {
     let Some(turns) = &stage.file.turns else {
         return Ok(());
@@ -59,12 +57,26 @@ pub(super) fn run(
     for &users in &oltp.users {
         let what = format!("{users} users");
         stage.progress.doing(&what);
+        let mut kept = Kept::of(journal, users)?;
+        for block in &kept.blocks {
+            add(result, block.clone());
+        }
+        if let Some(last) = kept.checked.take() {
+            replace_last(result, last);
+            continue;
+        }
+        let mut crowd = Turns {
+            stage,
+            turns,
+            all,
+            users,
+            journal,
+        };
         let ran = visit(stage, oltp, (pairs, all), users, result)
-            .and_then(|mut places| take_turns(stage, turns, (&mut places, all), users, result));
+            .and_then(|mut places| crowd.take(&mut places, kept.blocks.len() as u32, result));
         if let Err(error) = &ran {
             told(result, &what, error);
         }
-        stage.keep(result)?;
         if ran.is_err() || result.partial {
             break;
         }
@@ -124,61 +136,151 @@ fn visit<'a>(
     Ok(places)
 }
 
-/// Blocks of turns, until it is known well enough; then the check.
-fn take_turns(
-    stage: &Stage<'_>,
-    turns: &TurnsSection,
-    (places, all): (&mut [Visited<'_>], &[Ready]),
+/// What a journal has of a number of users: runs with a step each, for every block, and the last steps as they were
+/// after the check.
+struct Kept {
+    blocks: Vec<Vec<OltpResult>>,
+    checked: Option<Vec<Option<StepResult>>>,
+}
+
+/// The block of a number of users; all configurations are in it.
+fn block_of(users: usize, block: u32) -> Turn {
+    Turn {
+        configuration: 0,
+        cell: users.to_string(),
+        repeat: block,
+    }
+}
+
+fn check_of(users: usize) -> Turn {
+    Turn {
+        configuration: 0,
+        cell: format!("{users}, checked"),
+        repeat: 1,
+    }
+}
+
+impl Kept {
+    fn of(journal: &Journal, users: usize) -> Result<Self, LabError> {
+        let mut blocks = Vec::new();
+        while let Some(block) = journal.outcome(&block_of(users, blocks.len() as u32 + 1))? {
+            blocks.push(block);
+        }
+        Ok(Self {
+            blocks,
+            checked: journal.outcome(&check_of(users))?,
+        })
+    }
+}
+
+fn add(result: &mut ScenarioResult, block: Vec<OltpResult>) {
+    for (of, run) in result.configurations.iter_mut().zip(block) {
+        of.add(run);
+    }
+}
+
+/// The last step of every configuration.
+fn last(result: &mut ScenarioResult) -> impl Iterator<Item = Option<&mut StepResult>> {
+    let all = result.configurations.iter_mut();
+    all.map(|of| of.oltp.as_mut().and_then(|run| run.steps.last_mut()))
+}
+
+fn replace_last(result: &mut ScenarioResult, steps: Vec<Option<StepResult>>) {
+    for (of, step) in last(result).zip(steps) {
+        if let (Some(of), Some(step)) = (of, step) {
+            *of = step;
+        }
+    }
+}
+
+/// Turns of a number of users.
+struct Turns<'a> {
+    stage: &'a Stage<'a>,
+    turns: &'a TurnsSection,
+    all: &'a [Ready],
     users: usize,
-    result: &mut ScenarioResult,
-) -> Result<(), LabError> {
-    let most = stage.file.measure.repeat;
-    let looks = looks(most);
-    let mut order: Vec<usize> = (0..all.len()).collect();
-    let mut rng = Rng::stream(stage.file.measure.seed, &[ORDER, users as u64]);
-    let mut failed = None;
-    let mut kept = Instant::now();
-    for block in 1..=most {
-        rng.shuffle(&mut order);
-        let steps = turn(stage, turns, (places, all), &order);
-        let steps = match steps {
-            Ok(steps) => steps,
-            Err(error) => {
-                failed = Some(error);
+    journal: &'a mut Journal,
+}
+
+impl Turns<'_> {
+    /// Blocks of turns after `had` of them, until it is known well enough; then the check.
+    fn take(
+        &mut self,
+        places: &mut [Visited<'_>],
+        had: u32,
+        result: &mut ScenarioResult,
+    ) -> Result<(), LabError> {
+        let most = self.stage.file.measure.repeat;
+        let looks = looks(most);
+        let mut order: Vec<usize> = (0..self.all.len()).collect();
+        let mut rng = Rng::stream(self.stage.file.measure.seed, &[ORDER, self.users as u64]);
+        let mut failed = None;
+        for block in 1..=most {
+            rng.shuffle(&mut order);
+            if block > had {
+                let taken = self.block((places, &order), block, result);
+                match taken {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => {
+                        failed = Some(error);
+                        break;
+                    }
+                }
+            }
+            let looks_now = looks.is_at(block as usize) && block >= had;
+            if looks_now && is_known(self.stage, self.turns, &result.configurations, self.users) {
                 break;
             }
-        };
-        let mut ends = false;
-        for (of, mut step) in result.configurations.iter_mut().zip(steps) {
-            step.users = users;
-            step.repeat = block;
-            ends |= step.partial;
-            if let Some(run) = &mut of.oltp {
-                run.steps.push(step);
+        }
+        for at in places.iter() {
+            at.crowd.stop();
+            if failed.is_none() {
+                check(self.stage, at, self.all, result)?;
             }
         }
-        stage
-            .progress
-            .step(&line(&result.configurations, users, block));
-        let looks_now = looks.is_at(block as usize);
-        if looks_now || kept.elapsed() >= KEEP_EVERY {
-            stage.keep(result)?;
-            kept = Instant::now();
+        if let Some(error) = failed {
+            return Err(error);
         }
-        if looks_now {
-            ends |= is_known(stage, turns, &result.configurations, users);
+        let steps: Vec<Option<StepResult>> = last(result).map(|step| step.cloned()).collect();
+        if steps.iter().flatten().all(|step| !step.partial) {
+            self.journal.keep(&check_of(self.users), &steps)?;
         }
-        if ends {
-            break;
-        }
+        Ok(())
     }
-    for at in places.iter() {
-        at.crowd.stop();
-        if failed.is_none() {
-            check(stage, at, all, result)?;
+
+    /// One block; whether all of it was measured.
+    fn block(
+        &mut self,
+        (places, order): (&mut [Visited<'_>], &[usize]),
+        block: u32,
+        result: &mut ScenarioResult,
+    ) -> Result<bool, LabError> {
+        let steps = turn(self.stage, self.turns, (places, self.all), order)?;
+        let mut is_whole = true;
+        let mut runs = Vec::new();
+        for (of, mut step) in result.configurations.iter_mut().zip(steps) {
+            step.users = self.users;
+            step.repeat = block;
+            is_whole &= !step.partial;
+            let Some(run) = &mut of.oltp else { continue };
+            let header = OltpResult {
+                steps: Vec::new(),
+                ..run.clone()
+            };
+            runs.push(OltpResult {
+                steps: vec![step],
+                ..header
+            });
         }
+        if is_whole {
+            self.journal.keep(&block_of(self.users, block), &runs)?;
+        }
+        add(result, runs);
+        let line = line(&result.configurations, self.users, block);
+        self.stage.progress.step(&line);
+        Ok(is_whole)
     }
-    failed.map_or(Ok(()), Err)
 }
 
 /// Every configuration in this order, and back; a step of each.

@@ -7,6 +7,9 @@ pub(super) fn verdict(ratio: &Ratio, is_run_time: bool) -> String {
     if ratio.pairs < 2 {
         return "one pair: nothing to judge by".into();
     }
+    if ratio.is_by_chance() {
+        return format!("unclear: some of {} differ so by chance", ratio.questions);
+    }
     if !ratio.differs {
         return if ratio.low > 1.0 || ratio.high < 1.0 {
             "unclear: a side by itself varies as much".into()

@@ -1,25 +1,29 @@
-//! A new folder for a run's servers, removed with everything in it at the end. Only a folder that was not
+//! A new folder for a run's files and servers, removed with everything in it at the end. Only a folder that was not
 //! there before is ever removed.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ashlar_lab::LabError;
+use crate::LabError;
+
+/// What the names of such folders begin with.
+const PREFIX: &str = "ashlar-";
 
 /// The folder.
-pub(crate) struct OwnFolder(PathBuf);
+#[derive(Debug)]
+pub struct OwnFolder(PathBuf);
 
 impl OwnFolder {
     /// Makes one below `base`, which is made if it is not there.
     ///
     /// # Errors
     /// An environment error that names the folder.
-    pub(crate) fn make(base: &Path) -> Result<Self, LabError> {
+    pub fn make(base: &Path) -> Result<Self, LabError> {
         let refuse = |error| LabError::caused(format!("folder {}", base.display()), error);
         std::fs::create_dir_all(base).map_err(refuse)?;
         let base = base.canonicalize().map_err(refuse)?;
         for number in 0..1000 {
-            let path = base.join(format!("ashlar-{}-{number}", std::process::id()));
+            let path = base.join(format!("{PREFIX}{}-{number}", std::process::id()));
             match std::fs::create_dir(&path) {
                 Ok(()) => {
                     // A server that runs as somebody else must get in.
@@ -37,7 +41,8 @@ impl OwnFolder {
         )))
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -46,4 +51,21 @@ impl Drop for OwnFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// Removes folders that a run made, which was killed before it could.
+///
+/// # Errors
+/// An environment error that names what cannot be removed.
+pub fn remove_left(folders: &[PathBuf]) -> Result<(), LabError> {
+    for folder in folders {
+        let is_one = folder
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+        if is_one && folder.is_dir() {
+            std::fs::remove_dir_all(folder)
+                .map_err(|error| LabError::caused(folder.display(), error))?;
+        }
+    }
+    Ok(())
 }

@@ -1,0 +1,182 @@
+//! Runs that can go on: `ashlar lab sweep`, `ashlar lab run`.
+
+use std::path::Path;
+
+use ashlar_lab::scenario::{differences, with_set};
+use ashlar_lab::{
+    Command, Journal, LabError, Machine, Means, Origin, RunOutcome, Scale, ScenarioFile,
+    ScenarioOptions, SweepPlan, check_out_dir, run_plan, run_scenario, write_whole,
+};
+use ashlar_oltp::OltpScenario;
+
+use super::interrupt::interruptible;
+use super::service::LocalServices;
+use super::stacks::LocalStacks;
+use super::{databases, report_path, text_of};
+use crate::args::RunArguments;
+use crate::exit::Failure;
+use crate::output::print;
+
+/// A scenario's text, beside its results.
+const SCENARIO: &str = "scenario.toml";
+
+/// A sweep of devices.
+pub(super) fn sweep(plan: &SweepPlan, out: &Path) -> Result<(), Failure> {
+    plan.check()?;
+    check_out_dir(out)?;
+    let origin = Origin {
+        command: Command::Sweep,
+        scenario: ScenarioFile::of(plan).text()?,
+        scale: "1".to_owned(),
+        destroy_data: plan.destroy_data,
+        machine: Machine::here(),
+        ..Origin::default()
+    };
+    let mut journal = Journal::begin(out, &origin)?;
+    devices(&origin, out, &mut journal)
+}
+
+/// A scenario, or what is left of it.
+pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
+    if let Some(dir) = &arguments.resume {
+        return resume(dir);
+    }
+    let (Some(name), Some(out)) = (&arguments.scenario, &arguments.out) else {
+        return Err(Failure::usage(
+            "lab run: needs the name of a scenario or a file, and --out DIR; or --resume DIR",
+        ));
+    };
+    let named = |error: LabError| LabError::usage(format!("{name}: {error}"));
+    let text = text_of(name)?;
+    // A mistake in it is told with its name before anything else is looked at.
+    let is_of_databases = OltpScenario::is_one(&text).map_err(named)?;
+    let origin = Origin {
+        command: Command::Run,
+        scenario: with_set(&text, &set(arguments))?,
+        scale: arguments.scale.clone(),
+        dir: arguments.dir.clone(),
+        places: arguments.places.clone(),
+        destroy_data: arguments.destroy_data,
+        machine: Machine::here(),
+    };
+    if is_of_databases {
+        OltpScenario::parse(&origin.scenario).map_err(named)?;
+        databases::check(&origin)?;
+    } else if !arguments.users.is_empty() {
+        return Err(Failure::usage(format!(
+            "--users: for scenarios of databases, which have a section [oltp] or [scan]; {name} has none"
+        )));
+    } else {
+        ScenarioFile::parse(&origin.scenario).map_err(named)?;
+        if !origin.places.is_empty() {
+            return Err(Failure::usage(format!(
+                "--place: for scenarios of databases, which have a section [oltp] or [scan]; {name} has none"
+            )));
+        }
+    }
+    origin.scale.parse::<Scale>()?;
+    check_out_dir(out)?;
+    let mut journal = Journal::begin(out, &origin)?;
+    carry_out(&origin, out, &mut journal)
+}
+
+/// What the command line puts into the scenario.
+fn set(arguments: &RunArguments) -> Vec<String> {
+    let mut set = arguments.set.clone();
+    if !arguments.users.is_empty() {
+        set.push(format!("oltp.users={:?}", arguments.users));
+    }
+    set
+}
+
+fn resume(dir: &Path) -> Result<(), Failure> {
+    let (mut journal, origin) = Journal::resume(dir, &Machine::here())?;
+    unchanged(dir, &origin)?;
+    check_out_dir(dir)?;
+    carry_out(&origin, dir, &mut journal)
+}
+
+/// Whether the scenario beside the results, which a person may have edited, is still what was begun.
+fn unchanged(dir: &Path, origin: &Origin) -> Result<(), LabError> {
+    let path = dir.join(SCENARIO);
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        return Ok(());
+    };
+    let differences = differences(&origin.scenario, &text)?;
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(LabError::usage(format!(
+        "{}: cannot go on, the scenario is another one than was begun: {}",
+        path.display(),
+        differences.join("; ")
+    )))
+}
+
+fn carry_out(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
+    if origin.command == Command::Run && OltpScenario::is_one(&origin.scenario)? {
+        return databases::run(origin, out, journal);
+    }
+    devices(origin, out, journal)
+}
+
+fn devices(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
+    let stacks = LocalStacks::new();
+    let means = Means {
+        stacks: &stacks,
+        services: &LocalServices::new(&stacks),
+        progress: &interruptible()?,
+        journal,
+    };
+    let outcome = match origin.command {
+        Command::Sweep => {
+            let mut plan = ScenarioFile::parse(&origin.scenario)?.plan()?;
+            plan.destroy_data = origin.destroy_data;
+            run_plan(&plan, means)?
+        }
+        Command::Run => {
+            write_whole(&out.join(SCENARIO), &origin.scenario)?;
+            let options = ScenarioOptions {
+                scale: origin.scale.parse::<Scale>()?,
+                dir: origin.dir.clone(),
+                destroy_data: origin.destroy_data,
+            };
+            run_scenario(&origin.scenario, &options, means)?
+        }
+    };
+    outcome.write(out)?;
+    if outcome.is_complete {
+        journal.end()?;
+    }
+    told(&outcome, out)
+}
+
+/// Prints a run's tables, and fails if a check failed or something was not measured.
+fn told(outcome: &RunOutcome, dir: &Path) -> Result<(), Failure> {
+    print(&format!(
+        "{}\n{}\n",
+        outcome.result.text(),
+        report_path(dir).display()
+    ))?;
+    match outcome.exit_code() {
+        0 => Ok(()),
+        1 => {
+            let failed = outcome.result.checks.iter().filter(|check| !check.passed);
+            let texts: Vec<String> = failed
+                .map(|check| format!("{}: {}", check.name, check.text))
+                .collect();
+            Err(Failure::check(texts.join("; ")))
+        }
+        _ if outcome.is_complete => Err(Failure::environment(outcome.result.problems.join("; "))),
+        _ => Err(unfinished(&outcome.result.problems, dir)),
+    }
+}
+
+/// What is said of a run that can go on.
+pub(super) fn unfinished(problems: &[String], dir: &Path) -> Failure {
+    Failure::environment(format!(
+        "{}; what was measured is kept: ashlar lab run --resume {}",
+        problems.join("; "),
+        dir.display()
+    ))
+}

@@ -1,0 +1,175 @@
+//! Runs of devices as a person has them: killed, interrupted, gone on with, compared in a pipeline.
+
+#[allow(dead_code)]
+mod common;
+#[path = "common/typed.rs"]
+mod typed;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use common::{eventually, open_folder};
+use typed::Typed;
+
+/// `ashlar lab WORDS`, run to its end in a folder: its exit code, and what it prints.
+fn lab(dir: &Path, words: &str) -> (i32, String) {
+    common::lab(dir, words.split_whitespace())
+}
+
+fn json(path: &Path) -> Value {
+    let text = std::fs::read_to_string(path).expect("a result");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Measurements that the journal of a run has.
+fn measured(dir: &Path) -> usize {
+    let text = std::fs::read_to_string(dir.join("journal.jsonl")).unwrap_or_default();
+    text.lines()
+        .filter(|line| line.starts_with("{\"turn\""))
+        .count()
+}
+
+const SCENARIO: &str = r#"
+    name = "two"
+    [measure]
+    size = "16MiB"
+    seconds = 0.1
+    warmup = 0.02
+    repeat = 6
+    [[configuration]]
+    name = "one"
+    stack = "file:{dir}/one?size={size}"
+    [[configuration]]
+    name = "other"
+    stack = "file:{dir}/other?size={size}"
+    remote = true
+    [[matrix]]
+    pattern = "randread"
+    block = ["4k"]
+    threads = [1]
+    depth = [1, 4]
+"#;
+
+/// All cells of both configurations have all repeats, once.
+fn has_every_cell_once(result: &Value) {
+    let mut seen = BTreeSet::new();
+    for of in result["configurations"].as_array().expect("configurations") {
+        for cell in of["cells"].as_array().expect("cells") {
+            for repeat in cell["repeats"].as_array().expect("repeats") {
+                let key = format!("{} {} {}", of["name"], cell["depth"], repeat["repeat"]);
+                assert!(seen.insert(key), "twice: {repeat}");
+            }
+        }
+    }
+    assert_eq!(seen.len(), 2 * 2 * 6, "{seen:?}");
+}
+
+#[test]
+fn a_run_that_is_killed_goes_on_and_has_every_cell_once() {
+    let room = open_folder();
+    let dir = room.path();
+    std::fs::write(dir.join("two.toml"), SCENARIO).expect("written");
+    std::fs::create_dir(dir.join("files")).expect("made");
+    let words = "run two.toml --dir files --out out";
+    let mut typed = Typed::start(dir, words);
+    eventually("some is measured", || measured(&dir.join("out")) >= 3);
+    typed.kill();
+    let had = measured(&dir.join("out"));
+    let left = || std::fs::read_dir(dir.join("files")).expect("there").count();
+    assert_eq!(left(), 1, "a killed run cannot remove its files");
+    // What was measured is not thrown away by mistake, nor gone on with as something else.
+    let (code, text) = lab(dir, words);
+    assert!(code == 2 && text.contains("--resume"), "{text}");
+    let toml = dir.join("out/scenario.toml");
+    let text = std::fs::read_to_string(&toml).expect("kept");
+    std::fs::write(&toml, text.replace("warmup = 0.02", "warmup = 0.03")).expect("edited");
+    let (code, said) = lab(dir, "run --resume out");
+    assert!(
+        code == 2 && said.contains("measure.warmup was 0.02, is 0.03"),
+        "{said}"
+    );
+    std::fs::write(&toml, text).expect("as it was");
+    let (code, said) = lab(dir, "run --resume out");
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        said.contains(&format!("{had} of 24 were measured before")),
+        "{said}"
+    );
+    let result = json(&dir.join("out/result.json"));
+    has_every_cell_once(&result);
+    assert_eq!(result["partial"], false);
+    assert_eq!(left(), 0, "files of the killed run are removed, too");
+    let (code, said) = lab(dir, "run --resume out");
+    assert!(code == 2 && said.contains("reached its end"), "{said}");
+    let (code, said) = lab(dir, "run --resume files");
+    assert!(
+        code == 2 && said.contains("no run that could go on"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_long_cell_is_interrupted_within_and_a_sweep_goes_on() {
+    let room = open_folder();
+    let dir = room.path();
+    // A cell of ten minutes after one that is done, on a file that the sweep itself makes and fills.
+    let words =
+        "sweep --on file:made --size 16MiB --pattern randwrite --seconds 0.1 --repeat 30 --out out";
+    let mut typed = Typed::start(dir, words);
+    eventually("some is measured", || measured(&dir.join("out")) >= 2);
+    typed.interrupt(Signal::INT);
+    let kept = json(&dir.join("out/result.json"));
+    assert_eq!(kept["partial"], true, "{kept}");
+    let repeats = |of: &Value| {
+        let repeats = of["configurations"][0]["cells"][0]["repeats"].as_array();
+        repeats.map_or(0, Vec::len)
+    };
+    assert!((2..30).contains(&repeats(&kept)));
+    // It would refuse the file of a person; this is its own.
+    let (code, said) = lab(dir, "run --resume out");
+    assert_eq!(code, 0, "{said}");
+    let whole = json(&dir.join("out/result.json"));
+    assert_eq!((repeats(&whole), &whole["partial"]), (30, &false.into()));
+    // Within a cell that takes ten minutes.
+    let words = "sweep --on null:1GiB --pattern randread --seconds 600 --repeat 1 --out long";
+    let mut typed = Typed::start(dir, words);
+    typed.says("null");
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    typed.interrupt(Signal::TERM);
+}
+
+#[test]
+fn what_the_command_line_changes_is_what_is_run() {
+    let room = open_folder();
+    let dir = room.path();
+    std::fs::write(dir.join("two.toml"), SCENARIO).expect("written");
+    let words = "run two.toml --set measure.repeat=2 --set matrix.0.depth=[2] --set measure.warmup=0 \
+                 --set configuration.other.stack=memory:16MiB --out out";
+    let (code, said) = lab(dir, words);
+    assert_eq!(code, 0, "{said}");
+    let result = json(&dir.join("out/result.json"));
+    let other = &result["configurations"][1];
+    assert_eq!(other["cells"][0]["depth"], 2);
+    assert_eq!(
+        other["cells"][0]["repeats"].as_array().map(Vec::len),
+        Some(2)
+    );
+    assert!(
+        other["description"]
+            .as_str()
+            .is_some_and(|text| text.contains("memory"))
+    );
+    let kept = std::fs::read_to_string(dir.join("out/scenario.toml")).expect("kept");
+    assert!(kept.contains("memory:16MiB"), "{kept}");
+    for (wrong, why) in [
+        ("--set measure.secnods=1", "secnods"),
+        ("--set nonsense", "KEY=VALUE"),
+        ("--users 1", "--users"),
+    ] {
+        let (code, said) = lab(dir, &format!("run two.toml {wrong} --out wrong"));
+        assert!(code == 2 && said.contains(why), "{said}");
+    }
+}

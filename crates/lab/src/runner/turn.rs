@@ -1,0 +1,232 @@
+//! One turn: a cell on a configuration, after its writes have settled.
+
+use std::time::Duration;
+
+use ashlar_block::Durability;
+use serde::{Deserialize, Serialize};
+
+use super::crew::{Crew, Outcome};
+use super::setup::Setup;
+use super::{Detail, Run, summary};
+use crate::journal::Turn;
+use crate::measure::{Measured, Packed, Sample, SeriesShape};
+use crate::result::RepeatResult;
+use crate::schedule::{Measurement, Workload};
+use crate::steady::is_steady;
+use crate::verify::Tally;
+use crate::workload::{Area, Job};
+use crate::{CellSpec, LabError};
+
+/// What a turn has given: all that a result needs of it.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Kept {
+    result: RepeatResult,
+    series: Vec<Sample>,
+    reads: Packed,
+    writes: Packed,
+    /// Whether throughput had settled before, if that was asked for.
+    settled: Option<bool>,
+    found: Found,
+}
+
+/// What came to light besides figures.
+#[derive(Default, Serialize, Deserialize)]
+struct Found {
+    tally: Tally,
+    problems: Vec<String>,
+}
+
+/// Warm-up and measured time.
+#[derive(Clone, Copy)]
+struct Times {
+    warmup: Duration,
+    measure: Duration,
+}
+
+impl Workload for Run<'_> {
+    type Outcome = Kept;
+
+    fn name(&self, turn: &Turn) -> String {
+        let name = &self.setups[turn.configuration].name;
+        format!("{name} {} #{}", turn.cell, turn.repeat)
+    }
+
+    fn measure(&mut self, turn: &Turn) -> Result<Measurement<Kept>, LabError> {
+        let cell = self.cell(turn)?;
+        let what = self.name(turn);
+        let mut found = Found::default();
+        let settled = self.settle(turn.configuration, cell, &mut found)?;
+        let setup = &self.setups[turn.configuration];
+        let times = Times {
+            warmup: self.plan.warmup,
+            measure: self.plan.measure,
+        };
+        let jobs = self.jobs(setup, cell, u64::from(turn.repeat), times)?;
+        let outcome = match self.crew(setup).run(&jobs) {
+            Ok(outcome) => outcome,
+            // Once something has been measured, a configuration that no longer opens ends its
+            // own figures, not everybody's.
+            Err(error) if !self.details.is_empty() && error.exit_code() == 3 => {
+                self.problem(format!("{what}: {error}"));
+                return Ok(Measurement::Failed("failed".to_owned()));
+            }
+            Err(error) => return Err(error),
+        };
+        let measured = found.take(outcome, &what);
+        // What was cut short is not a measurement; what it found out about blocks counts.
+        if let Err(interrupted) = self.progress.go_on() {
+            self.setups[turn.configuration].tally.merge(found.tally);
+            return Err(interrupted);
+        }
+        let result = summary::repeat(&measured, &cell, turn.repeat, self.plan.measure);
+        let (iops, mean_us) = (crate::units::grouped(result.iops), result.latency_us.mean);
+        let kept = Kept {
+            result,
+            reads: Packed::new(&measured.reads)?,
+            writes: Packed::new(&measured.writes)?,
+            series: measured.series,
+            settled,
+            found,
+        };
+        Ok(Measurement::Whole(
+            kept,
+            format!("{iops} IOPS, {mean_us:.0} us"),
+        ))
+    }
+
+    fn take(&mut self, turn: &Turn, kept: Kept) -> Result<(), LabError> {
+        let cell = self.cell(turn)?;
+        for problem in kept.found.problems {
+            self.problem(problem);
+        }
+        let setup = &mut self.setups[turn.configuration];
+        setup.tally.merge(kept.found.tally);
+        if let Some(settled) = kept.settled {
+            setup.told_settled.insert(kind(&cell), settled);
+        }
+        self.details.push(Detail {
+            configuration: turn.configuration,
+            cell,
+            repeat: turn.repeat - 1,
+            result: kept.result,
+            reads: kept.reads,
+            writes: kept.writes,
+            series: kept.series,
+            interval: SeriesShape::of(self.plan.measure).interval,
+        });
+        Ok(())
+    }
+}
+
+/// What settles together: random or sequential writes of a size.
+pub(super) fn kind(cell: &CellSpec) -> (bool, u32) {
+    (cell.pattern.is_random(), cell.block_bytes)
+}
+
+impl Run<'_> {
+    fn cell(&self, turn: &Turn) -> Result<CellSpec, LabError> {
+        let found = self.cells.iter().find(|cell| cell.slug() == turn.cell);
+        let none = || LabError::environment(format!("journal: {} is no cell of this", turn.cell));
+        found.copied().ok_or_else(none)
+    }
+
+    fn jobs(
+        &self,
+        setup: &Setup,
+        cell: CellSpec,
+        salt: u64,
+        times: Times,
+    ) -> Result<Vec<Job>, LabError> {
+        let job = |thread| {
+            Ok(Job {
+                cell,
+                thread,
+                logical: setup.logical(),
+                area: Area::of(&cell, thread, setup.bytes, self.plan.verify)?,
+                durability: if self.plan.sync {
+                    Durability::Durable
+                } else {
+                    Durability::Cached
+                },
+                rate: self.plan.rate.map(|rate| rate / f64::from(cell.threads)),
+                warmup: times.warmup,
+                measure: times.measure,
+                seed: seed_of(self.plan.seed, salt, thread),
+                stop: self.progress.stopper(),
+            })
+        };
+        (0..cell.threads).map(job).collect()
+    }
+
+    fn crew<'s>(&'s self, setup: &'s Setup) -> Crew<'s> {
+        Crew {
+            stacks: self.stacks,
+            spec: &setup.spec,
+            size: self.plan.size,
+            cpus: &self.cpus,
+            model: setup.model.as_ref(),
+        }
+    }
+
+    /// Brings throughput of a write cell's kind to its steady state, once in the life of this process; whether it
+    /// did.
+    fn settle(
+        &mut self,
+        configuration: usize,
+        cell: CellSpec,
+        found: &mut Found,
+    ) -> Result<Option<bool>, LabError> {
+        let limit = self.plan.precondition.settle_limit;
+        let setup = &self.setups[configuration];
+        if !cell.writes() || limit.is_zero() || setup.settled.contains(&kind(&cell)) {
+            return Ok(None);
+        }
+        let what = format!("{} settling for {}", setup.name, cell.slug());
+        self.progress.doing(&what);
+        let round = (self.plan.measure / 2).max(Duration::from_millis(10));
+        let times = Times {
+            warmup: Duration::ZERO,
+            measure: round,
+        };
+        let mut before: Vec<f64> = Vec::new();
+        let mut settled = false;
+        let most = (limit.as_secs_f64() / round.as_secs_f64()).ceil() as u64;
+        for number in 0..most.max(2) {
+            let jobs = self.jobs(setup, cell, 1000 + number, times)?;
+            let outcome = self.crew(setup).run(&jobs)?;
+            let measured = found.take(outcome, &what);
+            self.progress.go_on()?;
+            let rates = measured.rates(SeriesShape::of(round).interval);
+            settled = !before.is_empty() && is_steady(&[before, rates.clone()].concat());
+            if settled {
+                break;
+            }
+            before = rates;
+        }
+        self.setups[configuration].settled.insert(kind(&cell));
+        Ok(Some(settled))
+    }
+}
+
+impl Found {
+    /// Takes a load's findings and troubles; gives its figures.
+    fn take(&mut self, outcome: Outcome, what: &str) -> Measured {
+        self.tally.merge(outcome.tally);
+        for loss in outcome.losses {
+            self.problems.push(format!("{what}: {loss}"));
+        }
+        if outcome.measured.errors > 0 {
+            let first = outcome.measured.examples.first().map_or("", String::as_str);
+            let errors = outcome.measured.errors;
+            self.problems.push(format!(
+                "{what}: {errors} accesses failed, the first: {first}"
+            ));
+        }
+        outcome.measured
+    }
+}
+
+fn seed_of(seed: u64, salt: u64, thread: u32) -> u64 {
+    // Distinct streams for distinct parts, the same on every configuration.
+    fastrand::Rng::with_seed(seed ^ (salt << 20) ^ (u64::from(thread) << 48)).u64(..)
+}
