@@ -1,6 +1,5 @@
 //! Runs of devices as a person has them: killed, interrupted, gone on with, compared in a pipeline.
 
-#[allow(dead_code)]
 mod common;
 #[path = "common/typed.rs"]
 mod typed;
@@ -118,7 +117,7 @@ fn a_long_cell_is_interrupted_within_and_a_sweep_goes_on() {
     // A cell of ten minutes after one that is done, on a file that the sweep itself makes and fills.
     let words =
         "sweep --on file:made --size 16MiB --pattern randwrite --seconds 0.1 --repeat 30 --out out";
-    let mut typed = Typed::start(dir, words);
+    let typed = Typed::start(dir, words);
     eventually("some is measured", || measured(&dir.join("out")) >= 2);
     typed.interrupt(Signal::INT);
     let kept = json(&dir.join("out/result.json"));
@@ -172,4 +171,115 @@ fn what_the_command_line_changes_is_what_is_run() {
         let (code, said) = lab(dir, &format!("run two.toml {wrong} --out wrong"));
         assert!(code == 2 && said.contains(why), "{said}");
     }
+}
+
+#[test]
+fn pools_are_made_measured_and_removed() {
+    let room = open_folder();
+    let dir = room.path();
+    let scenario = r#"
+        name = "pools"
+        [measure]
+        size = "64MiB"
+        seconds = 0.1
+        repeat = 2
+        settle = 0
+        [[configuration]]
+        name = "parity"
+        pool = { layout = "parity:4+1", drives = 5 }
+        [[configuration]]
+        name = "mirror"
+        pool = { layout = "mirror:2", drives = 2 }
+        [[matrix]]
+        pattern = "randrw"
+        read_pct = 70
+        block = ["4k", "64k"]
+        threads = [1]
+        depth = [4]
+    "#;
+    std::fs::write(dir.join("pools.toml"), scenario).expect("written");
+    std::fs::create_dir(dir.join("files")).expect("made");
+    let (code, said) = lab(dir, "run pools.toml --dir files --out out");
+    assert_eq!(code, 0, "{said}");
+    let result = json(&dir.join("out/result.json"));
+    for (of, words) in result["configurations"]
+        .as_array()
+        .expect("configurations")
+        .iter()
+        .zip(["parity:4+1 on 5 drives, 80 %", "mirror:2 on 2 drives, 50 %"])
+    {
+        let description = of["description"].as_str().expect("words");
+        assert!(description.contains(words), "{description}");
+        for cell in of["cells"].as_array().expect("cells") {
+            assert!(
+                cell["iops"].as_f64() > Some(0.0) && cell["errors"] == 0,
+                "{cell}"
+            );
+        }
+    }
+    let is_empty = || std::fs::read_dir(dir.join("files")).expect("there").count() == 0;
+    assert!(is_empty(), "its drives are removed");
+    let daemons = || {
+        let text = String::from_utf8(
+            std::process::Command::new("ps")
+                .args(["-eo", "args"])
+                .output()
+                .expect("ps")
+                .stdout,
+        );
+        let (text, dir) = (text.expect("text"), dir.display().to_string());
+        text.lines()
+            .filter(|line| line.contains(&dir) && line.contains(" node "))
+            .count()
+    };
+    assert_eq!(daemons(), 0);
+    // Killed, it leaves its daemons, which the run that goes on ends.
+    let mut typed = Typed::start(
+        dir,
+        "run pools.toml --dir files --set measure.repeat=30 --out killed",
+    );
+    eventually("some is measured", || measured(&dir.join("killed")) >= 2);
+    typed.kill();
+    assert_eq!(daemons(), 2);
+    let (code, said) = lab(dir, "run --resume killed");
+    assert_eq!((code, daemons()), (0, 0), "{said}");
+    assert!(is_empty());
+}
+
+#[test]
+fn a_pipeline_fails_below_its_share() {
+    let room = open_folder();
+    let dir = room.path();
+    let run = |device: &str, out: &str| {
+        let words =
+            format!("sweep --on it={device} --seconds 0.15 --repeat 5 --rate 2000 --out {out}");
+        let (code, said) = lab(dir, &words);
+        assert_eq!(code, 0, "{said}");
+    };
+    run("memory:16MiB", "first");
+    run("memory:16MiB", "second");
+    // Half of the rate is what half of the accesses are, whatever the machine does meanwhile.
+    let words = "sweep --on it=memory:16MiB --seconds 0.15 --repeat 5 --rate 1000 --out half";
+    assert_eq!(lab(dir, words).0, 0);
+    let (code, said) = lab(dir, "compare first half --fail-below 0.95");
+    assert!(code == 1 && said.contains("the second is 0.5"), "{said}");
+    let (code, said) = lab(dir, "compare half first --fail-below 0.95");
+    assert_eq!(code, 0, "better is no failure: {said}");
+    let (code, said) = lab(dir, "compare first half --fail-below 0.4 --json");
+    assert_eq!(code, 0, "{said}");
+    let told: Value = serde_json::from_str(&said).expect("JSON alone");
+    assert_eq!(told["schema"], "ashlar-compare-1");
+    let row = &told["rows"][0];
+    assert_eq!(
+        (&row["configuration"], &row["figure"]),
+        (&"it".into(), &"iops".into())
+    );
+    assert_eq!(row["ratio"]["pairs"], 5);
+    assert!(
+        told["cautions"]
+            .as_array()
+            .is_some_and(|all| !all.is_empty())
+    );
+    let (code, said) = lab(dir, "compare first half --fail-below nonsense");
+    assert_eq!(code, 2, "{said}");
 }

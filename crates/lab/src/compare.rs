@@ -1,88 +1,208 @@
-//! Two runs side by side.
+//! Two runs side by side, whatever they measured: a row for each cell that both have.
 
 use std::fmt;
 use std::path::Path;
 
-use crate::plan::is_label;
-use crate::result::{ConfigurationResult, RunResult};
-use crate::stats::{Ratio, median};
-use crate::units::grouped;
-use crate::{CellSpec, LabError, Machine};
+use serde::Serialize;
 
-/// What two runs have in common, and how they differ.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Comparison {
-    /// One entry for every cell that both have.
-    pub cells: Vec<ComparedCell>,
-    /// What makes the two hard to compare: other machines, other methods.
-    pub cautions: Vec<String>,
+use crate::result_file::ResultFile;
+use crate::stats::{Ratio, correct, median};
+use crate::units::{grouped, human_us};
+use crate::{LabError, Machine};
+
+/// The `schema` of `lab compare --json`.
+const SCHEMA: &str = "ashlar-compare-1";
+/// Told of two runs of which one did not reach its end.
+pub const A_RUN_IS_PARTIAL: &str = "a run is partial";
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// Accesses a second.
+    Iops,
+    /// New orders a minute.
+    Nopm,
+    /// Seconds: less is better.
+    RunTimeS,
+}
+
+impl Figure {
+    /// Its name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Iops => "IOPS",
+            Self::Nopm => "NOPM",
+            Self::RunTimeS => "time s",
+        }
+    }
+
+    fn shown(self, value: f64) -> String {
+        match self {
+            Self::RunTimeS => format!("{value:.2}"),
+            _ => grouped(value),
+        }
+    }
 }
 
 /// A cell of both runs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ComparedCell {
-    /// Name of the configuration in the first run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The configuration, of runs that have more than one.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub configuration: String,
-    /// The cell.
-    pub cell: CellSpec,
-    /// Median IOPS in the first run and in the second.
-    pub iops: (f64, f64),
-    /// Mean latency in microseconds in the first run and in the second.
-    pub latency_us: (f64, f64),
-    /// The second to the first, repeat by repeat; `None` if the first did nothing.
+    /// The cell: `randread-4k-t1-d1`, `8 users`, `4 readers`.
+    pub cell: String,
+    /// What is compared.
+    pub figure: Figure,
+    /// Medians of the first run and of the second.
+    pub medians: [f64; 2],
+    /// A latency of both in microseconds: the mean of accesses, the 95th percentile of new orders.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_us: Option<[f64; 2]>,
+    /// The second to the first, repeat by repeat; null if the first did nothing.
     pub ratio: Option<Ratio>,
 }
 
-/// Compares the runs in two directories: configurations of the same name, or, if no name is
-/// common, of the same position.
-///
-/// # Errors
-/// Environment errors for what cannot be read; a usage error if no cell is common.
-pub fn compare(first: &Path, second: &Path) -> Result<Comparison, LabError> {
-    let (a, b) = (RunResult::load(first)?, RunResult::load(second)?);
-    let mut cells = Vec::new();
-    for (ours, theirs) in partners(&a, &b) {
-        for cell in &ours.cells {
-            let Some(other) = theirs.cells.iter().find(|c| c.spec() == cell.spec()) else {
-                continue;
-            };
-            cells.push(ComparedCell {
-                configuration: ours.name.clone(),
-                cell: cell.spec(),
-                iops: (cell.iops, other.iops),
-                latency_us: (cell.latency_us.mean, other.latency_us.mean),
-                ratio: {
-                    let (base, ours) = cell.pairs(other);
-                    Ratio::of(&base, &ours)
-                },
-            });
-        }
-    }
-    if cells.is_empty() {
-        return Err(LabError::usage(format!(
-            "{} and {} have no cell in common",
-            first.display(),
-            second.display()
-        )));
-    }
-    Ok(Comparison {
-        cells,
-        cautions: cautions(&a, &b),
-    })
+/// Figures of a cell in both runs: all of each, and those of repeats that both have.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Of the first run, of the second.
+    pub all: [Vec<f64>; 2],
+    /// Pairs.
+    pub pairs: (Vec<f64>, Vec<f64>),
 }
 
-type Pair<'a> = (&'a ConfigurationResult, &'a ConfigurationResult);
+impl Row {
+    /// A row of these; none if one run has no figure.
+    pub fn of(cell: String, figure: Figure, figures: &Figures) -> Option<Self> {
+        let [first, second] = &figures.all;
+        let (base, ours) = &figures.pairs;
+        (!first.is_empty() && !second.is_empty()).then(|| Self {
+            configuration: String::new(),
+            cell,
+            figure,
+            medians: [median(first), median(second)],
+            latency_us: None,
+            ratio: Ratio::of(base, ours),
+        })
+    }
 
-fn partners<'a>(a: &'a RunResult, b: &'a RunResult) -> Vec<Pair<'a>> {
-    let named: Vec<Pair<'a>> = a
-        .configurations
-        .iter()
-        .filter_map(|one| Some((one, b.configurations.iter().find(|o| o.name == one.name)?)))
-        .collect();
-    if named.is_empty() {
-        a.configurations.iter().zip(&b.configurations).collect()
-    } else {
-        named
+    /// With a latency beside it.
+    #[must_use]
+    pub fn with_latency(mut self, us: Option<[f64; 2]>) -> Self {
+        self.latency_us = us;
+        self
+    }
+
+    /// How good the second run is in terms of the first: more is better, whatever the figure.
+    fn goodness(&self) -> Option<f64> {
+        let ratio = self.ratio.as_ref()?.ratio;
+        Some(match self.figure {
+            Figure::RunTimeS => 1.0 / ratio,
+            _ => ratio,
+        })
+    }
+
+    /// What the ratio is worth, in words; the pairs are repeats of two runs, not neighbours in one.
+    pub fn told(&self, second: &str, first: &str) -> String {
+        let Some(ratio) = &self.ratio else {
+            return "nothing was done".to_owned();
+        };
+        let words = ratio.words(second, first);
+        let words = words.replace("interleaved pairs", "pairs of repeats");
+        match self.figure {
+            Figure::RunTimeS => words.replacen(" x ", " x the run time of ", 1),
+            _ => words,
+        }
+    }
+}
+
+/// A result that can stand beside another one of its kind.
+pub trait Comparable: ResultFile {
+    /// A row for each cell that both have.
+    fn rows(&self, other: &Self) -> Vec<Row>;
+
+    /// What makes the two hard to compare.
+    fn cautions(&self, other: &Self) -> Vec<String>;
+
+    /// What it has, for two that have nothing in common.
+    fn contents(&self) -> String;
+}
+
+/// What two runs have in common, and how they differ.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    schema: &'static str,
+    /// One for each cell that both have.
+    pub rows: Vec<Row>,
+    /// What makes the two hard to compare.
+    pub cautions: Vec<String>,
+}
+
+impl Comparison {
+    /// Compares two results.
+    ///
+    /// # Errors
+    /// A usage error if no cell is in both.
+    pub fn of<C: Comparable>(a: &C, b: &C) -> Result<Self, LabError> {
+        let mut rows = a.rows(b);
+        if rows.is_empty() {
+            let (a, b) = (a.contents(), b.contents());
+            return Err(LabError::usage(format!(
+                "nothing is in both: {a} against {b}"
+            )));
+        }
+        let mut ratios: Vec<&mut Ratio> =
+            rows.iter_mut().filter_map(|r| r.ratio.as_mut()).collect();
+        correct(&mut ratios);
+        let mut cautions: Vec<String> = Vec::new();
+        for caution in a.cautions(b) {
+            if !cautions.contains(&caution) {
+                cautions.push(caution);
+            }
+        }
+        Ok(Self {
+            schema: SCHEMA,
+            rows,
+            cautions,
+        })
+    }
+
+    /// Compares the runs in two directories.
+    ///
+    /// # Errors
+    /// Environment errors for what cannot be read; a usage error that names both if no cell is in both.
+    pub fn load<C: Comparable + serde::de::DeserializeOwned>(
+        first: &Path,
+        second: &Path,
+    ) -> Result<Self, LabError> {
+        let (a, b) = (C::load(first)?, C::load(second)?);
+        let named = |error| {
+            let (first, second) = (first.display(), second.display());
+            LabError::usage(format!("{first} and {second}: {error}"))
+        };
+        Self::of(&a, &b).map_err(named)
+    }
+
+    /// Rows in which the second run is worse than this share of the first, beyond the noise; in words.
+    pub fn below(&self, share: f64) -> Vec<String> {
+        let is_below = |row: &&Row| {
+            let differs = row.ratio.as_ref().is_some_and(|ratio| ratio.differs);
+            differs && row.goodness().is_some_and(|goodness| goodness < share)
+        };
+        let rows = self.rows.iter().filter(is_below);
+        rows.map(|row| format!("{} {}", row.name(), row.told("the second", "the first")))
+            .collect()
+    }
+}
+
+impl Row {
+    fn name(&self) -> String {
+        match &*self.configuration {
+            "" => format!("{}:", self.cell),
+            configuration => format!("{configuration}, {}:", self.cell),
+        }
     }
 }
 
@@ -98,71 +218,94 @@ pub fn machine_cautions(a: &Machine, b: &Machine) -> impl Iterator<Item = String
     std::iter::once(apart.to_owned()).chain(a.differences(b))
 }
 
-fn cautions(a: &RunResult, b: &RunResult) -> Vec<String> {
-    let (m, n) = (&a.method, &b.method);
-    let method = [
-        differ("size", m.size_bytes, n.size_bytes),
-        differ("seconds", m.seconds, n.seconds),
-        differ("sync", m.sync, n.sync),
-        differ("verify", m.verify, n.verify),
-        differ("rate", format!("{:?}", m.rate), format!("{:?}", n.rate)),
-        (a.partial || b.partial).then(|| "a run is partial".to_owned()),
-    ];
-    let devices = partners(a, b).into_iter();
-    let devices = devices.filter(|(ours, theirs)| is_label(&ours.name) && ours.name == theirs.name);
-    let devices = devices.filter_map(|(ours, theirs)| differ(&ours.name, &ours.spec, &theirs.spec));
-    machine_cautions(&a.machine, &b.machine)
-        .chain(method.into_iter().flatten())
-        .chain(devices)
-        .collect()
-}
-
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<28} {:>12} {:>12} {:>9} {:>9} {:>7}  range",
-            "cell", "IOPS 1", "IOPS 2", "us 1", "us 2", "2/1"
-        )?;
-        let mut name = None;
-        for cell in &self.cells {
-            if name != Some(&cell.configuration) {
-                name = Some(&cell.configuration);
-                writeln!(f, "{}", cell.configuration)?;
+        let widest = self.rows.iter().map(|row| row.cell.len() + 2).max();
+        let wide = widest.unwrap_or(0).max(20);
+        let mut head = None;
+        for row in &self.rows {
+            let Row {
+                configuration,
+                figure,
+                ..
+            } = row;
+            if head != Some((configuration, figure)) {
+                head = Some((configuration, figure));
+                let (name, us) = (figure.name(), row.latency_us.map_or("", |_| "latency"));
+                let (one, other) = (format!("{name} 1"), format!("{name} 2"));
+                writeln!(f, "{configuration:<wide$} {one:>12} {other:>12} {us:>20}")?;
             }
-            let (ratio, range) = cell.ratio.as_ref().map_or_else(Default::default, |ratio| {
-                let told = if ratio.differs {
-                    ""
-                } else {
-                    "  within the noise"
-                };
-                let range = format!("{:.2}-{:.2}{told}", ratio.low, ratio.high);
-                (format!("{:.2}", ratio.ratio), range)
-            });
+            let [first, second] = row.medians.map(|value| figure.shown(value));
+            let us = row.latency_us.map(|us| us.map(human_us).join(", "));
             writeln!(
                 f,
-                "  {:<26} {:>12} {:>12} {:>9.1} {:>9.1} {ratio:>7}  {range}",
-                cell.cell.slug(),
-                grouped(cell.iops.0),
-                grouped(cell.iops.1),
-                cell.latency_us.0,
-                cell.latency_us.1,
+                "  {:<w$} {first:>12} {second:>12} {:>20}  {}",
+                row.cell,
+                us.unwrap_or_default(),
+                row.told("the second", "the first"),
+                w = wide - 2
             )?;
         }
         let ratios: Vec<f64> = self
-            .cells
+            .rows
             .iter()
-            .filter_map(|c| c.ratio.as_ref())
-            .map(|r| r.ratio)
+            .filter_map(|r| Some(r.ratio.as_ref()?.ratio))
             .collect();
-        writeln!(
-            f,
-            "median over {} cells: {:.2}",
-            ratios.len(),
-            median(&ratios)
-        )?;
+        if ratios.len() > 1 {
+            let (count, middle) = (ratios.len(), median(&ratios));
+            writeln!(f, "median of {count} ratios: {middle:.2}")?;
+        }
         self.cautions
             .iter()
             .try_for_each(|caution| writeln!(f, "note: {caution}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(figure: Figure, first: [f64; 3], second: [f64; 3]) -> Row {
+        let figures = Figures {
+            all: [first.to_vec(), second.to_vec()],
+            pairs: (first.to_vec(), second.to_vec()),
+        };
+        Row::of("8 users".into(), figure, &figures).expect("figures")
+    }
+
+    fn below(rows: Vec<Row>, share: f64) -> usize {
+        let mut rows = rows;
+        correct(
+            &mut rows
+                .iter_mut()
+                .filter_map(|r| r.ratio.as_mut())
+                .collect::<Vec<_>>(),
+        );
+        let comparison = Comparison {
+            schema: SCHEMA,
+            rows,
+            cautions: Vec::new(),
+        };
+        comparison.below(share).len()
+    }
+
+    #[test]
+    fn worse_is_fewer_of_what_is_counted_and_longer_of_what_is_timed() {
+        let base = [100.0, 101.0, 100.5];
+        let less = base.map(|figure| figure * 0.9);
+        let more = base.map(|figure| figure * 1.1);
+        for figure in [Figure::Iops, Figure::Nopm] {
+            assert_eq!(below(vec![row(figure, base, less)], 0.95), 1);
+            assert_eq!(below(vec![row(figure, base, less)], 0.85), 0, "not so much");
+            assert_eq!(below(vec![row(figure, base, more)], 0.95), 0, "better");
+        }
+        assert_eq!(below(vec![row(Figure::RunTimeS, base, less)], 0.95), 0);
+        assert_eq!(below(vec![row(Figure::RunTimeS, base, more)], 0.95), 1);
+        let noise = [60.0, 140.0, 85.0];
+        assert_eq!(
+            below(vec![row(Figure::Iops, base, noise)], 0.95),
+            0,
+            "noise is no failure"
+        );
     }
 }

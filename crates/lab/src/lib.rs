@@ -50,6 +50,7 @@ mod progress;
 mod published;
 mod report;
 pub mod result;
+mod result_file;
 mod runner;
 pub mod scenario;
 mod schedule;
@@ -62,22 +63,25 @@ mod verify;
 pub mod vocabulary;
 mod workload;
 
-pub use compare::{ComparedCell, Comparison, compare, differ, machine_cautions};
+pub use compare::{
+    A_RUN_IS_PARTIAL, Comparable, Comparison, Figure, Figures, Row, differ, machine_cautions,
+};
 pub use cpu::CpuTicks;
 pub use error::LabError;
 pub use export::{check_out_dir, write_whole};
 pub use folder::{OwnFolder, remove_left};
 pub use journal::{Command, Journal, Origin, Turn};
 pub use machine::Machine;
-pub use plan::{CellSpec, Configuration, Matrix, Pattern, Precondition, SweepPlan};
+pub use plan::{CellSpec, Configuration, Matrix, Pattern, Pool, Precondition, SweepPlan};
 pub use progress::Progress;
 pub use report::{chart, page, render_report};
+pub use result_file::{ResultFile, keys, schema_in};
 pub use runner::{Means, RunOutcome, run_plan, run_sweep};
 pub use scenario::{
     SHIPPED, Scale, ScenarioFile, ScenarioOptions, find_text, run_scenario, scenario_text,
 };
 pub use schedule::{Measurement, Nest, Schedule, Workload, carry_out};
 pub use seam::{
-    NoServices, OpenOptions, PrepareOptions, Prepared, Service, Services, Stacks, Worker,
+    NoServices, OpenOptions, PoolStack, PrepareOptions, Prepared, Service, Services, Stacks, Worker,
 };
 pub use verify::{Example, FailureClass, Failures};

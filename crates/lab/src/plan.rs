@@ -175,6 +175,34 @@ pub struct Configuration {
     pub spec: String,
     /// Served on loopback by [`Services`](crate::Services) and reached over the network.
     pub remote: bool,
+    /// A volume of a pool of its own, made in the folder that `spec` names and reached over the network.
+    pub pool: Option<Pool>,
+}
+
+/// What a pool is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    /// The volume's layout: `mirror:2`, `parity:4+1`.
+    pub layout: String,
+    /// Drives.
+    pub drives: u32,
+}
+
+impl Pool {
+    /// Percent of the drives' bytes that data may take; none for a layout that is not known here.
+    pub fn usable_pct(&self) -> Option<f64> {
+        let (kind, shape) = self.layout.split_once(':')?;
+        let number = |text: &str| text.parse::<f64>().ok().filter(|&n| n > 0.0);
+        match (kind, shape.split_once('+')) {
+            ("mirror", None) => Some(100.0 / number(shape)?),
+            ("parity", Some((data, parity))) => {
+                let data = number(data)?;
+                Some(100.0 * data / (data + number(parity)?))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Configuration {
@@ -185,6 +213,7 @@ impl Configuration {
             name: spec.clone(),
             spec,
             remote: false,
+            pool: None,
         }
     }
 

@@ -4,7 +4,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::compare::{
+    A_RUN_IS_PARTIAL, Comparable, Figure, Figures, Row, differ, machine_cautions,
+};
 use crate::machine::Machine;
+use crate::plan::is_label;
+use crate::result_file::ResultFile;
 use crate::stats::Ratio;
 use crate::verify::{Example, Failures};
 use crate::{CellSpec, LabError, Pattern};
@@ -337,26 +342,79 @@ impl RunResult {
     /// # Errors
     /// Environment errors for what cannot be written.
     pub fn write_again(&self, dir: &Path) -> Result<(), LabError> {
-        let json = serde_json::to_string_pretty(self)
-            .map_err(|error| LabError::caused("result.json", error))?;
-        crate::export::write(&dir.join("result.json"), &(json + "\n"))?;
+        self.write(dir)?;
         crate::report::render_report(dir)
     }
+}
 
-    /// Reads `result.json` of a run's directory.
-    pub fn load(dir: &Path) -> Result<Self, LabError> {
-        let path = dir.join("result.json");
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| LabError::caused(path.display(), error))?;
-        let result: Self = serde_json::from_str(&text)
-            .map_err(|error| LabError::caused(format!("{}: no result", path.display()), error))?;
-        if result.schema == SCHEMA {
-            return Ok(result);
+impl ResultFile for RunResult {
+    const SCHEMA: &str = SCHEMA;
+}
+
+impl Comparable for RunResult {
+    /// Configurations of the same name, or, if no name is common, of the same position.
+    fn rows(&self, other: &Self) -> Vec<Row> {
+        let (ours, theirs) = (&self.configurations, &other.configurations);
+        let named = |of: &ConfigurationResult| theirs.iter().position(|o| o.name == of.name);
+        let any = ours.iter().any(|of| named(of).is_some());
+        let partner = |(index, of): (usize, &ConfigurationResult)| match any {
+            true => named(of),
+            false => Some(index),
+        };
+        let mut rows = Vec::new();
+        for (index, of) in ours.iter().enumerate() {
+            let Some(partner) = partner((index, of)).and_then(|at| theirs.get(at)) else {
+                continue;
+            };
+            for cell in &of.cells {
+                let found = partner.cells.iter().find(|c| c.spec() == cell.spec());
+                let row = found.and_then(|other| cell.row(other));
+                rows.extend(row.map(|row| Row {
+                    configuration: of.name.clone(),
+                    ..row
+                }));
+            }
         }
-        Err(LabError::environment(format!(
-            "{}: schema {} is not {SCHEMA}, which this version reads",
-            path.display(),
-            result.schema
-        )))
+        rows
+    }
+
+    fn cautions(&self, other: &Self) -> Vec<String> {
+        let (m, n) = (&self.method, &other.method);
+        let method = [
+            differ("size", m.size_bytes, n.size_bytes),
+            differ("seconds", m.seconds, n.seconds),
+            differ("sync", m.sync, n.sync),
+            differ("verify", m.verify, n.verify),
+            differ("rate", format!("{:?}", m.rate), format!("{:?}", n.rate)),
+            (self.partial || other.partial).then(|| A_RUN_IS_PARTIAL.to_owned()),
+        ];
+        // A label says nothing of what it is.
+        let device = |of: &ConfigurationResult| {
+            let theirs = other.configurations.iter().find(|o| o.name == of.name)?;
+            differ(&of.name, &of.spec, &theirs.spec)
+        };
+        let labelled = self.configurations.iter().filter(|of| is_label(&of.name));
+        machine_cautions(&self.machine, &other.machine)
+            .chain(method.into_iter().flatten())
+            .chain(labelled.filter_map(device))
+            .collect()
+    }
+
+    fn contents(&self) -> String {
+        let cells = self.configurations.iter().map(|of| of.cells.len());
+        format!("{} cells of devices", cells.sum::<usize>())
+    }
+}
+
+impl CellResult {
+    fn row(&self, other: &Self) -> Option<Row> {
+        let iops = |of: &Self| of.repeats.iter().map(|repeat| repeat.iops).collect();
+        let figures = Figures {
+            all: [iops(self), iops(other)],
+            pairs: self.pairs(other),
+        };
+        let latency = [self.latency_us.mean, other.latency_us.mean];
+        let row = Row::of(self.spec().slug(), Figure::Iops, &figures)?;
+        Some(row.with_latency(Some(latency)))
     }
 }

@@ -1,6 +1,8 @@
 //! What the lab asks of whoever assembles stacks and runs event loops. The lab itself opens no
 //! device, file or socket for I/O; it drives what these traits hand it.
 
+use std::path::PathBuf;
+
 use ashlar_block::{BlockDevice, BufferPool, Geometry, Moment};
 
 use crate::LabError;
@@ -86,6 +88,27 @@ pub trait Services: Send + Sync {
     /// Starts a server for `spec` on loopback and returns when it is ready. Dropping the result
     /// stops the server and frees the stack.
     fn serve(&self, spec: &str, options: &PrepareOptions) -> Result<Box<dyn Service>, LabError>;
+
+    /// Makes a pool of new drives with a volume, and serves that. Dropping the result ends it.
+    fn pool(&self, pool: &PoolStack) -> Result<Box<dyn Service>, LabError> {
+        let layout = &pool.layout;
+        Err(LabError::environment(format!(
+            "{layout}: this build has no pools"
+        )))
+    }
+}
+
+/// A volume of a pool of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolStack {
+    /// The volume's layout: `mirror:2`, `parity:4+1`.
+    pub layout: String,
+    /// Drives of the pool.
+    pub drives: u32,
+    /// Bytes of the volume.
+    pub bytes: u64,
+    /// A folder for everything.
+    pub dir: PathBuf,
 }
 
 /// A running server.

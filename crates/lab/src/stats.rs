@@ -217,7 +217,7 @@ impl Found {
     }
 
     fn ranked(ratios: &[f64], risk: f64) -> Option<Self> {
-        let logarithms: Vec<f64> = ratios.iter().map(logarithm).collect();
+        let logarithms: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
         let middle = signed_rank::middle(&logarithms, risk)?;
         Some(Self {
             ratio: middle.estimate.exp(),

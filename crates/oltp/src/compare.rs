@@ -1,84 +1,46 @@
 //! Two OLTP runs side by side: what a difference is worth.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::Path;
 
 use ashlar_lab::result::{DatabaseResult, DatabaseStep};
-use ashlar_lab::stats::{Ratio, median};
-use ashlar_lab::units::{grouped, human_us};
-use ashlar_lab::{LabError, differ, machine_cautions};
+use ashlar_lab::{
+    A_RUN_IS_PARTIAL, Comparable, Comparison, Figure, Figures, LabError, ResultFile, Row, differ,
+    machine_cautions,
+};
 
 use crate::database::Description;
-use crate::result::{OltpResult, StepResult};
-use crate::result_file::ResultFile;
+use crate::result::OltpResult;
 
-/// What two runs have in common, and how they differ.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Comparison {
+impl Comparable for OltpResult {
     /// One for each number of users that both have.
-    pub steps: Vec<ComparedStep>,
-    /// What makes the two hard to compare.
-    pub cautions: Vec<String>,
-}
-
-/// A number of users in both runs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ComparedStep {
-    /// Users.
-    pub users: usize,
-    /// Median new orders a minute, first and second.
-    pub nopm: (f64, f64),
-    /// Median over repeats of the 95th percentile of new orders, microseconds, first and second.
-    pub p95_us: (f64, f64),
-    /// The second to the first in new orders a minute, repeat by repeat.
-    pub ratio: Option<Ratio>,
-}
-
-/// Compares the runs in two directories.
-///
-/// # Errors
-/// Environment errors for what cannot be read; a usage error if no number of users is common.
-pub fn compare(first: &Path, second: &Path) -> Result<Comparison, LabError> {
-    let (a, b) = (OltpResult::load(first)?, OltpResult::load(second)?);
-    let comparison = Comparison::of(&a, &b);
-    if comparison.steps.is_empty() {
-        return Err(LabError::usage(format!(
-            "{} and {} have no number of users in common",
-            first.display(),
-            second.display()
-        )));
-    }
-    Ok(comparison)
-}
-
-impl Comparison {
-    /// Compares two results.
-    pub fn of(a: &OltpResult, b: &OltpResult) -> Self {
-        let steps = a.summary.iter().filter_map(|summary| {
-            let ours: Vec<&StepResult> = a.whole_steps(summary.users).collect();
-            let theirs: Vec<&StepResult> = b.whole_steps(summary.users).collect();
-            if ours.is_empty() || theirs.is_empty() {
-                return None;
-            }
-            let nopm = |steps: &[&StepResult]| -> Vec<f64> {
-                steps.iter().map(|step| step.nopm).collect()
+    fn rows(&self, other: &Self) -> Vec<Row> {
+        let row = |users: usize| {
+            let all = |of: &Self| of.whole_steps(users).map(|step| step.nopm).collect();
+            let figures = Figures {
+                all: [all(self), all(other)],
+                pairs: self.pairs(other, users, |step| step.nopm),
             };
-            let p95 = |of: &OltpResult| of.p95_us(summary.users).unwrap_or_default();
-            let (first, second) = (nopm(&ours), nopm(&theirs));
-            let pairs = a.pairs(b, summary.users, |step| step.nopm);
-            Some(ComparedStep {
-                users: summary.users,
-                nopm: (median(&first), median(&second)),
-                p95_us: (p95(a), p95(b)),
-                ratio: Ratio::of(&pairs.0, &pairs.1),
-            })
-        });
-        Self {
-            steps: steps.collect(),
-            cautions: cautions(a, b),
-        }
+            let p95 = self.p95_us(users).zip(other.p95_us(users));
+            let row = Row::of(users_cell(users), Figure::Nopm, &figures)?;
+            Some(row.with_latency(p95.map(|(a, b)| [a, b])))
+        };
+        self.users().into_iter().filter_map(row).collect()
     }
+
+    fn cautions(&self, other: &Self) -> Vec<String> {
+        cautions(self, other)
+    }
+
+    fn contents(&self) -> String {
+        let users: Vec<String> = self.users().iter().map(usize::to_string).collect();
+        format!("users {}", users.join(","))
+    }
+}
+
+/// How a number of users is called as a cell.
+pub(crate) fn users_cell(users: usize) -> String {
+    format!("{users} users")
 }
 
 /// Two runs as a run of devices tells them that were measured beside. That they were not interleaved is a caution
@@ -87,25 +49,23 @@ impl Comparison {
 /// # Errors
 /// Environment errors for what cannot be read; a usage error if no number of users is common.
 pub fn beside(first: &Path, second: &Path, names: [String; 2]) -> Result<DatabaseResult, LabError> {
-    let comparison = compare(first, second)?;
     let (a, b) = (OltpResult::load(first)?, OltpResult::load(second)?);
-    let step = |step: ComparedStep| {
-        let pairs = a.pairs(&b, step.users, |step| step.nopm);
-        let text = step.ratio.as_ref().map(|of| told(of, &names[1], &names[0]));
+    let comparison = Comparison::load::<OltpResult>(first, second)?;
+    let step = |(users, row): (usize, Row)| {
+        let (ours, theirs) = a.pairs(&b, users, |step| step.nopm);
+        let text = row.ratio.is_some().then(|| row.told(&names[1], &names[0]));
         DatabaseStep {
-            users: step.users,
-            nopm: [step.nopm.0, step.nopm.1],
-            p95_us: [step.p95_us.0, step.p95_us.1],
-            pairs: pairs
-                .0
-                .into_iter()
-                .zip(pairs.1)
-                .map(|(a, b)| [a, b])
-                .collect(),
-            ratio: step.ratio,
+            users,
+            nopm: row.medians,
+            p95_us: row.latency_us.unwrap_or_default(),
+            pairs: ours.into_iter().zip(theirs).map(|(a, b)| [a, b]).collect(),
+            ratio: row.ratio,
             text: text.unwrap_or_default(),
         }
     };
+    let users = a.users().into_iter();
+    let both = users.filter(|&users| b.whole_steps(users).next().is_some());
+    let both = both.filter(|&users| a.whole_steps(users).next().is_some());
     let of_any_two = match took_turns(&a, &b) {
         true => machine_cautions(&a.machine, &a.machine).collect::<Vec<_>>(),
         false => Vec::new(),
@@ -114,14 +74,11 @@ pub fn beside(first: &Path, second: &Path, names: [String; 2]) -> Result<Databas
     Ok(DatabaseResult {
         title: a.title.clone(),
         version: a.database.version.clone(),
-        steps: comparison.steps.into_iter().map(step).collect(),
+        steps: both.zip(comparison.rows).map(step).collect(),
         cautions: cautions.filter(|text| !of_any_two.contains(text)).collect(),
         names: names.clone(),
     })
 }
-
-/// What is told of two runs of which one did not reach its end.
-pub(crate) const A_RUN_IS_PARTIAL: &str = "a run is partial";
 
 /// Whether two runs took turns, as the times of their steps have it: each repeat of both was over before the next
 /// of either began. One repeat of each is one after the other.
@@ -181,41 +138,6 @@ pub(crate) fn settings_differ(one: &Description, other: &Description) -> Vec<Str
     names.into_iter().filter_map(differs).collect()
 }
 
-impl fmt::Display for Comparison {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:>5} {:>10} {:>10} {:>10} {:>10}",
-            "users", "NOPM 1", "NOPM 2", "p95 1", "p95 2"
-        )?;
-        for step in &self.steps {
-            writeln!(
-                f,
-                "{:>5} {:>10} {:>10} {:>10} {:>10}  {}",
-                step.users,
-                grouped(step.nopm.0),
-                grouped(step.nopm.1),
-                human_us(step.p95_us.0),
-                human_us(step.p95_us.1),
-                step.ratio
-                    .as_ref()
-                    .map(|ratio| told(ratio, "the second", "the first"))
-                    .unwrap_or_default()
-            )?;
-        }
-        self.cautions
-            .iter()
-            .try_for_each(|caution| writeln!(f, "note: {caution}"))
-    }
-}
-
-/// The comparison in words; the pairs are repeats of two runs, not neighbours in one.
-pub(crate) fn told(ratio: &Ratio, second: &str, first: &str) -> String {
-    ratio
-        .words(second, first)
-        .replace("interleaved pairs", "pairs of repeats")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,12 +146,16 @@ mod tests {
         OltpResult::sample(4, nopm)
     }
 
+    fn compared(a: &OltpResult, b: &OltpResult) -> Comparison {
+        Comparison::of(a, b).expect("compared")
+    }
+
     #[test]
     fn the_same_is_told_as_the_same_and_a_tenth_is_found() {
         let base = of(&[1000.0, 1010.0, 995.0, 1003.0, 1001.0]);
-        let same = Comparison::of(&base, &of(&[1004.0, 998.0, 1007.0, 1000.0, 996.0])).to_string();
+        let same = compared(&base, &of(&[1004.0, 998.0, 1007.0, 1000.0, 996.0])).to_string();
         assert!(same.contains("no difference beyond the noise"), "{same}");
-        let slow = Comparison::of(&base, &of(&[900.0, 905.0, 897.0, 903.0, 901.0])).to_string();
+        let slow = compared(&base, &of(&[900.0, 905.0, 897.0, 903.0, 901.0])).to_string();
         assert!(slow.contains("the second is 0.90 x the first"), "{slow}");
     }
 
@@ -277,7 +203,7 @@ mod tests {
             (&other, &base, "off against -"),
         ] {
             let told = format!("full_page_writes differs: {told}");
-            let cautions = Comparison::of(a, b).cautions;
+            let cautions = compared(a, b).cautions;
             assert!(cautions.contains(&told), "{cautions:?}");
         }
     }
@@ -287,7 +213,7 @@ mod tests {
         let base = of(&[500.0, 1000.0, 2000.0]);
         let mut cut = of(&[10.0, 1000.0, 2000.0]);
         cut.steps[0].partial = true;
-        let ratio = Comparison::of(&base, &cut).steps[0].ratio.clone();
+        let ratio = compared(&base, &cut).rows[0].ratio.clone();
         let ratio = ratio.expect("two pairs");
         assert_eq!((ratio.pairs, ratio.low, ratio.high), (2, 1.0, 1.0));
     }
@@ -298,12 +224,12 @@ mod tests {
         let mut cut = of(&[1000.0, 10.0]);
         cut.steps[1].partial = true;
         cut.partial = true;
-        let found = Comparison::of(&base, &cut);
-        assert_eq!(found.steps[0].nopm.1, 1000.0);
+        let found = compared(&base, &cut);
+        assert_eq!(found.rows[0].medians[1], 1000.0);
         assert!(found.to_string().contains("a run is partial"));
         cut.method.warehouses = 9;
         assert!(
-            Comparison::of(&base, &cut)
+            compared(&base, &cut)
                 .to_string()
                 .contains("warehouses differs: 1 against 9")
         );

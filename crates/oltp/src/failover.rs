@@ -22,10 +22,10 @@ use crate::ledger::{Count, Ledger};
 use crate::load::{BuildPlan, BuildResult, build};
 use crate::postgres::{Logic, Postgres};
 use crate::result::{StepResult, UNFINISHED};
-use crate::result_file::ResultFile;
 use crate::run::{Mode, RunPlan, begin, run_with_ledger};
 use crate::schema::Shape;
 use crate::server::{Commit, DATABASE, Pair, Server, Settings};
+use ashlar_lab::ResultFile;
 
 /// A load that the death of its database does not end goes on for so long at most.
 const PATIENCE: Duration = Duration::from_secs(60);

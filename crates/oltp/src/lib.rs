@@ -50,7 +50,6 @@ mod published;
 pub mod random;
 mod report;
 pub mod result;
-mod result_file;
 mod run;
 pub mod scan;
 pub mod scenario;
@@ -61,14 +60,14 @@ pub mod terminal;
 mod text;
 mod usage;
 
-pub use compare::{Comparison, beside, compare};
+pub use compare::beside;
 pub use failover::{FailoverPlan, FailoverResult, KeepFailover, failover};
 pub use ledger::{Acknowledged, Audit, Count, Ledger};
 pub use load::{BuildPlan, BuildResult, build};
 pub use postgres::{Logic, Postgres};
 pub use report::{names, render_comparison, render_report};
 pub use result::OltpResult;
-pub use result_file::{ResultFile, schema_in};
+
 pub use run::{
     Around, Keep, Mode, Restore, RunPlan, begin, built, planned, run, run_with, run_with_ledger,
 };

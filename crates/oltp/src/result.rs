@@ -12,8 +12,8 @@ use crate::check::Consistency;
 use crate::database::Description;
 use crate::inputs::Mix;
 use crate::load::BuildResult;
-use crate::result_file::ResultFile;
 use crate::usage::DeviceBytes;
+use ashlar_lab::ResultFile;
 
 /// A transaction touches tens of pages at random. Where the device reads less than one of them for each,
 /// what is measured of reading is memory.

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ashlar_lab::Progress;
+use ashlar_lab::{Progress, ResultFile};
 use ashlar_oltp::database::Database;
 use ashlar_oltp::inputs::{Kind, Mix};
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::{
-    BuildPlan, Count, Ledger, Mode, OltpResult, ResultFile, RunPlan, Sqlite, begin, build, built,
-    run, run_with_ledger,
+    BuildPlan, Count, Ledger, Mode, OltpResult, RunPlan, Sqlite, begin, build, built, run,
+    run_with_ledger,
 };
 
 const BUILD: BuildPlan = BuildPlan {

@@ -70,12 +70,7 @@ pub(crate) enum LabCommand {
     /// Compare two runs of one kind: sweeps, runs of `lab oltp`, scans, or scenarios
     ///
     /// Repeat by repeat, the second in that of the first: ratio, range, and whether there is a difference.
-    Compare {
-        /// Directory of the first run, the 100 %
-        first: PathBuf,
-        /// Directory of the second run
-        second: PathBuf,
-    },
+    Compare(CompareArguments),
     /// Make a run's report.html again, or one of two OLTP runs beside each other
     ///
     /// One directory: its report.html. Two, both of `lab oltp`: comparison.html in the second, with what
@@ -97,6 +92,21 @@ pub(crate) enum LabCommand {
         /// Its name
         name: String,
     },
+}
+
+#[derive(Args)]
+pub(crate) struct CompareArguments {
+    /// Directory of the first run, the 100 %
+    pub(crate) first: PathBuf,
+    /// Directory of the second run
+    pub(crate) second: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Exit code 1 if the second run is, anywhere and beyond the noise, below this share of the first: 0.95. Of run
+    /// times, which are better short, the inverse counts
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) fail_below: Option<f64>,
 }
 
 /// Every cell is measured on every device in turn, `--repeat` times, after filling the device with

@@ -8,7 +8,7 @@ pub(crate) use attach::{
     AttachArguments, DetachArguments, FileSystemWord, HelperArguments, ViaWord,
 };
 pub(crate) use crash::{CrashImageArguments, TraceArguments};
-pub(crate) use lab::{LabCommand, RunArguments, SweepArguments};
+pub(crate) use lab::{CompareArguments, LabCommand, RunArguments, SweepArguments};
 pub(crate) use log::{LogFormat, LogOptions};
 pub(crate) use node::{
     ApiOptions, CreateVolumeArguments, PoolCommand, VolumeCommand, WhenDegraded,

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ashlar_lab::{Journal, LabError, Origin, Scale, check_out_dir};
+use ashlar_lab::{Journal, LabError, Origin, ResultFile, Scale, check_out_dir};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::schema::Shape;
-use ashlar_oltp::{FailoverPlan, FailoverResult, ResultFile, ScenarioRun, run_scenario};
+use ashlar_oltp::{FailoverPlan, FailoverResult, ScenarioRun, run_scenario};
 
 pub(super) use ashlar_oltp::scenario::SHIPPED;
 

@@ -4,6 +4,8 @@ mod crash;
 mod databases;
 mod interrupt;
 mod oltp;
+mod pools;
+mod process;
 mod runs;
 mod sample;
 mod server;
@@ -18,11 +20,11 @@ use std::time::Duration;
 use ashlar_device::parse_size;
 use ashlar_lab::result::RunResult;
 use ashlar_lab::{
-    Configuration, LabError, Matrix, Pattern, SHIPPED, SweepPlan, compare, find_text,
+    Configuration, LabError, Matrix, Pattern, ResultFile, SHIPPED, SweepPlan, find_text,
     render_report, vocabulary,
 };
 
-use crate::args::{LabCommand, SweepArguments};
+use crate::args::{CompareArguments, LabCommand, SweepArguments};
 use crate::exit::Failure;
 use crate::output::print;
 
@@ -37,7 +39,7 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
         LabCommand::Trace(arguments) => crash::trace(arguments),
         LabCommand::CrashImage(arguments) => crash::image(arguments),
         LabCommand::TornPages(arguments) => torn::run(arguments),
-        LabCommand::Compare { first, second } => print(&format!("{}\n", compared(first, second)?)),
+        LabCommand::Compare(arguments) => compare(arguments),
         LabCommand::Report { dirs, out, into } => {
             let to = match into {
                 Some(run) => report_into(dirs, run)?,
@@ -60,12 +62,29 @@ fn are_of_runs(dirs: &[&PathBuf]) -> Result<(), Failure> {
     }
 }
 
-/// Compares two runs of one kind; the text.
-fn compared(first: &PathBuf, second: &PathBuf) -> Result<String, Failure> {
+/// Compares two runs of one kind, and fails if the second is worse than it may be.
+fn compare(arguments: &CompareArguments) -> Result<(), Failure> {
+    let CompareArguments { first, second, .. } = arguments;
+    if let Some(share) = arguments.fail_below
+        && !(share > 0.0 && share.is_finite())
+    {
+        return Err(Failure::usage(format!(
+            "--fail-below {share}: must be above 0"
+        )));
+    }
     are_of_runs(&[first, second])?;
-    match oltp::compared(first, second)? {
-        Some(text) => Ok(text),
-        None => Ok(compare(first, second)?.to_string()),
+    let found = oltp::compared(first, second)?;
+    match arguments.json {
+        true => {
+            let json = serde_json::to_string_pretty(&found).map_err(Failure::environment)?;
+            print(&(json + "\n"))?;
+        }
+        false => print(&format!("{found}\n"))?,
+    }
+    let below = arguments.fail_below.map(|share| found.below(share));
+    match below.filter(|below| !below.is_empty()) {
+        Some(below) => Err(Failure::check(below.join("; "))),
+        None => Ok(()),
     }
 }
 

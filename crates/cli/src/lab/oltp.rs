@@ -4,15 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ashlar_lab::{LabError, Machine, Progress, check_out_dir};
+use ashlar_lab::result::RunResult;
+use ashlar_lab::{Comparison, LabError, Machine, Progress, ResultFile, check_out_dir, schema_in};
 use ashlar_oltp::database::{Database, Description};
-use ashlar_oltp::scan::{self, ScanComparison, ScanPlan, ScanResult};
-use ashlar_oltp::scenario::{ScenarioResult, compare_scenarios};
+use ashlar_oltp::scan::{self, ScanPlan, ScanResult};
+use ashlar_oltp::scenario::ScenarioResult;
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
-    Around, BuildPlan, FailoverResult, Logic, OltpResult, Postgres, Restore, ResultFile, RunPlan,
-    SavedFile, Sqlite, begin, build, built, check, compare, planned, run_with, schema_in,
+    Around, BuildPlan, FailoverResult, Logic, OltpResult, Postgres, Restore, RunPlan, SavedFile,
+    Sqlite, begin, build, built, check, planned, run_with,
 };
 
 use super::interrupt::{LastWords, attended};
@@ -256,44 +257,31 @@ pub(super) fn kind(dir: &Path) -> Result<String, LabError> {
     Ok(format!("{} ({schema})", dir.display()))
 }
 
-/// The comparison of two runs of databases; nothing if they are of devices.
-pub(super) fn compared(first: &Path, second: &Path) -> Result<Option<String>, Failure> {
+/// The comparison of two runs of one kind.
+pub(super) fn compared(first: &Path, second: &Path) -> Result<Comparison, Failure> {
     let (one, other) = (schema_in(first)?, schema_in(second)?);
-    let told = |error: LabError| {
-        let (first, second) = (first.display(), second.display());
-        LabError::usage(format!("{first} and {second}: {error}"))
-    };
     let named = |text: &str| {
         let (first, second) = (first.display(), second.display());
         Err(Failure::usage(format!("{first} and {second}: {text}")))
     };
-    if [&one, &other].contains(&&FailoverResult::SCHEMA.to_owned()) {
+    let either = |of: &str| one.starts_with(of) || other.starts_with(of);
+    if either(FailoverResult::SCHEMA) {
         return named(
             "runs of `lab failover` are not compared: each says whether anything was lost",
         );
     }
-    if [&one, &other]
-        .iter()
-        .any(|kind| kind.starts_with(TORN_PAGES))
-    {
+    if either(TORN_PAGES) {
         return named("runs of `lab torn-pages` are not compared: each has its own checks");
     }
     if one != other {
         return named(&format!("{one} and {other} have nothing in common"));
     }
-    if one == ScenarioResult::SCHEMA {
-        let (a, b) = (ScenarioResult::load(first)?, ScenarioResult::load(second)?);
-        return Ok(Some(compare_scenarios(&a, &b).map_err(told)?));
-    }
-    if one == ScanResult::SCHEMA {
-        let (a, b) = (ScanResult::load(first)?, ScanResult::load(second)?);
-        let found = ScanComparison::of(&a, &b).map_err(told)?;
-        return Ok(Some(found.to_string()));
-    }
-    if one == OltpResult::SCHEMA {
-        return Ok(Some(compare(first, second)?.to_string()));
-    }
-    Ok(None)
+    Ok(match &*one {
+        ScenarioResult::SCHEMA => Comparison::load::<ScenarioResult>(first, second)?,
+        ScanResult::SCHEMA => Comparison::load::<ScanResult>(first, second)?,
+        OltpResult::SCHEMA => Comparison::load::<OltpResult>(first, second)?,
+        _ => Comparison::load::<RunResult>(first, second)?,
+    })
 }
 
 /// Putting another server back than the one that is driven would spoil both.

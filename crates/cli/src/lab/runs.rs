@@ -12,7 +12,7 @@ use ashlar_oltp::OltpScenario;
 use super::interrupt::interruptible;
 use super::service::LocalServices;
 use super::stacks::LocalStacks;
-use super::{databases, report_path, text_of};
+use super::{databases, pools, report_path, text_of};
 use crate::args::RunArguments;
 use crate::exit::Failure;
 use crate::output::print;
@@ -92,6 +92,7 @@ fn set(arguments: &RunArguments) -> Vec<String> {
 fn resume(dir: &Path) -> Result<(), Failure> {
     let (mut journal, origin) = Journal::resume(dir, &Machine::here())?;
     unchanged(dir, &origin)?;
+    pools::end_left(journal.folders());
     check_out_dir(dir)?;
     carry_out(&origin, dir, &mut journal)
 }

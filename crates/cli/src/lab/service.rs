@@ -1,10 +1,11 @@
 //! Serves a stack on loopback, in this process, for configurations that are remote.
 
-use ashlar_lab::{LabError, PrepareOptions, Service, Services};
+use ashlar_lab::{LabError, PoolStack, PrepareOptions, Service, Services};
 use ashlar_reactor::{Options, available_cores};
 use ashlar_target::server::{CoreDeath, Export, Server, ServerConfig};
 use ashlar_target::{HostAccess, Timeouts};
 
+use super::pools;
 use super::stacks::LocalStacks;
 
 const NQN: &str = "nqn.2026-11.io.ashlar:lab";
@@ -20,6 +21,10 @@ impl<'a> LocalServices<'a> {
 }
 
 impl Services for LocalServices<'_> {
+    fn pool(&self, pool: &PoolStack) -> Result<Box<dyn Service>, LabError> {
+        Ok(Box::new(pools::serve(pool)?))
+    }
+
     fn serve(&self, spec: &str, _: &PrepareOptions) -> Result<Box<dyn Service>, LabError> {
         let export = Export {
             nqn: NQN.into(),

@@ -12,9 +12,9 @@ use std::path::Path;
 
 use maud::{Markup, html};
 
-use crate::LabError;
 use crate::result::{ConfigurationResult, RunResult};
 use crate::units::{grouped, human_bytes};
+use crate::{LabError, ResultFile};
 
 /// Renders `report.html` of a run's directory again, from its `result.json`.
 ///

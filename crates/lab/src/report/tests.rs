@@ -1,8 +1,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::result::RunResult;
 use crate::simulated::{Model, Simulated};
-use crate::{Configuration, Matrix, Pattern, Progress, RunOutcome, SweepPlan, compare, run_sweep};
+use crate::{
+    Comparison, Configuration, Matrix, Pattern, Progress, ResultFile, RunOutcome, SweepPlan,
+    run_sweep,
+};
 
 /// A sweep of two simulated devices with names that need escaping.
 fn outcome() -> RunOutcome {
@@ -20,6 +24,7 @@ fn outcome() -> RunOutcome {
         name: name.into(),
         spec: spec.into(),
         remote: false,
+        pool: None,
     };
     let mut plan = SweepPlan::new(
         vec![on("local <1>", "a"), on("remote & co", "b")],
@@ -109,19 +114,15 @@ fn a_run_s_directory_is_complete_and_each_file_reads_back() {
     super::render_report(dir.path()).expect("rendered again");
     assert_eq!(read("report.html"), html);
 
-    let comparison = compare(dir.path(), dir.path()).expect("comparable");
-    assert_eq!(comparison.cells.len(), 48);
+    let comparison = Comparison::load::<RunResult>(dir.path(), dir.path()).expect("comparable");
+    assert_eq!(comparison.rows.len(), 48);
     assert!(
         comparison
-            .cells
+            .rows
             .iter()
             .all(|c| c.ratio.as_ref().is_some_and(|r| r.ratio == 1.0))
     );
-    assert!(
-        comparison
-            .to_string()
-            .contains("median over 48 cells: 1.00")
-    );
+    assert!(comparison.to_string().contains("median of 48 ratios: 1.00"));
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn what_cannot_be_read_or_written_is_named() {
     let error = crate::check_out_dir(&file).expect_err("a file");
     assert!(error.to_string().contains("output directory"));
     std::fs::write(dir.path().join("result.json"), "{}").expect("written");
-    assert!(compare(dir.path(), dir.path()).is_err());
+    assert!(Comparison::load::<RunResult>(dir.path(), dir.path()).is_err());
 }
 
 /// `ASHLAR_LAB_SAMPLE=DIR cargo test -p ashlar-lab -- --ignored sample_report`
@@ -188,4 +189,44 @@ fn a_database_that_was_measured_beside_is_in_the_same_report_and_result() {
     assert_eq!(again, page);
     let kept = RunResult::load(dir.path()).expect("loads").database;
     assert_eq!(kept.map(|of| of.names), result.database.map(|of| of.names));
+}
+
+const DOCUMENTED: &str = include_str!("../../../../docs/results.md");
+
+#[test]
+fn every_key_of_a_result_is_documented() {
+    let mut result = outcome().result;
+    result.database = None;
+    let text = serde_json::to_value(&result).expect("JSON");
+    let keys = crate::keys(&text);
+    assert!(keys.len() > 70, "{}", keys.len());
+    for key in keys {
+        assert!(
+            DOCUMENTED.contains(&format!("`{key}`")),
+            "{key} is not in docs/results.md"
+        );
+    }
+    let comparison = Comparison::of(&result, &result).expect("the same");
+    for key in crate::keys(&serde_json::to_value(&comparison).expect("JSON")) {
+        assert!(DOCUMENTED.contains(&format!("`{key}`")), "{key}");
+    }
+}
+
+/// A result of a version before repeats had numbers and verdicts were corrected.
+const OLD: &str = include_str!("../../tests/data/ashlar-lab-1.json");
+
+#[test]
+fn results_of_older_versions_are_read_and_no_key_is_gone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(dir.path().join("result.json"), OLD).expect("written");
+    let read = RunResult::load(dir.path()).expect("it is read");
+    let old = crate::keys(&serde_json::from_str(OLD).expect("JSON"));
+    let new = crate::keys(&serde_json::to_value(&read).expect("JSON"));
+    let gone: Vec<&String> = old.difference(&new).collect();
+    assert!(gone.is_empty(), "renamed or removed: {gone:?}");
+    let ratio = read.configurations[1].cells[0].versus_first.as_ref();
+    assert!(ratio.is_some_and(|of| of.questions == 0 && of.chance.is_none()));
+    let same = Comparison::of(&read, &read).expect("compared with itself");
+    assert_eq!(same.rows.len(), 2);
+    super::render_report(dir.path()).expect("rendered");
 }

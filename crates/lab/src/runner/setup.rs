@@ -1,4 +1,5 @@
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ashlar_block::Geometry;
@@ -9,8 +10,8 @@ use crate::result::VerifyResult;
 use crate::units::human_bytes;
 use crate::verify::{Model, Tally};
 use crate::{
-    CellSpec, Configuration, LabError, OpenOptions, PrepareOptions, Progress, Service, Services,
-    Stacks, SweepPlan, Worker,
+    CellSpec, Configuration, LabError, OpenOptions, Pool, PoolStack, PrepareOptions, Prepared,
+    Progress, Service, Services, Stacks, SweepPlan, Worker,
 };
 
 /// A configuration that is ready to be measured.
@@ -44,19 +45,38 @@ impl Setup {
         (stacks, services): (&dyn Stacks, &dyn Services),
         journal: &Journal,
     ) -> Result<(Self, Option<Box<dyn Service>>), LabError> {
-        let Configuration { name, spec, remote } = configuration;
-        // A run that goes on finds what it has filled itself.
-        let is_own = journal.has_filled(spec);
+        let Configuration {
+            name, spec, remote, ..
+        } = configuration;
+        // A run that goes on finds what it has filled itself, and a new pool holds nothing.
+        let is_own = journal.has_filled(spec) || configuration.pool.is_some();
         let options = PrepareOptions {
             size: plan.size,
             writes: plan.writes(),
             destroy_data: plan.destroy_data || is_own,
         };
-        let mut prepared = stacks.prepare(spec, &options)?;
+        let (mut opened, mut service) = (spec.clone(), None);
+        let mut prepared = match &configuration.pool {
+            Some(pool) => {
+                let running = services.pool(&PoolStack {
+                    layout: pool.layout.clone(),
+                    drives: pool.drives,
+                    bytes: plan.size.unwrap_or_default(),
+                    dir: PathBuf::from(spec),
+                })?;
+                opened = running.url().to_owned();
+                service = Some(running);
+                let reached = stacks.prepare(&opened, &options)?;
+                Prepared {
+                    description: format!("{}\n{}", reached.description, pool_words(pool)),
+                    ..reached
+                }
+            }
+            None => stacks.prepare(spec, &options)?,
+        };
         if options.writes && !options.destroy_data {
             refuse_to_destroy(spec, prepared.holds.as_deref())?;
         }
-        let (mut opened, mut service) = (spec.clone(), None);
         if *remote {
             let running = services.serve(spec, &options)?;
             opened = running.url().to_owned();
@@ -78,7 +98,7 @@ impl Setup {
             spec: opened,
             description: prepared.description,
             file_system: prepared.file_system,
-            remote: *remote,
+            remote: *remote || configuration.pool.is_some(),
             fresh: prepared.fresh || is_own,
             bytes,
             model: plan.verify.then(model),
@@ -185,6 +205,15 @@ fn on_own_thread<T: Send>(
 ) -> Result<T, LabError> {
     std::thread::scope(|scope| scope.spawn(work).join())
         .unwrap_or_else(|_| Err(LabError::environment("a thread panicked")))
+}
+
+fn pool_words(pool: &Pool) -> String {
+    let Pool { layout, drives } = pool;
+    let usable = pool.usable_pct();
+    let usable = usable.map_or_else(String::new, |pct| {
+        format!(", {pct:.0} % of their bytes are data")
+    });
+    format!("pool: {layout} on {drives} drives{usable}")
 }
 
 fn refuse_to_destroy(spec: &str, holds: Option<&str>) -> Result<(), LabError> {

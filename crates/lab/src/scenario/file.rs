@@ -4,7 +4,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::units::{parse_block, parse_bytes, short_bytes};
-use crate::{CellSpec, Configuration, LabError, Matrix, Pattern, SweepPlan};
+use crate::{CellSpec, Configuration, LabError, Matrix, Pattern, Pool, SweepPlan};
 
 /// A scenario file. `docs/lab.md` has an annotated one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,8 +86,12 @@ pub struct ConfigurationSection {
     /// Its name in tables.
     pub name: String,
     /// What is opened. `{dir}` is a new folder for this run's files, `{size}` the measured size
-    /// in bytes, `{size/2}` half of it.
+    /// in bytes, `{size/2}` half of it. Nothing if it is a pool.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stack: String,
+    /// A volume of a pool of its own, of new drives in the run's folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Pool>,
     /// The same, served on loopback and reached over NVMe/TCP.
     #[serde(default)]
     pub remote: bool,
@@ -198,11 +202,18 @@ impl ScenarioFile {
 
     /// The plan at full scale. Placeholders in stacks are left as they are.
     pub fn plan(&self) -> Result<SweepPlan, LabError> {
-        let configurations = self.configuration.iter().map(|c| Configuration {
-            name: c.name.clone(),
-            spec: c.stack.clone(),
-            remote: c.remote,
-        });
+        let mut configurations = Vec::new();
+        for (index, section) in self.configuration.iter().enumerate() {
+            configurations.push(Configuration {
+                name: section.name.clone(),
+                spec: section.spec(index)?,
+                remote: section.remote,
+                pool: section.pool.clone(),
+            });
+        }
+        if self.measure.size.is_none() && self.configuration.iter().any(|c| c.pool.is_some()) {
+            return Err(LabError::usage("scenario: a pool needs [measure] size"));
+        }
         let mut matrices = self
             .matrix
             .iter()
@@ -220,7 +231,7 @@ impl ScenarioFile {
             });
         }
         let measure = &self.measure;
-        let mut plan = SweepPlan::new(configurations.collect(), matrices);
+        let mut plan = SweepPlan::new(configurations, matrices);
         plan.set_measure(duration("seconds", measure.seconds)?);
         if let Some(warmup) = measure.warmup {
             plan.warmup = duration("warmup", warmup)?;
@@ -264,6 +275,7 @@ impl ScenarioFile {
                 .map(|c| ConfigurationSection {
                     name: c.name.clone(),
                     stack: c.spec.clone(),
+                    pool: None,
                     remote: c.remote,
                     published: None,
                 })
@@ -271,6 +283,23 @@ impl ScenarioFile {
             matrix: plan.matrices.iter().map(section).collect(),
             doubles: None,
             promise: Vec::new(),
+        }
+    }
+}
+
+impl ConfigurationSection {
+    /// What is opened; for a pool, the folder that it is made in.
+    fn spec(&self, index: usize) -> Result<String, LabError> {
+        let name = &self.name;
+        match (&self.pool, &*self.stack, self.remote) {
+            (None, "", _) => Err(LabError::usage(format!(
+                "scenario: configuration {name}: needs a stack or a pool"
+            ))),
+            (None, stack, _) => Ok(stack.to_owned()),
+            (Some(_), "", false) => Ok(format!("{{dir}}/pool-{index}")),
+            (Some(_), ..) => Err(LabError::usage(format!(
+                "scenario: configuration {name}: a pool takes no stack, and is reached over NVMe/TCP in any case"
+            ))),
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::runner::{Means, RunOutcome, run_plan};
 use crate::{LabError, OwnFolder, remove_left};
 
 /// The scenarios that ship: name and text.
-pub const SHIPPED: [(&str, &str); 3] = [
+pub const SHIPPED: [(&str, &str); 4] = [
     (
         "nvmeof-local-vs-remote",
         include_str!("../../../../scenarios/nvmeof-local-vs-remote.toml"),
@@ -34,6 +34,10 @@ pub const SHIPPED: [(&str, &str); 3] = [
     (
         "drive-baseline",
         include_str!("../../../../scenarios/drive-baseline.toml"),
+    ),
+    (
+        "vsan-vs-s2d",
+        include_str!("../../../../scenarios/vsan-vs-s2d.toml"),
     ),
 ];
 
@@ -96,7 +100,7 @@ pub fn run_scenario(
         .as_deref()
         .map(Published::table)
         .transpose()?;
-    let uses_dir = file.configuration.iter().any(|c| c.stack.contains("{dir}"));
+    let uses_dir = plan.configurations.iter().any(|c| c.spec.contains("{dir}"));
     remove_left(means.journal.folders())?;
     let own = uses_dir
         .then(|| OwnFolder::make(&options.dir))

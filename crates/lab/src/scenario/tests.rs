@@ -5,8 +5,8 @@ use super::*;
 use crate::simulated::{Model, Simulated};
 use crate::units::parse_block;
 use crate::{
-    CellSpec, Journal, LabError, Means, OpenOptions, Pattern, PrepareOptions, Prepared, Progress,
-    RunOutcome, Service, Services, Stacks, Worker,
+    CellSpec, Configuration, Journal, LabError, Means, OpenOptions, Pattern, PoolStack,
+    PrepareOptions, Prepared, Progress, RunOutcome, Service, Services, Stacks, Worker,
 };
 
 const MIB: u64 = 1 << 20;
@@ -52,6 +52,11 @@ impl Services for Server {
         assert!(spec.starts_with("stripe:file:/"), "{spec}");
         Ok(Box::new(Server))
     }
+
+    fn pool(&self, pool: &PoolStack) -> Result<Box<dyn Service>, LabError> {
+        assert!(pool.drives == 5 && pool.bytes > 0, "{pool:?}");
+        Ok(Box::new(Server))
+    }
 }
 
 impl Service for Server {
@@ -91,10 +96,17 @@ fn what_ships_has_the_published_cells() {
     assert_eq!(plan.cells().len(), 64);
     let plan = shipped("drive-baseline").plan().expect("a plan");
     assert_eq!(plan.cells().len(), 7);
+    let plan = shipped("vsan-vs-s2d").plan().expect("a plan");
+    assert_eq!(plan.cells().len(), 37 + 2);
+    let usable = |of: &Configuration| of.pool.as_ref().and_then(crate::Pool::usable_pct);
+    let usable: Vec<_> = plan.configurations.iter().map(usable).collect();
+    assert_eq!(usable, [Some(80.0), Some(50.0)]);
     for (name, table) in [
         ("nvmeof-local-vs-remote", "local"),
         ("virtual-device-scaling", "2"),
         ("drive-baseline", "single_drive"),
+        ("vsan-vs-s2d", "vsan_mirror_raid5"),
+        ("vsan-vs-s2d", "s2d_map_mirror_only"),
     ] {
         let file = shipped(name);
         let published = file.published.as_deref().map(Published::table);

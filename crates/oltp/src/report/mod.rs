@@ -11,16 +11,15 @@ mod tests;
 
 use std::path::Path;
 
-use ashlar_lab::{LabError, page};
+use ashlar_lab::{Comparison, LabError, page};
 use maud::{Markup, html};
 
-use crate::compare::{Comparison, told};
 use crate::failover::FailoverResult;
 use crate::published::HammerDb;
 use crate::result::OltpResult;
-use crate::result_file::ResultFile;
 use crate::scan::ScanResult;
 use crate::scenario::ScenarioResult;
+use ashlar_lab::ResultFile;
 
 /// A run that a report shows, by the name that it has there.
 pub(crate) struct Shown<'a> {
@@ -102,7 +101,7 @@ fn both(names: &[String; 2], a: &OltpResult, b: &OltpResult) -> String {
     let flags: Vec<String> = shown.iter().flat_map(named_flags).collect();
     let body = html! {
         (page::heading(&title, &b.machine))
-        (statements(names, &comparison))
+        (statements(names, comparison.as_ref().ok()))
         (charts::users(&shown))
         (tables::summary(&shown))
         (tables::latency(&shown))
@@ -126,25 +125,23 @@ pub(crate) fn named_flags(shown: &Shown<'_>) -> Vec<String> {
     all.map(|text| format!("{name}: {text}")).collect()
 }
 
-fn statements(names: &[String; 2], comparison: &Comparison) -> Markup {
+fn statements(names: &[String; 2], comparison: Option<&Comparison>) -> Markup {
     html! {
         section {
             h2 { "What the difference is worth" }
-            @if comparison.steps.is_empty() { p { "No number of users is in both." } }
-            table.checks {
-                tbody {
-                    @for step in &comparison.steps {
-                        tr {
-                            th { (step.users) " users" }
-                            td {
-                                @if let Some(ratio) = &step.ratio { (told(ratio, &names[1], &names[0])) }
-                                @else { "nothing was done" }
+            @match comparison {
+                Some(comparison) => {
+                    table.checks {
+                        tbody {
+                            @for row in &comparison.rows {
+                                tr { th { (row.cell) } td { (row.told(&names[1], &names[0])) } }
                             }
                         }
                     }
+                    ul.flags { @for caution in &comparison.cautions { li { (caution) } } }
                 }
+                None => p { "No number of users is in both." },
             }
-            ul.flags { @for caution in &comparison.cautions { li { (caution) } } }
         }
     }
 }

@@ -152,3 +152,29 @@ fn a_scan_s_report_has_the_published_run_times_beside_ours() {
     // 17.69 s of 12 readers by 2.56 s of one.
     assert!(html.contains("6.91") && html.contains("MB/s"), "{html}");
 }
+
+#[test]
+fn every_key_of_a_result_is_documented() {
+    let documented = include_str!("../../../../docs/results.md");
+    let mut run = OltpResult::sample(4, &[1000.0, 1001.0]);
+    for step in &mut run.steps {
+        let kinds = ["new_order", "payment"].map(|kind| (kind.to_owned(), Default::default()));
+        step.transactions.extend(kinds);
+    }
+    let configuration = crate::scenario::ConfigurationResult {
+        oltp: Some(run.clone()),
+        ..Default::default()
+    };
+    let all = [
+        serde_json::to_value(&run).expect("JSON"),
+        serde_json::to_value(&configuration).expect("JSON"),
+    ];
+    let keys: std::collections::BTreeSet<String> = all.iter().flat_map(ashlar_lab::keys).collect();
+    assert!(keys.len() > 60, "{}", keys.len());
+    for key in keys {
+        assert!(
+            documented.contains(&format!("`{key}`")),
+            "{key} is not in docs/results.md"
+        );
+    }
+}

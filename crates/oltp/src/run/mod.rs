@@ -24,9 +24,9 @@ use crate::database::{Database, Description};
 use crate::ledger::Ledger;
 use crate::random::Rng;
 use crate::result::{Method, OltpResult, StepResult};
-use crate::result_file::ResultFile;
 use crate::schema::{MARKER_TABLE, Marker, State};
 use crate::terminal::TerminalSetting;
+use ashlar_lab::ResultFile;
 
 /// How long a database that was interrupted may take to recover, before it is checked.
 const RECOVERY: Duration = Duration::from_secs(60);

@@ -1,140 +1,57 @@
 //! Two scans side by side: the run time by readers, and what a difference is worth.
 
-use std::fmt;
+use ashlar_lab::{A_RUN_IS_PARTIAL, Comparable, Figure, Figures, Row, differ, machine_cautions};
 
-use ashlar_lab::stats::{Ratio, median};
-use ashlar_lab::units::grouped;
-use ashlar_lab::{LabError, differ, machine_cautions};
+use super::ScanResult;
+use crate::compare::settings_differ;
 
-use super::{ScanResult, ScanStep};
-use crate::compare::{A_RUN_IS_PARTIAL, settings_differ};
-
-/// What two scans have in common, and how they differ.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ScanComparison {
+impl Comparable for ScanResult {
     /// One for each number of readers that both have.
-    pub steps: Vec<ComparedScan>,
-    /// What makes the two hard to compare.
-    pub cautions: Vec<String>,
-}
-
-/// A number of readers in both scans.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ComparedScan {
-    /// Readers.
-    pub readers: usize,
-    /// Median seconds until the last reader ended, first and second.
-    pub run_time_s: (f64, f64),
-    /// Median 10^6 bytes of rows a second, first and second.
-    pub mb_s: (f64, f64),
-    /// The second's run time to the first's, repeat by repeat.
-    pub ratio: Option<Ratio>,
-}
-
-impl ScanComparison {
-    /// Compares two results.
-    ///
-    /// # Errors
-    /// A usage error if no number of readers is common.
-    pub fn of(a: &ScanResult, b: &ScanResult) -> Result<Self, LabError> {
-        let readers = a.readers().into_iter();
-        let steps: Vec<ComparedScan> = readers.filter_map(|n| ComparedScan::of(a, b, n)).collect();
-        if steps.is_empty() {
-            let of = |scan: &ScanResult| {
-                let readers: Vec<String> = scan.readers().iter().map(usize::to_string).collect();
-                readers.join(",")
+    fn rows(&self, other: &Self) -> Vec<Row> {
+        let row = |readers: usize| {
+            let of = |of: &Self| -> Vec<(u32, f64)> {
+                let steps = of.steps.iter().filter(|step| step.readers == readers);
+                steps.map(|step| (step.repeat, step.run_time_s)).collect()
             };
-            return Err(LabError::usage(format!(
-                "no number of readers is in both scans (readers {} against {})",
-                of(a),
-                of(b)
-            )));
-        }
-        let (one, other) = (&a.database, &b.database);
+            let (ours, theirs) = (of(self), of(other));
+            let pair = |(repeat, time): &(u32, f64)| {
+                let found = theirs.iter().find(|(other, _)| other == repeat)?;
+                Some((*time, found.1))
+            };
+            let all = |of: &[(u32, f64)]| of.iter().map(|(_, time)| *time).collect();
+            let figures = Figures {
+                all: [all(&ours), all(&theirs)],
+                pairs: ours.iter().filter_map(pair).unzip(),
+            };
+            Row::of(format!("{readers} readers"), Figure::RunTimeS, &figures)
+        };
+        self.readers().into_iter().filter_map(row).collect()
+    }
+
+    fn cautions(&self, other: &Self) -> Vec<String> {
+        let (one, others) = (&self.database, &other.database);
         let own = [
-            differ("database", &one.version, &other.version),
-            differ("rows", a.rows, b.rows),
-            (a.partial || b.partial).then(|| A_RUN_IS_PARTIAL.to_owned()),
+            differ("database", &one.version, &others.version),
+            differ("rows", self.rows, other.rows),
+            (self.partial || other.partial).then(|| A_RUN_IS_PARTIAL.to_owned()),
         ];
-        let cautions = machine_cautions(&a.machine, &b.machine);
-        Ok(Self {
-            steps,
-            cautions: cautions
-                .chain(own.into_iter().flatten())
-                .chain(settings_differ(one, other))
-                .collect(),
-        })
-    }
-}
-
-impl ComparedScan {
-    fn of(a: &ScanResult, b: &ScanResult, readers: usize) -> Option<Self> {
-        let of = |result: &ScanResult, figure: fn(&ScanStep) -> f64| -> Vec<f64> {
-            let steps = result.steps.iter().filter(|step| step.readers == readers);
-            steps.map(figure).collect()
-        };
-        let both = |figure| (of(a, figure), of(b, figure));
-        let middle = |(first, second): (Vec<f64>, Vec<f64>)| (median(&first), median(&second));
-        let times = both(|step| step.run_time_s);
-        if times.0.is_empty() || times.1.is_empty() {
-            return None;
-        }
-        let pairs = a.steps.iter().filter(|step| step.readers == readers);
-        let pairs = pairs.filter_map(|ours| {
-            let mut theirs = b.steps.iter();
-            let theirs = theirs.find(|of| (of.readers, of.repeat) == (readers, ours.repeat))?;
-            Some((ours.run_time_s, theirs.run_time_s))
-        });
-        let (first, second): (Vec<f64>, Vec<f64>) = pairs.unzip();
-        Some(Self {
-            readers,
-            run_time_s: middle(times),
-            mb_s: middle(both(|step| step.mb_s)),
-            ratio: Ratio::of(&first, &second),
-        })
+        machine_cautions(&self.machine, &other.machine)
+            .chain(own.into_iter().flatten())
+            .chain(settings_differ(one, others))
+            .collect()
     }
 
-    fn told(&self) -> String {
-        let Some(ratio) = &self.ratio else {
-            return String::new();
-        };
-        crate::compare::told(ratio, "the second", "the first").replacen(
-            " x ",
-            " x the run time of ",
-            1,
-        )
-    }
-}
-
-impl fmt::Display for ScanComparison {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:>7} {:>10} {:>10} {:>10} {:>10}",
-            "readers", "time s 1", "time s 2", "MB/s 1", "MB/s 2"
-        )?;
-        for step in &self.steps {
-            writeln!(
-                f,
-                "{:>7} {:>10.2} {:>10.2} {:>10} {:>10}  {}",
-                step.readers,
-                step.run_time_s.0,
-                step.run_time_s.1,
-                grouped(step.mb_s.0),
-                grouped(step.mb_s.1),
-                step.told()
-            )?;
-        }
-        self.cautions
-            .iter()
-            .try_for_each(|caution| writeln!(f, "note: {caution}"))
+    fn contents(&self) -> String {
+        let readers: Vec<String> = self.readers().iter().map(usize::to_string).collect();
+        format!("readers {}", readers.join(","))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ashlar_lab::Machine;
+    use ashlar_lab::{Comparison, Machine};
 
+    use super::super::ScanStep;
     use super::*;
     use crate::database::Description;
     use crate::usage::DeviceBytes;
@@ -167,31 +84,31 @@ mod tests {
     #[test]
     fn scans_compare_by_readers_and_pair_by_pair() {
         let (a, mut b) = (of(2, &[1.0, 1.01, 1.02]), of(2, &[2.0, 2.02, 2.04]));
-        let found = ScanComparison::of(&a, &b).expect("compared");
+        let found = Comparison::of(&a, &b).expect("compared");
         assert_eq!(
-            (found.steps[0].run_time_s, found.steps[0].readers),
-            ((1.01, 2.02), 2)
+            (found.rows[0].medians, &*found.rows[0].cell),
+            ([1.01, 2.02], "2 readers")
         );
         let text = found.to_string();
         assert!(text.contains("2.00 x the run time of the first"), "{text}");
-        let same = ScanComparison::of(&a, &a.clone())
+        let same = Comparison::of(&a, &a.clone())
             .expect("compared")
             .to_string();
         assert!(same.contains("no difference"), "{same}");
         b.steps.remove(0);
         b.rows = 7;
-        let found = ScanComparison::of(&a, &b).expect("compared");
-        let pairs = found.steps[0].ratio.as_ref().map(|ratio| ratio.pairs);
+        let found = Comparison::of(&a, &b).expect("compared");
+        let pairs = found.rows[0].ratio.as_ref().map(|ratio| ratio.pairs);
         assert_eq!(pairs, Some(2), "a repeat without its partner is left out");
         assert!(found.to_string().contains("rows differs: 1000 against 7"));
         b.database.settings.insert("fsync".into(), "off".into());
-        let found = ScanComparison::of(&a, &b).expect("compared");
+        let found = Comparison::of(&a, &b).expect("compared");
         let told = "fsync differs: - against off".to_owned();
         assert!(found.cautions.contains(&told), "{:?}", found.cautions);
-        let refused = ScanComparison::of(&a, &of(3, &[1.0])).expect_err("nothing common");
+        let refused = Comparison::of(&a, &of(3, &[1.0])).expect_err("nothing common");
         assert_eq!(refused.exit_code(), 2);
         assert!(
-            refused.to_string().contains("readers 2 against 3"),
+            refused.to_string().contains("readers 2 against readers 3"),
             "{refused}"
         );
     }

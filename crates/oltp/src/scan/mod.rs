@@ -14,10 +14,9 @@ use crate::generate::{Recipe, SCAN_FILLER};
 use crate::load::load;
 use crate::random::Constants;
 use crate::result::UNFINISHED;
-use crate::result_file::ResultFile;
 use crate::schema::{SCAN_TABLE, Shape};
 use crate::usage::{DeviceBytes, Usage};
-pub use compare::{ComparedScan, ScanComparison};
+use ashlar_lab::ResultFile;
 use readers::{Crew, Times};
 
 /// Most rows: 0.75 TB.

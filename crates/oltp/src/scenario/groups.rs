@@ -1,14 +1,14 @@
 //! Comparisons as a person reads them: those of the same two things in one table, what stays fixed in
 //! columns, a row for each number of users.
 
-use ashlar_lab::LabError;
 use ashlar_lab::stats::{Ratio, median};
-use ashlar_lab::units::{grouped, human_us};
+use ashlar_lab::units::grouped;
+use ashlar_lab::{A_RUN_IS_PARTIAL, Comparable, Figure, Figures, Row as LabRow};
 
 use super::compared::{Compared, figures, is_run_time, pairs_of};
 use super::result::{ConfigurationResult, ScenarioResult};
 use super::verdict::verdict;
-use crate::compare::{A_RUN_IS_PARTIAL, cautions};
+use crate::compare::cautions;
 
 /// What configurations may differ in, in the order in which it is told, and how a table calls it.
 const FACTORS: [(&str, &str); 4] = [
@@ -42,8 +42,6 @@ struct Row {
     users_as_written: usize,
     /// Medians over the pairs.
     figures: (f64, f64),
-    /// Medians of new orders' 95th percentile in microseconds, where they are told.
-    p95_us: Option<(f64, f64)>,
     ratio: Ratio,
     published: Option<f64>,
 }
@@ -139,7 +137,6 @@ impl Group {
             "topology" => format!("Topology: {against}"),
             "memory" => format!("Memory: {against} of the database"),
             "slow_down" => format!("Slowed down on purpose: by {against}"),
-            "run" => format!("{ours} run against the {base}"),
             _ => format!("The same again: {against}"),
         }
     }
@@ -181,15 +178,6 @@ impl Group {
         let name = |side: &str| format!("{unit} {side}");
         all.push(column(name(base), Look::Figure, &|r| figure(r.figures.0)));
         all.push(column(name(ours), Look::Figure, &|r| figure(r.figures.1)));
-        if self.rows.iter().any(|row| row.p95_us.is_some()) {
-            for (side, of) in [(base, 0), (ours, 1)] {
-                let p95 = |row: &Row| {
-                    let both = row.p95_us.map(|(a, b)| [a, b][of]);
-                    both.map_or("-".into(), human_us)
-                };
-                all.push(column(format!("p95 {side}"), Look::Figure, &p95));
-            }
-        }
         all.push(column("ratio".into(), Look::Ratio, &|r| {
             format!("{:.2}", r.ratio.ratio)
         }));
@@ -279,7 +267,6 @@ impl Row {
             users: compared.users,
             users_as_written: compared.users_as_written,
             figures: (median(&pairs.0), median(&pairs.1)),
-            p95_us: None,
             ratio: compared.ratio.clone(),
             published: compared.published,
         }
@@ -358,77 +345,78 @@ pub(crate) fn hint(result: &ScenarioResult, groups: &[Group]) -> Option<String> 
     ))
 }
 
-/// Configurations of the same name in two runs of scenarios, the second against the first, as text.
-///
-/// # Errors
-/// A usage error if there is nothing to be compared.
-pub fn compare_scenarios(a: &ScenarioResult, b: &ScenarioResult) -> Result<String, LabError> {
-    let mut groups = Vec::new();
-    let mut notes: Vec<String> = Vec::new();
-    if a.partial || b.partial {
-        notes.push(A_RUN_IS_PARTIAL.into());
-    }
-    for base in &a.configurations {
-        let Some(ours) = b.configurations.iter().find(|of| of.name == base.name) else {
-            continue;
-        };
-        if let Some((one, other)) = base.oltp.as_ref().zip(ours.oltp.as_ref()) {
-            notes.extend(cautions(one, other));
-        }
-        if is_run_time(base) != is_run_time(ours) {
-            let name = &base.name;
-            notes.push(format!(
-                "{name} is timed in one and of fixed work in the other: not compared"
-            ));
-            continue;
-        }
-        let fixed = fixed(&a.configurations, "run");
-        for (users, first, second) in figures(base, ours) {
-            let Some(ratio) = Ratio::of(&first, &second) else {
+/// Configurations of the same name in two runs.
+impl Comparable for ScenarioResult {
+    fn rows(&self, other: &Self) -> Vec<LabRow> {
+        let mut rows = Vec::new();
+        for (base, ours) in partners(self, other) {
+            let is_run_time = is_run_time(base);
+            if is_run_time != self::is_run_time(ours) {
                 continue;
+            }
+            let figure = match is_run_time {
+                true => Figure::RunTimeS,
+                false => Figure::Nopm,
             };
-            let row = Row {
-                fixed: fixed.iter().map(|what| value(base, what)).collect(),
-                users,
-                users_as_written: users,
-                figures: (median(&first), median(&second)),
-                p95_us: p95s(base, ours, users),
-                ratio,
-                published: None,
-            };
-            let sides = ("first".to_owned(), "second".to_owned());
-            push(
-                &mut groups,
-                Group::new("run", sides, base, fixed.clone()),
-                row,
-            );
+            for (users, first, second) in figures(base, ours) {
+                let figures = Figures {
+                    all: [first.clone(), second.clone()],
+                    pairs: (first, second),
+                };
+                let crowd = if base.scan.is_some() {
+                    "readers"
+                } else {
+                    "users"
+                };
+                let row = LabRow::of(format!("{users} {crowd}"), figure, &figures);
+                rows.extend(row.map(|row| LabRow {
+                    configuration: base.name.clone(),
+                    latency_us: p95s(base, ours, users),
+                    ..row
+                }));
+            }
         }
+        rows
     }
-    if groups.is_empty() {
-        let named = |of: &ScenarioResult| {
-            let names: Vec<&str> = of.configurations.iter().map(|of| &*of.name).collect();
-            names.join("; ")
-        };
-        return Err(LabError::usage(format!(
-            "no configuration of the same name, mode and number of users is in both ({} against {})",
-            named(a),
-            named(b)
-        )));
-    }
-    let mut told: String = groups.iter().map(Group::text).collect();
-    let mut seen: Vec<&String> = Vec::new();
-    for note in &notes {
-        if !seen.contains(&note) {
-            seen.push(note);
-            told += &format!("note: {note}\n");
+
+    fn cautions(&self, other: &Self) -> Vec<String> {
+        let mut notes: Vec<String> = Vec::new();
+        if self.partial || other.partial {
+            notes.push(A_RUN_IS_PARTIAL.into());
         }
+        for (base, ours) in partners(self, other) {
+            if let Some((one, other)) = base.oltp.as_ref().zip(ours.oltp.as_ref()) {
+                notes.extend(cautions(one, other));
+            }
+            if is_run_time(base) != is_run_time(ours) {
+                let name = &base.name;
+                notes.push(format!(
+                    "{name} is timed in one and of fixed work in the other: not compared"
+                ));
+            }
+        }
+        notes
     }
-    Ok(told)
+
+    fn contents(&self) -> String {
+        let names: Vec<&str> = self.configurations.iter().map(|of| &*of.name).collect();
+        names.join("; ")
+    }
 }
 
-fn p95s(a: &ConfigurationResult, b: &ConfigurationResult, users: usize) -> Option<(f64, f64)> {
+fn partners<'a>(
+    a: &'a ScenarioResult,
+    b: &'a ScenarioResult,
+) -> impl Iterator<Item = (&'a ConfigurationResult, &'a ConfigurationResult)> {
+    a.configurations.iter().filter_map(|base| {
+        let ours = b.configurations.iter().find(|of| of.name == base.name)?;
+        Some((base, ours))
+    })
+}
+
+fn p95s(a: &ConfigurationResult, b: &ConfigurationResult, users: usize) -> Option<[f64; 2]> {
     let p95 = |of: &ConfigurationResult| of.oltp.as_ref()?.p95_us(users);
-    p95(a).zip(p95(b))
+    Some([p95(a)?, p95(b)?])
 }
 
 #[cfg(test)]

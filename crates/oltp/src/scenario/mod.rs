@@ -20,12 +20,11 @@ use ashlar_lab::{
 
 pub use compared::Compared;
 pub use file::{MeasureSection, OltpScenario, OltpSection, ScanSection, TurnsSection};
-pub use groups::compare_scenarios;
 pub(crate) use groups::{Group, Look, hint};
 pub use result::{ConfigurationResult, ScenarioResult};
 
-use crate::result_file::ResultFile;
 use crate::server::Server;
+use ashlar_lab::ResultFile;
 
 /// The scenarios that ship: name and text.
 pub const SHIPPED: [(&str, &str); 4] = [

@@ -10,9 +10,9 @@ use super::file::OltpScenario;
 use super::groups::{Group, hint};
 use super::self_test;
 use crate::result::{OltpResult, UNFINISHED};
-use crate::result_file::ResultFile;
 use crate::scan::ScanResult;
 use crate::server::{Commit, Topology};
+use ashlar_lab::ResultFile;
 
 /// A scenario's run: `result.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

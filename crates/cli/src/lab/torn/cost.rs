@@ -13,9 +13,9 @@ use serde::Serialize;
 
 use super::load::plan;
 use super::place::Place;
-use super::process::Attached;
 use super::seed::{KilledAtEnd, database, server_at, settings};
 use super::setting::Setting;
+use crate::lab::process::Attached;
 
 /// What was measured with one of both.
 #[derive(Clone, Copy, Debug, Serialize)]

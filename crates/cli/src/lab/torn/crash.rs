@@ -7,10 +7,10 @@ use ashlar_lab::LabError;
 use serde::Serialize;
 
 use super::place::Place;
-use super::process::Attached;
 use super::recording::{DataWrites, DriveTold, Recording};
 use super::setting::Setting;
 use super::verify::complaint;
+use crate::lab::process::Attached;
 
 /// What the power cuts of a place have shown.
 #[derive(Serialize)]

@@ -7,7 +7,6 @@ mod crash;
 mod load;
 mod place;
 mod places;
-mod process;
 mod recording;
 mod seed;
 mod setting;
@@ -16,8 +15,8 @@ mod verify;
 use std::path::{Path, PathBuf};
 
 use ashlar_attach::mounts_below;
+use ashlar_lab::ResultFile;
 use ashlar_lab::{LabError, Machine, check_out_dir};
-use ashlar_oltp::ResultFile;
 use serde::Serialize;
 
 use super::interrupt::interruptible;

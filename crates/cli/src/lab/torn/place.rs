@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use ashlar_lab::LabError;
 
-use super::process::{Process, ashlar};
+use crate::lab::pools::{node, volume_url, word};
+use crate::lab::process::{Process, ashlar};
 
 const NQN: &str = "nqn.2026-11.io.ashlar:torn-pages";
 /// What a trace may have: disks here are small.
@@ -75,7 +76,7 @@ impl Place {
                 }
                 ashlar(&words)?;
                 ashlar(&["volume", "allow", VOLUME, "--any-host", "--api", &api])?;
-                let url = volume_url(&process, &api)?;
+                let url = volume_url(&process, &api, VOLUME)?;
                 Ok(Served { process, url })
             }
         }
@@ -112,7 +113,7 @@ impl Place {
             "--api",
             &api,
         ])?;
-        let url = volume_url(&process, &api)?;
+        let url = volume_url(&process, &api, VOLUME)?;
         Ok(Served { process, url })
     }
 }
@@ -140,29 +141,4 @@ fn serve_disk(specs: &[String], state: &Path) -> Result<Served, LabError> {
     let address = word(&process, 0)?;
     let url = format!("nvme-tcp://{address}/{nqn}?ns=1");
     Ok(Served { process, url })
-}
-
-/// A daemon of its own, and where its API is.
-fn node(state: &Path) -> Result<(Process, String), LabError> {
-    let dir = state.display().to_string();
-    let words = ["node", "--dir", &dir, "--listen", "127.0.0.1:0"];
-    let process = Process::start(&words, &state.with_extension("log"))?;
-    let api = word(&process, 1)?;
-    Ok((process, api))
-}
-
-fn volume_url(process: &Process, api: &str) -> Result<String, LabError> {
-    let text = ashlar(&["volume", "show", VOLUME, "--json", "--api", api])?;
-    let shown: serde_json::Value = serde_json::from_str(&text)
-        .map_err(|error| LabError::caused("ashlar volume show", error))?;
-    let Some(nqn) = shown["nqn"].as_str() else {
-        return Err(LabError::environment("ashlar volume show: no NQN"));
-    };
-    let address = word(process, 0)?;
-    Ok(format!("nvme-tcp://{address}/{nqn}?ns=1"))
-}
-
-fn word(process: &Process, index: usize) -> Result<String, LabError> {
-    let word = process.ready.get(index).cloned();
-    word.ok_or_else(|| LabError::environment("a server does not say where it is"))
 }

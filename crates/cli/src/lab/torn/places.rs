@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ashlar_lab::LabError;
 
-use super::process::tool;
+use crate::lab::process::tool;
 
 /// Where the files below a folder lie on their disk, sorted and joined.
 pub(super) fn extents(folder: &Path) -> Result<Vec<Range<u64>>, LabError> {

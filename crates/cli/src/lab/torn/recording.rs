@@ -13,9 +13,9 @@ use super::crash::trouble;
 use super::load::{Ledger, load, plan};
 use super::place::{Place, trace_of};
 use super::places::extents;
-use super::process::{Attached, tool};
 use super::seed::{KilledAtEnd, atomic_bytes_of, database, server_at, settings};
 use super::setting::Setting;
+use crate::lab::process::{Attached, tool};
 
 /// A page of PostgreSQL.
 const PAGE: u64 = 8192;

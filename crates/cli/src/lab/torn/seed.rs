@@ -12,7 +12,7 @@ use ashlar_oltp::schema::Shape;
 use ashlar_oltp::server::{DATABASE, Server, Settings};
 use ashlar_oltp::{BuildPlan, Logic, Postgres, build};
 
-use super::process::tool;
+use crate::lab::process::tool;
 use crate::lab::worker::ReactorWorker;
 use crate::stack;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ashlar_lab::{LabError, write_whole};
+use crate::{LabError, write_whole};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub trait ResultFile: Serialize {
     /// Reads `result.json` of a run's directory.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// It cannot be read, or is of another kind.
     fn load(dir: &Path) -> Result<Self, LabError>
     where
         Self: DeserializeOwned,
@@ -35,6 +35,14 @@ pub trait ResultFile: Serialize {
         let path = dir.join(NAME);
         let text = std::fs::read_to_string(&path)
             .map_err(|error| LabError::caused(path.display(), error))?;
+        let schema = schema_in(dir)?;
+        if schema != Self::SCHEMA {
+            return Err(LabError::environment(format!(
+                "{}: schema {schema} is not {}, which is read here",
+                path.display(),
+                Self::SCHEMA
+            )));
+        }
         serde_json::from_str(&text).map_err(|error| LabError::caused(path.display(), error))
     }
 
@@ -60,4 +68,25 @@ pub fn schema_in(dir: &Path) -> Result<String, LabError> {
     let named: Named =
         serde_json::from_str(&text).map_err(|error| LabError::caused(path.display(), error))?;
     Ok(named.schema)
+}
+
+/// All keys of a result, whatever is below them but names that are a database's own. For the tests that hold results and
+/// their documentation together.
+#[doc(hidden)]
+pub fn keys(value: &serde_json::Value) -> std::collections::BTreeSet<String> {
+    const OWN: [&str; 2] = ["settings", "consistency"];
+    let mut found = std::collections::BTreeSet::new();
+    match value {
+        serde_json::Value::Object(all) => {
+            for (key, below) in all {
+                found.insert(key.clone());
+                if !OWN.contains(&&**key) {
+                    found.extend(keys(below));
+                }
+            }
+        }
+        serde_json::Value::Array(all) => all.iter().for_each(|below| found.extend(keys(below))),
+        _ => {}
+    }
+    found
 }

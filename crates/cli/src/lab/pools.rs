@@ -1,0 +1,127 @@
+//! Volumes of pools, as what a scenario measures: a daemon of its own with new drives in the run's folder.
+
+use std::path::{Path, PathBuf};
+
+use ashlar_lab::{LabError, PoolStack, Service};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::process::{Process, ashlar};
+
+const POOL: &str = "lab";
+const VOLUME: &str = "lab/volume";
+/// What logs and map of a pool, and slots written elsewhere before old ones are free, take on each drive besides its
+/// share of the volume.
+const SPARE_BYTES: u64 = 512 << 20;
+
+/// A volume that is served; its daemon ends when this is dropped.
+pub(super) struct Volume {
+    process: Option<Process>,
+    url: String,
+}
+
+impl Service for Volume {
+    fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        let stopped = self.process.take().map(Process::stop);
+        if let Some(Err(error)) = stopped {
+            eprintln!("ashlar: the lab's pool: {error}");
+        }
+    }
+}
+
+/// Makes a pool and a volume, and serves it.
+pub(super) fn serve(pool: &PoolStack) -> Result<Volume, LabError> {
+    let dir = &pool.dir;
+    std::fs::create_dir_all(dir).map_err(|error| LabError::caused(dir.display(), error))?;
+    let (process, api) = node(&dir.join("node"))?;
+    let drives = drives(pool);
+    let mut words = vec!["pool", "create", POOL, "--reserve", "none", "--api", &api];
+    for drive in &drives {
+        words.extend(["--drive", drive]);
+    }
+    ashlar(&words)?;
+    let size = pool.bytes.to_string();
+    let words = [
+        "volume",
+        "create",
+        VOLUME,
+        "--size",
+        &size,
+        "--layout",
+        &pool.layout,
+        "--allow-any-host",
+        "--api",
+        &api,
+    ];
+    ashlar(&words)?;
+    let url = volume_url(&process, &api, VOLUME)?;
+    Ok(Volume {
+        process: Some(process),
+        url,
+    })
+}
+
+/// New files; each has room for the whole volume, whatever the layout makes of it.
+fn drives(pool: &PoolStack) -> Vec<String> {
+    let bytes = pool.bytes + pool.bytes / 2 + SPARE_BYTES;
+    let drive = |number| {
+        let path = pool.dir.join(format!("drive-{number}"));
+        format!("file:{}?size={bytes}&allocate=off", path.display())
+    };
+    (0..pool.drives).map(drive).collect()
+}
+
+/// A daemon of its own, and where its API is.
+pub(super) fn node(state: &Path) -> Result<(Process, String), LabError> {
+    let dir = state.display().to_string();
+    let words = ["node", "--dir", &dir, "--listen", "127.0.0.1:0"];
+    let process = Process::start(&words, &state.with_extension("log"))?;
+    let api = word(&process, 1)?;
+    Ok((process, api))
+}
+
+/// Where a daemon serves a volume.
+pub(super) fn volume_url(process: &Process, api: &str, volume: &str) -> Result<String, LabError> {
+    let text = ashlar(&["volume", "show", volume, "--json", "--api", api])?;
+    let shown: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|error| LabError::caused("ashlar volume show", error))?;
+    let nqn = shown["nqn"].as_str();
+    let nqn = nqn.ok_or_else(|| LabError::environment("ashlar volume show: no NQN"))?;
+    Ok(format!("nvme-tcp://{}/{nqn}?ns=1", word(process, 0)?))
+}
+
+/// A word that a server says when it is ready.
+pub(super) fn word(process: &Process, index: usize) -> Result<String, LabError> {
+    let word = process.ready.get(index).cloned();
+    word.ok_or_else(|| LabError::environment("a server does not say where it is"))
+}
+
+/// Ends daemons that a killed run has left, by the folder that they were given.
+pub(super) fn end_left(folders: &[PathBuf]) {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    for entry in all {
+        let Some(number) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let words = String::from_utf8_lossy(&words).into_owned();
+        let is_below = |word: &str| {
+            folders
+                .iter()
+                .any(|folder| Path::new(word).starts_with(folder))
+        };
+        if words.split('\0').skip(1).any(is_below) && words.contains("\0node\0") {
+            // One that has ended meanwhile is what is wanted.
+            let _ = Pid::from_raw(number).map(|pid| kill_process(pid, Signal::KILL));
+        }
+    }
+}
