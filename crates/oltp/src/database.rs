@@ -58,6 +58,11 @@ pub trait Database: Send + Sync {
     /// Makes keys, indexes, statistics and functions, and writes the marker last.
     fn finish(&self, marker: &Marker) -> Result<(), LabError>;
 
+    /// Whether it keeps what it is told, so that its consistency can be looked at.
+    fn holds_rows(&self) -> bool {
+        true
+    }
+
     /// Makes ready what a run needs besides the tables (functions of this version).
     fn prepare_run(&self) -> Result<(), LabError>;
 

@@ -113,6 +113,9 @@ pub struct StepResult {
     pub transactions: BTreeMap<String, KindResult>,
     /// `pass`, or what is wrong, for each of the conditions 1 to 12.
     pub consistency: Consistency,
+    /// Open loop: how long after it was due a transaction began, in microseconds; absent of closed loops.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness_us: Option<LatencyUs>,
     /// Processor seconds of the database's processes; null if it cannot be told.
     pub server_cpu_s: Option<f64>,
     /// Why `server_cpu_s` is null.

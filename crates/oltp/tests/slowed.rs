@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use ashlar_lab::Comparison;
 use ashlar_lab::Progress;
 use ashlar_lab::stats::Ratio;
 use ashlar_oltp::database::{Database, Failure, Outcome};
 use ashlar_oltp::inputs::{Mix, Transaction};
-use ashlar_oltp::{Comparison, Mode, OltpResult, RunPlan, begin, run};
+use ashlar_oltp::{Mode, OltpResult, RunPlan, begin, run};
 use fake::{Acts, Fake};
 
 /// The database ends one transaction in this time, whoever asks.
@@ -107,9 +108,9 @@ fn ran(slow_down: f64) -> OltpResult {
 fn a_tenth_is_found_and_nothing_is_found_where_there_is_nothing() {
     let first = ran(0.0);
     let of = |slow_down| {
-        let comparison = Comparison::of(&first, &ran(slow_down));
+        let comparison = Comparison::of(&first, &ran(slow_down)).expect("compared");
         println!("{comparison}");
-        let ratio = comparison.steps[0].ratio.clone().expect("pairs");
+        let ratio = comparison.rows[0].ratio.clone().expect("pairs");
         (ratio, comparison.to_string())
     };
     // One in a hundred such runs is told apart, and a machine that stands still for a while may add to that: one is

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::Path;
 
 use ashlar_lab::Pattern;
+use ashlar_lab::ResultFile;
 use ashlar_lab::result::{CellResult, RunResult};
 use serde::Serialize;
 
@@ -43,7 +44,7 @@ pub(crate) struct Remote {
 
 impl Remote {
     fn of(local: &CellResult, remote: &CellResult) -> Self {
-        let (l, r) = (local.iops_of_repeats(), remote.iops_of_repeats());
+        let (l, r) = local.pairs(remote);
         let percent: Vec<f64> = r.iter().map(|iops| 100.0 * iops).collect();
         Self {
             pattern: local.pattern,

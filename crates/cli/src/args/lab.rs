@@ -10,7 +10,7 @@ pub(crate) enum LabCommand {
     Sweep(SweepArguments),
     /// Run a scenario, by name or from a file, beside the figures that were published
     ///
-    /// Of devices: nvmeof-local-vs-remote, virtual-device-scaling, drive-baseline. Of a private PostgreSQL
+    /// Of devices: nvmeof-local-vs-remote, virtual-device-scaling, drive-baseline, vsan-vs-s2d. Of a private PostgreSQL
     /// on one or more places: nvmeof-hammerdb, scan-concurrency, fixed-transactions,
     /// statistics-self-test. `lab show NAME` prints one, to be edited.
     Run(RunArguments),

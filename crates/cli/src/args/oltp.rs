@@ -59,7 +59,8 @@ pub(crate) struct OltpArguments {
     pub(crate) seconds: f64,
 
     /// timed; fixed:N, a number of transactions a user, without a ramp; rate:R, an open loop of R
-    /// transactions a second by all users together, latency counted from when each was due
+    /// transactions a second by all users together, latency counted from when each was due; streams:N@R, an
+    /// open loop of N streams with R transactions a second each, which the users' sessions run
     #[arg(long, default_value = "timed", value_name = "MODE")]
     pub(crate) mode: String,
 

@@ -12,8 +12,8 @@ use ashlar_oltp::scenario::ScenarioResult;
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
-    Around, BuildPlan, FailoverResult, Logic, OltpResult, Postgres, Restore, RunPlan, SavedFile,
-    Sqlite, begin, build, built, check, planned, run_with,
+    Around, BuildPlan, FailoverResult, Logic, Null, OltpResult, Postgres, Restore, RunPlan,
+    SavedFile, Sqlite, begin, build, built, check, planned, run_with,
 };
 
 use super::interrupt::{LastWords, attended};
@@ -427,9 +427,10 @@ fn open(url: &str, sql: SqlLogic, progress: &Progress) -> Result<Arc<dyn Databas
         Some(("postgres" | "postgresql", _)) => {
             Ok(Arc::new(Postgres::new(url, logic(sql))?.until(progress)))
         }
+        Some(("null", warehouses)) => Ok(Arc::new(Null::new(warehouses)?)),
         // The rest is not repeated: it may hold a password.
         kind => Err(Failure::usage(format!(
-            "--db {}…: must be sqlite:PATH or postgres://…",
+            "--db {}…: must be sqlite:PATH, postgres://… or null:WAREHOUSES",
             kind.map_or("", |(kind, _)| kind)
         ))),
     }

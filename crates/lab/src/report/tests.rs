@@ -227,6 +227,6 @@ fn results_of_older_versions_are_read_and_no_key_is_gone() {
     let ratio = read.configurations[1].cells[0].versus_first.as_ref();
     assert!(ratio.is_some_and(|of| of.questions == 0 && of.chance.is_none()));
     let same = Comparison::of(&read, &read).expect("compared with itself");
-    assert_eq!(same.rows.len(), 2);
+    assert_eq!(same.rows.len(), 4);
     super::render_report(dir.path()).expect("rendered");
 }

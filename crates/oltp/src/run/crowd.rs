@@ -112,7 +112,7 @@ impl<'a> Crowd<'a> {
         let place = watcher.place();
         let empty = Measured::new()?;
         let users = setting.users;
-        let stage = Stage::new(plan, users, &empty, ledger);
+        let stage = Stage::new((plan, setting), &empty, ledger);
         let crowd = Self {
             stage: Arc::new(stage),
             users,

@@ -24,6 +24,8 @@ struct OfKind {
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     kinds: [OfKind; Kind::ALL.len()],
+    /// Open loop: how long after it was due a transaction began.
+    late_ns: Histogram<u64>,
     /// Transactions completed in each second.
     series: Vec<u64>,
     problems: Vec<String>,
@@ -34,6 +36,7 @@ impl Measured {
     pub(crate) fn new() -> Result<Self, LabError> {
         let histogram =
             Histogram::new(3).map_err(|error| LabError::caused("latency histogram", error))?;
+        let late_ns = histogram.clone();
         let kind = OfKind {
             latency_ns: histogram,
             rolled_back: 0,
@@ -42,6 +45,7 @@ impl Measured {
         };
         Ok(Self {
             kinds: std::array::from_fn(|_| kind.clone()),
+            late_ns,
             series: Vec::new(),
             problems: Vec::new(),
             lost_users: 0,
@@ -59,6 +63,15 @@ impl Measured {
             self.series.resize(second + 1, 0);
         }
         self.series[second] += 1;
+    }
+
+    pub(crate) fn late(&mut self, late: Duration) {
+        let _ = self.late_ns.record(late.as_nanos() as u64);
+    }
+
+    /// How late transactions began; none if no pace was set.
+    pub(crate) fn lateness(&self) -> Option<LatencyUs> {
+        (!self.late_ns.is_empty()).then(|| figures(&self.late_ns))
     }
 
     pub(crate) fn retried(&mut self, kind: Kind) {
@@ -90,6 +103,8 @@ impl Measured {
             into.errors += from.errors;
             into.retries += from.retries;
         }
+        let added = self.late_ns.add(&other.late_ns);
+        added.map_err(|error| LabError::caused("merging histograms", error))?;
         let longer = self.series.len().max(other.series.len());
         self.series.resize(longer, 0);
         for (into, from) in self.series.iter_mut().zip(&other.series) {
@@ -149,23 +164,26 @@ impl Measured {
 
     pub(crate) fn of(&self, kind: Kind) -> KindResult {
         let of = &self.kinds[kind as usize];
-        let ns = &of.latency_ns;
-        let at = |quantile| ns.value_at_quantile(quantile) as f64 / 1000.0;
         KindResult {
-            count: ns.len(),
             rolled_back: of.rolled_back,
             errors: of.errors,
             retries: of.retries,
-            latency_us: LatencyUs {
-                mean: ns.mean() / 1000.0,
-                p50: at(0.5),
-                p90: at(0.9),
-                p95: at(0.95),
-                p99: at(0.99),
-                p999: at(0.999),
-                max: ns.max() as f64 / 1000.0,
-            },
+            latency_us: figures(&of.latency_ns),
+            count: of.latency_ns.len(),
         }
+    }
+}
+
+fn figures(ns: &Histogram<u64>) -> LatencyUs {
+    let at = |quantile| ns.value_at_quantile(quantile) as f64 / 1000.0;
+    LatencyUs {
+        mean: ns.mean() / 1000.0,
+        p50: at(0.5),
+        p90: at(0.9),
+        p95: at(0.95),
+        p99: at(0.99),
+        p999: at(0.999),
+        max: ns.max() as f64 / 1000.0,
     }
 }
 

@@ -6,6 +6,7 @@ mod plan;
 mod span;
 mod stage;
 mod step;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod user;
@@ -322,6 +323,9 @@ pub(crate) fn examine(
     step: &mut StepResult,
     progress: &Progress,
 ) {
+    if !database.holds_rows() {
+        return;
+    }
     if step.partial {
         // Give a database that was only interrupted its time; one that is gone is gone.
         std::thread::sleep(Duration::from_millis(200));

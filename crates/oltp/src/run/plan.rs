@@ -17,6 +17,9 @@ pub enum Mode {
     Fixed(u64),
     /// After a time; open loop, this many transactions a second by all users together.
     Rate(f64),
+    /// After a time; open loop, so many streams with this many transactions a second each. Users are the sessions that
+    /// run them.
+    Streams(u32, f64),
 }
 
 impl fmt::Display for Mode {
@@ -25,6 +28,7 @@ impl fmt::Display for Mode {
             Self::Timed => f.write_str("timed"),
             Self::Fixed(count) => write!(f, "fixed:{count}"),
             Self::Rate(rate) => write!(f, "rate:{rate}"),
+            Self::Streams(streams, each) => write!(f, "streams:{streams}@{each}"),
         }
     }
 }
@@ -41,11 +45,17 @@ impl std::str::FromStr for Mode {
                 .ok()
                 .filter(|rate: &f64| RATES.contains(rate))
                 .map(Self::Rate),
+            Some(("streams", of)) => of.split_once('@').and_then(|(streams, each)| {
+                let streams = streams.parse().ok().filter(|n| STREAMS.contains(n))?;
+                let each = each.parse().ok().filter(|rate| RATES.contains(rate))?;
+                Some(Self::Streams(streams, each))
+            }),
             _ => None,
         };
         mode.ok_or_else(|| {
             LabError::usage(format!(
-                "--mode {text}: must be timed, fixed:N (transactions a user) or rate:R (a second)"
+                "--mode {text}: must be timed, fixed:N (transactions a user), rate:R (a second) or \
+                 streams:N@R (so many streams, R transactions a second each)"
             ))
         })
     }
@@ -79,6 +89,8 @@ pub struct RunPlan {
 
 /// Rates that can be kept, a second.
 const RATES: std::ops::RangeInclusive<f64> = 0.001..=1e7;
+/// Streams of a step.
+const STREAMS: std::ops::RangeInclusive<u32> = 1..=10_000_000;
 /// More users than this are a mistake: each is a thread.
 const MOST_USERS: usize = 10_000;
 /// A day.
@@ -115,7 +127,8 @@ impl RunPlan {
             let percent = self.slow_down * 100.0;
             return wrong(format!("--slow-down {percent}%: must be 0 to 90 %"));
         }
-        let paced = self.keying_and_thinking || matches!(self.mode, Mode::Rate(_));
+        let paced =
+            self.keying_and_thinking || matches!(self.mode, Mode::Rate(_) | Mode::Streams(..));
         if self.slow_down > 0.0 && paced {
             return wrong(
                 "--slow-down: not with --think or --mode rate, which have their own pace".into(),
@@ -133,6 +146,7 @@ impl RunPlan {
             Mode::Timed => Pacing::Closed,
             Mode::Fixed(count) => Pacing::Fixed(count),
             Mode::Rate(rate) => Pacing::Rate(rate),
+            Mode::Streams(..) => Pacing::Streams,
         }
     }
 }
@@ -143,7 +157,7 @@ mod tests {
 
     #[test]
     fn modes_parse_and_print() {
-        for text in ["timed", "fixed:50000", "rate:12.5"] {
+        for text in ["timed", "fixed:50000", "rate:12.5", "streams:28800@1"] {
             assert_eq!(text.parse::<Mode>().expect(text).to_string(), text);
         }
         for text in [
@@ -156,6 +170,9 @@ mod tests {
             "rate:inf",
             "rate:x",
             "timed:1",
+            "streams:5",
+            "streams:0@1",
+            "streams:5@0",
         ] {
             assert_eq!(
                 text.parse::<Mode>().map_err(|e| e.exit_code()),

@@ -130,6 +130,7 @@ impl Span {
                 .map(|(read, written)| (each(read), each(written))),
             device,
             series: measured.series().to_vec(),
+            lateness_us: measured.lateness(),
             lost_users: measured.lost_users,
             problems: measured.problems().to_vec(),
             ..StepResult::default()

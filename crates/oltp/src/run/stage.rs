@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use ashlar_lab::LabError;
 
 use super::measured::Measured;
-use super::plan::RunPlan;
+use super::plan::{Mode, RunPlan};
+use super::streams::Streams;
 use crate::ledger::Ledger;
+use crate::terminal::TerminalSetting;
 
 /// Waiting users look this often whether it is over.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -43,6 +45,8 @@ pub(crate) enum Pacing {
     Fixed(u64),
     /// Together, all users begin this many a second.
     Rate(f64),
+    /// Whatever of the stage's streams is due.
+    Streams,
     /// Keying and thinking times.
     Terminal,
 }
@@ -50,6 +54,8 @@ pub(crate) enum Pacing {
 /// What all users of a step share.
 pub(crate) struct Stage {
     pub(crate) pacing: Pacing,
+    /// What users run, if there are more streams than users.
+    pub(super) streams: Option<Streams>,
     /// Where what is acknowledged is written down.
     pub(crate) ledger: Option<Arc<Ledger>>,
     /// Share of the time in which nobody begins a transaction, as bits of a float; 1: it is others' turn.
@@ -99,13 +105,18 @@ impl Since {
 
 impl Stage {
     pub(crate) fn new(
-        plan: &RunPlan,
-        users: usize,
+        (plan, setting): (&RunPlan, &TerminalSetting),
         empty: &Measured,
         ledger: Option<Arc<Ledger>>,
     ) -> Self {
+        let users = setting.users;
+        let streams = match plan.mode {
+            Mode::Streams(streams, each) => Some(Streams::new(setting, streams, each)),
+            _ => None,
+        };
         Self {
             pacing: plan.pacing(),
+            streams,
             ledger,
             slow_down: AtomicU64::new(plan.slow_down.to_bits()),
             phase: AtomicU8::new(Phase::Login as u8),
@@ -229,6 +240,7 @@ impl Stage {
                 let due = (start.elapsed().as_secs_f64() * rate) as u64;
                 due.saturating_sub(self.arrival.load(Ordering::Relaxed))
             }
+            (Pacing::Streams, _) => self.streams.as_ref().map_or(0, Streams::missed),
             _ => 0,
         }
     }

@@ -26,7 +26,7 @@ pub(super) fn step(
     let time = match plan.mode {
         // Counted from the first transaction on.
         Mode::Fixed(_) => Duration::MAX,
-        Mode::Timed | Mode::Rate(_) => {
+        Mode::Timed | Mode::Rate(_) | Mode::Streams(..) => {
             crowd.ramp(plan.ramp);
             plan.measure
         }

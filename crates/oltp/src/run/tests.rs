@@ -226,6 +226,38 @@ fn an_open_loop_counts_from_when_a_transaction_was_due_and_tells_what_it_missed(
 }
 
 #[test]
+fn streams_begin_when_they_are_due_whatever_the_database_does() {
+    let fake = Faked::new(|fake| fake.transaction = Duration::ZERO);
+    fake.0.warehouses.store(50, Ordering::SeqCst);
+    let plan_of = |mode, millis| plan(&[4], mode, millis);
+    let step = ran(&fake, &plan_of(Mode::Streams(1000, 2.0), 1500))
+        .steps
+        .remove(0);
+    let a_second = count(&step) as f64 / step.elapsed_s;
+    assert!((1600.0..2200.0).contains(&a_second), "{a_second}");
+    let seen = fake.0.seen.lock().expect("no panic").clone();
+    let warehouses: std::collections::HashSet<i32> = seen.into_iter().collect();
+    assert_eq!(warehouses.len(), 50, "every stream has a home");
+    let late = step
+        .lateness_us
+        .expect("an open loop tells how late it was");
+    assert!(late.p50 <= late.max && late.p50 < 500_000.0, "{late:?}");
+    assert!(step.missed < 500, "{}", step.missed);
+
+    // Two sessions that take 20 ms do 100 a second of 500.
+    let slow = Faked::new(|fake| fake.transaction = Duration::from_millis(20));
+    let mut plan = plan_of(Mode::Streams(100, 5.0), 1000);
+    plan.users = vec![2];
+    let step = ran(&slow, &plan).steps.remove(0);
+    assert!(count(&step) <= 120, "{}", count(&step));
+    assert!(step.missed > 200, "{}", step.missed);
+    let late = step.lateness_us.expect("lateness");
+    assert!(late.max > 300_000.0, "the wait counts: {late:?}");
+    let closed = ran(&fake, &plan_of(Mode::Timed, 50)).steps.remove(0);
+    assert_eq!(closed.lateness_us, None);
+}
+
+#[test]
 fn users_key_in_and_think() {
     let fake = Faked::new(|_| {});
     let mut plan = plan(&[40], Mode::Timed, 3500);

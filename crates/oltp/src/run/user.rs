@@ -30,6 +30,9 @@ impl User<'_> {
             self.have_counted();
             std::thread::sleep(Duration::from_millis(1));
         }
+        if self.stage.pacing == Pacing::Streams {
+            return self.serve_streams();
+        }
         let (mut begun, mut failed_in_a_row) = (0u64, 0);
         while !self.stage.is_over() && self.stage.pacing != Pacing::Fixed(begun) {
             self.have_counted();
@@ -54,6 +57,35 @@ impl User<'_> {
         Ok(())
     }
 
+    /// Runs whatever stream is due.
+    fn serve_streams(&mut self) -> Result<(), String> {
+        let stage = self.stage;
+        let Some(streams) = &stage.streams else {
+            return Ok(());
+        };
+        let mut failed_in_a_row = 0;
+        while let Some(mut due) = streams.next(|| stage.is_over()) {
+            self.have_counted();
+            let transaction = due.terminal.next_transaction();
+            self.is_late(due.since.elapsed());
+            let went_well = self.attempt(&transaction, due.since);
+            streams.done(due);
+            failed_in_a_row = if went_well? { 0 } else { failed_in_a_row + 1 };
+            if failed_in_a_row == MOST_FAILURES {
+                return Err(format!("{MOST_FAILURES} transactions in a row failed"));
+            }
+        }
+        self.session.have_counted();
+        Ok(())
+    }
+
+    /// A transaction began so long after it was due.
+    fn is_late(&self, late: Duration) {
+        if self.stage.is_measuring() {
+            self.stage.shard(self.number).late(late);
+        }
+    }
+
     /// Has the database count what it did, if it was asked to since the last time.
     fn have_counted(&mut self) {
         let asked = self.stage.asked();
@@ -68,7 +100,7 @@ impl User<'_> {
     /// over before that.
     fn await_turn(&self, kind: Kind) -> Option<Instant> {
         let due = match self.stage.pacing {
-            Pacing::Closed | Pacing::Fixed(_) => {
+            Pacing::Closed | Pacing::Fixed(_) | Pacing::Streams => {
                 return self.stage.hold().then(Instant::now);
             }
             Pacing::Rate(rate) => {
@@ -80,7 +112,11 @@ impl User<'_> {
                 Instant::now() + Duration::from_secs_f64(keying)
             }
         };
-        self.stage.sleep_until(due).then_some(due)
+        let is_on = self.stage.sleep_until(due);
+        if is_on && matches!(self.stage.pacing, Pacing::Rate(_)) {
+            self.is_late(due.elapsed());
+        }
+        is_on.then_some(due)
     }
 
     fn think(&mut self, kind: Kind) {
