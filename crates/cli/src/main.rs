@@ -59,6 +59,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Lab(command) => lab::run(&command),
         Command::Sim(SimCommand::Wire(arguments)) => sim::wire(&arguments),
         Command::Sim(SimCommand::Engine(arguments)) => sim::engine(&arguments),
+        Command::Sim(SimCommand::Cluster(arguments)) => sim::cluster(&arguments),
         Command::Completions { shell } => {
             let mut command = Arguments::command();
             clap_complete::generate(shell, &mut command, "ashlar", &mut std::io::stdout());

@@ -1,8 +1,8 @@
 //! `ashlar sim`: simulations, by seed.
 
-use ashlar_sim::{Listener, Profile, engine, run, run_traced};
+use ashlar_sim::{Listener, Profile, cluster, engine, run, run_traced};
 
-use crate::args::{EngineArguments, WireArguments};
+use crate::args::{ClusterArguments, EngineArguments, WireArguments};
 use crate::exit::Failure;
 use crate::log;
 use crate::output::print;
@@ -33,6 +33,26 @@ pub(crate) fn engine(arguments: &EngineArguments) -> Result<(), Failure> {
     let profile = turn(&profiles, seed);
     one(profile.name, arguments.trace, |listener| {
         engine::run_traced(seed, profile, listener)
+    })
+}
+
+/// Lives seeded worlds of the replication protocol through, and tells as [`wire`] does.
+pub(crate) fn cluster(arguments: &ClusterArguments) -> Result<(), Failure> {
+    let name = &arguments.profile;
+    let profiles = cluster::Profile::named(name).ok_or_else(|| {
+        let names: Vec<&str> = cluster::Profile::EVERY.iter().map(|p| p.name).collect();
+        let names = names.join(", ");
+        Failure::usage(format!("--profile {name}: there are all, {names}"))
+    })?;
+    let seeds = arguments.first_seed..arguments.first_seed.saturating_add(arguments.seeds);
+    let Some(seed) = arguments.seed else {
+        return each(seeds, |seed| {
+            cluster::run(seed, turn(&profiles, seed)).err()
+        });
+    };
+    let profile = turn(&profiles, seed);
+    one(profile.name, arguments.trace, |listener| {
+        cluster::run_traced(seed, profile, listener)
     })
 }
 

@@ -43,6 +43,11 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
         "the engine takes its I/O, time and randomness as parameters",
     ),
     (
+        "replica",
+        &["block"],
+        "the protocol takes its I/O, time and randomness as parameters",
+    ),
+    (
         "node",
         &[
             "block", "nvme", "plain", "store", "target", "device", "reactor",
@@ -72,7 +77,15 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     ),
     (
         "sim",
-        &["block", "nvme", "target", "initiator", "device", "store"],
+        &[
+            "block",
+            "nvme",
+            "target",
+            "initiator",
+            "device",
+            "replica",
+            "store",
+        ],
         "the simulator replaces the reactor",
     ),
     (
@@ -115,6 +128,7 @@ const MAY_BE_UNSAFE: &[(&str, &str)] = &[
 /// Folders of the protocol rooms that may use the reactor; everything else there is a state machine
 /// that takes its I/O, time and randomness as parameters, so that the simulator runs what ships.
 const DRIVERS: &[(&str, &str)] = &[
+    ("crates/replica/src/", "driver"),
     ("crates/target/src/", "server"),
     ("crates/initiator/src/", "driver"),
 ];

@@ -31,6 +31,7 @@
 
 mod bench;
 mod chance;
+pub mod cluster;
 mod content;
 mod cores;
 pub mod engine;

@@ -121,6 +121,8 @@ pub(crate) enum SimCommand {
     Wire(WireArguments),
     /// The storage engine over drives that lose power, die and lie; exit 1 if a seed fails
     Engine(EngineArguments),
+    /// The replication protocol on nodes that crash, stop and are cut off; exit 1 if a seed fails
+    Cluster(ClusterArguments),
 }
 
 #[derive(Args)]
@@ -157,6 +159,25 @@ pub(crate) struct EngineArguments {
     #[arg(long, requires = "seed")]
     pub(crate) trace: bool,
     /// What befalls the pool: crash, bitrot, drive-loss, drive-swap, or all (in turn, by seed)
+    #[arg(long, default_value = "all")]
+    pub(crate) profile: String,
+}
+
+#[derive(Args)]
+pub(crate) struct ClusterArguments {
+    /// How many seeds
+    #[arg(long, default_value_t = 100)]
+    pub(crate) seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) first_seed: u64,
+    /// Only this seed
+    #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "first_seed"])]
+    pub(crate) seed: Option<u64>,
+    /// Tell everything that happens in it
+    #[arg(long, requires = "seed")]
+    pub(crate) trace: bool,
+    /// What befalls the cluster: crash, partition, drive-loss, clock, or all (in turn, by seed)
     #[arg(long, default_value = "all")]
     pub(crate) profile: String,
 }

@@ -45,4 +45,5 @@ pub use ashlar_store::{Canary, Grain, Layout};
 pub use enumerate::{Case, Counts, Sweep, Work};
 pub use profile::Profile;
 pub use report::Summary;
+pub(crate) use run::panicked;
 pub use run::{run, run_case, run_crashes, run_every_crash, run_traced};

@@ -1,0 +1,140 @@
+//! What can be broken on purpose, to show that the simulator notices. Only builds with the feature `canary` can:
+//! without it [`Cage::sings`] is always false, and the compiler leaves it all out.
+//!
+//! Not here, because nothing would come of them: *an old acknowledgement of a learner that clears the bit of a newer
+//! write*, and *a failed write that is not marked for learners which have it*. The
+//! model adds a learner when its plane is empty. Here an owner counts what each learner has not acknowledged, so the record
+//! that restores the range is waited for, marked or not, and so is the newer one; and until a learner was added, its own
+//! plane has all that it acknowledged.
+
+/// A defect, one for each promise that the protocol's order of steps keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Canary {
+    /// A removal counts when it is sent, not when it is read back.
+    AckBeforeRemoval,
+    /// A member takes records of an older epoch.
+    OldEpoch,
+    /// An owner reads without grants.
+    NoLease,
+    /// A member forgets its grant in a restart.
+    ForgetPromise,
+    /// An owner serves before all have joined.
+    ActivateEarly,
+    /// An owner goes on with its epoch after a restart.
+    ResumeEpoch,
+    /// A member outside the in-sync set takes over.
+    ElectAny,
+    /// A read does not wait for an overlapping write.
+    ReadUncommitted,
+    /// Overlapping writes are in flight together.
+    NoRangeLock,
+    /// Uncertain ranges are read before they are overwritten.
+    ServeBeforeBase,
+    /// The new owner knows its own uncertain set only.
+    MembersNotAsked,
+    /// A member forgets older epochs' records at JOIN, not when the base is committed.
+    ForgetAtJoin,
+    /// The lowest uncommitted is taken from local durability.
+    LowTooHigh,
+    /// The local store lets uncommitted records go.
+    TailLost,
+    /// The owner does not mark what is in flight when it removes a member.
+    NoMarkRemove,
+    /// The other members are not told of a removal before they are told of commits.
+    NoEntry,
+    /// A new owner does not mark its uncertain set for those it leaves out.
+    NoMarkTakeover,
+    /// A returning copy does not bring its uncertain set.
+    RejoinBare,
+    /// The handshake clears the survivor's dirty bits.
+    BitsCleared,
+    /// A session or a copy begins while an add of that member is unresolved.
+    UnsettledAdd,
+    /// A learner forgets its own plane when it has told one owner.
+    LearnerForgets,
+    /// A learner is added with dirty bits left.
+    AddNotCaught,
+    /// Commits do not wait for a member whose add is unresolved.
+    AddNotNeeded,
+    /// A member is added without its grant.
+    AddNoGrant,
+    /// JOIN is answered while older operations are in the local store.
+    JoinUndrained,
+    /// A new session begins while older operations are in the local store.
+    AttachUndrained,
+    /// A copy does not take the range's lock.
+    CopyUnlocked,
+    /// A member applies overlapping records of a session in any order.
+    Unordered,
+    /// A learner does not mark copies for other absent members.
+    CopyNoMark,
+    /// A write that fails at the owner stays on the members.
+    NoRestore,
+    /// The owner serves on after it has handed off.
+    HandoffServes,
+    /// A host's write is taken whatever its label says.
+    FenceOff,
+    /// A label of another epoch is taken.
+    FenceWithoutEpoch,
+    /// Writes of a host's other associations on the same node do not count.
+    FenceByNode,
+    /// A label of another epoch is made fresh instead of being refused.
+    FenceRefreshed,
+}
+
+impl Canary {
+    /// All of them.
+    pub const ALL: [Self; 35] = [
+        Self::AckBeforeRemoval,
+        Self::OldEpoch,
+        Self::NoLease,
+        Self::ForgetPromise,
+        Self::ActivateEarly,
+        Self::ResumeEpoch,
+        Self::ElectAny,
+        Self::ReadUncommitted,
+        Self::NoRangeLock,
+        Self::ServeBeforeBase,
+        Self::MembersNotAsked,
+        Self::ForgetAtJoin,
+        Self::LowTooHigh,
+        Self::TailLost,
+        Self::NoMarkRemove,
+        Self::NoEntry,
+        Self::NoMarkTakeover,
+        Self::RejoinBare,
+        Self::BitsCleared,
+        Self::UnsettledAdd,
+        Self::LearnerForgets,
+        Self::AddNotCaught,
+        Self::AddNotNeeded,
+        Self::AddNoGrant,
+        Self::JoinUndrained,
+        Self::AttachUndrained,
+        Self::CopyUnlocked,
+        Self::Unordered,
+        Self::CopyNoMark,
+        Self::NoRestore,
+        Self::HandoffServes,
+        Self::FenceOff,
+        Self::FenceWithoutEpoch,
+        Self::FenceByNode,
+        Self::FenceRefreshed,
+    ];
+}
+
+/// The canary of a replica, if it has one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cage(Option<Canary>);
+
+impl Cage {
+    /// A cage with this canary in it; empty in builds without the feature.
+    pub const fn new(canary: Option<Canary>) -> Self {
+        Self(canary)
+    }
+
+    /// Whether this defect is wanted.
+    pub fn sings(self, canary: Canary) -> bool {
+        cfg!(feature = "canary") && self.0 == Some(canary)
+    }
+}

@@ -1,0 +1,400 @@
+//! What a replica is told, and what it wants done.
+
+use std::time::Duration;
+
+use ashlar_block::{IoError, Moment};
+use bytes::Bytes;
+
+use crate::canary::{Cage, Canary};
+use crate::extent::Extent;
+use crate::fence::{Label, Origin};
+use crate::ids::{
+    Ask, CommandId, Epoch, Incarnation, Leaf, NodeId, Position, Positions, ReplicaUuid, ShardId,
+    Token, VolumeId,
+};
+use crate::local::{Applied, Entry, EntryChange, Local};
+use crate::message::{Content, Envelope};
+use crate::owner::POWER_LOSS_WAIT;
+use crate::quorum::{Question, Reply};
+
+/// The size of a volume's shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Granules of the volume.
+    pub granules: u64,
+    /// Granules of a leaf: 512 in a pool.
+    pub leaf_granules: u32,
+}
+
+impl Shape {
+    /// How many leaves.
+    pub const fn leaves(self) -> u64 {
+        self.granules.div_ceil(self.leaf_granules as u64)
+    }
+
+    /// Where a leaf is; `None` beyond the volume.
+    pub fn leaf(self, leaf: Leaf) -> Option<Extent> {
+        let first = leaf.0.checked_mul(u64::from(self.leaf_granules))?;
+        let left = self.granules.checked_sub(first)?;
+        Extent::new(first, left.min(u64::from(self.leaf_granules)) as u32)
+    }
+
+    /// Whether a range is inside the volume.
+    pub const fn contains(self, extent: Extent) -> bool {
+        extent.end() <= self.granules
+    }
+}
+
+/// What a read relies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Grants: no round trip a read, as long as clocks keep within their drift.
+    Leased,
+    /// A round of questions after each batch of reads: clocks do not matter.
+    Confirmed,
+}
+
+/// How much at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest piece of a base, or of resync, in granules.
+    pub piece_granules: u32,
+    /// Pieces of a base on their way.
+    pub base_pieces: usize,
+    /// Copies to a learner on their way.
+    pub copies: usize,
+    /// Records that a learner may be behind before its session ends.
+    pub learner_records: usize,
+    /// How long a new owner that has heard of none waits for the other copies in sync, before it leaves them out: all
+    /// may have lost power together, and come back one by one.
+    pub power_loss_wait: Duration,
+    /// Free granules that a learner must have before resync begins: a full member must not come and go.
+    pub resync_free: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            piece_granules: 64,
+            base_pieces: 8,
+            copies: 4,
+            learner_records: 4096,
+            power_loss_wait: POWER_LOSS_WAIT,
+            resync_free: 16_384,
+        }
+    }
+}
+
+/// Who and what a replica is. Constant for its life.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its shard.
+    pub shard: ShardId,
+    /// This node.
+    pub node: NodeId,
+    /// This process.
+    pub incarnation: Incarnation,
+    /// This copy's place.
+    pub position: Position,
+    /// This copy.
+    pub uuid: ReplicaUuid,
+    /// The volume's size.
+    pub shape: Shape,
+    /// What reads rely on.
+    pub reads: ReadMode,
+    /// How much at once.
+    pub limits: Limits,
+    /// What is broken on purpose.
+    pub cage: Cage,
+}
+
+/// What a host wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostOperation {
+    /// Write, durably.
+    Write {
+        /// Where.
+        extent: Extent,
+        /// What.
+        content: Content,
+        /// Whose.
+        origin: Origin,
+        /// What was known when its socket was last seen empty.
+        label: Label,
+    },
+    /// Read.
+    Read {
+        /// Where.
+        extent: Extent,
+    },
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// Time has passed: at least every [`TICK`](crate::TICK).
+    Tick,
+    /// A host's command.
+    Host {
+        /// Its name, given back in the answer.
+        command: CommandId,
+        /// What it wants.
+        operation: HostOperation,
+    },
+    /// A peer's message.
+    Received {
+        /// From which copy's node.
+        from: Position,
+        /// The message.
+        envelope: Envelope,
+    },
+    /// The connection to a peer is gone: a hint, no proof of anything.
+    PeerGone {
+        /// Whose.
+        peer: Position,
+    },
+    /// The local store has applied a change, or failed to.
+    Applied {
+        /// Which.
+        token: Token,
+        /// How it ended.
+        result: Applied,
+    },
+    /// The local store has read.
+    Read {
+        /// What.
+        token: Token,
+        /// The bytes.
+        result: Result<Bytes, IoError>,
+    },
+    /// The entry is durable.
+    Persisted {
+        /// Which.
+        token: Token,
+    },
+    /// A leaf's digest.
+    Digested {
+        /// Which.
+        token: Token,
+        /// The digest.
+        result: Result<u128, IoError>,
+    },
+    /// The quorum has answered.
+    Answered {
+        /// What.
+        ask: Ask,
+        /// The answer.
+        reply: Reply,
+    },
+    /// A process is certified dead: its parent has reaped it, or its successor holds its pool's lock.
+    Dead {
+        /// Whose.
+        node: NodeId,
+        /// Which life, and all before it.
+        incarnation: Incarnation,
+    },
+    /// An operator wants another owner.
+    Move {
+        /// Whom.
+        to: Position,
+    },
+}
+
+/// How a host's command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Durable on every copy in sync.
+    Written,
+    /// What was read.
+    Read(Bytes),
+    /// This node does not serve the volume: nothing was begun.
+    NotOwner,
+    /// The command's label is stale: it may be a late duplicate. Nothing was begun, and nothing will be.
+    Stale,
+    /// This node stopped serving meanwhile: a write may have been done, or be done yet.
+    PathGone,
+    /// There was no space, or the store failed; a write has left nothing, or parts, and nothing more will come of it.
+    Failed,
+    /// The range is not inside the volume.
+    OutOfRange,
+}
+
+/// What people should hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Alarm {
+    /// The store's key is older than what was promised here: it comes from a backup. Nobody serves.
+    StoreIsOld {
+        /// What the store says.
+        stored: Epoch,
+        /// What was promised here.
+        promised: Epoch,
+    },
+    /// The store's key cannot be read.
+    KeyUnreadable(String),
+    /// A learner that should be equal is not: copied again.
+    Differs {
+        /// Which copy.
+        position: Position,
+        /// Where.
+        leaf: Leaf,
+    },
+    /// The local store cannot read what it should have: this node stops serving.
+    LocalFailed,
+    /// This copy is an old image: it takes no part until it was copied in full.
+    OldImage,
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Send to a copy's node.
+    Send {
+        /// Where to.
+        to: Position,
+        /// What.
+        envelope: Envelope,
+    },
+    /// Ask the quorum.
+    Ask {
+        /// Names the question.
+        ask: Ask,
+        /// What.
+        question: Question,
+    },
+    /// Answer a host.
+    Answer {
+        /// Its command.
+        command: CommandId,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// This node serves the volume now. Hosts' paths change.
+    Serves(Epoch),
+    /// It does not any more.
+    Stops(Epoch),
+    /// The set of copies in sync is now this one.
+    InSync(Positions),
+    /// Tell people.
+    Alarm(Alarm),
+}
+
+/// Names of operations and questions, never used twice in a process's life.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    token: u64,
+    ask: u64,
+}
+
+/// The entry as it is durable, and the change that is on its way: one at a time.
+#[derive(Debug)]
+pub(crate) struct EntryBook {
+    durable: Entry,
+    coming: Option<Coming>,
+}
+
+#[derive(Debug)]
+struct Coming {
+    token: Token,
+    entry: Entry,
+}
+
+impl EntryBook {
+    pub(crate) const fn new(durable: Entry) -> Self {
+        let coming = None;
+        Self { durable, coming }
+    }
+
+    /// What is durable.
+    pub(crate) const fn durable(&self) -> Entry {
+        self.durable
+    }
+
+    /// Whether no change is on its way.
+    pub(crate) const fn is_quiet(&self) -> bool {
+        self.coming.is_none()
+    }
+
+    /// A change has become durable.
+    pub(crate) fn persisted(&mut self, token: Token) {
+        let is_it = |coming: &Coming| coming.token == token;
+        assert!(
+            self.coming.as_ref().is_some_and(is_it),
+            "{token}: no such change of the entry is on its way"
+        );
+        if let Some(coming) = self.coming.take() {
+            self.durable = coming.entry;
+        }
+    }
+}
+
+/// Who looks, and when.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'a> {
+    pub(crate) now: Moment,
+    pub(crate) config: &'a Config,
+}
+
+impl At<'_> {
+    pub(crate) fn sings(&self, canary: Canary) -> bool {
+        self.config.cage.sings(canary)
+    }
+}
+
+/// What a state machine is handed for one event.
+pub(crate) struct Turn<'a> {
+    pub(crate) now: Moment,
+    pub(crate) config: &'a Config,
+    pub(crate) local: &'a mut dyn Local,
+    pub(crate) out: &'a mut Vec<Effect>,
+    pub(crate) names: &'a mut Names,
+    pub(crate) entry: &'a mut EntryBook,
+    /// This copy's content counts for nothing.
+    pub(crate) is_old_image: bool,
+}
+
+impl Turn<'_> {
+    pub(crate) fn token(&mut self) -> Token {
+        self.names.token += 1;
+        Token(self.names.token)
+    }
+
+    pub(crate) fn ask(&mut self, question: Question) -> Ask {
+        self.names.ask += 1;
+        let ask = Ask(self.names.ask);
+        self.out.push(Effect::Ask { ask, question });
+        ask
+    }
+
+    pub(crate) fn persist(&mut self, change: EntryChange) -> Token {
+        assert!(
+            self.entry.coming.is_none(),
+            "two changes of the entry at once"
+        );
+        let token = self.token();
+        let entry = change.entry;
+        self.entry.coming = Some(Coming { token, entry });
+        self.local.persist(token, change);
+        token
+    }
+
+    pub(crate) fn answer(&mut self, command: CommandId, outcome: Outcome) {
+        self.out.push(Effect::Answer { command, outcome });
+    }
+
+    pub(crate) fn alarm(&mut self, alarm: Alarm) {
+        self.out.push(Effect::Alarm(alarm));
+    }
+
+    pub(crate) fn sings(&self, canary: Canary) -> bool {
+        self.config.cage.sings(canary)
+    }
+
+    pub(crate) const fn at(&self) -> At<'_> {
+        At {
+            now: self.now,
+            config: self.config,
+        }
+    }
+}

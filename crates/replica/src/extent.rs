@@ -1,0 +1,276 @@
+//! Ranges of granules, and sets of them.
+
+use std::fmt;
+
+/// A run of granules (4 KiB each), at least one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    first: u64,
+    count: u32,
+}
+
+impl Extent {
+    /// `count` granules from `first` on; `None` if that is none, or goes beyond 64 bits.
+    pub const fn new(first: u64, count: u32) -> Option<Self> {
+        if count == 0 || first.checked_add(count as u64).is_none() {
+            return None;
+        }
+        Some(Self { first, count })
+    }
+
+    /// The first granule.
+    pub const fn first(self) -> u64 {
+        self.first
+    }
+
+    /// How many granules.
+    pub const fn count(self) -> u32 {
+        self.count
+    }
+
+    /// One past the last granule.
+    pub const fn end(self) -> u64 {
+        self.first + self.count as u64
+    }
+
+    /// Whether the two share a granule.
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.first < other.end() && other.first < self.end()
+    }
+
+    /// What both have.
+    pub fn common(self, other: Self) -> Option<Self> {
+        Self::between(self.first.max(other.first), self.end().min(other.end()))
+    }
+
+    /// Each granule.
+    pub fn granules(self) -> std::ops::Range<u64> {
+        self.first..self.end()
+    }
+
+    /// Pieces of at most `most` granules.
+    pub fn pieces(self, most: u32) -> impl Iterator<Item = Self> {
+        let most = u64::from(most.max(1));
+        let starts = (self.first..self.end()).step_by(most as usize);
+        starts.filter_map(move |first| Self::between(first, self.end().min(first + most)))
+    }
+
+    /// From `first` to before `end`, in one piece of at most `u32::MAX` granules.
+    fn between(first: u64, end: u64) -> Option<Self> {
+        let count = end.checked_sub(first)?;
+        Self::new(first, u32::try_from(count).unwrap_or(u32::MAX))
+    }
+}
+
+impl fmt::Debug for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{}", self.first, self.count)
+    }
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "granules {}+{}", self.first, self.count)
+    }
+}
+
+/// A set of granules, as runs in order that neither touch nor overlap.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct ExtentSet {
+    runs: Vec<Run>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Run {
+    first: u64,
+    end: u64,
+}
+
+impl ExtentSet {
+    /// Nothing.
+    pub const fn new() -> Self {
+        Self { runs: Vec::new() }
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// How many runs.
+    pub fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// How many granules.
+    pub fn granules(&self) -> u64 {
+        self.runs.iter().map(|run| run.end - run.first).sum()
+    }
+
+    /// Each run, in order, in pieces that an [`Extent`] can say.
+    pub fn iter(&self) -> impl Iterator<Item = Extent> {
+        self.runs.iter().flat_map(|run| {
+            let starts = (run.first..run.end).step_by(u32::MAX as usize);
+            starts.filter_map(|first| Extent::between(first, run.end))
+        })
+    }
+
+    /// Whether a granule is in it.
+    pub fn has(&self, granule: u64) -> bool {
+        let at = self.runs.partition_point(|run| run.end <= granule);
+        self.runs.get(at).is_some_and(|run| run.first <= granule)
+    }
+
+    /// Whether it shares a granule with `extent`.
+    pub fn overlaps(&self, extent: Extent) -> bool {
+        let at = self.runs.partition_point(|run| run.end <= extent.first());
+        let run = self.runs.get(at);
+        run.is_some_and(|run| run.first < extent.end())
+    }
+
+    /// Adds a run.
+    pub fn insert(&mut self, extent: Extent) {
+        let from = self.runs.partition_point(|run| run.end < extent.first());
+        let to = self.runs.partition_point(|run| run.first <= extent.end());
+        let mut run = Run {
+            first: extent.first(),
+            end: extent.end(),
+        };
+        for old in &self.runs[from..to] {
+            run.first = run.first.min(old.first);
+            run.end = run.end.max(old.end);
+        }
+        self.runs.splice(from..to, [run]);
+    }
+
+    /// Takes a run out.
+    pub fn remove(&mut self, extent: Extent) {
+        let from = self.runs.partition_point(|run| run.end <= extent.first());
+        let to = self.runs.partition_point(|run| run.first < extent.end());
+        let mut rest = Vec::new();
+        for old in &self.runs[from..to] {
+            if old.first < extent.first() {
+                let end = extent.first();
+                rest.push(Run { end, ..*old });
+            }
+            if old.end > extent.end() {
+                let first = extent.end();
+                rest.push(Run { first, ..*old });
+            }
+        }
+        self.runs.splice(from..to, rest);
+    }
+
+    /// Takes out everything from `end` on.
+    pub fn clip(&mut self, end: u64) {
+        let stays = self.runs.partition_point(|run| run.first < end);
+        self.runs.truncate(stays);
+        if let Some(last) = self.runs.last_mut() {
+            last.end = last.end.min(end);
+        }
+    }
+
+    /// Adds all of another.
+    pub fn add(&mut self, other: &Self) {
+        other.iter().for_each(|extent| self.insert(extent));
+    }
+
+    /// The first piece of at most `most` granules.
+    pub fn front(&self, most: u32) -> Option<Extent> {
+        let run = self.runs.first()?;
+        Extent::between(run.first, run.end.min(run.first + u64::from(most.max(1))))
+    }
+
+    /// The same or more, in at most `most` runs: the closest neighbours become one. What is uncertain may
+    /// be said too large, never too small.
+    #[must_use]
+    pub fn coarsened(&self, most: usize) -> Self {
+        let most = most.max(1);
+        if self.runs.len() <= most {
+            return self.clone();
+        }
+        let gap = |pair: &[Run]| pair[1].first - pair[0].end;
+        let mut gaps: Vec<u64> = self.runs.windows(2).map(gap).collect();
+        let spare = self.runs.len() - most;
+        let (_, &mut largest, _) = gaps.select_nth_unstable(spare - 1);
+        let mut coarse: Vec<Run> = Vec::with_capacity(most);
+        for run in &self.runs {
+            match coarse.last_mut() {
+                Some(last) if run.first - last.end <= largest => last.end = run.end,
+                _ => coarse.push(*run),
+            }
+        }
+        Self { runs: coarse }
+    }
+}
+
+impl FromIterator<Extent> for ExtentSet {
+    fn from_iter<I: IntoIterator<Item = Extent>>(from: I) -> Self {
+        let mut set = Self::new();
+        from.into_iter().for_each(|extent| set.insert(extent));
+        set
+    }
+}
+
+impl From<Extent> for ExtentSet {
+    fn from(extent: Extent) -> Self {
+        Self::from_iter([extent])
+    }
+}
+
+impl fmt::Debug for ExtentSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_set_of_extents_is_a_set_of_granules(
+            steps in prop::collection::vec((any::<bool>(), 0u64..60, 1u32..9), 0..40),
+            most in 1usize..6,
+        ) {
+            let (mut set, mut model) = (ExtentSet::new(), BTreeSet::new());
+            for (adds, first, count) in steps {
+                let extent = Extent::new(first, count).expect("an extent");
+                if adds {
+                    set.insert(extent);
+                    model.extend(extent.granules());
+                } else {
+                    set.remove(extent);
+                    extent.granules().for_each(|granule| { model.remove(&granule); });
+                }
+                let seen: BTreeSet<u64> = set.iter().flat_map(Extent::granules).collect();
+                prop_assert_eq!(&seen, &model);
+                prop_assert_eq!(set.granules(), model.len() as u64);
+                prop_assert!((0..80).all(|granule| set.has(granule) == model.contains(&granule)));
+                let touches = extent.granules().any(|granule| model.contains(&granule));
+                prop_assert_eq!(set.overlaps(extent), touches);
+                prop_assert!(set.runs.windows(2).all(|pair| pair[0].end < pair[1].first));
+            }
+            let mut clipped = set.clone();
+            clipped.clip(30);
+            prop_assert!((0..80).all(|granule| clipped.has(granule) == (granule < 30 && model.contains(&granule))));
+            let coarse = set.coarsened(most);
+            prop_assert!(coarse.runs() <= most.max(1));
+            prop_assert!(model.iter().all(|&granule| coarse.has(granule)));
+        }
+    }
+
+    #[test]
+    fn an_extent_ends_within_64_bits() {
+        assert!(Extent::new(u64::MAX, 1).is_none());
+        assert!(Extent::new(u64::MAX - 1, 1).is_some());
+        assert!(Extent::new(5, 0).is_none());
+        let pieces: Vec<_> = Extent::new(3, 5).expect("an extent").pieces(2).collect();
+        assert_eq!(format!("{pieces:?}"), "[3+2, 5+2, 7+1]");
+    }
+}

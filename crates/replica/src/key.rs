@@ -1,0 +1,201 @@
+//! The store's key of a volume: who owns it, and which copies are in sync. One key, each change one compare-and-swap.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Epoch, Incarnation, MAX_MEMBERS, NodeId, Position, Positions, ReplicaUuid};
+
+/// The format that this program writes, and the newest it reads.
+pub const KEY_FORMAT: u32 = 1;
+
+/// The process that owns an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnerId {
+    /// Its node.
+    pub node: NodeId,
+    /// Its life.
+    pub incarnation: Incarnation,
+}
+
+/// One copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemberId {
+    /// The node that holds it.
+    pub node: NodeId,
+    /// Which copy it is.
+    pub replica: ReplicaUuid,
+}
+
+/// What the key holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The newest epoch.
+    pub epoch: Epoch,
+    /// Who owns it.
+    pub owner: OwnerId,
+    /// Who is in sync: any of them may become owner.
+    pub in_sync: Positions,
+    /// The copies, by position.
+    pub members: Vec<MemberId>,
+    /// How often a volume was taken over by a copy that was not in sync.
+    pub forced: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    format: u32,
+    epoch: Epoch,
+    owner: OwnerId,
+    in_sync: Vec<usize>,
+    members: Vec<MemberId>,
+    forced: u32,
+}
+
+/// Why a key's bytes are not a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyError {
+    /// Not what a program of this project writes.
+    Malformed(String),
+    /// Written by a newer program.
+    Format(u32),
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(why) => write!(f, "the volume's key is malformed: {why}"),
+            Self::Format(format) => write!(
+                f,
+                "the volume's key has format {format}, this program knows {KEY_FORMAT}: upgrade it"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+impl Key {
+    /// As the store keeps it: JSON, for people too.
+    pub fn encode(&self) -> Vec<u8> {
+        let stored = Stored {
+            format: KEY_FORMAT,
+            epoch: self.epoch,
+            owner: self.owner,
+            in_sync: self.in_sync.iter().map(Position::index).collect(),
+            members: self.members.clone(),
+            forced: self.forced,
+        };
+        // Strings, numbers and lists: nothing in it can fail to be written.
+        serde_json::to_vec(&stored).unwrap_or_default()
+    }
+
+    /// From what the store keeps.
+    ///
+    /// # Errors
+    /// If the bytes are not a key, or one of a newer format.
+    pub fn decode(bytes: &[u8]) -> Result<Self, KeyError> {
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        let malformed = |why: serde_json::Error| KeyError::Malformed(why.to_string());
+        let format: Format = serde_json::from_slice(bytes).map_err(malformed)?;
+        if format.format != KEY_FORMAT {
+            return Err(KeyError::Format(format.format));
+        }
+        let stored: Stored = serde_json::from_slice(bytes).map_err(malformed)?;
+        let count = stored.members.len();
+        if count == 0 || count > MAX_MEMBERS {
+            return Err(KeyError::Malformed(format!("{count} members")));
+        }
+        let mut in_sync = Positions::NONE;
+        for index in stored.in_sync {
+            let position = Position::new(index).filter(|p| p.index() < count && !in_sync.has(*p));
+            let bad = || KeyError::Malformed(format!("in_sync names {index} of {count} members"));
+            in_sync = in_sync.with(position.ok_or_else(bad)?);
+        }
+        if in_sync.is_empty() {
+            return Err(KeyError::Malformed("in_sync is empty".into()));
+        }
+        Ok(Self {
+            epoch: stored.epoch,
+            owner: stored.owner,
+            in_sync,
+            members: stored.members,
+            forced: stored.forced,
+        })
+    }
+
+    /// All positions that have a member.
+    pub fn everybody(&self) -> Positions {
+        Positions::first(self.members.len())
+    }
+
+    /// Who is not in sync.
+    pub fn absent(&self) -> Positions {
+        self.everybody().minus(self.in_sync)
+    }
+
+    /// Where a node's copy is.
+    pub fn position(&self, node: NodeId) -> Option<Position> {
+        let index = self.members.iter().position(|member| member.node == node)?;
+        Position::new(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> Key {
+        let member = |n| MemberId {
+            node: NodeId(n),
+            replica: ReplicaUuid([n as u8; 16]),
+        };
+        let owner = OwnerId {
+            node: NodeId(7),
+            incarnation: Incarnation(3),
+        };
+        Key {
+            epoch: Epoch(4),
+            owner,
+            in_sync: Positions::first(2),
+            members: vec![member(7), member(8), member(9)],
+            forced: 0,
+        }
+    }
+
+    #[test]
+    fn a_key_comes_back_as_it_was_written() {
+        assert_eq!(Key::decode(&key().encode()), Ok(key()));
+        assert_eq!(key().position(NodeId(9)), Position::new(2));
+        assert_eq!(
+            key().absent(),
+            Positions::NONE.with(Position::new(2).expect("a position"))
+        );
+    }
+
+    #[test]
+    fn what_is_not_a_key_is_refused_by_what_is_wrong() {
+        let text = String::from_utf8(key().encode()).expect("text");
+        let refused = |from: &str, to: &str| {
+            let changed = text.replace(from, to);
+            assert_ne!(changed, text);
+            Key::decode(changed.as_bytes())
+                .expect_err("refused")
+                .to_string()
+        };
+        assert!(refused("\"format\":1", "\"format\":2").contains("format 2"));
+        assert!(refused("[0,1]", "[0,3]").contains("names 3"));
+        assert!(refused("[0,1]", "[1,1]").contains("names 1"));
+        assert!(refused("[0,1]", "[]").contains("empty"));
+        assert!(refused("forced", "farced").contains("farced"));
+        for cut in 0..text.len() {
+            assert!(Key::decode(&text.as_bytes()[..cut]).is_err());
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! A copy that follows an owner: as a member in sync, or as a learner.
+//!
+//! Records and copies are applied as they come, overlapping ones in the session's order, and acknowledged when they
+//! are durable. A session begins when everything of older ones is out of the local store and `promised` is durable;
+//! ENTRY is durable before anything behind it is handled.
+
+use std::collections::VecDeque;
+
+use crate::canary::Canary;
+use crate::event::{Alarm, Effect, Shape, Turn};
+use crate::extent::{Extent, ExtentSet};
+use crate::ids::{CopyId, Epoch, Known, Leaf, Low, Position, Positions, SessionId, Token};
+use crate::lease::Given;
+use crate::local::{Applied, Entry, EntryChange, OwnPlane, Tag};
+use crate::message::{Attach, Content, Envelope, Join, Message, Refusal};
+
+/// Ranges of an uncertain set that one message says, at most: beyond, it is said coarser.
+pub const MAX_RANGES: usize = 4096;
+
+/// What follows from a message for what stands above the member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Consequence {
+    Nothing,
+    /// The owner has stopped, and asks this copy to take over.
+    TakeOver,
+}
+
+/// A copy that follows.
+#[derive(Debug, Default)]
+pub(crate) struct Member {
+    session: Option<Session>,
+    /// Only a canary keeps a session that has ended.
+    ended: Option<Session>,
+}
+
+#[derive(Debug)]
+struct Session {
+    owner: Position,
+    join: Join,
+    epoch: Epoch,
+    id: SessionId,
+    /// The next number expected.
+    expected: u32,
+    /// The next number to send.
+    sends: u32,
+    stage: Stage,
+    inbox: VecDeque<Message>,
+    doing: Vec<Doing>,
+    /// What was uncertain here when the session began.
+    told: ExtentSet,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Waits for the local store to finish what older sessions gave it.
+    Draining,
+    /// Waits for `promised` and who is absent to be durable.
+    Joining(Token),
+    /// Handles messages.
+    Open,
+    /// Waits for an ENTRY to be durable.
+    Entering(Token),
+}
+
+/// Something of the session's that the local store does, or will when what it overlaps is done.
+#[derive(Debug)]
+struct Doing {
+    token: Option<Token>,
+    extent: Extent,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Record(Tag, Content),
+    Copy(CopyId, Content),
+    Digest(CopyId, Leaf),
+}
+
+impl Member {
+    /// The newest epoch that a session was begun for, even if `promised` is not durable yet.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.session.as_ref().map_or(Epoch(0), |s| s.epoch)
+    }
+
+    /// Whether an owner's session is open here.
+    pub(crate) fn is_open(&self) -> bool {
+        let open = |s: &Session| !matches!(s.stage, Stage::Draining | Stage::Joining(_));
+        self.session.as_ref().is_some_and(open)
+    }
+
+    /// The owner that this copy follows, and its process.
+    pub(crate) fn owner(&self) -> Option<Join> {
+        self.session.as_ref().map(|session| session.join)
+    }
+
+    /// An owner wants a session. What stands above has seen to it that the epoch is not too old.
+    pub(crate) fn join(
+        &mut self,
+        turn: &mut Turn<'_>,
+        from: Position,
+        envelope: &Envelope,
+        join: Join,
+    ) {
+        let (epoch, id) = (envelope.epoch, envelope.session);
+        if let Some(session) = &self.session
+            && (epoch, id) <= (session.epoch, session.id)
+        {
+            return;
+        }
+        let old = self.session.replace(Session {
+            owner: from,
+            join,
+            epoch,
+            id,
+            expected: envelope.number.wrapping_add(1),
+            sends: 0,
+            stage: Stage::Draining,
+            inbox: VecDeque::new(),
+            doing: Vec::new(),
+            told: ExtentSet::new(),
+        });
+        if turn.sings(Canary::OldEpoch) && old.as_ref().is_some_and(|old| old.epoch < epoch) {
+            self.ended = old;
+        }
+        self.run(turn);
+    }
+
+    /// A message of an owner, other than JOIN.
+    pub(crate) fn receive(
+        &mut self,
+        turn: &mut Turn<'_>,
+        given: &mut Given,
+        from: Position,
+        envelope: Envelope,
+    ) -> Consequence {
+        let promised = turn.entry.durable().promised;
+        let Some(session) = self.session.as_mut().filter(|session| {
+            (session.epoch, session.id, session.owner) == (envelope.epoch, envelope.session, from)
+        }) else {
+            self.stray(turn, from, &envelope);
+            return Consequence::Nothing;
+        };
+        if envelope.number != session.expected {
+            // Something in between is missing: what comes now has no order.
+            self.session = None;
+            refuse(turn, from, &envelope, promised, Refusal::Session);
+            return Consequence::Nothing;
+        }
+        session.expected = session.expected.wrapping_add(1);
+        session.inbox.push_back(envelope.message);
+        self.handle(turn, given)
+    }
+
+    /// A message that belongs to no session here.
+    fn stray(&mut self, turn: &mut Turn<'_>, from: Position, envelope: &Envelope) {
+        let promised = turn.entry.durable().promised.max(self.epoch());
+        if envelope.epoch < promised {
+            if let Some(ended) = self.ended.as_mut()
+                && (ended.epoch, ended.id, ended.owner) == (envelope.epoch, envelope.session, from)
+            {
+                ended.inbox.push_back(envelope.message.clone());
+                ended.take_records(turn);
+                return;
+            }
+            refuse(turn, from, envelope, promised, Refusal::Epoch);
+            return;
+        }
+        let is_older = self.session.as_ref().is_some_and(|session| {
+            (envelope.epoch, envelope.session) < (session.epoch, session.id)
+        });
+        if !is_older {
+            refuse(turn, from, envelope, promised, Refusal::Session);
+        }
+    }
+
+    /// Goes on after something has become possible: a drained store, a durable entry.
+    pub(crate) fn run(&mut self, turn: &mut Turn<'_>) {
+        let Some(session) = self.session.as_mut() else {
+            return;
+        };
+        if session.stage == Stage::Draining {
+            session.prepare(turn);
+        }
+    }
+
+    /// Handles what has come, as far as it may be handled now.
+    pub(crate) fn handle(&mut self, turn: &mut Turn<'_>, given: &mut Given) -> Consequence {
+        let Some(session) = self.session.as_mut() else {
+            return Consequence::Nothing;
+        };
+        while session.stage == Stage::Open
+            && let Some(message) = session.inbox.pop_front()
+        {
+            if !fits(turn.config.shape, &message) {
+                // Not what an owner of this volume says: nothing else of its session counts.
+                let (promised, reason) = (session.epoch, Refusal::Session);
+                session.send(turn, Message::Refuse { promised, reason });
+                self.session = None;
+                return Consequence::Nothing;
+            }
+            match message {
+                Message::Record(record) => {
+                    let tag = Tag {
+                        epoch: session.epoch,
+                        sequence: record.sequence,
+                        low: record.low,
+                    };
+                    let what = What::Record(tag, record.content);
+                    session.take(turn, record.extent, what);
+                }
+                Message::Copy {
+                    copy,
+                    extent,
+                    content,
+                } => session.take(turn, extent, What::Copy(copy, content)),
+                Message::DigestAsk { copy, leaf } => {
+                    if let Some(extent) = turn.config.shape.leaf(leaf) {
+                        session.take(turn, extent, What::Digest(copy, leaf));
+                    }
+                }
+                Message::Entry { absent } => session.enter(turn, absent),
+                Message::Commit { low } => turn.local.learn(Known {
+                    epoch: session.epoch,
+                    low,
+                }),
+                Message::GrantAsk { nonce } => {
+                    let join = session.join;
+                    given.give(join.owner, join.incarnation, turn.now);
+                    let free = turn.local.free();
+                    session.send(turn, Message::Grant { nonce, free });
+                }
+                Message::Handoff => {
+                    given.void(session.join.owner, session.join.incarnation);
+                    self.session = None;
+                    return Consequence::TakeOver;
+                }
+                // What a member says, an owner does not.
+                _ => {}
+            }
+        }
+        Consequence::Nothing
+    }
+
+    /// The entry is durable.
+    pub(crate) fn persisted(
+        &mut self,
+        turn: &mut Turn<'_>,
+        given: &mut Given,
+        token: Token,
+    ) -> Consequence {
+        if let Some(session) = self.session.as_mut() {
+            match session.stage {
+                Stage::Joining(waits) if waits == token => session.answer(turn),
+                Stage::Entering(waits) if waits == token => session.stage = Stage::Open,
+                _ => {}
+            }
+        }
+        self.run(turn);
+        self.handle(turn, given)
+    }
+
+    /// The local store has applied something, or failed to.
+    pub(crate) fn applied(&mut self, turn: &mut Turn<'_>, token: Token, result: &Applied) {
+        for session in [self.session.as_mut(), self.ended.as_mut()]
+            .into_iter()
+            .flatten()
+        {
+            if let Some(doing) = session.finished(token) {
+                match (result, doing.what) {
+                    (Ok(()), What::Record(tag, _)) => {
+                        let sequence = tag.sequence;
+                        session.send(turn, Message::Ack { sequence });
+                    }
+                    (Ok(()), What::Copy(copy, _)) => {
+                        session.send(turn, Message::CopyAck { copy });
+                    }
+                    (Ok(()), What::Digest(..)) => {}
+                    (Err(_), _) => {
+                        session.send(turn, Message::Failed);
+                        session.doing.retain(|doing| doing.token.is_some());
+                        session.inbox.clear();
+                    }
+                }
+                session.start(turn);
+            }
+        }
+        self.run(turn);
+    }
+
+    /// A digest that the owner asked for.
+    pub(crate) fn digested(&mut self, turn: &mut Turn<'_>, token: Token, digest: Option<u128>) {
+        let Some(session) = self.session.as_mut() else {
+            return;
+        };
+        if let Some(doing) = session.finished(token) {
+            match (digest, doing.what) {
+                (Some(digest), What::Digest(copy, _)) => {
+                    session.send(turn, Message::Digest { copy, digest });
+                }
+                _ => session.send(turn, Message::Failed),
+            }
+            session.start(turn);
+        }
+    }
+}
+
+impl Session {
+    fn send(&mut self, turn: &mut Turn<'_>, message: Message) {
+        let envelope = Envelope {
+            volume: turn.config.volume,
+            shard: turn.config.shard,
+            epoch: self.epoch,
+            session: self.id,
+            number: self.sends,
+            message,
+        };
+        self.sends = self.sends.wrapping_add(1);
+        let to = self.owner;
+        turn.out.push(Effect::Send { to, envelope });
+    }
+
+    fn is_learner(&self, turn: &Turn<'_>) -> bool {
+        self.join.absent.has(turn.config.position)
+    }
+
+    /// Once the store is drained, makes `promised` durable.
+    fn prepare(&mut self, turn: &mut Turn<'_>) {
+        let is_learner = self.is_learner(turn);
+        let hasty = if is_learner {
+            Canary::AttachUndrained
+        } else {
+            Canary::JoinUndrained
+        };
+        if !(turn.local.is_drained() || turn.sings(hasty) && turn.entry.is_quiet()) {
+            return;
+        }
+        let before = turn.entry.durable();
+        let is_first = before.promised < self.epoch;
+        let own = if is_learner {
+            match turn.sings(Canary::LearnerForgets) {
+                true => OwnPlane::Forget,
+                false => OwnPlane::TakeUncertain,
+            }
+        } else if is_first && turn.sings(Canary::ForgetAtJoin) {
+            OwnPlane::Forget
+        } else {
+            OwnPlane::Until(Known {
+                epoch: self.epoch,
+                low: if is_first { Low::BASE } else { Low::BASE_OPEN },
+            })
+        };
+        // What a canary forgets it has said before.
+        let uncertain = turn.local.uncertain();
+        let absent = match !is_first && turn.sings(Canary::NoEntry) {
+            true => before.absent,
+            false => self.join.absent,
+        };
+        let token = turn.persist(EntryChange {
+            entry: Entry {
+                promised: self.epoch,
+                absent,
+            },
+            marks_uncertain: true,
+            marks: uncertain.clone(),
+            own,
+        });
+        self.stage = Stage::Joining(token);
+        self.told = uncertain;
+    }
+
+    /// `promised` is durable: the owner hears what is uncertain here.
+    fn answer(&mut self, turn: &mut Turn<'_>) {
+        self.stage = Stage::Open;
+        let free = turn.local.free();
+        let uncertain = std::mem::take(&mut self.told).coarsened(MAX_RANGES);
+        let message = if self.is_learner(turn) {
+            Message::Attach(Attach {
+                uuid: turn.config.uuid,
+                own: uncertain,
+                free,
+            })
+        } else if turn.is_old_image {
+            turn.alarm(Alarm::OldImage);
+            let reason = Refusal::OldImage;
+            let promised = self.epoch;
+            Message::Refuse { promised, reason }
+        } else {
+            Message::Joined { uncertain, free }
+        };
+        self.send(turn, message);
+    }
+
+    /// The owner says who is absent.
+    fn enter(&mut self, turn: &mut Turn<'_>, absent: Positions) {
+        let entry = Entry {
+            promised: self.epoch,
+            absent,
+        };
+        self.join.absent = absent;
+        // Who hears that it was added knows that the base was committed: the own plane goes.
+        let until = Known {
+            epoch: Epoch(0),
+            low: Low::BASE_OPEN,
+        };
+        let token = turn.persist(EntryChange {
+            entry,
+            marks_uncertain: true,
+            marks: turn.local.uncertain(),
+            own: OwnPlane::Until(until),
+        });
+        self.stage = Stage::Entering(token);
+    }
+
+    /// Something to apply or to look at, behind what it overlaps.
+    fn take(&mut self, turn: &mut Turn<'_>, extent: Extent, what: What) {
+        self.doing.push(Doing {
+            token: None,
+            extent,
+            what,
+        });
+        self.start(turn);
+    }
+
+    /// Gives the store what nothing older holds up.
+    fn start(&mut self, turn: &mut Turn<'_>) {
+        let unordered = turn.sings(Canary::Unordered);
+        for at in 0..self.doing.len() {
+            let extent = self.doing[at].extent;
+            let is_held_up = !unordered
+                && self.doing[..at]
+                    .iter()
+                    .any(|older| older.extent.overlaps(extent));
+            if self.doing[at].token.is_some() || is_held_up {
+                continue;
+            }
+            let token = turn.token();
+            self.doing[at].token = Some(token);
+            match &self.doing[at].what {
+                What::Record(tag, content) => {
+                    turn.local.apply(token, extent, content.clone(), Some(*tag));
+                }
+                What::Copy(_, content) => turn.local.apply(token, extent, content.clone(), None),
+                What::Digest(_, leaf) => turn.local.digest(token, *leaf),
+            }
+        }
+    }
+
+    fn finished(&mut self, token: Token) -> Option<Doing> {
+        let at = self
+            .doing
+            .iter()
+            .position(|doing| doing.token == Some(token))?;
+        Some(self.doing.remove(at))
+    }
+
+    /// Takes records though the session has ended. Only a canary does.
+    fn take_records(&mut self, turn: &mut Turn<'_>) {
+        while let Some(message) = self.inbox.pop_front() {
+            if let Message::Record(record) = message {
+                let tag = Tag {
+                    epoch: self.epoch,
+                    sequence: record.sequence,
+                    low: record.low,
+                };
+                self.take(turn, record.extent, What::Record(tag, record.content));
+            }
+        }
+    }
+}
+
+/// Whether what a message speaks of is in the volume.
+fn fits(shape: Shape, message: &Message) -> bool {
+    match message {
+        Message::Record(record) => shape.contains(record.extent),
+        Message::Copy { extent, .. } => shape.contains(*extent),
+        Message::DigestAsk { leaf, .. } => shape.leaf(*leaf).is_some(),
+        _ => true,
+    }
+}
+
+fn refuse(
+    turn: &mut Turn<'_>,
+    to: Position,
+    envelope: &Envelope,
+    promised: Epoch,
+    reason: Refusal,
+) {
+    let message = Message::Refuse { promised, reason };
+    let envelope = Envelope {
+        number: 0,
+        message,
+        ..envelope.clone()
+    };
+    turn.out.push(Effect::Send { to, envelope });
+}

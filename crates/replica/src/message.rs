@@ -1,0 +1,218 @@
+//! What owner and member say to each other. Messages are in order within a session; each carries its session's
+//! number of it, so a gap is seen, and what belongs to an older session is dropped.
+
+use bytes::Bytes;
+
+use crate::extent::{Extent, ExtentSet};
+use crate::ids::{
+    CopyId, Epoch, Incarnation, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence, ReplicaUuid,
+    SessionId, ShardId, VolumeId,
+};
+
+/// A message with what says where it belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its shard.
+    pub shard: ShardId,
+    /// The owner's epoch.
+    pub epoch: Epoch,
+    /// The owner's session with this member.
+    pub session: SessionId,
+    /// Counts the session's messages in this direction, from 0.
+    pub number: u32,
+    /// What is said.
+    pub message: Message,
+}
+
+/// What a range is to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// These bytes, exactly the range's.
+    Data(Bytes),
+    /// Zeroes.
+    Zeroes,
+}
+
+/// Why an owner sends a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// A host's write.
+    Host,
+    /// The new owner's own content of a range that was uncertain.
+    Base,
+    /// The owner's own content of a range in which a host's write failed.
+    Restore,
+}
+
+/// A change of a range that counts as committed when all needed members have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The owner's number for it.
+    pub sequence: ReplicaSequence,
+    /// The lowest sequence not committed when it was sent.
+    pub low: Low,
+    /// Why.
+    pub kind: RecordKind,
+    /// Where.
+    pub extent: Extent,
+    /// What.
+    pub content: Content,
+}
+
+/// Who wants a session, and what the volume's entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// The owner's node.
+    pub owner: NodeId,
+    /// Its process.
+    pub incarnation: Incarnation,
+    /// Who is absent; a member that is answers with ATTACH.
+    pub absent: Positions,
+}
+
+/// A copy outside the in-sync set offers itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attach {
+    /// Which copy it is.
+    pub uuid: ReplicaUuid,
+    /// Its own plane: what may differ here from any other copy, apart from what planes of others say.
+    pub own: ExtentSet,
+    /// Granules that may still be written.
+    pub free: u64,
+}
+
+/// Why a message of an owner was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A newer epoch was promised.
+    Epoch,
+    /// The session is not known here: the process has restarted, or a message is missing.
+    Session,
+    /// The copy is an old image, and not what the store says of it.
+    OldImage,
+}
+
+/// What is said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Owner: begin a session.
+    Join(Join),
+    /// Owner: a change.
+    Record(Record),
+    /// Owner: a learner lacks this.
+    Copy {
+        /// The owner's number for it.
+        copy: CopyId,
+        /// Where.
+        extent: Extent,
+        /// What.
+        content: Content,
+    },
+    /// Owner: who is absent now.
+    Entry {
+        /// Who.
+        absent: Positions,
+    },
+    /// Owner: all below is committed.
+    Commit {
+        /// The lowest sequence not committed.
+        low: Low,
+    },
+    /// Owner: promise not to activate.
+    GrantAsk {
+        /// Names the question.
+        nonce: Nonce,
+    },
+    /// Owner: say the digest of a leaf.
+    DigestAsk {
+        /// The owner's number for it.
+        copy: CopyId,
+        /// Which.
+        leaf: Leaf,
+    },
+    /// Owner: I have stopped; take over.
+    Handoff,
+    /// Member: the session has begun.
+    Joined {
+        /// What may differ here from other copies.
+        uncertain: ExtentSet,
+        /// Granules that may still be written.
+        free: u64,
+    },
+    /// Member: the session has begun, and I am a learner.
+    Attach(Attach),
+    /// Member: no.
+    Refuse {
+        /// The newest epoch promised here.
+        promised: Epoch,
+        /// Why.
+        reason: Refusal,
+    },
+    /// Member: a record is durable.
+    Ack {
+        /// Which.
+        sequence: ReplicaSequence,
+    },
+    /// Member: a copy is durable.
+    CopyAck {
+        /// Which.
+        copy: CopyId,
+    },
+    /// Member: a record or copy could not be written.
+    Failed,
+    /// Member: promised.
+    Grant {
+        /// The question's.
+        nonce: Nonce,
+        /// Granules that may still be written.
+        free: u64,
+    },
+    /// Member: the digest asked for.
+    Digest {
+        /// The question's.
+        copy: CopyId,
+        /// 128 bits of the leaf's plain checksums.
+        digest: u128,
+    },
+}
+
+impl Message {
+    /// Its name in the note and in traces.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Join(_) => "JOIN",
+            Self::Record(_) => "REC",
+            Self::Copy { .. } => "COPY",
+            Self::Entry { .. } => "ENTRY",
+            Self::Commit { .. } => "COMMIT",
+            Self::GrantAsk { .. } => "GRANT?",
+            Self::DigestAsk { .. } => "DIGEST?",
+            Self::Handoff => "HANDOFF",
+            Self::Joined { .. } => "JOINED",
+            Self::Attach(_) => "ATTACH",
+            Self::Refuse { .. } => "REFUSE",
+            Self::Ack { .. } => "ACK",
+            Self::CopyAck { .. } => "COPIED",
+            Self::Failed => "FAILED",
+            Self::Grant { .. } => "GRANT",
+            Self::Digest { .. } => "DIGEST",
+        }
+    }
+
+    /// Whether an owner says it to a member.
+    pub const fn is_of_owner(&self) -> bool {
+        matches!(
+            self,
+            Self::Join(_)
+                | Self::Record(_)
+                | Self::Copy { .. }
+                | Self::Entry { .. }
+                | Self::Commit { .. }
+                | Self::GrantAsk { .. }
+                | Self::DigestAsk { .. }
+                | Self::Handoff
+        )
+    }
+}

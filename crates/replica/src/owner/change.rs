@@ -1,0 +1,242 @@
+//! Who is in sync: removals and adds, each one compare-and-swap, each counted only when it was read back.
+
+use super::peer::Link;
+use super::{LOOK_EVERY, Owner, STUCK_AFTER, Stage};
+use crate::canary::Canary;
+use crate::candidate::Stored;
+use crate::event::{Effect, Turn};
+use crate::extent::ExtentSet;
+use crate::ids::{Ask, Epoch, Known, Low, Position, Positions, Token};
+use crate::key::Key;
+use crate::local::{Entry, EntryChange, OwnPlane};
+use crate::message::Message;
+use crate::quorum::{Question, Reply};
+
+/// A change of the in-sync set that is not resolved.
+#[derive(Debug)]
+pub(super) struct Change {
+    kind: Kind,
+    stage: At,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Add(Position),
+    Remove(Positions),
+}
+
+#[derive(Debug)]
+enum At {
+    /// The swap is out.
+    Swapping(Ask),
+    /// What became of it is being read.
+    Reading(Ask),
+    /// It was read, and is made durable here before it counts.
+    Persisting(Token, Stored),
+}
+
+impl Owner {
+    /// The member of an add that is not resolved.
+    pub(super) fn adding(&self) -> Option<Position> {
+        match self.change.as_ref()?.kind {
+            Kind::Add(position) => Some(position),
+            Kind::Remove(_) => None,
+        }
+    }
+
+    /// The members of a removal that is not resolved.
+    pub(super) fn removing(&self) -> Positions {
+        match self.change.as_ref().map(|change| change.kind) {
+            Some(Kind::Remove(positions)) => positions,
+            _ => Positions::NONE,
+        }
+    }
+
+    /// Removes who is silent, stuck or full; adds who has caught up.
+    pub(super) fn consider_change(&mut self, turn: &mut Turn<'_>) {
+        let may = matches!(self.stage, Stage::Joining | Stage::Serving);
+        if !may || self.change.is_some() || self.moving.is_some() || self.ends {
+            return;
+        }
+        let lost: Positions = self.lost(turn);
+        if !lost.is_empty() {
+            return self.begin_change(turn, Kind::Remove(lost));
+        }
+        if let Some(position) = self.caught_up(turn) {
+            self.begin_change(turn, Kind::Add(position));
+        }
+    }
+
+    /// Members in sync that are not to be waited for any longer.
+    fn lost(&self, turn: &Turn<'_>) -> Positions {
+        let patience = match self.stage {
+            Stage::Serving => super::REMOVE_AFTER,
+            _ => self.patience,
+        };
+        let members = self.peers.iter().flatten().filter(|peer| {
+            let is_silent = turn.now - peer.heard > patience;
+            let since = turn
+                .now
+                .as_nanos()
+                .saturating_sub(STUCK_AFTER.as_nanos() as u64);
+            let since = ashlar_block::Moment::from_nanos(since);
+            let is_stuck = peer.link == Link::Live && self.ops.is_stuck(peer.position, since);
+            is_silent || is_stuck || peer.has_failed
+        });
+        let lost: Positions = members.map(|peer| peer.position).collect();
+        lost.minus(lost.minus(self.stored.key.in_sync))
+    }
+
+    fn begin_change(&mut self, turn: &mut Turn<'_>, kind: Kind) {
+        let ask = self.ask_swap(turn, kind);
+        let stage = At::Swapping(ask);
+        self.change = Some(Change { kind, stage });
+        self.catching = None;
+        self.advance(turn);
+    }
+
+    fn ask_swap(&self, turn: &mut Turn<'_>, kind: Kind) -> Ask {
+        let in_sync = match kind {
+            Kind::Add(position) => self.stored.key.in_sync.with(position),
+            Kind::Remove(positions) => self.stored.key.in_sync.minus(positions),
+        };
+        let wants = Key {
+            in_sync,
+            ..self.stored.key.clone()
+        };
+        turn.ask(Question::Swap {
+            revision: self.stored.revision,
+            value: wants.encode(),
+        })
+    }
+
+    /// The quorum answers.
+    pub(crate) fn answered(&mut self, turn: &mut Turn<'_>, ask: Ask, reply: &Reply) {
+        if self.looking == Some(ask) {
+            self.looking = None;
+            return self.looked(turn, reply);
+        }
+        let Some(change) = self.change.as_mut() else {
+            return;
+        };
+        let kind = change.kind;
+        match &change.stage {
+            At::Swapping(mine) if *mine == ask => {
+                // Whatever it says, only what is read back counts.
+                let ask = turn.ask(Question::Read);
+                change.stage = At::Reading(ask);
+            }
+            At::Reading(mine) if *mine == ask => match reply {
+                Reply::Holds(Some(held)) if held.revision == self.stored.revision => {
+                    // The swap may still be made: another one on this revision decides.
+                    let ask = self.ask_swap(turn, kind);
+                    if let Some(change) = self.change.as_mut() {
+                        change.stage = At::Swapping(ask);
+                    }
+                }
+                Reply::Holds(Some(held)) => {
+                    if let Some(stored) = Stored::from_held(turn, held) {
+                        self.read_back(turn, stored);
+                    } else {
+                        self.ends = true;
+                    }
+                }
+                Reply::Holds(None) => self.ends = true,
+                Reply::Unknown | Reply::Swapped(_) => {
+                    change.stage = At::Reading(turn.ask(Question::Read));
+                }
+            },
+            _ => {}
+        }
+    }
+
+    /// Looks at the key now and then: a candidate may have won without having heard of it, and then nobody tells.
+    pub(super) fn look(&mut self, turn: &mut Turn<'_>) {
+        if self.change.is_none() && turn.now - self.looked_at >= LOOK_EVERY {
+            self.looked_at = turn.now;
+            self.looking = Some(turn.ask(Question::Read));
+        }
+    }
+
+    fn looked(&mut self, turn: &mut Turn<'_>, reply: &Reply) {
+        let Reply::Holds(Some(held)) = reply else {
+            return;
+        };
+        // While a change is on its way, what is read is settled by that.
+        if self.change.is_some() || held.revision <= self.stored.revision {
+            return;
+        }
+        let stored = Stored::from_held(turn, held);
+        self.ends |= stored.is_none_or(|stored| stored.key.epoch != self.epoch);
+    }
+
+    fn read_back(&mut self, turn: &mut Turn<'_>, stored: Stored) {
+        let owner = stored.key.owner;
+        let is_mine = stored.key.epoch == self.epoch && owner == self.stored.key.owner;
+        if !is_mine {
+            self.ends = true;
+            return;
+        }
+        let removed = self.stored.key.in_sync.minus(stored.key.in_sync);
+        removed
+            .iter()
+            .for_each(|position| self.close(turn, position));
+        let marks = !turn.sings(Canary::NoMarkRemove);
+        let in_flight = self.unreadable();
+        let token = turn.persist(EntryChange {
+            entry: Entry {
+                promised: self.epoch,
+                absent: stored.key.absent(),
+            },
+            marks_uncertain: marks,
+            marks: if marks { in_flight } else { ExtentSet::new() },
+            own: OwnPlane::Until(Known {
+                epoch: Epoch(0),
+                low: Low::BASE_OPEN,
+            }),
+        });
+        if let Some(change) = self.change.as_mut() {
+            change.stage = At::Persisting(token, stored);
+        }
+    }
+
+    /// The change is durable here: the others hear of it ahead of any `low` that relies on it.
+    pub(super) fn change_persisted(&mut self, turn: &mut Turn<'_>, token: Token) {
+        let is_it = |change: &Change| matches!(change.stage, At::Persisting(t, _) if t == token);
+        if !self.change.as_ref().is_some_and(is_it) {
+            return;
+        }
+        let Some(Change {
+            stage: At::Persisting(_, stored),
+            ..
+        }) = self.change.take()
+        else {
+            return;
+        };
+        let added = stored.key.in_sync.minus(self.stored.key.in_sync);
+        // One that was removed may have a session again, as if it were in sync.
+        let removed = self.stored.key.in_sync.minus(stored.key.in_sync);
+        removed
+            .iter()
+            .for_each(|position| self.close(turn, position));
+        self.stored = stored;
+        self.joined = self.joined.minus(self.stored.key.absent());
+        let (epoch, absent) = (self.epoch, self.stored.key.absent());
+        for peer in self.peers.iter_mut().flatten() {
+            if added.has(peer.position) && peer.link == Link::Learning {
+                peer.link = Link::Live;
+                peer.learner = None;
+                self.joined = self.joined.with(peer.position);
+            }
+            let tells = !turn.sings(Canary::NoEntry) || added.has(peer.position);
+            if peer.is_open() && peer.told != absent && tells {
+                peer.told = absent;
+                peer.send(turn, epoch, Message::Entry { absent });
+            }
+        }
+        turn.out.push(Effect::InSync(self.stored.key.in_sync));
+        self.advance(turn);
+        self.start_work(turn);
+        self.begin_sessions(turn);
+    }
+}

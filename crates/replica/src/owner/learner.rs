@@ -1,0 +1,178 @@
+//! What an owner knows of a learner in one session: what it still misses, and which leaves were proven equal.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::line::Place;
+use crate::extent::{Extent, ExtentSet};
+use crate::ids::{CopyId, Leaf, ReplicaSequence};
+
+/// A record that the learner has not acknowledged, or that is not durable here.
+#[derive(Debug)]
+struct Sent {
+    extent: Extent,
+    is_local: bool,
+    is_acknowledged: bool,
+}
+
+/// A copy that holds its range.
+#[derive(Debug)]
+pub(crate) struct Copying {
+    pub(crate) extent: Extent,
+    /// Only a canary copies without a place in the line.
+    pub(crate) place: Option<Place>,
+}
+
+/// A leaf whose digests are compared, under its lock.
+#[derive(Debug)]
+pub(crate) struct Proving {
+    pub(crate) copy: CopyId,
+    pub(crate) leaf: Leaf,
+    pub(crate) place: Place,
+    pub(crate) ours: Option<u128>,
+    pub(crate) theirs: Option<u128>,
+}
+
+/// Where the proof stands.
+#[derive(Debug)]
+pub(crate) enum Proof {
+    /// Nothing is asked.
+    Idle,
+    /// A leaf waits for its range.
+    Waiting,
+    /// A leaf is compared.
+    Comparing(Proving),
+}
+
+/// A learner's session.
+#[derive(Debug)]
+pub(crate) struct Learner {
+    /// What was missed, and not copied nor written since.
+    missing: ExtentSet,
+    /// Of that, what is on its way.
+    claimed: ExtentSet,
+    pub(crate) copies: BTreeMap<CopyId, Copying>,
+    pub(crate) waiting_copies: usize,
+    sent: BTreeMap<ReplicaSequence, Sent>,
+    proven: BTreeSet<Leaf>,
+    pub(crate) proof: Proof,
+    next_copy: u32,
+}
+
+impl Learner {
+    pub(crate) fn new(missing: ExtentSet) -> Self {
+        Self {
+            missing,
+            claimed: ExtentSet::new(),
+            copies: BTreeMap::new(),
+            waiting_copies: 0,
+            sent: BTreeMap::new(),
+            proven: BTreeSet::new(),
+            proof: Proof::Idle,
+            next_copy: 0,
+        }
+    }
+
+    pub(crate) fn number(&mut self) -> CopyId {
+        self.next_copy += 1;
+        CopyId(self.next_copy)
+    }
+
+    /// Records that it has not acknowledged.
+    pub(crate) fn behind(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// A record was sent.
+    pub(crate) fn sent(&mut self, record: ReplicaSequence, extent: Extent, is_local: bool) {
+        self.sent.insert(
+            record,
+            Sent {
+                extent,
+                is_local,
+                is_acknowledged: false,
+            },
+        );
+    }
+
+    /// A record is durable here. Returns what the learner does not miss any more.
+    pub(crate) fn local(&mut self, record: ReplicaSequence) -> ExtentSet {
+        if let Some(sent) = self.sent.get_mut(&record) {
+            sent.is_local = true;
+        }
+        self.settle(record)
+    }
+
+    /// A record is durable there. Returns what the learner does not miss any more.
+    pub(crate) fn acknowledged(&mut self, record: ReplicaSequence) -> ExtentSet {
+        if let Some(sent) = self.sent.get_mut(&record) {
+            sent.is_acknowledged = true;
+        }
+        self.settle(record)
+    }
+
+    fn settle(&mut self, record: ReplicaSequence) -> ExtentSet {
+        let is_done = |sent: &Sent| sent.is_acknowledged && sent.is_local;
+        if !self.sent.get(&record).is_some_and(is_done) {
+            return ExtentSet::new();
+        }
+        let Some(done) = self.sent.remove(&record) else {
+            return ExtentSet::new();
+        };
+        let mut clean = ExtentSet::from(done.extent);
+        let newer = self.sent.range(record..).map(|(_, sent)| sent.extent);
+        newer.for_each(|extent| clean.remove(extent));
+        clean.iter().for_each(|extent| self.missing.remove(extent));
+        clean
+    }
+
+    /// A record failed here: the learner may have it. A leaf that was proven stays so: before the learner can be
+    /// added, it acknowledges the record that restores the range.
+    pub(crate) fn failed(&mut self, record: ReplicaSequence) {
+        if let Some(sent) = self.sent.remove(&record) {
+            self.missing.insert(sent.extent);
+        }
+    }
+
+    /// Digests differ: the leaf is copied again.
+    pub(crate) fn differs(&mut self, extent: Extent) {
+        self.missing.insert(extent);
+    }
+
+    /// The next piece to copy.
+    pub(crate) fn claim(&mut self, most: u32) -> Option<Extent> {
+        let mut open = self.missing.clone();
+        self.claimed.iter().for_each(|extent| open.remove(extent));
+        let piece = open.front(most)?;
+        self.claimed.insert(piece);
+        Some(piece)
+    }
+
+    /// A copy is durable there.
+    pub(crate) fn copied(&mut self, copy: CopyId) -> Option<Copying> {
+        let copying = self.copies.remove(&copy)?;
+        self.claimed.remove(copying.extent);
+        self.missing.remove(copying.extent);
+        Some(copying)
+    }
+
+    /// Whether everything that was missed is there.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.missing.is_empty() && self.copies.is_empty() && self.waiting_copies == 0
+    }
+
+    /// The next leaf to prove, of so many.
+    pub(crate) fn unproven(&self, leaves: u64) -> Option<Leaf> {
+        (0..leaves)
+            .map(Leaf)
+            .find(|leaf| !self.proven.contains(leaf))
+    }
+
+    pub(crate) fn proved(&mut self, leaf: Leaf) {
+        self.proven.insert(leaf);
+    }
+
+    /// Whether all that it has not acknowledged is in `open`.
+    pub(crate) fn lags_only(&self, open: impl Fn(ReplicaSequence) -> bool) -> bool {
+        self.sent.keys().all(|&record| open(record))
+    }
+}

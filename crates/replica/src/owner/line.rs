@@ -1,0 +1,128 @@
+//! The line of a shard's operations: what overlaps waits for what came before it.
+
+use crate::extent::Extent;
+
+/// A place in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place(u64);
+
+/// What has come to its turn.
+#[derive(Debug)]
+pub(crate) struct Ready<T> {
+    pub(crate) place: Place,
+    pub(crate) extent: Extent,
+    pub(crate) what: T,
+}
+
+#[derive(Debug)]
+struct Standing<T> {
+    place: Place,
+    extent: Extent,
+    /// What waits; nothing once it has its range.
+    waits: Option<T>,
+}
+
+/// Operations in the order of their arrival. An operation has its range when no older one that is still in the line
+/// overlaps it, and keeps it until it leaves.
+#[derive(Debug)]
+pub(crate) struct Line<T> {
+    standing: Vec<Standing<T>>,
+    next: u64,
+}
+
+impl<T> Line<T> {
+    pub(crate) const fn new() -> Self {
+        let standing = Vec::new();
+        Self { standing, next: 0 }
+    }
+
+    /// Joins the end of the line.
+    pub(crate) fn join(&mut self, extent: Extent, what: T) {
+        let place = Place(self.next);
+        self.next += 1;
+        self.standing.push(Standing {
+            place,
+            extent,
+            waits: Some(what),
+        });
+    }
+
+    /// The next operation whose turn it is, of those that `may` begin. `skips` says which go past the line.
+    pub(crate) fn next(
+        &mut self,
+        may: impl Fn(&T, Extent) -> bool,
+        skips: impl Fn(&T) -> bool,
+    ) -> Option<Ready<T>> {
+        let at = (0..self.standing.len()).find(|&at| {
+            let own = &self.standing[at];
+            let Some(what) = own.waits.as_ref().filter(|what| may(what, own.extent)) else {
+                return false;
+            };
+            let mut older = self.standing[..at].iter();
+            skips(what) || !older.any(|other| other.extent.overlaps(own.extent))
+        })?;
+        let own = &mut self.standing[at];
+        let what = own.waits.take()?;
+        Some(Ready {
+            place: own.place,
+            extent: own.extent,
+            what,
+        })
+    }
+
+    /// Leaves the line.
+    pub(crate) fn leave(&mut self, place: Place) {
+        let at = self.standing.iter().position(|own| own.place == place);
+        debug_assert!(at.is_some(), "{place:?} is not in the line");
+        if let Some(at) = at {
+            self.standing.remove(at);
+        }
+    }
+
+    /// Takes out what waits and is not wanted any more.
+    pub(crate) fn withdraw(&mut self, unwanted: impl Fn(&T) -> bool) {
+        let stays = |own: &Standing<T>| !own.waits.as_ref().is_some_and(&unwanted);
+        self.standing.retain(stays);
+    }
+
+    /// What waits.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (Extent, &T)> {
+        let waiting = |own| {
+            let Standing { extent, waits, .. }: &Standing<T> = own;
+            waits.as_ref().map(|what| (*extent, what))
+        };
+        self.standing.iter().filter_map(waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(first: u64, count: u32) -> Extent {
+        Extent::new(first, count).expect("an extent")
+    }
+
+    #[test]
+    fn what_overlaps_waits_in_line_even_behind_what_waits() {
+        let mut line = Line::new();
+        line.join(extent(0, 4), 'a');
+        line.join(extent(2, 4), 'b');
+        line.join(extent(5, 1), 'c');
+        line.join(extent(9, 1), 'd');
+        let next = |line: &mut Line<char>| line.next(|_, _| true, |_| false);
+        let a = next(&mut line).expect("the first");
+        let d = next(&mut line).expect("one beside it");
+        assert_eq!((a.what, d.what), ('a', 'd'));
+        assert!(
+            next(&mut line).is_none(),
+            "c waits for b, which waits for a"
+        );
+        line.leave(a.place);
+        let b = next(&mut line).expect("the next");
+        assert_eq!(b.what, 'b');
+        assert!(next(&mut line).is_none());
+        line.leave(b.place);
+        assert_eq!(next(&mut line).expect("the last").what, 'c');
+    }
+}

@@ -1,0 +1,482 @@
+//! The copy that serves hosts.
+//!
+//! A write is submitted here and sent to all at once, and committed when it is durable here and at all *needed*
+//! members: the stored in-sync set, and the member of an add that is not resolved. Until then its range is locked.
+//! What a new owner does not know to be equal everywhere is overwritten with its own content first: the *base*.
+
+mod change;
+mod learner;
+mod line;
+mod ops;
+mod peer;
+mod reads;
+mod resync;
+mod sessions;
+mod takeover;
+mod writes;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ashlar_block::{IoError, Moment};
+use bytes::Bytes;
+
+use crate::canary::Canary;
+use crate::candidate::Stored;
+use crate::event::{At, Effect, HostOperation, Outcome, ReadMode, Turn};
+use crate::extent::{Extent, ExtentSet};
+use crate::fence::{Fence, Label, Origin};
+use crate::ids::{
+    Ask, CommandId, CopyId, Epoch, Leaf, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence,
+    SessionId, Token,
+};
+use crate::lease::Held;
+use crate::local::Applied;
+use crate::message::{Content, Message, RecordKind};
+
+use change::Change;
+use line::{Line, Place};
+use ops::Ops;
+use peer::{Link, Peer};
+use reads::{Arrived, Reading};
+
+/// A member that is silent for so long leaves the in-sync set: T_remove.
+pub const REMOVE_AFTER: Duration = Duration::from_millis(500);
+/// How long a new owner waits for members after all have lost power.
+pub const POWER_LOSS_WAIT: Duration = Duration::from_secs(10);
+/// A member that does not acknowledge for so long has a dead or hung pool.
+const STUCK_AFTER: Duration = Duration::from_secs(2);
+/// An idle owner says so often what is committed.
+const COMMIT_EVERY: Duration = Duration::from_millis(100);
+/// An owner looks at the store's key so often.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// A move that takes longer is given up.
+const MOVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How far the owner is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Waits for the local store to finish what older owners gave it.
+    Draining,
+    /// Waits for the entry.
+    Persisting(Token),
+    /// Waits for the members, and for its own promises to lapse.
+    Joining,
+    /// Serves.
+    Serving,
+}
+
+/// What stands in the line.
+#[derive(Debug)]
+enum Work {
+    Write {
+        command: CommandId,
+        content: Content,
+    },
+    Base,
+    Copy {
+        to: Position,
+        session: SessionId,
+    },
+    Proof {
+        to: Position,
+        session: SessionId,
+        leaf: Leaf,
+    },
+}
+
+/// What an operation of the local store is for.
+#[derive(Clone, Copy, Debug)]
+enum Job {
+    Apply(ReplicaSequence),
+    Base(Place, Extent),
+    Restore(ReplicaSequence),
+    Copy {
+        to: Position,
+        session: SessionId,
+        copy: CopyId,
+    },
+    Digest {
+        to: Position,
+        session: SessionId,
+        copy: CopyId,
+    },
+}
+
+/// Ownership given away in order.
+#[derive(Clone, Copy, Debug)]
+struct Moving {
+    to: Position,
+    since: Moment,
+}
+
+/// The copy that serves.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    epoch: Epoch,
+    fence: Fence,
+    stored: Stored,
+    stage: Stage,
+    /// How long a member may be silent before this owner serves.
+    patience: Duration,
+    line: Line<Work>,
+    ops: Ops,
+    /// What is uncertain and not yet on its way to be overwritten.
+    uncertain: ExtentSet,
+    base_pieces: usize,
+    peers: [Option<Peer>; MAX_MEMBERS],
+    sessions: u32,
+    joined: Positions,
+    held: Held,
+    reads: Vec<Reading>,
+    jobs: BTreeMap<Token, Job>,
+    change: Option<Change>,
+    looking: Option<Ask>,
+    looked_at: Moment,
+    /// A learner that has all: commits wait for it already, so that it can be added.
+    catching: Option<Position>,
+    moving: Option<Moving>,
+    committed_at: Moment,
+    /// The last thing this owner does is to stop.
+    ends: bool,
+}
+
+impl Owner {
+    /// Whether it has found out that it is not the owner any more.
+    pub(crate) const fn ends(&self) -> bool {
+        self.ends
+    }
+
+    pub(crate) const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(crate) fn label(&self, origin: Origin) -> Label {
+        self.fence.label(origin)
+    }
+
+    pub(crate) fn is_serving(&self) -> bool {
+        self.stage == Stage::Serving
+    }
+
+    /// Members whose copy must be durable before anything is committed.
+    fn needed(&self, at: At<'_>) -> Positions {
+        let mut needed = self.stored.key.in_sync;
+        if !at.sings(Canary::AddNotNeeded) {
+            needed = self
+                .adding()
+                .into_iter()
+                .chain(self.catching)
+                .fold(needed, Positions::with);
+        }
+        if at.sings(Canary::AckBeforeRemoval) {
+            needed = needed.minus(self.removing());
+        }
+        needed.without(at.config.position)
+    }
+
+    /// Members whose grants reads need.
+    fn grantors(&self, at: At<'_>) -> Positions {
+        let mut needed = self.stored.key.in_sync;
+        if !at.sings(Canary::AddNoGrant) {
+            needed = self.adding().into_iter().fold(needed, Positions::with);
+        }
+        needed.without(at.config.position)
+    }
+
+    /// The lowest sequence not committed.
+    fn low(&self) -> Low {
+        if !self.uncertain.is_empty() || self.base_pieces > 0 || self.ops.has_base() {
+            return Low::BASE_OPEN;
+        }
+        match self.is_serving() {
+            true => self.ops.low(),
+            false => Low::BASE_OPEN,
+        }
+    }
+
+    /// Whether the base of this epoch is committed.
+    fn is_based(&self) -> bool {
+        self.low() != Low::BASE_OPEN
+    }
+
+    /// What must not be read: changes not committed, and what is uncertain.
+    fn unreadable(&self) -> ExtentSet {
+        let mut set = self.ops.extents();
+        set.add(&self.uncertain);
+        for job in self.jobs.values() {
+            if let Job::Base(_, extent) = job {
+                set.insert(*extent);
+            }
+        }
+        set
+    }
+
+    /// Whether a range may be read as it is here now, apart from grants.
+    fn is_readable(&self, at: At<'_>, extent: Extent) -> bool {
+        let counts = |kind: RecordKind| match kind {
+            RecordKind::Base => !at.sings(Canary::ServeBeforeBase),
+            RecordKind::Host => !at.sings(Canary::ReadUncommitted),
+            RecordKind::Restore => {
+                !at.sings(Canary::ServeBeforeBase) && !at.sings(Canary::ReadUncommitted)
+            }
+        };
+        if self
+            .ops
+            .iter()
+            .any(|(_, op)| counts(op.kind) && op.extent.overlaps(extent))
+        {
+            return false;
+        }
+        if !counts(RecordKind::Base) {
+            return true;
+        }
+        let reads_base = |job: &Job| matches!(job, Job::Base(_, base) if base.overlaps(extent));
+        !self.uncertain.overlaps(extent) && !self.jobs.values().any(reads_base)
+    }
+
+    /// Whether all whose promise reads need have given it until after now.
+    fn has_grants(&self, at: At<'_>) -> bool {
+        at.sings(Canary::NoLease) || self.held.covers(self.grantors(at), at.now)
+    }
+
+    /// Whether reads that rely on grants could be answered now at all.
+    pub(crate) fn reads(&self, at: At<'_>) -> bool {
+        self.is_serving() && self.has_grants(at)
+    }
+
+    /// Whether a read of this range, that relies on grants, could be answered now with what is here now.
+    pub(crate) fn would_serve(&self, at: At<'_>, extent: Extent) -> bool {
+        self.is_serving() && self.has_grants(at) && self.is_readable(at, extent)
+    }
+
+    /// Whether this owner relies on the grant of `position` now.
+    pub(crate) fn relies_on(&self, at: At<'_>, position: Position) -> bool {
+        self.is_serving()
+            && self.grantors(at).has(position)
+            && self.held.covers(Positions::NONE.with(position), at.now)
+    }
+
+    /// A host's command.
+    pub(crate) fn host(
+        &mut self,
+        turn: &mut Turn<'_>,
+        command: CommandId,
+        operation: HostOperation,
+    ) {
+        if !self.is_serving() {
+            return turn.answer(command, Outcome::NotOwner);
+        }
+        let (HostOperation::Write { extent, .. } | HostOperation::Read { extent }) = operation;
+        if !turn.config.shape.contains(extent) {
+            return turn.answer(command, Outcome::OutOfRange);
+        }
+        match operation {
+            HostOperation::Write {
+                extent,
+                content,
+                origin,
+                label,
+            } => {
+                if !self.fence.admits(origin, label) {
+                    return turn.answer(command, Outcome::Stale);
+                }
+                self.line.join(extent, Work::Write { command, content });
+                self.start_work(turn);
+            }
+            HostOperation::Read { extent } => {
+                self.reads.push(Reading {
+                    command,
+                    extent,
+                    after: self.held.newest(),
+                    stage: reads::Stage::Blocked,
+                });
+                self.run_reads(turn);
+            }
+        }
+    }
+
+    /// Begins and answers reads, as far as that is possible now.
+    fn run_reads(&mut self, turn: &mut Turn<'_>) {
+        let mut reads = std::mem::take(&mut self.reads);
+        reads.retain_mut(|read| !self.run_read(turn, read));
+        self.reads = reads;
+        let confirmed = turn.config.reads == ReadMode::Confirmed;
+        let newest = self.held.newest();
+        if confirmed && self.reads.iter().any(|read| read.after >= newest) {
+            self.ask_grants(turn);
+        }
+    }
+
+    /// Returns whether the read is answered.
+    fn run_read(&mut self, turn: &mut Turn<'_>, read: &mut Reading) -> bool {
+        match &mut read.stage {
+            reads::Stage::Blocked => {
+                if self.is_readable(turn.at(), read.extent) {
+                    let token = turn.token();
+                    read.stage = reads::Stage::Reading(token);
+                    turn.local.read(token, read.extent);
+                }
+                false
+            }
+            reads::Stage::Reading(_) => false,
+            reads::Stage::Arrived(arrived) => {
+                arrived
+                    .behind
+                    .retain(|&sequence| self.ops.get(sequence).is_some());
+                let grants = match turn.config.reads {
+                    ReadMode::Leased => self.has_grants(turn.at()),
+                    ReadMode::Confirmed => {
+                        self.held
+                            .confirmed_since(self.grantors(turn.at()), read.after)
+                            || turn.sings(Canary::NoLease)
+                    }
+                };
+                if !grants || !arrived.behind.is_empty() {
+                    return false;
+                }
+                let data = std::mem::take(&mut arrived.data);
+                turn.answer(read.command, Outcome::Read(data));
+                true
+            }
+        }
+    }
+
+    /// The local store has read.
+    pub(crate) fn read_done(
+        &mut self,
+        turn: &mut Turn<'_>,
+        token: Token,
+        result: Result<Bytes, IoError>,
+    ) {
+        if let Some(job) = self.jobs.remove(&token) {
+            match result {
+                Ok(data) => self.content_read(turn, job, data),
+                Err(_) => self.local_failed(turn),
+            }
+            return;
+        }
+        let reads = |read: &Reading| matches!(read.stage, reads::Stage::Reading(t) if t == token);
+        let Some(at) = self.reads.iter().position(reads) else {
+            return;
+        };
+        match result {
+            Ok(data) => {
+                let extent = self.reads[at].extent;
+                let behind = match turn.sings(Canary::ReadUncommitted) {
+                    true => Vec::new(),
+                    false => self.behind(extent),
+                };
+                self.reads[at].stage = reads::Stage::Arrived(Arrived { data, behind });
+                self.run_reads(turn);
+            }
+            Err(_) => {
+                let read = self.reads.remove(at);
+                turn.answer(read.command, Outcome::Failed);
+            }
+        }
+    }
+
+    /// Changes of a range that are not committed.
+    fn behind(&self, extent: Extent) -> Vec<ReplicaSequence> {
+        let open = self.ops.iter().filter(|(_, op)| op.extent.overlaps(extent));
+        open.map(|(sequence, _)| sequence).collect()
+    }
+
+    fn content_read(&mut self, turn: &mut Turn<'_>, job: Job, data: Bytes) {
+        match job {
+            Job::Base(place, extent) => self.base_read(turn, place, extent, data),
+            Job::Restore(sequence) => self.restore_read(turn, sequence, data),
+            Job::Copy { to, session, copy } => self.copy_read(turn, (to, session), copy, data),
+            Job::Apply(_) | Job::Digest { .. } => {}
+        }
+    }
+
+    /// The local store has applied a change, or failed to.
+    pub(crate) fn applied(&mut self, turn: &mut Turn<'_>, token: Token, result: &Applied) {
+        if let Some(Job::Apply(sequence)) = self.jobs.remove(&token) {
+            match result {
+                Ok(()) => self.local_done(turn, sequence),
+                Err(_) => self.local_refused(turn, sequence),
+            }
+        }
+        self.prepare(turn);
+    }
+
+    /// A digest of the local store.
+    pub(crate) fn digested(
+        &mut self,
+        turn: &mut Turn<'_>,
+        token: Token,
+        result: Result<u128, IoError>,
+    ) {
+        let Some(Job::Digest { to, session, copy }) = self.jobs.remove(&token) else {
+            return;
+        };
+        match result {
+            Ok(digest) => self.compare(turn, (to, session), copy, (Some(digest), None)),
+            Err(_) => self.local_failed(turn),
+        }
+    }
+
+    /// The local store cannot read what the protocol needs: this copy must not serve.
+    fn local_failed(&mut self, turn: &mut Turn<'_>) {
+        turn.alarm(crate::event::Alarm::LocalFailed);
+        self.ends = true;
+    }
+
+    /// Hands ownership over, once nothing is in flight.
+    pub(crate) fn give(&mut self, turn: &mut Turn<'_>, to: Position) {
+        let is_member = self.stored.key.in_sync.has(to) && to != turn.config.position;
+        if self.is_serving() && is_member && self.moving.is_none() {
+            let since = turn.now;
+            self.moving = Some(Moving { to, since });
+            self.hand_off(turn);
+        }
+    }
+
+    fn hand_off(&mut self, turn: &mut Turn<'_>) {
+        let Some(moving) = self.moving else { return };
+        if turn.now - moving.since > MOVE_TIMEOUT || !self.stored.key.in_sync.has(moving.to) {
+            self.moving = None;
+            self.start_work(turn);
+            return;
+        }
+        if !self.ops.is_empty() || !self.is_based() || self.change.is_some() {
+            return;
+        }
+        let (epoch, low) = (self.epoch, self.low());
+        let Some(peer) = self.peers[moving.to.index()].as_mut() else {
+            return;
+        };
+        if peer.link != Link::Live {
+            return;
+        }
+        peer.send(turn, epoch, Message::Commit { low });
+        peer.send(turn, epoch, Message::Handoff);
+        self.moving = None;
+        if turn.sings(Canary::HandoffServes) {
+            self.start_work(turn);
+        } else {
+            self.ends = true;
+        }
+    }
+
+    /// Stops: nothing is answered by this owner from now on, and all that hosts wait for fails on this path.
+    pub(crate) fn stop(self, turn: &mut Turn<'_>) {
+        let Self {
+            line, ops, reads, ..
+        } = self;
+        let waiting = line.waiting().filter_map(|(_, work)| match work {
+            Work::Write { command, .. } => Some(*command),
+            _ => None,
+        });
+        let open = ops.iter().filter_map(|(_, op)| op.command);
+        let reading = reads.iter().map(|read| read.command);
+        let commands: Vec<CommandId> = waiting.chain(open).chain(reading).collect();
+        for command in commands {
+            turn.answer(command, Outcome::PathGone);
+        }
+        turn.out.push(Effect::Stops(self.epoch));
+    }
+}

@@ -1,0 +1,133 @@
+//! An owner's session with one of the other copies.
+
+use std::time::Duration;
+
+use ashlar_block::Moment;
+
+use super::learner::Learner;
+use crate::event::{Effect, Turn};
+use crate::ids::{Epoch, Low, Position, Positions, SessionId};
+use crate::message::{Envelope, Message};
+
+/// How long after the end of a session the next is tried.
+const JOIN_AGAIN: Duration = Duration::from_millis(60);
+/// How long an owner waits for the answer to JOIN before it asks again.
+const JOIN_TIMEOUT: Duration = Duration::from_millis(400);
+
+/// Where the session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// There is none; another is tried at this time.
+    Closed(Moment),
+    /// JOIN was sent at this time.
+    Joining(Moment),
+    /// With a member in sync.
+    Live,
+    /// With a learner.
+    Learning,
+}
+
+/// One of the other copies.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) position: Position,
+    pub(crate) link: Link,
+    pub(crate) session: SessionId,
+    /// When anything was last heard of it.
+    pub(crate) heard: Moment,
+    /// Who is absent, as this session was told.
+    pub(crate) told: Positions,
+    pub(crate) told_low: Low,
+    /// It could not write something: it leaves the in-sync set.
+    pub(crate) has_failed: bool,
+    pub(crate) learner: Option<Learner>,
+    sends: u32,
+    expects: u32,
+}
+
+impl Peer {
+    pub(crate) fn new(position: Position, now: Moment) -> Self {
+        Self {
+            position,
+            link: Link::Closed(now),
+            session: SessionId(0),
+            heard: now,
+            told: Positions::NONE,
+            told_low: Low::BASE_OPEN,
+            has_failed: false,
+            learner: None,
+            sends: 0,
+            expects: 0,
+        }
+    }
+
+    /// Whether messages go to it.
+    pub(crate) const fn is_open(&self) -> bool {
+        matches!(self.link, Link::Live | Link::Learning)
+    }
+
+    /// Whether it is time for a new session.
+    pub(crate) fn wants_session(&self, now: Moment) -> bool {
+        match self.link {
+            Link::Closed(at) => now >= at,
+            Link::Joining(since) => now - since >= JOIN_TIMEOUT,
+            Link::Live | Link::Learning => false,
+        }
+    }
+
+    /// Begins a session.
+    pub(crate) fn begin(&mut self, now: Moment, session: SessionId, told: Positions) {
+        self.link = Link::Joining(now);
+        self.session = session;
+        self.told = told;
+        self.told_low = Low::BASE_OPEN;
+        (self.sends, self.expects) = (0, 0);
+    }
+
+    /// The session is over.
+    pub(crate) fn close(&mut self, now: Moment) {
+        self.link = Link::Closed(now + JOIN_AGAIN);
+    }
+
+    /// The session is over, and the next one has time.
+    pub(crate) fn close_for(&mut self, now: Moment, pause: Duration) {
+        self.link = Link::Closed(now + pause);
+    }
+
+    pub(crate) fn send(&mut self, turn: &mut Turn<'_>, epoch: Epoch, message: Message) {
+        let envelope = Envelope {
+            volume: turn.config.volume,
+            shard: turn.config.shard,
+            epoch,
+            session: self.session,
+            number: self.sends,
+            message,
+        };
+        self.sends = self.sends.wrapping_add(1);
+        let to = self.position;
+        turn.out.push(Effect::Send { to, envelope });
+    }
+
+    /// Whether a message is the session's next.
+    pub(crate) fn takes(&mut self, envelope: &Envelope) -> Taken {
+        if envelope.session != self.session || matches!(self.link, Link::Closed(_)) {
+            return Taken::Stray;
+        }
+        if envelope.number != self.expects {
+            return Taken::Gap;
+        }
+        self.expects = self.expects.wrapping_add(1);
+        Taken::Next
+    }
+}
+
+/// What a message is to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// The next.
+    Next,
+    /// Something before it is missing.
+    Gap,
+    /// Not its own.
+    Stray,
+}

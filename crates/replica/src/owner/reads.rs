@@ -1,0 +1,35 @@
+//! Reads that are not answered yet.
+
+use bytes::Bytes;
+
+use crate::extent::Extent;
+use crate::ids::{CommandId, Nonce, ReplicaSequence, Token};
+
+/// How far a read is.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// Waits for changes of its range to be committed.
+    Blocked,
+    /// The local store reads.
+    Reading(Token),
+    /// The data is here. It may show changes that began meanwhile, so their commit is waited for; and grants are
+    /// looked at now.
+    Arrived(Arrived),
+}
+
+/// Data, and what it waits for.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) data: Bytes,
+    pub(crate) behind: Vec<ReplicaSequence>,
+}
+
+/// A read.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) command: CommandId,
+    pub(crate) extent: Extent,
+    /// The newest question for grants when the read came: a confirmed read waits for answers to a newer one.
+    pub(crate) after: Nonce,
+    pub(crate) stage: Stage,
+}

@@ -1,0 +1,289 @@
+//! A learner's way back: live records from the start, copies of what it missed, proof of every leaf, and the add.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::learner::{Copying, Proof, Proving};
+use super::line::Place;
+use super::peer::Link;
+use super::{Job, Owner, Work};
+use crate::canary::Canary;
+use crate::event::{Alarm, Turn};
+use crate::extent::{Extent, ExtentSet};
+use crate::ids::{CopyId, Leaf, Position, Positions, SessionId};
+use crate::message::{Content, Message};
+
+/// How long a learner without space is left alone.
+pub(super) const FULL_PAUSE: Duration = Duration::from_secs(1);
+
+/// The whole volume.
+pub(super) fn everything(turn: &Turn<'_>) -> ExtentSet {
+    let shape = turn.config.shape;
+    (0..shape.leaves())
+        .filter_map(|leaf| shape.leaf(Leaf(leaf)))
+        .collect()
+}
+
+impl Owner {
+    /// Gives every learner what it may have now.
+    pub(super) fn resync(&mut self, turn: &mut Turn<'_>) {
+        if !self.is_serving() || self.moving.is_some() {
+            return;
+        }
+        for position in Positions::first(self.peers.len()).iter() {
+            let unsettled = self.adding() == Some(position) && !turn.sings(Canary::UnsettledAdd);
+            if !unsettled {
+                self.copy_to(turn, position);
+                self.prove(turn, position);
+            }
+        }
+        self.consider_change(turn);
+    }
+
+    fn copy_to(&mut self, turn: &mut Turn<'_>, to: Position) {
+        let limits = turn.config.limits;
+        let mut begun = Vec::new();
+        let Some(peer) = self.peers[to.index()].as_mut() else {
+            return;
+        };
+        let session = peer.session;
+        let Some(learner) = peer
+            .learner
+            .as_mut()
+            .filter(|_| peer.link == Link::Learning)
+        else {
+            return;
+        };
+        while learner.copies.len() + learner.waiting_copies < limits.copies
+            && let Some(extent) = learner.claim(limits.piece_granules)
+        {
+            learner.waiting_copies += 1;
+            begun.push(extent);
+        }
+        if begun.is_empty() {
+            return;
+        }
+        for extent in begun {
+            if turn.sings(Canary::CopyUnlocked) {
+                self.copy_starts(turn, (to, session), extent, None);
+            } else {
+                self.line.join(extent, Work::Copy { to, session });
+            }
+        }
+        self.start_work(turn);
+    }
+
+    /// A copy has its range.
+    pub(super) fn copy_starts(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (to, session): (Position, SessionId),
+        extent: Extent,
+        place: Option<Place>,
+    ) {
+        let peer = self.peers[to.index()]
+            .as_mut()
+            .filter(|peer| peer.session == session);
+        let Some(learner) = peer.and_then(|peer| peer.learner.as_mut()) else {
+            // Its session has ended; what waited was withdrawn, so only a canary's has no place.
+            if let Some(place) = place {
+                self.line.leave(place);
+            }
+            return;
+        };
+        let copy = learner.number();
+        learner.waiting_copies -= 1;
+        learner.copies.insert(copy, Copying { extent, place });
+        let token = turn.token();
+        self.jobs.insert(token, Job::Copy { to, session, copy });
+        turn.local.read(token, extent);
+    }
+
+    /// What a copy is to carry.
+    pub(super) fn copy_read(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (to, session): (Position, SessionId),
+        copy: CopyId,
+        data: Bytes,
+    ) {
+        let epoch = self.epoch;
+        let peer = self.peers[to.index()]
+            .as_mut()
+            .filter(|peer| peer.session == session);
+        let Some(peer) = peer.filter(|peer| peer.link == Link::Learning) else {
+            return;
+        };
+        let Some(learner) = peer.learner.as_ref() else {
+            return;
+        };
+        let Some(extent) = learner.copies.get(&copy).map(|copying| copying.extent) else {
+            return;
+        };
+        let content = Content::Data(data);
+        peer.send(
+            turn,
+            epoch,
+            Message::Copy {
+                copy,
+                extent,
+                content,
+            },
+        );
+    }
+
+    /// A copy is durable at the learner.
+    pub(super) fn copied(&mut self, turn: &mut Turn<'_>, from: Position, copy: CopyId) {
+        let Some(peer) = self.peers[from.index()].as_mut() else {
+            return;
+        };
+        let Some(copying) = peer
+            .learner
+            .as_mut()
+            .and_then(|learner| learner.copied(copy))
+        else {
+            return;
+        };
+        turn.local.clear(from, copying.extent);
+        if let Some(place) = copying.place {
+            self.line.leave(place);
+        }
+        self.start_work(turn);
+        self.resync(turn);
+    }
+
+    /// Proves leaf after leaf, once nothing is missed.
+    fn prove(&mut self, turn: &mut Turn<'_>, to: Position) {
+        let shape = turn.config.shape;
+        let based = self.is_based();
+        let Some(peer) = self.peers[to.index()].as_mut() else {
+            return;
+        };
+        let session = peer.session;
+        let Some(learner) = peer
+            .learner
+            .as_mut()
+            .filter(|_| peer.link == Link::Learning)
+        else {
+            return;
+        };
+        if !based || !learner.is_clean() || !matches!(learner.proof, Proof::Idle) {
+            return;
+        }
+        let Some(leaf) = learner.unproven(shape.leaves()) else {
+            return;
+        };
+        let Some(extent) = shape.leaf(leaf) else {
+            return;
+        };
+        learner.proof = Proof::Waiting;
+        self.line.join(extent, Work::Proof { to, session, leaf });
+        self.start_work(turn);
+    }
+
+    /// A leaf is locked: both sides compute its digest.
+    pub(super) fn proof_starts(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (to, session): (Position, SessionId),
+        leaf: Leaf,
+        place: Place,
+    ) {
+        let epoch = self.epoch;
+        let peer = self.peers[to.index()]
+            .as_mut()
+            .filter(|peer| peer.session == session);
+        let Some((peer, mut learner)) = peer.and_then(|peer| {
+            let learner = peer.learner.take()?;
+            Some((peer, learner))
+        }) else {
+            self.line.leave(place);
+            return;
+        };
+        let copy = learner.number();
+        learner.proof = Proof::Comparing(Proving {
+            copy,
+            leaf,
+            place,
+            ours: None,
+            theirs: None,
+        });
+        peer.learner = Some(learner);
+        peer.send(turn, epoch, Message::DigestAsk { copy, leaf });
+        let token = turn.token();
+        self.jobs.insert(token, Job::Digest { to, session, copy });
+        turn.local.digest(token, leaf);
+    }
+
+    /// One of the two digests has come: ours, theirs.
+    pub(super) fn compare(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (position, session): (Position, SessionId),
+        copy: CopyId,
+        (ours, theirs): (Option<u128>, Option<u128>),
+    ) {
+        let peer = self.peers[position.index()]
+            .as_mut()
+            .filter(|peer| peer.session == session);
+        let Some(learner) = peer.and_then(|peer| peer.learner.as_mut()) else {
+            return;
+        };
+        let Proof::Comparing(proving) = &mut learner.proof else {
+            return;
+        };
+        if proving.copy != copy {
+            return;
+        }
+        proving.ours = proving.ours.or(ours);
+        proving.theirs = proving.theirs.or(theirs);
+        let (Some(ours), Some(theirs)) = (proving.ours, proving.theirs) else {
+            return;
+        };
+        let (leaf, place) = (proving.leaf, proving.place);
+        learner.proof = Proof::Idle;
+        if ours == theirs {
+            learner.proved(leaf);
+        } else if let Some(extent) = turn.config.shape.leaf(leaf) {
+            learner.differs(extent);
+            turn.local.mark(position, extent);
+            turn.alarm(Alarm::Differs { position, leaf });
+        }
+        self.line.leave(place);
+        self.start_work(turn);
+        self.resync(turn);
+    }
+
+    /// A learner that may be added now: nothing is missed, every leaf is proven, it has granted, and all that it
+    /// has not acknowledged is not committed either. Commits begin to wait for one that lacks only the last.
+    pub(super) fn caught_up(&mut self, turn: &Turn<'_>) -> Option<Position> {
+        if !self.is_serving() || !self.is_based() {
+            return None;
+        }
+        let leaves = turn.config.shape.leaves();
+        let has_all = |position: Position| {
+            let peer = self.peers[position.index()].as_ref()?;
+            let learner = peer
+                .learner
+                .as_ref()
+                .filter(|_| peer.link == Link::Learning)?;
+            let proven = learner.is_clean() && learner.unproven(leaves).is_none();
+            let proven = proven || turn.sings(Canary::AddNotCaught);
+            let only = Positions::NONE.with(position);
+            let granted = self.held.covers(only, turn.now) || turn.sings(Canary::AddNoGrant);
+            (proven && granted).then_some(learner)
+        };
+        let absent = self.stored.key.absent();
+        let found = absent
+            .iter()
+            .find_map(|position| Some((position, has_all(position)?)));
+        let (position, learner) = found?;
+        let lags_only = learner.lags_only(|record| self.ops.has_record(record));
+        if lags_only || turn.sings(Canary::AddNotCaught) {
+            return Some(position);
+        }
+        self.catching = Some(position);
+        None
+    }
+}

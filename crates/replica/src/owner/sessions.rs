@@ -1,0 +1,266 @@
+//! Sessions with the other copies: begun, told what is in flight, ended; and what comes by them.
+
+use super::peer::{Link, Taken};
+use super::{Owner, REMOVE_AFTER, Work};
+use crate::canary::Canary;
+use crate::event::Turn;
+use crate::extent::ExtentSet;
+use crate::ids::{Position, Positions, SessionId};
+use crate::lease::{GRANT_EVERY, Given};
+use crate::message::{Attach, Envelope, Join, Message, Refusal};
+
+use super::learner::{Learner, Proof};
+
+impl Owner {
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, turn: &mut Turn<'_>, given: &Given) {
+        self.prepare(turn);
+        if !matches!(self.stage, super::Stage::Joining | super::Stage::Serving) {
+            return;
+        }
+        self.end_silent_sessions(turn);
+        self.begin_sessions(turn);
+        if self
+            .held
+            .last_asked()
+            .is_none_or(|at| turn.now - at >= GRANT_EVERY)
+        {
+            self.ask_grants(turn);
+        }
+        self.consider_change(turn);
+        self.look(turn);
+        self.activate(turn, given);
+        self.commit_idle(turn);
+        self.resync(turn);
+        self.run_reads(turn);
+        self.hand_off(turn);
+    }
+
+    /// Asks all for a grant; who answers is alive, too.
+    pub(super) fn ask_grants(&mut self, turn: &mut Turn<'_>) {
+        let (nonce, epoch) = (self.held.ask(turn.now), self.epoch);
+        for peer in self
+            .peers
+            .iter_mut()
+            .flatten()
+            .filter(|peer| peer.is_open())
+        {
+            peer.send(turn, epoch, Message::GrantAsk { nonce });
+        }
+    }
+
+    fn end_silent_sessions(&mut self, turn: &mut Turn<'_>) {
+        let is_silent = |peer: &super::Peer| peer.is_open() && turn.now - peer.heard > REMOVE_AFTER;
+        let silent = self.peers.iter().flatten().filter(|peer| is_silent(peer));
+        let silent: Positions = silent.map(|peer| peer.position).collect();
+        silent
+            .iter()
+            .for_each(|position| self.close(turn, position));
+    }
+
+    /// Sends JOIN where there is no session and may be one.
+    pub(super) fn begin_sessions(&mut self, turn: &mut Turn<'_>) {
+        let absent = self.told_absent(turn);
+        for position in Positions::first(self.peers.len()).iter() {
+            // Whether it is in sync is not known while an add is unresolved.
+            let unsettled = self.adding() == Some(position) && !turn.sings(Canary::UnsettledAdd);
+            // Learners have time until hosts are served.
+            let early = !self.is_serving() && absent.has(position);
+            let Some(peer) = self.peers[position.index()].as_mut() else {
+                continue;
+            };
+            if unsettled || early || !peer.wants_session(turn.now) {
+                continue;
+            }
+            self.sessions += 1;
+            peer.learner = None;
+            peer.begin(turn.now, SessionId(self.sessions), absent);
+            let join = Join {
+                owner: turn.config.node,
+                incarnation: turn.config.incarnation,
+                absent,
+            };
+            peer.send(turn, self.epoch, Message::Join(join));
+        }
+    }
+
+    /// Who is absent, as it is durable here.
+    fn told_absent(&self, turn: &Turn<'_>) -> Positions {
+        turn.entry.durable().absent
+    }
+
+    /// A session is over: locks of its copies go, bits stay.
+    pub(super) fn close(&mut self, turn: &mut Turn<'_>, position: Position) {
+        let Some(peer) = self.peers[position.index()].as_mut() else {
+            return;
+        };
+        peer.close(turn.now);
+        self.drop_learner(turn, position);
+    }
+
+    fn drop_learner(&mut self, turn: &mut Turn<'_>, position: Position) {
+        let Some(peer) = self.peers[position.index()].as_mut() else {
+            return;
+        };
+        let learner = peer.learner.take();
+        self.line.withdraw(|work| match work {
+            Work::Copy { to, .. } | Work::Proof { to, .. } => *to == position,
+            Work::Write { .. } | Work::Base => false,
+        });
+        if let Some(learner) = learner {
+            let copies = learner.copies.values().filter_map(|copying| copying.place);
+            copies.for_each(|place| self.line.leave(place));
+            if let Proof::Comparing(proving) = learner.proof {
+                self.line.leave(proving.place);
+            }
+        }
+        if self.catching == Some(position) {
+            self.catching = None;
+        }
+        self.start_work(turn);
+    }
+
+    /// The connection to a peer is gone.
+    pub(crate) fn peer_gone(&mut self, turn: &mut Turn<'_>, position: Position) {
+        self.close(turn, position);
+    }
+
+    /// A message of one of the others.
+    pub(crate) fn receive(&mut self, turn: &mut Turn<'_>, from: Position, envelope: Envelope) {
+        if let Message::Refuse { promised, reason } = envelope.message {
+            return self.refused(turn, from, &envelope, (promised, reason));
+        }
+        let Some(peer) = self.peers[from.index()].as_mut() else {
+            return;
+        };
+        if envelope.epoch != self.epoch {
+            return;
+        }
+        match peer.takes(&envelope) {
+            Taken::Stray => return,
+            Taken::Gap => return self.close(turn, from),
+            Taken::Next => peer.heard = turn.now,
+        }
+        match envelope.message {
+            Message::Joined { uncertain, .. } => self.has_joined(turn, from, &uncertain),
+            Message::Attach(attach) => self.has_attached(turn, from, &attach),
+            Message::Ack { sequence } => self.acknowledged(turn, from, sequence),
+            Message::CopyAck { copy } => self.copied(turn, from, copy),
+            Message::Failed => self.member_failed(turn, from),
+            Message::Grant { nonce, .. } => {
+                self.held.granted(from, nonce);
+                self.run_reads(turn);
+                self.consider_change(turn);
+            }
+            Message::Digest { copy, digest } => {
+                let session = self.peers[from.index()].as_ref().map(|peer| peer.session);
+                if let Some(session) = session {
+                    self.compare(turn, (from, session), copy, (None, Some(digest)));
+                }
+            }
+            // What an owner says, a member does not.
+            _ => self.close(turn, from),
+        }
+    }
+
+    fn refused(
+        &mut self,
+        turn: &mut Turn<'_>,
+        from: Position,
+        envelope: &Envelope,
+        (promised, reason): (crate::ids::Epoch, Refusal),
+    ) {
+        if envelope.epoch != self.epoch {
+            return;
+        }
+        if promised > self.epoch {
+            self.ends = true;
+            return;
+        }
+        let Some(peer) = self.peers[from.index()].as_mut() else {
+            return;
+        };
+        if peer.session != envelope.session {
+            return;
+        }
+        peer.has_failed |= reason == Refusal::OldImage;
+        self.close(turn, from);
+        self.consider_change(turn);
+    }
+
+    fn has_joined(&mut self, turn: &mut Turn<'_>, from: Position, uncertain: &ExtentSet) {
+        if !self.stored.key.in_sync.has(from) {
+            // It was removed meanwhile, and joins again as a learner.
+            return self.close(turn, from);
+        }
+        let mut uncertain = uncertain.clone();
+        uncertain.clip(turn.config.shape.granules);
+        self.bring(turn, from, &uncertain);
+        self.open(turn, from, Link::Live);
+    }
+
+    fn has_attached(&mut self, turn: &mut Turn<'_>, from: Position, attach: &Attach) {
+        let absent = self.told_absent(turn);
+        if !absent.has(from) || self.stored.key.in_sync.has(from) {
+            return self.close(turn, from);
+        }
+        let all = self.stored.key.members.get(from.index());
+        let is_it = all.is_some_and(|member| member.replica == attach.uuid);
+        let mut missing = turn.local.plane(from);
+        if turn.sings(Canary::BitsCleared) {
+            missing
+                .iter()
+                .for_each(|extent| turn.local.clear(from, extent));
+            missing = ExtentSet::new();
+        }
+        if !turn.sings(Canary::RejoinBare) {
+            missing.add(&attach.own);
+            missing.clip(turn.config.shape.granules);
+        }
+        if !is_it {
+            // Another copy than the store knows: nothing it holds counts.
+            missing.add(&super::resync::everything(turn));
+        }
+        let Some(peer) = self.peers[from.index()].as_mut() else {
+            return;
+        };
+        if attach.free < turn.config.limits.resync_free {
+            // It would fill up and leave again.
+            return peer.close_for(turn.now, super::resync::FULL_PAUSE);
+        }
+        peer.learner = Some(Learner::new(missing));
+        self.open(turn, from, Link::Learning);
+    }
+
+    /// A session is open: who is absent, if that has changed meanwhile, and what is in flight.
+    fn open(&mut self, turn: &mut Turn<'_>, position: Position, link: Link) {
+        let (epoch, absent) = (self.epoch, self.told_absent(turn));
+        let Some(peer) = self.peers[position.index()].as_mut() else {
+            return;
+        };
+        peer.link = link;
+        peer.has_failed = false;
+        if peer.told != absent {
+            peer.told = absent;
+            peer.send(turn, epoch, Message::Entry { absent });
+        }
+        let open: Vec<_> = self.ops.iter().map(|(sequence, _)| sequence).collect();
+        for sequence in open {
+            self.send_op(turn, position, sequence);
+        }
+        self.ask_grants(turn);
+        self.resync(turn);
+    }
+
+    fn member_failed(&mut self, turn: &mut Turn<'_>, from: Position) {
+        let is_member = self.stored.key.in_sync.has(from);
+        if let Some(peer) = self.peers[from.index()].as_mut() {
+            peer.has_failed = is_member;
+        }
+        self.close(turn, from);
+        if !is_member && let Some(peer) = self.peers[from.index()].as_mut() {
+            peer.close_for(turn.now, super::resync::FULL_PAUSE);
+        }
+        self.consider_change(turn);
+    }
+}

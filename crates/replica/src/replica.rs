@@ -1,0 +1,297 @@
+//! One copy of one shard of a volume: follows an owner, would own, or owns.
+
+use ashlar_block::Moment;
+
+use crate::candidate::{Candidate, Reason};
+use crate::event::{At, Config, Effect, EntryBook, Event, HostOperation, Names, Outcome, Turn};
+use crate::extent::Extent;
+use crate::fence::{Label, Origin};
+use crate::ids::{Ask, CommandId, Epoch, Incarnation, NodeId, Position};
+use crate::lease::Given;
+use crate::local::{Entry, Imported, Local};
+use crate::member::{Consequence, Member};
+use crate::message::{Envelope, Message, Refusal};
+use crate::owner::{Owner, REMOVE_AFTER};
+use crate::quorum::Reply;
+
+/// Events `Tick` must not be further apart.
+pub const TICK: std::time::Duration = std::time::Duration::from_millis(25);
+
+/// A copy, in one life of its process.
+#[derive(Debug)]
+pub struct Replica {
+    config: Config,
+    names: Names,
+    entry: EntryBook,
+    is_old_image: bool,
+    given: Given,
+    member: Member,
+    candidate: Candidate,
+    reason: Reason,
+    owner: Option<Owner>,
+}
+
+/// What a replica is handed with an event.
+pub struct Surroundings<'a> {
+    /// This node's clock: monotonic, and counting while the machine sleeps.
+    pub now: Moment,
+    /// The store of this copy.
+    pub local: &'a mut dyn Local,
+    /// What the replica wants done, in this order.
+    pub out: &'a mut Vec<Effect>,
+}
+
+impl Replica {
+    /// A process begins with what its store's import found.
+    pub fn new(config: Config, imported: Imported, now: Moment) -> Self {
+        Self {
+            given: Given::new(now, config.cage),
+            config,
+            names: Names::default(),
+            entry: EntryBook::new(imported.entry),
+            is_old_image: imported.is_old_image,
+            member: Member::default(),
+            candidate: Candidate::new(now),
+            reason: Reason::default(),
+            owner: None,
+        }
+    }
+
+    /// Something happened.
+    pub fn handle(&mut self, event: Event, surroundings: Surroundings<'_>) {
+        let Surroundings { now, local, out } = surroundings;
+        let Self {
+            config,
+            names,
+            entry,
+            is_old_image,
+            ..
+        } = self;
+        let config = *config;
+        let mut names = std::mem::take(names);
+        let mut book = std::mem::replace(entry, EntryBook::new(Entry::default()));
+        let mut turn = Turn {
+            now,
+            config: &config,
+            local,
+            out,
+            names: &mut names,
+            entry: &mut book,
+            is_old_image: *is_old_image,
+        };
+        self.dispatch(&mut turn, event);
+        if self.owner.as_ref().is_some_and(Owner::ends) {
+            self.step_down(&mut turn);
+        }
+        self.names = names;
+        self.entry = book;
+    }
+
+    fn dispatch(&mut self, turn: &mut Turn<'_>, event: Event) {
+        match event {
+            Event::Tick => self.tick(turn),
+            Event::Host { command, operation } => self.host(turn, command, operation),
+            Event::Received { from, envelope } => self.received(turn, from, envelope),
+            Event::PeerGone { peer } => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.peer_gone(turn, peer);
+                }
+            }
+            Event::Applied { token, result } => {
+                self.member.applied(turn, token, &result);
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.applied(turn, token, &result);
+                }
+            }
+            Event::Read { token, result } => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.read_done(turn, token, result);
+                }
+            }
+            Event::Persisted { token } => {
+                turn.entry.persisted(token);
+                let consequence = self.member.persisted(turn, &mut self.given, token);
+                self.follow(turn, consequence);
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.persisted(turn, token);
+                }
+            }
+            Event::Digested { token, result } => {
+                let digest = result.as_ref().ok().copied();
+                self.member.digested(turn, token, digest);
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.digested(turn, token, result);
+                }
+            }
+            Event::Answered { ask, reply } => self.answered(turn, ask, &reply),
+            Event::Dead { node, incarnation } => self.certified(turn, node, incarnation),
+            Event::Move { to } => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.give(turn, to);
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self, turn: &mut Turn<'_>) {
+        self.member.run(turn);
+        if let Some(owner) = self.owner.as_mut() {
+            return owner.tick(turn, &self.given);
+        }
+        if self.given.binds(turn.now) {
+            return;
+        }
+        // Its owner was heard in this process's life, and is silent now.
+        self.reason.is_owner_gone |= self.member.owner().is_some();
+        self.candidate.tick(turn);
+    }
+
+    fn host(&mut self, turn: &mut Turn<'_>, command: CommandId, operation: HostOperation) {
+        match self.owner.as_mut() {
+            Some(owner) => owner.host(turn, command, operation),
+            None => turn.answer(command, Outcome::NotOwner),
+        }
+    }
+
+    /// The newest epoch that binds this copy, durable or about to be.
+    fn newest(&self, turn: &Turn<'_>) -> Epoch {
+        let owned = self.owner.as_ref().map_or(Epoch(0), Owner::epoch);
+        turn.entry
+            .durable()
+            .promised
+            .max(self.member.epoch())
+            .max(owned)
+    }
+
+    fn received(&mut self, turn: &mut Turn<'_>, from: Position, envelope: Envelope) {
+        if (envelope.volume, envelope.shard) != (turn.config.volume, turn.config.shard) {
+            return;
+        }
+        if !envelope.message.is_of_owner() {
+            if let Some(owner) = self.owner.as_mut() {
+                owner.receive(turn, from, envelope);
+            }
+            return;
+        }
+        if let Message::Join(join) = envelope.message {
+            let newest = self.newest(turn);
+            let owns = self
+                .owner
+                .as_ref()
+                .is_some_and(|owner| owner.epoch() >= envelope.epoch);
+            if envelope.epoch < newest || owns {
+                let reason = Refusal::Epoch;
+                let message = Message::Refuse {
+                    promised: newest,
+                    reason,
+                };
+                let envelope = Envelope {
+                    number: 0,
+                    message,
+                    ..envelope
+                };
+                turn.out.push(Effect::Send { to: from, envelope });
+                return;
+            }
+            self.step_down(turn);
+            self.reason = Reason::default();
+            self.candidate.stand_back(turn);
+            self.member.join(turn, from, &envelope, join);
+            return;
+        }
+        let consequence = self.member.receive(turn, &mut self.given, from, envelope);
+        self.follow(turn, consequence);
+    }
+
+    fn follow(&mut self, turn: &mut Turn<'_>, consequence: Consequence) {
+        if consequence == Consequence::TakeOver && self.owner.is_none() {
+            self.reason = Reason {
+                is_handoff: true,
+                is_owner_gone: false,
+            };
+            self.candidate.hurry(turn);
+        }
+    }
+
+    fn answered(&mut self, turn: &mut Turn<'_>, ask: Ask, reply: &Reply) {
+        if let Some(owner) = self.owner.as_mut() {
+            owner.answered(turn, ask, reply);
+        }
+        let newest = self.newest(turn);
+        let won = self
+            .candidate
+            .answered(turn, (ask, reply), (newest, self.reason));
+        let Some(stored) = won else { return };
+        if self.owner.is_some() {
+            return;
+        }
+        let knows_of_others = self.reason.is_handoff || self.reason.is_owner_gone;
+        let patience = match knows_of_others {
+            true => REMOVE_AFTER,
+            false => turn.config.limits.power_loss_wait,
+        };
+        self.member = Member::default();
+        self.reason = Reason::default();
+        self.owner = Some(Owner::new(turn, stored, patience));
+    }
+
+    fn certified(&mut self, turn: &mut Turn<'_>, node: NodeId, incarnation: Incarnation) {
+        self.given.void(node, incarnation);
+        let follows = self.member.owner();
+        let is_owner =
+            follows.is_some_and(|join| join.owner == node && join.incarnation <= incarnation);
+        if is_owner && self.owner.is_none() && !self.given.binds(turn.now) {
+            self.reason.is_owner_gone = true;
+            self.candidate.hurry(turn);
+        }
+    }
+
+    fn step_down(&mut self, turn: &mut Turn<'_>) {
+        if let Some(owner) = self.owner.take() {
+            owner.stop(turn);
+            self.candidate.stand_back(turn);
+        }
+    }
+
+    /// The owner's epoch, if this copy is one, serving or not yet.
+    pub fn owns(&self) -> Option<Epoch> {
+        self.owner.as_ref().map(Owner::epoch)
+    }
+
+    /// The label for what may now be sent by an association whose socket was just seen empty; none while this copy
+    /// does not own the volume.
+    pub fn label(&self, origin: Origin) -> Option<Label> {
+        Some(self.owner.as_ref()?.label(origin))
+    }
+
+    /// Whether hosts are served.
+    pub fn is_serving(&self) -> bool {
+        self.owner.as_ref().is_some_and(Owner::is_serving)
+    }
+
+    /// Whether a read of this range that relies on grants could be answered now, with what the store has now.
+    pub fn would_serve(&self, now: Moment, extent: Extent) -> bool {
+        let config = &self.config;
+        let serves = |owner: &Owner| owner.would_serve(At { now, config }, extent);
+        self.owner.as_ref().is_some_and(serves)
+    }
+
+    /// Whether reads that rely on grants could be answered now at all.
+    pub fn reads(&self, now: Moment) -> bool {
+        let config = &self.config;
+        let reads = |owner: &Owner| owner.reads(At { now, config });
+        self.owner.as_ref().is_some_and(reads)
+    }
+
+    /// Whether reads here rely on the grant of `position` now.
+    pub fn relies_on(&self, now: Moment, position: Position) -> bool {
+        let config = &self.config;
+        let relies = |owner: &Owner| owner.relies_on(At { now, config }, position);
+        self.owner.as_ref().is_some_and(relies)
+    }
+
+    /// Whether this copy follows an owner whose session is open.
+    pub fn follows(&self) -> bool {
+        self.owner.is_none() && self.member.is_open()
+    }
+}

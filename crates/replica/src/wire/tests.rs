@@ -1,0 +1,244 @@
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::{Codec, Frame, HEADER_BYTES, MAX_DATA_BYTES, WireError};
+use crate::extent::{Extent, ExtentSet};
+use crate::ids::{
+    CopyId, Epoch, Incarnation, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence, ReplicaUuid,
+    SessionId, ShardId, VolumeId,
+};
+use crate::member::MAX_RANGES;
+use crate::message::{Attach, Content, Envelope, Join, Message, Record, RecordKind, Refusal};
+
+const CODEC: Codec = Codec { granule_bytes: 8 };
+
+fn extents() -> impl Strategy<Value = Extent> {
+    (0u64..1 << 40, 1u32..20).prop_map(|(first, count)| Extent::new(first, count).expect("fits"))
+}
+
+fn sets() -> impl Strategy<Value = ExtentSet> {
+    prop::collection::vec(extents(), 0..20).prop_map(ExtentSet::from_iter)
+}
+
+fn positions() -> impl Strategy<Value = Positions> {
+    (0u8..8).prop_map(|bits| Positions::from_bits(bits).expect("three bits"))
+}
+
+fn contents(extent: Extent) -> impl Strategy<Value = Content> {
+    let bytes = extent.count() as usize * CODEC.granule_bytes as usize;
+    prop_oneof![
+        Just(Content::Zeroes),
+        prop::collection::vec(any::<u8>(), bytes).prop_map(|data| Content::Data(data.into())),
+    ]
+}
+
+fn records() -> impl Strategy<Value = Message> {
+    let kinds = prop_oneof![
+        Just(RecordKind::Host),
+        Just(RecordKind::Base),
+        Just(RecordKind::Restore)
+    ];
+    let content = extents().prop_flat_map(|extent| (Just(extent), contents(extent)));
+    (any::<u64>(), any::<u64>(), kinds, content).prop_map(
+        |(sequence, low, kind, (extent, content))| {
+            Message::Record(Record {
+                sequence: ReplicaSequence(sequence),
+                low: Low(low),
+                kind,
+                extent,
+                content,
+            })
+        },
+    )
+}
+
+fn messages() -> impl Strategy<Value = Message> {
+    let reasons = prop_oneof![
+        Just(Refusal::Epoch),
+        Just(Refusal::Session),
+        Just(Refusal::OldImage)
+    ];
+    let copies = extents().prop_flat_map(|extent| (Just(extent), contents(extent)));
+    prop_oneof![
+        records(),
+        (any::<u32>(), any::<u64>(), positions()).prop_map(|(owner, incarnation, absent)| {
+            Message::Join(Join {
+                owner: NodeId(owner),
+                incarnation: Incarnation(incarnation),
+                absent,
+            })
+        }),
+        (any::<u32>(), copies).prop_map(|(copy, (extent, content))| Message::Copy {
+            copy: CopyId(copy),
+            extent,
+            content
+        }),
+        positions().prop_map(|absent| Message::Entry { absent }),
+        any::<u64>().prop_map(|low| Message::Commit { low: Low(low) }),
+        any::<u64>().prop_map(|nonce| Message::GrantAsk {
+            nonce: Nonce(nonce)
+        }),
+        (any::<u32>(), any::<u64>()).prop_map(|(copy, leaf)| Message::DigestAsk {
+            copy: CopyId(copy),
+            leaf: Leaf(leaf)
+        }),
+        Just(Message::Handoff),
+        (sets(), any::<u64>()).prop_map(|(uncertain, free)| Message::Joined { uncertain, free }),
+        (any::<[u8; 16]>(), sets(), any::<u64>()).prop_map(|(uuid, own, free)| {
+            let uuid = ReplicaUuid(uuid);
+            Message::Attach(Attach { uuid, own, free })
+        }),
+        (any::<u32>(), reasons).prop_map(|(promised, reason)| Message::Refuse {
+            promised: Epoch(promised),
+            reason
+        }),
+        any::<u64>().prop_map(|sequence| Message::Ack {
+            sequence: ReplicaSequence(sequence)
+        }),
+        any::<u32>().prop_map(|copy| Message::CopyAck { copy: CopyId(copy) }),
+        Just(Message::Failed),
+        (any::<u64>(), any::<u64>()).prop_map(|(nonce, free)| Message::Grant {
+            nonce: Nonce(nonce),
+            free
+        }),
+        (any::<u32>(), any::<u128>()).prop_map(|(copy, digest)| Message::Digest {
+            copy: CopyId(copy),
+            digest
+        }),
+    ]
+}
+
+fn envelopes() -> impl Strategy<Value = Envelope> {
+    let header = (
+        any::<u64>(),
+        any::<u16>(),
+        any::<u32>(),
+        any::<u32>(),
+        any::<u32>(),
+    );
+    (header, messages()).prop_map(
+        |((volume, shard, epoch, session, number), message)| Envelope {
+            volume: VolumeId(volume),
+            shard: ShardId(shard),
+            epoch: Epoch(epoch),
+            session: SessionId(session),
+            number,
+            message,
+        },
+    )
+}
+
+fn bytes(envelope: &Envelope) -> Bytes {
+    let encoded = CODEC.encode(envelope);
+    [&encoded.head[..], &encoded.data[..]].concat().into()
+}
+
+proptest! {
+    #[test]
+    fn what_was_sent_is_what_is_received(envelope in envelopes(), tail in any::<[u8; 9]>()) {
+        let sent = bytes(&envelope);
+        let stream: Bytes = [&sent[..], &tail[..]].concat().into();
+        let whole = Frame::Whole { envelope, bytes: sent.len() };
+        prop_assert_eq!(CODEC.decode(&stream), Ok(whole));
+        for cut in 0..sent.len() {
+            let Ok(Frame::Partial { needs }) = CODEC.decode(&sent.slice(..cut)) else {
+                return Err(TestCaseError::fail("a part is a part"));
+            };
+            prop_assert!(needs > cut && needs <= sent.len());
+        }
+    }
+
+    #[test]
+    fn one_damaged_bit_is_noticed(envelope in envelopes(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let mut damaged = bytes(&envelope).to_vec();
+        let at = at.index(damaged.len());
+        damaged[at] ^= 1 << bit;
+        prop_assert!(CODEC.decode(&damaged.into()).is_err());
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(noise in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = CODEC.decode(&noise.into());
+    }
+
+    /// Bodies that pass the checksums and mean nothing.
+    #[test]
+    fn no_body_makes_it_panic(
+        kind in any::<u8>(),
+        body in prop::collection::vec(any::<u8>(), 0..80),
+        data in prop::collection::vec(any::<u8>(), 0..40),
+    ) {
+        let _ = CODEC.message(kind, &body, data.into());
+    }
+}
+
+fn sample() -> Vec<u8> {
+    let message = Message::Commit { low: Low(7) };
+    bytes(&Envelope {
+        volume: VolumeId(0x1122),
+        shard: ShardId(3),
+        epoch: Epoch(4),
+        session: SessionId(5),
+        number: 6,
+        message,
+    })
+    .to_vec()
+}
+
+#[test]
+fn a_message_is_laid_out_as_the_document_says() {
+    let bytes = sample();
+    assert_eq!(bytes.len(), HEADER_BYTES + 8);
+    assert_eq!(&bytes[..8], b"ASHR\x01\x05\x03\0");
+    assert_eq!(bytes[8..16], 0x1122u64.to_le_bytes());
+    assert_eq!(bytes[16..20], 4u32.to_le_bytes());
+    assert_eq!(bytes[20..24], 5u32.to_le_bytes());
+    assert_eq!(bytes[24..28], 6u32.to_le_bytes());
+    assert_eq!(bytes[28..36], 8u64.to_le_bytes());
+    assert_eq!(bytes[48..56], 7u64.to_le_bytes());
+}
+
+/// The sample with a field of its header changed, and the checksum made right again.
+fn changed(at: usize, to: &[u8]) -> Result<Frame, WireError> {
+    let mut bytes = sample();
+    bytes[at..at + to.len()].copy_from_slice(to);
+    let crc = crc32c::crc32c(&bytes[..HEADER_BYTES - 4]);
+    bytes[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+    CODEC.decode(&bytes.into())
+}
+
+#[test]
+fn another_version_another_kind_and_lengths_that_cannot_be_are_refused() {
+    assert_eq!(changed(4, &[2]), Err(WireError::Version(2)));
+    assert_eq!(changed(5, &[63]), Err(WireError::Kind(63)));
+    assert_eq!(changed(0, b"ASHX"), Err(WireError::Magic));
+    let bytes = MAX_DATA_BYTES as u32 + 1;
+    let wrong = |what| Err(WireError::Length { what, bytes });
+    assert_eq!(changed(32, &bytes.to_le_bytes()), wrong("data"));
+    assert_eq!(changed(28, &bytes.to_le_bytes()), wrong("a body"));
+}
+
+#[test]
+fn an_uncertain_set_that_is_too_fine_is_said_coarser() {
+    let fine = (0..2 * MAX_RANGES as u64).filter_map(|n| Extent::new(n * 2, 1));
+    let message = Message::Joined {
+        uncertain: fine.clone().collect(),
+        free: 1,
+    };
+    let envelope = Envelope {
+        volume: VolumeId(1),
+        shard: ShardId(0),
+        epoch: Epoch(1),
+        session: SessionId(1),
+        number: 0,
+        message,
+    };
+    let Ok(Frame::Whole { envelope, .. }) = CODEC.decode(&bytes(&envelope)) else {
+        panic!("a message");
+    };
+    let Message::Joined { uncertain, .. } = envelope.message else {
+        panic!("JOINED");
+    };
+    assert!(fine.clone().all(|extent| uncertain.overlaps(extent)));
+    assert!(uncertain.runs() <= MAX_RANGES);
+}

@@ -1,0 +1,249 @@
+//! Hosts: each writer has one command at a time, tries again on another path when one is gone, and knows what its
+//! reads may have seen.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use ashlar_replica::{
+    AssociationId, CommandId, Content, Extent, HostId, HostOperation, Label, Origin,
+};
+use bytes::Bytes;
+
+use super::model::{MOST_WRITERS, Model, Value};
+use super::store::GRANULE_BYTES;
+use crate::chance::Chance;
+
+/// What a writer does.
+#[derive(Debug)]
+pub(crate) enum Doing {
+    /// Its next command comes at some time.
+    Thinking,
+    /// A command that is not over.
+    Busy(Command),
+    /// It has done all.
+    Done,
+}
+
+/// A command that is not over.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) extent: Extent,
+    pub(crate) what: What,
+    /// The attempt that counts, and by which node.
+    pub(crate) attempt: CommandId,
+    pub(crate) node: usize,
+}
+
+#[derive(Debug)]
+pub(crate) enum What {
+    Write(Value),
+    /// For each granule, what it may have held at any time since the read began.
+    Read(Vec<Vec<Value>>),
+}
+
+/// One writer.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) doing: Doing,
+    pub(crate) left: u64,
+    /// The node that served it last.
+    pub(crate) path: usize,
+    /// Its association with that node.
+    pub(crate) association: AssociationId,
+    /// What was known when that association's socket was last seen empty, if that node owned the volume then.
+    pub(crate) label: Option<Label>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    pub(crate) writers: Vec<Writer>,
+    attempts: u64,
+    associations: u64,
+    values: Value,
+    granules: u64,
+    think: Duration,
+    /// How long a host waits for an answer.
+    timeout: Duration,
+}
+
+impl Hosts {
+    pub(crate) fn draw(chance: &mut Chance, granules: u64, commands: u64, lasts: Duration) -> Self {
+        let count = chance.between(2, 4).min(MOST_WRITERS as u64);
+        let writer = |n| Writer {
+            doing: Doing::Thinking,
+            left: commands,
+            path: 0,
+            association: AssociationId(n),
+            label: None,
+        };
+        Self {
+            writers: (0..count).map(writer).collect(),
+            attempts: 0,
+            associations: count,
+            values: 0,
+            granules,
+            think: lasts * 2 / commands.max(1) as u32,
+            timeout: Duration::from_millis(chance.between(150, 1500)),
+        }
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// How long until a writer's next command.
+    pub(crate) fn pause(&self, chance: &mut Chance) -> Duration {
+        match chance.below(4) {
+            0 => Duration::from_micros(chance.below(300)),
+            _ => chance.time(self.think * 2),
+        }
+    }
+
+    pub(crate) fn attempt(&mut self) -> CommandId {
+        self.attempts += 1;
+        CommandId(self.attempts)
+    }
+
+    /// A writer goes another way: what its old association carries is on its own.
+    pub(crate) fn associate(&mut self, writer: usize, path: usize) {
+        self.associations += 1;
+        let association = AssociationId(self.associations);
+        let writer = &mut self.writers[writer];
+        (writer.path, writer.association, writer.label) = (path, association, None);
+    }
+
+    /// By which association of which host a writer's commands come. Each writer is a host of its own.
+    pub(crate) fn origin(&self, writer: usize) -> Origin {
+        Origin {
+            host: HostId(writer as u64),
+            association: self.writers[writer].association,
+        }
+    }
+
+    /// A writer's next command. False if it has done all.
+    pub(crate) fn begin(&mut self, writer: usize, model: &mut Model, chance: &mut Chance) -> bool {
+        if self.writers[writer].left == 0 {
+            self.writers[writer].doing = Doing::Done;
+            return false;
+        }
+        self.writers[writer].left -= 1;
+        let first = chance.below(self.granules);
+        let most = (self.granules - first).min(4);
+        let count = chance.between(1, most) as u32;
+        let Some(extent) = Extent::new(first, count) else {
+            return false;
+        };
+        let what = if chance.happens(750) {
+            let value = if chance.happens(60) {
+                0
+            } else {
+                self.values += 1;
+                self.values
+            };
+            model.begin(writer, extent.granules(), value);
+            What::Write(value)
+        } else {
+            let may = |granule: u64| model.values(granule as usize);
+            What::Read(extent.granules().map(may).collect())
+        };
+        let (attempt, node) = (CommandId(0), 0);
+        self.writers[writer].doing = Doing::Busy(Command {
+            extent,
+            what,
+            attempt,
+            node,
+        });
+        true
+    }
+
+    /// Something has become possible: reads that are on their way may see it.
+    pub(crate) fn note(&mut self, model: &Model) {
+        for writer in &mut self.writers {
+            if let Doing::Busy(command) = &mut writer.doing
+                && let What::Read(seen) = &mut command.what
+            {
+                for (granule, seen) in command.extent.granules().zip(seen) {
+                    let values = model.values(granule as usize);
+                    seen.extend(
+                        values
+                            .into_iter()
+                            .filter(|value| !seen.contains(value))
+                            .collect::<Vec<_>>(),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Whether all is done.
+    pub(crate) fn are_done(&self) -> bool {
+        self.writers
+            .iter()
+            .all(|writer| matches!(writer.doing, Doing::Done))
+    }
+
+    /// The writer whose attempt this is, if it still counts.
+    pub(crate) fn whose(&self, attempt: CommandId) -> Option<usize> {
+        self.writers.iter().position(|writer| match &writer.doing {
+            Doing::Busy(command) => command.attempt == attempt,
+            _ => false,
+        })
+    }
+}
+
+impl Command {
+    pub(crate) fn operation(&self, origin: Origin, label: Label) -> HostOperation {
+        let extent = self.extent;
+        match self.what {
+            What::Write(0) => HostOperation::Write {
+                extent,
+                content: Content::Zeroes,
+                origin,
+                label,
+            },
+            What::Write(value) => {
+                let word = value.to_le_bytes();
+                let bytes = word.repeat(extent.count() as usize);
+                let content = Content::Data(Bytes::from(bytes));
+                HostOperation::Write {
+                    extent,
+                    content,
+                    origin,
+                    label,
+                }
+            }
+            What::Read(_) => HostOperation::Read { extent },
+        }
+    }
+}
+
+/// What a read's bytes say.
+///
+/// # Errors
+/// If a granule holds what it cannot have held at any time since the read began.
+pub(crate) fn check_read(command: &Command, data: &[u8]) -> Result<(), String> {
+    let What::Read(may) = &command.what else {
+        return Err("a write was answered with data".into());
+    };
+    let range: Range<u64> = command.extent.granules();
+    let words = data.chunks_exact(GRANULE_BYTES);
+    if words.len() != may.len() {
+        return Err(format!(
+            "a read of {} has {} bytes",
+            command.extent,
+            data.len()
+        ));
+    }
+    for ((granule, word), may) in range.zip(words).zip(may) {
+        let mut bytes = [0; GRANULE_BYTES];
+        bytes.copy_from_slice(word);
+        let value = Value::from_le_bytes(bytes);
+        if !may.contains(&value) {
+            return Err(format!(
+                "a host's read of granule {granule} returned {value}, which is none of {may:?}"
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! A node: a store that outlives its processes, a clock, and a replica while a process runs.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ashlar_block::Moment;
+use ashlar_replica::{Config, Effect, Event, Imported, Incarnation, Replica, Surroundings, Token};
+
+use super::store::Store;
+
+/// A node's own idea of time: it runs a little fast or slow, may jump, and may stand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    per_million: u64,
+    from: Moment,
+    at: Moment,
+    is_standing: bool,
+}
+
+impl Clock {
+    /// A clock that runs so many parts of a million fast.
+    pub(crate) fn new(per_million: u64, at: Moment) -> Self {
+        Self {
+            per_million,
+            from: Moment::ORIGIN,
+            at,
+            is_standing: false,
+        }
+    }
+
+    pub(crate) fn read(&self, now: Moment) -> Moment {
+        if self.is_standing {
+            return self.at;
+        }
+        let passed = (now - self.from).as_nanos() as u64;
+        let parts = u128::from(passed) * u128::from(self.per_million) / 1_000_000;
+        self.at + Duration::from_nanos(parts as u64)
+    }
+
+    pub(crate) fn jump(&mut self, now: Moment, by: Duration) {
+        (self.at, self.from) = (self.read(now) + by, now);
+    }
+
+    pub(crate) fn stand(&mut self, now: Moment, stands: bool) {
+        (self.at, self.from) = (self.read(now), now);
+        self.is_standing = stands;
+    }
+}
+
+/// Something that a process which is stopped will find when it goes on.
+#[derive(Debug)]
+pub(crate) enum Waiting {
+    Event(Event),
+    Finish(Token),
+    Tear(Token),
+}
+
+/// A node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) config: Config,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) replica: Option<Replica>,
+    pub(crate) is_stopped: bool,
+    pub(crate) waiting: VecDeque<Waiting>,
+    /// Counts processes: what was meant for an older one is dropped.
+    pub(crate) life: u32,
+    /// How long what the store does takes, mostly, and how many times that it takes now.
+    pub(crate) store_time: Duration,
+    pub(crate) slowness: u32,
+    /// Cut off from the quorum.
+    pub(crate) is_isolated: bool,
+}
+
+impl Node {
+    pub(crate) fn new(config: Config, store: Store, clock: Clock) -> Self {
+        Self {
+            config,
+            store,
+            clock,
+            replica: None,
+            is_stopped: false,
+            waiting: VecDeque::new(),
+            life: 0,
+            store_time: Duration::from_micros(600),
+            slowness: 1,
+            is_isolated: false,
+        }
+    }
+
+    /// A process starts.
+    pub(crate) fn start(&mut self, now: Moment) {
+        self.life += 1;
+        self.config.incarnation = Incarnation(self.config.incarnation.0 + 1);
+        let imported = Imported {
+            entry: self.store.entry(),
+            is_old_image: false,
+        };
+        let now = self.clock.read(now);
+        self.replica = Some(Replica::new(self.config, imported, now));
+    }
+
+    /// The process runs, and looks at what happens.
+    pub(crate) fn runs(&self) -> bool {
+        self.replica.is_some() && !self.is_stopped
+    }
+
+    pub(crate) fn handle(&mut self, now: Moment, event: Event, out: &mut Vec<Effect>) {
+        let now = self.clock.read(now);
+        if let Some(replica) = self.replica.as_mut() {
+            let local = &mut self.store;
+            replica.handle(event, Surroundings { now, local, out });
+        }
+    }
+}

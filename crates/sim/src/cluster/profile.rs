@@ -1,0 +1,125 @@
+use ashlar_replica::Canary;
+
+use super::faults::Lure;
+
+/// What befalls a cluster. Weights say how often a fault is drawn among the others; every choice that is not fixed
+/// here follows from the seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// Its name.
+    pub name: &'static str,
+    /// Most writes and reads of a writer.
+    pub commands: u64,
+    /// Most faults of a world.
+    pub faults: u64,
+    /// A process is killed, and comes back.
+    pub crashes: u32,
+    /// All nodes lose power together.
+    pub power: u32,
+    /// A process is stopped, and goes on.
+    pub stops: u32,
+    /// Wires are cut, in one direction or both.
+    pub cuts: u32,
+    /// A node is cut off from all others and from the quorum; its hosts still reach it.
+    pub isolations: u32,
+    /// Most times that something befalls a node just when it sends a certain message.
+    pub ambushes: u64,
+    /// What lies in wait in each of its worlds besides.
+    pub lures: &'static [Lure],
+    /// A session breaks.
+    pub breaks: u32,
+    /// The quorum has no majority for a while, or is silent about outcomes.
+    pub quorum: u32,
+    /// A store lets records go into its own plane.
+    pub spills: u32,
+    /// A store has no space for a while.
+    pub full: u32,
+    /// An operator moves the volume.
+    pub moves: u32,
+    /// A store takes long for a while, or all it does.
+    pub slow: u32,
+    /// A clock jumps, or stops for a while: reads are confirmed in these worlds.
+    pub clocks: u32,
+    /// What is broken on purpose, in builds that can be (feature `canary` of the replica).
+    pub canary: Option<Canary>,
+}
+
+impl Profile {
+    /// Processes die and stop; sessions break.
+    pub const CRASH: Self = Self {
+        name: "crash",
+        commands: 100,
+        faults: 16,
+        crashes: 10,
+        power: 2,
+        stops: 3,
+        cuts: 0,
+        isolations: 2,
+        ambushes: 12,
+        lures: &[],
+        breaks: 4,
+        quorum: 0,
+        spills: 1,
+        full: 0,
+        moves: 3,
+        slow: 2,
+        clocks: 0,
+        canary: None,
+    };
+
+    /// Wires are cut in one direction and both, and the quorum is away.
+    pub const PARTITION: Self = Self {
+        name: "partition",
+        crashes: 4,
+        power: 0,
+        stops: 4,
+        cuts: 8,
+        isolations: 6,
+        breaks: 4,
+        quorum: 4,
+        ..Self::CRASH
+    };
+
+    /// Stores tear, are full, slow, and spill.
+    pub const DRIVE_LOSS: Self = Self {
+        name: "drive-loss",
+        crashes: 6,
+        power: 1,
+        stops: 0,
+        breaks: 4,
+        spills: 5,
+        full: 8,
+        slow: 5,
+        ..Self::CRASH
+    };
+
+    /// Clocks drift as far as they may in all worlds; here they jump and stop, too.
+    pub const CLOCK: Self = Self {
+        name: "clock",
+        crashes: 4,
+        stops: 4,
+        cuts: 3,
+        clocks: 8,
+        ..Self::CRASH
+    };
+
+    /// Every profile.
+    pub const EVERY: [Self; 4] = [Self::CRASH, Self::PARTITION, Self::DRIVE_LOSS, Self::CLOCK];
+
+    /// The profiles of this name: one, or `all`.
+    pub fn named(name: &str) -> Option<Vec<Self>> {
+        if name == "all" {
+            return Some(Self::EVERY.to_vec());
+        }
+        let found = Self::EVERY.into_iter().find(|p| p.name == name)?;
+        Some(vec![found])
+    }
+
+    /// The same with something broken.
+    pub fn with_canary(self, canary: Canary) -> Self {
+        Self {
+            canary: Some(canary),
+            ..self
+        }
+    }
+}

@@ -1,0 +1,46 @@
+use std::fmt;
+
+/// What a world has lived through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Nodes.
+    pub nodes: usize,
+    /// Writes acknowledged.
+    pub writes: u64,
+    /// Reads answered to hosts.
+    pub reads: u64,
+    /// Attempts that hosts made again.
+    pub retries: u64,
+    /// Faults that befell it.
+    pub faults: u64,
+    /// Epochs that served.
+    pub epochs: u64,
+    /// Copies added to the in-sync set again.
+    pub adds: u64,
+    /// Messages delivered.
+    pub messages: u64,
+    /// Simulated time in microseconds.
+    pub micros: u64,
+    /// Events of the world.
+    pub events: u64,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} nodes, {} writes, {} reads, {} retries, {} faults, {} epochs served, {} adds, {} messages, \
+             {} ms in {} events",
+            self.nodes,
+            self.writes,
+            self.reads,
+            self.retries,
+            self.faults,
+            self.epochs,
+            self.adds,
+            self.messages,
+            self.micros / 1000,
+            self.events,
+        )
+    }
+}

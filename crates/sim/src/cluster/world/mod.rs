@@ -1,0 +1,613 @@
+//! The world: what happens, in which order, and what must hold after it.
+
+mod draw;
+mod havoc;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use ashlar_block::Moment;
+use ashlar_replica::quorum::{MemoryQuorum, Question, Weather};
+use ashlar_replica::{
+    Alarm, Cage, Codec, CommandId, Config, Effect, Entry, Envelope, Epoch, Event, Frame,
+    HostOperation, Incarnation, Key, Label, Limits, MemberId, NodeId, Outcome, POWER_LOSS_WAIT,
+    Position, Positions, REMOVE_AFTER, ReadMode, ReplicaUuid, Shape, ShardId, TICK, Token,
+    VolumeId,
+};
+use bytes::Bytes;
+
+use crate::chance::Chance;
+use crate::cluster::check::{self, Seen};
+use crate::cluster::faults::{self, Ambush, Blow, Fault, Occasion};
+use crate::cluster::hosts::{self, Doing, Hosts, What};
+use crate::cluster::model::Model;
+use crate::cluster::node::{Clock, Node, Waiting};
+use crate::cluster::profile::Profile;
+use crate::cluster::report::Summary;
+use crate::cluster::store::{GRANULE_BYTES, Store};
+use crate::cluster::wires::{Way, Wires};
+use crate::report::{Listener, Trace};
+
+const VOLUME: VolumeId = VolumeId(1);
+/// What a node that does not own the volume knows.
+const NO_LABEL: Label = Label {
+    epoch: Epoch(0),
+    writes: 0,
+};
+/// How long a store takes, mostly.
+const STORE_TIME: Duration = Duration::from_micros(600);
+/// How long everything may take after faults have ended.
+const HEALING: Duration = Duration::from_secs(60);
+
+/// Something that happens at a time.
+#[derive(Debug)]
+enum Happening {
+    Tick {
+        node: usize,
+        life: u32,
+    },
+    Deliver {
+        way: Way,
+        bytes: Bytes,
+    },
+    Gone {
+        node: usize,
+        peer: usize,
+    },
+    Store {
+        node: usize,
+        life: u32,
+        what: StoreStep,
+    },
+    Quorum,
+    /// A writer begins its next command.
+    Next(usize),
+    /// A command reaches a node.
+    Command {
+        node: usize,
+        attempt: CommandId,
+        operation: HostOperation,
+    },
+    /// An answer reaches a host.
+    Answer {
+        attempt: CommandId,
+        outcome: Outcome,
+    },
+    /// A host gives an attempt up.
+    Timeout(CommandId),
+    /// A host tries again.
+    Again(usize),
+    Fault(Fault),
+    /// What a fault did ends.
+    Over(Fault),
+    Dead {
+        node: usize,
+        of: usize,
+        incarnation: Incarnation,
+    },
+    /// Faults end.
+    Heal,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum StoreStep {
+    Tear(Token),
+    Finish(Token),
+}
+
+#[derive(Debug)]
+struct Due {
+    at: Moment,
+    turn: u64,
+    what: Happening,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.turn) == (other.at, other.turn)
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.turn).cmp(&(other.at, other.turn))
+    }
+}
+
+/// A cluster, its hosts, and what befalls them.
+pub(crate) struct World<'a> {
+    now: Moment,
+    due: BinaryHeap<Reverse<Due>>,
+    turns: u64,
+    chance: Chance,
+    trace: Trace<'a>,
+    nodes: Vec<Node>,
+    wires: Wires,
+    quorum: MemoryQuorum,
+    quorum_at: Option<Moment>,
+    is_silent: bool,
+    /// How long a question takes to the quorum, mostly.
+    quorum_time: Duration,
+    /// Of a thousand commands, those that are late.
+    late_commands: u32,
+    ambushes: Vec<Ambush>,
+    hosts: Hosts,
+    model: Model,
+    seen: Seen,
+    heals_at: Moment,
+    has_healed: bool,
+    summary: Summary,
+}
+
+fn position(index: usize) -> Position {
+    Position::new(index).unwrap_or_default()
+}
+
+impl World<'_> {
+    pub(crate) fn say(&mut self, what: impl FnOnce() -> String) {
+        self.trace.say(self.now, what);
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        Summary {
+            micros: self.now.as_nanos() / 1000,
+            events: self.turns,
+            ..self.summary
+        }
+    }
+
+    fn at(&mut self, after: Duration, what: Happening) {
+        self.turns += 1;
+        let (at, turn) = (self.now + after, self.turns);
+        self.due.push(Reverse(Due { at, turn, what }));
+    }
+
+    /// Lives until everything is done.
+    pub(crate) fn live(&mut self) -> Result<(), String> {
+        while let Some(Reverse(due)) = self.due.pop() {
+            self.now = self.now.max(due.at);
+            if self.now > self.heals_at + HEALING {
+                return Err(self.stuck());
+            }
+            self.happen(due.what)?;
+            self.check()?;
+            if self.has_healed && self.is_over()? {
+                return Ok(());
+            }
+        }
+        Err("nothing happens any more".into())
+    }
+
+    fn happen(&mut self, what: Happening) -> Result<(), String> {
+        match what {
+            Happening::Tick { node, life } => {
+                if self.nodes[node].life == life && self.nodes[node].replica.is_some() {
+                    if self.nodes[node].runs() {
+                        self.handle(node, Event::Tick)?;
+                    }
+                    self.at(TICK, Happening::Tick { node, life });
+                }
+                Ok(())
+            }
+            Happening::Deliver { way, bytes } => {
+                let envelope = received(&bytes)?;
+                self.say(|| format!("{way:?} {envelope:?}"));
+                self.summary.messages += 1;
+                let from = position(way.from);
+                self.handle(way.to, Event::Received { from, envelope })
+            }
+            Happening::Gone { node, peer } => {
+                let peer = position(peer);
+                self.handle(node, Event::PeerGone { peer })
+            }
+            Happening::Store { node, life, what } => self.store_step(node, life, what),
+            Happening::Quorum => self.poll_quorum(),
+            Happening::Next(writer) => {
+                if self.hosts.begin(writer, &mut self.model, &mut self.chance) {
+                    self.hosts.note(&self.model);
+                    self.attempt(writer);
+                }
+                Ok(())
+            }
+            // It arrives even if its host has given it up.
+            Happening::Command {
+                node,
+                attempt: command,
+                operation,
+            } => self.handle(node, Event::Host { command, operation }),
+            Happening::Answer { attempt, outcome } => self.answered(attempt, outcome),
+            Happening::Timeout(attempt) => {
+                if let Some(writer) = self.hosts.whose(attempt) {
+                    self.say(|| format!("writer {writer} gives {attempt} up"));
+                    self.try_again(writer, Duration::from_millis(1));
+                }
+                Ok(())
+            }
+            Happening::Again(writer) => {
+                self.attempt(writer);
+                Ok(())
+            }
+            Happening::Fault(fault) => {
+                if !self.has_healed {
+                    self.summary.faults += 1;
+                    self.say(|| format!("FAULT {fault:?}"));
+                    return self.befall(fault);
+                }
+                Ok(())
+            }
+            Happening::Over(fault) => self.over(fault),
+            Happening::Dead {
+                node,
+                of,
+                incarnation,
+            } => {
+                let of = self.nodes[of].config.node;
+                let event = Event::Dead {
+                    node: of,
+                    incarnation,
+                };
+                self.handle(node, event)
+            }
+            Happening::Heal => self.heal(),
+        }
+    }
+
+    /// A node's process looks at an event, at once or when it goes on.
+    fn handle(&mut self, node: usize, event: Event) -> Result<(), String> {
+        if self.nodes[node].replica.is_none() {
+            return Ok(());
+        }
+        if self.nodes[node].is_stopped {
+            self.nodes[node].waiting.push_back(Waiting::Event(event));
+            return Ok(());
+        }
+        let mut out = Vec::new();
+        self.nodes[node].handle(self.now, event, &mut out);
+        self.look_at_stores(node);
+        for effect in out {
+            self.carry_out(node, effect)?;
+        }
+        check::reader(&self.nodes[node], &mut self.model, self.now)?;
+        self.hosts.note(&self.model);
+        Ok(())
+    }
+
+    /// Gives what was submitted to a store its time.
+    fn look_at_stores(&mut self, node: usize) {
+        let life = self.nodes[node].life;
+        let usual = self.nodes[node].store_time * self.nodes[node].slowness;
+        for token in self.nodes[node].store.take_fresh() {
+            let mut takes = Duration::from_micros(10) + self.chance.time(usual);
+            if self.chance.happens(10) {
+                takes += self.chance.time(Duration::from_millis(200));
+            }
+            if self.chance.happens(300) {
+                let after = takes * self.chance.below(1000) as u32 / 1000;
+                let what = StoreStep::Tear(token);
+                self.at(after, Happening::Store { node, life, what });
+            }
+            let what = StoreStep::Finish(token);
+            self.at(takes, Happening::Store { node, life, what });
+        }
+        if self.chance.happens(100) {
+            self.nodes[node].store.trim();
+        }
+    }
+
+    fn store_step(&mut self, node: usize, life: u32, what: StoreStep) -> Result<(), String> {
+        if self.nodes[node].life != life || self.nodes[node].replica.is_none() {
+            return Ok(());
+        }
+        if self.nodes[node].is_stopped {
+            let waiting = match what {
+                StoreStep::Tear(token) => Waiting::Tear(token),
+                StoreStep::Finish(token) => Waiting::Finish(token),
+            };
+            self.nodes[node].waiting.push_back(waiting);
+            return Ok(());
+        }
+        match what {
+            StoreStep::Tear(token) => {
+                self.nodes[node].store.tear(token, &mut self.chance);
+                check::reader(&self.nodes[node], &mut self.model, self.now)
+            }
+            StoreStep::Finish(token) => {
+                let Some(event) = self.nodes[node].store.finish(token) else {
+                    return Ok(());
+                };
+                self.say(|| format!("node {node} store: {event:?}"));
+                // The content is there before the process hears of it.
+                check::reader(&self.nodes[node], &mut self.model, self.now)?;
+                self.handle(node, event)
+            }
+        }
+    }
+
+    fn carry_out(&mut self, node: usize, effect: Effect) -> Result<(), String> {
+        match effect {
+            Effect::Send { to, envelope } => {
+                let to = to.index();
+                let way = Way { from: node, to };
+                let name = envelope.message.name();
+                self.lie_in_wait(Occasion::Message(name), node, to);
+                let arrives = self
+                    .wires
+                    .arrives(way, &envelope, self.now, &mut self.chance);
+                match arrives {
+                    Some(at) => {
+                        let after = at - self.now;
+                        let bytes = sent(&envelope);
+                        self.at(after, Happening::Deliver { way, bytes });
+                    }
+                    None => self.say(|| format!("{way:?} lost: {envelope:?}")),
+                }
+            }
+            Effect::Ask { ask, question } => {
+                self.say(|| format!("node {node} asks the quorum: {ask} {question:?}"));
+                let each_way = Duration::from_micros(200) + self.chance.time(self.quorum_time);
+                self.look_at_question(node, &question);
+                let silent = if self.is_silent { 400 } else { 0 };
+                let isolated = self.nodes[node].is_isolated;
+                let weather = Weather {
+                    is_question_lost: isolated || self.chance.happens(silent),
+                    is_answer_lost: self.chance.happens(silent),
+                    ..Weather::fair(each_way)
+                };
+                self.quorum
+                    .ask(self.now, (node, ask), (VOLUME, question), weather);
+                self.schedule_quorum();
+            }
+            Effect::Answer { command, outcome } => {
+                let after =
+                    Duration::from_micros(20) + self.chance.time(Duration::from_micros(300));
+                let attempt = command;
+                self.at(after, Happening::Answer { attempt, outcome });
+            }
+            Effect::Serves(epoch) => {
+                self.summary.epochs += 1;
+                self.say(|| format!("node {node} serves {epoch}"));
+            }
+            Effect::Stops(epoch) => self.say(|| format!("node {node} stops {epoch}")),
+            Effect::InSync(in_sync) => {
+                self.say(|| format!("node {node}: in sync are {in_sync:?}"));
+            }
+            Effect::Alarm(alarm) => {
+                self.say(|| format!("node {node} ALARM {alarm:?}"));
+                if matches!(
+                    alarm,
+                    Alarm::Differs { .. } | Alarm::StoreIsOld { .. } | Alarm::KeyUnreadable(_)
+                ) {
+                    return Err(format!("node {node}: {alarm:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn schedule_quorum(&mut self) {
+        if let Some(at) = self.quorum.next_deadline()
+            && self.quorum_at.is_none_or(|planned| at < planned)
+        {
+            self.quorum_at = Some(at);
+            let after = at - self.now;
+            self.at(after, Happening::Quorum);
+        }
+    }
+
+    fn poll_quorum(&mut self) -> Result<(), String> {
+        self.quorum_at = None;
+        let mut answers = Vec::new();
+        self.quorum.poll(self.now, &mut answers);
+        self.read_key()?;
+        for (node, answer) in answers {
+            self.say(|| format!("quorum answers node {node}: {answer:?}"));
+            let (ask, reply) = (answer.ask, answer.reply);
+            self.handle(node, Event::Answered { ask, reply })?;
+        }
+        self.schedule_quorum();
+        Ok(())
+    }
+
+    fn read_key(&mut self) -> Result<(), String> {
+        let Some(held) = self.quorum.look(VOLUME) else {
+            return Err("the key is gone".into());
+        };
+        if held.revision != self.seen.revision {
+            let key = Key::decode(&held.value).map_err(|why| why.to_string())?;
+            if key.in_sync.count() > self.seen.key.in_sync.count() {
+                self.summary.adds += 1;
+            }
+            let owner = key.position(key.owner.node).map_or(0, Position::index);
+            self.seen = Seen::new(held.revision, key);
+            let other = (owner + 1) % self.nodes.len();
+            self.lie_in_wait(Occasion::Swapped, owner, other);
+            let key = &self.seen.key;
+            let line = format!(
+                "STORE {} owner {:?} in sync {:?}",
+                key.epoch, key.owner, key.in_sync
+            );
+            self.say(|| line);
+        }
+        Ok(())
+    }
+
+    /// A host sends a command on a path. Its label is what the node knew before.
+    fn attempt(&mut self, writer: usize) {
+        let attempt = self.hosts.attempt();
+        let node = self.hosts.writers[writer].path;
+        // Without faults, a queue is the only thing that makes a host wait, and giving up would make it longer.
+        let timeout = match self.has_healed {
+            true => HEALING / 6,
+            false => self.hosts.timeout(),
+        };
+        let origin = self.hosts.origin(writer);
+        let is_seen = self.nodes[node].runs();
+        let replica = self.nodes[node].replica.as_ref().filter(|_| is_seen);
+        if let Some(replica) = replica {
+            // The process has seen the socket empty before this command was sent.
+            self.hosts.writers[writer].label = replica.label(origin);
+        }
+        let label = self.hosts.writers[writer].label.unwrap_or(NO_LABEL);
+        let Doing::Busy(command) = &mut self.hosts.writers[writer].doing else {
+            return;
+        };
+        (command.attempt, command.node) = (attempt, node);
+        let operation = command.operation(origin, label);
+        let line = format!("writer {writer} {attempt} to node {node}: {command:?}");
+        self.say(|| line);
+        let mut after = Duration::from_micros(20) + self.chance.time(Duration::from_micros(300));
+        if !self.has_healed && self.chance.happens(self.late_commands) {
+            after += self.chance.time(Duration::from_secs(8));
+        }
+        self.at(
+            after,
+            Happening::Command {
+                node,
+                attempt,
+                operation,
+            },
+        );
+        self.at(timeout, Happening::Timeout(attempt));
+    }
+
+    fn try_again(&mut self, writer: usize, least: Duration) {
+        self.summary.retries += 1;
+        let nodes = self.nodes.len() as u64;
+        let attempt = self.hosts.attempt();
+        let path = self.chance.below(nodes) as usize;
+        self.hosts.associate(writer, path);
+        if let Doing::Busy(command) = &mut self.hosts.writers[writer].doing {
+            // What the old path still says does not count.
+            command.attempt = attempt;
+        }
+        let after = least + self.chance.time(Duration::from_millis(30));
+        self.at(after, Happening::Again(writer));
+    }
+
+    fn answered(&mut self, attempt: CommandId, outcome: Outcome) -> Result<(), String> {
+        let Some(writer) = self.hosts.whose(attempt) else {
+            return Ok(());
+        };
+        self.say(|| format!("writer {writer} hears of {attempt}: {outcome:?}"));
+        match outcome {
+            Outcome::Written => {
+                self.summary.writes += 1;
+                self.model.acknowledged(writer)?;
+            }
+            Outcome::Read(data) => {
+                self.summary.reads += 1;
+                if let Doing::Busy(command) = &self.hosts.writers[writer].doing {
+                    hosts::check_read(command, &data)?;
+                }
+            }
+            Outcome::NotOwner | Outcome::PathGone | Outcome::Failed | Outcome::Stale => {
+                self.try_again(writer, Duration::from_millis(2));
+                return Ok(());
+            }
+            Outcome::OutOfRange => return Err(format!("{attempt} is out of range")),
+        }
+        self.hosts.writers[writer].doing = Doing::Thinking;
+        let after = self.hosts.pause(&mut self.chance);
+        self.at(after, Happening::Next(writer));
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        check::ownership(&self.nodes, self.now)?;
+        if self.seen.is_stale(&self.nodes, &self.model) {
+            check::copies(&self.nodes, &self.model, &self.seen.key)?;
+        }
+        Ok(())
+    }
+
+    /// Whether all is done, and all copies are in sync, quiet and equal.
+    fn is_over(&self) -> Result<bool, String> {
+        let all = Positions::first(self.nodes.len());
+        if !self.hosts.are_done() || self.seen.key.in_sync != all {
+            return Ok(false);
+        }
+        let settled = |node: &Node| {
+            let quiet =
+                node.store.is_quiet() && ashlar_replica::Local::uncertain(&node.store).is_empty();
+            quiet && node.store.entry().absent.is_empty() && node.runs()
+        };
+        if !self.nodes.iter().all(settled) {
+            return Ok(false);
+        }
+        let first = self.nodes[0].store.content();
+        match self
+            .nodes
+            .iter()
+            .position(|node| node.store.content() != first)
+        {
+            None => Ok(true),
+            Some(other) => Err(format!("quiet copies of nodes 0 and {other} differ")),
+        }
+    }
+
+    fn stuck(&self) -> String {
+        let mut what = format!(
+            "{HEALING:?} after faults have ended: in sync {:?} of {}, {}",
+            self.seen.key.in_sync, self.seen.key.epoch, self.seen.key.owner.node
+        );
+        for (n, writer) in self.hosts.writers.iter().enumerate() {
+            if let Doing::Busy(command) = &writer.doing {
+                let kind = match command.what {
+                    What::Write(_) => "write",
+                    What::Read(_) => "read",
+                };
+                what += &format!("; writer {n}'s {kind} of {} waits", command.extent);
+            }
+        }
+        for (n, node) in self.nodes.iter().enumerate() {
+            let Some(replica) = &node.replica else {
+                continue;
+            };
+            let state = match (replica.owns(), replica.is_serving(), replica.follows()) {
+                (Some(epoch), true, _) => format!("serves {epoch}"),
+                (Some(epoch), false, _) => format!("prepares {epoch}"),
+                (None, _, true) => "follows".into(),
+                (None, _, false) => "waits".into(),
+            };
+            let uncertain = ashlar_replica::Local::uncertain(&node.store);
+            what += &format!(
+                "; node {n} {state}, {:?}, uncertain {uncertain:?}",
+                node.store.entry()
+            );
+        }
+        what
+    }
+}
+
+const CODEC: Codec = Codec {
+    granule_bytes: GRANULE_BYTES as u32,
+};
+
+/// What goes over a wire.
+fn sent(envelope: &Envelope) -> Bytes {
+    let encoded = CODEC.encode(envelope);
+    [&encoded.head[..], &encoded.data[..]].concat().into()
+}
+
+fn received(bytes: &Bytes) -> Result<Envelope, String> {
+    match CODEC.decode(bytes) {
+        Ok(Frame::Whole {
+            envelope,
+            bytes: used,
+        }) if used == bytes.len() => Ok(envelope),
+        other => Err(format!("a message arrived as {other:?}")),
+    }
+}
+
+fn back(way: Way) -> Way {
+    Way {
+        from: way.to,
+        to: way.from,
+    }
+}

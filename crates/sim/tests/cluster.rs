@@ -1,0 +1,139 @@
+//! The replication protocol on two and three nodes that crash, stop, are cut off and lie: some seeds of every profile,
+//! and what is broken on purpose.
+
+use ashlar_sim::cluster::{Blow, Canary, Lure, Occasion, Profile, run, run_traced};
+
+/// The first of these seeds that fails, and what it says. Profiles take turns, as `ashlar sim cluster` does it.
+fn first_failure(seeds: std::ops::Range<u64>, profiles: &[Profile]) -> Option<String> {
+    seeds.into_iter().find_map(|seed| {
+        let profile = &profiles[(seed % profiles.len() as u64) as usize];
+        Some(run(seed, profile).err()?.to_string())
+    })
+}
+
+#[test]
+fn five_hundred_worlds_keep_every_promise() {
+    assert_eq!(first_failure(0..500, &Profile::EVERY), None);
+}
+
+#[test]
+fn a_seed_determines_everything() {
+    let told = |seed| {
+        let mut lines = Vec::new();
+        let mut listener = |line: &str| lines.push(line.to_owned());
+        let lived = run_traced(seed, &Profile::PARTITION, Some(&mut listener));
+        (lived, lines)
+    };
+    let (lived, lines) = told(41);
+    assert_eq!(
+        (lived, lines.len() > 500),
+        (run(41, &Profile::PARTITION), true)
+    );
+    assert_eq!(told(41).1, lines);
+}
+
+/// What is broken must be noticed within so many seeds.
+const CANARY_SEEDS: u64 = 200;
+
+const fn lure(occasion: Occasion, blow: Blow, is_sender: bool) -> Lure {
+    Lure {
+        occasion,
+        blow,
+        is_sender,
+    }
+}
+
+/// Worlds in which what a canary breaks is needed more often than chance would have it.
+fn worlds_for(canary: Canary) -> Vec<Profile> {
+    let base = match canary {
+        // The old owner is stopped over a takeover, and goes on with what it had to send.
+        Canary::OldEpoch => Profile {
+            lures: const { &[lure(Occasion::Message("REC"), Blow::Stop, true)] },
+            ..Profile::CRASH
+        },
+        // The owner is cut off while one that has granted dies, and is back before the grant ends.
+        Canary::ForgetPromise => Profile {
+            lures: const {
+                &[
+                    lure(Occasion::Message("GRANT?"), Blow::Isolate, true),
+                    lure(Occasion::Message("GRANT"), Blow::Crash, true),
+                ]
+            },
+            ..Profile::CRASH
+        },
+        // The owner never hears that its add was made.
+        Canary::AddNoGrant => Profile {
+            lures: const { &[lure(Occasion::Adds, Blow::Isolate, true)] },
+            ..Profile::PARTITION
+        },
+        // The owner dies while some members have a record that others lack.
+        Canary::ActivateEarly | Canary::MembersNotAsked => Profile {
+            lures: const { &[lure(Occasion::Message("REC"), Blow::Crash, true)] },
+            ..Profile::CRASH
+        },
+        // ... and what it sent is still in their stores when the next one asks.
+        Canary::JoinUndrained => Profile {
+            lures: const {
+                &[
+                    lure(Occasion::Message("REC"), Blow::Slow, false),
+                    lure(Occasion::Message("REC"), Blow::Crash, true),
+                ]
+            },
+            ..Profile::CRASH
+        },
+        // The session breaks just when the add is asked for.
+        Canary::UnsettledAdd => Profile {
+            lures: const { &[lure(Occasion::Adds, Blow::Break, true)] },
+            ..Profile::PARTITION
+        },
+        Canary::HandoffServes => Profile {
+            moves: 30,
+            lures: const { &[lure(Occasion::Message("HANDOFF"), Blow::Isolate, true)] },
+            ..Profile::CRASH
+        },
+        _ => {
+            return Profile::EVERY
+                .map(|profile| profile.with_canary(canary))
+                .to_vec();
+        }
+    };
+    vec![base.with_canary(canary)]
+}
+
+/// What was noticed, and where; nothing if it was not. Worlds that only get stuck do not count: a seed that is stuck
+/// without a canary would count for each.
+fn noticed(canary: Canary) -> Option<String> {
+    let worlds = worlds_for(canary);
+    (0..CANARY_SEEDS).find_map(|seed| {
+        let profile = &worlds[(seed % worlds.len() as u64) as usize];
+        let failure = run(seed, profile).err()?;
+        (!failure.what.contains("after faults have ended")).then(|| failure.to_string())
+    })
+}
+
+#[test]
+fn every_canary_is_noticed() {
+    let unnoticed = Canary::ALL
+        .iter()
+        .filter(|canary| noticed(**canary).is_none());
+    let unnoticed: Vec<&Canary> = unnoticed.collect();
+    assert!(
+        unnoticed.is_empty(),
+        "{unnoticed:?} in {CANARY_SEEDS} seeds"
+    );
+}
+
+/// The same worlds keep every promise if nothing is broken.
+#[test]
+fn worlds_made_for_canaries_keep_every_promise_without_them() {
+    for canary in Canary::ALL {
+        let worlds = worlds_for(canary);
+        if let [profile] = worlds[..] {
+            let profile = Profile {
+                canary: None,
+                ..profile
+            };
+            assert_eq!(first_failure(0..50, &[profile]), None, "{canary:?}");
+        }
+    }
+}
