@@ -288,6 +288,25 @@ fn files_stay_small_enough_to_hold_in_the_head() {
     assert!(median <= 250, "the median file has {median} lines");
 }
 
+/// Places in the engine that return in silence when something is not there. Each is one where that may be:
+/// what cannot be is an `invariant!`. The number may only fall.
+const SILENT_RETURNS: usize = 33;
+
+#[test]
+fn what_cannot_be_is_not_passed_over() {
+    let engine = sources().into_iter();
+    let engine = engine.filter(|(name, _)| name.starts_with("crates/store/src/engine/"));
+    let silent = |source: &str| {
+        let code: String = code_lines(source).map(|(_, line)| line.trim()).collect();
+        code.matches("else {return;}").count() + code.matches("else { return }").count()
+    };
+    let found: usize = engine.map(|(_, source)| silent(&source)).sum();
+    assert!(
+        found <= SILENT_RETURNS,
+        "{found} silent returns in the engine, {SILENT_RETURNS} before: is the state possible? If not, `invariant!`"
+    );
+}
+
 #[test]
 fn what_the_tests_need_is_installed_before_they_run() {
     let makefile = fs::read_to_string(root().join("Makefile")).expect("a Makefile");

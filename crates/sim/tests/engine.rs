@@ -260,6 +260,20 @@ fn bits_that_flip_in_memory_do_no_harm() {
 }
 
 #[test]
+fn a_pool_without_a_number_for_another_segment_is_full() {
+    let crowded = Profile {
+        crowds: 1000,
+        ..Profile::CRASH
+    };
+    let profile = crowded.with_canary(Canary::FewSegments);
+    assert_eq!(first_failure(0..40, profile), None);
+    let refused: u64 = (0..40)
+        .map(|seed| run(seed, &profile).map_or(0, |life| life.refused))
+        .sum();
+    assert!(refused > 0, "no world was full");
+}
+
+#[test]
 fn a_read_that_mixes_versions_of_an_atomic_write_is_noticed() {
     sings(Canary::MixVersions, LONG);
 }

@@ -55,6 +55,8 @@ pub enum Canary {
     TrustMemory,
     /// Such bits flip, and nothing is broken: nothing may come of it.
     FlipMemory,
+    /// A pool can number a few dozen segments only: it is full soon, and says so.
+    FewSegments,
 }
 
 impl Canary {

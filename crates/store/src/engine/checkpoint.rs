@@ -395,7 +395,8 @@ impl Engine {
         self.checkpoint.droppable = false;
         let empty = |segment: &mut MetaSegment| meta.is_closed_and_empty(segment.id);
         let dropped = self.meta_segments.extract_if(.., empty);
-        let columns = dropped.flat_map(|segment| segment.columns);
+        let columns: Vec<ChunkCopy> = dropped.flat_map(|segment| segment.columns).collect();
+        self.meta_on.remove(&columns);
         self.checkpoint.dropped.extend(columns);
         self.trim_ring();
         self.checkpoint.tails = Some(self.tails());

@@ -1,5 +1,6 @@
 //! Kinds of homes: what volumes of one redundancy and grain share, and the shape of one segment of it.
 
+use super::space::Wanted;
 use crate::Layout;
 use crate::format::{ChunkCopy, SegmentEntry, SegmentKind, VolumeEntry};
 use crate::sizes::{GRANULE, Grain, Sizes};
@@ -85,6 +86,17 @@ impl Class {
         match self.redundancy {
             Redundancy::Mirror(copies) => usize::from(copies),
             Redundancy::Parity(data, parity) => usize::from(data + parity),
+        }
+    }
+
+    /// Columns that its segments should have.
+    pub(crate) fn wanted(self) -> Wanted {
+        Wanted {
+            columns: self.columns(),
+            parity: match self.redundancy {
+                Redundancy::Mirror(_) => None,
+                Redundancy::Parity(_, parity) => Some(usize::from(parity)),
+            },
         }
     }
 

@@ -81,6 +81,15 @@ pub struct LeafMemory {
     pub limit_bytes_a_tib: u64,
 }
 
+/// Bytes that leaves may take: those that an operator wished, or by what is mapped.
+pub(crate) fn leaf_limit(wished: u64, mapped_bytes: u64) -> u64 {
+    let bytes = match wished {
+        0 => LEAST.max(mapped_bytes / SHARE),
+        bytes => bytes,
+    };
+    bytes.max(LEAF_MEMORY)
+}
+
 impl Engine {
     /// What the map takes of memory.
     pub fn leaf_memory(&self) -> LeafMemory {
@@ -100,11 +109,7 @@ impl Engine {
     }
 
     fn leaf_limit_of(&self, mapped_bytes: u64) -> u64 {
-        let bytes = match self.leaf_bytes {
-            0 => LEAST.max(mapped_bytes / SHARE),
-            bytes => bytes,
-        };
-        bytes.max(LEAF_MEMORY)
+        leaf_limit(self.leaf_bytes, mapped_bytes)
     }
 
     /// Lets go of leaves that are too many.

@@ -1,5 +1,7 @@
 //! Volumes and segments: entries of system tables, changed through the map log.
 
+use std::collections::BTreeSet;
+
 use ashlar_block::{ErrorKind, IoError};
 
 use super::append::{StagedChange, Then};
@@ -321,13 +323,16 @@ impl Engine {
             .any(|entry| entry.state == VolumeState::Live && Class::of_volume(entry) == Some(class))
     }
 
-    /// The class of which the write at the front of the queue needs more slots than there are.
-    fn short_of(&self) -> Option<Class> {
-        let Some(Op::Write(write)) = self.admission.front().and_then(|&op| self.ops.get(op)) else {
-            return None;
+    /// The classes of which writes that wait need more slots than there are.
+    fn short_of(&self) -> BTreeSet<Class> {
+        let short = |op: usize| {
+            let Some(Op::Write(write)) = self.ops.get(op) else {
+                return None;
+            };
+            let class = self.class_of(write.volume)?;
+            (write.slots(class.grain) > self.spare_slots(class)).then_some(class)
         };
-        let class = self.class_of(write.volume)?;
-        (write.slots(class.grain) > self.spare_slots(class)).then_some(class)
+        self.admission.fronts().filter_map(short).collect()
     }
 
     /// Whether slots of this class are on their way or can be made.
@@ -402,9 +407,10 @@ impl Engine {
         self.segment_classes.insert(id, class);
         let segments = self.homes.entry(class);
         segments
-            .or_insert_with(|| Segments::new(self.sizes.slots(class.grain)))
+            .or_insert_with(|| Segments::wanting(self.sizes.slots(class.grain), class.wanted()))
             .add_with_parity(id, columns.collect(), entry.parity);
-        self.close_lost_segments();
+        self.drives_changed();
+        self.close_if_lost(id, class);
         // A drive may have gone since the segment was made, or is to go and waits only for this.
         let columns = self.all_columns(id);
         let (serving, staying) = (self.serving(&columns).len(), self.staying(&columns).len());
@@ -413,7 +419,7 @@ impl Engine {
         }
         if staying < self.wanted_columns(id) {
             self.rebuild_wanted();
-            self.judge_stops();
+            self.judge_stop_for(id, class);
         }
     }
 }

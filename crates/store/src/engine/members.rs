@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::class::Class;
 use super::extents::Extents;
 use super::invariant::invariant;
+use super::space::{DriveStates, Segments};
 use super::{Engine, Owner};
 use crate::Layout;
 use crate::format::{ChunkCopy, LogId, Member, MemberState, Root, VolumeEntry, VolumeState};
@@ -148,6 +149,7 @@ impl Engine {
         });
         self.extents.push(Extents::new(extents));
         self.drives.push(super::state::Drive { geometry });
+        self.drives_changed();
         self.restore_reserve(extents);
         self.judge_stops();
         self.members_changed(id);
@@ -202,6 +204,7 @@ impl Engine {
             // Goes on after a restart, so it is answered when the root says so.
             debug!(member, "drive is to leave");
             self.members[member].state = MemberState::Leaving;
+            self.drives_changed();
             self.members_changed(id);
             self.spread_reserve();
             self.repair_now();
@@ -215,9 +218,7 @@ impl Engine {
 
     /// Drives that segments of volumes have columns on.
     pub(super) fn homes_on(&self) -> BTreeSet<u16> {
-        let segments = self.segment_classes.keys();
-        let columns = segments.flat_map(|&id| self.segment_columns(id));
-        columns.map(|copy| copy.drive).collect()
+        self.homes.values().flat_map(Segments::drives).collect()
     }
 
     /// Drives that anything is on, or was until just now.
@@ -258,6 +259,7 @@ impl Engine {
             self.roots.parting.push(usize::from(drive));
             self.roots.members_due = true;
         }
+        self.drives_changed();
     }
 
     /// A drive that was let go has failed before that was durable.
@@ -283,6 +285,7 @@ impl Engine {
         let extents = if stayed { member.extents } else { 0 };
         member.state = MemberState::Excluded;
         debug!(member = drive, %error, "drive fails and is left out");
+        self.drives_changed();
         self.losses.push((drive, error.to_string()));
         if let Some(what) = self.lost_for_good() {
             return self.fail(format!(
@@ -317,12 +320,35 @@ impl Engine {
             .map(|(&id, &class)| (id, class))
             .collect();
         for (id, class) in ids {
-            if !self.is_readable(id)
-                && let Some(segments) = self.homes.get_mut(&class)
-            {
-                segments.close(id);
-            }
+            self.close_if_lost(id, class);
         }
+    }
+
+    /// The same of one segment.
+    pub(super) fn close_if_lost(&mut self, id: u32, class: Class) {
+        if !self.is_readable(id)
+            && let Some(segments) = self.homes.get_mut(&class)
+        {
+            segments.close(id);
+        }
+    }
+
+    /// Drives have come, gone, or are to leave: what counts segments by their drives is told.
+    pub(super) fn drives_changed(&mut self) {
+        let all = 0..self.members.len() as u16;
+        let states = DriveStates {
+            serving: all.map(|drive| self.in_service(drive)).collect(),
+            staying: self.usable(),
+        };
+        for segments in self.homes.values_mut() {
+            segments.set_drives(&states);
+        }
+    }
+
+    /// Segments that were looked at for whatever there was to do, since the import.
+    #[doc(hidden)]
+    pub fn segment_steps(&self) -> u64 {
+        self.homes.values().map(Segments::steps).sum()
     }
 
     /// What the pool cannot go on without and has no copy of any more.

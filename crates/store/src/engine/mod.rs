@@ -3,6 +3,7 @@
 //!
 //! | file | what |
 //! |-|-|
+//! | `admission` | writes that wait to be let in, by volume |
 //! | `write`, `write/bypass` | a write's way in: split, reserve, ring or bypass |
 //! | `append` | group commit: staged → sealed → durable → published → acknowledged |
 //! | `read`, `read/columns` | index, map, home; checksums; the other copy |
@@ -28,12 +29,13 @@
 //! | `raw` | pass-through volumes |
 //! | `state`, `map`, `space`, `extents`, `class`, `locks`, `guard` | the state they share |
 
+mod admission;
 pub(crate) mod append;
 mod checkpoint;
 pub(crate) mod class;
 mod clear;
 mod destage;
-mod evict;
+pub(crate) mod evict;
 pub(crate) mod extents;
 pub(crate) mod guard;
 mod invariant;
@@ -182,7 +184,7 @@ enum Op {
 enum Waiter {
     /// A read (for a page).
     Read(usize),
-    /// The front of the admission queue (for a page).
+    /// A write that waits to be let in (for a page).
     Admission,
     /// A bypass write (for a slot's lock).
     Bypass(usize),

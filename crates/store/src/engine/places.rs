@@ -114,6 +114,7 @@ impl Engine {
         };
         let id = self.meta.next_id();
         self.meta.add(id, columns.clone());
+        self.meta_on.add(&columns);
         self.meta_segments.push(MetaSegment { id, columns });
         true
     }

@@ -41,9 +41,7 @@ impl Engine {
     /// a volume is among them from the beginning: nobody is promised it.
     pub(super) fn map_extents(&self, drive: usize) -> u32 {
         let segment = self.sizes.segment_extents();
-        let columns = self.meta_segments.iter().flat_map(|meta| &meta.columns);
-        let has = columns.filter(|copy| usize::from(copy.drive) == drive);
-        let has = has.count() as u32 * segment;
+        let has = self.meta_on.on(drive) * segment;
         let all = self.members[drive].extents / 64 + 3 * segment;
         all.saturating_sub(has).max(self.least_map_extents())
     }

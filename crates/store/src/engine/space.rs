@@ -1,10 +1,11 @@
 //! Free space inside of segments: slots of homes, places of metadata segments. Extents of drives are in
 //! [`extents`](super::extents).
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Sizes;
-use crate::format::{ChunkCopy, MAX_SEGMENTS};
+use crate::format::{ChunkCopy, MAX_SEGMENTS, MetaSegment};
 
 /// A mirror or metadata segment as the engine uses it.
 #[derive(Clone, Debug)]
@@ -96,6 +97,22 @@ impl Segment {
         true
     }
 
+    /// Marks 64 units from `first`, a multiple of 64, on as in use; how many were not.
+    fn mark_word(&mut self, first: u32, bits: u64) -> u32 {
+        let left = self.units.saturating_sub(first);
+        let there = match left {
+            0..64 => (1 << left) - 1,
+            _ => u64::MAX,
+        };
+        let Some(word) = self.used.get_mut(first as usize / 64) else {
+            return 0;
+        };
+        let new = bits & there & !*word;
+        *word |= new;
+        self.free -= new.count_ones();
+        new.count_ones()
+    }
+
     fn release(&mut self, unit: u32) -> bool {
         let Some(word) = self.used.get_mut(unit as usize / 64) else {
             return false;
@@ -111,15 +128,55 @@ impl Segment {
 /// Segments in which a run of units is looked for.
 const LOOKED_THROUGH: usize = 16;
 
-/// Segments of one kind, and which of them have room.
+/// Columns that segments of one kind should have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// In a pool without a loss.
+    pub(crate) columns: usize,
+    /// Of these, with parity; none in mirrors, whose segments are never narrower for good.
+    pub(crate) parity: Option<usize>,
+}
+
+impl Wanted {
+    /// Columns that a segment should have; one with parity may have been made narrower.
+    fn of(self, segment: &Segment) -> usize {
+        let data = segment.columns.len() - usize::from(segment.parity);
+        self.parity.map_or(self.columns, |parity| data + parity)
+    }
+}
+
+/// Segments of one kind, and which of them have room. What is asked of all of them is counted as they
+/// change: there may be a million.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
     by_id: BTreeMap<u32, Segment>,
     with_room: BTreeSet<u32>,
+    /// Those with room that have all columns on drives that stay.
+    whole: BTreeSet<u32>,
+    /// Those with fewer columns in service than they should have.
+    short: BTreeSet<u32>,
+    on_drive: DriveCounts,
+    wanted: Wanted,
+    drives: DriveStates,
     units: u32,
     free: u64,
     /// Units, free or not, of segments of which some are still taken.
     open: u64,
+    /// Segments that were looked at, for tests.
+    steps: Cell<u64>,
+}
+
+/// Which drives are in service, and which of them stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DriveStates {
+    pub(crate) serving: Vec<bool>,
+    pub(crate) staying: Vec<bool>,
+}
+
+/// Copies on drives of which this is so.
+fn on(columns: &[ChunkCopy], drives: &[bool]) -> usize {
+    let is_on = |copy: &&ChunkCopy| drives.get(usize::from(copy.drive)) == Some(&true);
+    columns.iter().filter(is_on).count()
 }
 
 impl Segments {
@@ -141,15 +198,69 @@ impl Segments {
         if self.by_id.contains_key(&id) {
             return;
         }
+        self.on_drive.add(&columns);
         self.by_id
             .insert(id, Segment::new(columns, parity, self.units));
-        self.with_room.insert(id);
+        self.sort_in(id);
         self.free += u64::from(self.units);
         self.open += u64::from(self.units);
     }
 
+    /// The same, of a class whose segments should have these columns.
+    pub(crate) fn wanting(units: u32, wanted: Wanted) -> Self {
+        Self {
+            wanted,
+            ..Self::new(units)
+        }
+    }
+
+    /// Drives have come, gone, or are to leave.
+    pub(crate) fn set_drives(&mut self, drives: &DriveStates) {
+        if self.drives == *drives {
+            return;
+        }
+        self.drives = drives.clone();
+        for id in self.by_id.keys().copied().collect::<Vec<_>>() {
+            self.sort_in(id);
+        }
+    }
+
+    /// A segment has come, gone or changed: whether it has room, and whether it lacks columns.
+    fn sort_in(&mut self, id: u32) {
+        self.steps.set(self.steps.get() + 1);
+        let segment = self.by_id.get(&id);
+        let has_room = segment.is_some_and(|one| one.free > 0 && !one.closed);
+        let is_whole = segment
+            .is_some_and(|one| on(&one.columns, &self.drives.staying) >= self.wanted.columns);
+        let is_short =
+            segment.is_some_and(|one| on(&one.columns, &self.drives.serving) < self.wanted.of(one));
+        let put = |set: &mut BTreeSet<u32>, there: bool| match there {
+            true => set.insert(id),
+            false => set.remove(&id),
+        };
+        put(&mut self.with_room, has_room);
+        put(&mut self.whole, has_room && is_whole);
+        put(&mut self.short, is_short);
+    }
+
+    /// Whether some segment has fewer columns in service than it should have.
+    pub(crate) fn are_short(&self) -> bool {
+        !self.short.is_empty()
+    }
+
+    /// Drives that have columns.
+    pub(crate) fn drives(&self) -> impl Iterator<Item = u16> {
+        self.on_drive.drives()
+    }
+
+    /// Segments that were looked at since the beginning.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.get()
+    }
+
     /// The segment's columns.
     pub(crate) fn columns(&self, id: u32) -> Option<&[ChunkCopy]> {
+        self.steps.set(self.steps.get() + 1);
         self.by_id.get(&id).map(|segment| &segment.columns[..])
     }
 
@@ -170,24 +281,22 @@ impl Segments {
         let unit = segment.take()?;
         self.free -= 1;
         if segment.free == 0 {
-            self.with_room.remove(&id);
+            self.is_full(id);
         }
         Some((id, unit))
     }
 
     /// Takes up to `wanted` neighbouring units: segment, first unit and how many; as many as there
-    /// are side by side in one of the first few segments with room, of those that are `good` if
-    /// there is one.
-    pub(crate) fn take_run(
-        &mut self,
-        wanted: u32,
-        good: impl Fn(&[ChunkCopy]) -> bool,
-    ) -> Option<(u32, u32, u32)> {
-        let is_good = |id: &&u32| self.columns(**id).is_some_and(&good);
-        let any_good = self.with_room.iter().any(|id| is_good(&id));
+    /// are side by side in one of the first few segments with room, of those that have all their columns
+    /// if there is one.
+    pub(crate) fn take_run(&mut self, wanted: u32) -> Option<(u32, u32, u32)> {
         let mut best = (0, 0, 0);
-        let some = self.with_room.iter().filter(|id| !any_good || is_good(id));
-        for &id in some.take(LOOKED_THROUGH) {
+        let some = match self.whole.is_empty() {
+            true => &self.with_room,
+            false => &self.whole,
+        };
+        for &id in some.iter().take(LOOKED_THROUGH) {
+            self.steps.set(self.steps.get() + 1);
             let run = self.by_id.get(&id).and_then(|segment| segment.run(wanted));
             if let Some((first, count)) = run
                 && count > best.2
@@ -211,9 +320,31 @@ impl Segments {
         let claimed = segment.mark(unit);
         self.free -= u64::from(claimed && !segment.closed);
         if segment.free == 0 {
-            self.with_room.remove(&id);
+            self.is_full(id);
         }
         claimed
+    }
+
+    /// Takes the units from `first`, a multiple of 64, on whose bits are set.
+    pub(crate) fn claim_bits(&mut self, id: u32, first: u32, bits: &[u8]) {
+        let Some(segment) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        let (words, _) = bits.as_chunks::<8>();
+        for (at, word) in (first..).step_by(64).zip(words) {
+            let claimed = segment.mark_word(at, u64::from_le_bytes(*word));
+            if !segment.closed {
+                self.free -= u64::from(claimed);
+            }
+        }
+        if segment.free == 0 {
+            self.is_full(id);
+        }
+    }
+
+    fn is_full(&mut self, id: u32) {
+        self.with_room.remove(&id);
+        self.whole.remove(&id);
     }
 
     /// Gives a unit back.
@@ -223,7 +354,9 @@ impl Segments {
             && !segment.closed
         {
             self.free += 1;
-            self.with_room.insert(id);
+            if segment.free == 1 {
+                self.sort_in(id);
+            }
         }
     }
 
@@ -238,7 +371,7 @@ impl Segments {
             segment.closed = true;
             self.free -= u64::from(segment.free);
             self.open -= u64::from(segment.units);
-            self.with_room.remove(&id);
+            self.is_full(id);
         }
     }
 
@@ -268,7 +401,10 @@ impl Segments {
     /// Forgets a segment of which nothing is in use; returns its columns.
     pub(crate) fn remove(&mut self, id: u32) -> Option<Vec<ChunkCopy>> {
         self.close(id);
-        Some(self.by_id.remove(&id)?.columns)
+        let columns = self.by_id.remove(&id)?.columns;
+        self.on_drive.remove(&columns);
+        self.sort_in(id);
+        Some(columns)
     }
 
     /// Units of each segment.
@@ -278,10 +414,14 @@ impl Segments {
 
     /// A segment has other columns.
     pub(crate) fn set_columns(&mut self, id: u32, columns: Vec<ChunkCopy>, parity: u8) {
-        if let Some(segment) = self.by_id.get_mut(&id) {
-            segment.columns = columns;
-            segment.parity = parity;
-        }
+        let Some(segment) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        self.on_drive.add(&columns);
+        let before = std::mem::replace(&mut segment.columns, columns);
+        segment.parity = parity;
+        self.on_drive.remove(&before);
+        self.sort_in(id);
     }
 
     /// Units, free or not, of segments of which some are still taken.
@@ -300,12 +440,60 @@ impl Segments {
     }
 }
 
+/// How many columns each drive has of something.
+#[derive(Debug, Default)]
+pub(crate) struct DriveCounts(Vec<u32>);
+
+impl DriveCounts {
+    /// Those of metadata segments.
+    pub(crate) fn of(segments: &[MetaSegment]) -> Self {
+        let mut counts = Self::default();
+        for segment in segments {
+            counts.add(&segment.columns);
+        }
+        counts
+    }
+
+    /// These are there, too.
+    pub(crate) fn add(&mut self, columns: &[ChunkCopy]) {
+        for copy in columns {
+            let drive = usize::from(copy.drive);
+            if self.0.len() <= drive {
+                self.0.resize(drive + 1, 0);
+            }
+            self.0[drive] += 1;
+        }
+    }
+
+    /// These are there no more.
+    pub(crate) fn remove(&mut self, columns: &[ChunkCopy]) {
+        for copy in columns {
+            if let Some(count) = self.0.get_mut(usize::from(copy.drive)) {
+                *count -= 1;
+            }
+        }
+    }
+
+    /// Those of a drive.
+    pub(crate) fn on(&self, drive: usize) -> u32 {
+        self.0.get(drive).copied().unwrap_or(0)
+    }
+
+    /// Drives that have some.
+    fn drives(&self) -> impl Iterator<Item = u16> {
+        let counts = self.0.iter().enumerate();
+        counts.filter_map(|(drive, &count)| (count > 0).then_some(drive as u16))
+    }
+}
+
 /// Numbers of segments.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentIds {
     /// Numbers below `next` that are free.
     free: BTreeSet<u32>,
     next: u32,
+    /// There are none from here on.
+    end: u32,
 }
 
 impl SegmentIds {
@@ -313,21 +501,27 @@ impl SegmentIds {
     pub(crate) fn all_but(used: &BTreeSet<u32>) -> Self {
         let next = used.last().map_or(1, |last| last + 1);
         let free = (1..next).filter(|id| !used.contains(id)).collect();
-        Self { free, next }
+        let end = MAX_SEGMENTS;
+        Self { free, next, end }
     }
 
     /// A number that no segment has; `None` when all are in use.
     pub(crate) fn take(&mut self) -> Option<u32> {
         let fresh = self.next;
         self.free.pop_first().or_else(|| {
-            self.next += u32::from(fresh < MAX_SEGMENTS);
-            (fresh < MAX_SEGMENTS).then_some(fresh)
+            self.next += u32::from(fresh < self.end);
+            (fresh < self.end).then_some(fresh)
         })
     }
 
     /// How many numbers are left.
     pub(crate) fn left(&self) -> u64 {
-        self.free.len() as u64 + u64::from(MAX_SEGMENTS.saturating_sub(self.next))
+        self.free.len() as u64 + u64::from(self.end.saturating_sub(self.next))
+    }
+
+    /// As if there were no numbers from `end` on.
+    pub(crate) fn end_at(&mut self, end: u32) {
+        self.end = end;
     }
 
     /// No segment has this number any more.
@@ -383,6 +577,35 @@ mod tests {
     }
 
     #[test]
+    fn units_are_taken_by_their_bits_as_one_by_one() {
+        let mut chance = 3_u64;
+        for units in [64, 100, 130] {
+            let mut segments = [Segments::new(units), Segments::new(units)];
+            for all in &mut segments {
+                all.add(1, Vec::new());
+                assert!(all.claim(1, 5));
+            }
+            let bits: Vec<u8> = (0..24)
+                .map(|_| {
+                    chance = chance
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    (chance >> 40) as u8
+                })
+                .collect();
+            let [together, single] = &mut segments;
+            together.claim_bits(1, 0, &bits);
+            for unit in (0..units).filter(|unit| bits[*unit as usize / 8] >> (unit % 8) & 1 == 1) {
+                single.claim(1, unit);
+            }
+            assert_eq!(together.free(), single.free());
+            let rest =
+                |all: &mut Segments| std::iter::from_fn(|| all.take_run(1)).collect::<Vec<_>>();
+            assert_eq!(rest(together), rest(single));
+        }
+    }
+
+    #[test]
     fn neighbours_are_taken_together() {
         let mut segments = Segments::new(130);
         segments.add(1, Vec::new());
@@ -390,7 +613,7 @@ mod tests {
         for unit in (0..130).filter(|unit| !(60..67).contains(unit) && *unit != 9) {
             assert!(segments.claim(1, unit));
         }
-        let mut take = |wanted| segments.take_run(wanted, |_| true);
+        let mut take = |wanted| segments.take_run(wanted);
         assert_eq!(take(4), Some((1, 60, 4)));
         // Segment 1 has only three left side by side.
         assert_eq!(take(4), Some((2, 0, 4)));
@@ -419,6 +642,8 @@ mod tests {
         ids.give(3);
         assert_eq!([ids.take(), ids.take()], [3, 6].map(Some));
         let mut ids = SegmentIds::all_but(&(1..MAX_SEGMENTS).collect());
-        assert_eq!(ids.take(), None);
+        assert_eq!((ids.take(), ids.left()), (None, 0));
+        ids.give(7);
+        assert_eq!((ids.left(), ids.take(), ids.take()), (1, Some(7), None));
     }
 }

@@ -17,7 +17,8 @@ impl Engine {
             return;
         }
         let writes = self.admission.len();
-        let first = self.admission.front().and_then(|&op| self.ops.get(op));
+        let first = self.admission.fronts().next();
+        let first = first.and_then(|op| self.ops.get(op));
         let first = match first {
             Some(Op::Write(write)) => write.describe(),
             _ => "none".into(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ashlar_block::{BlockSize, BufferPool, Geometry, Moment};
 use slab::Slab;
 
+use super::admission::Admission;
 use super::append::{Sealed, Staged, StagedChange};
 use super::checkpoint::Checkpoint;
 use super::class::Class;
@@ -23,15 +24,18 @@ use super::rebuild::Rebuild;
 use super::release::Release;
 use super::reserve::Kept;
 use super::salvage::Salvage;
-use super::space::{SegmentIds, Segments};
+use super::space::{DriveCounts, SegmentIds, Segments};
 use super::{Op, Outbox, Owner, Waiter};
-use crate::Cage;
 use crate::format::{
     ChunkCopy, Label, LogId, Member, MetaSegment, PageId, Root, VolumeEntry, VolumeState,
 };
 use crate::ring::{Index, Recent, Ring};
 use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
+use crate::{Cage, Canary};
 use crate::{Layout, Sizes};
+
+/// Numbers of segments in a pool that is to run out of them.
+const FEW_SEGMENTS: u32 = 40;
 
 /// What is given up and waits for its readers.
 #[derive(Clone, Copy, Debug)]
@@ -149,16 +153,20 @@ pub struct Engine {
     pub(super) provisioning: BTreeMap<Class, Vec<ChunkCopy>>,
     pub(super) meta: Segments,
     pub(super) meta_segments: Vec<MetaSegment>,
+    /// Columns of these on each drive.
+    pub(super) meta_on: DriveCounts,
     /// Slots that ring records will need.
     pub(super) reserved: BTreeMap<SlotKey, Class>,
     pub(super) reserved_count: BTreeMap<Class, u64>,
+    /// How many of them each volume has.
+    pub(super) reserved_of: BTreeMap<u32, u64>,
     /// Slots whose homes clears on their way give up: who writes there needs another.
     pub(super) losing_homes: BTreeSet<SlotKey>,
 
     pub(super) volumes: BTreeMap<u32, VolumeEntry>,
     /// Volumes whose entry is on its way into the table, with the size in granules that it says.
     pub(super) changing: BTreeMap<u32, u64>,
-    pub(super) admission: VecDeque<usize>,
+    pub(super) admission: Admission,
     pub(super) clears: Vec<usize>,
     pub(super) repairs: Slab<Repair>,
     pub(super) gathers: Gathers,
@@ -264,13 +272,15 @@ impl Engine {
             raw: parts.raw,
             provisioning: BTreeMap::new(),
             meta: parts.meta,
+            meta_on: DriveCounts::of(&parts.meta_segments),
             meta_segments: parts.meta_segments,
             reserved: BTreeMap::new(),
             reserved_count: BTreeMap::new(),
+            reserved_of: BTreeMap::new(),
             losing_homes: BTreeSet::new(),
             volumes: parts.volumes,
             changing: BTreeMap::new(),
-            admission: VecDeque::new(),
+            admission: Admission::default(),
             clears: Vec::new(),
             repairs: Slab::new(),
             gathers: Gathers::default(),
@@ -287,6 +297,10 @@ impl Engine {
             checkpoint: Checkpoint::default(),
             settling: Vec::new(),
         };
+        if engine.cage.sings(Canary::FewSegments) {
+            engine.segment_ids.end_at(FEW_SEGMENTS);
+        }
+        engine.drives_changed();
         for key in parts.unhomed {
             engine.reserve(key);
         }
@@ -406,12 +420,7 @@ impl Engine {
         if self.is_raw(volume) {
             return self.raw_bytes(volume);
         }
-        let from = SlotKey { volume, slot: 0 };
-        let to = SlotKey {
-            volume: volume + 1,
-            slot: 0,
-        };
-        let waiting = self.reserved.range(from..to).count() as u64;
+        let waiting = self.reserved_of.get(&volume).copied().unwrap_or(0);
         (self.map.mapped(volume) + waiting) * self.map.grain(volume).bytes()
     }
 

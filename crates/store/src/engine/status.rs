@@ -5,6 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::class::Class;
+use super::space::Segments;
 use super::{Counters, Engine, VolumeInfo};
 use crate::Layout;
 use crate::format::{Label, MemberState, Reserve};
@@ -227,7 +228,6 @@ impl Engine {
             let short = self.serving(&segment.columns).len() < copies;
             short && !self.meta.is_closed_and_empty(segment.id)
         });
-        let mut homes = self.segment_classes.keys();
-        logs || maps || homes.any(|&id| self.columns(id).len() < self.wanted_columns(id))
+        logs || maps || self.homes.values().any(Segments::are_short)
     }
 }

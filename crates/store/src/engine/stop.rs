@@ -61,6 +61,17 @@ impl Engine {
         self.stopped = wishes.iter().filter(stops).map(|&(n, ..)| n).collect();
     }
 
+    /// A segment has come that lacks a column: whether volumes of its class stop for it.
+    pub(super) fn judge_stop_for(&mut self, id: u32, class: Class) {
+        if self.joining.contains_key(&id) || self.could_have_column(id) {
+            return;
+        }
+        let live = self.volumes.iter();
+        let live = live.filter(|(_, entry)| entry.stops && entry.state == VolumeState::Live);
+        let stops = live.filter(|(_, entry)| Class::of_volume(entry) == Some(class));
+        self.stopped.extend(stops.map(|(&number, _)| number));
+    }
+
     /// Classes with a segment that lacks a column which no drive can take.
     fn short_classes(&self) -> BTreeSet<Class> {
         let mut short = BTreeSet::new();

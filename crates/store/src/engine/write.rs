@@ -8,13 +8,14 @@ use std::ops::Range;
 
 use ashlar_block::{ErrorKind, IoError, Request};
 
+use super::admission::Wanting;
 use super::append::Staged;
 use super::class::Class;
 use super::invariant::invariant;
 use super::locks::SlotKey;
 use super::map::leaf_id;
 use super::{Engine, Op, Waiter};
-use crate::format::{ChunkCopy, PageId};
+use crate::format::PageId;
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
 pub(super) use bypass::BypassOp;
@@ -33,7 +34,7 @@ pub(super) const MAP_LIMIT: f64 = 0.8;
 const BUSY_WRITES: usize = 4;
 const BUSY_RING: f64 = 0.5;
 
-/// Writes behind the first of the queue whose leaves are loaded together with its own.
+/// Writes behind the first of a volume whose leaves are loaded together with its own.
 const AHEAD: usize = 64;
 
 /// A host's write.
@@ -111,7 +112,7 @@ fn pieces(range: Range<u64>) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// What becomes of the write at the front of the queue.
+/// What becomes of a volume's first write that waits.
 enum Verdict {
     Go {
         bypass: bool,
@@ -138,7 +139,7 @@ impl Engine {
             pinned: false,
             held: Vec::new(),
         }));
-        self.admission.push_back(op);
+        self.admission.push(volume, serial, op);
     }
 
     pub(super) fn next_serial(&mut self) -> u64 {
@@ -146,35 +147,39 @@ impl Engine {
         self.serial
     }
 
-    /// Lets in what may come in, in order.
+    /// Lets in what may come in: of each volume in order, and of all, who waits longest first.
     pub(super) fn admit(&mut self) {
-        while let Some(&op) = self.admission.front() {
+        let mut wanting = Wanting::default();
+        for volume in self.admission.volumes() {
+            self.admit_volume(volume, &mut wanting);
+        }
+    }
+
+    fn admit_volume(&mut self, volume: u32, wanting: &mut Wanting) {
+        while let Some(op) = self.admission.front(volume) {
             let Some(Op::Write(write)) = self.ops.get(op) else {
-                self.admission.pop_front();
-                continue;
+                return invariant!(self, "write {op} waits, but is not there");
             };
-            let range = write.request.range;
-            let (volume, first) = (write.volume, range.start.0);
-            let end = first + u64::from(range.count);
-            match self.judge(volume, first, end) {
+            let (first, end) = (write.first(), write.end());
+            match self.judge(volume, first..end, wanting) {
                 Verdict::Wait => return,
-                Verdict::Load => return self.load_for_waiting(),
+                Verdict::Load => return self.load_for_waiting(volume),
                 Verdict::NoSpace => {
-                    self.admission.pop_front();
+                    self.admission.pop(volume);
                     let why = format!("volume {volume}: the pool is full");
                     self.end_write(op, Err(IoError::new(ErrorKind::NoSpace, why)));
                 }
                 Verdict::Stopped(why) => {
-                    self.admission.pop_front();
+                    self.admission.pop(volume);
                     self.end_write(op, Err(why));
                 }
                 Verdict::OutOfRange => {
-                    self.admission.pop_front();
+                    self.admission.pop(volume);
                     let why = format!("volume {volume} was deleted or made smaller");
                     self.end_write(op, Err(IoError::new(ErrorKind::OutOfRange, why)));
                 }
                 Verdict::Go { bypass } => {
-                    self.admission.pop_front();
+                    self.admission.pop(volume);
                     self.start_write(op, bypass);
                 }
             }
@@ -183,9 +188,8 @@ impl Engine {
 
     /// Loads what the next writes in the queue will need, so that they do not wait one after another.
     /// What is here of it stays until they are done.
-    fn load_for_waiting(&mut self) {
-        let ahead: Vec<usize> = self.admission.iter().take(AHEAD).copied().collect();
-        for op in ahead {
+    fn load_for_waiting(&mut self, volume: u32) {
+        for op in self.admission.first(volume, AHEAD) {
             let Some(Op::Write(write)) = self.ops.get_mut(op) else {
                 continue;
             };
@@ -210,7 +214,8 @@ impl Engine {
         }
     }
 
-    fn judge(&mut self, volume: u32, first: u64, end: u64) -> Verdict {
+    fn judge(&mut self, volume: u32, range: Range<u64>, wanting: &mut Wanting) -> Verdict {
+        let (first, end) = (range.start, range.end);
         if self
             .geometry(volume)
             .is_none_or(|geometry| geometry.blocks < end)
@@ -239,21 +244,29 @@ impl Engine {
         }
         let leaves = first / LEAF_GRANULES..end.div_ceil(LEAF_GRANULES);
         let pages = self.map.pages_for(volume, leaves);
+        // Who came earlier has the first claim on what is free.
+        let behind = fresh + whole > 0 && wanting.slots.contains(&class);
+        if behind || pages > 0 && wanting.places || whole > 0 && wanting.bypass {
+            return Verdict::Wait;
+        }
         let room = self.spare_slots(class);
         if fresh + whole <= room && !self.has_places_for(pages) {
-            return match self.more_places_may_come() {
-                true => Verdict::Wait,
-                false => Verdict::NoSpace,
-            };
+            if !self.more_places_may_come() {
+                return Verdict::NoSpace;
+            }
+            wanting.places = true;
+            return Verdict::Wait;
         }
         if fresh + whole <= room {
             // A map log that is filling up is destage's until a checkpoint has emptied it.
             if whole > 0 && (self.map_log.log.fill() > MAP_LIMIT || self.is_short_of_memory()) {
+                wanting.bypass = true;
                 return Verdict::Wait;
             }
             return Verdict::Go { bypass };
         }
         if self.more_slots_may_come(class) {
+            wanting.slots.insert(class);
             return Verdict::Wait;
         }
         // No room to write whole slots elsewhere: what has a home can still go through the ring.
@@ -400,6 +413,7 @@ impl Engine {
         };
         if self.reserved.insert(key, class).is_none() {
             *self.reserved_count.entry(class).or_default() += 1;
+            *self.reserved_of.entry(key.volume).or_default() += 1;
             self.map.hold(self.leaf_of(key));
         }
     }
@@ -410,6 +424,9 @@ impl Engine {
             return;
         };
         if let Some(count) = self.reserved_count.get_mut(&class) {
+            *count -= 1;
+        }
+        if let Some(count) = self.reserved_of.get_mut(&key.volume) {
             *count -= 1;
         }
         self.map.let_go(self.leaf_of(key));
@@ -423,11 +440,7 @@ impl Engine {
 
     /// The same, up to `wanted` of them side by side: segment, first slot, and how many.
     fn take_slots(&mut self, class: Class, wanted: u32) -> Option<(u32, u32, u32)> {
-        let stays = self.usable();
-        let staying = |copy: &&ChunkCopy| stays.get(usize::from(copy.drive)) == Some(&true);
-        let columns = class.columns();
-        let good = |found: &[ChunkCopy]| found.iter().filter(staying).count() >= columns;
-        self.homes.get_mut(&class)?.take_run(wanted, good)
+        self.homes.get_mut(&class)?.take_run(wanted)
     }
 
     /// Drops a reservation that a home has made needless.

@@ -1,6 +1,6 @@
 //! From root and logs to the engine's state.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::BuildHasherDefault;
 
 use ashlar_block::ErrorKind;
@@ -9,10 +9,12 @@ use crate::Layout;
 use crate::drives::Drives;
 use crate::engine::Parts;
 use crate::engine::class::{Class, Shape};
+use crate::engine::evict::leaf_limit;
 use crate::engine::extents::Extents;
 use crate::engine::locks::SlotKey;
 use crate::engine::map::{
-    Change, Content, FIRST_VOLUME, Map, SEGMENTS, VOLUMES, leaf_id, slot_bit, system_tables,
+    Change, Content, ENTRY_SLOTS, FIRST_VOLUME, Map, SEGMENTS, VOLUMES, leaf_id, slot_bit,
+    system_tables,
 };
 use crate::engine::raw::{self, Raw, RawSegment};
 use crate::engine::space::{SegmentIds, Segments, location, segment_and_unit, unit_at};
@@ -26,13 +28,14 @@ use crate::ring::{GranuleKey, Index, LogBatch, Mix, Ring, Scanned, ScannedBatch}
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_GRANULES};
 use crate::{Canary, ImportOptions};
 
+/// Slots whose leaves are read together.
+const SLOTS_AT_A_TIME: usize = 4096;
+
 struct Replay<'a> {
     drives: &'a mut Drives,
     label: &'a Label,
     root: &'a Root,
     map: Map,
-    /// Sequence up to which a loaded page holds changes.
-    page_sequences: HashMap<PageId, u64, BuildHasherDefault<Mix>>,
     meta: Segments,
     /// Copies of pages that were bad: drive and byte.
     bad: BTreeSet<(usize, u64)>,
@@ -52,7 +55,6 @@ pub(super) fn replay(
         label: &label,
         root: &root,
         map: Map::default(),
-        page_sequences: HashMap::default(),
         meta: Segments::new(label.sizes.segment_slots * UNIT_GRANULES as u32),
         bad: BTreeSet::new(),
     };
@@ -62,14 +64,15 @@ pub(super) fn replay(
     replay.load_tables()?;
     replay.claim_places()?;
     replay.load_system()?;
-    replay.ensure_all(touched(&map)?)?;
+    let touched = replay.touched(&map)?;
+    replay.ensure_all(touched)?;
     for change in changes(&map) {
         let (sequence, change) = change?;
         replay.apply(sequence, &change);
     }
     let void = options.cage.sings(Canary::MoveVoidsRecords);
     let (index, mut ring_batches) = replay.index(&ring, &map, void)?;
-    let unhomed = replay.unhomed(&ring, &index)?;
+    let unhomed = replay.unhomed(&ring, &index, options.leaf_bytes)?;
     let volumes = replay.volumes()?;
     let segments = replay.segments()?;
     let Replay {
@@ -136,15 +139,6 @@ fn changes(map: &Scanned) -> impl Iterator<Item = Result<(u64, Change), PoolErro
         let sequenced = records.zip(scanned.batch.first_sequence..);
         sequenced.map(|(record, sequence)| Ok((sequence, change(scanned, record)?)))
     })
-}
-
-/// The pages that they touch.
-fn touched(map: &Scanned) -> Result<HashSet<PageId, BuildHasherDefault<Mix>>, PoolError> {
-    let mut ids = HashSet::default();
-    for change in changes(map) {
-        ids.extend(Map::touched(&change?.1));
-    }
-    Ok(ids)
 }
 
 fn change(scanned: &ScannedBatch, record: &Descriptor) -> Result<Change, PoolError> {
@@ -334,7 +328,6 @@ impl Replay<'_> {
         } else {
             Content::Leaf(Leaf::decode(bytes)?)
         };
-        self.page_sequences.insert(id, self.map.entry(id).sequence);
         self.map.loaded(id, content);
         Ok(())
     }
@@ -383,11 +376,31 @@ impl Replay<'_> {
         found
     }
 
-    /// Applies a change to those of its pages, which are here, that do not hold it yet.
+    /// Whether a change is in no written page: a page holds what came before the sequence that its table
+    /// names.
+    fn lacks(&self, id: PageId, sequence: u64) -> bool {
+        sequence >= self.map.entry(id).sequence
+    }
+
+    /// The pages that lack changes of the log. Those are dirty once the log is replayed, so a running pool
+    /// had them in memory, too; pages that hold all of it already are not read.
+    fn touched(
+        &self,
+        map: &Scanned,
+    ) -> Result<HashSet<PageId, BuildHasherDefault<Mix>>, PoolError> {
+        let mut ids = HashSet::default();
+        for change in changes(map) {
+            let (sequence, change) = change?;
+            let pages = Map::touched(&change).into_iter();
+            ids.extend(pages.filter(|&id| self.lacks(id, sequence)));
+        }
+        Ok(ids)
+    }
+
+    /// Applies a change to those of its pages that do not hold it yet. They are here.
     fn apply(&mut self, sequence: u64, change: &Change) {
         for id in Map::touched(change) {
-            let has = self.page_sequences.get(&id).copied().unwrap_or(0);
-            if sequence >= has {
+            if self.lacks(id, sequence) {
                 self.map.apply_to(id, change, sequence);
             }
         }
@@ -453,8 +466,14 @@ impl Replay<'_> {
         }
     }
 
-    /// Slots that have records in the ring and no home.
-    fn unhomed(&mut self, ring: &Scanned, index: &Index) -> Result<Vec<SlotKey>, PoolError> {
+    /// Slots that have records in the ring and no home. Their leaves are looked at some at a time, and those
+    /// that are clean go again when they are more than a running pool would keep.
+    fn unhomed(
+        &mut self,
+        ring: &Scanned,
+        index: &Index,
+        leaf_bytes: u64,
+    ) -> Result<Vec<SlotKey>, PoolError> {
         let mut slots = BTreeSet::new();
         for record in ring
             .batches
@@ -482,14 +501,17 @@ impl Replay<'_> {
             let first = map.grain(key.volume).first(key.slot);
             leaf_id(key.volume, first / LEAF_GRANULES)
         };
-        let leaves: Vec<PageId> = slots.iter().map(|key| leaf(&self.map, key)).collect();
-        self.ensure_all(leaves)?;
+        let limit = leaf_limit(leaf_bytes, self.map.mapped_bytes());
+        let slots: Vec<SlotKey> = slots.into_iter().collect();
         let mut unhomed = Vec::new();
-        for key in slots {
-            self.ensure(leaf(&self.map, &key))?;
-            if self.map.location(key.volume, key.slot) == Some(0) {
-                unhomed.push(key);
-            }
+        for some in slots.chunks(SLOTS_AT_A_TIME) {
+            let leaves: Vec<PageId> = some.iter().map(|key| leaf(&self.map, key)).collect();
+            self.ensure_all(leaves)?;
+            let homeless = |key: &SlotKey| self.map.location(key.volume, key.slot) == Some(0);
+            unhomed.extend(some.iter().copied().filter(homeless));
+            // The first look at a page lets it stay, the second lets it go.
+            let steps = 2 * self.map.leaves();
+            self.map.evict(limit, steps);
         }
         Ok(unhomed)
     }
@@ -539,10 +561,11 @@ impl Replay<'_> {
                     let class = Class::of_segment(&entry);
                     found.classes.insert(id, class);
                     let segments = found.homes.entry(class);
-                    let segments = segments
-                        .or_insert_with(|| Segments::new(self.label.sizes.slots(class.grain)));
+                    let segments = segments.or_insert_with(|| {
+                        Segments::wanting(self.label.sizes.slots(class.grain), class.wanted())
+                    });
                     segments.add_with_parity(id, columns, entry.parity);
-                    self.claim_slots(id, class, segments);
+                    self.claim_slots(id, segments);
                 }
                 found.entries.push((id, entry));
             }
@@ -550,12 +573,12 @@ impl Replay<'_> {
         Ok(found)
     }
 
-    fn claim_slots(&self, id: u32, class: Class, segments: &mut Segments) {
-        for slot in 0..self.label.sizes.slots(class.grain) {
-            let (table, index, bit) = slot_bit(location(id, slot));
-            let bits = self.map.entry_bytes(table, index);
-            if bits.is_some_and(|bits| bits[bit / 8] & 1 << (bit % 8) != 0) {
-                segments.claim(id, slot);
+    /// A segment's slots in use, an entry of a table of slots at a time.
+    fn claim_slots(&self, id: u32, segments: &mut Segments) {
+        for first in (0..segments.units()).step_by(ENTRY_SLOTS as usize) {
+            let (table, index, _) = slot_bit(location(id, first));
+            if let Some(bits) = self.map.entry_bytes(table, index) {
+                segments.claim_bits(id, first, bits);
             }
         }
     }

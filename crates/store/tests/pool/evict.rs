@@ -51,6 +51,30 @@ fn parity_larger_than_the_memory_for_its_map() {
     churn(3, layout);
 }
 
+#[test]
+fn an_import_keeps_no_more_of_the_map_than_a_running_pool() {
+    let mut bench = bench(2);
+    let volume = bench.volume(LEAVES * 512, 2);
+    let everywhere: Vec<u64> = (0..LEAVES).map(|leaf| leaf * 512 + 7).collect();
+    for round in 0..3 {
+        for &at in &everywhere {
+            bench.write(volume, at, &[value(at, round); 4096]).unwrap();
+        }
+        if round == 0 {
+            bench.manage(Manage::Settle).unwrap();
+        }
+    }
+    // The ring has records of every leaf; the map log's changes of most of them are in pages.
+    let mut bench = Bench::open_with(bench.media, &options()).unwrap();
+    let memory = bench.engine.leaf_memory();
+    within(memory);
+    assert!((memory.leaves as u64) < LEAVES / 2, "{memory:?}");
+    for &at in &everywhere {
+        let read = bench.read(volume, at, 1).unwrap();
+        assert_eq!(read, [value(at, 2); 4096]);
+    }
+}
+
 fn churn(drives: usize, layout: Layout) {
     let mut bench = bench(drives);
     let granules = LEAVES * 512;

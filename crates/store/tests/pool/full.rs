@@ -1,8 +1,8 @@
-//! Pools without a free slot.
+//! Pools without a free slot, writes that wait, and what a segment more costs.
 
-use crate::common::{Bench, fill};
+use crate::common::{Bench, fill, small_sizes};
 use ashlar_block::{BlockRange, ErrorKind, Operation, Request};
-use ashlar_store::{Event, Manage};
+use ashlar_store::{Event, Manage, Sizes};
 
 /// Fills a pool with whole slots; how many there are.
 fn fill_up(bench: &mut Bench, volume: u32) -> u64 {
@@ -62,4 +62,52 @@ fn a_home_that_is_given_up_is_not_promised_twice() {
         let expected = [fill(1, 100 + round as u8), fill(1, 0)].concat();
         assert!(read == expected, "slot {round}");
     }
+}
+
+#[test]
+fn a_volume_that_waits_does_not_hold_up_another() {
+    let mut bench = Bench::new(2, 24 << 20);
+    let (slow, quick) = (bench.volume(1024, 2), bench.volume(1024, 2));
+    bench.write(slow, 0, &fill(16, 1)).expect("write");
+    bench.manage(Manage::Settle).expect("settle");
+    let mut bench = bench.restart();
+    // Its leaf has to be read, and that takes its time.
+    bench.seen.held.set(Some(|op| op == Operation::Read));
+    for _ in 0..3 {
+        let waits = bench.request(3, &fill(1, 2));
+        bench.begin(slow, waits);
+    }
+    bench
+        .write(quick, 0, &fill(1, 3))
+        .expect("it does not wait");
+    bench.seen.held.set(None);
+    let (done, _) = bench.run(Event::Tick);
+    assert_eq!(done.len(), 3);
+    assert!(done.iter().all(|one| one.result.is_ok()), "{done:?}");
+    assert_eq!(bench.read(slow, 3, 1).expect("read"), fill(1, 2));
+}
+
+/// Segments that are looked at while so many slots are written, two to a segment.
+fn steps(bench: &mut Bench, volume: u32, slots: std::ops::Range<u64>) -> u64 {
+    let before = bench.engine.segment_steps();
+    for slot in slots {
+        let data = fill(16, slot as u8);
+        bench.write(volume, slot * 16, &data).expect("room");
+    }
+    bench.engine.segment_steps() - before
+}
+
+#[test]
+fn the_last_segment_takes_no_more_steps_than_the_first() {
+    let sizes = Sizes {
+        segment_slots: 2,
+        ..small_sizes()
+    };
+    let mut bench = Bench::with_sizes(2, 80 << 20, sizes);
+    let volume = bench.volume(16_384, 2);
+    steps(&mut bench, volume, 0..20);
+    let first = steps(&mut bench, volume, 20..120);
+    steps(&mut bench, volume, 120..700);
+    let last = steps(&mut bench, volume, 700..800);
+    assert!(last <= first + first / 4, "{first}, then {last}");
 }
