@@ -103,6 +103,8 @@ pub(crate) enum Part {
     Idle,
     /// Two cores and two connections against one
     Cores,
+    /// A host beside others that take all buffers and give none back
+    Hoarders,
     /// Against a peer's target
     Peer,
     /// What the storage engine costs, counted

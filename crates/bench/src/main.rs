@@ -12,6 +12,7 @@
 //! parts/local  ashlar lab sweep: file | ashlar serve ─▶ file        IOPS
 //! parts/idle   nobody, or idle hosts ─▶ ashlar serve                server CPU
 //! parts/cores  1 or 2 connections ─▶ ashlar serve, 1 or 2 cores     server CPU a command
+//! parts/hoarders   a writer ─▶ ashlar serve ◀─ 64 queues that owe data   IOPS, longest wait
 //! engine/cost      load ─▶ engine ─▶ drives that count              device bytes a user byte
 //! engine/recovery  crash ─▶ import                                  seconds, memory
 //! engine/reads     load ─▶ engine ─▶ files | the same files         IOPS

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::engine::{Cost, CostRatio, Memory, Reads, Recovery, cost_ratios};
 use crate::failure::Failure;
 use crate::figures::{Case, Row, Side, Spread};
-use crate::parts::{Bench, Idle, Remote, Scaling};
+use crate::parts::{Bench, Hoarders, Idle, Remote, Scaling};
 
 /// The `schema` of what this version writes.
 const SCHEMA: &str = "ashlar-bench-1";
@@ -32,6 +32,8 @@ struct Results {
     idle: Option<Vec<Idle>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cores: Option<Vec<Scaling>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hoarders: Option<Vec<Hoarders>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<Vec<Row>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,6 +87,7 @@ impl Report {
                 local: None,
                 idle: None,
                 cores: None,
+                hoarders: None,
                 peer: None,
                 cost: None,
                 cost_ratios: Vec::new(),
@@ -146,6 +149,35 @@ impl Report {
         let seconds = idle.first().map_or(0.0, |target| target.seconds);
         print(&table.text(&format!("Idle target over {seconds} s")))?;
         self.results.idle = Some(idle);
+        self.save()
+    }
+
+    /// A writer beside hoarders.
+    pub(crate) fn hoarders(&mut self, results: Vec<Hoarders>) -> Result<(), Failure> {
+        let mut table = Table::new(&[
+            "hosts",
+            "hoarders",
+            "writes a second / alone",
+            "goal",
+            "longest wait, ms",
+            "goal",
+        ]);
+        for one in &results {
+            let met = one.longest_wait_ms <= one.goal_wait_ms;
+            table.row([
+                one.hosts.to_owned(),
+                one.way.to_owned(),
+                range(&one.rate_ratio, 2),
+                at_least(Some(one.goal_at_least), &one.rate_ratio),
+                format!("{:.0}", one.longest_wait_ms),
+                format!("≤ {:.0}{}", one.goal_wait_ms, mark(met)),
+            ]);
+        }
+        let queues = results.first().map_or(0, |one| one.queues);
+        print(&table.text(&format!(
+            "128 KiB writes at depth 8 beside {queues} queues that owe data"
+        )))?;
+        self.results.hoarders = Some(results);
         self.save()
     }
 

@@ -54,22 +54,34 @@ pub(crate) fn ashlar(
     device: &str,
     cores: &[usize],
 ) -> Result<Running, Failure> {
+    ashlar_for(options, name, device, cores, &["--allow-any-host".into()])
+}
+
+/// The same for those hosts that `access` says.
+pub(crate) fn ashlar_for(
+    options: &Options,
+    name: &str,
+    device: &str,
+    cores: &[usize],
+    access: &[String],
+) -> Result<Running, Failure> {
     let cores: Vec<String> = cores.iter().map(usize::to_string).collect();
+    let mut args = words([
+        "serve",
+        "--device",
+        device,
+        "--listen",
+        "127.0.0.1:0",
+        "--nqn",
+        NQN,
+        "--cores",
+        &cores.join(","),
+    ]);
+    args.extend(access.iter().map(Into::into));
     let program = Program {
         name: format!("ashlar serve ({name})"),
         path: options.ashlar.clone(),
-        args: words([
-            "serve",
-            "--device",
-            device,
-            "--listen",
-            "127.0.0.1:0",
-            "--nqn",
-            NQN,
-            "--allow-any-host",
-            "--cores",
-            &cores.join(","),
-        ]),
+        args,
         core: None,
         log: options.out.join(format!("{name}.log")),
         output: None,

@@ -14,6 +14,11 @@ pub enum HostAccess {
 }
 
 impl HostAccess {
+    /// Whether the host with this NQN is named.
+    pub fn names(&self, host_nqn: &str) -> bool {
+        matches!(self, Self::Listed(hosts) if hosts.iter().any(|host| host == host_nqn))
+    }
+
     /// Whether the host with this NQN may connect.
     pub fn allows(&self, host_nqn: &str) -> bool {
         match self {

@@ -1,4 +1,5 @@
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,14 +10,24 @@ use ashlar_nvme::Status;
 use slab::Slab;
 
 use crate::connection::{Connection, Context};
-use crate::controller::Role;
+use crate::controller::{Controller, Role};
 use crate::devices::Devices;
 use crate::fabrics::{self, Verdict};
 use crate::roster::Listing;
+use crate::shares::{AccountId, Charge, Shares, UNLISTED};
 use crate::target::Target;
 
 /// How often idle connections are looked at.
 const TICK: Duration = Duration::from_millis(500);
+/// The same while some wait for buffers.
+const STARVING_TICK: Duration = Duration::from_millis(100);
+/// How often those that wait for buffers are tried although no more are free.
+const FEED_RETRY: Duration = Duration::from_millis(10);
+/// One that has waited for buffers for so long, and got none, takes them from those that hold theirs and
+/// do not get on.
+const HUNGER_LIMIT: Duration = Duration::from_millis(250);
+/// Most connections that are closed for that in one tick.
+const MOST_EVICTED: usize = 16;
 /// How often a Connect or a reset that waits for old commands is looked at.
 const CONNECT_RETRY: Duration = Duration::from_millis(1);
 
@@ -59,10 +70,17 @@ pub struct Core {
     devices: Devices,
     buffers: BufferPool,
     share: usize,
+    shares: Shares,
     connections: Slab<Box<Connection>>,
     actions: VecDeque<Action>,
     /// Connections that wait for buffers.
     starving: Vec<ConnectionId>,
+    /// Free bytes of buffers with which none of those could be served.
+    too_few: usize,
+    /// Their accounts.
+    starving_accounts: BTreeSet<AccountId>,
+    /// When they are tried again all the same.
+    next_feed: Moment,
     /// Connections whose Connect waits for the host's old commands.
     waiting: Vec<ConnectionId>,
     /// Connections with Cross-Controller Resets that wait for another association's end.
@@ -89,10 +107,14 @@ impl Core {
             target,
             devices: Devices::new(devices),
             share: (capacity / 8).max(4 << 20),
+            shares: Shares::new(capacity),
             buffers,
             connections: Slab::new(),
             actions: VecDeque::new(),
             starving: Vec::new(),
+            too_few: 0,
+            starving_accounts: BTreeSet::new(),
+            next_feed: Moment::ORIGIN,
             waiting: Vec::new(),
             resetting: Vec::new(),
             done: Vec::new(),
@@ -176,6 +198,9 @@ impl Core {
     pub fn hand_off(&mut self, id: ConnectionId) -> Option<Handoff> {
         let mut connection = self.connections.try_remove(id as usize)?;
         connection.noted = false;
+        let charged = connection.set_charged(Charge::default());
+        self.shares
+            .charge(connection.account, charged, Charge::default());
         self.forget_actions(id);
         Some(Handoff(connection))
     }
@@ -215,8 +240,13 @@ impl Core {
             Verdict::Wait => return false,
             Verdict::Connected(queue) => {
                 let cntlid = u64::from(queue.controller.id);
+                let host = queue.controller.clone();
                 connection.attach(queue);
                 connection.complete(index, Status::SUCCESS, cntlid);
+                connection.connect = None;
+                self.open_account(id, &host);
+                self.note(id);
+                return true;
             }
             Verdict::Refused(status, result) => {
                 connection.complete(index, status, result);
@@ -225,6 +255,37 @@ impl Core {
         connection.connect = None;
         self.note(id);
         true
+    }
+
+    /// From now on the connection's buffers count to its host's share, if a list names it.
+    fn open_account(&mut self, id: ConnectionId, controller: &Controller) {
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            return;
+        };
+        let host = &controller.host.nqn;
+        let is_named = match &controller.role {
+            Role::Io(subsystem) => subsystem.names(host),
+            Role::Discovery => false,
+        };
+        if !is_named {
+            return;
+        }
+        let charged = connection.set_charged(Charge::default());
+        self.shares.charge(UNLISTED, charged, Charge::default());
+        connection.account = self.shares.open(host);
+        self.recharge(id);
+    }
+
+    /// Counts what the connection holds.
+    fn recharge(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(id as usize) {
+            let now = connection.charge();
+            let before = connection.set_charged(now);
+            self.shares.charge(connection.account, before, now);
+            if now.bytes < before.bytes && self.starving_accounts.contains(&connection.account) {
+                self.too_few = 0;
+            }
+        }
     }
 
     /// Whether more bytes of the connection may be received now.
@@ -250,6 +311,7 @@ impl Core {
 
     /// Looks at what a connection's state machine has left to do for the core.
     fn after(&mut self, id: ConnectionId) {
+        self.recharge(id);
         let Some(connection) = self.connections.get_mut(id as usize) else {
             return;
         };
@@ -261,6 +323,8 @@ impl Core {
         }
         if connection.is_starved() && !self.starving.contains(&id) {
             self.starving.push(id);
+            // It has not been tried among the others.
+            self.too_few = 0;
         }
         if connection.waiting_resets() > 0 && !self.resetting.contains(&id) {
             self.resetting.push(id);
@@ -310,11 +374,11 @@ impl Core {
     }
 
     /// The batch was sent.
-    pub fn sent(&mut self, _now: Moment, id: ConnectionId) {
+    pub fn sent(&mut self, now: Moment, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id as usize) else {
             return;
         };
-        connection.sent();
+        connection.sent(now);
         if connection.is_finished() {
             self.actions.push_back(Action::Close(id));
         }
@@ -335,6 +399,10 @@ impl Core {
         };
         connection.close();
         connection.report_work();
+        self.recharge(id);
+        let Some(connection) = self.connections.get_mut(id as usize) else {
+            return;
+        };
         if let Some(queue) = &connection.queue {
             let controller = &queue.controller;
             if queue.id > 0 {
@@ -359,6 +427,10 @@ impl Core {
         }
         let mut connection = self.connections.remove(id as usize);
         connection.report_work();
+        let charged = connection.set_charged(Charge::default());
+        self.shares
+            .charge(connection.account, charged, Charge::default());
+        self.shares.close(connection.account);
         if let Some(queue) = connection.queue.as_ref().filter(|queue| queue.id > 0) {
             queue.controller.release_queue(queue.id);
         }
@@ -416,22 +488,102 @@ impl Core {
         }
     }
 
+    /// Serves those that wait for buffers, in rounds of one command each: first those that give back what
+    /// they are lent, then whose host holds least, then who holds least itself.
     fn feed(&mut self, now: Moment) {
-        for id in std::mem::take(&mut self.starving) {
-            let Some((connection, mut ctx)) = self.split(id, now) else {
-                continue;
-            };
-            let had_to_wait = !connection.accepts_input();
-            let served = connection.feed(&mut ctx);
-            let takes_input_again = had_to_wait && connection.accepts_input();
-            if !served {
-                self.starving.push(id);
-            }
-            if takes_input_again {
-                self.note(id);
-            }
-            self.after(id);
+        let free = self.free();
+        let is_worth_it = free > self.too_few || now >= self.next_feed;
+        if self.starving.is_empty() || !is_worth_it {
+            return;
         }
+        loop {
+            let mut line = std::mem::take(&mut self.starving);
+            line.retain(|&id| self.connections.contains(id as usize));
+            line.sort_by_cached_key(|&id| {
+                let one = &self.connections[id as usize];
+                (!one.pays(), self.shares.in_use(one.account), one.in_use())
+            });
+            let mut served = false;
+            for id in line {
+                served |= self.feed_one(now, id);
+            }
+            if !served || self.starving.is_empty() {
+                break;
+            }
+        }
+        let accounts = self.starving.iter();
+        let accounts = accounts.filter_map(|&id| self.connections.get(id as usize));
+        self.starving_accounts = accounts.map(|one| one.account).collect();
+        self.too_few = self.free();
+        self.next_feed = now + FEED_RETRY;
+        self.next_tick = self.next_tick.min(now + STARVING_TICK);
+    }
+
+    /// Serves one command of a connection; true if that could be done. It stays in line if it has more.
+    fn feed_one(&mut self, now: Moment, id: ConnectionId) -> bool {
+        let Some((connection, mut ctx)) = self.split(id, now) else {
+            return false;
+        };
+        let had_to_wait = !connection.accepts_input();
+        let served = connection.feed(&mut ctx);
+        let takes_input_again = had_to_wait && connection.accepts_input();
+        if connection.is_starved() {
+            connection.hungry_for(now);
+            self.starving.push(id);
+        }
+        if takes_input_again {
+            self.note(id);
+        }
+        self.after(id);
+        served
+    }
+
+    /// Bytes of buffers that nothing holds.
+    fn free(&self) -> usize {
+        let capacity = self.buffers.max_regions() * ashlar_block::REGION_BYTES;
+        capacity.saturating_sub(self.buffers.outstanding_bytes())
+    }
+
+    /// Closes connections that hold buffers and do not get on, if another has waited too long for one: the
+    /// one that holds most first.
+    fn evict(&mut self, now: Moment) {
+        let mut accounts = BTreeSet::new();
+        for &id in &self.starving {
+            if let Some(connection) = self.connections.get_mut(id as usize)
+                && connection.hungry_for(now) > HUNGER_LIMIT
+                && !connection.is_slow(now)
+            {
+                accounts.insert(connection.account);
+            }
+        }
+        if accounts.is_empty() {
+            return;
+        }
+        let scarce = self.shares.is_scarce(self.free());
+        let holds = |(id, one): (usize, &Connection)| {
+            let matters = scarce || accounts.contains(&one.account);
+            (matters && one.in_use() > 0 && one.is_slow(now))
+                .then(|| (Reverse(one.in_use()), id as ConnectionId))
+        };
+        let connections = self.connections.iter().map(|(id, one)| (id, &**one));
+        let mut slow: Vec<_> = connections.filter_map(holds).collect();
+        slow.sort_unstable();
+        for &(Reverse(bytes), id) in slow.iter().take(MOST_EVICTED) {
+            self.log_eviction(id, bytes);
+            self.actions.push_back(Action::Close(id));
+        }
+    }
+
+    fn log_eviction(&self, id: ConnectionId, bytes: usize) {
+        let connection = self.connections.get(id as usize);
+        let host = connection.and_then(|one| one.queue.as_ref());
+        let host = host.map_or("", |queue| queue.controller.host.nqn.as_str());
+        tracing::warn!(
+            host,
+            bytes,
+            "a connection of host {host:?} is closed: it holds {bytes} bytes of buffers, sends or takes \
+             next to nothing, and others wait for them"
+        );
     }
 
     fn retry_connects(&mut self, now: Moment) {
@@ -457,8 +609,16 @@ impl Core {
     /// Closes connections that keep the target waiting, and associations that have gone silent.
     fn tick(&mut self, now: Moment) {
         let overslept = self.has_overslept(now);
-        self.next_tick = now + TICK;
+        let pause = match self.starving.is_empty() {
+            true => TICK,
+            false => STARVING_TICK,
+        };
+        self.next_tick = now + pause;
         if overslept {
+            // What they have sent meanwhile was not read.
+            self.connections
+                .iter_mut()
+                .for_each(|(_, one)| one.excuse());
             return;
         }
         let timeouts = self.target.timeouts;
@@ -466,6 +626,7 @@ impl Core {
             Moment::from_nanos(now.as_nanos().saturating_sub(age.as_nanos() as u64))
         };
         self.refuse_waiting(now, before(timeouts.handshake));
+        self.evict(now);
         for (id, connection) in &mut self.connections {
             connection.report_work();
             let expired = connection.queue.as_ref().is_some_and(|queue| {
@@ -548,7 +709,8 @@ impl Core {
         let tick = (!self.connections.is_empty()).then_some(self.next_tick);
         let waits = !self.waiting.is_empty() || !self.resetting.is_empty();
         let retry = waits.then_some(now + CONNECT_RETRY);
-        [unpolled, self.devices.next_deadline(), tick, retry]
+        let feed = (!self.starving.is_empty()).then_some(self.next_feed);
+        [unpolled, self.devices.next_deadline(), tick, retry, feed]
             .into_iter()
             .flatten()
             .min()
@@ -562,6 +724,7 @@ impl Core {
             devices: &mut self.devices,
             buffers: &self.buffers,
             share: self.share,
+            shares: &self.shares,
         };
         Some((connection, ctx))
     }

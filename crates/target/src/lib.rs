@@ -25,13 +25,15 @@
 //!   teardown.
 //! * Memory is bounded by the core's buffer pool: a command without a buffer waits, a connection
 //!   that may not take its next capsule stops reading, and so does one whose responses pile up
-//!   untaken. One connection may hold only a share. Staging memory for sockets is the server's.
+//!   untaken. One connection may hold only a share, and so may a host, and all hosts together that no
+//!   list names (`shares`). Those that wait are served in turns, a command each, the host that holds
+//!   least first. Staging memory for sockets is the server's.
 //! * No command waits for a buffer while it holds one, and some of the pool and of every share is
 //!   never lent to data that a host has yet to send: whatever waits for memory waits for something
 //!   that ends by itself, or for a host that the stall timer ends.
-//! * A connection that owes bytes and sends next to none, or takes none, is closed after
-//!   [`Timeouts::stall`]; nothing that a host does can hold a buffer for ever. Time that a device
-//!   takes does not count.
+//! * A connection that owes bytes and sends few a second, or takes none, is closed after
+//!   [`Timeouts::stall`], and within a second when another waits for what it holds; nothing that a
+//!   host does can hold a buffer for ever. Time that a device takes does not count.
 //! * A completed command has been executed once. A connection that ends leaves its commands to
 //!   finish, and a host's next Connect waits for them: an old write cannot land after a new one. Of
 //!   an end that the target cannot see, the host tells it by Cross-Controller Reset, answered when
@@ -58,6 +60,7 @@ mod io;
 mod namespace;
 mod roster;
 pub mod server;
+mod shares;
 mod slot;
 mod status;
 mod subsystem;

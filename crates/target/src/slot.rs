@@ -38,8 +38,8 @@ pub(crate) struct Slot {
     pub(crate) working: Option<IoBuffer>,
     /// An R2T was sent: the host owes data.
     pub(crate) solicited: bool,
-    /// When, and with how much received, a tick last saw it get on with its data.
-    asked: Option<(Moment, usize)>,
+    /// Since when, as far as a tick has seen, data has been asked for.
+    asked: Option<Moment>,
     /// Bytes that its device requests move or look at.
     pub(crate) worked_bytes: usize,
     /// Device requests outstanding.
@@ -114,15 +114,10 @@ impl Slots {
         self.free.push(index);
     }
 
-    /// Whether the host has sent nothing of some data for `limit` that it was asked for.
+    /// Whether some data has been asked for so long ago, and is not whole.
     pub(crate) fn has_neglected(&mut self, now: Moment, limit: Duration) -> bool {
-        self.slots.iter_mut().any(|slot| {
-            let asked = slot
-                .asked
-                .filter(|&(_, seen)| slot.solicited && seen == slot.received);
-            let (since, _) = *slot.asked.insert(asked.unwrap_or((now, slot.received)));
-            slot.solicited && now.since(since) > limit
-        })
+        let mut asked = self.slots.iter_mut().filter(|slot| slot.solicited);
+        asked.any(|slot| now.since(*slot.asked.get_or_insert(now)) > limit)
     }
 
     pub(crate) fn get_mut(&mut self, index: u16) -> &mut Slot {

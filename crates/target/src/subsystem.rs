@@ -237,6 +237,11 @@ impl Subsystem {
         self.lock().access.allows(host_nqn)
     }
 
+    /// Whether the host with this NQN is one that may connect by name.
+    pub(crate) fn names(&self, host_nqn: &str) -> bool {
+        self.lock().access.names(host_nqn)
+    }
+
     /// Adds a controller for `host_nqn` made by `make` under a free id, not one used lately. Access
     /// is decided under the lock that [`allow`](Self::allow) takes: nobody slips in.
     pub(crate) fn add_controller(

@@ -2,6 +2,7 @@
 
 mod bare;
 mod cores;
+mod hoarders;
 mod idle;
 mod local;
 mod peer;
@@ -11,6 +12,7 @@ mod perf;
 use std::time::Duration;
 
 pub(crate) use cores::Scaling;
+pub(crate) use hoarders::Hoarders;
 pub(crate) use idle::Idle;
 pub(crate) use local::Remote;
 
@@ -77,6 +79,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         report.cores(cores::of_memory(&bench)?)?;
         // It takes a daemon and more room: without it the rest is still worth something.
         report.cores_of_a_volume(cores::of_a_volume(&bench))?;
+    }
+    if options.wants(Part::Hoarders) {
+        report.hoarders(hoarders::measure(&bench)?)?;
     }
     if options.wants(Part::Peer) {
         report.peer(peer::measure(&bench)?)?;

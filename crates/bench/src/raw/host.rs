@@ -1,12 +1,13 @@
 //! Bring-up: an admin queue, a controller, one I/O queue.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use ashlar_nvme::Command;
 use ashlar_nvme::command::{Identify, SglDescriptor};
 use ashlar_nvme::fabrics::{CNTLID_DYNAMIC, Cap, Cc, Connect, ConnectData, Csts, property};
 use ashlar_nvme::identify::{IdentifyController, IdentifyNamespace, cns};
+use ashlar_nvme::stream::Receiver;
 
 use super::Load;
 use super::link::Link;
@@ -25,7 +26,19 @@ pub(crate) struct Host {
     target: Target,
 }
 
+/// A connected I/O queue, without anything that was received and not taken.
+pub(crate) struct Queue {
+    pub(crate) stream: TcpStream,
+    pub(crate) receiver: Receiver,
+    pub(crate) target: Target,
+}
+
 impl Host {
+    /// The name of host number `number`.
+    pub(crate) fn nqn(number: u8) -> String {
+        format!("nqn.2026-11.io.ashlar:bench-host-{number}")
+    }
+
     /// Connects to `nqn` as host number `number`. With `keep_alive`, silence for that long ends the
     /// association; without, it may last.
     pub(crate) fn connect(
@@ -34,7 +47,7 @@ impl Host {
         number: u8,
         keep_alive: Option<Duration>,
     ) -> Result<Self, Failure> {
-        let hostnqn = format!("nqn.2026-11.io.ashlar:bench-host-{number}");
+        let hostnqn = Self::nqn(number);
         let hostid = [number.wrapping_add(1); 16];
         let mut admin = Link::open(address)?;
         let parameters = Connect {
@@ -78,9 +91,23 @@ impl Host {
 
     /// The I/O queue, to be loaded; once.
     pub(crate) fn load(&mut self) -> Result<Load, Failure> {
+        let Queue {
+            stream,
+            receiver,
+            target,
+        } = self.queue()?;
+        Load::new(stream, receiver, target)
+    }
+
+    /// The I/O queue itself; once.
+    pub(crate) fn queue(&mut self) -> Result<Queue, Failure> {
         let io = self.io.take().filter(Link::is_clean);
         let io = io.ok_or_else(|| Failure::environment("the I/O queue is in use"))?;
-        Load::new(io.stream, io.receiver, self.target)
+        Ok(Queue {
+            stream: io.stream,
+            receiver: io.receiver,
+            target: self.target,
+        })
     }
 }
 

@@ -10,5 +10,5 @@ pub(crate) mod load;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use host::Host;
+pub(crate) use host::{Host, Queue};
 pub(crate) use load::{Load, Wait};

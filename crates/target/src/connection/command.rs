@@ -6,7 +6,7 @@ use ashlar_nvme::command::DataPointer;
 use ashlar_nvme::pdu::{self, Fatal, FatalStatus, R2t};
 use ashlar_nvme::{Command, Status};
 
-use super::{Connection, Context, IN_CAPSULE_BYTES, Queue, Sink};
+use super::{Connection, Context, IN_CAPSULE_BYTES, Need, Queue, Sink, Use};
 use crate::admin::{self, Outcome};
 use crate::controller::{Controller, Role};
 use crate::fabrics;
@@ -84,7 +84,7 @@ impl Connection {
         self.sink = Sink::Slot(index);
         // What `check_capsule` has let through: the data is the last that the capsule has.
         self.skip = in_capsule - bytes;
-        if !self.provide(ctx, index, bytes, 0) {
+        if !self.provide(ctx, index, Need::of_capsule(bytes)) {
             self.blocked = Some(index);
         }
         Ok(())
@@ -92,13 +92,21 @@ impl Connection {
 
     /// Gives a command all the buffers that it will need: one that held some while it waited for
     /// others could wait for its own kind for ever. False if they are not there.
-    fn provide(&mut self, ctx: &Context<'_>, index: u16, bytes: usize, spare: usize) -> bool {
+    fn provide(&mut self, ctx: &Context<'_>, index: u16, need: Need) -> bool {
         let working = self.working_bytes(index);
-        let Some(buffer) = self.reserve(ctx, index, bytes, spare + working) else {
+        let data = Need {
+            spare: need.spare + working,
+            ..need
+        };
+        let Some(buffer) = self.reserve(ctx, index, data) else {
             return false;
         };
         if working > 0 {
-            let Some(working) = self.reserve(ctx, index, working, spare) else {
+            let working = Need {
+                bytes: working,
+                ..need
+            };
+            let Some(working) = self.reserve(ctx, index, working) else {
                 self.unreserve(index);
                 return false;
             };
@@ -128,7 +136,16 @@ impl Connection {
     fn solicit(&mut self, ctx: &Context<'_>, index: u16, bytes: usize) -> bool {
         let spare = 2 * IN_CAPSULE_BYTES as usize;
         let working = self.working_bytes(index);
-        if !ctx.may_solicit(bytes + working) || !self.provide(ctx, index, bytes, spare) {
+        let need = Need {
+            bytes,
+            spare,
+            purpose: Use::Loan,
+        };
+        // One that gives nothing back is lent nothing more.
+        let is_lent = !self.owes_slowly()
+            && ctx.may_solicit(bytes + working)
+            && self.provide(ctx, index, need);
+        if !is_lent {
             return false;
         }
         let framing = self.framing;
@@ -174,7 +191,7 @@ impl Connection {
             // Only what needs nothing more may overtake those that wait: they may wait for it.
             let first = self.starved.front().is_none_or(|&front| front == index);
             if first {
-                working = self.reserve(ctx, index, bytes, 0);
+                working = self.reserve(ctx, index, Need::of_loan(bytes));
             }
             if working.is_none() {
                 return false;
@@ -263,30 +280,39 @@ impl Connection {
         }
     }
 
-    /// Tries again what lacked buffers. True if nothing is waiting any more.
+    /// Tries again the first that lacks buffers. True if it has got them.
     pub(crate) fn feed(&mut self, ctx: &mut Context<'_>) -> bool {
-        if let Some(index) = self.blocked {
-            if let Transfer::FromHost(bytes) = self.slots.get_mut(index).transfer
-                && !self.provide(ctx, index, bytes, 0)
-            {
-                return false;
-            }
-            self.blocked = None;
+        let served = match (self.blocked, self.starved.front()) {
+            (Some(index), _) => self.unblock(ctx, index),
+            (None, Some(&index)) => self.serve_starved(ctx, index),
+            (None, None) => return false,
+        };
+        if served {
+            self.hungry = None;
         }
-        while let Some(&index) = self.starved.front() {
-            let slot = self.slots.get_mut(index);
-            let served = match slot.transfer {
-                Transfer::FromHost(bytes) if slot.received < bytes => {
-                    self.solicit(ctx, index, bytes)
-                }
-                _ => self.execute(ctx, index),
-            };
-            if !served {
-                return false;
-            }
+        served
+    }
+
+    fn unblock(&mut self, ctx: &Context<'_>, index: u16) -> bool {
+        if let Transfer::FromHost(bytes) = self.slots.get_mut(index).transfer
+            && !self.provide(ctx, index, Need::of_capsule(bytes))
+        {
+            return false;
+        }
+        self.blocked = None;
+        true
+    }
+
+    fn serve_starved(&mut self, ctx: &mut Context<'_>, index: u16) -> bool {
+        let slot = self.slots.get_mut(index);
+        let served = match slot.transfer {
+            Transfer::FromHost(bytes) if slot.received < bytes => self.solicit(ctx, index, bytes),
+            _ => self.execute(ctx, index),
+        };
+        if served {
             self.starved.pop_front();
         }
-        true
+        served
     }
 }
 

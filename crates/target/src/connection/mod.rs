@@ -2,6 +2,7 @@
 //! responses into the output. Knows nothing of sockets.
 
 mod command;
+mod dues;
 mod receive;
 mod respond;
 
@@ -15,9 +16,11 @@ use ashlar_nvme::pdu::{self, Fatal, Framing};
 use ashlar_nvme::stream::{Limits, Receiver};
 use ashlar_nvme::{Command, Status};
 
+use self::dues::Dues;
 use crate::controller::{Controller, Role};
 use crate::devices::Devices;
 use crate::io;
+use crate::shares::{AccountId, Charge, Shares, UNLISTED, Want};
 use crate::slot::{Slots, Stage};
 use crate::subsystem::HostWork;
 use crate::target::Target;
@@ -30,8 +33,10 @@ const MAXH2CDATA: u32 = 1 << 20;
 const DIRECT_BYTES: usize = 4096;
 /// Untaken responses of this size stop the connection from taking commands.
 const OUTPUT_BYTES: usize = 64 << 10;
-/// A host that sends less than this, and no whole PDU, in the time for a stall is stalled.
-const STALL_BYTES: usize = 64 << 10;
+/// A host that takes answers, but not so many bytes of them a second, is slow.
+const LEAST_TAKEN_BYTES_PER_SECOND: usize = 4 << 20;
+/// A batch of answers may take this long besides.
+const TAKE_LIMIT: Duration = Duration::from_millis(500);
 
 /// What a connection needs of the core it is on, for the length of a call.
 pub(crate) struct Context<'a> {
@@ -41,13 +46,61 @@ pub(crate) struct Context<'a> {
     pub(crate) buffers: &'a BufferPool,
     /// Most buffer bytes that one connection may hold.
     pub(crate) share: usize,
+    /// What hosts may hold, and do.
+    pub(crate) shares: &'a Shares,
+}
+
+/// A buffer that a command needs.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    bytes: usize,
+    /// Bytes that must be left of the connection's share.
+    spare: usize,
+    purpose: Use,
+}
+
+/// What a buffer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// Data in a capsule: what stands behind it in the stream waits for it.
+    Capsule,
+    /// All else: the host holds it until it has sent, or taken, what it is for.
+    Loan,
+}
+
+impl Need {
+    fn of_capsule(bytes: usize) -> Self {
+        Self {
+            bytes,
+            spare: 0,
+            purpose: Use::Capsule,
+        }
+    }
+
+    fn of_loan(bytes: usize) -> Self {
+        Self {
+            bytes,
+            spare: 0,
+            purpose: Use::Loan,
+        }
+    }
 }
 
 impl Context<'_> {
+    fn capacity(&self) -> usize {
+        self.buffers.max_regions() * REGION_BYTES
+    }
+
+    /// Bytes of buffers that nothing holds.
+    fn free(&self) -> usize {
+        let outstanding = self.buffers.outstanding_bytes();
+        self.capacity().saturating_sub(outstanding)
+    }
+
     /// Whether buffers of `bytes` may be given to data that a host has yet to send: some of the
     /// pool stays for what needs no host to go on.
     fn may_solicit(&self, bytes: usize) -> bool {
-        let capacity = self.buffers.max_regions() * REGION_BYTES;
+        let capacity = self.capacity();
         let outstanding = self.buffers.outstanding_bytes();
         let spare = (capacity / 4).min(REGION_BYTES);
         outstanding == 0 || outstanding + bytes.next_power_of_two() + spare <= capacity
@@ -94,6 +147,9 @@ enum Sink {
     Discard(Option<u16>),
 }
 
+/// Data that was asked for must be there within so many times the time for a stall.
+const NEGLECT: u32 = 4;
+
 /// How far a connection is from its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
@@ -123,6 +179,8 @@ pub(crate) struct Connection {
     output: Gather,
     /// Bytes lent to a send in flight.
     sending: usize,
+    /// There is payload among them.
+    sends_payload: bool,
     /// Done, but the output was full.
     ready: VecDeque<u16>,
     /// Waiting for buffers, in order.
@@ -151,10 +209,16 @@ pub(crate) struct Connection {
     /// The core will look at this connection before it sleeps.
     pub(crate) noted: bool,
     born: Moment,
-    /// Since when, as far as a tick has seen, the host has owed bytes and sent too few.
-    owing: Option<Moment>,
-    /// Bytes received since then.
-    paid: usize,
+    /// Whose share its buffers count to.
+    pub(crate) account: AccountId,
+    /// What was counted there.
+    charged: Charge,
+    /// What the host owes of bytes.
+    dues: Dues,
+    /// The host has lately sent, or taken, all that it was lent a buffer for.
+    pays: bool,
+    /// Since when it has waited for a buffer without getting one.
+    hungry: Option<Moment>,
     /// Since when the host has left a batch untaken.
     untaken: Option<Moment>,
     /// Since when, as far as a tick has seen, it has been leaving.
@@ -184,6 +248,7 @@ impl Connection {
             skip: 0,
             output: Gather::default(),
             sending: 0,
+            sends_payload: false,
             ready: VecDeque::new(),
             starved: VecDeque::new(),
             blocked: None,
@@ -198,8 +263,11 @@ impl Connection {
             news: false,
             noted: false,
             born: now,
-            owing: None,
-            paid: 0,
+            account: UNLISTED,
+            charged: Charge::default(),
+            dues: Dues::default(),
+            pays: false,
+            hungry: None,
             untaken: None,
             leaving: None,
             payload_queued: 0,
@@ -396,6 +464,7 @@ impl Connection {
             return false;
         }
         std::mem::swap(&mut self.output, empty);
+        self.sends_payload = self.payload_queued > 0;
         self.payload_queued = 0;
         self.sending = empty.len();
         self.untaken = None;
@@ -408,7 +477,8 @@ impl Connection {
     }
 
     /// The batch that was taken has been sent.
-    pub(crate) fn sent(&mut self) {
+    pub(crate) fn sent(&mut self, now: Moment) {
+        self.pays |= self.sends_payload && !self.takes_slowly(now);
         self.sending = 0;
         self.untaken = None;
         while !self.output.is_full() {
@@ -422,21 +492,73 @@ impl Connection {
     /// Whether the host has owed bytes, or left ours untaken, for `limit`. Time counts from the
     /// first call that finds it so: a device may be slow, the host is then given its full time.
     pub(crate) fn is_stalled(&mut self, now: Moment, limit: Duration) -> bool {
-        let owes = self.receiver.is_inside_pdu() || self.slots.iter().any(|(_, s)| s.solicited);
-        let late = |since: &mut Option<Moment>, waits: bool| {
-            if !waits {
-                *since = None;
-                return false;
-            }
-            now.since(*since.get_or_insert(now)) > limit
-        };
-        if self.owing.is_none() {
-            self.paid = 0;
+        let owes = self.accepts_input() && self.owes_bytes();
+        self.dues.look(now, owes);
+        if self.sending > 0 {
+            self.untaken.get_or_insert(now);
         }
-        let owes = owes && self.accepts_input();
-        late(&mut self.owing, owes)
-            || late(&mut self.untaken, self.sending > 0)
-            || self.slots.has_neglected(now, 4 * limit)
+        if self.is_slow(now) {
+            self.pays = false;
+        }
+        let untaken = self.untaken.is_some_and(|since| now.since(since) > limit);
+        untaken || self.dues.slow_for(now) > limit || self.slots.has_neglected(now, NEGLECT * limit)
+    }
+
+    fn owes_bytes(&self) -> bool {
+        self.receiver.is_inside_pdu() || self.slots.iter().any(|(_, s)| s.solicited)
+    }
+
+    /// Time has passed in which the host was not listened to.
+    pub(crate) fn excuse(&mut self) {
+        self.dues.restart();
+    }
+
+    fn takes_slowly(&self, now: Moment) -> bool {
+        let allowed = self.sending as u64 * 1000 / LEAST_TAKEN_BYTES_PER_SECOND as u64;
+        let limit = TAKE_LIMIT + Duration::from_millis(allowed);
+        self.untaken.is_some_and(|since| now.since(since) > limit)
+    }
+
+    /// Whether the host gives nothing back of what it was lent, or too slowly.
+    pub(crate) fn is_slow(&self, now: Moment) -> bool {
+        self.owes_slowly() || self.takes_slowly(now)
+    }
+
+    /// Whether the host still owes something of which it sent too little when that was judged last.
+    fn owes_slowly(&self) -> bool {
+        self.dues.is_slow() && self.owes_bytes()
+    }
+
+    /// Whether the host has lately given back what it was lent.
+    pub(crate) fn pays(&self) -> bool {
+        self.pays
+    }
+
+    /// For how long it has waited for a buffer without getting one. Time counts from the first call.
+    pub(crate) fn hungry_for(&mut self, now: Moment) -> Duration {
+        if !self.is_starved() {
+            self.hungry = None;
+            return Duration::ZERO;
+        }
+        now.since(*self.hungry.get_or_insert(now))
+    }
+
+    /// Buffer bytes that its host has the use of.
+    pub(crate) fn in_use(&self) -> usize {
+        self.held + self.sending + self.output.len()
+    }
+
+    /// What its account is to be charged.
+    pub(crate) fn charge(&self) -> Charge {
+        Charge {
+            bytes: self.in_use(),
+            pays: self.pays,
+        }
+    }
+
+    /// What its account was charged; from now on that is `now`.
+    pub(crate) fn set_charged(&mut self, now: Charge) -> Charge {
+        std::mem::replace(&mut self.charged, now)
     }
 
     /// Refuses a waiting Connect if the connection was accepted before `since`; the host may then
@@ -452,16 +574,6 @@ impl Connection {
         true
     }
 
-    /// The host has sent `bytes`, or a whole PDU with `done`. One that pays in pennies is stalled
-    /// nevertheless, or it could hold a buffer for ever.
-    fn note_input(&mut self, bytes: usize, done: bool) {
-        self.paid += bytes;
-        if done || self.paid >= STALL_BYTES {
-            self.owing = None;
-            self.paid = 0;
-        }
-    }
-
     /// Whether Connect has not come although the connection is older than `since`.
     pub(crate) fn is_loitering(&self, since: Moment) -> bool {
         self.queue.is_none() && self.connect.is_none() && self.born < since
@@ -472,16 +584,24 @@ impl Connection {
         self.slots.release(index);
     }
 
-    /// A buffer of `bytes` for slot `index`, within the connection's share less `spare`.
-    fn reserve(
-        &mut self,
-        ctx: &Context<'_>,
-        index: u16,
-        bytes: usize,
-        spare: usize,
-    ) -> Option<IoBuffer> {
-        let in_use = self.held + self.sending + self.output.len();
+    /// A buffer of `bytes` for slot `index`, within the connection's share less `spare`, and its host's.
+    fn reserve(&mut self, ctx: &Context<'_>, index: u16, need: Need) -> Option<IoBuffer> {
+        let Need {
+            bytes,
+            spare,
+            purpose,
+        } = need;
+        let in_use = self.in_use();
         if in_use > 0 && in_use + bytes + spare > ctx.share {
+            return None;
+        }
+        let want = Want {
+            bytes,
+            spare,
+            now: self.charge(),
+            charged: self.charged,
+        };
+        if purpose == Use::Loan && !ctx.shares.may_lend(self.account, ctx.free(), &want) {
             return None;
         }
         let buffer = ctx.buffers.get(bytes)?;

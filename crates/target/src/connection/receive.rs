@@ -22,12 +22,7 @@ impl Connection {
         while self.accepts_input() {
             let before = input.len();
             let step = self.receiver.next(input)?;
-            let is_end = match step {
-                Step::Pdu(pdu) => pdu.data_len == 0,
-                Step::End { .. } => true,
-                Step::NeedMore | Step::Data(_) => false,
-            };
-            self.note_input(before - input.len(), is_end);
+            self.dues.pay(before - input.len());
             match step {
                 Step::NeedMore => return Ok(()),
                 Step::Pdu(pdu) => self.pdu(ctx, pdu)?,
@@ -61,7 +56,7 @@ impl Connection {
         self.receiver.payload_filled(&buffer[range]);
         slot.received += bytes;
         slot.buffer = Some(buffer);
-        self.note_input(bytes, false);
+        self.dues.pay(bytes);
     }
 
     fn pdu(&mut self, ctx: &mut Context<'_>, pdu: Pdu) -> Result<(), Fatal> {
@@ -158,8 +153,11 @@ impl Connection {
         if slot.received < wanted {
             return Ok(());
         }
-        slot.solicited = false;
-        if slot.status.is_success() {
+        let was_asked_for = std::mem::take(&mut slot.solicited);
+        let is_good = slot.status.is_success();
+        self.pays |= was_asked_for && !self.dues.is_slow();
+        let slot = self.slots.get_mut(index);
+        if is_good {
             self.start(ctx, index)
         } else {
             slot.stage = Stage::Responding;

@@ -6,6 +6,7 @@ mod connect;
 mod discovery;
 mod disk;
 mod events;
+mod hoarders;
 mod host;
 mod io;
 mod life;
