@@ -49,6 +49,18 @@ fn a_write_waits_for_what_overwrites_give_back() {
     assert_eq!(first_failure(112_830..112_831, Profile::DRIVE_LOSS), None);
 }
 
+/// In every world a drive hangs: it answers much later, or never.
+#[test]
+fn hung_drives() {
+    for profile in Profile::EVERY {
+        let hangs = Profile {
+            hangs: 1000,
+            ..profile
+        };
+        assert_eq!(first_failure(1000..1050, hangs), None, "{}", profile.name);
+    }
+}
+
 /// Seeds that once failed, by what they found.
 #[test]
 fn regressions() {
@@ -276,4 +288,22 @@ fn a_pool_without_a_number_for_another_segment_is_full() {
 #[test]
 fn a_read_that_mixes_versions_of_an_atomic_write_is_noticed() {
     sings(Canary::MixVersions, LONG);
+}
+
+#[test]
+fn an_answer_that_is_taken_for_anothers_is_noticed() {
+    let hangs = Profile {
+        hangs: 1000,
+        ..Profile::DRIVE_LOSS
+    };
+    sings(Canary::TagWithoutGeneration, hangs);
+}
+
+#[test]
+fn a_write_without_an_answer_that_counts_as_done_is_noticed() {
+    let hangs = Profile {
+        hangs: 1000,
+        ..Profile::DRIVE_SWAP
+    };
+    sings(Canary::TimeoutCountsAsDone, hangs);
 }

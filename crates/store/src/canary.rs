@@ -57,11 +57,15 @@ pub enum Canary {
     FlipMemory,
     /// A pool can number a few dozen segments only: it is full soon, and says so.
     FewSegments,
+    /// An answer that comes after its request was given up is taken for the request that has its tag now.
+    TagWithoutGeneration,
+    /// A write that a drive has not answered in its time counts as done.
+    TimeoutCountsAsDone,
 }
 
 impl Canary {
     /// All that are to be noticed.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -79,6 +83,8 @@ impl Canary {
         Self::RestateLess,
         Self::MixVersions,
         Self::TrustMemory,
+        Self::TagWithoutGeneration,
+        Self::TimeoutCountsAsDone,
     ];
 }
 

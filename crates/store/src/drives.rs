@@ -1,8 +1,12 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
 use ashlar_block::{
     BlockDevice, BlockRange, BlockSize, BufferPool, Completion, ErrorKind, Geometry, IoBuffer,
     IoError, Moment, Request,
 };
 
+use crate::engine::DRIVE_REPLY_TIMEOUT;
 use crate::ring::Copies;
 use crate::sizes::GRANULE;
 
@@ -17,6 +21,12 @@ pub struct Drives {
     now: Moment,
     /// A drive that has failed a write or a flush.
     broken: Option<usize>,
+    /// How long a drive may take for a request.
+    timeout: Duration,
+    /// Drives that have not answered in that time: nothing more is asked of them.
+    hung: BTreeSet<usize>,
+    /// The tag of the next request. None comes twice, so that no answer is taken for another's.
+    next_tag: u64,
 }
 
 /// Memory for the I/O of formats and imports.
@@ -35,7 +45,21 @@ impl Drives {
             buffers: BufferPool::new(BUFFER_BYTES),
             now: Moment::ORIGIN,
             broken: None,
+            timeout: DRIVE_REPLY_TIMEOUT,
+            hung: BTreeSet::new(),
+            next_tag: 0,
         }
+    }
+
+    /// The same with drives that may take so long for a request, not 10 s.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// How long a drive may take for a request.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// The same, with a name for each, as "drive /dev/sda", for what is said of it.
@@ -84,6 +108,11 @@ impl Drives {
         self.devices.get(drive).is_some_and(Option::is_some)
     }
 
+    /// Whether a drive has answered whatever it was asked, in its time.
+    pub fn answers(&self, drive: usize) -> bool {
+        !self.hung.contains(&drive)
+    }
+
     /// The drive that has failed a write or a flush, if one has.
     pub(crate) fn take_broken(&mut self) -> Option<usize> {
         self.broken.take()
@@ -105,6 +134,9 @@ impl Drives {
         let mut old = std::mem::take(&mut self.devices);
         let mut take = |from: &Option<usize>| old.get_mut((*from)?)?.take();
         self.devices = order.iter().map(&mut take).collect();
+        let hung = |from: &Option<usize>| from.is_some_and(|from| self.hung.contains(&from));
+        let hung = order.iter().enumerate().filter(|(_, from)| hung(from));
+        self.hung = hung.map(|(drive, _)| drive).collect();
         let names = order.iter().enumerate();
         let names = names
             .map(|(drive, from)| from.map_or_else(|| name_by_place(drive), |from| self.name(from)));
@@ -206,11 +238,16 @@ impl Drives {
     fn run(&mut self, batch: Vec<(usize, Request)>) -> Vec<Completion> {
         let mut done: Vec<Option<Completion>> = batch.iter().map(|_| None).collect();
         let mut open = batch.len();
+        let first_tag = self.next_tag;
+        self.next_tag += batch.len() as u64;
         let drives: Vec<usize> = batch.iter().map(|&(drive, _)| drive).collect();
         let mut completions = Vec::new();
         for (i, (drive, mut request)) in batch.into_iter().enumerate() {
-            request.tag = i as u64;
+            request.tag = first_tag + i as u64;
             match &mut self.devices[drive] {
+                Some(_) if self.hung.contains(&drive) => {
+                    completions.push(request.complete(Err(self.no_answer(drive))));
+                }
                 Some(device) => device.submit(request),
                 None => {
                     let missing =
@@ -219,6 +256,8 @@ impl Drives {
                 }
             }
         }
+        // When each drive has answered last; the first wait tells what time it is.
+        let mut heard: BTreeMap<usize, Moment> = BTreeMap::new();
         while open > 0 {
             for &drive in &drives {
                 if let Some(device) = &mut self.devices[drive] {
@@ -227,15 +266,55 @@ impl Drives {
             }
             if completions.is_empty() {
                 self.now = (self.wait)();
+                for &drive in &drives {
+                    heard.entry(drive).or_insert(self.now);
+                    if let Some(device) = &mut self.devices[drive] {
+                        device.poll(self.now, &mut completions);
+                    }
+                }
+                let is_over = |drive: &usize| self.now >= heard[drive] + self.timeout;
+                if completions.is_empty() && drives.iter().any(is_over) {
+                    let silent = drives.iter().copied().filter(is_over).collect();
+                    self.give_up(&silent, (&drives, &done, first_tag), &mut completions);
+                }
             }
             for completion in completions.drain(..) {
-                if let Some(place @ None) = done.get_mut(completion.tag as usize) {
+                // An answer of an earlier batch finds no place.
+                let at = completion.tag.checked_sub(first_tag);
+                let at = at.map_or(usize::MAX, |at| at as usize);
+                if let Some(place @ None) = done.get_mut(at) {
+                    heard.insert(drives[at], self.now);
                     *place = Some(completion);
                     open -= 1;
                 }
             }
         }
         done.into_iter().flatten().collect()
+    }
+
+    fn no_answer(&self, drive: usize) -> IoError {
+        let seconds = self.timeout.as_secs_f64();
+        let why = format!("{}: no answer for {seconds} s", self.name(drive));
+        IoError::new(ErrorKind::Timeout, why)
+    }
+
+    /// The time of these drives is over: what they have not answered fails, and they are asked nothing more.
+    fn give_up(
+        &mut self,
+        silent: &BTreeSet<usize>,
+        (drives, done, first_tag): (&[usize], &[Option<Completion>], u64),
+        completions: &mut Vec<Completion>,
+    ) {
+        for (i, (&drive, done)) in drives.iter().zip(done).enumerate() {
+            if done.is_none() && silent.contains(&drive) {
+                self.hung.insert(drive);
+                completions.push(Completion {
+                    tag: first_tag + i as u64,
+                    buffer: None,
+                    result: Err(self.no_answer(drive)),
+                });
+            }
+        }
     }
 
     /// Refuses a drive that a pool cannot use.

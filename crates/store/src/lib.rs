@@ -51,11 +51,11 @@ pub use canary::{Cage, Canary};
 pub use create::{DrivePlan, PoolPlan, enlist, format};
 pub use drives::Drives;
 pub use engine::{
-    Counters, Engine, Event, HomeStatus, LeafMemory, MemberStatus, Outbox, Status, StripeStatus,
-    VolumeCondition, VolumeInfo,
+    Counters, DRIVE_REPLY_TIMEOUT, DriveReplies, Engine, Event, HomeStatus, LeafMemory,
+    MemberStatus, Outbox, Status, StripeStatus, VolumeCondition, VolumeInfo,
 };
 pub use error::PoolError;
 pub use layout::Layout;
 pub use manage::{Manage, Managed, VolumePlan};
-pub use recover::{ImportOptions, Imported, import, read_label};
+pub use recover::{ImportOptions, Imported, import, missing_members, read_label};
 pub use sizes::{Grain, Sizes};

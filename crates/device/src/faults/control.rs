@@ -106,6 +106,7 @@ impl FaultControl {
                 Trigger::Always => true,
                 Trigger::Chance(chance) => state.random.f64() < chance,
                 Trigger::Nth(nth) => armed.seen == nth,
+                Trigger::From(nth) => armed.seen >= nth,
             };
             if strikes && verdict.is_none() {
                 verdict = Some(armed.rule.action);

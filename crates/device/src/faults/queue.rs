@@ -20,6 +20,8 @@ pub struct FaultyDevice<D> {
     flights: Slab<Flight>,
     /// Requests held back, and how many releases there had been then.
     stalled: VecDeque<(u64, Request)>,
+    /// Requests that are never answered.
+    hung: Vec<Request>,
     /// Completions not due yet.
     delayed: Vec<(Moment, Completion)>,
     next_check: Option<Moment>,
@@ -50,6 +52,7 @@ impl<D: BlockDevice> FaultyDevice<D> {
             control,
             flights: Slab::new(),
             stalled: VecDeque::new(),
+            hung: Vec::new(),
             delayed: Vec::new(),
             next_check: None,
             arrived: Vec::new(),
@@ -71,6 +74,7 @@ impl<D: BlockDevice> FaultyDevice<D> {
             }
             Action::Delay(by) => self.forward(request, After::Delay(by)),
             Action::Stall => self.stalled.push_back((verdict.releases, request)),
+            Action::Hang => self.hung.push(request),
             Action::Torn { blocks, silent } => self.tear(request, blocks, silent),
             Action::Drop => self.done.push(request.complete(Ok(()))),
             Action::Misdirect(to) => {

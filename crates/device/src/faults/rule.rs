@@ -35,6 +35,8 @@ pub enum Trigger {
     Chance(f64),
     /// At the nth from when the rule was added (1 is the next), and at no other.
     Nth(u64),
+    /// At the nth and all that come after it.
+    From(u64),
 }
 
 /// What happens instead.
@@ -46,6 +48,8 @@ pub enum Action {
     Delay(Duration),
     /// It is held back, undone, until the controls release it.
     Stall,
+    /// It is never answered, and nothing is done.
+    Hang,
     /// A write stores only its first so many blocks; it succeeds all the same if `silent`, and is a
     /// media error otherwise.
     Torn {
@@ -66,7 +70,7 @@ impl Action {
     /// Whether the action makes sense for the operation; a rule passes over others.
     pub(super) fn applies_to(self, op: Operation) -> bool {
         match self {
-            Self::Error(_) | Self::Delay(_) | Self::Stall => true,
+            Self::Error(_) | Self::Delay(_) | Self::Stall | Self::Hang => true,
             Self::Torn { .. } | Self::Misdirect(_) => matches!(op, Operation::Write(_)),
             Self::Drop => op != Operation::Read,
             Self::FlipBit => op == Operation::Read,

@@ -176,3 +176,22 @@ fn delays_and_stalls_follow_the_clock_given() {
     assert_eq!(done.remove(0).tag, 4);
     assert!(done.is_empty() && device.next_deadline().is_none());
 }
+
+#[test]
+fn a_device_that_hangs_answers_nothing_from_then_on() {
+    let control = FaultControl::new(3);
+    let memory = Memory::new(1 << 20, BlockSize::B512).expect("memory");
+    let bench = Bench::open(&*memory);
+    let child = memory.open(&bench.handle()).expect("opens");
+    let mut device = Checked::new(FaultyDevice::new(child, control.clone()));
+    control.add(Rule::always(Affects::All, Action::Hang).when(Trigger::From(3)));
+    for tag in 1..=5 {
+        device.submit(Request::flush(tag));
+    }
+    control.release();
+    let mut done = Vec::new();
+    device.poll(Moment::from_nanos(1 << 40), &mut done);
+    let tags: Vec<u64> = done.iter().map(|done: &Completion| done.tag).collect();
+    assert_eq!(tags, [1, 2]);
+    assert_eq!(device.next_deadline(), None);
+}

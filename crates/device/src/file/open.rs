@@ -89,6 +89,10 @@ fn open_or_create(options: &FileOptions, name: &str) -> Result<(OwnedFd, bool), 
             open_with(&options.path, flags, name).map(|fd| (fd, false))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            if options.known {
+                let why = "does not exist: it is not made anew, for it held something";
+                return Err(OpenError::environment(name, why));
+            }
             if options.size.is_none() {
                 let path = options.path.display();
                 let why = format!(
@@ -185,7 +189,7 @@ fn file_size(fd: impl AsFd, options: &FileOptions, name: &str) -> Result<u64, Op
         }
         return Ok(is);
     };
-    if is != 0 && is != asked {
+    if is != asked && (is != 0 || options.known) {
         return Err(contradiction(name, is, asked));
     }
     let reserved = match options.allocate {

@@ -16,6 +16,8 @@ pub struct FileOptions {
     /// Allocate the whole size at opening, so that no write can find the disk full. Matters only
     /// together with a size.
     pub allocate: bool,
+    /// It is there already: one that is missing is never made, and none is given a size.
+    pub known: bool,
 }
 
 impl FileOptions {
@@ -28,6 +30,7 @@ impl FileOptions {
             share: false,
             unlocked: false,
             allocate: true,
+            known: false,
         }
     }
 }

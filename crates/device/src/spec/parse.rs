@@ -213,8 +213,12 @@ fn rule((key, value): Pair<'_>) -> Result<Rule, OpenError> {
                 Action::Delay(duration(key, value)?),
             ));
         }
+        "hang-after" => {
+            let first = number::<u64>(key, value)?;
+            return Ok(Rule::always(Affects::All, Action::Hang).when(Trigger::From(first)));
+        }
         _ => {
-            let known = "seed, read-error, write-error, flush-error, bit-flip, drop-write, delay";
+            let known = "seed, read-error, write-error, flush-error, bit-flip, drop-write, delay, hang-after";
             return Err(unknown_option("faulty", (key, value), known));
         }
     };

@@ -126,6 +126,10 @@ fn errors_name_the_piece() {
             "`read-error=2`: is no probability",
         ),
         ("faulty:delay=5,/a", "`delay=5`: needs a unit"),
+        (
+            "faulty:hang-after=soon,/a",
+            "`hang-after=soon`: is no such number",
+        ),
         ("faulty:seed=x,/a", "`seed=x`: is no such number"),
     ] {
         let error = refused(text);

@@ -79,7 +79,17 @@ pub(crate) struct Drive {
     pub(crate) lies: Lies,
     dead: bool,
     stalled_until: Moment,
+    /// It takes requests and does nothing with them, until then or for ever.
+    hung: Option<Hang>,
     pending: Vec<Pending>,
+    handles: usize,
+}
+
+/// How long a drive hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hang {
+    Until(Moment),
+    Forever,
 }
 
 /// A drive that its handles and the world share.
@@ -107,7 +117,9 @@ impl Drive {
             lies: Lies::default(),
             dead: false,
             stalled_until: Moment::ORIGIN,
+            hung: None,
             pending: Vec::new(),
+            handles: 0,
         }))
     }
 
@@ -119,6 +131,7 @@ impl Drive {
 
     /// Comes back with what it held; its cache may not have: then true.
     pub(crate) fn revive(&mut self) -> bool {
+        self.hung = None;
         let lost = std::mem::take(&mut self.dead) && self.chance.happens(500);
         if lost {
             self.pages.lose_cache(&mut self.chance);
@@ -141,13 +154,37 @@ impl Drive {
         self.stalled_until = self.stalled_until.max(until);
     }
 
+    /// Takes requests and does nothing with them.
+    pub(crate) fn hang(&mut self, how: Hang) {
+        self.hung = Some(how);
+    }
+
+    /// Whether it hangs now.
+    pub(crate) fn is_hung(&self) -> bool {
+        match self.hung {
+            Some(Hang::Forever) => true,
+            Some(Hang::Until(at)) => self.rig.now() < at,
+            None => false,
+        }
+    }
+
+    /// Whether it answers nothing that is of use.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.dead || self.is_hung()
+    }
+
     /// When something happens next.
     pub(crate) fn next(&self) -> Option<Moment> {
         if self.dead || self.rig.is_off() {
             return (!self.pending.is_empty()).then(|| self.rig.now());
         }
         let due = self.pending.iter().map(Pending::due).min();
-        due.map(|due| due.max(self.stalled_until))
+        let due = due.map(|due| due.max(self.stalled_until));
+        match self.hung {
+            Some(Hang::Forever) => None,
+            Some(Hang::Until(at)) => due.map(|due| due.max(at)),
+            None => due,
+        }
     }
 
     /// The process that used the drive is gone, and what was on its way happened in part; with the
@@ -156,6 +193,12 @@ impl Drive {
         self.lose_pending();
         self.pending.clear();
         self.stalled_until = Moment::ORIGIN;
+        // A drive that hangs may need more than that.
+        if self.hung == Some(Hang::Forever) && self.chance.happens(500) {
+            self.rig.note(|| format!("drive {} hangs on", self.index));
+        } else {
+            self.hung = None;
+        }
         if power_lost {
             self.pages.lose_cache(&mut self.chance);
         }
@@ -313,7 +356,8 @@ impl Drive {
     /// Lets happen what is due.
     fn poll(&mut self, done: &mut Vec<Completion>) {
         let now = self.rig.now();
-        while !self.dead && !self.rig.is_off() && self.stalled_until <= now {
+        let stands = self.is_hung() || self.stalled_until > now;
+        while !self.dead && !self.rig.is_off() && !stands {
             let due = self.pending.iter().enumerate();
             let due = due.filter(|(_, one)| one.due() <= now && !one.failed);
             let Some((at, _)) = due.min_by_key(|(_, one)| one.due()) else {
@@ -330,6 +374,13 @@ impl Drive {
             self.lose_pending();
         }
         self.fail(done);
+    }
+
+    /// Requests of a process that has let go of the drive while it hung happen, and nothing hears of them.
+    pub(crate) fn serve_the_gone(&mut self) {
+        if self.handles == 0 && !self.is_silent() && self.next().is_some() {
+            self.poll(&mut Vec::new());
+        }
     }
 
     fn start(&mut self, at: usize) {
@@ -426,7 +477,14 @@ pub(crate) struct Handle(Shared);
 impl Handle {
     /// A handle of `drive`.
     pub(crate) fn open(drive: &Shared) -> Box<dyn BlockDevice> {
+        drive.borrow_mut().handles += 1;
         Box::new(Self(drive.clone()))
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.borrow_mut().handles -= 1;
     }
 }
 

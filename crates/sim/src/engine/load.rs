@@ -453,9 +453,10 @@ impl Load {
                 op.op == Operation::Read && self.excuses.frail.contains(&op.volume)
             }
             ErrorKind::Latched if self.excuses.rotten => true,
-            ErrorKind::Media | ErrorKind::Disconnected | ErrorKind::Latched => {
-                self.excuses.lost && model.is_raw(op.volume)
-            }
+            ErrorKind::Media
+            | ErrorKind::Disconnected
+            | ErrorKind::Latched
+            | ErrorKind::Timeout => self.excuses.lost && model.is_raw(op.volume),
             _ => false,
         }
     }

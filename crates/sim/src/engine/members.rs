@@ -132,7 +132,7 @@ impl<S: Subject> World<'_, S> {
     /// for ever.
     fn rests(&self, drive: usize) -> bool {
         let drive = self.drives[drive].borrow();
-        !drive.is_dead() && drive.is_idle()
+        !drive.is_silent() && drive.is_idle()
     }
 
     fn is_out(&self, drive: usize, seats: &[Seat]) -> bool {
@@ -392,7 +392,7 @@ impl<S: Subject> World<'_, S> {
     /// knows that what it says of them is durable: before that, those that have gone might go on
     /// without the others, and it must not.
     fn is_whole(&self) -> bool {
-        let idle = |drive: &Shared| drive.borrow().is_idle();
+        let idle = |drive: &Shared| drive.borrow().is_idle() || drive.borrow().is_hung();
         if !self.drives.iter().all(idle) {
             return false;
         }
@@ -403,7 +403,7 @@ impl<S: Subject> World<'_, S> {
             members.map(|member| member.state).eq(states)
         });
         let engine = self.node.as_ref().map(|node| node.engine());
-        let works = |seat: &Seat| !self.drives[seat.drive.0].borrow().is_dead();
+        let works = |seat: &Seat| !self.drives[seat.drive.0].borrow().is_silent();
         let mut serving = self.seats().into_iter().filter(|seat| seat.in_service());
         engine.is_some_and(Subject::is_whole) && known && serving.all(|seat| works(&seat))
     }

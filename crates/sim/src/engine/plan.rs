@@ -48,7 +48,14 @@ pub(crate) enum Fate {
     Swap {
         dies: usize,
         absent: usize,
-        after: u64,
+        /// At which write the node fails. None: the drive does not die but hangs, and the node fails as its
+        /// time is over.
+        after: Option<u64>,
+    },
+    /// A drive answers nothing any more; or so late that it may have been given up.
+    Hang {
+        drive: usize,
+        time: Option<Duration>,
     },
     /// A drive that died comes back, with what it held when it died, or less.
     Return { drive: usize },
@@ -281,6 +288,9 @@ impl Plan {
         if aside.happens(profile.orders) {
             plan.draw_orders(&mut aside);
         }
+        if aside.happens(profile.hangs) {
+            plan.draw_hang(&mut aside);
+        }
         plan
     }
 
@@ -398,7 +408,7 @@ impl Plan {
 
     /// Whether drives may have gone, by themselves or by order.
     pub(crate) fn loses_drives(&self) -> bool {
-        let dies = |(_, fate): &(u64, Fate)| matches!(fate, Fate::Die { .. });
+        let dies = |(_, fate): &(u64, Fate)| matches!(fate, Fate::Die { .. } | Fate::Hang { .. });
         self.casualty_per_mille > 0 || self.has_orders() || self.fates.iter().any(dies)
     }
 
@@ -469,6 +479,57 @@ impl Plan {
         self.fates.sort_by_key(|(at, _)| *at);
     }
 
+    /// A drive hangs: one that would have died, or one more where a loss is survived and nothing else takes it.
+    fn draw_hang(&mut self, chance: &mut Chance) {
+        let commands = self.habits.commands;
+        let at = chance.below(commands);
+        let drive = match self.liar {
+            Some((liar, _)) => liar,
+            None => chance.below(self.drives.len() as u64) as usize,
+        };
+        // Longer than a drive may take, or nearly as long.
+        let seconds = chance.pick(&[9, 11, 15, 40]);
+        let late = Duration::from_secs(seconds) + chance.time(Duration::from_secs(1));
+        let time = Some(late).filter(|_| chance.happens(600));
+        for (_, fate) in &mut self.fates {
+            match fate {
+                Fate::Die { drive } => {
+                    *fate = Fate::Hang {
+                        drive: *drive,
+                        time,
+                    };
+                    return;
+                }
+                Fate::Swap { after, .. } => {
+                    *after = None;
+                    return;
+                }
+                _ => {}
+            }
+        }
+        let alone = self.drives.len() == 1;
+        let is_spent = !self.casualties.is_empty();
+        let fate = match (alone, is_spent, self.tolerance()) {
+            // It is waited for.
+            (true, ..) => Fate::Hang {
+                drive,
+                time: Some(late),
+            },
+            (false, true, _) => match self.casualties.pop() {
+                Some(drive) => Fate::Hang { drive, time },
+                None => return,
+            },
+            (false, false, 1..) => Fate::Hang { drive, time },
+            // Not longer than it may.
+            (false, false, 0) => Fate::Hang {
+                drive,
+                time: Some(chance.time(Duration::from_secs(9))),
+            },
+        };
+        self.fates.push((at, fate));
+        self.fates.sort_by_key(|(at, _)| *at);
+    }
+
     /// How many drives may be lost without loss of data.
     pub(crate) fn tolerance(&self) -> usize {
         let facts = self.wishes.iter().map(|wish| Facts::of(wish.layout));
@@ -528,7 +589,7 @@ impl Plan {
                 Fate::Swap {
                     dies,
                     absent,
-                    after,
+                    after: Some(after),
                 },
             );
         } else if profile.deaths {

@@ -13,6 +13,9 @@ pub struct Profile {
     pub import_cuts: u32,
     /// Most times that a drive stops answering for a while.
     pub stalls: u64,
+    /// Of a thousand worlds, those in which a drive hangs: it takes requests and answers them much later,
+    /// or never.
+    pub hangs: u32,
     /// Whether drives die, and perhaps return, within what the pool survives.
     pub deaths: bool,
     /// Of a thousand worlds in which drives die, those in which one that died comes back just when
@@ -41,6 +44,7 @@ impl Profile {
         crashes: 4,
         import_cuts: 300,
         stalls: 1,
+        hangs: 150,
         deaths: false,
         swaps: 0,
         rot: 0,
@@ -64,6 +68,7 @@ impl Profile {
     pub const DRIVE_LOSS: Self = Self {
         name: "drive-loss",
         stalls: 3,
+        hangs: 300,
         deaths: true,
         swaps: 300,
         orders: 400,

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::audit::{Found, Media};
 
-pub(crate) use ashlar_store::{Event, Manage, Managed, Outbox, VolumePlan};
+pub(crate) use ashlar_store::{DRIVE_REPLY_TIMEOUT, Event, Manage, Managed, Outbox, VolumePlan};
 
 /// Waits for devices: lets simulated time go on and returns it.
 pub(crate) type Wait = Box<dyn FnMut() -> Moment>;

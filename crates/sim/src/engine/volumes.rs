@@ -333,9 +333,10 @@ impl<S: Subject> World<'_, S> {
                 let lacks = matches!(order, Order::Create(_)) && losses > 0 && lost;
                 lacks || (raw || raises) && (lost || self.load.excuses.full)
             }
-            (Order::Create(_) | Order::Resize(_), ErrorKind::Media | ErrorKind::Disconnected) => {
-                raw && lost
-            }
+            (
+                Order::Create(_) | Order::Resize(_),
+                ErrorKind::Media | ErrorKind::Disconnected | ErrorKind::Timeout,
+            ) => raw && lost,
             _ => false,
         }
     }

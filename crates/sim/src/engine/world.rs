@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::drive::{Drive, Handle, Lies, Shared};
+use super::drive::{Drive, Handle, Hang, Lies, Shared};
 use super::layouts::Facts;
 use super::load::{Asked, Load};
 use super::members::Members;
@@ -12,7 +12,7 @@ use super::node::{News, Node};
 use super::plan::{Fate, Plan, Step};
 use super::report::Summary;
 use super::rig::{Cut, Rig};
-use super::seam::{Devices, Manage, Running, Subject, Wait, Wish};
+use super::seam::{DRIVE_REPLY_TIMEOUT, Devices, Manage, Running, Subject, Wait, Wish};
 use super::volumes::{Order, Volumes};
 use crate::chance::Chance;
 use crate::report::Listener;
@@ -42,11 +42,22 @@ pub(crate) struct World<'a, S> {
     power: bool,
     /// After the next crash the first of these drives is back, and the other is not, at first.
     swap: Option<(usize, usize)>,
+    /// The node's power fails at these times; before the second, drives stand still.
+    doom: Vec<Doom>,
     since: Moment,
     /// Why a pool of which nothing has a second copy has stopped; then it is looked at once more.
     over: Option<String>,
     pub(crate) summary: Summary,
     listener: Option<Listener<'a>>,
+}
+
+/// What a hung drive's time brings when it is over.
+#[derive(Clone, Copy)]
+struct Doom {
+    at: Moment,
+    /// The drive that hangs, and the one that is absent after the crash.
+    swap: (usize, usize),
+    is_end: bool,
 }
 
 impl<'a, S: Subject> World<'a, S> {
@@ -76,6 +87,7 @@ impl<'a, S: Subject> World<'a, S> {
             next_fate: 0,
             power: false,
             swap: None,
+            doom: Vec::new(),
             since: Moment::ORIGIN,
             over: None,
             summary: Summary::default(),
@@ -295,7 +307,7 @@ impl<'a, S: Subject> World<'a, S> {
         self.say(|| "import".into());
         self.summary.imports += 1;
         let lost = |(drive, shared): (usize, &Shared)| {
-            shared.borrow().is_dead() && !self.members.is_pulled(drive)
+            shared.borrow().is_silent() && !self.members.is_pulled(drive)
         };
         let degraded = self.drives.iter().enumerate().any(lost);
         let mut running = self.try_import(degraded);
@@ -391,6 +403,7 @@ impl<'a, S: Subject> World<'a, S> {
     /// The node fails.
     pub(crate) fn fall(&mut self) {
         self.summary.crashes += 1;
+        self.doom.clear();
         self.fail_power();
         self.model.crash();
         self.load.crash();
@@ -440,7 +453,8 @@ impl<'a, S: Subject> World<'a, S> {
         let drives = self.drives.iter().filter_map(|d| d.borrow().next()).min();
         let engine = self.node.as_ref().and_then(Node::next);
         let load = self.load.next().filter(|_| self.is_ready());
-        let next = [drives, engine, load].into_iter().flatten().min();
+        let doom = self.doom.first().map(|doom| doom.at);
+        let next = [drives, engine, load, doom].into_iter().flatten().min();
         let later = now + Duration::from_millis(100);
         self.rig.advance(next.unwrap_or(later).max(soon));
     }
@@ -452,6 +466,9 @@ impl<'a, S: Subject> World<'a, S> {
             self.crash(self.power)?;
         }
         let now = self.rig.now();
+        for drive in &self.drives {
+            drive.borrow_mut().serve_the_gone();
+        }
         if self.is_ready() {
             self.ask(now);
         }
@@ -515,6 +532,7 @@ impl<'a, S: Subject> World<'a, S> {
 
     /// Lets happen what is due to happen.
     fn befall(&mut self) -> Result<(), String> {
+        self.meet_doom()?;
         while let Some(&(at, fate)) = self.plan.fates.get(self.next_fate) {
             if self.load.answered < at && !self.load.is_done() {
                 break;
@@ -558,7 +576,7 @@ impl<'a, S: Subject> World<'a, S> {
             Fate::Swap {
                 dies,
                 absent,
-                after,
+                after: Some(after),
             } => {
                 self.lose_drive(dies);
                 // Whatever is acknowledged now, the one that will be absent alone has it.
@@ -571,6 +589,18 @@ impl<'a, S: Subject> World<'a, S> {
                 self.power = false;
                 self.rig.set_fuse(after, Cut::Before);
             }
+            Fate::Swap {
+                dies,
+                absent,
+                after: None,
+            } => self.hang_and_swap(dies, absent),
+            Fate::Hang { drive, time } if drive < self.drives.len() => {
+                self.hang_drive(
+                    drive,
+                    time.map_or(Hang::Forever, |time| Hang::Until(now + time)),
+                );
+            }
+            Fate::Hang { .. } => {}
             Fate::Return { drive } if self.members.is_pulled(drive) => {}
             Fate::Return { drive } => self.revive(drive),
             Fate::Add { size } => return self.add_drive(size),
@@ -591,6 +621,51 @@ impl<'a, S: Subject> World<'a, S> {
     pub(crate) fn lose_drive(&mut self, drive: usize) {
         self.drives[drive].borrow_mut().die();
         self.load.excuses.lost = true;
+    }
+
+    /// A drive answers nothing any more, or not for long.
+    fn hang_drive(&mut self, drive: usize, how: Hang) {
+        self.drives[drive].borrow_mut().hang(how);
+        self.load.excuses.lost = true;
+    }
+
+    /// A drive hangs, and as its time is over the node's power fails: what is acknowledged by then may be on
+    /// the one alone that is absent afterwards.
+    fn hang_and_swap(&mut self, hangs: usize, absent: usize) {
+        self.hang_drive(hangs, Hang::Forever);
+        let over = self.rig.now() + DRIVE_REPLY_TIMEOUT;
+        let later = self.chance.time(Duration::from_millis(12));
+        let stall = Doom {
+            at: over,
+            swap: (hangs, absent),
+            is_end: false,
+        };
+        let end = Doom {
+            at: over + later,
+            is_end: true,
+            ..stall
+        };
+        self.doom = vec![stall, end];
+    }
+
+    fn meet_doom(&mut self) -> Result<(), String> {
+        let now = self.rig.now();
+        while self.doom.first().is_some_and(|doom| doom.at <= now) {
+            let Doom { swap, is_end, .. } = self.doom.remove(0);
+            let (hangs, absent) = swap;
+            if is_end {
+                self.swap = Some(swap);
+                self.crash(false)?;
+                continue;
+            }
+            for (index, drive) in self.drives.iter().enumerate() {
+                if index != absent && index != hangs {
+                    let (at, time) = (now, Duration::from_millis(10));
+                    drive.borrow_mut().stall(at + time);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A drive comes back, perhaps without what was in its cache.

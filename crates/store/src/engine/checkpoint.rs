@@ -486,7 +486,9 @@ impl Engine {
     fn read_page(&mut self, id: PageId, tried: u64) {
         let (segment, unit) = segment_and_unit(self.map.entry(id).place);
         let columns = self.meta_columns(segment);
-        let Some(&place) = columns.iter().find(|copy| tried & 1 << copy.drive == 0) else {
+        let mut untried = columns.iter().filter(|copy| tried & 1 << copy.drive == 0);
+        let quick = |copy: &&ChunkCopy| !self.flights.is_slow(usize::from(copy.drive));
+        let Some(&place) = untried.clone().find(quick).or_else(|| untried.next()) else {
             return self.page_lost(id);
         };
         let drive = usize::from(place.drive);

@@ -119,6 +119,10 @@ impl Engine {
 
     /// A copy on this drive did not verify, or could not be read.
     pub(super) fn note_bad(&mut self, drive: usize) {
+        if !self.in_service(drive as u16) {
+            // What it did not answer says nothing of what it holds.
+            return;
+        }
         self.counters.bad_copies += 1;
         *self.bad_by_drive.entry(drive).or_default() += 1;
     }
@@ -306,7 +310,7 @@ impl Engine {
 
     /// Whether an import of the drives that have gone, without those that are left, would be let
     /// through: then nothing may be acknowledged here any more.
-    fn is_minority(&self) -> bool {
+    pub(super) fn is_minority(&self) -> bool {
         let members = self.roots.durable.members.iter();
         let known = members.filter(|member| member.state.in_service()).count();
         (self.active().len() + self.roots.parting.len()) * 2 < known
@@ -352,7 +356,7 @@ impl Engine {
     }
 
     /// What the pool cannot go on without and has no copy of any more.
-    fn lost_for_good(&self) -> Option<&'static str> {
+    pub(super) fn lost_for_good(&self) -> Option<&'static str> {
         let lost = |copies: &[ChunkCopy]| !copies.iter().any(|copy| self.in_service(copy.drive));
         for (name, side) in [
             ("the data ring", &self.ring),

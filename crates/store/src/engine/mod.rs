@@ -8,6 +8,7 @@
 //! | `append` | group commit: staged → sealed → durable → published → acknowledged |
 //! | `read`, `read/columns` | index, map, home; checksums; the other copy |
 //! | `destage` | from the ring to the homes |
+//! | `flights`, `deadline` | requests that drives have, and what happens when one is not answered |
 //! | `evict` | what of the map stays in memory |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
 //! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
@@ -34,9 +35,11 @@ pub(crate) mod append;
 mod checkpoint;
 pub(crate) mod class;
 mod clear;
+mod deadline;
 mod destage;
 pub(crate) mod evict;
 pub(crate) mod extents;
+pub(crate) mod flights;
 pub(crate) mod guard;
 mod invariant;
 pub(crate) mod locks;
@@ -70,6 +73,8 @@ use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, 
 use tracing::{Level, debug, enabled, trace};
 
 pub use evict::LeafMemory;
+pub use flights::DRIVE_REPLY_TIMEOUT;
+pub use flights::DriveReplies;
 pub(crate) use manage::check_name;
 pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeCondition, VolumeInfo};
@@ -77,6 +82,7 @@ pub use status::{HomeStatus, MemberStatus, Status, StripeStatus};
 
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};
+use flights::Answered;
 use state::Retired;
 
 /// What happens to an engine.
@@ -271,10 +277,25 @@ impl Engine {
     }
 
     fn io_done(&mut self, drive: usize, completion: Completion) {
-        let Some(owner) = self.ios.try_remove(completion.tag as usize) else {
-            return self.fail("a drive completed a request twice".into());
-        };
-        let Completion { buffer, result, .. } = completion;
+        let Completion {
+            tag,
+            buffer,
+            result,
+        } = completion;
+        match self.flights.answered(drive, tag) {
+            Answered::Owner(owner) => self.answered((owner, drive), buffer, result),
+            Answered::Late => {}
+            Answered::Unknown => self.fail("a drive completed a request twice".into()),
+        }
+    }
+
+    /// A request has been answered, or given up.
+    fn answered(
+        &mut self,
+        (owner, drive): (Owner, usize),
+        buffer: Option<IoBuffer>,
+        result: Result<(), IoError>,
+    ) {
         trace!(drive, ?owner, ok = result.is_ok(), "I/O done");
         if self.failed.is_some()
             && !matches!(
@@ -313,6 +334,7 @@ impl Engine {
 
     /// Everything that can start, starts.
     fn advance(&mut self) {
+        self.watch_drives();
         self.take_steps();
         if self.waits_for_itself() {
             // What one step has taken may be what a command was told to wait for: it is judged again.
@@ -351,8 +373,17 @@ impl Engine {
 
     /// Sends a request to a drive.
     fn send(&mut self, drive: usize, owner: Owner, request: impl FnOnce(u64) -> Request) {
-        let tag = self.ios.insert(owner) as u64;
-        let request = request(tag);
+        let mut request = request(0);
+        let is_ours = !matches!(owner, Owner::ReadPart { .. } | Owner::Raw(_));
+        let bytes = request.buffer.as_ref().filter(|_| is_ours);
+        let bytes = bytes.map_or(0, |buffer| buffer.len().next_power_of_two());
+        if !self.uses(drive) {
+            // Decided before the drive was out; nothing more goes there.
+            self.unsent.push((owner, drive, request.buffer));
+            self.again = true;
+            return;
+        }
+        request.tag = self.flights.send(drive, owner, bytes, self.now);
         trace!(drive, ?owner, op = ?request.op, at = %request.range.start, blocks = request.range.count, "I/O sent");
         self.out.io.push((drive, request));
     }

@@ -2,6 +2,7 @@
 //! does not verify is looked up again, read elsewhere, and written again from a good one.
 
 mod columns;
+mod slow;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,6 +65,9 @@ struct Part {
     /// Drives whose copies have failed, as bits; and the one being read.
     tried: u64,
     drive: usize,
+    /// Drives that were asked and are slow to answer, as bits; none once nothing else is left to be asked.
+    slow: u64,
+    is_patient: bool,
     done: bool,
 }
 
@@ -99,6 +103,8 @@ pub(super) struct ReadOp {
     pending: usize,
     /// Some of it has another place or content than when it was planned: it is planned again.
     stale: bool,
+    /// A drive has kept a piece of the host's buffer: the parts lie in memory of several owners.
+    is_scattered: bool,
     error: Option<IoError>,
 }
 
@@ -137,6 +143,7 @@ impl Engine {
             strips: BTreeMap::new(),
             pending: 0,
             stale: false,
+            is_scattered: false,
             error: None,
         }));
         self.plan_read(op);
@@ -182,6 +189,8 @@ impl Engine {
                 },
                 tried: 0,
                 drive: 0,
+                slow: 0,
+                is_patient: false,
                 done: false,
             };
             read.parts.insert(start as u32, part);
@@ -302,9 +311,9 @@ impl Engine {
             let serving = columns.iter().filter(|copy| self.in_service(copy.drive));
             let turn = location as usize % serving.clone().count().max(1);
             let in_turn = serving.clone().skip(turn).chain(serving.take(turn));
-            let copy = in_turn
-                .into_iter()
-                .find(|copy| tried & 1 << copy.drive == 0)?;
+            let mut untried = in_turn.filter(|copy| tried & 1 << copy.drive == 0);
+            let quick = |copy: &&ChunkCopy| !self.flights.is_slow(usize::from(copy.drive));
+            let copy = untried.clone().find(quick).or_else(|| untried.next())?;
             let at = shape.strip_at(&self.sizes, *copy, slot) + offset;
             return Some((usize::from(copy.drive), at));
         }
@@ -315,9 +324,9 @@ impl Engine {
         };
         let count = copies.len();
         let in_turn = (0..count).map(|i| copies[(turn + i) % count]);
-        in_turn
-            .into_iter()
-            .find(|&(drive, _)| tried & 1 << drive == 0)
+        let mut untried = in_turn.filter(|&(drive, _)| tried & 1 << drive == 0);
+        let quick = |&(drive, _): &(usize, u64)| !self.flights.is_slow(drive);
+        untried.clone().find(quick).or_else(|| untried.next())
     }
 
     fn start_part(&mut self, op: usize, at: u32) {
@@ -333,7 +342,7 @@ impl Engine {
             part.done = true;
             return self.put_part(op, at, part);
         }
-        let Some((drive, byte)) = self.choose_copy(source, part.tried) else {
+        let Some((drive, byte)) = self.choose_copy(source, part.tried | part.slow) else {
             return self.solve_part(op, at, part);
         };
         part.drive = drive;
@@ -392,12 +401,21 @@ impl Engine {
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
             return invariant!(self, "a part of read {op} is here, but it is not");
         };
-        let (Some(mut part), Some(buffer)) = (read.parts.remove(at), buffer) else {
-            return self.fail("a read lost its buffer".into());
+        let Some(mut part) = read.parts.remove(at) else {
+            return invariant!(self, "read {op} has no part {at} that was read");
         };
-        part.buffer = buffer;
+        let has_memory = match buffer {
+            Some(buffer) => {
+                part.buffer = buffer;
+                true
+            }
+            None => self.replace_buffer(op, &mut part),
+        };
         let told = Told::by(&result, part.wanted.len() == 1);
-        self.part_read(op, at, part, told);
+        match has_memory {
+            true => self.part_read(op, at, part, told),
+            false => self.put_part(op, at, part),
+        }
         // Not before: what is read again may be here at once, and the read must not end with that.
         if let Some(Op::Read(read)) = self.ops.get_mut(op) {
             read.pending -= 1;
@@ -447,6 +465,8 @@ impl Engine {
                 wanted: vec![wanted],
                 tried: part.tried,
                 drive: part.drive,
+                slow: part.slow,
+                is_patient: part.is_patient,
                 done: good,
             };
             let here = at + i as u32;
@@ -457,7 +477,8 @@ impl Engine {
             if mixes {
                 let volume_granule = self.granule_of(op, here);
                 let now = volume_granule.and_then(|(volume, at)| self.look_up(volume, at));
-                (single.wanted, single.tried) = (vec![now.unwrap_or(wanted)], 0);
+                single.wanted = vec![now.unwrap_or(wanted)];
+                (single.tried, single.slow) = (0, 0);
             } else if told != Told::Nothing {
                 self.note_bad(single.drive);
                 single.tried |= 1 << single.drive;
@@ -493,12 +514,22 @@ impl Engine {
         let guard = read.guard.take();
         read.stale = false;
         read.strips.clear();
-        let fits = read.join();
+        let fits = match std::mem::take(&mut read.is_scattered) {
+            false => read.join(),
+            true => {
+                // What it had is read again, into memory that is whole.
+                read.parts = Parts::default();
+                let bytes = read.request.range.count as usize * GRANULE;
+                read.request.buffer = self.buffers.get(bytes);
+                read.request.buffer.is_some()
+            }
+        };
         if let Some(guard) = guard {
             self.guards.leave(guard);
         }
         if !fits {
             self.fail(MISFIT.into());
+            return self.fail_read(op);
         }
         self.plan_read(op);
     }
@@ -508,7 +539,7 @@ impl Engine {
         let (Source::Home(location, inner), Some(Op::Read(read))) =
             (part.wanted[0].source, self.ops.get_mut(op))
         else {
-            return self.lose_part(op, at, part);
+            return self.lose_unless_slow(op, at, part);
         };
         let segment = segment_and_slot(location).0;
         let granule = read.request.range.start.0 + u64::from(at);
@@ -518,7 +549,7 @@ impl Engine {
         };
         let shape = self.shape(segment);
         if shape.is_mirror() {
-            return self.lose_part(op, at, part);
+            return self.lose_unless_slow(op, at, part);
         }
         let mut wish = Wish {
             who: For::Read { op, at },
@@ -532,7 +563,7 @@ impl Engine {
             wish.granules |= 1 << granule;
             wish.crcs[granule] = wanted.crc;
         }
-        if part.tried != 0 {
+        if part.tried | part.slow != 0 {
             wish.bad = 1 << shape.place(inner as usize).0;
         }
         self.put_part(op, at, part);
@@ -568,7 +599,7 @@ impl Engine {
             self.mend(op, at, &part);
             self.put_part(op, at, part);
         } else {
-            self.lose_part(op, at, part);
+            self.lose_unless_slow(op, at, part);
         }
         self.end_read_if_done(op);
     }
@@ -624,6 +655,9 @@ impl Engine {
         let first = read.request.range.start.0;
         let end = first + u64::from(read.request.range.count);
         self.unpin(read.volume, first, end);
+        if read.is_scattered {
+            return self.end_scattered(read);
+        }
         if !read.join() {
             self.fail(MISFIT.into());
         }

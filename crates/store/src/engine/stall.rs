@@ -7,7 +7,7 @@ use super::{Engine, Op};
 impl Engine {
     /// Whether commands wait although no I/O is on its way and no other turn is due.
     pub(super) fn waits_for_itself(&self) -> bool {
-        let idle = self.failed.is_none() && !self.again && self.ios.is_empty();
+        let idle = self.failed.is_none() && !self.again && self.flights.is_empty();
         idle && (!self.admission.is_empty() || !self.clears.is_empty() || !self.settling.is_empty())
     }
 

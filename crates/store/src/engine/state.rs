@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use ashlar_block::{BlockSize, BufferPool, Geometry, Moment};
+use ashlar_block::{BlockSize, BufferPool, Geometry, IoBuffer, Moment};
 use slab::Slab;
 
 use super::admission::Admission;
@@ -12,6 +12,7 @@ use super::checkpoint::Checkpoint;
 use super::class::Class;
 use super::destage::Destage;
 use super::extents::Extents;
+use super::flights::Flights;
 use super::guard::Guards;
 use super::locks::{Locks, SlotKey};
 use super::map::Map;
@@ -120,7 +121,9 @@ pub struct Engine {
     pub(super) repair_after: Duration,
     /// Columns that are being filled: they are written, not read.
     pub(super) joining: BTreeMap<u32, Joining>,
-    pub(super) ios: Slab<Owner>,
+    pub(super) flights: Flights,
+    /// Requests for drives that were out by the time they were made.
+    pub(super) unsent: Vec<(Owner, usize, Option<IoBuffer>)>,
     pub(super) ops: Slab<Op>,
     pub(super) failed: Option<String>,
 
@@ -216,6 +219,8 @@ pub(crate) struct Parts {
     /// The owner's memory, if the engine is to use it.
     pub(crate) buffers: Option<BufferPool>,
     pub(crate) repair_after: Duration,
+    /// How long a drive may take for a request.
+    pub(crate) drive_timeout: Duration,
     pub(crate) cage: Cage,
     /// The root that the import has made durable.
     pub(crate) root: Root,
@@ -235,7 +240,8 @@ impl Engine {
             term: parts.term,
             buffers: parts
                 .buffers
-                .unwrap_or_else(|| BufferPool::new(parts.buffer_bytes)),
+                // What drives keep that do not answer comes on top.
+                .unwrap_or_else(|| BufferPool::new(2 * parts.buffer_bytes)),
             buffer_bytes: parts.buffer_bytes,
             leaf_bytes: parts.leaf_bytes,
             cage: parts.cage,
@@ -247,7 +253,8 @@ impl Engine {
             rebuild: Rebuild::default(),
             raise: Raise::default(),
             joining: BTreeMap::new(),
-            ios: Slab::new(),
+            flights: Flights::new(parts.drive_timeout),
+            unsent: Vec::new(),
             ops: Slab::new(),
             failed: None,
             // What a crash has left to be done begins by itself.
@@ -297,6 +304,7 @@ impl Engine {
             checkpoint: Checkpoint::default(),
             settling: Vec::new(),
         };
+        engine.flights.forgets_generations = engine.cage.sings(Canary::TagWithoutGeneration);
         if engine.cage.sings(Canary::FewSegments) {
             engine.segment_ids.end_at(FEW_SEGMENTS);
         }
@@ -321,8 +329,11 @@ impl Engine {
 
     /// When `handle` must be called next even if nothing happens.
     pub fn next_deadline(&self) -> Option<Moment> {
+        if !self.unsent.is_empty() {
+            return Some(self.now);
+        }
         if self.failed.is_some() {
-            return None;
+            return self.flights.next_deadline();
         }
         if self.again {
             return Some(self.now);
@@ -333,6 +344,7 @@ impl Engine {
             self.walk_deadline(),
             self.renewal_deadline(),
             self.checkpoint_deadline(),
+            self.flights.next_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }

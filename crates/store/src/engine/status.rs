@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::DriveReplies;
 use super::class::Class;
 use super::space::Segments;
 use super::{Counters, Engine, VolumeInfo};
@@ -32,6 +33,8 @@ pub struct MemberStatus {
     pub holds_homes: bool,
     /// Copies on it that did not verify or could not be read, since the import.
     pub bad_copies: u64,
+    /// How it answers.
+    pub replies: DriveReplies,
 }
 
 /// Space for the homes of one layout and grain.
@@ -124,6 +127,7 @@ impl Engine {
                 holds: holds.contains(&(index as u16)),
                 holds_homes: holds_homes.contains(&(index as u16)),
                 bad_copies: self.bad_by_drive.get(&index).copied().unwrap_or(0),
+                replies: self.replies(index),
             }
         });
         Status {
@@ -149,6 +153,11 @@ impl Engine {
             degraded: self.is_degraded(),
             counters: self.counters,
         }
+    }
+
+    /// How a member answers.
+    pub fn replies(&self, member: usize) -> DriveReplies {
+        self.flights.replies(member, self.now)
     }
 
     /// Its space for homes, as [`Status::homes`] has it.

@@ -332,7 +332,7 @@ impl Engine {
         let busy = self
             .buffers
             .outstanding_bytes()
-            .saturating_sub(self.recent.bytes());
+            .saturating_sub(self.recent.bytes() + self.flights.late_bytes());
         busy > self.buffer_bytes / 2
     }
 

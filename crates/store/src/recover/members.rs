@@ -67,6 +67,26 @@ pub(super) fn identify(
     Ok((label.cloned().unwrap_or(first), root, missing))
 }
 
+/// Members that the newest root on these drives counts on, and that are none of these drives. Nothing is
+/// changed.
+///
+/// # Errors
+/// None of the drives has a label, or none a root.
+pub fn missing_members(drives: &mut Drives) -> Result<Vec<uuid::Uuid>, PoolError> {
+    let (labels, places, strangers) = read_labels(drives, &ImportOptions::default())?;
+    let Some(first) = labels.first() else {
+        return Err(refuse(strangers.join("; ")));
+    };
+    drives.arrange(&places);
+    let roots = newest_roots(drives, first).into_iter().flatten();
+    let newest = roots.max_by_key(|root| root.generation);
+    let newest = newest.ok_or_else(|| refuse("no root can be read".to_owned()))?;
+    let is_here = |member: &Member| labels.iter().any(|label| label.drive == member.drive);
+    let members = newest.members.into_iter();
+    let missing = members.filter(|member| member.state.in_service() && !is_here(member));
+    Ok(missing.map(|member| member.drive).collect())
+}
+
 /// Labels, where the drives with those are, and why others have none.
 type Labelled = (Vec<Label>, Vec<Option<usize>>, Vec<String>);
 

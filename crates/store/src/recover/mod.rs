@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use ashlar_block::{BlockDevice, BufferPool};
 
-pub use members::read_label;
+pub use members::{missing_members, read_label};
 
 use crate::drives::Drives;
 use crate::engine::{Engine, Parts, check_name};

@@ -124,6 +124,7 @@ pub(super) fn replay(
         buffer_bytes: options.memory(),
         leaf_bytes: options.leaf_bytes,
         repair_after: options.repair_after,
+        drive_timeout: drives.timeout(),
         cage: options.cage,
         buffers: options.buffers.clone(),
         root: root.clone(),

@@ -65,7 +65,7 @@ impl<'a> Media<'a> {
     }
 
     fn trust(&self, drive: usize) -> Trust {
-        match self.drives[drive].borrow().is_dead() {
+        match self.drives[drive].borrow().is_silent() {
             true => Trust::Gone,
             false if self.doubted.contains(&drive) => Trust::Doubted,
             false => Trust::Good,
@@ -74,7 +74,7 @@ impl<'a> Media<'a> {
 
     fn read(&self, drive: usize, at: u64, bytes: usize) -> Option<Vec<u8>> {
         let drive = self.drives[drive].borrow();
-        if drive.is_dead() || at + bytes as u64 > drive.pages.bytes() {
+        if drive.is_silent() || at + bytes as u64 > drive.pages.bytes() {
             return None;
         }
         let mut content = vec![0; bytes];

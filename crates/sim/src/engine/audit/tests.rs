@@ -18,6 +18,7 @@ const PROFILE: Profile = Profile {
     crowds: 0,
     changes: 0,
     orders: 0,
+    hangs: 0,
     ..Profile::CRASH
 };
 

@@ -9,6 +9,7 @@ use crate::engine::run::live;
 const SHORT: Profile = Profile {
     commands: 120,
     stalls: 1,
+    hangs: 0,
     crowds: 0,
     changes: 0,
     ..Profile::CRASH

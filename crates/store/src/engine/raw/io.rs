@@ -47,6 +47,8 @@ pub(in crate::engine) struct RawOp {
     pending: usize,
     /// Granules that a clear has still to begin.
     rest: Range<u64>,
+    /// A drive that did not answer has kept a part of the buffer.
+    is_torn: bool,
     error: Option<IoError>,
 }
 
@@ -78,6 +80,7 @@ impl Engine {
             // Its beginning counts as one, so that it cannot end before.
             pending: 1,
             rest,
+            is_torn: false,
             error: None,
         }))
     }
@@ -171,10 +174,11 @@ impl Engine {
         buffer: Option<IoBuffer>,
         result: Result<(), IoError>,
     ) {
-        if let Some(raw) = self.raw_op(op)
-            && let Some(buffer) = buffer
-        {
-            raw.parts.insert(offset, buffer);
+        if let Some(raw) = self.raw_op(op) {
+            match buffer {
+                Some(buffer) => drop(raw.parts.insert(offset, buffer)),
+                None => raw.is_torn = true,
+            }
         }
         self.raw_part_done(op, result);
     }
@@ -345,6 +349,15 @@ impl Engine {
         };
         let mut parts = raw.parts.into_values();
         let mut whole = parts.next();
+        if raw.is_torn {
+            return self.out.done.push(
+                Request {
+                    buffer: None,
+                    ..request
+                }
+                .complete(result),
+            );
+        }
         for part in parts {
             if let Some(buffer) = &mut whole
                 && buffer.join(part).is_err()

@@ -92,13 +92,10 @@ impl Engine {
         buffer: Option<IoBuffer>,
         result: Result<(), IoError>,
     ) {
-        let Some(buffer) = buffer else {
-            return self.fail("a read lost its buffer".into());
-        };
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
             return invariant!(self, "strips of read {op} are here, but it is not");
         };
-        let mut rest = &buffer[..];
+        let mut rest = buffer.as_deref();
         for at in read.strips.remove(&first).unwrap_or_default() {
             let Some(Op::Read(read)) = self.ops.get_mut(op) else {
                 return;
@@ -106,9 +103,10 @@ impl Engine {
             let Some(mut part) = read.parts.remove(at) else {
                 continue;
             };
-            let (bytes, behind) = rest.split_at(part.buffer.len());
-            rest = behind;
-            part.buffer.copy_from_slice(bytes);
+            if let Some((bytes, behind)) = rest.map(|rest| rest.split_at(part.buffer.len())) {
+                rest = Some(behind);
+                part.buffer.copy_from_slice(bytes);
+            }
             part.drive = drive;
             self.part_read(op, at, part, Told::by(&result, false));
         }
