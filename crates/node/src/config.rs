@@ -2,6 +2,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use ashlar_store::DRIVE_REPLY_TIMEOUT;
 use serde::Deserialize;
 
 use crate::files;
@@ -33,6 +34,10 @@ pub struct Config {
     /// Seconds after the loss of a drive at which copies of what it held are made on the others, unless
     /// somebody says so before; see [`Config::repair_after`].
     repair_after_seconds: Option<u64>,
+    /// Seconds that a drive may take for a request; see [`Config::drive_timeout`].
+    drive_timeout_seconds: Option<u64>,
+    /// Seconds that a pool waits at start for drives that it lacks; see [`Config::drive_wait`].
+    drive_wait_seconds: Option<u64>,
     /// Pools to import at start, besides those that the daemon remembers.
     #[serde(default, rename = "pool")]
     pub pools: Vec<ConfigPool>,
@@ -74,6 +79,18 @@ impl Config {
         Duration::from_secs(self.repair_after_seconds.unwrap_or(300))
     }
 
+    /// How long a drive may take for a request before it counts as failed: 10 s unless something else is said.
+    pub fn drive_timeout(&self) -> Duration {
+        let said = self.drive_timeout_seconds.map(Duration::from_secs);
+        said.unwrap_or(DRIVE_REPLY_TIMEOUT)
+    }
+
+    /// How long a pool waits at start for drives that it lacks before it goes on without them: 30 s unless
+    /// something else is said.
+    pub fn drive_wait(&self) -> Duration {
+        Duration::from_secs(self.drive_wait_seconds.unwrap_or(30))
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let mut config: Self =
             toml::from_str(text).map_err(|error| files::bad_toml(text, &error))?;
@@ -86,6 +103,18 @@ impl Config {
             .is_some_and(|seconds| seconds > 365 * 86_400)
         {
             return Err("repair_after_seconds: at most a year".into());
+        }
+        if config
+            .drive_timeout_seconds
+            .is_some_and(|seconds| !(1..=3600).contains(&seconds))
+        {
+            return Err("drive_timeout_seconds: 1 to 3600".into());
+        }
+        if config
+            .drive_wait_seconds
+            .is_some_and(|seconds| seconds > 3600)
+        {
+            return Err("drive_wait_seconds: at most 3600".into());
         }
         if config.advertise.is_some_and(|address| address.port() == 0) {
             return Err("advertise: hosts cannot connect to port 0".into());
@@ -114,12 +143,17 @@ mod tests {
     fn everything_can_be_set() {
         let config = Config::parse(
             "listen = '0.0.0.0:4420'\nadvertise = '10.0.0.5:4420'\ncores = [3, 1]\n\
-             api = '[::1]:8080'\nrepair_after_seconds = 60\n[[pool]]\nname = 'tank'\ndrives = ['/dev/x']\n",
+             api = '[::1]:8080'\nrepair_after_seconds = 60\ndrive_timeout_seconds = 3\n\
+             drive_wait_seconds = 0\n[[pool]]\nname = 'tank'\ndrives = ['/dev/x']\n",
         )
         .expect("valid");
         assert_eq!(config.listen().to_string(), "0.0.0.0:4420");
         assert_eq!(config.cores, [1, 3]);
         assert_eq!(config.repair_after(), Duration::from_secs(60));
+        assert_eq!(config.drive_timeout(), Duration::from_secs(3));
+        assert_eq!(config.drive_wait(), Duration::ZERO);
+        assert_eq!(Config::default().drive_timeout(), Duration::from_secs(10));
+        assert_eq!(Config::default().drive_wait(), Duration::from_secs(30));
         assert_eq!(Config::default().repair_after(), Duration::from_secs(300));
         assert_eq!(config.pools[0].drives, ["/dev/x"]);
         let over = config.overridden("127.0.0.1:1".parse().ok(), None);
@@ -134,6 +168,8 @@ mod tests {
             ("colour = 3", "colour"),
             ("[[pool]]\nname = 'a'\ndrives = ['/x']\nsize = 3", "size"),
             ("listen = 'here'", "listen"),
+            ("drive_timeout_seconds = 0", "drive_timeout_seconds"),
+            ("drive_wait_seconds = 3601", "drive_wait_seconds"),
             ("cores = [1, 1]", "cores"),
             ("advertise = '1.2.3.4:0'", "port 0"),
             ("[[pool]]\nname = 'a'\ndrives = []", "drives"),

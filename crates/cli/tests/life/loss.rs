@@ -25,9 +25,21 @@ impl Mortal {
 
     /// As a daemon that this process has started names it.
     pub fn spec(&self) -> String {
+        format!("file:{}", self.path())
+    }
+
+    fn path(&self) -> String {
         use std::os::fd::AsRawFd;
         let fd = self.0.as_raw_fd();
-        format!("file:/proc/{}/fd/{fd}", std::process::id())
+        format!("/proc/{}/fd/{fd}", std::process::id())
+    }
+
+    /// What it holds.
+    pub fn content(&self) -> Vec<u8> {
+        use std::os::unix::fs::FileExt;
+        let mut content = vec![0; self.0.metadata().expect("a file").len() as usize];
+        self.0.read_exact_at(&mut content, 0).expect("a file");
+        content
     }
 
     /// From now on reads find nothing and writes fail, for good.
@@ -202,5 +214,67 @@ fn a_volume_that_stops_when_degraded_reads_on_until_redundancy_is_back() {
     assert_eq!(state(&node), "online");
     load.during(node.place(&nqn), |round| round.more(300));
     load.verify(node.place(&nqn));
+    node.end();
+}
+
+/// A pool that has stopped is imported again, or let go of, by what its status says.
+#[test]
+fn a_pool_that_has_stopped_is_taken_up_again_without_a_restart() {
+    let mut random = Random::of_this_run("stopped");
+    let room = Room::new();
+    let mortal = Mortal::new(96);
+    let (name, path) = ("mortal", room.path("mortal"));
+    std::os::unix::fs::symlink(mortal.path(), &path).expect("a link");
+    let node = Node::start(&room);
+    node.make(&[room.spec(name)], "mirror:1", "16MiB");
+    let nqn = node.nqn();
+    let mut load = Load::new(4096, &mut random);
+    load.during(node.place(&nqn), |round| round.more(200));
+    node.ok(&["pool", "export", "--force", "tank"]);
+    node.ok(&["pool", "import", "tank", "--drive", &room.spec(name)]);
+    let content = mortal.content();
+    mortal.die();
+    let mut host = Host::connect(node.address, &nqn).expect("connected");
+    host.submit_write(1, 4090, vec![0; BLOCK]).expect("sent");
+    let done = host.next().expect("an answer");
+    assert_ne!(done.status, Status::SUCCESS);
+    let advised = |order: &str| {
+        let status = node.status();
+        assert_eq!(status["state"], "failed", "{status}");
+        let said = status.to_string();
+        assert!(said.contains(&format!("`{order}`")), "{said}");
+    };
+    // Nothing has changed: the advice may be followed, and says what is wrong.
+    advised("pool import tank");
+    node.refuses(&["pool", "import", "tank"], 3, &["mortal"]);
+    // The drive is back, with what it held.
+    std::fs::remove_file(&path).expect("a link");
+    std::fs::write(&path, content).expect("a file");
+    advised("pool import tank");
+    node.ok(&["pool", "import", "tank"]);
+    assert_eq!(node.state(), "healthy");
+    load.verify(node.place(&nqn));
+    load.during(node.place(&nqn), |round| round.more(100));
+    node.end();
+}
+
+/// The other order that a stopped pool's status names.
+#[test]
+fn a_pool_that_has_stopped_is_let_go_of_without_a_restart() {
+    let room = Room::new();
+    let mortal = Mortal::new(96);
+    let node = Node::start(&room);
+    node.make(&[mortal.spec()], "mirror:1", "16MiB");
+    let mut host = Host::connect(node.address, &node.nqn()).expect("connected");
+    mortal.die();
+    host.submit_write(1, 0, vec![0; BLOCK]).expect("sent");
+    assert_ne!(host.next().expect("an answer").status, Status::SUCCESS);
+    let reason = node.status()["reason"].to_string();
+    assert!(reason.contains("`pool export --force tank`"), "{reason}");
+    node.ok(&["pool", "export", "--force", "tank"]);
+    // The name, and the daemon, are free for another.
+    let drive = room.drive("d1", 96);
+    node.make(&[drive], "mirror:1", "16MiB");
+    assert_eq!(node.state(), "healthy");
     node.end();
 }

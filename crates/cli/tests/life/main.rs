@@ -13,6 +13,7 @@ mod drives;
 mod full;
 mod host;
 mod hosts;
+mod hung;
 mod imports;
 mod kill;
 mod ledger;

@@ -34,6 +34,11 @@ impl Room {
         self.spec(name)
     }
 
+    /// What the daemon's operator has set.
+    pub fn set(&self, settings: &str) {
+        std::fs::write(self.path("ashlar.toml"), settings).expect("a file");
+    }
+
     pub fn spec(&self, name: &str) -> String {
         format!("file:{}", self.path(name).display())
     }
@@ -96,7 +101,9 @@ impl Node {
         let errors = room.path("stderr");
         let errors = OpenOptions::new().create(true).append(true).open(errors);
         let settings = room.path("ashlar.toml");
-        std::fs::write(&settings, "repair_after_seconds = 1\n").expect("a file");
+        if !settings.exists() {
+            room.set("repair_after_seconds = 1\ndrive_wait_seconds = 0\n");
+        }
         let settings = settings.display().to_string();
         let listen = ["--listen", listen, "--config", &settings];
         let mut command = ashlar([&["node", "--dir", &dir], &listen[..]].concat());

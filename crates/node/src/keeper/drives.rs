@@ -74,7 +74,7 @@ impl Keeper {
         self.take_in_all(&mut pools);
         self.refuse_drives_in_use(&pools, &[spec.to_owned()])?;
         let pool = live(&pools, name)?;
-        let drives = open_drives(&[spec.to_owned()])?;
+        let drives = open_drives(&[spec.to_owned()], self.opening(false))?;
         // Before it is a member: after a crash the pool must be found with it.
         let enlisted = || self.remember_with(name, pool, Some(spec));
         let joined = match add(&pool.link, &drives, destroy_data, enlisted) {
@@ -151,7 +151,10 @@ impl Keeper {
         self.take_in_all(&mut pools);
         let new = [request.new.clone()];
         self.refuse_drives_in_use(&pools, &new)?;
-        fit(&open_drives(&new)?, request.destroy_data)?;
+        fit(
+            &open_drives(&new, self.opening(false))?,
+            request.destroy_data,
+        )?;
         let view = live(&pools, name)?.link.view().map_err(engine)?;
         refuse_too_few(&view.status, member, &request.old)
     }

@@ -4,6 +4,7 @@ mod drives;
 mod local;
 mod pools;
 mod serve;
+mod start;
 mod status;
 mod stop;
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -54,6 +56,13 @@ pub(crate) struct LivePool {
     /// Volumes that are served, by number.
     pub(crate) volumes: BTreeMap<u32, Served>,
     pub(crate) since: Instant,
+}
+
+impl LivePool {
+    /// Why its engine has stopped, if it has.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.link.view().ok()?.status.failure
+    }
 }
 
 /// A drive by its name. The drive itself is the pool's alone, which closes it when it is out.
@@ -135,6 +144,12 @@ pub struct Keeper {
     advertise: Option<SocketAddr>,
     /// How long after a loss repair begins by itself.
     repair_after: Duration,
+    /// How long a drive may take for a request.
+    drive_timeout: Duration,
+    /// How long a pool waits at start for drives that it lacks.
+    drive_wait: Duration,
+    /// The daemon ends: nothing more is brought up.
+    stopping: AtomicBool,
     /// What changes pools or volumes holds this: such calls come one after another.
     pools: Mutex<BTreeMap<String, Kept>>,
     /// Taken after `pools`.
@@ -151,6 +166,9 @@ impl Keeper {
             address: server.address(),
             advertise: config.advertise,
             repair_after: config.repair_after(),
+            drive_timeout: config.drive_timeout(),
+            drive_wait: config.drive_wait(),
+            stopping: AtomicBool::new(false),
             pools: Mutex::default(),
             local: Mutex::default(),
         });

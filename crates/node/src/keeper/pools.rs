@@ -1,87 +1,36 @@
 //! Making, importing and letting go of pools.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use ashlar_store::{Manage, Managed};
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use super::serve::specs;
+use super::start::Opened;
 use super::wanted::{GO_ON, Wanted};
 use super::{Dismissal, Keeper, Kept, LivePool, live};
 use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReserveSpec};
 use crate::pool::{CreatedFiles, create, import, open_drives, reserve_of};
-use crate::{Config, DriveEntry, PoolEntry};
+use crate::{DriveEntry, PoolEntry};
+
+/// How long a pool that is let go of by force may take to empty its logs.
+const SETTLE_BY_FORCE: Duration = Duration::from_secs(10);
 
 impl Keeper {
-    /// Imports what is remembered and what the configuration names.
-    pub(super) fn import_remembered(&self, config: &Config) {
-        let remembered = self.state.read().pools.into_iter();
-        let remembered = remembered.map(|pool| (pool.name, Some(pool.id), pool.drives));
-        let configured = config.pools.iter();
-        let configured = configured.map(|pool| (pool.name.clone(), None, pool.drives.clone()));
-        for (name, id, drives) in remembered.chain(configured) {
-            let mut pools = self.lock();
-            if pools.contains_key(&name) {
-                continue;
-            }
-            let kept = match self.bring_up_ours(&name, id, &drives) {
-                Ok(pool) => {
-                    // It is served all the same: what is lost is how a drive was called.
-                    if let Err(error) = self.remember_drives(&pool) {
-                        warn!(pool = name, "pool {name}: {}", error.message);
-                    }
-                    Kept::Live(pool)
-                }
-                Err(error) => {
-                    let why = error.message;
-                    error!(pool = name, "pool {name} is not in service: {why}");
-                    self.expect_volumes_of(id);
-                    Kept::Failed {
-                        id: id.unwrap_or_default(),
-                        drives,
-                        why,
-                    }
-                }
-            };
-            pools.insert(name, kept);
-        }
-    }
-
-    /// Brings up a pool that was in service before. A drive that has left it may hold another since.
-    fn bring_up_ours(
-        &self,
-        name: &str,
-        id: Option<Uuid>,
-        specs: &[String],
-    ) -> Result<LivePool, ControlError> {
-        let is_ours = |spec: &&String| {
-            let drive = open_drives(std::slice::from_ref(*spec));
-            let meant = Wanted::new(name, id);
-            // One that only has another name may be in the middle of being renamed.
-            !drive.is_ok_and(|drive| match id {
-                Some(_) => meant.pool_of(&drive).is_ok_and(|pool| pool != id),
-                None => meant.check(&drive).is_err(),
-            })
-        };
-        let ours: Vec<String> = specs.iter().filter(is_ours).cloned().collect();
-        // With none of its own, the refusal says whose they are.
-        let drives = if ours.is_empty() { specs } else { &ours };
-        self.bring_up(&Wanted::new(name, id), drives)
-    }
-
     /// Imports a pool, puts it on a core and serves its volumes.
-    fn bring_up(&self, wanted: &Wanted<'_>, specs: &[String]) -> Result<LivePool, ControlError> {
+    pub(super) fn bring_up(
+        &self,
+        wanted: &Wanted<'_>,
+        opened: Opened,
+    ) -> Result<LivePool, ControlError> {
         let name = wanted.new_name.unwrap_or(wanted.name);
-        let mut drives = Vec::new();
-        let mut missing = Vec::new();
-        for spec in specs {
-            match open_drives(std::slice::from_ref(spec)) {
-                Ok(mut drive) => drives.append(&mut drive),
-                // The pool may be able to go on without it; the engine decides.
-                Err(error) => {
-                    warn!(pool = name, drive = spec, "pool {name}: {}", error.message);
-                    missing.push(error.message);
-                }
-            }
+        let Opened {
+            drives, missing, ..
+        } = opened;
+        for why in &missing {
+            warn!(pool = name, "pool {name}: {why}");
         }
         if drives.is_empty() {
             return Err(ControlError::environment(format!(
@@ -126,7 +75,7 @@ impl Keeper {
     }
 
     /// Takes a pool's volumes and the pool itself off the cores.
-    fn take_down(&self, pool: &LivePool) {
+    pub(super) fn take_down(&self, pool: &LivePool) {
         for volume in pool.volumes.values() {
             if let Err(error) = self.target.remove(&volume.nqn) {
                 error!(nqn = volume.nqn, "{}: {error}", volume.nqn);
@@ -179,11 +128,12 @@ impl Keeper {
         }
         self.refuse_drives_in_use(&pools, &request.drives)?;
         let created = CreatedFiles::watch(&request.drives);
-        let drives = open_drives(&request.drives)?;
+        let drives = open_drives(&request.drives, self.opening(false))?;
         let id = create(request, &drives)?;
         created.keep();
         drop(drives);
-        let pool = self.bring_up(&Wanted::new(name, Some(id)), &request.drives)?;
+        let opened = self.open_known(&request.drives);
+        let pool = self.bring_up(&Wanted::new(name, Some(id)), opened)?;
         self.remember(name, &pool)?;
         let kept = pools.entry(name.clone()).or_insert(Kept::Live(pool));
         Ok(self.pool_status(name, kept))
@@ -195,6 +145,7 @@ impl Keeper {
         request: &ImportPool,
     ) -> Result<PoolStatus, ControlError> {
         let mut pools = self.lock();
+        self.lay_down_failed(&mut pools, name);
         let new_name = request.new_name.as_deref().filter(|new| *new != name);
         if let Some(new) = new_name.filter(|new| pools.contains_key(*new)) {
             return Err(ControlError::conflict(format!(
@@ -242,7 +193,7 @@ impl Keeper {
             known,
             ..Wanted::new(name, id)
         };
-        let pool = self.bring_up(&wanted, &drives)?;
+        let pool = self.bring_up(&wanted, self.open_known(&drives))?;
         self.expect_no_volumes_of(pool.id);
         let served = new_name.unwrap_or(name);
         self.remember(served, &pool)?;
@@ -273,14 +224,35 @@ impl Keeper {
                 "host {host} is connected to a volume of pool {name}; --force disconnects it"
             )));
         }
+        let has_failed = pool.failure().is_some();
         for volume in pool.volumes.values() {
             let why = format!("pool {name} was exported");
             self.send_away(&volume.nqn, Dismissal::ForNow(why))?;
-            self.target
-                .remove(&volume.nqn)
-                .map_err(super::serve::served)?;
+            let removed = self.target.remove(&volume.nqn);
+            match removed.map_err(super::serve::served) {
+                Err(error) if force || has_failed => {
+                    warn!(pool = name, "{}: {}", volume.nqn, error.message);
+                }
+                removed => removed?,
+            }
         }
-        pool.link.manage(Manage::Settle).map_err(engine)?;
+        let settled = match force {
+            true => pool.link.settle_within(SETTLE_BY_FORCE),
+            false => pool.link.manage(Manage::Settle).map(drop),
+        };
+        match settled {
+            // What it has acknowledged is in its logs: the next import finds it there.
+            Err(error) if force || has_failed => {
+                warn!(pool = name, "pool {name} is exported as it is: {error}");
+            }
+            settled => settled.map_err(|error| {
+                let mut error = engine(error);
+                error
+                    .message
+                    .push_str(". `pool export --force` lets go of it as it is");
+                error
+            })?,
+        }
         let id = pool.id;
         self.unsettle(id)?;
         pools.remove(name);
@@ -289,6 +261,26 @@ impl Keeper {
             "pool {name} is out of service: it was exported"
         );
         self.state.update(|state| state.forget_pool(id))
+    }
+
+    /// Takes a pool off the cores that has stopped, so that it can be imported again. Its hosts come back.
+    fn lay_down_failed(&self, pools: &mut BTreeMap<String, Kept>, name: &str) {
+        let Some(Kept::Live(pool)) = pools.get(name) else {
+            return;
+        };
+        let Some(why) = pool.failure() else { return };
+        warn!(
+            pool = name,
+            "pool {name} has stopped and is to be imported again: {why}"
+        );
+        self.expect_volumes_of(Some(pool.id));
+        self.take_down(pool);
+        let failed = Kept::Failed {
+            id: pool.id,
+            drives: specs(&pool.drives),
+            why,
+        };
+        pools.insert(name.to_owned(), failed);
     }
 
     pub(super) fn begin_scrub(&self, name: &str) -> Result<PoolStatus, ControlError> {

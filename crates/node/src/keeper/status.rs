@@ -1,7 +1,7 @@
 //! A pool as operators see it.
 
 use ashlar_store::format::Reserve as Wished;
-use ashlar_store::{Grain, MemberStatus, Status, VolumeInfo};
+use ashlar_store::{DriveReplies, Grain, MemberStatus, Status, VolumeInfo};
 
 use super::drives::is_gone;
 use super::pools::named;
@@ -25,6 +25,17 @@ impl Keeper {
             Kept::Failed { id, why, .. } => failed_status(name, *id, why.clone()),
         }
     }
+}
+
+fn pool_name(view: &View) -> &str {
+    &view.status.label.pool_name
+}
+
+/// Why a pool has stopped, and which orders end that.
+fn with_advice(why: &str, name: &str) -> String {
+    format!(
+        "{why}. `pool import {name}` tries again, without a restart; `pool export --force {name}` lets go of it"
+    )
 }
 
 /// A pool that could not be imported, or whose core does not answer.
@@ -117,7 +128,8 @@ fn state(pool: &LivePool, view: &View) -> (PoolState, Option<String>) {
     let status = &view.status;
     if let Some(why) = &status.failure {
         let known = pool.drives.iter().map(|drive| (drive.id, &drive.spec[..]));
-        return (PoolState::Failed, Some(named(why.clone(), known)));
+        let why = named(why.clone(), known);
+        return (PoolState::Failed, Some(with_advice(&why, pool_name(view))));
     }
     if !status.degraded {
         return match doubt(pool, view) {
@@ -206,6 +218,8 @@ fn drives(pool: &LivePool, view: &View) -> Vec<DriveStatus> {
                 write,
                 checksum: member.bad_copies,
             },
+            slow_requests: member.replies.slow,
+            silent_seconds: silent_seconds(&member.replies),
         }
     };
     members(pool, view).map(drive).collect()
@@ -319,6 +333,10 @@ fn warnings(name: &str, view: &View, drives: &[DriveStatus], space: &SpaceStatus
     }
     warnings.extend(drives.iter().filter_map(drive_warning));
     warnings.extend(drives.iter().filter_map(|drive| way_out(name, drive)));
+    warnings.extend(drives.iter().filter_map(|drive| {
+        let mut members = status.members.iter().rev();
+        silence(drive, members.find(|member| member.drive == drive.id)?)
+    }));
     warnings.extend(repair_warning(status));
     if let Some(home) = scarcest(&status.homes) {
         warnings.push(format!(
@@ -330,6 +348,34 @@ fn warnings(name: &str, view: &View, drives: &[DriveStatus], space: &SpaceStatus
     }
     warnings.extend(promise_warning(status, space));
     warnings
+}
+
+/// For how long a drive has not answered a request, if that is worth a word.
+fn silent_seconds(replies: &DriveReplies) -> Option<u64> {
+    let seconds = replies.oldest.map(|oldest| oldest.as_secs());
+    seconds.filter(|&seconds| seconds > 0)
+}
+
+/// A drive that does not answer.
+fn silence(drive: &DriveStatus, member: &MemberStatus) -> Option<String> {
+    let seconds = drive.silent_seconds?;
+    let name = match drive.spec.is_empty() {
+        true => drive.id.to_string(),
+        false => drive.spec.clone(),
+    };
+    let what = match (member.in_service, member.replies.is_awaited) {
+        (true, true) => {
+            "the pool cannot do without it and waits. Look at the drive and its path; if it does not come back, \
+             end the daemon, bring the drive to answer or take it away, and start again"
+        }
+        (true, false) => {
+            "reads go to other copies; writes wait until it answers or counts as failed"
+        }
+        (false, _) => "it is out of service",
+    };
+    Some(format!(
+        "drive {name} has not answered for {seconds} s: {what}"
+    ))
 }
 
 /// A drive in service that does not do what it should.

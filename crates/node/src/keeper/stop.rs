@@ -9,6 +9,7 @@
 //! connection closes when what was acknowledged on it is home.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,7 @@ const NEARLY_EMPTY: f64 = 0.02;
 impl Keeper {
     /// Everything in order: hosts are put off, logs empty, drives let go.
     pub(super) fn stop_all(&self) -> Result<(), ControlError> {
+        self.stopping.store(true, Ordering::Release);
         let mut first = self.target.turn_away().map_err(served);
         let mut kept = self.lock();
         let pools: BTreeMap<String, LivePool> = std::mem::take(&mut *kept)

@@ -247,7 +247,7 @@ fn an_import_of_a_pool_in_service_is_of_its_drives_only() {
 fn a_drive_that_the_engine_refuses_does_not_take_the_place_of_the_next() {
     let room = Room::new();
     room.tank(2);
-    let refused = open_drives(&[room.drive("refused")]).expect("open");
+    let refused = open_drives(&[room.drive("refused")], room.keeper.opening(false)).expect("open");
     {
         let pools = room.keeper.lock();
         let pool = live(&pools, "tank").expect("in service");

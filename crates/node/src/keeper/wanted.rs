@@ -72,7 +72,12 @@ impl<'a> Wanted<'a> {
                         drive.spec, self.name
                     )));
                 }
-                Found::Damaged(_) | Found::Nothing => {}
+                Found::Silent(why) if self.needs_all() => {
+                    return Err(ControlError::environment(format!(
+                        "{why}. Nothing was changed. {GO_ON}"
+                    )));
+                }
+                Found::Damaged(_) | Found::Nothing | Found::Silent(_) => {}
             }
         }
         let named = |wanted: &str| {

@@ -81,6 +81,12 @@ pub struct DriveStatus {
     pub used_bytes: u64,
     /// Its errors since the pool was imported.
     pub errors: DriveErrors,
+    /// Requests that it took longer than a second for, since the pool was imported.
+    #[serde(default)]
+    pub slow_requests: u64,
+    /// For how many seconds it has not answered a request, if that is one or more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_seconds: Option<u64>,
 }
 
 /// Space that is kept back.

@@ -112,6 +112,18 @@ impl PoolLink {
         self.wait(&answer)?.map(drop)
     }
 
+    /// Has the engine empty its logs, if that takes no longer than this.
+    ///
+    /// # Errors
+    /// The engine's, or [`ErrorKind::Timeout`].
+    pub fn settle_within(&self, time: Duration) -> Result<(), IoError> {
+        let own = Self {
+            patience: time,
+            ..self.clone()
+        };
+        own.manage(Manage::Settle).map(drop)
+    }
+
     /// Has the engine begin something that takes long; the answer comes in the channel.
     pub fn begin(&self, what: Manage) -> Receiver<Result<Managed, IoError>> {
         let (reply, answer) = channel();

@@ -20,8 +20,8 @@ pub use link::{PoolLink, View};
 pub use pace::{Progress, Reclaim};
 pub use room::{room_of, scarcest};
 pub use setup::{
-    Found, ImportedPool, Joined, OpenDrive, add, create, fit, import, open_drives, probe,
-    reserve_of,
+    Found, ImportedPool, Joined, OpenDrive, Opening, add, create, fit, import, missing,
+    open_drives, probe, reserve_of,
 };
 pub use sound::Doubts;
 pub use volume::VolumeOpener;

@@ -20,6 +20,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// What a bad copy is counted in.
 const GRANULE_KIB: u64 = 4;
 
+/// How often it is told that a drive goes on being slow.
+const SLOW_AGAIN: Duration = Duration::from_secs(10);
+
 /// What has been told already.
 #[derive(Default)]
 pub(super) struct News {
@@ -38,6 +41,8 @@ pub(super) struct News {
     looked: Option<Moment>,
     /// Something has happened since.
     due: Option<Moment>,
+    /// Of each drive, how many slow requests have been told of, and when.
+    slow: BTreeMap<usize, (u64, Moment)>,
 }
 
 /// Copies that were not as they should be, since the import.
@@ -114,6 +119,7 @@ impl News {
                 self.tell_of_copies(engine);
                 self.tell_of_volumes(engine);
                 self.tell_of_room(engine);
+                self.tell_of_slowness(engine, now);
             }
         }
     }
@@ -285,6 +291,34 @@ impl News {
         match self.redundancy.is_degraded {
             true => warn!(pool, "pool {pool} is degraded: copies are missing"),
             false => info!(pool, "pool {pool} is healthy: no copy is missing any more"),
+        }
+    }
+
+    /// Tells which drives answer slowly: at once, and then now and then.
+    fn tell_of_slowness(&mut self, engine: &Engine, now: Moment) {
+        let pool = &engine.label().pool_name;
+        for number in 0..engine.members().len() {
+            let replies = engine.replies(number);
+            let told = self.slow.get(&number);
+            let (known, at) = told.copied().unwrap_or((0, Moment::ORIGIN));
+            let is_new = replies.slow > known && (known == 0 || now >= at + SLOW_AGAIN);
+            if !is_new {
+                continue;
+            }
+            self.slow.insert(number, (replies.slow, now));
+            let (name, more) = (self.name_of(engine, number), replies.slow - known);
+            let oldest = replies.oldest.map_or(String::new(), |oldest| {
+                format!("; it has not answered for {} s", oldest.as_secs())
+            });
+            let waits = match replies.is_awaited {
+                true => ", and the pool cannot do without it",
+                false => "",
+            };
+            warn!(
+                pool,
+                drive = name,
+                "pool {pool}: drive {name} took longer than a second for {more} requests{oldest}{waits}"
+            );
         }
     }
 

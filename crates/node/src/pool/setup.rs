@@ -7,7 +7,7 @@ use ashlar_reactor::{Opener, Options, Reactor};
 use ashlar_store::format::{DriveClass, Label, Reserve, Salt};
 use ashlar_store::{
     DrivePlan, Drives, Engine, ImportOptions, PoolError, PoolPlan, Sizes, enlist, format,
-    read_label,
+    missing_members, read_label,
 };
 use uuid::Uuid;
 
@@ -23,6 +23,17 @@ pub struct OpenDrive {
     pub class: DriveClass,
     /// The device.
     pub opener: Arc<dyn Opener>,
+    /// How long it may take for a request.
+    pub reply_timeout: Duration,
+}
+
+/// How drives are opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening {
+    /// How long a drive may take for a request.
+    pub reply_timeout: Duration,
+    /// They have been a pool's: a file that is missing is not made.
+    pub are_known: bool,
 }
 
 /// What is on a drive.
@@ -34,6 +45,8 @@ pub enum Found {
     Damaged(String),
     /// No label.
     Nothing,
+    /// It does not answer.
+    Silent(String),
 }
 
 /// Copies of a pool's logs and map, given so many drives: one more than the losses that any of its
@@ -47,25 +60,27 @@ const SETUP_POOL: usize = 8 << 20;
 ///
 /// # Errors
 /// A text that makes no sense, a device that cannot be opened or is in use, one named twice.
-pub fn open_drives(specs: &[String]) -> Result<Vec<OpenDrive>, ControlError> {
+pub fn open_drives(specs: &[String], how: Opening) -> Result<Vec<OpenDrive>, ControlError> {
     let mut drives: Vec<OpenDrive> = Vec::new();
     for text in specs {
         if drives.iter().any(|drive| drive.spec == *text) {
             return Err(ControlError::usage(format!("drive {text} is named twice")));
         }
-        drives.push(open_drive(text)?);
+        drives.push(open_drive(text, how)?);
     }
     Ok(drives)
 }
 
-fn open_drive(text: &str) -> Result<OpenDrive, ControlError> {
+fn open_drive(text: &str, how: Opening) -> Result<OpenDrive, ControlError> {
     let (plain, class) = split_class(text)?;
-    let spec: Spec = plain.parse().map_err(|error: OpenError| refusal(&error))?;
+    let mut spec: Spec = plain.parse().map_err(|error: OpenError| refusal(&error))?;
+    spec.each_file(&mut |file| file.known = how.are_known);
     let opener = open(&spec, BlockSize::B4096).map_err(|error| refusal(&error))?;
     Ok(OpenDrive {
         spec: text.to_owned(),
         class: class.unwrap_or_else(|| guess_class(&spec)),
         opener,
+        reply_timeout: how.reply_timeout,
     })
 }
 
@@ -168,7 +183,12 @@ fn with_drives<T>(
         handle.now()
     };
     let names = drives.iter().map(|drive| format!("drive {}", drive.spec));
-    work(Drives::new(devices, Box::new(wait)).with_names(names.collect()))
+    let all = Drives::new(devices, Box::new(wait)).with_names(names.collect());
+    let timeout = drives.iter().map(|drive| drive.reply_timeout).max();
+    work(match timeout {
+        Some(timeout) => all.with_timeout(timeout),
+        None => all,
+    })
 }
 
 /// Looks at what each drive holds.
@@ -178,6 +198,7 @@ fn with_drives<T>(
 pub fn probe(drives: &[OpenDrive]) -> Result<Vec<Found>, ControlError> {
     with_drives(drives, |mut all| {
         let found = (0..drives.len()).map(|drive| match read_label(&mut all, drive) {
+            Err(error) if !all.answers(drive) => Found::Silent(error.to_string()),
             Ok(label) => Found::Label(Box::new(label)),
             Err(PoolError::Refused(_)) => Found::Nothing,
             Err(PoolError::Damaged(why)) => Found::Damaged(why),
@@ -185,6 +206,14 @@ pub fn probe(drives: &[OpenDrive]) -> Result<Vec<Found>, ControlError> {
         });
         Ok(found.collect())
     })
+}
+
+/// Members that the newest root among these drives counts on, and that are none of these.
+///
+/// # Errors
+/// The drives cannot be opened on this thread, or hold no pool that could be told.
+pub fn missing(drives: &[OpenDrive]) -> Result<Vec<Uuid>, ControlError> {
+    with_drives(drives, |mut all| missing_members(&mut all).map_err(refused))
 }
 
 /// Makes a pool of drives that hold nothing, or whose data may be destroyed.

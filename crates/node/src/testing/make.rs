@@ -113,6 +113,8 @@ pub(super) fn drive(spec: &str) -> DriveStatus {
         bytes: DRIVE_BYTES,
         used_bytes: 0,
         errors: DriveErrors::default(),
+        slow_requests: 0,
+        silent_seconds: None,
     }
 }
 
