@@ -45,8 +45,8 @@ fn the_log_of_a_pool_that_loses_a_drive_tells_its_story() {
         });
         node.ok(&["pool", "add", "tank", "--drive", &spare]);
         round.more(200);
-        eventually("the log says that the pool is healthy again", || {
-            node.said().contains("is healthy")
+        eventually("the log says that no copy is missing any more", || {
+            node.said().contains("no copy is missing any more")
         });
         round.more(200);
     });
@@ -81,7 +81,7 @@ fn the_log_of_a_pool_that_loses_a_drive_tells_its_story() {
     assert!(text(&lost["drive"]).contains(memory), "{lost}");
     one("WARN", &["pool tank is degraded"]);
     one("INFO", &["has joined", "d2"]);
-    one("INFO", &["pool tank is healthy"]);
+    one("INFO", &["pool tank: no copy is missing any more"]);
     assert!(!with(&lines, &["rebuild has begun"]).is_empty(), "{said}");
     assert!(!with(&lines, &["rebuild has ended"]).is_empty(), "{said}");
     one("INFO", &["scrub has begun"]);

@@ -290,7 +290,7 @@ impl News {
         let pool = &engine.label().pool_name;
         match self.redundancy.is_degraded {
             true => warn!(pool, "pool {pool} is degraded: copies are missing"),
-            false => info!(pool, "pool {pool} is healthy: no copy is missing any more"),
+            false => info!(pool, "pool {pool}: no copy is missing any more"),
         }
     }
 
