@@ -15,7 +15,7 @@
 use ashlar_block::IoError;
 
 use crate::extent::{Extent, ExtentSet};
-use crate::ids::{Epoch, Known, Leaf, Low, Position, Positions, ReplicaSequence, Token};
+use crate::ids::{Epoch, Known, Leaf, Low, Position, Positions, ReplicaSequence, SessionId, Token};
 use crate::message::Content;
 
 /// What makes a change a record.
@@ -34,6 +34,8 @@ pub struct Tag {
 pub struct Entry {
     /// Owners of older epochs are refused.
     pub promised: Epoch,
+    /// The newest session begun here in that epoch: an older JOIN, late, says who *was* absent.
+    pub session: SessionId,
     /// Who is not in sync, this copy too.
     pub absent: Positions,
 }

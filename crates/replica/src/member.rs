@@ -103,6 +103,10 @@ impl Member {
         join: Join,
     ) {
         let (epoch, id) = (envelope.epoch, envelope.session);
+        let durable = turn.entry.durable();
+        if (epoch, id) <= (durable.promised, durable.session) {
+            return;
+        }
         if let Some(session) = &self.session
             && (epoch, id) <= (session.epoch, session.id)
         {
@@ -359,6 +363,7 @@ impl Session {
         let token = turn.persist(EntryChange {
             entry: Entry {
                 promised: self.epoch,
+                session: self.id,
                 absent,
             },
             marks_uncertain: true,
@@ -395,6 +400,7 @@ impl Session {
     fn enter(&mut self, turn: &mut Turn<'_>, absent: Positions) {
         let entry = Entry {
             promised: self.epoch,
+            session: self.id,
             absent,
         };
         self.join.absent = absent;

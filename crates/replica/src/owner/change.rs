@@ -6,7 +6,7 @@ use crate::canary::Canary;
 use crate::candidate::Stored;
 use crate::event::{Effect, Turn};
 use crate::extent::ExtentSet;
-use crate::ids::{Ask, Epoch, Known, Low, Position, Positions, Token};
+use crate::ids::{Ask, Epoch, Known, Low, Position, Positions, SessionId, Token};
 use crate::key::Key;
 use crate::local::{Entry, EntryChange, OwnPlane};
 use crate::message::Message;
@@ -186,6 +186,7 @@ impl Owner {
         let token = turn.persist(EntryChange {
             entry: Entry {
                 promised: self.epoch,
+                session: SessionId(0),
                 absent: stored.key.absent(),
             },
             marks_uncertain: marks,

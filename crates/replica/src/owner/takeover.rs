@@ -14,7 +14,7 @@ use crate::candidate::Stored;
 use crate::event::{Effect, Turn};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Fence;
-use crate::ids::{Known, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence};
+use crate::ids::{Known, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence, SessionId};
 use crate::lease::{Given, Held};
 use crate::local::{Entry, EntryChange, OwnPlane};
 use crate::message::{Content, RecordKind};
@@ -74,6 +74,7 @@ impl Owner {
         let token = turn.persist(EntryChange {
             entry: Entry {
                 promised: self.epoch,
+                session: SessionId(0),
                 absent: self.stored.key.absent(),
             },
             marks_uncertain: marks,

@@ -36,6 +36,7 @@ impl<'a> World<'a> {
         };
         let entry = Entry {
             promised: Epoch(1),
+            session: SessionId(0),
             absent: key.absent(),
         };
         let power_loss_wait = match chance.below(3) {

@@ -12,8 +12,8 @@ use ashlar_replica::quorum::{MemoryQuorum, Question, Weather};
 use ashlar_replica::{
     Alarm, Cage, Codec, CommandId, Config, Effect, Entry, Envelope, Epoch, Event, Frame,
     HostOperation, Incarnation, Key, Label, Limits, MemberId, NodeId, Outcome, POWER_LOSS_WAIT,
-    Position, Positions, REMOVE_AFTER, ReadMode, ReplicaUuid, Shape, ShardId, TICK, Token,
-    VolumeId,
+    Position, Positions, REMOVE_AFTER, ReadMode, ReplicaUuid, SessionId, Shape, ShardId, TICK,
+    Token, VolumeId,
 };
 use bytes::Bytes;
 
