@@ -16,6 +16,15 @@ fn five_hundred_worlds_keep_every_promise() {
     assert_eq!(first_failure(0..500, &Profile::EVERY), None);
 }
 
+/// Seeds that once failed: a JOIN from before the member's restart voided a plane (10004, 28139); a removed member joined
+/// again as in sync (2513); a candidate won unheard (1707).
+#[test]
+fn seeds_that_once_failed() {
+    for seed in [1707, 2513, 10_004, 28_139] {
+        assert_eq!(first_failure(seed..seed + 1, &Profile::EVERY), None);
+    }
+}
+
 #[test]
 fn a_seed_determines_everything() {
     let told = |seed| {
