@@ -1,16 +1,8 @@
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
-use std::time::Instant;
 
 use tracing::level_filters::LevelFilter;
-use tracing::subscriber::Interest;
-use tracing::{Event, Level, Metadata};
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::{Context, Filter};
-
-use super::REPORTS;
-use super::limit::Limiter;
 
 /// What every part of the program that logs is called first.
 const PARTS: &str = "ashlar";
@@ -60,42 +52,16 @@ impl FromStr for LogFilter {
     }
 }
 
-/// A [`LogFilter`] that also leaves out what comes too often.
-pub(super) struct LimitedFilter {
-    targets: Targets,
-    limiter: Arc<Limiter>,
-}
-
-impl LimitedFilter {
-    pub fn new(LogFilter { targets, .. }: LogFilter, limiter: Arc<Limiter>) -> Self {
-        Self { targets, limiter }
-    }
-}
-
-impl<S> Filter<S> for LimitedFilter {
-    fn enabled(&self, metadata: &Metadata<'_>, context: &Context<'_, S>) -> bool {
-        Filter::<S>::enabled(&self.targets, metadata, context)
-    }
-
-    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
-        Filter::<S>::callsite_enabled(&self.targets, metadata)
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Filter::<S>::max_level_hint(&self.targets)
-    }
-
-    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
-        let metadata = event.metadata();
-        // Debug and trace are for a short while, by an order that means all of it.
-        *metadata.level() > Level::INFO
-            || metadata.target() == REPORTS
-            || self.limiter.admit(event, Instant::now())
+impl LogFilter {
+    pub fn into_targets(self) -> Targets {
+        self.targets
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
 
     fn filter(text: &str) -> Targets {

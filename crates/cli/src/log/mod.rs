@@ -9,6 +9,7 @@
 
 mod filter;
 mod limit;
+mod limited;
 mod line;
 
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{LogFormat, LogOptions};
-use filter::LimitedFilter;
 use limit::Limiter;
+use limited::Limited;
 use line::Lines;
 
 pub(crate) use filter::LogFilter;
@@ -43,7 +44,6 @@ pub(crate) struct Log {
 pub(crate) fn begin(options: &LogOptions) -> Log {
     let limiter = Arc::new(Limiter::default());
     let lines = Lines::default();
-    let filter = LimitedFilter::new(options.filter.clone(), limiter.clone());
     let layer = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .log_internal_errors(false)
@@ -52,7 +52,9 @@ pub(crate) fn begin(options: &LogOptions) -> Log {
         LogFormat::Plain => layer.boxed(),
         LogFormat::Json => layer.json().flatten_event(true).boxed(),
     };
-    let log = tracing_subscriber::registry().with(layer.with_filter(filter));
+    let filter = options.filter.clone().into_targets();
+    let layer = Limited::new(layer, limiter.clone()).with_filter(filter);
+    let log = tracing_subscriber::registry().with(layer);
     if log.try_init().is_err() {
         // Something logs already: a second beginning in this process changes nothing.
         return Log::none();
