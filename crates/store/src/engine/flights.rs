@@ -215,22 +215,21 @@ impl Flights {
     }
 
     fn unlink(&mut self, slot: u32) {
-        let Some(&Flight {
+        if let Some(&Flight {
             before,
             after,
             is_slow,
             ..
         }) = self.flight(slot)
-        else {
-            return;
-        };
-        match self.flight_mut(before) {
-            Some(flight) => flight.after = after,
-            None => self.list(is_slow).first = after,
-        }
-        match self.flight_mut(after) {
-            Some(flight) => flight.before = before,
-            None => self.list(is_slow).last = before,
+        {
+            match self.flight_mut(before) {
+                Some(flight) => flight.after = after,
+                None => self.list(is_slow).first = after,
+            }
+            match self.flight_mut(after) {
+                Some(flight) => flight.before = before,
+                None => self.list(is_slow).last = before,
+            }
         }
     }
 
