@@ -62,17 +62,18 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     if is_of_databases {
         OltpScenario::parse(&origin.scenario).map_err(named)?;
         databases::check(&origin)?;
-    } else if !arguments.users.is_empty() {
-        return Err(Failure::usage(format!(
-            "--users: for scenarios of databases, which have a section [oltp] or [scan]; {name} has none"
-        )));
     } else {
-        ScenarioFile::parse(&origin.scenario).map_err(named)?;
-        if !origin.places.is_empty() {
-            return Err(Failure::usage(format!(
-                "--place: for scenarios of databases, which have a section [oltp] or [scan]; {name} has none"
-            )));
+        for (option, is_given) in [
+            ("--users", !arguments.users.is_empty()),
+            ("--place", !origin.places.is_empty()),
+        ] {
+            if is_given {
+                return Err(Failure::usage(format!(
+                    "{option}: for scenarios of databases, which have a section [oltp] or [scan]; {name} has none"
+                )));
+            }
         }
+        ScenarioFile::parse(&origin.scenario).map_err(named)?;
     }
     origin.scale.parse::<Scale>()?;
     check_out_dir(out)?;

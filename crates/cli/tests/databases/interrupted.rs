@@ -180,7 +180,7 @@ fn a_scenario_that_is_killed_goes_on_and_has_every_step_once() {
             keys.dedup();
             assert_eq!((count, keys.len()), (count, count), "{kind}: once");
             let expected = match kind {
-                "steps" => 2,
+                "steps" => 4,
                 "turns" => 6,
                 _ => 6,
             };

@@ -50,7 +50,7 @@ fn a_group_is_compared_with_one_server_beside_what_was_published() {
     assert!(code == 0 && dir.join("out/report.html").exists(), "{text}");
     let (code, text) = lab(dir, "compare out out");
     assert!(
-        code == 0 && text.contains("second run against the first"),
+        code == 0 && text.contains("the second is 1.00 x the run time of the first"),
         "{text}"
     );
     is_left_empty(&dir.join("place"));
