@@ -190,7 +190,8 @@ fn the_json_of_a_pool_is_stable() {
             "state",
             "bytes",
             "used_bytes",
-            "errors"
+            "errors",
+            "slow_requests"
         ]
     );
     assert_eq!(
