@@ -250,7 +250,7 @@ fn acknowledging_before_an_exclusion_is_noticed() {
 
 #[test]
 fn what_is_said_again_waits_for_changes_on_their_way() {
-    sings(Canary::RestateTooEarly, Profile::CRASH);
+    sings(Canary::RestateTooEarly, LONG);
 }
 
 #[test]
