@@ -10,7 +10,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     (
         "plain",
         &[],
-        "words about texts need nobody, so that every room may use them",
+        "words about texts need no other room, so that every room may use them",
     ),
     (
         "nvme",

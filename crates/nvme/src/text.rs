@@ -1,6 +1,6 @@
 //! Text in fixed fields: space padded ASCII (serial numbers, addresses) and NUL padded NQNs.
 
-/// `text` as it may be shown on a terminal or written to a log, whoever has sent it: what is not printable
+/// `text` as it may be shown on a terminal or written to a log, from any peer: what is not printable
 /// (control characters, escape sequences, marks that turn the direction of writing, spaces that are none)
 /// becomes `\u{…}`, and a backslash two, so that nothing else looks like that.
 pub fn escape(text: &str) -> String {

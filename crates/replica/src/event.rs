@@ -224,7 +224,7 @@ pub enum Outcome {
 /// What people should hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Alarm {
-    /// The store's key is older than what was promised here: it comes from a backup. Nobody serves.
+    /// The store's key is older than what was promised here: it comes from a backup. No replica serves.
     StoreIsOld {
         /// What the store says.
         stored: Epoch,

@@ -135,7 +135,7 @@ impl Shares {
         let mut others = self.accounts[id.0].in_use;
         others[usize::from(want.charged.pays)] -= want.charged.bytes;
         if others == [0, 0] && want.now.bytes == 0 {
-            // Whoever else holds what: one command of each host goes on.
+            // Whatever other hosts hold: one command of each host goes on.
             return true;
         }
         let kept = match want.now.pays {

@@ -150,7 +150,7 @@ fn a_scenario_that_is_killed_goes_on_and_has_every_step_once() {
         crate::common::eventually_within(PATIENCE, "some is measured", || turns() >= 1);
         typed.kill();
         let had = turns();
-        // Its servers are nobody's now.
+        // Its servers belong to no run now.
         assert_ne!(processes_in(dir), [0; 0], "{kind}");
         let (code, text) = crate::rig::lab(dir, &format!("run --resume {kind}"));
         assert_eq!(code, 0, "{kind}: {text}");

@@ -306,7 +306,7 @@ fn a_run_that_was_cut_anywhere_goes_on_with_every_cell_once() {
         for cell in &of.cells {
             let numbers: Vec<u32> = cell.repeats.iter().map(|of| of.repeat).collect();
             assert_eq!((numbers, cell.partial), (vec![1, 2, 3], false));
-            assert!(cell.settled.is_some(), "told by whoever settled it");
+            assert!(cell.settled.is_some(), "settled before it is told");
         }
     }
 }

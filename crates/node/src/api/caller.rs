@@ -85,7 +85,7 @@ impl Callers for UnixListener {
     fn caller(io: &UnixStream, _: &unix::SocketAddr) -> Caller {
         let peer = io.peer_cred();
         Caller::Local {
-            // A peer that the kernel does not tell of is nobody in particular.
+            // A peer that the kernel does not tell of has no name.
             uid: peer.as_ref().map_or(u32::MAX, |peer| peer.uid()),
             pid: peer.ok().and_then(|peer| peer.pid()),
         }

@@ -95,7 +95,7 @@ async fn resize(
     Ok(Json(volume.await?))
 }
 
-/// Lets more hosts connect. Nobody loses anything.
+/// Lets more hosts connect. No host is cut off.
 #[utoipa::path(post, path = "/v1/volumes/{pool}/{volume}/hosts/allow",
     operation_id = "volume_allow", tag = "volumes",
     params(("pool" = String, Path), ("volume" = String, Path)), request_body = AllowHosts,

@@ -105,7 +105,7 @@ impl Streams {
         queue.terminals[due.stream as usize] = Some(due.terminal);
     }
 
-    /// Transactions that are due by now and that nobody has begun.
+    /// Transactions that are due by now and not begun.
     pub(crate) fn missed(&self) -> u64 {
         let queue = self.lock();
         let Some(start) = queue.start else { return 0 };

@@ -150,7 +150,7 @@ impl Owner {
         }
     }
 
-    /// Looks at the key now and then: a candidate may have won without having heard of it, and then nobody tells.
+    /// Looks at the key now and then: a candidate may have won without having heard of it, and no message tells.
     pub(super) fn look(&mut self, turn: &mut Turn<'_>) {
         if self.change.is_none() && turn.now - self.looked_at >= LOOK_EVERY {
             self.looked_at = turn.now;

@@ -39,7 +39,7 @@ pub enum Reply {
     Holds(Option<Held>),
     /// The swap was made, and this is the key's revision now.
     Swapped(Revision),
-    /// Nobody knows whether the swap was, or will be, made; or a read had no answer.
+    /// It is not known whether the swap was, or will be, made; or a read had no answer.
     Unknown,
 }
 

@@ -41,7 +41,7 @@ impl Recent {
     }
 
     /// Copies the granule at a position; false when its batch is not here. It may have changed in memory
-    /// since: whoever takes it checks it.
+    /// since: it is checked where it is taken.
     pub fn copy(&self, at: u64, into: &mut [u8]) -> bool {
         let batch = self.batches.range(..=at).next_back();
         let granule = batch.and_then(|(start, batch)| {

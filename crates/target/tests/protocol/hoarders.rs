@@ -20,7 +20,7 @@ const COMMANDS: usize = 127;
 const NEIGHBOUR: &str = "nqn.2024-01.com.example:neighbour";
 const WRITE_BYTES: usize = 128 << 10;
 const DEPTH: usize = 8;
-/// Nobody may wait longer, whatever others do.
+/// No host may wait longer, whatever others do.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 fn name(host: usize) -> String {
