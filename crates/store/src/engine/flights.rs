@@ -352,20 +352,18 @@ impl Flights {
     /// When a request becomes slow, or a drive's time is over.
     pub(super) fn next_deadline(&self) -> Option<Moment> {
         let slow = self.flight(self.fresh.first);
-        let slow = slow.map(|flight| flight.sent + self.slow_after + self.stood_still);
-        let due = |flight: &Flight| flight.sent + self.timeout + self.stood_still;
-        let mut deadlines = slow.into_iter().collect::<Vec<_>>();
+        let mut next = slow.map(|flight| flight.sent + self.slow_after + self.stood_still);
         // Behind those of a drive that is waited for there may be others'.
         for flight in self.slow_ones() {
-            match self.look_at(flight.drive) {
-                Some(again) => deadlines.push(again.max(due(flight))),
-                None => {
-                    deadlines.push(due(flight));
-                    break;
-                }
+            let due = flight.sent + self.timeout + self.stood_still;
+            let again = self.look_at(flight.drive);
+            let at = again.map_or(due, |again| again.max(due));
+            next = Some(next.map_or(at, |next| next.min(at)));
+            if again.is_none() {
+                break;
             }
         }
-        deadlines.into_iter().min()
+        next
     }
 
     /// Time has passed. Where the process stood still meanwhile, the drives are given as much more.
