@@ -47,6 +47,11 @@ xz-utils           unpacks the guest's kernel modules
 iproute2           network namespaces and veth pairs
 procps             ps, and sysctl
 postgresql-15      a private server that the OLTP lab's tests start
+etcd-server        the quorum of the lab's availability group
+etcd-client        etcdctl, to look at that quorum
+patroni            keeps the lab's availability group
+python3-etcd       Patroni speaks to etcd with it
+haproxy            the listener of groups and services
 python3            the recording proxy and free port numbers
 LIST
 }
@@ -74,6 +79,26 @@ need_apt() {
 # Other installations may hold the lock for a while: wait rather than fail.
 apt() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"; }
 
+# Services that Debian starts with their packages, and that the lab runs privately instead. Those of a machine that had
+# them before are left alone.
+services=(etcd patroni haproxy)
+
+# A freshly installed service is not started, now or at the next boot. A file of the administrator's stays.
+policy=/usr/sbin/policy-rc.d
+keep_services_down() {
+    [[ ! -e $policy ]] || return 0
+    printf '#!/bin/sh\nexit 101\n' > "$policy"
+    chmod +x "$policy"
+    trap 'rm -f "$policy"' EXIT
+}
+disable_services() {
+    command -v systemctl >/dev/null || return 0
+    local name
+    for name in "${services[@]}"; do
+        [[ " $* " != *" $name"[-\ ]* ]] || systemctl --quiet disable "$name" 2>/dev/null || true
+    done
+}
+
 install_packages() {
     command -v dpkg >/dev/null || fail "this is not a Debian system (no dpkg); needed: $*"
     local missing
@@ -82,8 +107,10 @@ install_packages() {
     need_apt "${missing[@]}"
     say "installing ${missing[*]}"
     apt update || fail "apt-get update failed"
+    keep_services_down
     apt install -y --no-install-recommends "${missing[@]}" >/dev/null \
         || fail "apt-get could not install: ${missing[*]}"
+    disable_services "${missing[@]}"
 }
 
 # The toolchain is pinned in rust-toolchain.toml; nothing else is accepted.

@@ -4,7 +4,7 @@
 # Usage: tests/guest/initiator.sh [BINARY] [SCENARIO…]
 #
 # BINARY defaults to target/release/ashlar; the scenarios (scenarios/*.sh) to basics, restart, disturb,
-# attach, and memory, which needs a stock kernel but no target. With CAPTURE_DIR=dir in the environment it runs the `capture` scenario instead, through
+# paths, attach, and memory, which needs a stock kernel but no target. With CAPTURE_DIR=dir in the environment it runs the `capture` scenario instead, through
 # capture.py, and leaves the byte streams of each connection in dir.
 #
 # Prints `ok NAME` and `FAILED NAME: reason` lines and, last, `N passed, N failed`. Exit codes: 0 all
@@ -57,6 +57,31 @@ target() {
     start_target "$name"
 }
 
+# The same for a target that takes orders: from a pipe that stays open.
+ordered_target() {
+    local name=$1 nqn=$2 port=$3
+    shift 3
+    : > "$logs/target-$name.err"
+    mkfifo "$state/$name.orders"
+    # shellcheck disable=SC2016 # for the shell that becomes the target
+    printf '%s\n' bash -c 'orders=$1; shift; exec "$@" <> "$orders"' orders "$state/$name.orders" \
+        "$binary" serve --listen "127.0.0.1:$port" --nqn "$nqn" --orders "$@" > "$state/$name.args"
+    start_target "$name"
+}
+
+# order NAME WORDS: waits until the target has done it.
+order() {
+    local before
+    before=$(grep -c '^done ' "$state/$1.out")
+    echo "$2" > "$state/$1.orders"
+    for _ in $(seq 100); do
+        (($(grep -c '^done ' "$state/$1.out") == before)) || return 0
+        sleep 0.05
+    done
+    echo "$1 does not do: $2" >&2
+    return 1
+}
+
 # A daemon with pool tank of two drives and volume tank/db, mirrored.
 node_target() {
     local name=$1 port=$2 drive
@@ -87,6 +112,10 @@ hook() {
         # A target that is there but does not move: in halves, and whole.
         stop) kill -STOP "$(cat "$state/$2.pid")" ;;
         continue) kill -CONT "$(cat "$state/$2.pid")" ;;
+        # An order to a target of several, answered by a line.
+        path) order "$2" "path $3" ;;
+        kill) kill_target "$2" ;;
+        start) start_target "$2" ;;
         resize_volume) volume resize tank/db --size "$2" ;;
         pause) kill -STOP "$(cat "$state/$2.pid")" && sleep "$3" && kill -CONT "$(cat "$state/$2.pid")" ;;
         *) echo "unknown request: $*"; return 1 ;;
@@ -194,6 +223,24 @@ run_disturb() {
     survived disturb memory
 }
 
+run_paths() {
+    local port port_two port_reserved options
+    port=$(free_port)
+    port_two=$(free_port)
+    port_reserved=$(free_port)
+    truncate -s 64M "$state/shared.img"
+    options=(--device "file:$state/shared.img?share=on" --allow-any-host)
+    ordered_target one "$nqn_base:paths" "$port" --controller-ids 1-99 "${options[@]}" \
+        || { no_target paths; return; }
+    ordered_target two "$nqn_base:paths" "$port_two" --controller-ids 100-199 --path inaccessible \
+        "${options[@]}" || { no_target paths; return; }
+    target reserved "$nqn_base:reserved" "$port_reserved" --device "file:$state/reserved.img?size=16MiB" \
+        --reservations "$state/reservations" --allow-any-host || { no_target paths; return; }
+    boot paths "PORT=$port" "PORT_TWO=$port_two" "NQN=$nqn_base:paths" \
+        "PORT_RESERVED=$port_reserved" "NQN_RESERVED=$nqn_base:reserved"
+    survived paths one two reserved
+}
+
 run_attach() {
     local port nqn
     port=$(free_port)
@@ -236,7 +283,7 @@ if [[ -n ${CAPTURE_DIR:-} ]]; then
 elif (($#)); then
     scenarios=("$@")
 else
-    scenarios=(basics restart disturb attach memory)
+    scenarios=(basics restart disturb paths attach memory)
 fi
 
 for scenario in "${scenarios[@]}"; do

@@ -126,7 +126,7 @@ pub fn attach(
     check_tools(options.file_system)?;
     check_trace(options.trace.as_deref(), &mount)?;
     check_not_attached(&options.base, namespace, None)?;
-    let (means, why) = means(options)?;
+    let (means, why) = means(namespace, options)?;
     let (local, why) = match means {
         Means::Nvme => (None, why),
         Means::Fuse => by_whom(namespace, options, &mount, &why),
@@ -219,11 +219,12 @@ fn or_held_by(error: AttachError) -> AttachError {
 }
 
 /// By which means; some options are for one of them only.
-fn means(options: &AttachOptions) -> Result<(Means, String), AttachError> {
+fn means(namespace: &Namespace, options: &AttachOptions) -> Result<(Means, String), AttachError> {
     let chosen = choose(options.via)?;
     let only_fuse = match (options.always_flush, &options.trace) {
         (true, _) => "--always-flush",
         (_, Some(_)) => "--trace",
+        _ if namespace.fabrics.has_other_paths => "a URL of several portals",
         _ => return Ok(chosen),
     };
     match (chosen.0, options.via) {

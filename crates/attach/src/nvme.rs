@@ -25,6 +25,8 @@ const RECONNECT: u64 = 1;
 pub struct Fabrics {
     /// Where its target is.
     pub address: SocketAddr,
+    /// There are other targets of it, over which the kernel would have to be connected as well.
+    pub has_other_paths: bool,
     /// Its subsystem.
     pub nqn: String,
     /// Its number there.
@@ -266,6 +268,7 @@ mod tests {
     #[test]
     fn the_kernel_is_told_who_where_and_how_long() {
         let to = Fabrics {
+            has_other_paths: false,
             address: "[::1]:4420".parse().expect("an address"),
             nqn: "nqn.2026-11.io.example:a".into(),
             nsid: 2,

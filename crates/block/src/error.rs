@@ -28,6 +28,11 @@ pub enum ErrorKind {
     Disconnected,
     /// The path is gone and the request was certainly not executed.
     NotSent,
+    /// The data is being served elsewhere from now on, or will be: ask again, over another path if there
+    /// is one. The outcome of what was begun is unknown.
+    PathChanging,
+    /// The data is not served here but elsewhere. The request was certainly not executed.
+    PathInaccessible,
     /// The peer refused us.
     Denied,
     /// The request was aborted before it had an effect.
@@ -53,6 +58,8 @@ impl ErrorKind {
             Self::Timeout => "timed out",
             Self::Disconnected => "disconnected",
             Self::NotSent => "not sent",
+            Self::PathChanging => "the path is changing",
+            Self::PathInaccessible => "not served on this path",
             Self::Denied => "denied",
             Self::Aborted => "aborted",
             Self::Exhausted => "out of resources",

@@ -10,6 +10,7 @@ mod node;
 mod nvme;
 mod output;
 mod serve;
+mod serve_shared;
 mod sim;
 mod stack;
 
@@ -51,6 +52,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Node(arguments) => node::daemon(&arguments),
         Command::Pool(command) => node::pool(&command),
         Command::Volume(command) => node::volume(&command),
+        Command::Service(command) => node::service(&command),
         Command::Attach(arguments) => attach::attach(&arguments),
         Command::Detach(arguments) => attach::detach(&arguments),
         Command::AttachGuardian(arguments) => attach::guardian(&arguments),

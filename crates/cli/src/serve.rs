@@ -1,18 +1,20 @@
 //! `ashlar serve`.
 
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use ashlar_device::Spec;
 use ashlar_nvme::fabrics::Nqn;
 use ashlar_reactor::{Options, available_cores, raise_file_limit};
-use ashlar_target::server::{CoreDeath, Export, ServeError, Server, ServerConfig};
-use ashlar_target::{HostAccess, Timeouts};
+use ashlar_target::server::{CoreDeath, Export, ReservationFile, ServeError, Server, ServerConfig};
+use ashlar_target::{HostAccess, KeptReservations, Timeouts};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::ServeArguments;
 use crate::exit::Failure;
+use crate::serve_shared;
 use crate::stack;
 
 /// Serves until SIGINT or SIGTERM.
@@ -21,6 +23,9 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     let server = Server::start(config(arguments)?).map_err(failure)?;
     stop_on_signals(server.stopper())?;
     announce(&server, &arguments.nqn)?;
+    if arguments.shared.orders {
+        serve_shared::take_orders(server.control(), arguments.nqn.clone())?;
+    }
     server.wait().map_err(failure)
 }
 
@@ -48,6 +53,8 @@ fn config(arguments: &ServeArguments) -> Result<ServerConfig, Failure> {
         identities: Vec::new(),
         access: access(arguments),
         advertise: arguments.advertise,
+        reservations: reservations(arguments)?,
+        shared: serve_shared::shared(&arguments.shared)?,
     };
     Ok(ServerConfig {
         listen: arguments.listen,
@@ -63,6 +70,23 @@ fn config(arguments: &ServeArguments) -> Result<ServerConfig, Failure> {
         hold: false,
         on_core_death: CoreDeath::EndProcess,
     })
+}
+
+/// A file for each device: `NSID.reservations`.
+fn reservations(arguments: &ServeArguments) -> Result<Vec<Option<KeptReservations>>, Failure> {
+    let Some(folder) = &arguments.reservations else {
+        return Ok(Vec::new());
+    };
+    let failed = |path: &Path, error: std::io::Error| {
+        Failure::environment(format!("--reservations {}: {error}", path.display()))
+    };
+    std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+    let open = |nsid: usize| {
+        let path = folder.join(format!("{nsid}.reservations"));
+        let opened = ReservationFile::open(&path);
+        opened.map(Some).map_err(|error| failed(&path, error))
+    };
+    (1..=arguments.devices.len()).map(open).collect()
 }
 
 fn warn_of_odd_nqn(nqn: &str) {

@@ -11,6 +11,11 @@ const STATES: &[(&str, &str, &str)] = &[
     ("Drives", "crates/node/src/model/pool.rs", "DriveState"),
     ("Work", "crates/node/src/model/pool.rs", "WorkState"),
     ("Volumes", "crates/node/src/model/volume.rs", "VolumeState"),
+    (
+        "Services",
+        "crates/node/src/model/service.rs",
+        "ServiceState",
+    ),
     ("Attachments", "crates/attach/src/list.rs", "Condition"),
 ];
 

@@ -48,6 +48,16 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
         "the protocol takes its I/O, time and randomness as parameters",
     ),
     (
+        "copy",
+        &["block", "replica", "store"],
+        "it ties the protocol to the engine, and drives neither",
+    ),
+    (
+        "cache",
+        &["block"],
+        "a cache takes its devices and its time as parameters",
+    ),
+    (
         "node",
         &[
             "block", "nvme", "plain", "store", "target", "device", "reactor",
@@ -85,6 +95,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
             "device",
             "replica",
             "store",
+            "copy",
         ],
         "the simulator replaces the reactor",
     ),

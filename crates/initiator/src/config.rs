@@ -69,6 +69,8 @@ impl fmt::Display for Replay {
 pub struct Config {
     /// `host:port`, as given; for messages. The driver resolves it.
     pub address: String,
+    /// Further portals of the subsystem, on other targets perhaps: each is a path to the namespace.
+    pub others: Vec<String>,
     /// The subsystem's NQN.
     pub nqn: String,
     /// Who we are.
@@ -85,7 +87,7 @@ pub struct Config {
     pub keep_alive: Duration,
     /// Longest wait for a connection or a command before the association is given up.
     pub timeout: Duration,
-    /// Longest time without an association before requests fail for good.
+    /// Longest time without a path that can be used before requests fail for good.
     pub loss: Duration,
     /// What is sent again after a loss.
     pub replay: Replay,
@@ -101,6 +103,7 @@ impl Config {
     pub fn new(address: &str, nqn: &str, host: Host) -> Self {
         Self {
             address: address.to_owned(),
+            others: Vec::new(),
             nqn: nqn.to_owned(),
             host,
             nsid: None,
@@ -115,9 +118,25 @@ impl Config {
         }
     }
 
-    /// `ADDRESS NQN`, as errors name the far end.
+    /// `ADDRESS[,ADDRESS…] NQN`, as errors name the far end.
     pub fn peer(&self) -> String {
-        format!("{} {}", self.address, self.nqn)
+        format!("{} {}", self.portals().join(","), self.nqn)
+    }
+
+    /// All portals.
+    pub fn portals(&self) -> Vec<&str> {
+        let others = self.others.iter().map(String::as_str);
+        std::iter::once(&*self.address).chain(others).collect()
+    }
+
+    /// The same for each portal alone.
+    pub fn paths(&self) -> Vec<Self> {
+        let path = |address: &str| Self {
+            address: address.to_owned(),
+            others: Vec::new(),
+            ..self.clone()
+        };
+        self.portals().into_iter().map(path).collect()
     }
 }
 

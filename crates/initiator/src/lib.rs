@@ -26,6 +26,8 @@
 //!   a lost association may have taken along fails. See [`reconnect`].
 //! * No request goes out on a new association before the target has ended the lost one, where it has
 //!   Cross-Controller Reset: no old write lands on a new one. See [`Replay`].
+//! * With several paths, nothing that writes goes over one while a write of another's lost association may
+//!   still be under way.
 //! * Nothing is allocated a command in the steady state.
 //!
 //! # What it survives
@@ -35,7 +37,7 @@
 //!
 //! # Deliberately not here
 //!
-//! Multipath over several addresses, authentication, TLS, fused commands, metadata.
+//! Spreading load over paths, authentication, TLS, fused commands, metadata.
 
 mod config;
 pub mod controller;

@@ -3,12 +3,15 @@
 
 use ashlar_block::{ErrorKind, Operation};
 use ashlar_nvme::Status;
+use ashlar_nvme::log::AnaState;
 
 /// What to do about a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The same command may succeed in a moment; if it never does, it failed with this.
     Retry(ErrorKind),
+    /// This path is not usable now, or this one at all; another may be. The command has ended here.
+    OtherPath(ErrorKind, AnaState),
     /// It failed.
     Fail(ErrorKind),
 }
@@ -20,6 +23,9 @@ pub(crate) enum Verdict {
 /// at the second try, nor a write land once more behind a newer one.
 pub(crate) fn judge(op: Operation, status: Status) -> Verdict {
     let kind = kind(status);
+    if let (Some(state), false) = (path_state(status), status.dnr()) {
+        return Verdict::OtherPath(kind, state);
+    }
     let unknown = status.is(Status::INTERNAL_PATH_ERROR);
     let passing = status.is(Status::COMMAND_INTERRUPTED)
         || status.is(Status::TRANSIENT_TRANSPORT_ERROR)
@@ -30,6 +36,17 @@ pub(crate) fn judge(op: Operation, status: Status) -> Verdict {
     } else {
         Verdict::Fail(kind)
     }
+}
+
+/// What a refusal says of the path.
+fn path_state(status: Status) -> Option<AnaState> {
+    const STATES: [(Status, AnaState); 3] = [
+        (Status::ANA_TRANSITION, AnaState::Change),
+        (Status::ANA_INACCESSIBLE, AnaState::Inaccessible),
+        (Status::ANA_PERSISTENT_LOSS, AnaState::PersistentLoss),
+    ];
+    let known = STATES.iter().find(|(known, _)| status.is(*known));
+    known.map(|(_, state)| *state)
 }
 
 /// The kind of error that a status stands for.
@@ -51,6 +68,8 @@ pub(crate) fn kind(status: Status) -> ErrorKind {
         (Status::ACCESS_DENIED, ErrorKind::Denied),
         (Status::OPERATION_DENIED, ErrorKind::Denied),
         (Status::RESERVATION_CONFLICT, ErrorKind::Denied),
+        (Status::ANA_TRANSITION, ErrorKind::PathChanging),
+        (Status::ANA_INACCESSIBLE, ErrorKind::PathInaccessible),
         (Status::ABORT_REQUESTED, ErrorKind::Aborted),
         (Status::ABORTED_BY_HOST, ErrorKind::Aborted),
         (Status::ABORTED_SQ_DELETION, ErrorKind::Disconnected),
@@ -59,11 +78,12 @@ pub(crate) fn kind(status: Status) -> ErrorKind {
         (Status::NAMESPACE_NOT_READY, ErrorKind::Exhausted),
         (Status::INTERNAL_ERROR, ErrorKind::Internal),
     ];
-    if status.is_path_related() && !status.is(Status::ABORTED_BY_HOST) {
-        return ErrorKind::Disconnected;
-    }
     let known = KINDS.iter().find(|(known, _)| status.is(*known));
-    known.map_or(ErrorKind::Internal, |(_, kind)| *kind)
+    let other = match status.is_path_related() {
+        true => ErrorKind::Disconnected,
+        false => ErrorKind::Internal,
+    };
+    known.map_or(other, |(_, kind)| *kind)
 }
 
 /// The kind of error that a refused Connect, or another failed bring-up command, stands for.
@@ -83,7 +103,9 @@ mod tests {
     fn only_what_may_pass_is_retried() {
         let flush = |status| judge(Operation::Flush, status);
         let retry = |status| matches!(flush(status), Verdict::Retry(_));
-        assert!(retry(Status::ANA_TRANSITION) && retry(Status::TRANSIENT_TRANSPORT_ERROR));
+        assert!(retry(Status::TRANSIENT_TRANSPORT_ERROR));
+        let changing = Verdict::OtherPath(ErrorKind::PathChanging, AnaState::Change);
+        assert_eq!(flush(Status::ANA_TRANSITION), changing);
         assert!(!retry(Status::ANA_TRANSITION.with_dnr()));
         assert!(!retry(Status::LBA_OUT_OF_RANGE) && !retry(Status::INTERNAL_ERROR));
         assert_eq!(

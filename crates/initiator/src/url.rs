@@ -1,4 +1,4 @@
-//! `nvme-tcp://ADDR:PORT/NQN?ns=1&…`: a remote namespace as a command line names it.
+//! `nvme-tcp://ADDR:PORT[,ADDR:PORT…]/NQN?ns=1&…`: a remote namespace as a command line names it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -15,6 +15,8 @@ pub const DEFAULT_PORT: u16 = 4420;
 /// Most commands outstanding on one queue pair: what a command identifier's slot bits can tell.
 pub const DEPTH_MAX: u16 = 1024;
 const QUEUES_MAX: u16 = 64;
+/// Most portals of one URL.
+const PORTALS_MAX: usize = 8;
 
 /// What is wrong with a URL, naming the piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +34,8 @@ fn wrong<T>(message: impl Into<String>) -> Result<T, UrlError> {
     Err(UrlError(message.into()))
 }
 
-/// Parses `nvme-tcp://ADDR[:PORT]/NQN[?option=value&…]`; IPv6 addresses stand in brackets.
+/// Parses `nvme-tcp://ADDR[:PORT][,ADDR[:PORT]…]/NQN[?option=value&…]`; IPv6 addresses stand in brackets.
+/// Several addresses are several paths to one namespace.
 ///
 /// Options: `ns` (namespace identifier), `hdgst`, `ddgst` (`on`, `off`), `queues` (1 to 64),
 /// `depth` (1 to 1024), `kato`, `timeout`, `loss` (durations such as `500ms`, `15s`, `2m`), `replay`
@@ -52,7 +55,23 @@ pub fn parse(url: &str, host: &Host) -> Result<Config, UrlError> {
         return wrong(format!("'{url}' names no subsystem: {SCHEME}ADDR:PORT/NQN"));
     };
     check_nqn("subsystem NQN", nqn)?;
-    let mut config = Config::new(&address(authority)?, nqn, host.clone());
+    let mut portals = authority
+        .split(',')
+        .map(address)
+        .collect::<Result<Vec<_>, _>>()?;
+    if let Some(twice) = (1..portals.len()).find(|&at| portals[..at].contains(&portals[at])) {
+        return wrong(format!(
+            "'{}' is named twice in '{authority}'",
+            portals[twice]
+        ));
+    }
+    if portals.len() > PORTALS_MAX {
+        return wrong(format!(
+            "'{authority}' names more than {PORTALS_MAX} portals"
+        ));
+    }
+    let mut config = Config::new(&portals[0], nqn, host.clone());
+    config.others = portals.split_off(1);
     for option in query.into_iter().flat_map(|query| query.split('&')) {
         let Some((name, value)) = option.split_once('=') else {
             return wrong(format!("option '{option}' has no value"));
@@ -241,6 +260,16 @@ mod tests {
     }
 
     #[test]
+    fn several_portals_are_several_paths() {
+        let url = "nvme-tcp://10.0.0.1,[::1]:4421/nqn.2026-01.test:s?ns=2";
+        let config = parse(url, &host()).expect("valid");
+        assert_eq!(config.portals(), ["10.0.0.1:4420", "[::1]:4421"]);
+        let paths = config.paths();
+        assert_eq!((&*paths[1].address, paths[1].nsid), ("[::1]:4421", Some(2)));
+        assert_eq!(config.peer(), "10.0.0.1:4420,[::1]:4421 nqn.2026-01.test:s");
+    }
+
+    #[test]
     fn errors_name_the_piece() {
         let base = "nvme-tcp://127.0.0.1:4420/nqn.2026-01.test:s";
         let cases = [
@@ -252,6 +281,13 @@ mod tests {
             ("nvme-tcp://::1/nqn.2026-01.x", "brackets"),
             ("nvme-tcp://[::g]:1/nqn.2026-01.x", "[::g]"),
             ("nvme-tcp://:1/nqn.2026-01.x", "no valid address"),
+            ("nvme-tcp://a:1,b:0/nqn.2026-01.x", "port '0'"),
+            ("nvme-tcp://a,/nqn.2026-01.x", "no valid address"),
+            (
+                "nvme-tcp://a,b,a:4420/nqn.2026-01.x",
+                "'a:4420' is named twice",
+            ),
+            ("nvme-tcp://a,b,c,d,e,f,g,h,i/nqn.2026-01.x", "more than 8"),
             ("nvme-tcp://127.0.0.1:1/iqn.x", "iqn.x"),
             (&format!("{base}?ns=0"), "ns=0"),
             (&format!("{base}?ns"), "'ns'"),

@@ -1,6 +1,7 @@
 //! Against Ashlar's own target, in this process.
 
 mod exercise;
+mod paths;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -37,6 +38,8 @@ fn serve(listen: &str, device: Arc<Memory>, access: HostAccess) -> Server {
                 identities: Vec::new(),
                 access: access.clone(),
                 advertise: None,
+                reservations: Vec::new(),
+                shared: None,
             }],
             timeouts: Timeouts::default(),
             hold: false,

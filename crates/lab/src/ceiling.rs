@@ -5,8 +5,8 @@
 use std::time::{Duration, Instant};
 
 use ashlar_block::{
-    BlockDevice, BlockSize, BufferPool, Completion, Description, Durability, Geometry, IoBuffer,
-    Moment, Request,
+    BlockDevice, BlockSize, BufferPool, Completion, Description, Geometry, IoBuffer, Moment,
+    Request,
 };
 
 use crate::result::Ceiling;
@@ -46,7 +46,8 @@ fn measure(threads: u32, block_bytes: u32, copies: bool, cpus: &[usize]) -> Resu
             thread,
             logical: 4096,
             area: Area::of(&cell, thread, BYTES, false)?,
-            durability: Durability::Cached,
+            sync: false,
+            access: crate::access::Access::default(),
             rate: None,
             warmup: Duration::from_millis(10),
             measure: MEASURE,

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -37,6 +38,30 @@ pub struct Origin {
     pub destroy_data: bool,
     /// The machine that measures.
     pub machine: Machine,
+    /// Agents that make the load.
+    #[serde(default)]
+    pub clients: Agents,
+}
+
+/// Agents that make the load of a run, and how they reach what the run itself serves. Without any, this process does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Agents {
+    /// Their addresses.
+    pub addresses: Vec<String>,
+    /// The file with the token that lets us in.
+    pub token_file: PathBuf,
+    /// Where this machine serves remote configurations and pools.
+    pub serve_on: IpAddr,
+}
+
+impl Default for Agents {
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            token_file: PathBuf::new(),
+            serve_on: Ipv4Addr::LOCALHOST.into(),
+        }
+    }
 }
 
 /// A command that has runs.

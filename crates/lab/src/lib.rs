@@ -36,6 +36,8 @@
 //! assembles stacks), and any clock but the worker's: [`simulated`] devices with virtual time run
 //! the same code.
 
+mod access;
+pub mod agent;
 mod ceiling;
 mod compare;
 mod cpu;
@@ -63,6 +65,7 @@ mod verify;
 pub mod vocabulary;
 mod workload;
 
+pub use access::{Access, Distribution, Share};
 pub use compare::{
     A_RUN_IS_PARTIAL, Comparable, Comparison, Figure, Figures, Row, differ, machine_cautions,
 };
@@ -70,11 +73,11 @@ pub use cpu::CpuTicks;
 pub use error::LabError;
 pub use export::{check_out_dir, write_whole};
 pub use folder::{OwnFolder, remove_left};
-pub use journal::{Command, Journal, Origin, Turn};
+pub use journal::{Agents, Command, Journal, Origin, Turn};
 pub use machine::Machine;
 pub use plan::{CellSpec, Configuration, Matrix, Pattern, Pool, Precondition, SweepPlan};
 pub use progress::Progress;
-pub use report::{chart, page, render_report};
+pub use report::{chart, page, render_index, render_report};
 pub use result_file::{ResultFile, keys, schema_in};
 pub use runner::{Means, RunOutcome, run_plan, run_sweep};
 pub use scenario::{

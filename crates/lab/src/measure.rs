@@ -54,6 +54,11 @@ impl SeriesShape {
 pub(crate) struct Measured {
     pub(crate) reads: Histogram<u64>,
     pub(crate) writes: Histogram<u64>,
+    /// What comes between accesses: flushes, and trims.
+    pub(crate) flushes: Histogram<u64>,
+    pub(crate) trims: Histogram<u64>,
+    /// Bytes read and written.
+    pub(crate) bytes: u64,
     pub(crate) series: Vec<Sample>,
     /// Accesses that failed, at any time.
     pub(crate) errors: u64,
@@ -77,6 +82,9 @@ impl Measured {
         Ok(Self {
             reads: latency_histogram()?,
             writes: latency_histogram()?,
+            flushes: latency_histogram()?,
+            trims: latency_histogram()?,
+            bytes: 0,
             series: vec![Sample::default(); shape.samples],
             errors: 0,
             examples: Vec::new(),
@@ -101,6 +109,9 @@ impl Measured {
         };
         add(&mut self.reads, &other.reads)?;
         add(&mut self.writes, &other.writes)?;
+        add(&mut self.flushes, &other.flushes)?;
+        add(&mut self.trims, &other.trims)?;
+        self.bytes += other.bytes;
         for (into, from) in self.series.iter_mut().zip(&other.series) {
             into.reads += from.reads;
             into.writes += from.writes;

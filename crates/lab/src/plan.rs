@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
+use crate::access::{Access, Distribution};
 use crate::units::short_bytes;
 
 /// The order and kind of a cell's accesses. The names are fio's.
@@ -262,6 +263,8 @@ pub struct SweepPlan {
     pub size: Option<u64>,
     /// Every write is durable before it counts (NVMe's FUA).
     pub sync: bool,
+    /// Where accesses go, of which sizes, and what comes between them.
+    pub access: Access,
     /// Stamp and check every block.
     pub verify: bool,
     /// Open loop: accesses a second in total, spread over the threads. `None`: closed loop.
@@ -290,6 +293,7 @@ impl SweepPlan {
             repeats: 3,
             size: None,
             sync: false,
+            access: Access::default(),
             verify: false,
             rate: None,
             destroy_data: false,
@@ -327,7 +331,10 @@ impl SweepPlan {
 
     /// Whether a device's content changes.
     pub fn writes(&self) -> bool {
-        self.verify || self.precondition.fill || self.cells().iter().any(CellSpec::writes)
+        self.verify
+            || self.precondition.fill
+            || self.access.trim_pct > 0
+            || self.cells().iter().any(CellSpec::writes)
     }
 
     /// Refuses a plan that makes no sense, naming the part.
@@ -359,6 +366,21 @@ impl SweepPlan {
         }
         if self.rate.is_some_and(|rate| !(1.0..=1e9).contains(&rate)) {
             return refuse("rate: must be between 1 and 1e9 accesses a second".into());
+        }
+        self.access.check()?;
+        if self.verify && self.access.trim_pct > 0 {
+            return refuse("trim: not with verify, which knows what a block must hold".into());
+        }
+        let skews = self.access.distribution != Distribution::Uniform;
+        if let Some(cell) = cells.iter().find(|cell| !cell.pattern.is_random()) {
+            let what = match (skews, self.access.sizes.is_empty()) {
+                (true, _) => Some("distribution"),
+                (_, false) => Some("sizes"),
+                _ => None,
+            };
+            if let Some(what) = what {
+                return refuse(format!("{what}: {} is sequential", cell.slug()));
+            }
         }
         cells.iter().try_for_each(check_cell)
     }

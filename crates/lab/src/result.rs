@@ -33,6 +33,9 @@ pub struct RunResult {
     pub scenario: Option<ScenarioNote>,
     /// What the lab itself can do here.
     pub ceiling: Vec<Ceiling>,
+    /// The agents that made the load; none if the machine above made it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<ClientNote>,
     /// What was measured.
     pub configurations: Vec<ConfigurationResult>,
     /// What was checked: verification, promises, claims.
@@ -67,6 +70,9 @@ pub struct Method {
     pub sync: bool,
     /// Open loop: accesses a second in total.
     pub rate: Option<f64>,
+    /// What accesses are like besides pattern, size and depth; absent if nothing is to be said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<String>,
     /// Blocks were stamped and checked.
     pub verify: bool,
     /// The range was filled with random data first.
@@ -134,6 +140,12 @@ pub struct LatencyUs {
     pub p99: f64,
     /// 99.9th percentile.
     pub p999: f64,
+    /// 99.99th percentile; 0 in results of before this was told.
+    #[serde(default)]
+    pub p9999: f64,
+    /// 99.999th percentile, likewise.
+    #[serde(default)]
+    pub p99999: f64,
 }
 
 /// A cell on a configuration. `iops`, `mib_s`, `latency_us`, `cpu_pct` are medians over the
@@ -251,6 +263,60 @@ pub struct RepeatResult {
     pub missed: u64,
     /// Workers that did not finish.
     pub lost_workers: u32,
+    /// Flushes between writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flushes: Option<Between>,
+    /// Space that was given back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trims: Option<Between>,
+    /// What each client had of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<ClientPart>,
+}
+
+/// What came between accesses, and does not count as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Between {
+    /// How many a second.
+    pub per_s: f64,
+    /// Latency.
+    pub latency_us: LatencyUs,
+}
+
+/// A client's part of a repeat.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClientPart {
+    /// Its name.
+    pub client: String,
+    /// Load threads that it had.
+    pub threads: u32,
+    /// Accesses a second of these.
+    pub iops: f64,
+    /// Processor time in use, of its whole machine, 0 to 100.
+    pub cpu_pct: Option<f64>,
+    /// How long after the common moment it began, in microseconds, by its own clock.
+    pub late_us: f64,
+    /// It died: its part is missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
+}
+
+/// An agent that made load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientNote {
+    /// Its name: its address.
+    pub name: String,
+    /// Its machine.
+    pub machine: Machine,
+    /// How far its clock of the wall is ahead of the coordinator's, in microseconds.
+    pub clock_ahead_us: f64,
+    /// By how much that may be wrong: half of what the quickest answer took.
+    pub clock_error_us: f64,
+    /// By how much its steady clock has gone ahead of the coordinator's since the run began.
+    pub clock_drift_us: f64,
+    /// Why there was nothing to be had of it any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub died: Option<String>,
 }
 
 /// What verification found on a configuration.
@@ -380,11 +446,13 @@ impl Comparable for RunResult {
 
     fn cautions(&self, other: &Self) -> Vec<String> {
         let (m, n) = (&self.method, &other.method);
+        let words = |of: &Method| of.access.clone().unwrap_or_default();
         let method = [
             differ("size", m.size_bytes, n.size_bytes),
             differ("seconds", m.seconds, n.seconds),
             differ("sync", m.sync, n.sync),
             differ("verify", m.verify, n.verify),
+            differ("accesses", words(m), words(n)),
             differ("rate", format!("{:?}", m.rate), format!("{:?}", n.rate)),
             (self.partial || other.partial).then(|| A_RUN_IS_PARTIAL.to_owned()),
         ];

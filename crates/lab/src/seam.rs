@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use ashlar_block::{BlockDevice, BufferPool, Geometry, Moment};
+use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
@@ -20,7 +21,7 @@ pub trait Stacks: Send + Sync {
 }
 
 /// How [`Stacks::prepare`] is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrepareOptions {
     /// Bytes to make a new file with, if the spec itself does not say.
     pub size: Option<u64>,

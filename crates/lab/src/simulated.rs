@@ -117,7 +117,7 @@ impl Stacks for Simulated {
         };
         Ok(Box::new(SimulatedWorker {
             device,
-            pool: BufferPool::new(options.buffer_bytes * 2),
+            pool: BufferPool::new(options.buffer_bytes * 2 + (4 << 20)),
         }))
     }
 }

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::api::{ApiSocket, ApiTcp, Context, router, serve};
 use crate::model::ControlError;
+use crate::service::Services;
 use crate::{Alarm, Config, Control, NodeDir, StateFile, Token};
 
 /// How long requests under way may take when the daemon ends.
@@ -56,6 +57,7 @@ pub struct Daemon {
     heard: UnboundedReceiver<String>,
     signals: Signals,
     runtime: Runtime,
+    services: Option<Arc<Services>>,
 }
 
 /// Where attachments are taken; the socket's file goes when this is dropped.
@@ -120,7 +122,19 @@ impl Daemon {
             heard,
             signals,
             runtime,
+            services: None,
         })
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Keeps these services, too: the API tells of them.
+    pub fn with_services(mut self, services: Arc<Services>) -> Self {
+        self.services = Some(services);
+        self
     }
 
     /// What is remembered.
@@ -165,9 +179,10 @@ impl Daemon {
             heard,
             signals,
             runtime,
+            services,
             ..
         } = self;
-        let context = Context::new(control.clone(), alarm, dir.path().into())?;
+        let context = Context::new(control.clone(), alarm, dir.path().into(), services.clone())?;
         let mut running = Running {
             context,
             heard,
@@ -175,6 +190,9 @@ impl Daemon {
         };
         let result = runtime.block_on(async {
             let result = running.serve(&dir, &config, token, ready).await;
+            if let Some(services) = services {
+                services.leave();
+            }
             let ended = running.end(control).await;
             result.and(ended)
         });

@@ -134,16 +134,25 @@ fn in_use(path: &Path, lock: &mut File) -> ControlError {
     let mut pid = String::new();
     // Without it the message is less helpful, and as true.
     let _ = lock.take(32).read_to_string(&mut pid);
-    let by = match pid.trim() {
-        pid if !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()) => {
-            format!("process {pid}")
-        }
-        _ => "another process".to_owned(),
-    };
-    ControlError::conflict(format!(
-        "{} is in use by {by}: one daemon a directory",
-        path.display()
-    ))
+    let pid: Option<u32> = pid.trim().parse().ok();
+    let path = path.display();
+    if let Some(pid) = pid.filter(|pid| is_killed(*pid)) {
+        return ControlError::environment(format!(
+            "{path} is in use by process {pid}, which was killed and cannot end: the kernel still waits for a drive \
+             on its behalf, and its drives are not free before. It ends when that drive answers, or is taken away \
+             (`dmesg` names it; for a SCSI drive: echo 1 > /sys/block/NAME/device/delete); then start the daemon again"
+        ));
+    }
+    let by = pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
+    ControlError::conflict(format!("{path} is in use by {by}: one daemon a directory"))
+}
+
+/// Whether a process is dead but for threads that the kernel cannot end yet.
+fn is_killed(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name, in parentheses, may hold anything.
+    let after_name = stat.rsplit_once(") ");
+    after_name.is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 #[cfg(test)]
@@ -162,6 +171,31 @@ mod tests {
         assert!(error.message.contains(&pid), "{error}");
         drop(first);
         NodeDir::lock(&path).expect("free again");
+    }
+
+    #[test]
+    fn a_daemon_that_was_killed_and_cannot_end_is_told_from_one_that_runs() {
+        let base = tempfile::tempdir().expect("directory");
+        let first = NodeDir::lock(base.path()).expect("free");
+        let mut child = std::process::Command::new("true").spawn().expect("true");
+        // It is not waited for, so it stays as a zombie; the lock is the first daemon's.
+        let pid = child.id();
+        while !is_killed(pid) {
+            std::thread::yield_now();
+        }
+        std::fs::write(base.path().join("lock"), format!("{pid}\n")).expect("written");
+        let error = NodeDir::lock(base.path()).expect_err("taken");
+        child.wait().expect("ended");
+        assert_eq!(error.kind, ErrorKind::Environment);
+        let says = [
+            format!("process {pid}, which was killed"),
+            "waits for a drive".into(),
+        ];
+        assert!(
+            says.iter().all(|text| error.message.contains(text)),
+            "{error}"
+        );
+        drop(first);
     }
 
     #[test]

@@ -43,6 +43,7 @@ mod files;
 mod keeper;
 pub mod model;
 pub mod pool;
+pub mod service;
 mod state;
 mod token;
 

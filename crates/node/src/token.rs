@@ -1,6 +1,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
@@ -65,8 +67,28 @@ impl Token {
         self.0.as_bytes().ct_eq(said.as_bytes()).into()
     }
 
+    /// Shows that the token is known, without telling it: who does not know it cannot make this of the same words.
+    pub fn proof(&self, words: &[&str]) -> String {
+        // A key of any length will do.
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(self.0.as_bytes()) else {
+            unreachable!("HMAC takes keys of every length");
+        };
+        for word in words {
+            // So that "ab", "c" is another text than "a", "bc".
+            mac.update(&(word.len() as u64).to_le_bytes());
+            mac.update(word.as_bytes());
+        }
+        let hex = |byte: &u8| format!("{byte:02x}");
+        mac.finalize().into_bytes().iter().map(hex).collect()
+    }
+
+    /// Whether this is the proof of these words.
+    pub fn is_proof(&self, words: &[&str], said: &str) -> bool {
+        self.proof(words).as_bytes().ct_eq(said.as_bytes()).into()
+    }
+
     /// The value of the header that says it.
-    pub(crate) fn header(&self) -> String {
+    pub fn header(&self) -> String {
         format!("Bearer {}", self.0)
     }
 }
@@ -100,6 +122,19 @@ mod tests {
             assert!(!token.is(other), "{other}");
         }
         assert_eq!(format!("{token:?}"), "Token", "it is not logged");
+    }
+
+    #[test]
+    fn a_proof_is_of_its_words_and_its_token() {
+        let token = Token("0123456789abcdef".into());
+        let proof = token.proof(&["agent", "1"]);
+        assert_eq!(proof.len(), 64);
+        assert!(token.is_proof(&["agent", "1"], &proof));
+        let other = Token("0123456789abcdeg".into());
+        assert!(!other.is_proof(&["agent", "1"], &proof));
+        for words in [&["agent1", ""][..], &["agent"], &["coordinator", "1"]] {
+            assert!(!token.is_proof(words, &proof), "{words:?}");
+        }
     }
 
     #[test]

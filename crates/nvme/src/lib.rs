@@ -37,6 +37,7 @@ pub mod feature;
 pub mod identify;
 pub mod log;
 pub mod pdu;
+pub mod reservation;
 pub mod status;
 pub mod stream;
 mod text;

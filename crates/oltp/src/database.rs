@@ -87,6 +87,20 @@ pub trait Session {
     /// Has the database add what this session did to [`Watcher::transactions`], where it does that only now
     /// and then by itself. Best effort: a session that is lost is noticed by its next transaction.
     fn have_counted(&mut self) {}
+
+    /// Which life of which primary this session is with; nothing if that takes no writes, or cannot tell.
+    fn server_start(&mut self) -> Option<ServerStart> {
+        None
+    }
+}
+
+/// A life of a server as a primary, told apart from all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServerStart {
+    /// How often there was another primary before.
+    pub timeline: i64,
+    /// When it was started, in microseconds since 1970.
+    pub started_us: i64,
 }
 
 /// How a transaction ended that went as it should.

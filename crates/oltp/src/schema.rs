@@ -79,6 +79,10 @@ pub const MARKER_TABLE: &str = "ashlar_oltp";
 /// The table that `lab scan` reads, and the beginning of the names that belong to it.
 pub const SCAN_TABLE: &str = "ashlar_scan";
 
+/// What is told of databases that are not of TPC-C's cardinalities.
+pub(crate) const SMALL: &str = "small = true: a hundredth of TPC-C's items and a thirtieth of its customers: this says \
+                                nothing of a database of its size";
+
 /// Cardinalities. Anything but [`Shape::tpcc`] is for tests, and is no TPC-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
@@ -98,6 +102,21 @@ impl Shape {
             items: 100_000,
             customers: 3000,
         }
+    }
+
+    /// A hundredth of the items and a thirtieth of the customers: built in a moment, and no TPC-C.
+    pub const fn small(warehouses: i32) -> Self {
+        Self {
+            warehouses,
+            items: 1000,
+            customers: 100,
+        }
+    }
+
+    /// Whether these are the cardinalities of TPC-C.
+    pub const fn is_tpcc(&self) -> bool {
+        let whole = Self::tpcc(self.warehouses);
+        self.items == whole.items && self.customers == whole.customers
     }
 
     /// A district's orders that are delivered at first: 2,100 of 3,000.

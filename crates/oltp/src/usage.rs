@@ -226,8 +226,24 @@ pub(crate) fn parent_named(process: u32, name: &str) -> Result<u32, String> {
     Ok(parent)
 }
 
+/// What a block device has done since boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) reads: u64,
+    /// Milliseconds that these took, added up.
+    pub(crate) read_ms: u64,
+    pub(crate) writes: u64,
+    pub(crate) write_ms: u64,
+    pub(crate) bytes: (u64, u64),
+}
+
 /// Bytes read and written since boot by the device that holds `path`.
 fn device_bytes(path: &Path) -> Result<(u64, u64), String> {
+    device_counters(path).map(|(_, counters)| counters.bytes)
+}
+
+/// The device that holds `path`, by its number, and what it has done.
+pub(crate) fn device_counters(path: &Path) -> Result<(String, Counters), String> {
     let told = |error: std::io::Error| format!("{}: {error}", path.display());
     let device = fs::metadata(path).map_err(told)?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -243,7 +259,16 @@ fn device_bytes(path: &Path) -> Result<(u64, u64), String> {
         .map_while(|n| n.parse().ok())
         .collect();
     match fields[..] {
-        [_, _, read, _, _, _, written, ..] => Ok((read * SECTOR, written * SECTOR)),
+        [reads, _, read, read_ms, writes, _, written, write_ms, ..] => {
+            let counters = Counters {
+                reads,
+                read_ms,
+                writes,
+                write_ms,
+                bytes: (read * SECTOR, written * SECTOR),
+            };
+            Ok((format!("{major}:{minor}"), counters))
+        }
         _ => Err(format!("{major}:{minor}: no statistics")),
     }
 }

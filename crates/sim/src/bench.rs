@@ -48,9 +48,11 @@ impl Bench {
             namespaces: vec![NamespaceConfig {
                 geometry,
                 uuid: Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("{nqn}#1").as_bytes()),
+                reservations: None,
             }],
             access: HostAccess::Any,
             advertise: Some(SocketAddr::from(([10, 0, 2, 2], 4420))),
+            shared: None,
         };
         let target = match Target::new(vec![subsystem], Timeouts::default()) {
             Ok(target) => Arc::new(target.with_run(run)),

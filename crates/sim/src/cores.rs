@@ -63,9 +63,11 @@ impl Cores {
             namespaces: vec![NamespaceConfig {
                 geometry: medium.borrow().geometry,
                 uuid: Uuid::from_u128(0x000a_51a6),
+                reservations: None,
             }],
             access: HostAccess::Any,
             advertise: None,
+            shared: None,
         };
         let target = Target::new(vec![subsystem], TIMEOUTS).map_err(|error| error.to_string())?;
         // Runs begin at different times, and none makes as many controllers as it lasts nanoseconds.

@@ -244,6 +244,17 @@ fn a_segment_used_again_too_early_is_noticed() {
 }
 
 #[test]
+fn extents_discarded_while_in_use_are_noticed() {
+    let crowded = Profile {
+        crowds: 1000,
+        changes: 12,
+        crashes: 20,
+        ..Profile::CRASH
+    };
+    sings(Canary::DiscardInUse, crowded);
+}
+
+#[test]
 fn acknowledging_before_an_exclusion_is_noticed() {
     sings(Canary::AcknowledgeBeforeExclusion, Profile::DRIVE_SWAP);
 }

@@ -45,6 +45,8 @@ pub enum Canary {
     SplitUnit,
     /// Extents of an empty segment are used again before its free entry is durable, which it never is.
     ReleaseBeforeDurable,
+    /// Extents are discarded that were free, and may be in use again.
+    DiscardInUse,
     /// What the map log says again does not wait for changes that are on their way.
     RestateTooEarly,
     /// Of a leaf's changes only some are said again, and the log lets go of all.
@@ -61,11 +63,30 @@ pub enum Canary {
     TagWithoutGeneration,
     /// A write that a drive has not answered in its time counts as done.
     TimeoutCountsAsDone,
+    /// The logs let go of a replica's records that are not known to be committed, and are in no plane.
+    TrimUncertain,
+    /// What is uncertain, or missed, is written with the next entry, not before the one that relies on it.
+    MarksAfterEntry,
+    /// An import does not mark what absent copies miss of the logs' records.
+    ReplayWithoutMarks,
+    /// An import looks at no record that was published when the entry was written.
+    SavedTooFar,
+    /// A leaf's digest knows nothing of what is in the ring.
+    DigestWithoutRing,
 }
 
 impl Canary {
-    /// All that are to be noticed.
-    pub const ALL: [Self; 19] = [
+    /// Those of replicated volumes: worlds of clusters are to notice them.
+    pub const REPLICATED: [Self; 5] = [
+        Self::TrimUncertain,
+        Self::MarksAfterEntry,
+        Self::ReplayWithoutMarks,
+        Self::SavedTooFar,
+        Self::DigestWithoutRing,
+    ];
+
+    /// All that are to be noticed in worlds of one pool.
+    pub const ALL: [Self; 20] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -79,6 +100,7 @@ impl Canary {
         Self::AcknowledgeBeforeExclusion,
         Self::SplitUnit,
         Self::ReleaseBeforeDurable,
+        Self::DiscardInUse,
         Self::RestateTooEarly,
         Self::RestateLess,
         Self::MixVersions,

@@ -164,7 +164,21 @@ fn empty_log(free: &mut [Extents], plan: &PoolPlan, chunks: u32) -> Result<LogSt
     for _ in 0..chunks {
         let extents = plan.sizes.chunk_extents;
         let rooms: Vec<u32> = free.iter().map(|drive| drive.columns(extents, 0)).collect();
-        let copies = take_columns(free, &rooms, usize::from(plan.log_copies), extents);
+        // The fastest class that can, else any drives.
+        let of = |class: Option<DriveClass>| -> Vec<u32> {
+            let all = rooms.iter().zip(&plan.drives);
+            all.map(
+                |(&room, drive)| match class.is_none_or(|class| drive.class == class) {
+                    true => room,
+                    false => 0,
+                },
+            )
+            .collect()
+        };
+        let classes = DriveClass::ALL.into_iter().map(Some).chain([None]);
+        let mut rooms = classes.map(of);
+        let copies = rooms
+            .find_map(|rooms| take_columns(free, &rooms, usize::from(plan.log_copies), extents));
         let Some(copies) = copies else {
             return Err(PoolError::plan(
                 "the drives are too small for the pool's logs".into(),

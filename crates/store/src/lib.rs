@@ -44,6 +44,7 @@ pub mod format;
 mod layout;
 mod manage;
 mod recover;
+mod replica;
 pub mod ring;
 pub mod sizes;
 
@@ -58,4 +59,8 @@ pub use error::PoolError;
 pub use layout::Layout;
 pub use manage::{Manage, Managed, VolumePlan};
 pub use recover::{ImportOptions, Imported, import, missing_members, read_label};
+pub use replica::{
+    Committed, OwnPlane, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaPromise, ReplicaTag,
+    Till,
+};
 pub use sizes::{Grain, Sizes};

@@ -2,8 +2,9 @@ use ashlar_block::Geometry;
 use uuid::Uuid;
 
 use crate::Layout;
-use crate::format::Reserve;
+use crate::format::{DriveClass, Reserve};
 use crate::sizes::Grain;
+use crate::{ReplicaChange, ReplicaIdentity};
 
 /// A volume to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct VolumePlan {
     pub grain: Option<Grain>,
     /// It takes no writes while a copy is missing that no drive can take.
     pub stops: bool,
+    /// Drives of this class hold it; `None` for the class with most room, in a pool of several.
+    pub class: Option<DriveClass>,
 }
 
 /// What an operator may wish.
@@ -46,6 +49,20 @@ pub enum Manage {
         /// It takes no writes then.
         stops: bool,
     },
+    /// A volume becomes one of several copies of a replicated one. All it holds is committed.
+    MakeReplica {
+        /// Its number.
+        volume: u32,
+        /// Who the copy is.
+        identity: ReplicaIdentity,
+    },
+    /// What a copy has promised changes.
+    ChangeReplica {
+        /// The volume's number.
+        volume: u32,
+        /// How. One at a time a volume.
+        change: ReplicaChange,
+    },
     /// Move everything home and write a root; answered when both logs are empty.
     Settle,
     /// A drive that has been given this pool's label takes part from now on.
@@ -54,6 +71,8 @@ pub enum Manage {
         drive: Uuid,
         /// Its shape.
         geometry: Geometry,
+        /// Its class.
+        class: DriveClass,
     },
     /// Move what a drive holds elsewhere; then it is out. Goes on in the background.
     RemoveDrive {

@@ -1,8 +1,12 @@
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ashlar_block::Geometry;
+use ashlar_nvme::log::AnaState;
 use uuid::Uuid;
+
+use crate::reservation::KeptReservations;
 
 /// Who may connect to a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub struct NamespaceConfig {
     /// Its identity for hosts; must stay the same across restarts, or they take it for another
     /// disk.
     pub uuid: Uuid,
+    /// Who keeps its reservations; hosts are offered them only with it.
+    pub reservations: Option<KeptReservations>,
 }
 
 /// One subsystem.
@@ -50,6 +56,29 @@ pub struct SubsystemConfig {
     /// What discovery tells hosts to connect to; the address that the discovering host used when
     /// `None`.
     pub advertise: Option<SocketAddr>,
+    /// How it is shared with other targets; `None` for one that only this target serves.
+    pub shared: Option<Shared>,
+}
+
+/// A subsystem that several targets serve under one NQN, with the same namespaces and identities: what
+/// differs from target to target. Hosts are told by ANA which of them to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// Ids of the controllers made here, within 1 and FFEFh. No other target of this subsystem may use
+    /// them: hosts refuse a second controller of the same id.
+    pub controller_ids: RangeInclusive<u16>,
+    /// How its namespaces are reached here, until that is changed.
+    pub state: AnaState,
+    /// Where the others serve it, as discovery tells hosts.
+    pub portals: Vec<SocketAddr>,
+    /// What lies below lets no command of a host's lost association, with whichever target, take effect
+    /// after a newer command of that host. Then a host that asks here for the end of one with another
+    /// target (Cross-Controller Reset) is told that it has come; otherwise that this target cannot tell,
+    /// and the host waits until the keep-alive must have run out there.
+    pub is_fenced: bool,
+    /// How long what was begun may go on after the keep-alive of an association has run out, as hosts are
+    /// told (CQT); zero says nothing of it.
+    pub quiesce: Duration,
 }
 
 /// How long the target waits for hosts.

@@ -8,8 +8,11 @@ use ashlar_nvme::Status;
 use ashlar_nvme::event::AsyncEvent;
 use ashlar_nvme::fabrics::{Cc, Csts, Shutdown};
 use ashlar_nvme::log::ErrorInformation;
+use ashlar_nvme::reservation::Notification;
 use tracing::info;
 
+use crate::namespace::Namespace;
+use crate::reservation::Known;
 use crate::subsystem::{Host, Subsystem};
 
 /// Most I/O queues a controller offers.
@@ -18,6 +21,8 @@ pub(crate) const MAX_IO_QUEUES: u16 = 128;
 const MAX_PENDING_EVENTS: usize = 16;
 /// Entries of the error log (ELPE plus one).
 const ERROR_ENTRIES: usize = 64;
+/// Reservation notifications kept for a host that does not read them; the page counts no more.
+const MOST_NOTIFICATIONS: usize = 255;
 
 /// Which subsystem a controller belongs to.
 #[derive(Clone)]
@@ -71,6 +76,8 @@ pub(crate) struct Controller {
     /// The host wants writes acknowledged from the volatile cache (feature 06h).
     write_cache: AtomicBool,
     keep_alive_ms: AtomicU32,
+    /// What its host may do to each namespace, as it was found out last.
+    known: Box<[Known]>,
     last_seen: AtomicU64,
     state: Mutex<State>,
 }
@@ -95,6 +102,12 @@ pub(crate) struct State {
     told: Vec<AsyncEvent>,
     /// Namespaces that changed since the host last looked.
     changed: BTreeSet<u32>,
+    /// What others have done to the host's reservations, and it has not read.
+    notifications: VecDeque<(u32, Notification)>,
+    /// How many there were.
+    notified: u64,
+    /// What it does not want to be told, by namespace (feature 82h).
+    pub(crate) notification_masks: BTreeMap<u32, u32>,
     errors: VecDeque<ErrorInformation>,
     error_count: u64,
     media_errors: u64,
@@ -108,7 +121,12 @@ impl Controller {
         keep_alive_ms: u32,
         now: Moment,
     ) -> Self {
+        let namespaces = match &role {
+            Role::Io(subsystem) => subsystem.namespaces.len(),
+            Role::Discovery => 0,
+        };
         Self {
+            known: (0..namespaces).map(|_| Known::default()).collect(),
             id,
             host,
             role,
@@ -214,6 +232,8 @@ impl Controller {
             state.events.clear();
             state.told.clear();
             state.changed.clear();
+            state.notifications.clear();
+            state.notification_masks.clear();
         }
         let must_go = (was_enabled && !cc.enabled()) || shut_down;
         if must_go {
@@ -322,6 +342,45 @@ impl Controller {
         let mut state = self.state();
         state.told.retain(|event| event.log_page() != log);
         state.events.retain(|event| event.log_page() != log);
+    }
+
+    /// Whether the host may send this command to the namespace now.
+    pub(crate) fn may(&self, namespace: &Namespace, opcode: u8) -> bool {
+        let known = self.known.get((namespace.nsid as usize).wrapping_sub(1));
+        match (&namespace.guard, known) {
+            (Some(guard), Some(known)) => guard.admits(&self.host.id, known, opcode),
+            _ => true,
+        }
+    }
+
+    /// Another host has done something to this one's registration with a namespace, or its reservation.
+    pub(crate) fn notify(&self, nsid: u32, what: Notification) {
+        let mut state = self.state();
+        let mask = state.notification_masks.get(&nsid).copied().unwrap_or(0);
+        if mask & what.mask() == 0 && state.notifications.len() < MOST_NOTIFICATIONS {
+            state.notifications.push_back((nsid, what));
+            state.notified += 1;
+            state.raise(AsyncEvent::ReservationLogAvailable);
+        }
+    }
+
+    /// The Reservation Notification log page: the oldest that was not read, which is gone then unless it is
+    /// to be retained. There is an event for each that is left.
+    pub(crate) fn notification_page(&self, retain: bool) -> Vec<u8> {
+        let mut state = self.state();
+        let waiting = state.notifications.len();
+        let oldest = match retain {
+            true => state.notifications.front().copied(),
+            false => state.notifications.pop_front(),
+        };
+        let Some((nsid, what)) = oldest else {
+            return vec![0; 64];
+        };
+        if !retain && waiting > 1 {
+            state.raise(AsyncEvent::ReservationLogAvailable);
+        }
+        let count = state.notified - (waiting as u64 - 1);
+        what.to_page(nsid, count, waiting - 1)
     }
 
     /// The namespaces that have changed since the last call that did not `retain` them.

@@ -13,9 +13,12 @@ pub(crate) fn page(target: &Target, host: &Host, local: SocketAddr) -> Vec<u8> {
     let roster = target.roster();
     let allowed = roster.subsystems.iter().filter(|s| s.allows(&host.nqn));
     let entries: Vec<DiscoveryEntry> = allowed
-        .map(|subsystem| {
-            let address = subsystem.advertise.unwrap_or(local);
-            entry(&subsystem.nqn, address)
+        .flat_map(|subsystem| {
+            let here = subsystem.advertise.unwrap_or(local);
+            let mut elsewhere = subsystem.portals();
+            elsewhere.retain(|portal| *portal != here);
+            let portals = std::iter::once(here).chain(elsewhere);
+            portals.map(|portal| entry(&subsystem.nqn, portal))
         })
         .collect();
     let mut page = DiscoveryHeader::new(roster.generation, entries.len() as u64)

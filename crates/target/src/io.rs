@@ -3,11 +3,13 @@
 
 use ashlar_block::{BlockRange, Completion, Durability, IoBuffer, Operation, Request};
 use ashlar_nvme::command::{DSM_RANGES_MAX, DataPointer, DsmRange, Fuse, NSID_BROADCAST};
+use ashlar_nvme::reservation::ReservationStatus;
 use ashlar_nvme::{Command, Status, opcode};
 
 use crate::controller::Controller;
 use crate::devices::Devices;
 use crate::namespace::Namespace;
+use crate::reservation::command;
 use crate::slot::Slot;
 use crate::status::from_error;
 use crate::subsystem::Subsystem;
@@ -21,15 +23,17 @@ pub(crate) enum Transfer {
 }
 
 /// Checks an I/O command as far as that needs no data.
-pub(crate) fn plan(subsystem: &Subsystem, command: &Command) -> Result<Transfer, Status> {
+pub(crate) fn plan(
+    controller: &Controller,
+    subsystem: &Subsystem,
+    command: &Command,
+) -> Result<Transfer, Status> {
+    check_admission(controller, subsystem, command)?;
     if command.fuse() != Fuse::Normal {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     let transfer = match command.opcode {
         opcode::io::FLUSH => {
-            if command.nsid.get() != NSID_BROADCAST {
-                namespace(subsystem, command)?;
-            }
             return Ok(Transfer::None);
         }
         opcode::io::WRITE if command.directive_type() != 0 => {
@@ -52,6 +56,11 @@ pub(crate) fn plan(subsystem: &Subsystem, command: &Command) -> Result<Transfer,
         opcode::io::DATASET_MANAGEMENT => {
             namespace(subsystem, command)?;
             Transfer::FromHost(range_list_bytes(command)?)
+        }
+        opcode if command::is_one(opcode) => {
+            let transfer = command::plan(namespace(subsystem, command)?, command)?;
+            check_size(subsystem, transfer)?;
+            transfer
         }
         _ => return Err(Status::INVALID_OPCODE.with_dnr()),
     };
@@ -92,10 +101,45 @@ pub(crate) fn check_data_pointer(command: &Command, transfer: Transfer) -> Resul
     }
 }
 
+/// The namespace that the command names.
 fn namespace<'a>(subsystem: &'a Subsystem, command: &Command) -> Result<&'a Namespace, Status> {
-    subsystem
-        .namespace(command.nsid.get())
-        .ok_or(Status::INVALID_NAMESPACE.with_dnr())
+    let namespace = subsystem.namespace(command.nsid.get());
+    namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())
+}
+
+/// No more than a buffer that is transferred at once.
+fn check_size(subsystem: &Subsystem, transfer: Transfer) -> Result<(), Status> {
+    match transfer {
+        Transfer::ToHost(bytes) if bytes > subsystem.max_transfer_bytes() as usize => {
+            Err(Status::INVALID_FIELD.with_dnr())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether what the command names, a namespace or all of them, can be reached here, and the host may do this
+/// to it. An opcode that is unknown is judged elsewhere.
+pub(crate) fn check_admission(
+    controller: &Controller,
+    subsystem: &Subsystem,
+    command: &Command,
+) -> Result<(), Status> {
+    if command.opcode == opcode::io::FLUSH && command.nsid.get() == NSID_BROADCAST {
+        let mut all = subsystem.namespaces.iter();
+        return all.try_for_each(|one| check_one(controller, one, command.opcode));
+    }
+    check_one(controller, namespace(subsystem, command)?, command.opcode)
+}
+
+fn check_one(controller: &Controller, namespace: &Namespace, opcode: u8) -> Result<(), Status> {
+    if let Some(refusal) = namespace.path.refusal() {
+        return Err(refusal);
+    }
+    match controller.may(namespace, opcode) {
+        true => Ok(()),
+        // To try again is no use.
+        false => Err(Status::RESERVATION_CONFLICT.with_dnr()),
+    }
 }
 
 /// Our namespaces are formatted without protection information.
@@ -135,6 +179,10 @@ pub(crate) fn working_bytes(subsystem: &Subsystem, command: &Command) -> usize {
             let namespace = subsystem.namespace(command.nsid.get());
             namespace.map_or(0, |n| n.bytes_of(command.blocks()))
         }
+        opcode::io::RESERVATION_REPORT => {
+            let (bytes, _) = ReservationStatus::asked(command);
+            usize::try_from(bytes).unwrap_or(usize::MAX)
+        }
         _ => 0,
     }
 }
@@ -153,6 +201,10 @@ impl Executor<'_> {
     /// [`working_bytes`] asked for. A slot without requests afterwards is done.
     pub(crate) fn start(&mut self, slot: &mut Slot, working: Option<IoBuffer>) {
         let command = slot.command;
+        // Both may have changed while its data, or a buffer, was waited for.
+        if let Err(status) = check_admission(self.controller, self.subsystem, &command) {
+            return slot.fail(status);
+        }
         let durability = self.durability(&command);
         match command.opcode {
             opcode::io::FLUSH => self.flush(slot),

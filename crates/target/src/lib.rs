@@ -39,14 +39,21 @@
 //!   an end that the target cannot see, the host tells it by Cross-Controller Reset, answered when
 //!   nothing of the old association is left.
 //! * A status is never success unless the device said so.
+//! * A command is refused while its namespace's path is not usable, when it comes and again when its data
+//!   is there. The ANA log page says what a path is before any host is told that it has changed, and a
+//!   path's status never carries Do Not Retry.
+//! * A command is let in by its host's rights under the namespace's reservation, when it comes and again
+//!   when its data is there. A reservation command is answered when what it has changed is kept, where
+//!   it is to outlive a loss of power, and hosts are offered reservations only where something keeps them.
 //! * Subsystems come, change and go while hosts are connected. One is listed when every core has
 //!   its devices, and its devices go when no core has a connection to it: a command that was begun
 //!   finds its device. What a resize changes is in the devices before hosts are told.
 //!
 //! # Deliberately not here
 //!
-//! Where blocks go, authentication, TLS, RDMA, reservations, ANA. The namespaces
-//! of a subsystem are fixed for its life, as are their block sizes.
+//! Where blocks go, authentication, TLS, RDMA; which of several targets owns a volume
+//! (it is told by [`Target::set_path`]). The namespaces of a subsystem are fixed for its life, as are
+//! their block sizes.
 
 mod admin;
 mod config;
@@ -58,6 +65,8 @@ mod discovery;
 mod fabrics;
 mod io;
 mod namespace;
+mod path;
+mod reservation;
 mod roster;
 pub mod server;
 mod shares;
@@ -66,7 +75,8 @@ mod status;
 mod subsystem;
 mod target;
 
-pub use config::{HostAccess, NamespaceConfig, SubsystemConfig, Timeouts};
+pub use config::{HostAccess, NamespaceConfig, Shared, SubsystemConfig, Timeouts};
 pub use core::{Action, ConnectionId, Core, Handoff, Notice};
+pub use reservation::{KeptReservations, ReservationKeeper, Table, TableError, Ticket};
 pub use roster::Listing;
 pub use target::{ConfigError, Target};

@@ -5,6 +5,8 @@ use ashlar_block::{BlockRange, BlockSize, Geometry};
 use uuid::Uuid;
 
 use crate::config::NamespaceConfig;
+use crate::path::Path;
+use crate::reservation::Guard;
 
 /// A namespace as hosts see it. Its size may change while they do.
 pub(crate) struct Namespace {
@@ -16,10 +18,14 @@ pub(crate) struct Namespace {
     /// Apart from the rest of the geometry: every command looks at it, on every core.
     blocks: AtomicU64,
     geometry: Mutex<Geometry>,
+    /// How it is reached here.
+    pub(crate) path: Path,
+    /// Who may read and write it; `None` if hosts cannot reserve it.
+    pub(crate) guard: Option<Guard>,
 }
 
 impl Namespace {
-    pub(crate) fn new(nsid: u32, config: &NamespaceConfig, device: usize) -> Self {
+    pub(crate) fn new(nsid: u32, config: &NamespaceConfig, device: usize, path: Path) -> Self {
         Self {
             nsid,
             uuid: config.uuid,
@@ -27,6 +33,8 @@ impl Namespace {
             block_size: config.geometry.block_size,
             blocks: AtomicU64::new(config.geometry.blocks),
             geometry: Mutex::new(config.geometry),
+            path,
+            guard: config.reservations.clone().map(Guard::new),
         }
     }
 

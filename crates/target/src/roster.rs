@@ -1,16 +1,19 @@
 //! Which subsystems there are, and how they come, change and go while hosts are connected.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use ashlar_block::Geometry;
 use ashlar_nvme::event::AsyncEvent;
 use ashlar_nvme::fabrics::{DISCOVERY_NQN, Nqn};
+use ashlar_nvme::log::AnaState;
 
-use crate::config::{HostAccess, SubsystemConfig};
+use crate::config::{HostAccess, Shared, SubsystemConfig};
 use crate::controller::Controller;
-use crate::subsystem::Subsystem;
+use crate::reservation::Table;
+use crate::subsystem::{MAX_CNTLID, Subsystem};
 use crate::target::{ConfigError, Target};
 
 /// The subsystems that hosts can connect to.
@@ -86,6 +89,17 @@ fn invalid(nqn: &str, why: impl std::fmt::Display) -> ConfigError {
     ConfigError::new(format!("subsystem {nqn:?}: {why}"))
 }
 
+/// Ids that a host takes for a controller's.
+fn check_ids(nqn: &str, shared: &Shared) -> Result<(), ConfigError> {
+    let ids = &shared.controller_ids;
+    if ids.is_empty() || *ids.start() == 0 || *ids.end() > MAX_CNTLID {
+        let (first, last) = (ids.start(), ids.end());
+        let why = format!("controller ids {first} to {last}: they must lie within 1 and 65519");
+        return Err(invalid(nqn, why));
+    }
+    Ok(())
+}
+
 impl Target {
     pub(crate) fn roster(&self) -> RwLockReadGuard<'_, Roster> {
         self.roster.read().unwrap_or_else(PoisonError::into_inner)
@@ -115,6 +129,16 @@ impl Target {
         }
         if config.namespaces.is_empty() {
             return Err(invalid(&nqn, "it has no namespace"));
+        }
+        for kept in config.namespaces.iter().flat_map(|one| &one.reservations) {
+            let table = kept
+                .kept
+                .as_deref()
+                .map_or(Ok(Table::default()), Table::decode);
+            table.map_err(|error| invalid(&nqn, error))?;
+        }
+        if let Some(shared) = &config.shared {
+            check_ids(&nqn, shared)?;
         }
         let mut roster = self.roster_mut();
         if roster.find(&nqn).is_some() {
@@ -225,6 +249,66 @@ impl Target {
     pub fn allow(&self, nqn: &str, access: HostAccess) -> Result<(), ConfigError> {
         self.known(nqn)?.allow(access);
         self.roster_mut().changed();
+        Ok(())
+    }
+
+    /// How namespace `nsid` of the shared subsystem `nqn` is reached here from now on, or all of them with
+    /// `None`. Commands are answered by it at once, those too whose data is still on its way; what devices
+    /// have is theirs to answer. Tell every core of [`Notice::Events`](crate::Notice::Events) afterwards,
+    /// if this returns true: it is news.
+    ///
+    /// # Errors
+    /// There is no such subsystem or namespace, or the subsystem is not shared.
+    pub fn set_path(
+        &self,
+        nqn: &str,
+        nsid: Option<u32>,
+        state: AnaState,
+    ) -> Result<bool, ConfigError> {
+        let subsystem = self.known(nqn)?;
+        if subsystem.paths.is_none() {
+            return Err(invalid(nqn, "it is not shared: it has one path"));
+        }
+        if let Some(nsid) = nsid.filter(|&nsid| subsystem.namespace(nsid).is_none()) {
+            return Err(invalid(nqn, format!("it has no namespace {nsid}")));
+        }
+        Ok(subsystem.set_path(nsid, state))
+    }
+
+    /// How the namespaces of subsystem `nqn` are reached here, nsid 1 first.
+    ///
+    /// # Errors
+    /// There is no such subsystem.
+    pub fn paths(&self, nqn: &str) -> Result<Vec<AnaState>, ConfigError> {
+        let subsystem = self.known(nqn)?;
+        Ok(subsystem
+            .namespaces
+            .iter()
+            .map(|one| one.path.state())
+            .collect())
+    }
+
+    /// Where other targets serve subsystem `nqn`: discovery tells hosts of these portals, too. Tell every
+    /// core of [`Notice::Events`](crate::Notice::Events) afterwards.
+    ///
+    /// # Errors
+    /// There is no such subsystem.
+    pub fn set_portals(&self, nqn: &str, portals: Vec<SocketAddr>) -> Result<(), ConfigError> {
+        let subsystem = self.known(nqn)?;
+        if subsystem.set_portals(portals) {
+            self.roster_mut().changed();
+        }
+        Ok(())
+    }
+
+    /// Ends the controllers of all hosts of subsystem `nqn`; they may come again. What their connections
+    /// have not been read of never will be. Tell every core of [`Notice::Reap`](crate::Notice::Reap)
+    /// afterwards.
+    ///
+    /// # Errors
+    /// There is no such subsystem.
+    pub fn send_away(&self, nqn: &str) -> Result<(), ConfigError> {
+        self.known(nqn)?.send_all_away();
         Ok(())
     }
 

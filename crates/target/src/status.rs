@@ -20,6 +20,8 @@ pub(crate) fn from_error(kind: ErrorKind, write: bool) -> Status {
         ErrorKind::Timeout | ErrorKind::Disconnected | ErrorKind::NotSent => {
             Status::INTERNAL_PATH_ERROR
         }
+        ErrorKind::PathChanging => Status::ANA_TRANSITION,
+        ErrorKind::PathInaccessible => Status::ANA_INACCESSIBLE,
         ErrorKind::Denied => Status::ACCESS_DENIED.with_dnr(),
         ErrorKind::Aborted => Status::ABORT_REQUESTED,
         ErrorKind::Exhausted => Status::COMMAND_INTERRUPTED,

@@ -1,20 +1,26 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use ashlar_block::Geometry;
 use ashlar_nvme::event::AsyncEvent;
+use ashlar_nvme::log::AnaState;
+use ashlar_nvme::reservation::Notification;
 use ashlar_nvme::{Status, opcode};
 use uuid::Uuid;
 
 use crate::config::{HostAccess, SubsystemConfig};
 use crate::controller::{Controller, Instance, Role};
 use crate::namespace::Namespace;
+use crate::path::{Path, Paths};
+use crate::reservation::HostId;
 use crate::slot::Slot;
 
 /// Largest controller id; the ones above are reserved.
-const MAX_CNTLID: u16 = 0xffef;
+pub(crate) const MAX_CNTLID: u16 = 0xffef;
 /// Largest data transfer, in bytes: MDTS 8 of 4 KiB pages.
 pub(crate) const MAX_TRANSFER_BYTES: u32 = 1 << 20;
 
@@ -126,6 +132,14 @@ pub(crate) struct Subsystem {
     pub(crate) nqn: String,
     pub(crate) advertise: Option<SocketAddr>,
     pub(crate) namespaces: Vec<Namespace>,
+    /// How they are reached here, if other targets serve them too.
+    pub(crate) paths: Option<Paths>,
+    /// No late command can do harm, and those of other targets' associations neither.
+    pub(crate) is_fenced: bool,
+    /// CQT.
+    pub(crate) quiesce: Duration,
+    /// Where those do.
+    portals: Mutex<Vec<SocketAddr>>,
     guests: Mutex<Guests>,
     max_transfer_bytes: AtomicU32,
     work: Mutex<HostWork>,
@@ -138,21 +152,28 @@ struct Guests {
     /// Nobody may come any more.
     shut: bool,
     by_id: BTreeMap<u16, Arc<Controller>>,
-    last: u16,
+    ids: RangeInclusive<u16>,
+    next: u16,
 }
 
 impl Subsystem {
     /// A subsystem whose namespaces' devices have these `numbers` on every core.
     pub(crate) fn new(config: SubsystemConfig, numbers: &[usize]) -> Self {
+        let shared = config.shared.as_ref();
+        let state = shared.map_or(AnaState::Optimized, |shared| shared.state);
+        let ids = shared.map_or(1..=MAX_CNTLID, |shared| shared.controller_ids.clone());
         let numbered = config.namespaces.iter().zip(numbers).zip(1..);
         let namespaces: Vec<Namespace> = numbered
-            .map(|((namespace, &number), nsid)| Namespace::new(nsid, namespace, number))
+            .map(|((namespace, &number), nsid)| {
+                Namespace::new(nsid, namespace, number, Path::new(state))
+            })
             .collect();
         let guests = Guests {
             access: config.access,
             shut: false,
             by_id: BTreeMap::new(),
-            last: 0,
+            next: *ids.start(),
+            ids,
         };
         Self {
             nqn: config.nqn,
@@ -160,6 +181,10 @@ impl Subsystem {
             max_transfer_bytes: AtomicU32::new(max_transfer_bytes(&namespaces)),
             namespaces,
             guests: Mutex::new(guests),
+            paths: shared.map(|_| Paths::new()),
+            is_fenced: shared.is_some_and(|shared| shared.is_fenced),
+            quiesce: shared.map_or(Duration::ZERO, |shared| shared.quiesce),
+            portals: Mutex::new(config.shared.map_or_else(Vec::new, |shared| shared.portals)),
             work: Mutex::default(),
             degraded: AtomicBool::new(false),
         }
@@ -256,15 +281,20 @@ impl Subsystem {
         if !guests.access.allows(host_nqn) {
             return Err(Status::CONNECT_INVALID_HOST.with_dnr());
         }
-        let after = guests.last;
-        let free = (after + 1..=MAX_CNTLID)
-            .chain(1..=after)
+        let (first, last, next) = (*guests.ids.start(), *guests.ids.end(), guests.next);
+        let free = (next..=last)
+            .chain(first..next)
             .find(|id| !guests.by_id.contains_key(id));
         let id = free.ok_or(Status::CONNECT_CONTROLLER_BUSY)?;
-        guests.last = if id == MAX_CNTLID { 0 } else { id };
+        guests.next = if id == last { first } else { id + 1 };
         let controller = Arc::new(make(id));
         guests.by_id.insert(id, controller.clone());
         Ok(controller)
+    }
+
+    /// Whether controllers of this id are made here, rather than by another target of the subsystem.
+    pub(crate) fn makes(&self, id: u16) -> bool {
+        self.lock().ids.contains(&id)
     }
 
     pub(crate) fn controller(&self, id: u16) -> Option<Arc<Controller>> {
@@ -287,6 +317,71 @@ impl Subsystem {
         let mut guests = self.lock();
         guests.shut = true;
         guests.send_away();
+    }
+
+    /// Whether hosts can reserve any of its namespaces.
+    pub(crate) fn has_reservations(&self) -> bool {
+        self.namespaces.iter().any(|one| one.guard.is_some())
+    }
+
+    /// Another host has done something to a host's registration with a namespace, or its reservation.
+    pub(crate) fn notify(&self, host: &HostId, nsid: u32, what: Notification) {
+        let guests = self.lock();
+        let its = guests.by_id.values().filter(|one| one.host.id == *host);
+        its.for_each(|one| one.notify(nsid, what));
+    }
+
+    /// Ends the associations of these hosts, what devices have of them unanswered: what there is to wait for.
+    pub(crate) fn end_hosts(&self, hosts: &[HostId]) -> Vec<Weak<Controller>> {
+        let mut ended = Vec::new();
+        self.lock().by_id.retain(|_, controller| {
+            let stays = !hosts.contains(&controller.host.id);
+            if !stays {
+                controller.end();
+                ended.push(Arc::downgrade(controller));
+            }
+            stays
+        });
+        ended
+    }
+
+    /// Ends all controllers; their hosts may come again.
+    pub(crate) fn send_all_away(&self) {
+        let mut guests = self.lock();
+        guests.by_id.values().for_each(|one| one.dismiss());
+        guests.by_id.clear();
+    }
+
+    /// The path of namespace `nsid`, or of all, is `state` from now on; hosts are told. True if that is
+    /// news.
+    pub(crate) fn set_path(&self, nsid: Option<u32>, state: AnaState) -> bool {
+        let concerned = |namespace: &&Namespace| nsid.is_none_or(|nsid| namespace.nsid == nsid);
+        let concerned = self.namespaces.iter().filter(concerned);
+        let is_news = self
+            .paths
+            .as_ref()
+            .is_some_and(|all| all.set(concerned, state));
+        if is_news {
+            // Behind the change: a host that is told, and asks, is told of it.
+            for controller in self.lock().by_id.values() {
+                controller.raise(AsyncEvent::AnaChange);
+            }
+        }
+        is_news
+    }
+
+    /// Where other targets serve it.
+    pub(crate) fn portals(&self) -> Vec<SocketAddr> {
+        let portals = self.portals.lock();
+        portals.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Other targets serve it there. True if that is news.
+    pub(crate) fn set_portals(&self, new: Vec<SocketAddr>) -> bool {
+        let mut portals = self.portals.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = *portals != new;
+        *portals = new;
+        is_news
     }
 
     /// The hosts' NQNs, one for each controller.

@@ -199,6 +199,7 @@ impl Pool {
             layout,
             grain,
             stops: false,
+            class: None,
         };
         match self.manage(Manage::CreateVolume(plan))? {
             Managed::Volume(number) => Ok(number),

@@ -38,6 +38,8 @@ fn target() -> Server {
         identities: Vec::new(),
         access: HostAccess::Any,
         advertise: None,
+        reservations: Vec::new(),
+        shared: None,
     };
     let config = ServerConfig {
         listen: ([127, 0, 0, 1], 0).into(),

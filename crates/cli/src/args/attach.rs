@@ -44,7 +44,7 @@ pub(crate) struct AttachFolder {
 
 #[derive(Args)]
 pub(crate) struct AttachArguments {
-    /// POOL/VOLUME, or nvme-tcp://ADDR:PORT/NQN?ns=N
+    /// POOL/VOLUME, or nvme-tcp://ADDR:PORT[,ADDR:PORT…]/NQN?ns=N
     #[arg(required_unless_present = "list", conflicts_with = "list")]
     pub(crate) volume: Option<String>,
     /// Where its file system is mounted: an empty folder

@@ -1,5 +1,6 @@
 //! The lab's part of the command line.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -12,8 +13,15 @@ pub(crate) enum LabCommand {
     ///
     /// Of devices: nvmeof-local-vs-remote, virtual-device-scaling, drive-baseline, vsan-vs-s2d. Of a private PostgreSQL
     /// on one or more places: nvmeof-hammerdb, scan-concurrency, fixed-transactions,
-    /// statistics-self-test. `lab show NAME` prints one, to be edited.
+    /// statistics-self-test; of many of them at once: fleet. `lab show NAME` prints one, to be edited.
     Run(RunArguments),
+    /// Make load for a sweep or scenario that another machine runs
+    ///
+    /// Waits for `lab sweep` or `lab run` with `--client` and this address, and does its part of the load, from its
+    /// own network and processors, until killed. The token is made if the file is not there; give the other machine
+    /// a copy. What is said is not encrypted, and whoever has the token may have anything that this user may open
+    /// overwritten: keep the network to yourself. Prints `ready ADDR`.
+    Agent(AgentArguments),
     /// Drive a database with TPROC-C: new orders a minute, latency, consistency
     ///
     /// TPROC-C: the schema, the five transactions and the mix of TPC-C, without keying and thinking, as
@@ -42,6 +50,10 @@ pub(crate) enum LabCommand {
     /// acknowledged, kills all the primary's processes at once in the middle, promotes the standby, looks
     /// there for every new order, payment and delivery, checks conditions 1 to 12, and drives it on. Exit code 1:
     /// an acknowledged transaction is missing, or a condition does not hold.
+    ///
+    /// With --topology and --fault: clients in an open loop work through the listener of a database that is kept up,
+    /// something fails under them, and it is told how long they were not served, what was lost, and whether two servers
+    /// took writes; for each topology and fault, several times.
     Failover(crate::args::FailoverArguments),
     /// A private PostgreSQL in a directory: start, stop, kill, save, restore, promote
     ///
@@ -50,6 +62,12 @@ pub(crate) enum LabCommand {
     /// `restore` puts back (by reference where the file system can). As root, the server runs as the user
     /// postgres, or nobody. A server that was killed leaves no shared memory behind.
     Server(crate::args::ServerArguments),
+    /// An availability group on this machine: etcd, Patroni with two PostgreSQL, HAProxy
+    ///
+    /// Three members of etcd, two PostgreSQL that replicate synchronously under Patroni, and HAProxy as the listener, all
+    /// private: directories, ports and, as root, a network namespace for each node. `stop` leaves nothing. Needs
+    /// etcd-server, patroni, python3-etcd and haproxy of Debian (`scripts/setup.sh test`).
+    Cluster(crate::args::GroupArguments),
     /// Count what a device with `?record=TRACE` has recorded: writes, flushes, the longest run without
     Trace(crate::args::TraceArguments),
     /// Make an image of what recorded devices may hold after a power cut
@@ -73,7 +91,7 @@ pub(crate) enum LabCommand {
     Compare(CompareArguments),
     /// Make a run's report.html again, or one of two OLTP runs beside each other
     ///
-    /// One directory: its report.html. Two, both of `lab oltp`: comparison.html in the second, with what
+    /// One directory: its report.html, or, of a directory whose folders are runs, index.html. Two, both of `lab oltp`: comparison.html in the second, with what
     /// their difference is worth, or the file that --out names; or, with --into, a section of the report of a
     /// sweep or scenario of devices, and `database` in its result.json.
     Report {
@@ -92,6 +110,37 @@ pub(crate) enum LabCommand {
         /// Its name
         name: String,
     },
+}
+
+#[derive(Args)]
+pub(crate) struct AgentArguments {
+    /// Address and port to listen at; port 0 takes a free one
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: SocketAddr,
+    /// File with the token that lets a coordinator in
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: PathBuf,
+}
+
+/// Load from other machines.
+#[derive(Args)]
+pub(crate) struct ClientArguments {
+    /// Address of an agent (`ashlar lab agent`) that makes the load, instead of this process; may be repeated. The
+    /// threads of each cell are dealt out to all, which begin at one moment. Devices are opened by each agent, on its
+    /// machine; with --verify it is refused
+    #[arg(long = "client", value_name = "ADDR", requires = "token_file")]
+    pub(crate) clients: Vec<String>,
+    /// File with the agents' token
+    #[arg(long, value_name = "FILE", requires = "clients")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Address of this machine at which agents reach what the run itself serves: remote configurations, pools
+    #[arg(
+        long,
+        value_name = "IP",
+        default_value = "127.0.0.1",
+        requires = "clients"
+    )]
+    pub(crate) serve_on: IpAddr,
 }
 
 #[derive(Args)]
@@ -171,6 +220,31 @@ pub(crate) struct SweepArguments {
     #[arg(long, value_name = "IOPS")]
     pub(crate) rate: Option<f64>,
 
+    /// Where random accesses go: uniform; zipf:THETA; hot:80/20, 80 % of them to 20 % of the space
+    #[arg(long, default_value = "uniform", value_name = "HOW")]
+    pub(crate) distribution: String,
+
+    /// Sizes of accesses and their shares in percent, mixed in one cell, instead of --block: 4k:60,64k:40
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "SIZE:PCT,…",
+        conflicts_with = "block"
+    )]
+    pub(crate) sizes: Vec<String>,
+
+    /// A flush after every so many writes of a thread; it takes one of the accesses in flight
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) fsync: u32,
+
+    /// Milliseconds between the end of an access and the next one of its slot
+    #[arg(long, default_value_t = 0.0, value_name = "MS")]
+    pub(crate) think: f64,
+
+    /// Percent of the accesses that give space back (trim, deallocate)
+    #[arg(long, default_value_t = 0, value_name = "PERCENT")]
+    pub(crate) trim: u8,
+
     /// Overwrite what the devices hold
     #[arg(long)]
     pub(crate) destroy_data: bool,
@@ -179,6 +253,18 @@ pub(crate) struct SweepArguments {
     /// "bs=8k rw=randrw iodepth=8"
     #[arg(long, value_name = "WORDS", conflicts_with_all = ["pattern", "block", "threads", "depth"])]
     pub(crate) words: Option<String>,
+
+    /// The sweep as a fio job file: its jobs, one after the other, are the cells. A key that has no counterpart here is
+    /// refused with its line
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["words", "pattern", "block", "sizes", "threads", "depth", "distribution", "fsync", "think"]
+    )]
+    pub(crate) fio_job: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) agents: ClientArguments,
 
     /// Directory for result.json, report.html and the exports
     #[arg(long, value_name = "DIR")]
@@ -214,9 +300,20 @@ pub(crate) struct RunArguments {
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     pub(crate) users: Vec<usize>,
 
+    /// Number of databases instead of the scenario's, whatever the scale; for fleets
+    #[arg(long, value_name = "N")]
+    pub(crate) databases: Option<usize>,
+
+    /// Streams of each database instead of the scenario's; for fleets
+    #[arg(long, value_name = "N")]
+    pub(crate) streams: Option<u32>,
+
     /// Overwrite what devices named in the scenario hold
     #[arg(long)]
     pub(crate) destroy_data: bool,
+
+    #[command(flatten)]
+    pub(crate) agents: ClientArguments,
 
     /// Directory for result.json, report.html and the exports
     #[arg(long, value_name = "DIR", required_unless_present = "resume")]

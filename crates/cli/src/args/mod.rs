@@ -1,29 +1,38 @@
 //! The command line.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub(crate) use attach::{
     AttachArguments, DetachArguments, FileSystemWord, HelperArguments, ViaWord,
 };
+pub(crate) use cluster::{GroupAction, GroupArguments, TuningWord};
 pub(crate) use crash::{CrashImageArguments, TraceArguments};
-pub(crate) use lab::{CompareArguments, LabCommand, RunArguments, SweepArguments};
+pub(crate) use failover::FailoverArguments;
+pub(crate) use lab::{
+    AgentArguments, ClientArguments, CompareArguments, LabCommand, RunArguments, SweepArguments,
+};
 pub(crate) use log::{LogFormat, LogOptions};
 pub(crate) use node::{
     ApiOptions, CreateVolumeArguments, PoolCommand, VolumeCommand, WhenDegraded,
 };
-pub(crate) use oltp::{FailoverArguments, OltpAction, OltpArguments, ScanArguments, SqlLogic};
+pub(crate) use oltp::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
 pub(crate) use server::{CommitWord, ServerAction, ServerArguments};
+pub(crate) use service::{CreateServiceArguments, ServiceCommand};
 pub(crate) use torn::{TornPagesArguments, TornPart};
 
 mod attach;
+mod cluster;
 mod crash;
+mod failover;
 mod lab;
 mod log;
 mod node;
 mod oltp;
 mod server;
+mod service;
 mod torn;
 
 /// Block storage for databases, served over standard NVMe/TCP, and the lab that measures it.
@@ -46,6 +55,9 @@ pub(crate) enum Command {
     /// Make volumes of pools' space, and say who may use them
     #[command(subcommand)]
     Volume(Box<VolumeCommand>),
+    /// Keep databases up where their volumes are
+    #[command(subcommand)]
+    Service(Box<ServiceCommand>),
     /// Make a volume a disk of this machine, and mount it
     Attach(Box<AttachArguments>),
     /// Unmount an attached volume and let it go
@@ -182,6 +194,34 @@ pub(crate) struct ClusterArguments {
     pub(crate) profile: String,
 }
 
+/// `ashlar serve` of a device that several targets share.
+#[derive(Args)]
+pub(crate) struct SharedArguments {
+    /// Other targets serve the same devices under this NQN, too: ids of the controllers made here,
+    /// which no other of them may use (1-65519). Hosts then get ANA, and use several paths
+    #[arg(long, value_name = "FIRST-LAST")]
+    pub(crate) controller_ids: Option<String>,
+
+    /// How hosts reach the devices here: optimized, non-optimized, inaccessible, persistent-loss or
+    /// change
+    #[arg(
+        long,
+        value_name = "STATE",
+        default_value = "optimized",
+        requires = "controller_ids"
+    )]
+    pub(crate) path: String,
+
+    /// Where another target serves them, as discovery tells hosts; may be given several times
+    #[arg(long = "portal", value_name = "ADDR:PORT", requires = "controller_ids")]
+    pub(crate) portals: Vec<SocketAddr>,
+
+    /// Change paths and portals while serving, by lines of standard input: `path STATE [NSID]` and
+    /// `portals [ADDR:PORT …]`; each is answered by a line "done …" or "refused …"
+    #[arg(long, action = ArgAction::SetTrue, requires = "controller_ids")]
+    pub(crate) orders: bool,
+}
+
 /// What is served is the device itself, with its own volatile cache if it has one: no redundancy, no
 /// checksums.
 #[derive(Args)]
@@ -222,6 +262,14 @@ pub(crate) struct ServeArguments {
     /// The address that discovery tells hosts, if it differs from the one they used
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) advertise: Option<SocketAddr>,
+
+    /// Offer hosts reservations, kept in files of this directory, which is made: they outlive
+    /// restarts and power losses. Only for devices that no other target serves
+    #[arg(long, value_name = "DIR", conflicts_with = "controller_ids")]
+    pub(crate) reservations: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) shared: SharedArguments,
 
     /// Longest time to spin for the next event before sleeping, in microseconds; an idle target
     /// sleeps whatever this says

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ashlar_node::model::{LayoutSpec, ReserveSpec, VolumeName};
+use ashlar_node::model::{DriveClass, LayoutSpec, ReserveSpec, VolumeName};
 use clap::{Args, Subcommand, ValueEnum};
 use uuid::Uuid;
 
@@ -206,6 +206,10 @@ pub(crate) struct CreateVolumeArguments {
     /// writes; without it what suits the layout
     #[arg(long, value_name = "SIZE")]
     pub(crate) grain: Option<String>,
+    /// The class of drives that hold it: nvme, ssd or hdd. Without it, in a pool of several, the one with most
+    /// room of those with drives enough
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) class: Option<DriveClass>,
     /// What it does when a copy is missing
     #[arg(long, value_name = "WHAT", default_value = "continue")]
     pub(crate) when_degraded: WhenDegraded,

@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::server::CommitWord;
-
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OltpAction {
@@ -63,6 +61,10 @@ pub(crate) struct OltpArguments {
     /// open loop of N streams with R transactions a second each, which the users' sessions run
     #[arg(long, default_value = "timed", value_name = "MODE")]
     pub(crate) mode: String,
+
+    /// As pgbench's: the same as --mode rate:R. How late transactions began is told
+    #[arg(long, value_name = "R", conflicts_with = "mode")]
+    pub(crate) rate: Option<f64>,
 
     /// Where the logic runs on PostgreSQL
     #[arg(long, value_enum, default_value = "functions")]
@@ -148,60 +150,6 @@ pub(crate) struct ScanArguments {
     /// How long to wait for a database that is starting up, after a crash for instance
     #[arg(long, default_value = "60s", value_name = "TIME")]
     pub(crate) wait: String,
-
-    /// Directory for result.json and report.html
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
-}
-
-/// A primary and its standby, and when the primary dies.
-#[derive(Args)]
-pub(crate) struct FailoverArguments {
-    /// Where the primary's folder is made, and removed afterwards; anybody must be able to enter it
-    #[arg(long, default_value = ".", value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-
-    /// The same for the standby [default: that of the primary]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) standby: Option<PathBuf>,
-
-    /// Warehouses, about 100 MB each
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub(crate) warehouses: i32,
-
-    /// Users
-    #[arg(long, default_value_t = 4, value_name = "N")]
-    pub(crate) users: usize,
-
-    /// Load from the first order to the death of the primary
-    #[arg(long, default_value = "10s", value_name = "TIME")]
-    pub(crate) before: String,
-
-    /// How long before its death the standby receives nothing any more [default: 1s with --commit local, so
-    /// that there is something to be lost; otherwise 0s]
-    #[arg(long, value_name = "TIME")]
-    pub(crate) cut_off: Option<String>,
-
-    /// Load on the promoted server
-    #[arg(long, default_value = "5s", value_name = "TIME")]
-    pub(crate) after: String,
-
-    /// What commits wait for. With local, which is no availability group, orders are lost, and
-    /// must be found missing (exit code 1)
-    #[arg(long, value_enum, default_value = "on")]
-    pub(crate) commit: CommitWord,
-
-    /// Where the logic of a transaction runs
-    #[arg(long, value_enum, default_value = "functions")]
-    pub(crate) sql: SqlLogic,
-
-    /// A setting of postgresql.conf, name=value, of both; may be repeated
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) set: Vec<String>,
-
-    /// Seed of data and inputs
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub(crate) seed: u64,
 
     /// Directory for result.json and report.html
     #[arg(long, value_name = "DIR")]

@@ -88,6 +88,7 @@ fn fabrics(config: &Config, facts: &NamespaceFacts) -> Result<Fabrics, Failure> 
         address: addresses
             .next()
             .ok_or_else(|| unknown("has no address".into()))?,
+        has_other_paths: !config.others.is_empty(),
         nqn: config.nqn.clone(),
         nsid: facts.nsid,
         host_nqn: config.host.nqn.clone(),
@@ -208,6 +209,7 @@ mod tests {
             bytes: 1 << 30,
             layout: LayoutSpec::Mirror { copies: 2 },
             grain_bytes: None,
+            class: None,
             when_degraded: Default::default(),
             allow_hosts: Vec::new(),
             allow_any_host: true,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ashlar_lab::{Journal, LabError, Origin, ResultFile, Scale, check_out_dir};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::schema::Shape;
-use ashlar_oltp::{FailoverPlan, FailoverResult, ScenarioRun, run_scenario};
+use ashlar_oltp::{FailoverPlan, FailoverResult, ScenarioRun, run_fleet, run_scenario};
 
 pub(super) use ashlar_oltp::scenario::SHIPPED;
 
@@ -52,7 +52,34 @@ pub(super) fn run(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<
     Ok(())
 }
 
+/// A fleet of databases.
+pub(super) fn fleet(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
+    let places = places(origin)?;
+    let run = ScenarioRun {
+        text: &origin.scenario,
+        scale: origin.scale.parse::<Scale>()?,
+        places: &places,
+        out,
+    };
+    let result = run_fleet(&run, &interruptible()?, journal)?;
+    if !result.partial {
+        journal.end()?;
+    }
+    let report = report_path(out);
+    print(&format!("{}{}\n", result.text(), report.display()))?;
+    if let Some(text) = result.complaint() {
+        return Err(Failure::check(text));
+    }
+    if result.partial {
+        return Err(unfinished(&result.problems, out));
+    }
+    Ok(())
+}
+
 pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {
+    if !arguments.faults.is_empty() {
+        return super::faults::run(arguments);
+    }
     let cut_off = match (&arguments.cut_off, arguments.commit) {
         (Some(text), _) => time("--cut-off", text)?,
         (None, CommitWord::Local) => Duration::from_secs(1),

@@ -1,8 +1,12 @@
 //! `ashlar lab`.
 
+mod agent;
+mod cluster;
 mod crash;
 mod databases;
+mod faults;
 mod interrupt;
+mod link;
 mod oltp;
 mod pools;
 mod process;
@@ -20,9 +24,11 @@ use std::time::Duration;
 use ashlar_device::parse_size;
 use ashlar_lab::result::RunResult;
 use ashlar_lab::{
-    Configuration, LabError, Matrix, Pattern, ResultFile, SHIPPED, SweepPlan, find_text,
-    render_report, vocabulary,
+    Access, Configuration, LabError, Matrix, Pattern, ResultFile, SHIPPED, Share, SweepPlan,
+    find_text, render_index, render_report, vocabulary,
 };
+
+use vocabulary::Translated;
 
 use crate::args::{CompareArguments, LabCommand, SweepArguments};
 use crate::exit::Failure;
@@ -30,12 +36,14 @@ use crate::output::print;
 
 pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
     match command {
-        LabCommand::Sweep(arguments) => runs::sweep(&plan(arguments)?, &arguments.out),
+        LabCommand::Sweep(arguments) => runs::sweep(&plan(arguments)?, arguments),
+        LabCommand::Agent(arguments) => agent::run(arguments),
         LabCommand::Run(arguments) => runs::run(arguments),
         LabCommand::Oltp(arguments) => oltp::run(arguments),
         LabCommand::Scan(arguments) => oltp::read_all(arguments),
         LabCommand::Failover(arguments) => databases::failover(arguments),
         LabCommand::Server(arguments) => server::run(arguments),
+        LabCommand::Cluster(arguments) => cluster::run(arguments),
         LabCommand::Trace(arguments) => crash::trace(arguments),
         LabCommand::CrashImage(arguments) => crash::image(arguments),
         LabCommand::TornPages(arguments) => torn::run(arguments),
@@ -115,8 +123,23 @@ fn report_into(dirs: &[PathBuf], run: &PathBuf) -> Result<PathBuf, Failure> {
     }
 }
 
+/// Whether folders of a directory are runs.
+fn has_runs(dir: &Path) -> bool {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.path())
+        .any(|path| path.join("result.json").exists())
+}
+
 /// Renders a report; where it is.
 fn report(dirs: &[PathBuf], out: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let ([dir], None) = (dirs, out)
+        && !dir.join("result.json").exists()
+        && has_runs(dir)
+    {
+        render_index(dir)?;
+        return Ok(dir.join("index.html"));
+    }
     are_of_runs(&dirs.iter().collect::<Vec<_>>())?;
     match (dirs, out) {
         ([dir], None) => {
@@ -152,21 +175,26 @@ fn report_path(dir: &Path) -> PathBuf {
 }
 
 fn plan(arguments: &SweepArguments) -> Result<SweepPlan, Failure> {
-    let mut plan = match &arguments.words {
-        Some(words) => {
-            let translated = vocabulary::translate(words)?;
+    let mut plan = match translated(arguments)? {
+        Some(translated) => {
             for line in &translated.assumed {
                 eprintln!("assumed: {line}");
             }
             translated.plan
         }
         None => {
-            let mut plan = SweepPlan::new(Vec::new(), matrices(arguments)?);
-            plan.set_measure(seconds(arguments.seconds)?);
+            let access = access(arguments)?;
+            let mut plan = SweepPlan::new(Vec::new(), matrices(arguments, &access)?);
+            plan.set_measure(seconds("--seconds", arguments.seconds)?);
             plan.repeats = arguments.repeat;
+            plan.access = access;
             plan
         }
     };
+    if arguments.trim > 0 {
+        plan.access.trim_pct = arguments.trim;
+        plan.precondition.fill = true;
+    }
     plan.configurations.extend(configurations(arguments)?);
     if let Some(size) = &arguments.size {
         plan.size = Some(parse_size(size)?);
@@ -178,9 +206,39 @@ fn plan(arguments: &SweepArguments) -> Result<SweepPlan, Failure> {
     Ok(plan)
 }
 
-fn seconds(seconds: f64) -> Result<Duration, Failure> {
+/// The sweep in another tool's words, if it was given so.
+fn translated(arguments: &SweepArguments) -> Result<Option<Translated>, Failure> {
+    let found = match (&arguments.words, &arguments.fio_job) {
+        (Some(words), _) => vocabulary::translate(words)?,
+        (None, Some(path)) => {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| Failure::usage(format!("--fio-job {name}: {error}")))?;
+            vocabulary::translate_job_file(&name, &text)?
+        }
+        (None, None) => return Ok(None),
+    };
+    Ok(Some(found))
+}
+
+/// What accesses are like besides pattern, size and depth.
+fn access(arguments: &SweepArguments) -> Result<Access, Failure> {
+    let named = |option: &str, error: LabError| Failure::usage(format!("{option}: {error}"));
+    let sizes = arguments.sizes.iter().map(|text| text.parse::<Share>());
+    let sizes = sizes.collect::<Result<_, _>>();
+    let distribution = arguments.distribution.parse();
+    Ok(Access {
+        distribution: distribution.map_err(|error| named("--distribution", error))?,
+        flush_every: arguments.fsync,
+        think: seconds("--think", arguments.think / 1000.0)?,
+        sizes: sizes.map_err(|error| named("--sizes", error))?,
+        trim_pct: 0,
+    })
+}
+
+fn seconds(option: &str, seconds: f64) -> Result<Duration, Failure> {
     Duration::try_from_secs_f64(seconds)
-        .map_err(|error| Failure::usage(format!("--seconds {seconds}: {error}")))
+        .map_err(|error| Failure::usage(format!("{option} {seconds}: {error}")))
 }
 
 /// What is measured: each with the name that `--name` or its own words give it, or a letter.
@@ -222,16 +280,20 @@ fn split_name(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-fn matrices(arguments: &SweepArguments) -> Result<Vec<Matrix>, Failure> {
+fn matrices(arguments: &SweepArguments, access: &Access) -> Result<Vec<Matrix>, Failure> {
     let block = |text: &String| -> Result<u32, Failure> {
         u32::try_from(parse_size(text)?)
             .map_err(|_| Failure::usage(format!("--block {text}: too large")))
     };
-    let blocks: Vec<u32> = arguments
-        .block
-        .iter()
-        .map(block)
-        .collect::<Result<_, _>>()?;
+    // Cells with mixed sizes are named by the largest.
+    let largest = access.sizes.iter().map(|share| share.bytes).max();
+    let blocks: Vec<u32> = match largest {
+        Some(largest) => vec![largest],
+        None => {
+            let blocks = arguments.block.iter().map(block);
+            blocks.collect::<Result<_, _>>()?
+        }
+    };
     let matrix = |pattern: &String| -> Result<Matrix, LabError> {
         Ok(Matrix {
             role: String::new(),

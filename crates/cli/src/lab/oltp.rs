@@ -7,13 +7,14 @@ use std::time::Duration;
 use ashlar_lab::result::RunResult;
 use ashlar_lab::{Comparison, LabError, Machine, Progress, ResultFile, check_out_dir, schema_in};
 use ashlar_oltp::database::{Database, Description};
+use ashlar_oltp::faults::FaultsResult;
 use ashlar_oltp::scan::{self, ScanPlan, ScanResult};
 use ashlar_oltp::scenario::ScenarioResult;
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
-    Around, BuildPlan, FailoverResult, Logic, Null, OltpResult, Postgres, Restore, RunPlan,
-    SavedFile, Sqlite, begin, build, built, check, planned, run_with,
+    Around, BuildPlan, FailoverResult, FleetResult, Logic, Null, OltpResult, Postgres, Restore,
+    RunPlan, SavedFile, Sqlite, begin, build, built, check, planned, run_with,
 };
 
 use super::interrupt::{LastWords, attended};
@@ -241,9 +242,11 @@ fn earlier(arguments: &OltpArguments) -> Result<Option<OltpResult>, Failure> {
 /// Whether a directory's result is of a database, and not of a device.
 pub(super) fn is_ours(dir: &Path) -> bool {
     FailoverResult::is_in(dir)
+        || FaultsResult::is_in(dir)
         || OltpResult::is_in(dir)
         || ScanResult::is_in(dir)
         || ScenarioResult::is_in(dir)
+        || FleetResult::is_in(dir)
 }
 
 /// Whether both are runs of `lab oltp`.
@@ -265,9 +268,14 @@ pub(super) fn compared(first: &Path, second: &Path) -> Result<Comparison, Failur
         Err(Failure::usage(format!("{first} and {second}: {text}")))
     };
     let either = |of: &str| one.starts_with(of) || other.starts_with(of);
-    if either(FailoverResult::SCHEMA) {
+    if either(FailoverResult::SCHEMA) || either(FaultsResult::SCHEMA) {
         return named(
             "runs of `lab failover` are not compared: each says whether anything was lost",
+        );
+    }
+    if either(FleetResult::SCHEMA) {
+        return named(
+            "runs of fleets are not compared: each says what share of its load it kept up with",
         );
     }
     if either(TORN_PAGES) {
@@ -450,7 +458,10 @@ fn plan(arguments: &OltpArguments) -> Result<RunPlan, Failure> {
         users: arguments.users.clone(),
         ramp: time("--ramp", &arguments.ramp)?,
         measure,
-        mode: arguments.mode.parse()?,
+        mode: match arguments.rate {
+            Some(rate) => format!("rate:{rate}").parse()?,
+            None => arguments.mode.parse()?,
+        },
         mix: arguments.mix.parse()?,
         all_warehouses: arguments.all_warehouses,
         keying_and_thinking: arguments.think,

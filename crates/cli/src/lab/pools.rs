@@ -1,5 +1,6 @@
 //! Volumes of pools, as what a scenario measures: a daemon of its own with new drives in the run's folder.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ashlar_lab::{LabError, PoolStack, Service};
@@ -35,10 +36,10 @@ impl Drop for Volume {
 }
 
 /// Makes a pool and a volume, and serves it.
-pub(super) fn serve(pool: &PoolStack) -> Result<Volume, LabError> {
+pub(super) fn serve(pool: &PoolStack, on: IpAddr) -> Result<Volume, LabError> {
     let dir = &pool.dir;
     std::fs::create_dir_all(dir).map_err(|error| LabError::caused(dir.display(), error))?;
-    let (process, api) = node(&dir.join("node"))?;
+    let (process, api) = node(&dir.join("node"), on)?;
     let drives = drives(pool);
     let mut words = vec!["pool", "create", POOL, "--reserve", "none", "--api", &api];
     for drive in &drives {
@@ -77,9 +78,10 @@ fn drives(pool: &PoolStack) -> Vec<String> {
 }
 
 /// A daemon of its own, and where its API is.
-pub(super) fn node(state: &Path) -> Result<(Process, String), LabError> {
+pub(super) fn node(state: &Path, on: IpAddr) -> Result<(Process, String), LabError> {
     let dir = state.display().to_string();
-    let words = ["node", "--dir", &dir, "--listen", "127.0.0.1:0"];
+    let listen = SocketAddr::new(on, 0).to_string();
+    let words = ["node", "--dir", &dir, "--listen", &listen];
     let process = Process::start(&words, &state.with_extension("log"))?;
     let api = word(&process, 1)?;
     Ok((process, api))

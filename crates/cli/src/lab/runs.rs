@@ -4,16 +4,16 @@ use std::path::Path;
 
 use ashlar_lab::scenario::{differences, with_set};
 use ashlar_lab::{
-    Command, Journal, LabError, Machine, Means, Origin, RunOutcome, Scale, ScenarioFile,
+    Agents, Command, Journal, LabError, Machine, Means, Origin, RunOutcome, Scale, ScenarioFile,
     ScenarioOptions, SweepPlan, check_out_dir, run_plan, run_scenario, write_whole,
 };
-use ashlar_oltp::OltpScenario;
+use ashlar_oltp::{FleetScenario, OltpScenario};
 
 use super::interrupt::interruptible;
 use super::service::LocalServices;
 use super::stacks::LocalStacks;
-use super::{databases, pools, report_path, text_of};
-use crate::args::RunArguments;
+use super::{databases, link, pools, report_path, text_of};
+use crate::args::{ClientArguments, RunArguments, SweepArguments};
 use crate::exit::Failure;
 use crate::output::print;
 
@@ -21,7 +21,8 @@ use crate::output::print;
 const SCENARIO: &str = "scenario.toml";
 
 /// A sweep of devices.
-pub(super) fn sweep(plan: &SweepPlan, out: &Path) -> Result<(), Failure> {
+pub(super) fn sweep(plan: &SweepPlan, arguments: &SweepArguments) -> Result<(), Failure> {
+    let out = &arguments.out;
     plan.check()?;
     check_out_dir(out)?;
     let origin = Origin {
@@ -30,6 +31,7 @@ pub(super) fn sweep(plan: &SweepPlan, out: &Path) -> Result<(), Failure> {
         scale: "1".to_owned(),
         destroy_data: plan.destroy_data,
         machine: Machine::here(),
+        clients: agents(&arguments.agents),
         ..Origin::default()
     };
     let mut journal = Journal::begin(out, &origin)?;
@@ -49,7 +51,19 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let named = |error: LabError| LabError::usage(format!("{name}: {error}"));
     let text = text_of(name)?;
     // A mistake in it is told with its name before anything else is looked at.
-    let is_of_databases = OltpScenario::is_one(&text).map_err(named)?;
+    let is_of_databases = is_of_databases(&text).map_err(named)?;
+    if !FleetScenario::is_one(&text).map_err(named)? {
+        for (option, is_given) in [
+            ("--databases", arguments.databases.is_some()),
+            ("--streams", arguments.streams.is_some()),
+        ] {
+            if is_given {
+                return Err(Failure::usage(format!(
+                    "{option}: for fleets, which have a section [fleet]; {name} has none"
+                )));
+            }
+        }
+    }
     let origin = Origin {
         command: Command::Run,
         scenario: with_set(&text, &set(arguments))?,
@@ -58,9 +72,18 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         places: arguments.places.clone(),
         destroy_data: arguments.destroy_data,
         machine: Machine::here(),
+        clients: agents(&arguments.agents),
     };
     if is_of_databases {
-        OltpScenario::parse(&origin.scenario).map_err(named)?;
+        if let Some(address) = origin.clients.addresses.first() {
+            return Err(Failure::usage(format!(
+                "--client {address}: for scenarios of devices; {name} drives databases"
+            )));
+        }
+        match FleetScenario::is_one(&origin.scenario)? {
+            true => drop(FleetScenario::parse(&origin.scenario).map_err(named)?),
+            false => drop(OltpScenario::parse(&origin.scenario).map_err(named)?),
+        }
         databases::check(&origin)?;
     } else {
         for (option, is_given) in [
@@ -81,11 +104,33 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     carry_out(&origin, out, &mut journal)
 }
 
+fn is_of_databases(text: &str) -> Result<bool, LabError> {
+    Ok(OltpScenario::is_one(text)? || FleetScenario::is_one(text)?)
+}
+
+fn agents(arguments: &ClientArguments) -> Agents {
+    Agents {
+        addresses: arguments.clients.clone(),
+        token_file: arguments.token_file.clone().unwrap_or_default(),
+        serve_on: arguments.serve_on,
+    }
+}
+
 /// What the command line puts into the scenario.
 fn set(arguments: &RunArguments) -> Vec<String> {
     let mut set = arguments.set.clone();
     if !arguments.users.is_empty() {
         set.push(format!("oltp.users={:?}", arguments.users));
+    }
+    let count = |databases| format!("fleet.databases={databases}");
+    set.extend(arguments.databases.map(count));
+    set.extend(
+        arguments
+            .streams
+            .map(|streams| format!("fleet.streams={streams}")),
+    );
+    if arguments.databases.is_some() || arguments.streams.is_some() {
+        set.push("fleet.keep=true".to_owned());
     }
     set
 }
@@ -116,6 +161,9 @@ fn unchanged(dir: &Path, origin: &Origin) -> Result<(), LabError> {
 }
 
 fn carry_out(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
+    if origin.command == Command::Run && FleetScenario::is_one(&origin.scenario)? {
+        return databases::fleet(origin, out, journal);
+    }
     if origin.command == Command::Run && OltpScenario::is_one(&origin.scenario)? {
         return databases::run(origin, out, journal);
     }
@@ -124,9 +172,11 @@ fn carry_out(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), F
 
 fn devices(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
     let stacks = LocalStacks::new();
+    let clients = link::greet(&origin.clients)?;
     let means = Means {
         stacks: &stacks,
-        services: &LocalServices::new(&stacks),
+        services: &LocalServices::new(&stacks, origin.clients.serve_on),
+        clients: clients.as_ref(),
         progress: &interruptible()?,
         journal,
     };

@@ -1,4 +1,6 @@
-//! Serves a stack on loopback, in this process, for configurations that are remote.
+//! Serves a stack in this process, for configurations that are remote.
+
+use std::net::IpAddr;
 
 use ashlar_lab::{LabError, PoolStack, PrepareOptions, Service, Services};
 use ashlar_reactor::{Options, available_cores};
@@ -12,17 +14,19 @@ const NQN: &str = "nqn.2026-11.io.ashlar:lab";
 
 pub(super) struct LocalServices<'a> {
     stacks: &'a LocalStacks,
+    /// Where they are reached.
+    on: IpAddr,
 }
 
 impl<'a> LocalServices<'a> {
-    pub(super) fn new(stacks: &'a LocalStacks) -> Self {
-        Self { stacks }
+    pub(super) fn new(stacks: &'a LocalStacks, on: IpAddr) -> Self {
+        Self { stacks, on }
     }
 }
 
 impl Services for LocalServices<'_> {
     fn pool(&self, pool: &PoolStack) -> Result<Box<dyn Service>, LabError> {
-        Ok(Box::new(pools::serve(pool)?))
+        Ok(Box::new(pools::serve(pool, self.on)?))
     }
 
     fn serve(&self, spec: &str, _: &PrepareOptions) -> Result<Box<dyn Service>, LabError> {
@@ -32,11 +36,13 @@ impl Services for LocalServices<'_> {
             identities: Vec::new(),
             access: HostAccess::Any,
             advertise: None,
+            reservations: Vec::new(),
+            shared: None,
         };
         // Load threads are pinned from the first core up; the server takes the last, or shares it.
         let cores: Vec<usize> = available_cores().into_iter().rev().take(1).collect();
         let config = ServerConfig {
-            listen: ([127, 0, 0, 1], 0).into(),
+            listen: (self.on, 0).into(),
             cores,
             reactor: Options::default(),
             exports: vec![export],

@@ -28,11 +28,13 @@ pub(crate) fn assemble(daemon: &Daemon) -> Result<Arc<dyn Control>, Failure> {
     });
     let server = server.map_err(Failure::environment)?;
     let keeper = Keeper::new(&server, daemon.state(), config);
+    let no_thread = |error| Failure::environment(format!("cannot start a thread: {error}"));
+    keeper.watch_files(&daemon.alarm()).map_err(no_thread)?;
     server.control().welcome();
     local::listen(daemon, &keeper)?;
     let wait = move || server.wait().map_err(|error| error.to_string());
     let thread = daemon.alarm().spawn("target", wait);
-    thread.map_err(|error| Failure::environment(format!("cannot start a thread: {error}")))?;
+    thread.map_err(no_thread)?;
     Ok(keeper)
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ashlar_node::model::ControlError;
+use ashlar_node::service::{OneNode, Services};
 use ashlar_node::{Config, Control, Daemon};
 use clap::Args;
 
@@ -44,6 +45,9 @@ pub(crate) fn run(
     let config = config.overridden(arguments.listen, arguments.api);
     let daemon = Daemon::open(&arguments.dir, config)?;
     let control = assemble(&daemon)?;
+    let ownership = Arc::new(OneNode::new(control.clone()));
+    let services = Services::open(daemon.path(), ownership)?;
+    let daemon = daemon.with_services(services);
     // A closed standard output is no reason to stop serving; it is one not to start.
     let mut closed = None;
     let result = daemon.run(control, |ready| {

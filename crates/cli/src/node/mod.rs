@@ -5,6 +5,7 @@ mod daemon;
 mod local;
 mod pool;
 mod pool_text;
+mod service;
 mod table;
 mod volume;
 
@@ -27,6 +28,7 @@ pub(crate) fn daemon(arguments: &NodeArguments) -> Result<(), Failure> {
     daemon::run(arguments, assemble::assemble)
 }
 
+pub(crate) use service::run as service;
 pub(crate) use volume::run as volume;
 
 /// The daemon that the options name.

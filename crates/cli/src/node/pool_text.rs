@@ -154,6 +154,9 @@ fn layouts(layouts: &[LayoutStatus]) -> String {
         } = layout.survives;
         let mut row = vec![
             layout.layout.to_string(),
+            layout
+                .class
+                .map_or("any".to_owned(), |class| class.to_string()),
             match layout.grain_bytes {
                 0 => "none".to_owned(),
                 grain => bytes(grain.into()),
@@ -177,6 +180,7 @@ fn layouts(layouts: &[LayoutStatus]) -> String {
     };
     let head = [
         "layout",
+        "class",
         "grain",
         "advertised",
         "free",

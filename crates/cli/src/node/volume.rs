@@ -107,6 +107,7 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
     let grain = grain.map(u32::try_from).transpose();
     let request = CreateVolume {
         grain_bytes: grain.map_err(|_| Failure::usage("--grain: say 8k, 16k, 32k or 64k"))?,
+        class: arguments.class,
         when_degraded: said(arguments.when_degraded),
         allow_hosts: arguments.hosts.allow_hosts.clone(),
         allow_any_host: arguments.hosts.allow_any_host,
@@ -217,6 +218,12 @@ fn show(volume: &VolumeStatus) -> String {
         ("uuid", volume.uuid.to_string()),
         ("address", volume.address.clone()),
         ("layout", volume.layout.to_string()),
+        (
+            "class",
+            volume
+                .class
+                .map_or("any".to_owned(), |class| class.to_string()),
+        ),
         (
             "size",
             format!("{} ({} bytes)", bytes(volume.bytes), volume.bytes),

@@ -85,7 +85,13 @@ impl Typed {
     }
 
     /// Waits for the end of what was interrupted: an exit code of 3.
-    pub fn ends(mut self) {
+    pub fn ends(self) {
+        let said = self.ends_with(3);
+        assert!(said.contains("interrupted"), "{said}");
+    }
+
+    /// Waits for the end with an exit code; what it said.
+    pub fn ends_with(mut self, code: i32) -> String {
         let patience = Instant::now() + PATIENCE;
         let status = loop {
             match self.child.try_wait().expect("asked") {
@@ -98,8 +104,8 @@ impl Typed {
             }
         };
         self.said.extend(self.lines.iter());
-        assert_eq!(status.code(), Some(3), "{}", self.said);
-        assert!(self.said.contains("interrupted"), "{}", self.said);
+        assert_eq!(status.code(), Some(code), "{}", self.said);
+        self.said
     }
 }
 

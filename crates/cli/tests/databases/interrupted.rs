@@ -122,11 +122,11 @@ fn a_scenario_that_is_killed_goes_on_and_has_every_step_once() {
     for (kind, load) in [
         (
             "steps",
-            "repeat = 2 }\n[oltp]\nwarehouses = 1\nusers = [1, 2]",
+            "repeat = 2 }\n[oltp]\nwarehouses = 1\nsmall = true\nusers = [1, 2]",
         ),
         (
             "turns",
-            "repeat = 6 }\n[turns]\nsettle = 0.05\nprecision_pct = 0.1\n[oltp]\nwarehouses = 1\nusers = [2]\nslow_down_pct = [0, 50]",
+            "repeat = 6 }\n[turns]\nsettle = 0.05\nprecision_pct = 0.1\n[oltp]\nwarehouses = 1\nsmall = true\nusers = [2]\nslow_down_pct = [0, 50]",
         ),
         (
             "scan",

@@ -3,6 +3,65 @@
 use crate::rig::{all_hold, is_left_empty, lab, places, result};
 
 #[test]
+fn a_fleet_keeps_up_and_tells_of_each_database() {
+    let Some(room) = places(&["a", "b"]) else {
+        return;
+    };
+    let dir = room.path();
+    let words = "run fleet --scale min --databases 3 --streams 20 --set fleet.small=true --set fleet.sessions=2 \
+                 --set fleet.set=[\"fsync=off\"] --place one=a --place other=b --out out";
+    let (code, text) = lab(dir, words);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("3 x 20"), "{text}");
+    let result = result(dir, "out");
+    assert_eq!(
+        (&result["schema"], &result["partial"]),
+        (&"ashlar-fleet-1".into(), &false.into())
+    );
+    let all = result["databases"].as_array().expect("databases");
+    let places: Vec<_> = all.iter().map(|of| of["place"].as_str()).collect();
+    assert_eq!(places, [Some("one"), Some("other"), Some("one")]);
+    let steps = result["steps"].as_array().expect("steps");
+    let percents: Vec<_> = steps.iter().map(|step| step["percent"].as_u64()).collect();
+    assert_eq!(percents, [Some(100), Some(90)]);
+    for step in steps {
+        let number = |key: &str| step[key].as_f64().expect("a number");
+        assert!(
+            number("tps") > 0.0 && number("tps") < 1.5 * number("offered_tps"),
+            "{step}"
+        );
+        let shares = step["databases"].as_array().expect("shares");
+        let sum: f64 = shares
+            .iter()
+            .filter_map(|share| share["tps"].as_f64())
+            .sum();
+        assert!((sum / number("tps") - 1.0).abs() < 0.01, "{step}");
+        assert!(
+            shares
+                .iter()
+                .all(|share| share["p95_us"]["payment"].as_f64() > Some(0.0))
+        );
+        assert_eq!(step["complaints"], serde_json::json!([]));
+    }
+    assert!(
+        result["flags"].to_string().contains("small"),
+        "{}",
+        result["flags"]
+    );
+    let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
+    assert!(report.contains("28,223") && report.contains("db-3"));
+    std::fs::remove_file(dir.join("out/report.html")).expect("removed");
+    let (code, text) = lab(dir, "report out");
+    assert!(code == 0 && dir.join("out/report.html").exists(), "{text}");
+    is_left_empty(&dir.join("a"));
+    is_left_empty(&dir.join("b"));
+    let (code, text) = lab(dir, "run fleet --databases 0 --out wrong");
+    assert!(code == 2 && text.contains("databases = 0"), "{text}");
+    let (code, text) = lab(dir, "run fixed-transactions --streams 5 --out wrong");
+    assert!(code == 2 && text.contains("--streams"), "{text}");
+}
+
+#[test]
 fn a_group_is_compared_with_one_server_beside_what_was_published() {
     let Some(room) = places(&["place"]) else {
         return;

@@ -20,6 +20,7 @@ const KEEP_ALIVE: u64 = 2;
 const EVENT_REQUEST: u64 = 3;
 const EVENT_LOG: u64 = 4;
 const LOOK_AGAIN: u64 = 5;
+pub(super) const PATHS: u64 = 6;
 
 /// Bytes read of an event's log page: enough to clear it.
 const EVENT_LOG_BYTES: usize = 512;
@@ -68,6 +69,7 @@ impl Association {
                 KEEP_ALIVE => self.keep_alive_answer(now, &finished),
                 EVENT_REQUEST => self.event_answer(now, &finished),
                 EVENT_LOG => self.event_log_answer(now),
+                PATHS => self.paths_answer(now, &finished),
                 LOOK_AGAIN => self.look_again_answer(&finished),
                 // An answer to a step that a shutdown overtook is of no interest.
                 _ if !self.waiting => {}
@@ -150,6 +152,10 @@ impl Association {
             return;
         }
         let event = AsyncEvent::from_dw0(completion.dw0.get());
+        if event == AsyncEvent::AnaChange {
+            self.request_event(now);
+            return self.read_paths(now);
+        }
         let command = Command::get_log_page(
             NSID_BROADCAST,
             GetLogPage {

@@ -37,6 +37,7 @@ pub(super) enum Step {
     Descriptors,
     NumberOfQueues,
     EventConfiguration,
+    ReadPaths,
     OpenQueues,
     Ready,
     AskShutdown,
@@ -63,6 +64,7 @@ impl Step {
                 "identifying the namespace"
             }
             Self::NumberOfQueues | Self::EventConfiguration => "setting features",
+            Self::ReadPaths => "reading how the namespace is reached (ANA)",
             Self::OpenQueues => "connecting I/O queues",
             Self::Ready => "in operation",
             Self::AskShutdown | Self::AwaitShutdown => "shutting down",
@@ -103,6 +105,7 @@ impl Association {
                 )
             }
             Step::EventConfiguration => (self.event_configuration(), 0),
+            Step::ReadPaths => self.ask_paths(),
             Step::AskShutdown => (set_cc(self.cc.with_normal_shutdown()), 0),
         };
         let data = if data_bytes == 0 {
@@ -255,6 +258,14 @@ impl Association {
             Step::EventConfiguration => {
                 // Events are a convenience: a controller that refuses them can still be used.
                 self.request_event(now);
+                match self.has_paths() {
+                    true => Step::ReadPaths,
+                    false => self.open_queues(now),
+                }
+            }
+            Step::ReadPaths => {
+                ok("Get Log Page, Asymmetric Namespace Access")?;
+                self.take_paths(now, data)?;
                 self.open_queues(now)
             }
             Step::AskShutdown => Step::AwaitShutdown,

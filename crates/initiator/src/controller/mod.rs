@@ -14,6 +14,7 @@ mod admin;
 mod bring_up;
 pub mod discovery;
 mod facts;
+mod paths;
 mod succession;
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,7 @@ use crate::streams::{Streams, Wish};
 
 use bring_up::Step;
 pub use facts::{ControllerFacts, Identity, NamespaceFacts};
-pub use succession::Instance;
+pub use succession::{EndOfOther, Instance, end_of_other};
 
 /// Admin commands outstanding: bring-up, keep-alive, an event request, the owner's calls.
 const ADMIN_DEPTH: u16 = 31;
@@ -82,6 +83,12 @@ pub struct Association {
     controller: Option<Box<ControllerFacts>>,
     nsid: u32,
     namespace: Option<NamespaceFacts>,
+    /// How the namespace is reached, as the controller told last; `None` if it tells nothing of it.
+    path: Option<ashlar_nvme::log::AnaState>,
+    /// Since when.
+    path_since: Moment,
+    /// Whether the ANA log page is being read.
+    reading: paths::Reading,
     io_connected: usize,
     keep_alive: Option<admin::KeepAlive>,
     /// The event whose log page is being read.
@@ -116,6 +123,9 @@ impl Association {
             controller: None,
             nsid: config.nsid.unwrap_or(0),
             namespace: None,
+            path: None,
+            path_since: Moment::ORIGIN,
+            reading: paths::Reading::Not,
             io_connected: 0,
             keep_alive: None,
             event: None,

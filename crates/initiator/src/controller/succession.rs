@@ -14,6 +14,7 @@ use ashlar_nvme::{Command, Completion, Status};
 use super::bring_up::Step;
 use super::{Association, ControllerFacts};
 use crate::failure::Failure;
+use crate::queue_pair::{Data, Finished, Outcome};
 
 /// The command's opcode.
 const OPCODE: u8 = 0x38;
@@ -97,7 +98,24 @@ impl FromStr for Instance {
     }
 }
 
+/// What a controller says of the end of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndOfOther {
+    /// Nothing is left of it.
+    Over,
+    /// It is being ended: ask again.
+    UnderWay,
+    /// This controller cannot tell.
+    Unknown,
+}
+
 impl Association {
+    /// Asks this controller to end another one of the subsystem, on another target perhaps; the answer
+    /// comes by [`called`](Self::called), for [`end_of_other`]. False if it cannot be asked.
+    pub fn ask_end_of(&mut self, now: Moment, other: Instance) -> bool {
+        self.instance().is_some() && self.call(now, other.reset(), Data::None).is_ok()
+    }
+
     /// The same, to take over from an association with `predecessor`: it is ready only when nothing is
     /// left of that. A controller without Cross-Controller Reset is trusted to see to it itself.
     #[must_use]
@@ -148,5 +166,20 @@ impl Association {
             self.pause = Some(now + LOOK_AGAIN);
         }
         Ok(complete)
+    }
+}
+
+/// What the answer to [`Association::ask_end_of`] says.
+pub fn end_of_other(finished: &Finished) -> EndOfOther {
+    let Outcome::Answered(completion) = finished.outcome else {
+        return EndOfOther::Unknown;
+    };
+    let status = completion.status();
+    if status.is_success() && completion.dw0.get() & COMPLETE != 0 {
+        EndOfOther::Over
+    } else if status.is_success() || status.is(IN_PROGRESS) || status.is(LIMIT_EXCEEDED) {
+        EndOfOther::UnderWay
+    } else {
+        EndOfOther::Unknown
     }
 }

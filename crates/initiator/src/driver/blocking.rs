@@ -165,7 +165,7 @@ impl Short {
         let config = Arc::new(config);
         let pool = handle.buffers();
         let association = Association::new(handle.now(), config.clone(), purpose, pool);
-        let sockets = Sockets::new(handle.port(), peer, association.streams());
+        let sockets = Sockets::new(handle.port(), vec![peer], association.streams());
         let mut short = Self {
             config,
             reactor,

@@ -20,35 +20,37 @@ pub struct RemoteDevice {
     handle: Handle,
     description: Description,
     record: Option<Arc<Record>>,
-    /// Who is named in the record.
-    named: Option<Instance>,
+    /// Who is named in the record, a path each.
+    named: Vec<Option<Instance>>,
 }
 
 impl RemoteDevice {
     pub(super) fn open(
         handle: &Handle,
         config: Arc<Config>,
-        peer: SocketAddr,
+        peers: Vec<SocketAddr>,
         (facts, unflushed): (NamespaceFacts, Arc<Unflushed>),
         description: Description,
     ) -> Self {
         let now = handle.now();
         let session = Session::new(now, config, facts, unflushed, handle.buffers());
-        let sockets = Sockets::new(handle.port(), peer, session.streams());
+        let sockets = Sockets::new(handle.port(), peers, session.streams());
         Self {
             session,
             sockets: Some(sockets),
             handle: handle.clone(),
             description,
             record: None,
-            named: None,
+            named: Vec::new(),
         }
     }
 
     /// The same, which keeps a record of its association, and takes over from the one in it.
     pub(super) fn recorded_in(mut self, record: Option<Arc<Record>>) -> Self {
-        self.named = record.as_ref().and_then(|record| record.predecessor);
-        self.session.take_over(self.named);
+        if let Some(record) = &record {
+            self.named = record.predecessors.clone();
+            self.session.take_over(self.handle.now(), &self.named);
+        }
         self.record = record;
         self
     }
@@ -58,13 +60,15 @@ impl RemoteDevice {
     /// fail, nothing goes out, and the next poll tries again.)
     fn poll_session(&mut self, now: Moment, done: &mut Vec<Completion>) -> bool {
         self.session.poll(now, done);
-        let (Some(record), Some(instance)) = (&self.record, self.session.instance()) else {
+        let Some(record) = &self.record else {
             return true;
         };
-        if self.named != Some(instance) && record.write(instance).is_ok() {
-            self.named = Some(instance);
+        let instances = self.session.instances();
+        if self.named != instances && record.write(&instances).is_ok() {
+            self.named = instances;
+            return true;
         }
-        self.named == Some(instance)
+        self.named == instances
     }
 
     /// Moves bytes; true when the session has something to do again.

@@ -15,7 +15,7 @@ use crate::reconnect::Unflushed;
 /// A remote namespace that every core opens for itself: each opened device has its own association.
 pub struct Remote {
     config: Arc<Config>,
-    peer: SocketAddr,
+    peers: Vec<SocketAddr>,
     facts: NamespaceFacts,
     unflushed: Arc<Unflushed>,
     record: Option<Arc<Record>>,
@@ -25,13 +25,15 @@ impl Remote {
     /// Connects once, blocking, to learn the namespace's shape; that association is shut down again.
     ///
     /// # Errors
-    /// Names the address, the NQN and what went wrong; there is no second attempt.
+    /// Names the address, the NQN and what went wrong; there is no second attempt. Of several portals one
+    /// that answers is enough, though all must be addresses.
     pub fn connect(config: Config) -> Result<Self, IoError> {
-        let peer = resolve(&config.address)?;
-        let facts = blocking::find_namespace(&config, peer)?;
+        let portals = config.portals().into_iter();
+        let peers = portals.map(resolve).collect::<Result<Vec<_>, _>>()?;
+        let facts = find_namespace(&config, &peers)?;
         Ok(Self {
             config: Arc::new(config),
-            peer,
+            peers,
             facts,
             unflushed: Arc::default(),
             record: None,
@@ -45,7 +47,7 @@ impl Remote {
     /// # Errors
     /// Names the file: it cannot be read or made, or holds something else.
     pub fn recorded_in(mut self, file: &Path) -> Result<Self, IoError> {
-        self.record = Some(Arc::new(Record::open(file)?));
+        self.record = Some(Arc::new(Record::open(file, self.peers.len())?));
         Ok(self)
     }
 
@@ -60,7 +62,7 @@ impl Remote {
         let shared = (self.facts.clone(), self.unflushed.clone());
         let description = self.describe();
         let config = self.config.clone();
-        RemoteDevice::open(reactor, config, self.peer, shared, description)
+        RemoteDevice::open(reactor, config, self.peers.clone(), shared, description)
             .recorded_in(self.record.clone())
     }
 }
@@ -84,8 +86,32 @@ impl Opener for Remote {
         };
         Description::leaf(format!(
             "nvme-tcp {} {} namespace {} ({} queue(s) of {}{digests}, replay {})",
-            config.address, config.nqn, self.facts.nsid, config.queues, config.depth, config.replay,
+            config.portals().join(","),
+            config.nqn,
+            self.facts.nsid,
+            config.queues,
+            config.depth,
+            config.replay,
         ))
+    }
+}
+
+/// Learns the namespace's shape by the first path that leads to it.
+fn find_namespace(config: &Config, peers: &[SocketAddr]) -> Result<NamespaceFacts, IoError> {
+    let mut errors = Vec::new();
+    for (path, &peer) in config.paths().iter().zip(peers) {
+        match blocking::find_namespace(path, peer) {
+            Ok(facts) => return Ok(facts),
+            Err(error) => errors.push(error),
+        }
+    }
+    let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    match errors.pop() {
+        Some(only) if errors.is_empty() => Err(only),
+        last => {
+            let kind = last.map_or(ErrorKind::NotSent, |error| error.kind());
+            Err(IoError::new(kind, format!("no path: {}", all.join("; "))))
+        }
     }
 }
 

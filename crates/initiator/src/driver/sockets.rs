@@ -44,15 +44,17 @@ struct Socket {
 /// The sockets of a set of streams.
 pub(super) struct Sockets {
     port: Port,
-    peer: SocketAddr,
+    /// One a path, each with as many streams.
+    peers: Vec<SocketAddr>,
     sockets: Vec<Socket>,
 }
 
 impl Sockets {
-    pub(super) fn new(port: Port, peer: SocketAddr, count: usize) -> Self {
+    /// Sockets for `count` streams, the first of them to the first of `peers`, and so on.
+    pub(super) fn new(port: Port, peers: Vec<SocketAddr>, count: usize) -> Self {
         Self {
             port,
-            peer,
+            peers,
             sockets: (0..count).map(|_| Socket::default()).collect(),
         }
     }
@@ -61,6 +63,7 @@ impl Sockets {
     pub(super) fn take_events(&mut self, now: Moment, streams: &mut impl Streams) {
         while let Some(event) = self.port.next() {
             let at = event.key as usize;
+            let peer = self.peer_of(at);
             let Some(socket) = self.sockets.get_mut(at) else {
                 continue;
             };
@@ -76,14 +79,14 @@ impl Sockets {
                     batch.gather.clear();
                     socket.batch = Some(batch);
                     if let Err(error) = result {
-                        streams.lost(at, network(self.peer, "send to", &error));
+                        streams.lost(at, network(peer, "send to", &error));
                     }
                 }
                 What::Connected(result) => {
                     socket.connecting = false;
                     match result {
                         Ok(()) => streams.opened(now, at),
-                        Err(error) => streams.lost(at, network(self.peer, "connect to", &error)),
+                        Err(error) => streams.lost(at, network(peer, "connect to", &error)),
                     }
                 }
                 What::File(..) | What::Accepted(_) | What::Readable(_) => {}
@@ -108,16 +111,22 @@ impl Sockets {
         news
     }
 
+    fn peer_of(&self, at: usize) -> SocketAddr {
+        let each = self.sockets.len() / self.peers.len().max(1);
+        self.peers[(at / each.max(1)).min(self.peers.len() - 1)]
+    }
+
     /// Starts to connect; true if that failed at once.
     fn open(&mut self, streams: &mut impl Streams, at: usize) -> bool {
+        let peer = self.peer_of(at);
         let socket = &mut self.sockets[at];
         if socket.file.is_some() {
             return false;
         }
-        match stream_socket(self.peer) {
+        match stream_socket(peer) {
             Ok(fd) => {
                 let file = self.port.handle().adopt(fd);
-                self.port.connect(&file, self.peer, at as u64);
+                self.port.connect(&file, peer, at as u64);
                 socket.file = Some(file);
                 socket.connecting = true;
                 socket.more = false;

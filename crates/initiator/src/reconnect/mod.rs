@@ -15,13 +15,24 @@
 //! 4. *Flushes*: the loss may have been a power loss of the target. If writes that were
 //!    acknowledged but not flushed may have been in a volatile cache, every flush that covers them
 //!    fails, once; the caller then knows, and the next flush is judged afresh.
-//! 5. *Give up* after [`Config::loss`] without an association: every request fails, for good.
+//! 5. *Give up* after [`Config::loss`] without a path that can be used: every request fails, for good.
+//!
+//! With several portals ([`Config::others`]) each is a path with an association of its own, and requests
+//! take the best: one that its target calls optimized (ANA), else non-optimized. One that is neither is
+//! left alone until the target says otherwise. When a path is lost with writes under way, nothing that
+//! writes is sent over another before the lost association has ended: a controller of another path says
+//! so (Cross-Controller Reset), or the path itself when it is back, or its keep-alive has run out at the
+//! target, two seconds and CQT included. What a target *answers*, with a refusal for the path's sake too,
+//! has ended there, and may be sent over another path at once. Reads wait for nothing.
 //!
 //! A request that the controller leaves unanswered three times fails with `Timeout`. One that is
 //! [patient](Config::patient) goes on for [`Config::loss`], and does not take a refused Connect for an
 //! answer either.
 
 mod part;
+mod path;
+#[cfg(test)]
+mod path_tests;
 #[cfg(test)]
 mod tests;
 mod unflushed;
@@ -38,13 +49,14 @@ use ashlar_block::{
 use slab::Slab;
 
 use crate::config::{Config, Replay};
-use crate::controller::{Association, Instance, NamespaceFacts, Purpose};
+use crate::controller::{Association, Instance, NamespaceFacts};
 use crate::failure::Failure;
 use crate::queue_pair::{Finished, Outcome, Submission};
 use crate::status::{self, Verdict};
 use crate::streams::{Streams, Wish};
 
 use part::{Pending, Shape};
+use path::Path;
 pub use unflushed::Unflushed;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
@@ -75,22 +87,14 @@ pub struct Session {
     pool: BufferPool,
     expected: NamespaceFacts,
     shape: Shape,
-    association: Option<Association>,
-    /// The last association that carried requests, of this session or before it: nothing may be left
-    /// of it when the next does.
-    predecessor: Option<Instance>,
-    /// The association has been ready.
-    established: bool,
-    /// Since when there has been no ready association.
+    paths: Vec<Path>,
+    /// Since when there has been no path that can be used.
     lost_since: Option<Moment>,
-    retry_at: Moment,
-    backoff: Duration,
     dead: Option<Dead>,
     closing: bool,
     losses: u64,
     most_timeouts: u32,
     most_retries: u32,
-    last_failure: Option<Failure>,
     requests: Slab<Pending>,
     /// Requests to be sent, in order.
     queue: VecDeque<usize>,
@@ -102,6 +106,8 @@ pub struct Session {
     /// A completion in `done` says so.
     doubt_told: bool,
     done: Vec<Completion>,
+    /// When it was polled last.
+    polled: Moment,
 }
 
 impl Session {
@@ -118,6 +124,8 @@ impl Session {
             geometry: expected.geometry,
             writes_zeroes: expected.writes_zeroes,
         };
+        let paths = config.paths().into_iter();
+        let paths = paths.map(|path| Path::new(now, path, shape)).collect();
         let (most_timeouts, most_retries) = match config.patient {
             true => (
                 times(config.loss, config.timeout).max(MOST_TIMEOUTS),
@@ -126,22 +134,17 @@ impl Session {
             false => (MOST_TIMEOUTS, MOST_RETRIES),
         };
         Self {
+            paths,
             config,
             pool,
             expected,
             shape,
-            association: None,
-            predecessor: None,
-            established: false,
             lost_since: Some(now),
-            retry_at: now,
-            backoff: Duration::ZERO,
             dead: None,
             closing: false,
             losses: 0,
             most_timeouts,
             most_retries,
-            last_failure: None,
             requests: Slab::new(),
             queue: VecDeque::new(),
             delayed: Vec::new(),
@@ -149,6 +152,7 @@ impl Session {
             doubt: false,
             doubt_told: false,
             done: Vec::new(),
+            polled: now,
         }
     }
 
@@ -164,7 +168,8 @@ impl Session {
 
     /// Whether requests are being carried out.
     pub fn is_ready(&self) -> bool {
-        self.association.as_ref().is_some_and(Association::is_ready)
+        let has_connection = |path: &Path| path.state().is_some();
+        self.paths.iter().any(has_connection)
     }
 
     /// Takes a request that [`Checked`](ashlar_block::Checked) has let through.
@@ -187,6 +192,7 @@ impl Session {
 
     /// Makes progress and appends what has completed.
     pub fn poll(&mut self, now: Moment, done: &mut Vec<Completion>) {
+        self.polled = now;
         self.drive(now);
         self.take_finished(now);
         self.issue(now);
@@ -199,157 +205,195 @@ impl Session {
     /// When [`poll`](Self::poll) must be called next.
     pub fn next_deadline(&self) -> Option<Moment> {
         let delayed = self.delayed.iter().map(|(at, _)| *at);
-        let association = self
-            .association
-            .as_ref()
-            .and_then(Association::next_deadline);
         let alive = self.dead.is_none() && !self.closing;
-        let retry = (alive && self.association.is_none()).then_some(self.retry_at);
-        let give_up = self
-            .lost_since
-            .filter(|_| alive)
-            .map(|since| since + self.config.loss);
-        delayed.chain(association).chain(retry).chain(give_up).min()
+        let paths = self.paths.iter();
+        let paths = paths.filter_map(|path| path.next_deadline(self.polled, alive));
+        let question = path::next_question(self.polled, &self.paths);
+        let give_up = self.lost_since.map(|since| since + self.config.loss);
+        delayed
+            .chain(paths)
+            .chain(question.filter(|_| alive))
+            .chain(give_up.filter(|_| alive))
+            .min()
     }
 
     /// Ends the session: the controller is shut down in order, and what is outstanding fails.
     pub fn shutdown(&mut self, now: Moment) {
         self.closing = true;
-        if let Some(association) = &mut self.association {
-            association.shutdown(now);
+        for path in &mut self.paths {
+            if let Some(association) = &mut path.association {
+                association.shutdown(now);
+            }
         }
     }
 
     /// Whether a shutdown is complete.
     pub fn is_over(&self) -> bool {
-        (self.closing || self.dead.is_some()) && self.association.is_none()
+        let gone = |path: &Path| path.association.is_none();
+        (self.closing || self.dead.is_some()) && self.paths.iter().all(gone)
     }
 
     fn error(&self, kind: ErrorKind, why: &str) -> IoError {
         IoError::new(kind, format!("{}: {why}", self.config.peer()))
     }
 
-    /// Looks after the association: ends, losses, reconnects.
+    /// Looks after the associations: ends, losses, reconnects.
     fn drive(&mut self, now: Moment) {
-        if let Some(association) = &mut self.association {
-            association.poll(now);
-            if association.is_ready() && !self.established {
-                self.welcome();
-            }
+        for at in 0..self.paths.len() {
+            self.drive_path(now, at);
         }
-        if let Some(association) = self
-            .association
-            .take_if(|association| association.is_over())
-        {
-            self.bury(now, association);
+        path::end_stale(now, &mut self.paths);
+        match self.best_path(now) {
+            Some(_) => self.lost_since = None,
+            None => self.lost_since = self.lost_since.or(Some(now)),
         }
         let expired = |since: Moment| since + self.config.loss <= now;
         if self.dead.is_none() && !self.closing && self.lost_since.is_some_and(expired) {
-            let after = self.config.loss.as_millis();
-            let why = match &self.last_failure {
+            self.die(None, self.no_path());
+        }
+        for path in &mut self.paths {
+            let is_due = path.association.is_none() && !path.barred && path.retry_at <= now;
+            if is_due && self.dead.is_none() && !self.closing {
+                path.connect(now, &self.pool);
+            }
+        }
+    }
+
+    fn drive_path(&mut self, now: Moment, at: usize) {
+        let path = &mut self.paths[at];
+        if let Some(association) = &mut path.association {
+            association.poll(now);
+            if association.is_ready() && !path.established {
+                self.welcome(at);
+            }
+        }
+        let path = &mut self.paths[at];
+        let over = path.association.take_if(|one| one.is_over());
+        if let Some(association) = over {
+            self.bury(now, at, association);
+        }
+    }
+
+    /// Why nothing can be sent, for people.
+    fn no_path(&self) -> String {
+        let after = self.config.loss.as_millis();
+        let paths: Vec<String> = self.paths.iter().map(Path::trouble).collect();
+        match &self.paths[..] {
+            [one] if one.state().is_none() => match &one.last_failure {
                 Some(failure) => format!("no connection for {after} ms: {failure}"),
                 None => format!("no connection for {after} ms"),
-            };
-            self.die(None, why);
-        }
-        if self.association.is_none()
-            && self.dead.is_none()
-            && !self.closing
-            && self.retry_at <= now
-        {
-            self.established = false;
-            let (config, pool) = (self.config.clone(), self.pool.clone());
-            let association = Association::new(now, config, Purpose::Namespace, pool);
-            self.association = Some(association.after(self.predecessor));
+            },
+            _ => format!("no path can be used for {after} ms: {}", paths.join("; ")),
         }
     }
 
-    /// Takes over from a process that used this association and has died. To be called before the
-    /// first poll.
-    pub fn take_over(&mut self, predecessor: Option<Instance>) {
-        self.predecessor = predecessor;
+    /// The path that commands take: of the best, the first.
+    fn best_path(&self, now: Moment) -> Option<usize> {
+        let ranks = self.paths.iter().enumerate();
+        let ranked = ranks.filter_map(|(at, path)| Some((path.rank(now)?, at)));
+        ranked.min().map(|(_, at)| at)
     }
 
-    /// The association that carries requests, or did last: what a process that takes over must end.
-    pub fn instance(&self) -> Option<Instance> {
-        self.predecessor
+    /// Takes over from a process that used these associations, one a path, and has died. To be called
+    /// before the first poll.
+    pub fn take_over(&mut self, now: Moment, predecessors: &[Option<Instance>]) {
+        for (path, &predecessor) in self.paths.iter_mut().zip(predecessors) {
+            path.predecessor = predecessor;
+            if predecessor.is_some() {
+                path.become_stale(now, Duration::ZERO);
+            }
+        }
+    }
+
+    /// The association of each path that carries requests, or did last: what a process that takes over
+    /// must end.
+    pub fn instances(&self) -> Vec<Option<Instance>> {
+        self.paths.iter().map(|path| path.predecessor).collect()
     }
 
     /// Checks that the namespace that answers is ours.
-    fn welcome(&mut self) {
-        let Some(found) = self.association.as_ref().and_then(Association::namespace) else {
+    fn welcome(&mut self, at: usize) {
+        let path = &mut self.paths[at];
+        let Some(association) = &mut path.association else {
             return;
         };
-        let instance = self.association.as_ref().and_then(Association::instance);
-        let (new, old) = (found.geometry, self.shape.geometry);
+        let Some(found) = association.namespace() else {
+            return;
+        };
+        let (nsid, new, old) = (found.nsid, found.geometry, self.shape.geometry);
         let weaker = new.atomic_blocks < old.atomic_blocks
             || new.max_blocks < old.max_blocks
             || (new.volatile_cache && !old.volatile_cache)
             || (self.shape.writes_zeroes && !found.writes_zeroes)
             || (old.deallocates && !new.deallocates);
         let why = if !found.identity.continues(&self.expected.identity) {
-            Some(format!(
-                "another namespace answers at {}",
-                self.config.address
-            ))
+            format!("another namespace answers at {}", path.config.address)
         } else if weaker {
-            Some("the namespace promises less than it did before".to_owned())
+            "the namespace promises less than it did before".to_owned()
         } else {
-            None
+            return path.settle(nsid);
         };
-        self.established = true;
-        match why {
-            None => {
-                self.shape.nsid = found.nsid;
-                self.predecessor = instance;
-                (self.lost_since, self.backoff) = (None, Duration::ZERO);
-            }
-            Some(why) => {
-                if let Some(association) = &mut self.association {
-                    association.fail(Failure::Unusable(why.clone()));
-                }
-                self.die(None, why);
-            }
-        }
+        association.fail(Failure::Unusable(why));
     }
 
     /// Takes leave of an association and decides what becomes of its commands.
-    fn bury(&mut self, now: Moment, mut association: Association) {
+    fn bury(&mut self, now: Moment, at: usize, mut association: Association) {
         let failure = association.failure().cloned().unwrap_or(Failure::Closed);
         let mut finished = Vec::new();
         association.abandon(|one| finished.push(one));
-        let was_ready = self.established && self.lost_since.is_none();
-        self.established = false;
-        for one in finished {
-            self.settle(now, one, &failure);
+        let is_lost_write = |one: &Finished| {
+            let pending = self.requests.get(one.user as usize);
+            let writes = pending.is_some_and(|pending| pending.request.op.modifies());
+            writes && matches!(one.outcome, Outcome::Lost { sent: true })
+        };
+        let writes_lost = finished.iter().any(is_lost_write);
+        let path = &mut self.paths[at];
+        let was_ready = std::mem::take(&mut path.established);
+        if writes_lost {
+            path.become_stale(now, path::quiesce_time(&association));
         }
+        // In their order: the first of them must be the first again.
+        for one in finished {
+            self.settle(now, at, one, &failure);
+        }
+        let path = &mut self.paths[at];
         if was_ready {
             self.losses += 1;
-            self.lost_since = Some(now);
-            self.backoff = Duration::ZERO;
-            self.doubt |= self.shape.geometry.volatile_cache && self.unflushed.any();
+            path.backoff = Duration::ZERO;
+            let unflushed = path.has_written && self.unflushed.any();
+            self.doubt |= self.shape.geometry.volatile_cache && unflushed;
         }
+        path.back_off(now);
+        path.last_failure = Some(failure.clone());
         if self.doubt {
             self.fail_queued_flushes();
         }
-        self.retry_at = now + self.backoff;
-        self.backoff = (self.backoff * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF);
         if self.closing {
-            self.die(None, Failure::Shutdown.to_string());
+            if self.paths.iter().all(|path| path.association.is_none()) {
+                self.die(None, Failure::Shutdown.to_string());
+            }
         } else if !failure.may_pass() && !self.bears(&failure) {
+            self.bar(at, &failure);
+        }
+    }
+
+    /// A path is not tried again; without any other, everything fails.
+    fn bar(&mut self, at: usize, failure: &Failure) {
+        self.paths[at].barred = true;
+        if self.paths.iter().all(|path| path.barred) {
             let kind = match failure {
-                Failure::Command { status, .. } => Some(status::connect_kind(status)),
+                Failure::Command { status, .. } => Some(status::connect_kind(*status)),
                 _ => None,
             };
             self.die(kind, failure.to_string());
         }
-        self.last_failure = Some(failure);
     }
 
     /// Whether a failure that is for good as the target says is waited out.
     fn bears(&self, failure: &Failure) -> bool {
         // There is a session only where the target has served us before.
-        self.config.patient && matches!(failure, Failure::Command { .. })
+        let waits = self.config.patient || self.paths.len() > 1;
+        waits && matches!(failure, Failure::Command { .. })
     }
 
     /// Fails everything, now and from now on. Requests that may have been sent fail with
@@ -358,7 +402,11 @@ impl Session {
         if self.dead.is_some() {
             return;
         }
-        if let Some(association) = &mut self.association {
+        for association in self
+            .paths
+            .iter_mut()
+            .filter_map(|path| path.association.as_mut())
+        {
             association.fail(Failure::Network(why.clone()));
         }
         let queued = self.queue.drain(..);
@@ -387,8 +435,12 @@ impl Session {
     }
 
     fn take_finished(&mut self, now: Moment) {
-        while let Some(finished) = self.association.as_mut().and_then(Association::finished) {
-            self.settle(now, finished, &Failure::Closed);
+        for at in 0..self.paths.len() {
+            while let Some(association) = &mut self.paths[at].association
+                && let Some(finished) = association.finished()
+            {
+                self.settle(now, at, finished, &Failure::Closed);
+            }
         }
         let mut at = 0;
         while at < self.delayed.len() {
@@ -402,7 +454,7 @@ impl Session {
     }
 
     /// Decides what becomes of a request whose command has ended.
-    fn settle(&mut self, now: Moment, finished: Finished, failure: &Failure) {
+    fn settle(&mut self, now: Moment, at: usize, finished: Finished, failure: &Failure) {
         let key = finished.user as usize;
         let Some(pending) = self.requests.get_mut(key) else {
             return;
@@ -419,7 +471,7 @@ impl Session {
                     self.acknowledge(key);
                 }
             }
-            Outcome::Answered(completion) => self.refused(now, key, completion.status()),
+            Outcome::Answered(completion) => self.refused(now, at, key, completion.status()),
             Outcome::Lost { sent } => self.lost_request(key, sent, failure),
         }
     }
@@ -440,14 +492,20 @@ impl Session {
         self.complete(key, Ok(()));
     }
 
-    fn refused(&mut self, now: Moment, key: usize, refusal: ashlar_nvme::Status) {
+    fn refused(&mut self, now: Moment, at: usize, key: usize, refusal: ashlar_nvme::Status) {
         let pending = &mut self.requests[key];
         let kind = match status::judge(pending.request.op, refusal) {
             Verdict::Retry(_) if pending.retries < self.most_retries && self.dead.is_none() => {
                 pending.retries += 1;
                 return self.delayed.push((now + RETRY_DELAY, key));
             }
-            Verdict::Retry(kind) | Verdict::Fail(kind) => kind,
+            Verdict::OtherPath(_, state)
+                if self.dead.is_none() && pending.may_wait(now, self.config.loss) =>
+            {
+                self.paths[at].avoid(now, state);
+                return self.queue.push_front(key);
+            }
+            Verdict::Retry(kind) | Verdict::OtherPath(kind, _) | Verdict::Fail(kind) => kind,
         };
         let why = format!("{}: {refusal}", pending.request.range);
         let error = self.error(kind, &why);
@@ -512,16 +570,38 @@ impl Session {
         }
     }
 
+    /// The next request to be sent: writes wait for the end of lost associations that had some.
+    fn next_to_send(&self) -> Option<usize> {
+        let holds_writes = self.paths.iter().any(Path::is_stale);
+        let reads = |key: &usize| {
+            let pending = self.requests.get(*key);
+            pending.is_some_and(|pending| pending.request.op == Operation::Read)
+        };
+        match holds_writes {
+            true => self.queue.iter().position(reads),
+            false => (!self.queue.is_empty()).then_some(0),
+        }
+    }
+
     /// Sends what is waiting, as far as there is room.
     fn issue(&mut self, now: Moment) {
-        while !self.queue.is_empty() {
-            let Some(association) = &mut self.association else {
+        if self.queue.is_empty() {
+            return;
+        }
+        let Some(at) = self.best_path(now) else {
+            return;
+        };
+        while let Some(next) = self.next_to_send() {
+            let Some(path) = self.paths.get_mut(at) else {
                 return;
             };
-            let Some(queue) = association.roomiest().filter(|_| self.established) else {
+            let Some(association) = &mut path.association else {
                 return;
             };
-            let Some(key) = self.queue.pop_front() else {
+            let Some(queue) = association.roomiest() else {
+                return;
+            };
+            let Some(key) = self.queue.remove(next) else {
                 return;
             };
             let Some(pending) = self.requests.get_mut(key) else {
@@ -530,7 +610,8 @@ impl Session {
             if pending.request.op == Operation::Flush {
                 pending.flush = self.unflushed.begin();
             }
-            let (command, data) = match self.shape.next(pending, &self.pool) {
+            path.has_written |= pending.request.op.modifies();
+            let (command, data) = match path.shape.next(pending, &self.pool) {
                 Ok(next) => next,
                 Err(error) => {
                     self.complete(key, Err(error));
@@ -557,62 +638,76 @@ impl Session {
             }
         }
     }
+
+    /// Streams of one path.
+    fn streams_a_path(&self) -> usize {
+        1 + usize::from(self.config.queues.max(1))
+    }
+
+    /// The association that a stream is of, and the stream's number there.
+    fn of_stream(&mut self, stream: usize) -> Option<(&mut Association, usize)> {
+        let each = self.streams_a_path();
+        let path = self.paths.get_mut(stream / each)?;
+        path.association.as_mut().map(|one| (one, stream % each))
+    }
 }
 
 impl Streams for Session {
     fn streams(&self) -> usize {
-        1 + usize::from(self.config.queues.max(1))
+        self.streams_a_path() * self.paths.len()
     }
 
     fn wish(&self, stream: usize) -> Wish {
-        self.association
-            .as_ref()
-            .map_or(Wish::None, |one| one.wish(stream))
+        let each = self.streams_a_path();
+        let path = self.paths.get(stream / each);
+        let association = path.and_then(|path| path.association.as_ref());
+        association.map_or(Wish::None, |one| one.wish(stream % each))
     }
 
     fn opened(&mut self, now: Moment, stream: usize) {
-        if let Some(association) = &mut self.association {
+        if let Some((association, stream)) = self.of_stream(stream) {
             association.opened(now, stream);
         }
     }
 
     fn lost(&mut self, stream: usize, failure: Failure) {
-        if let Some(association) = &mut self.association {
+        if let Some((association, stream)) = self.of_stream(stream) {
             association.lost(stream, failure);
         }
     }
 
     fn closed(&mut self, stream: usize) {
-        if let Some(association) = &mut self.association {
+        if let Some((association, stream)) = self.of_stream(stream) {
             association.closed(stream);
         }
     }
 
     fn receive(&mut self, stream: usize, bytes: &[u8]) {
-        if let Some(association) = &mut self.association {
+        if let Some((association, stream)) = self.of_stream(stream) {
             association.receive(stream, bytes);
         }
     }
 
     fn direct(&mut self, stream: usize, least: usize) -> Option<(IoBuffer, Range<usize>)> {
-        self.association.as_mut()?.direct(stream, least)
+        let (association, stream) = self.of_stream(stream)?;
+        association.direct(stream, least)
     }
 
     fn direct_done(&mut self, stream: usize, buffer: IoBuffer, filled: usize) {
-        if let Some(association) = &mut self.association {
+        if let Some((association, stream)) = self.of_stream(stream) {
             association.direct_done(stream, buffer, filled);
         }
     }
 
     fn transmit(&mut self, stream: usize, out: &mut Gather) {
-        if let Some(association) = &mut self.association {
+        if let Some((association, stream)) = self.of_stream(stream) {
             association.transmit(stream, out);
         }
     }
 
     fn sent(&mut self, stream: usize, batch: &mut Gather) {
-        match &mut self.association {
-            Some(association) => association.sent(stream, batch),
+        match self.of_stream(stream) {
+            Some((association, stream)) => association.sent(stream, batch),
             None => batch.clear(),
         }
     }

@@ -1,7 +1,10 @@
 //! A request as the NVMe commands that carry it out: one, or several in turn.
 
+use std::time::Duration;
+
 use ashlar_block::{
-    BlockRange, BufferPool, Durability, ErrorKind, Geometry, IoBuffer, IoError, Operation, Request,
+    BlockRange, BufferPool, Durability, ErrorKind, Geometry, IoBuffer, IoError, Moment, Operation,
+    Request,
 };
 use ashlar_nvme::Command;
 use ashlar_nvme::command::{DsmRange, SglDescriptor};
@@ -25,6 +28,8 @@ pub(super) struct Pending {
     pub timeouts: u32,
     /// How often the target asked for another try.
     pub retries: u32,
+    /// Since when paths have refused it.
+    pub refused_since: Option<Moment>,
     /// A flush's number, see [`Unflushed`](super::Unflushed).
     pub flush: u64,
 }
@@ -38,8 +43,14 @@ impl Pending {
             sent: false,
             timeouts: 0,
             retries: 0,
+            refused_since: None,
             flush: 0,
         }
+    }
+
+    /// Whether it may look for another path, after paths have refused it for some time.
+    pub(super) fn may_wait(&mut self, now: Moment, limit: Duration) -> bool {
+        now < *self.refused_since.get_or_insert(now) + limit
     }
 
     /// Blocks not yet dealt with.

@@ -5,19 +5,20 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::Host;
+use crate::controller::Purpose;
 use crate::scripted::target::World;
 use crate::scripted::{buffer, pool};
 
 const BLOCKS: u64 = 256;
-const SHORT: Duration = Duration::from_secs(1);
+pub(super) const SHORT: Duration = Duration::from_secs(1);
 
-struct Rig {
-    world: World,
-    session: Session,
-    done: Vec<Completion>,
+pub(super) struct Rig {
+    pub(super) world: World,
+    pub(super) session: Session,
+    pub(super) done: Vec<Completion>,
 }
 
-fn config() -> Config {
+pub(super) fn config() -> Config {
     let mut config = Config::new(
         "10.0.0.1:4420",
         "nqn.2026-01.test:s",
@@ -32,11 +33,12 @@ impl Rig {
         Self::with(config(), |_| {})
     }
 
-    fn with(config: Config, edit: impl FnOnce(&mut World)) -> Self {
+    pub(super) fn with(config: Config, edit: impl FnOnce(&mut World)) -> Self {
         let mut world = World::new(BLOCKS);
         edit(&mut world);
         let config = Arc::new(config);
         let mut first = Association::new(world.now, config.clone(), Purpose::Namespace, pool());
+        world.target.each = usize::from(config.queues) + 1;
         for _ in 0..200 {
             first.poll(world.now);
             world.round(&mut first);
@@ -56,7 +58,7 @@ impl Rig {
         rig
     }
 
-    fn run(&mut self, limit: Duration) {
+    pub(super) fn run(&mut self, limit: Duration) {
         let end = self.world.now + limit;
         loop {
             self.session.poll(self.world.now, &mut self.done);
@@ -75,13 +77,13 @@ impl Rig {
         self.session.poll(end, &mut self.done);
     }
 
-    fn write(&mut self, tag: u64, value: u8, durability: Durability) {
+    pub(super) fn write(&mut self, tag: u64, value: u8, durability: Durability) {
         let range = BlockRange::new(tag, 1);
         self.session
             .submit(Request::write(tag, range, buffer(4096, value), durability));
     }
 
-    fn read(&mut self, tag: u64) {
+    pub(super) fn read(&mut self, tag: u64) {
         self.session
             .submit(Request::read(tag, BlockRange::new(tag, 1), buffer(4096, 0)));
     }
@@ -104,7 +106,7 @@ impl Rig {
     }
 
     /// What became of each tag, ascending.
-    fn results(&mut self) -> Vec<(u64, Option<ErrorKind>)> {
+    pub(super) fn results(&mut self) -> Vec<(u64, Option<ErrorKind>)> {
         let mut results: Vec<_> = self
             .done
             .drain(..)

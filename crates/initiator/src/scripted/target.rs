@@ -2,10 +2,12 @@
 
 use ashlar_block::Moment;
 use ashlar_nvme::command::{DataPointer, DsmRange, opcode};
+use ashlar_nvme::event::AsyncEvent;
 use ashlar_nvme::fabrics::{Cap, Csts, property};
 use ashlar_nvme::identify::{
     IdentifyController, IdentifyNamespace, NamespaceIdentity, cns, namespace_list, oncs,
 };
+use ashlar_nvme::log::{AnaGroup, AnaLog, AnaState, lid};
 use ashlar_nvme::{Command, Completion, Status};
 
 use super::Peer;
@@ -45,6 +47,15 @@ pub(crate) struct Target {
     pub resets: Vec<[u32; 3]>,
     /// Answers the next such commands with these; all others are complete at once.
     pub reset_answers: Vec<(Status, u32)>,
+    /// Streams of a path; the first is an admin queue.
+    pub each: usize,
+    /// How each path is reached, if the controllers tell (ANA).
+    pub paths: Vec<AnaState>,
+    /// Paths over which nothing goes.
+    pub cut: Vec<usize>,
+    /// The path of each I/O command executed, in order.
+    pub by: Vec<usize>,
+    events: Vec<Option<u16>>,
     cc: u32,
     ready_polls: u32,
 }
@@ -83,6 +94,11 @@ impl Target {
             instance: None,
             resets: Vec::new(),
             reset_answers: Vec::new(),
+            each: usize::MAX,
+            paths: Vec::new(),
+            cut: Vec::new(),
+            by: Vec::new(),
+            events: vec![None; 4],
             cc: 0,
             ready_polls: 0,
         }
@@ -118,9 +134,10 @@ impl Target {
         if command.is_fabrics() {
             let answer = self.fabrics(command);
             peer.answer(&answer);
-        } else if stream == 0 {
-            self.admin(peer, command);
+        } else if stream.is_multiple_of(self.each) {
+            self.admin(stream / self.each, peer, command);
         } else if !self.stalled {
+            self.by.push(stream / self.each);
             self.io(peer, command, data);
         }
     }
@@ -168,7 +185,7 @@ impl Target {
         Csts::READY | down
     }
 
-    fn admin(&mut self, peer: &mut Peer, command: &Command) {
+    fn admin(&mut self, path: usize, peer: &mut Peer, command: &Command) {
         let cid = command.cid.get();
         match command.opcode {
             opcode::admin::IDENTIFY => {
@@ -181,10 +198,18 @@ impl Target {
                     peer.complete(cid, Status::SUCCESS);
                 }
             }
-            opcode::admin::ASYNC_EVENT_REQUEST => self.event_cid = Some(cid),
+            opcode::admin::ASYNC_EVENT_REQUEST => {
+                self.event_cid = Some(cid);
+                self.events[path] = Some(cid);
+            }
             opcode::admin::GET_LOG_PAGE => {
-                let bytes = command.log_page_parameters().bytes as usize;
-                peer.send(cid, 0, &vec![0; bytes], (true, true));
+                let asked = command.log_page_parameters();
+                let mut page = match asked.lid == lid::ANA {
+                    true => self.ana_log(path),
+                    false => Vec::new(),
+                };
+                page.resize(asked.bytes as usize, 0);
+                peer.send(cid, 0, &page, (true, true));
             }
             // Number of Queues: four of each.
             opcode::admin::SET_FEATURES => {
@@ -199,6 +224,20 @@ impl Target {
             }
             other => panic!("admin command {other:#x}"),
         }
+    }
+
+    fn ana_log(&self, path: usize) -> Vec<u8> {
+        let group = AnaGroup {
+            id: 1,
+            change_count: 1,
+            state: self.paths[path],
+            namespaces: vec![3],
+        };
+        let log = AnaLog {
+            change_count: 1,
+            groups: vec![group],
+        };
+        log.to_page()
     }
 
     fn identify(&self, command: &Command) -> Vec<u8> {
@@ -289,7 +328,7 @@ impl World {
         let mut moved = false;
         for at in 0..self.peers.len() {
             moved |= match streams.wish(at) {
-                Wish::Open if self.target.down => {
+                Wish::Open if self.target.down || self.is_cut(at) => {
                     streams.lost(at, Failure::Network("connection refused".into()));
                     true
                 }
@@ -330,6 +369,30 @@ impl World {
             streams.receive(at, &back);
         }
         !sent.is_empty() || !back.is_empty()
+    }
+
+    fn is_cut(&self, stream: usize) -> bool {
+        self.target.cut.contains(&(stream / self.target.each))
+    }
+
+    /// A path is reached otherwise from now on; the host is told.
+    pub(crate) fn turn(&mut self, path: usize, state: AnaState) {
+        self.target.paths[path] = state;
+        let told = self.target.events[path].take();
+        if let (Some(cid), Some(peer)) = (told, &mut self.peers[path * self.target.each]) {
+            let event = AsyncEvent::AnaChange.dw0();
+            peer.answer(&Completion::new(cid, Status::SUCCESS).with_dw0(event));
+        }
+    }
+
+    /// Breaks the connections of one path, which stays away.
+    pub(crate) fn cut_path(&mut self, streams: &mut impl Streams, path: usize) {
+        self.target.cut.push(path);
+        for at in 0..self.peers.len() {
+            if at / self.target.each == path && self.peers[at].take().is_some() {
+                streams.lost(at, Failure::Closed);
+            }
+        }
     }
 
     /// Breaks every connection.

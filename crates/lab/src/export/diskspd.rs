@@ -18,6 +18,8 @@ struct Span<'a> {
     target: &'a str,
     cell: &'a CellResult,
     merged: Merged,
+    /// Bytes of an access, on average.
+    bytes_each: f64,
 }
 
 /// `result.diskspd.xml`.
@@ -31,6 +33,7 @@ pub(super) fn xml(outcome: &RunOutcome) -> Result<String, LabError> {
                     target: &configuration.name,
                     cell,
                     merged,
+                    bytes_each: outcome.plan.access.mean_bytes(cell.block_bytes),
                 });
             }
         }
@@ -142,14 +145,14 @@ fn time_span(xml: &mut Xml, result: &RunResult, span: &Span<'_>) -> io::Result<(
 
 fn target(xml: &mut Xml, result: &RunResult, span: &Span<'_>) -> io::Result<()> {
     let (reads, writes) = (span.merged.reads.len(), span.merged.writes.len());
-    let block = u64::from(span.cell.block_bytes);
+    let bytes = |count: u64| (count as f64 * span.bytes_each) as u64;
     text(xml, "Path", span.target)?;
-    text(xml, "BytesCount", (reads + writes) * block)?;
+    text(xml, "BytesCount", bytes(reads + writes))?;
     text(xml, "FileSize", result.method.size_bytes)?;
     text(xml, "IOCount", reads + writes)?;
-    text(xml, "ReadBytes", reads * block)?;
+    text(xml, "ReadBytes", bytes(reads))?;
     text(xml, "ReadCount", reads)?;
-    text(xml, "WriteBytes", writes * block)?;
+    text(xml, "WriteBytes", bytes(writes))?;
     text(xml, "WriteCount", writes)?;
     for (of, ns) in directions(&span.merged) {
         if !ns.is_empty() {

@@ -67,6 +67,7 @@ fn job(outcome: &RunOutcome, name: &str, cell: &CellSpec, merged: &Merged) -> Va
         plan.rate
             .map(|rate| (rate / f64::from(cell.threads)).to_string()),
     );
+    let bytes_each = plan.access.mean_bytes(cell.block_bytes);
     let runtime_ms = merged.measured.as_millis() as u64;
     let found = outcome
         .result
@@ -80,17 +81,17 @@ fn job(outcome: &RunOutcome, name: &str, cell: &CellSpec, merged: &Merged) -> Va
         "error": i32::from(cell_result.is_some_and(|c| c.errors > 0)) * 5,
         "elapsed": merged.measured.as_secs().max(1),
         "job options": options,
-        "read": direction(&merged.reads, cell, runtime_ms),
-        "write": direction(&merged.writes, cell, runtime_ms),
-        "trim": direction(&Histogram::new(3).unwrap_or_else(|_| merged.reads.clone()), cell, 0),
+        "read": direction(&merged.reads, bytes_each, runtime_ms),
+        "write": direction(&merged.writes, bytes_each, runtime_ms),
+        "trim": direction(&Histogram::new(3).unwrap_or_else(|_| merged.reads.clone()), bytes_each, 0),
         "job_runtime": runtime_ms,
         "latency_depth": cell.depth,
     })
 }
 
-fn direction(ns: &Histogram<u64>, cell: &CellSpec, runtime_ms: u64) -> Value {
+fn direction(ns: &Histogram<u64>, bytes_each: f64, runtime_ms: u64) -> Value {
     let ios = ns.len();
-    let bytes = ios * u64::from(cell.block_bytes);
+    let bytes = (ios as f64 * bytes_each) as u64;
     let a_second = |amount: u64| {
         if runtime_ms == 0 {
             0.0

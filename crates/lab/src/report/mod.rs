@@ -1,7 +1,9 @@
 //! `report.html`: one file that needs no network and no script, in light and dark.
 
 pub mod chart;
+mod clients;
 mod database;
+mod index;
 pub mod page;
 mod plot;
 mod style;
@@ -9,6 +11,8 @@ mod table;
 mod text;
 
 use std::path::Path;
+
+pub use index::render_index;
 
 use maud::{Markup, html};
 
@@ -32,6 +36,7 @@ pub(crate) fn html(result: &RunResult) -> String {
         (checks(result))
         (findings(result))
         (table::tables(result))
+        (clients::section(result))
         (plot::plots(result))
         @if let Some(database) = &result.database { (database::section(database)) }
         (page::flags(&result.flags))
@@ -144,6 +149,7 @@ fn method(result: &RunResult) -> Markup {
                 (human_bytes(method.size_bytes)) " of each device"
                 @if method.filled { ", filled with random data first" }
                 @if method.sync { "; every write durable before it counts" }
+                @if let Some(access) = &method.access { "; " (access) }
                 @if method.verify { "; every block stamped and checked" }
                 @match method.rate {
                     Some(rate) => { "; open loop at " (grouped(rate)) " accesses a second" }

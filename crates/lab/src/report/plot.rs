@@ -8,15 +8,25 @@ use super::page::legend;
 use crate::result::{CellResult, RunResult};
 use crate::units::short_bytes;
 
-/// More than these are left to the tables.
-const MOST_PLOTS: usize = 48;
+/// More than these are folded away.
+const MOST_OPEN: usize = 24;
 
 /// One plot: lines over a common, logarithmic horizontal axis.
 struct Plot {
     title: String,
     ticks: Vec<u32>,
-    /// For each configuration: (tick, IOPS, mean latency).
-    lines: Vec<Vec<(u32, f64, f64)>>,
+    /// For each configuration.
+    lines: Vec<Vec<Point>>,
+}
+
+#[derive(Clone, Copy)]
+struct Point {
+    tick: u32,
+    iops: f64,
+    latency_us: f64,
+    mib_s: f64,
+    /// Processors in use; 0 if it is not known.
+    cpu_pct: f64,
 }
 
 /// All plots of a result.
@@ -32,16 +42,29 @@ pub(super) fn plots(result: &RunResult) -> Markup {
                 (legend(result.configurations.iter().map(|c| c.name.as_str())))
                 "left IOPS, right mean latency in microseconds; a tick for each depth"
             }
-            div.plots {
-                @for plot in plots.iter().take(MOST_PLOTS) {
-                    div.card {
-                        h3 { (plot.title) }
-                        (draw(plot))
-                    }
+            (cards(plots.get(..MOST_OPEN).unwrap_or(&plots)))
+            @if let Some(more) = plots.get(MOST_OPEN..).filter(|more| !more.is_empty()) {
+                details {
+                    summary { (more.len()) " more plots" }
+                    (cards(more))
                 }
             }
-            @if plots.len() > MOST_PLOTS {
-                p.note { (plots.len() - MOST_PLOTS) " more are in the tables only." }
+        }
+    }
+}
+
+fn cards(plots: &[Plot]) -> Markup {
+    html! {
+        div.plots {
+            @for plot in plots {
+                div.card {
+                    h3 { (plot.title) }
+                    (draw(plot))
+                    details {
+                        summary { "MiB/s, and processors in use" }
+                        (draw_means(plot))
+                    }
+                }
             }
         }
     }
@@ -68,7 +91,13 @@ fn collect(result: &RunResult) -> Vec<Plot> {
             if !plot.ticks.contains(&cell.depth) {
                 plot.ticks.push(cell.depth);
             }
-            plot.lines[index].push((cell.depth, cell.iops, cell.latency_us.mean));
+            plot.lines[index].push(Point {
+                tick: cell.depth,
+                iops: cell.iops,
+                latency_us: cell.latency_us.mean,
+                mib_s: cell.mib_s,
+                cpu_pct: cell.cpu_pct.unwrap_or(0.0),
+            });
         }
     }
     plots.retain(|plot| plot.ticks.len() > 1);
@@ -76,7 +105,7 @@ fn collect(result: &RunResult) -> Vec<Plot> {
         plot.ticks.sort_unstable();
         plot.lines
             .iter_mut()
-            .for_each(|line| line.sort_unstable_by_key(|point| point.0));
+            .for_each(|line| line.sort_unstable_by_key(|point| point.tick));
     }
     plots
 }
@@ -97,21 +126,36 @@ fn title(cell: &CellResult) -> String {
 }
 
 fn draw(plot: &Plot) -> Markup {
-    let chart = |unit, value: fn(&(u32, f64, f64)) -> f64| Chart {
-        unit,
-        of: "depth",
-        axis: Axis::Log,
-        lines: plot
-            .lines
-            .iter()
-            .enumerate()
-            .map(|(color, points)| Line {
-                color,
-                points: points.iter().map(|p| (f64::from(p.0), value(p))).collect(),
-                dashed: false,
-            })
-            .collect(),
-    };
-    let charts = [chart("IOPS", |point| point.1), chart("us", |point| point.2)];
+    let charts = [
+        plot.chart("IOPS", |point| point.iops),
+        plot.chart("us", |point| point.latency_us),
+    ];
     Chart::draw(&charts, &plot.title)
+}
+
+fn draw_means(plot: &Plot) -> Markup {
+    let charts = [
+        plot.chart("MiB/s", |point| point.mib_s),
+        plot.chart("CPU %", |point| point.cpu_pct),
+    ];
+    Chart::draw(&charts, &format!("{}: MiB/s and processors", plot.title))
+}
+
+impl Plot {
+    fn chart(&self, unit: &'static str, value: fn(&Point) -> f64) -> Chart {
+        let line = |(color, points): (usize, &Vec<Point>)| {
+            let points = points.iter();
+            Line {
+                color,
+                points: points.map(|of| (f64::from(of.tick), value(of))).collect(),
+                dashed: false,
+            }
+        };
+        Chart {
+            unit,
+            of: "depth",
+            axis: Axis::Log,
+            lines: self.lines.iter().enumerate().map(line).collect(),
+        }
+    }
 }

@@ -23,16 +23,26 @@ pub(super) fn tables(result: &RunResult) -> Markup {
             groups[index].1.push(cell.spec());
         }
     }
+    let contradictions = contradictions(result);
     html! {
         section {
             h2 { "Tables" }
             p.note {
                 "Latency in microseconds. % is the median ratio of interleaved pairs to the first "
-                "configuration's IOPS. A red dot marks a cell with a flag: see the list below."
+                "configuration's IOPS; % MiB/s and % lat are of medians (of latency, more is worse). A red dot marks "
+                "a cell with a flag: see the list below."
+                @if !contradictions.is_empty() {
+                    " \u{2020} marks published figures that contradict themselves: IOPS times latency is more than a "
+                    "quarter off the accesses in flight that the other rows have."
+                }
             }
             @for (title, cells) in &groups {
                 h3 { (title) }
-                div.scroll { (one(result, cells)) }
+                div.scroll { (one(result, cells, &contradictions)) }
+                details {
+                    summary { "Percentiles, and IOPS for 1 % of the processors" }
+                    div.scroll { (percentiles(result, cells)) }
+                }
             }
         }
     }
@@ -54,7 +64,7 @@ fn title(cell: &CellResult) -> String {
     }
 }
 
-fn one(result: &RunResult, cells: &[CellSpec]) -> Markup {
+fn one(result: &RunResult, cells: &[CellSpec], contradictions: &[Contradiction]) -> Markup {
     let of = |index: usize, spec: &CellSpec| {
         result.configurations[index]
             .cells
@@ -75,7 +85,7 @@ fn one(result: &RunResult, cells: &[CellSpec]) -> Markup {
                 tr.names {
                     th colspan="3" {}
                     @for &(index, published) in &columns {
-                        th.edge colspan=(5 + usize::from(index > 0) + usize::from(published)) {
+                        th.edge colspan=(5 + 3 * usize::from(index > 0) + usize::from(published)) {
                             span class={ "dot s" (index % 6) } {}
                             (result.configurations[index].name)
                         }
@@ -86,7 +96,7 @@ fn one(result: &RunResult, cells: &[CellSpec]) -> Markup {
                     @for &(index, published) in &columns {
                         th.edge { "IOPS" } th { "MiB/s" } th { "mean" } th { "p99" }
                         th { "CPU %" }
-                        @if index > 0 { th { "%" } }
+                        @if index > 0 { th { "%" } th { "% MiB/s" } th { "% lat" } }
                         @if published { th { "published" } }
                     }
                 }
@@ -97,7 +107,14 @@ fn one(result: &RunResult, cells: &[CellSpec]) -> Markup {
                         td.key { (short_bytes(u64::from(spec.block_bytes))) }
                         td.key { (spec.threads) } td.key { (spec.depth) }
                         @for &(index, published) in &columns {
-                            (figures(of(index, spec), index > 0, published))
+                            @let shown = Shown {
+                                cell: of(index, spec),
+                                first: of(0, spec).filter(|_| index > 0),
+                                share: index > 0,
+                                published,
+                                contradicts: contradictions.contains(&(index, *spec)),
+                            };
+                            (figures(&shown))
                         }
                     }
                 }
@@ -106,11 +123,109 @@ fn one(result: &RunResult, cells: &[CellSpec]) -> Markup {
     }
 }
 
-fn figures(cell: Option<&CellResult>, share: bool, published: bool) -> Markup {
-    let Some(cell) = cell else {
-        return html! {
-            td.edge colspan=(5 + usize::from(share) + usize::from(published)) { "not measured" }
+/// What a row shows of a configuration.
+struct Shown<'a> {
+    cell: Option<&'a CellResult>,
+    /// The first configuration's, if this is another.
+    first: Option<&'a CellResult>,
+    share: bool,
+    published: bool,
+    contradicts: bool,
+}
+
+/// A configuration's cell whose published figures contradict themselves.
+type Contradiction = (usize, CellSpec);
+
+/// More than this off Little's law is no rounding.
+const OFF: f64 = 0.25;
+
+/// Published cells whose IOPS times latency is not what other rows of the table have for each access in flight: as
+/// many clients as there were.
+fn contradictions(result: &RunResult) -> Vec<Contradiction> {
+    let mut found = Vec::new();
+    for (index, configuration) in result.configurations.iter().enumerate() {
+        let clients = |cell: &CellResult| {
+            let published = cell.published.as_ref()?;
+            let in_flight = published.iops * published.latency_us / 1e6;
+            let clients = in_flight / f64::from(cell.threads * cell.depth);
+            (clients > 0.0).then(|| (cell.spec(), clients))
         };
+        let all: Vec<_> = configuration.cells.iter().filter_map(clients).collect();
+        let counts: Vec<f64> = all.iter().map(|(_, clients)| *clients).collect();
+        if counts.is_empty() {
+            continue;
+        }
+        let usual = crate::stats::median(&counts);
+        let off = all
+            .into_iter()
+            .filter(|(_, of)| (of / usual - 1.0).abs() > OFF);
+        found.extend(off.map(|(spec, _)| (index, spec)));
+    }
+    found
+}
+
+/// Latency to 99.999 %, and what processors give.
+fn percentiles(result: &RunResult, cells: &[CellSpec]) -> Markup {
+    html! {
+        table.figures {
+            thead {
+                tr.names {
+                    th colspan="3" {}
+                    @for (index, configuration) in result.configurations.iter().enumerate() {
+                        th.edge colspan="7" { span class={ "dot s" (index % 6) } {} (configuration.name) }
+                    }
+                }
+                tr {
+                    th { "block" } th { "threads" } th { "depth" }
+                    @for _ in &result.configurations {
+                        th.edge { "p50" } th { "p95" } th { "p99" } th { "p99.9" } th { "p99.99" } th { "p99.999" }
+                        th { "IOPS / 1 % CPU" }
+                    }
+                }
+            }
+            tbody {
+                @for spec in cells {
+                    tr {
+                        td.key { (short_bytes(u64::from(spec.block_bytes))) }
+                        td.key { (spec.threads) } td.key { (spec.depth) }
+                        @for configuration in &result.configurations {
+                            @match configuration.cells.iter().find(|cell| cell.spec() == *spec) {
+                                Some(cell) => {
+                                    @let of = &cell.latency_us;
+                                    td.edge { (us(of.p50)) } td { (us(of.p95)) } td { (us(of.p99)) } td { (us(of.p999)) }
+                                    td { (told(of.p9999)) } td { (told(of.p99999)) }
+                                    td { @if let Some(iops) = cell.iops_per_cpu_pct { (grouped(iops)) } }
+                                }
+                                None => { td.edge colspan="7" { "not measured" } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A percentile that older results do not have.
+fn told(value: f64) -> String {
+    match value > 0.0 {
+        true => us(value),
+        false => "-".to_owned(),
+    }
+}
+
+fn figures(shown: &Shown<'_>) -> Markup {
+    let &Shown {
+        share, published, ..
+    } = shown;
+    let Some(cell) = shown.cell else {
+        return html! {
+            td.edge colspan=(5 + 3 * usize::from(share) + usize::from(published)) { "not measured" }
+        };
+    };
+    let of_first = |figure: fn(&CellResult) -> f64| {
+        let first = figure(shown.first?);
+        (first > 0.0).then(|| format!("{:.0}", 100.0 * figure(cell) / first))
     };
     let (ours, theirs) = shares(cell);
     let noisy = cell.versus_first.as_ref().is_some_and(|ratio| ratio.noisy);
@@ -126,9 +241,14 @@ fn figures(cell: Option<&CellResult>, share: bool, published: bool) -> Markup {
         td { @if let Some(cpu) = cell.cpu_pct { (format!("{cpu:.0}")) } }
         @if share {
             td.pct title=[range(cell)] { @if let Some(ours) = ours { (format!("{ours:.0}")) } }
+            td { @if let Some(share) = of_first(|cell| cell.mib_s) { (share) } }
+            td { @if let Some(share) = of_first(|cell| cell.latency_us.mean) { (share) } }
         }
         @if published {
-            td.published { @if let Some(theirs) = theirs { (theirs) } }
+            td.published {
+                @if let Some(theirs) = theirs { (theirs) }
+                @if shown.contradicts { "\u{2020}" }
+            }
         }
     }
 }

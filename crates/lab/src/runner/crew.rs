@@ -7,6 +7,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::cpu::{CpuTicks, pin};
 use crate::measure::Measured;
+use crate::result::ClientPart;
 use crate::verify::{Model, Tally};
 use crate::workload::{Content, Job, Load, Watcher};
 use crate::{LabError, OpenOptions, Stacks};
@@ -27,6 +28,8 @@ pub(crate) struct Outcome {
     pub(crate) tally: Tally,
     /// Why workers did not finish.
     pub(crate) losses: Vec<LabError>,
+    /// What each client had of it; empty if this process made the load.
+    pub(crate) clients: Vec<ClientPart>,
 }
 
 /// Holds the threads back until all are ready.
@@ -78,6 +81,14 @@ impl Drop for Readiness {
     }
 }
 
+/// What a thread needs to stand ready.
+struct Post<'a> {
+    gate: &'a Gate,
+    readiness: Readiness,
+    /// It reads the machine's counters for all.
+    watches: bool,
+}
+
 /// Reads the machine's processor time at both ends.
 #[derive(Default)]
 struct CpuWatch {
@@ -104,13 +115,27 @@ impl Crew<'_> {
     /// Runs the jobs, one thread each. An error before the start stops all; a worker lost later
     /// leaves the others' figures standing.
     pub(crate) fn run(&self, jobs: &[Job]) -> Result<Outcome, LabError> {
+        self.run_when(jobs, &mut || true)
+    }
+
+    /// The same; when all stand ready, `begin` returns when they are to begin, or false: they are not to.
+    pub(crate) fn run_when(
+        &self,
+        jobs: &[Job],
+        begin: &mut dyn FnMut() -> bool,
+    ) -> Result<Outcome, LabError> {
         let gate = Gate::default();
         let homes = std::thread::scope(|scope| {
             let (sender, receiver) = channel();
             let mut handles = Vec::with_capacity(jobs.len());
             let mut spawned = Ok(());
             for job in jobs {
-                match self.spawn(scope, job, &gate, Readiness(Some(sender.clone()))) {
+                let post = Post {
+                    gate: &gate,
+                    readiness: Readiness(Some(sender.clone())),
+                    watches: handles.is_empty(),
+                };
+                match self.spawn(scope, job, post) {
                     Ok(handle) => handles.push(handle),
                     Err(error) => spawned = Err(LabError::caused("starting a load thread", error)),
                 }
@@ -121,7 +146,7 @@ impl Crew<'_> {
                 .take(jobs.len())
                 .filter(|&ready| ready)
                 .count();
-            gate.open(spawned.is_ok() && ready == jobs.len());
+            gate.open(spawned.is_ok() && ready == jobs.len() && begin());
             let homes: Vec<_> = handles.into_iter().map(|handle| handle.join()).collect();
             spawned.map(|()| homes)
         })?;
@@ -129,6 +154,7 @@ impl Crew<'_> {
             measured: Measured::new(jobs[0].shape())?,
             tally: Tally::default(),
             losses: Vec::new(),
+            clients: Vec::new(),
         };
         for home in homes {
             outcome.take(home)?;
@@ -140,18 +166,25 @@ impl Crew<'_> {
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
         job: &'env Job,
-        gate: &'env Gate,
-        readiness: Readiness,
+        post: Post<'env>,
     ) -> std::io::Result<ScopedJoinHandle<'scope, Result<Home, LabError>>> {
         Builder::new()
             .name(format!("load-{}", job.thread))
-            .spawn_scoped(scope, move || self.work(job, gate, readiness))
+            .spawn_scoped(scope, move || self.work(job, post))
     }
 
-    fn work(&self, job: &Job, gate: &Gate, readiness: Readiness) -> Result<Home, LabError> {
+    fn work(&self, job: &Job, post: Post<'_>) -> Result<Home, LabError> {
+        let Post {
+            gate,
+            readiness,
+            watches,
+        } = post;
         let cpu = pin(job.thread as usize, self.cpus);
         let depth = job.cell.depth as usize;
         let kinds = usize::from(job.cell.read_pct > 0) + usize::from(job.cell.writes());
+        // As if all were as large as the largest: a pool cuts its memory by size.
+        let largest = job.access.largest(job.cell.block_bytes) as usize;
+        let all_sizes = job.sizes().len() * largest.next_power_of_two();
         let mut worker = self.stacks.open(
             self.spec,
             &OpenOptions {
@@ -160,7 +193,7 @@ impl Crew<'_> {
                 cpu,
                 size: self.size,
                 depth,
-                buffer_bytes: depth * kinds * (job.cell.block_bytes as usize).next_power_of_two(),
+                buffer_bytes: depth * kinds * all_sizes,
                 writes: job.cell.writes(),
             },
         )?;
@@ -174,9 +207,9 @@ impl Crew<'_> {
             return Ok((Measured::new(job.shape())?, None, None));
         }
         let mut watch = CpuWatch::default();
-        let (mut measured, content, loss) = match job.thread {
-            0 => load.run(&mut watch),
-            _ => load.run(&mut ()),
+        let (mut measured, content, loss) = match watches {
+            true => load.run(&mut watch),
+            false => load.run(&mut ()),
         };
         measured.cpu_pct = watch.pct;
         Ok((measured, content.into_tally(), loss))

@@ -2,6 +2,7 @@
 //! repeat by repeat, and checks what was written.
 
 mod crew;
+mod generator;
 mod pass;
 mod setup;
 mod summary;
@@ -11,9 +12,12 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-pub(crate) use crew::Crew;
+pub(crate) use crew::{Crew, Outcome};
+use generator::Generator;
+pub(crate) use setup::Fill;
 use setup::Setup;
 
+use crate::agent::Clients;
 use crate::ceiling::ceilings;
 use crate::cpu::usable_cpus;
 use crate::journal::Journal;
@@ -104,6 +108,8 @@ pub struct Means<'a> {
     pub stacks: &'a dyn Stacks,
     /// Serves configurations that are remote.
     pub services: &'a dyn Services,
+    /// Agents that make the load, if this process does not.
+    pub clients: Option<&'a Clients>,
     /// Where progress goes, and what ends the run before its end.
     pub progress: &'a Progress,
     /// Where every turn goes as soon as it was measured.
@@ -123,6 +129,7 @@ pub fn run_sweep(
     let means = Means {
         stacks,
         services: &crate::NoServices,
+        clients: None,
         progress,
         journal: &mut Journal::none(),
     };
@@ -138,11 +145,15 @@ pub fn run_plan(plan: &SweepPlan, means: Means<'_>) -> Result<RunOutcome, LabErr
     let Means {
         stacks,
         services,
+        clients,
         progress,
         journal,
     } = means;
     let cpus = if plan.pin { usable_cpus() } else { Vec::new() };
-    let prepare = |configuration| Setup::prepare(configuration, plan, (stacks, services), journal);
+    let generator = Generator::new(stacks, clients);
+    generator.check(plan)?;
+    let prepare =
+        |configuration| Setup::prepare(configuration, plan, (&generator, services), journal);
     // The servers run until the end of the function.
     let (setups, _services): (Vec<_>, Vec<_>) = plan
         .configurations
@@ -158,7 +169,7 @@ pub fn run_plan(plan: &SweepPlan, means: Means<'_>) -> Result<RunOutcome, LabErr
     }
     let mut run = Run {
         plan,
-        stacks,
+        generator: &generator,
         progress,
         cpus,
         cells: plan.cells(),
@@ -171,11 +182,18 @@ pub fn run_plan(plan: &SweepPlan, means: Means<'_>) -> Result<RunOutcome, LabErr
     let mut threads: Vec<u32> = run.cells.iter().map(|cell| cell.threads).collect();
     threads.sort_unstable();
     threads.dedup();
-    let ceiling = ceilings(&threads, &run.cpus)?;
+    // What this machine could do says nothing of others.
+    let ceiling = match clients {
+        Some(_) => Vec::new(),
+        None => ceilings(&threads, &run.cpus)?,
+    };
     let ended = run.measure_all(journal);
     match ended {
         // What was measured before is not lost with what comes after.
-        Err(error) if !run.details.is_empty() && error.exit_code() == 3 => {
+        Err(error)
+            if (!run.details.is_empty() || !generator.dead().is_empty())
+                && error.exit_code() == 3 =>
+        {
             run.problem(error.to_string());
         }
         ended => ended?,
@@ -187,7 +205,7 @@ pub fn run_plan(plan: &SweepPlan, means: Means<'_>) -> Result<RunOutcome, LabErr
 /// A run in progress.
 struct Run<'a> {
     plan: &'a SweepPlan,
-    stacks: &'a dyn Stacks,
+    generator: &'a Generator<'a>,
     progress: &'a Progress,
     cpus: Vec<usize>,
     cells: Vec<CellSpec>,
@@ -221,7 +239,7 @@ impl Run<'_> {
             if self.plan.precondition.fill || self.plan.verify || setup.fresh {
                 self.progress
                     .say(&format!("{}: filling {}", setup.name, setup.size_words()));
-                setup.fill(self.stacks, self.plan.seed, self.progress)?;
+                setup.fill(self.generator, self.plan.seed, self.progress)?;
             }
         }
         let progress = self.progress;
@@ -229,7 +247,8 @@ impl Run<'_> {
         for index in 0..self.setups.len() {
             self.read_back(index)?;
         }
-        self.is_complete = self.details.len() == schedule.turns().len();
+        self.is_complete =
+            self.details.len() == schedule.turns().len() && self.generator.dead().is_empty();
         Ok(())
     }
 
@@ -245,8 +264,9 @@ impl Run<'_> {
             method: self.method(),
             scenario: None,
             ceiling,
+            clients: self.generator.notes(),
             configurations: self.configurations(),
-            checks: verification_checks(&self.setups),
+            checks: self.checks(),
             findings: Vec::new(),
             database: None,
             flags: Vec::new(),
@@ -261,6 +281,12 @@ impl Run<'_> {
             is_complete: self.is_complete,
             details: self.details,
         }
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        let mut checks = verification_checks(&self.setups);
+        checks.extend(self.generator.check_of_clients());
+        checks
     }
 
     fn problem(&mut self, text: String) {
@@ -278,7 +304,7 @@ impl Run<'_> {
         let name = setup.name.clone();
         self.progress
             .say(&format!("{name}: reading everything back"));
-        let read = setup.read_back(self.stacks, self.progress);
+        let read = setup.read_back(self.generator.stacks(), self.progress);
         self.progress.go_on()?;
         match read {
             Ok(unreadable) => {
@@ -311,6 +337,7 @@ impl Run<'_> {
             size_bytes: setups.iter().map(|setup| setup.bytes).min().unwrap_or(0),
             sync: plan.sync,
             rate: plan.rate,
+            access: plan.access.words(),
             verify: plan.verify,
             filled: plan.precondition.fill || plan.verify || setups.iter().all(|setup| setup.fresh),
             pinned: plan.pin,

@@ -3,7 +3,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ashlar_block::Geometry;
+use serde::{Deserialize, Serialize};
 
+use super::generator::Generator;
 use super::pass::{BUFFER_BYTES, DEPTH, Pass};
 use crate::journal::Journal;
 use crate::result::VerifyResult;
@@ -11,7 +13,7 @@ use crate::units::human_bytes;
 use crate::verify::{Model, Tally};
 use crate::{
     CellSpec, Configuration, LabError, OpenOptions, Pool, PoolStack, PrepareOptions, Prepared,
-    Progress, Service, Services, Stacks, SweepPlan, Worker,
+    Progress, Service, Services, Stacks, SweepPlan,
 };
 
 /// A configuration that is ready to be measured.
@@ -42,7 +44,7 @@ impl Setup {
     pub(super) fn prepare(
         configuration: &Configuration,
         plan: &SweepPlan,
-        (stacks, services): (&dyn Stacks, &dyn Services),
+        (generator, services): (&Generator<'_>, &dyn Services),
         journal: &Journal,
     ) -> Result<(Self, Option<Box<dyn Service>>), LabError> {
         let Configuration {
@@ -66,13 +68,15 @@ impl Setup {
                 })?;
                 opened = running.url().to_owned();
                 service = Some(running);
-                let reached = stacks.prepare(&opened, &options)?;
+                let reached = generator.prepare(&opened, &options)?;
                 Prepared {
                     description: format!("{}\n{}", reached.description, pool_words(pool)),
                     ..reached
                 }
             }
-            None => stacks.prepare(spec, &options)?,
+            // It is opened here, by the server.
+            None if *remote => generator.stacks().prepare(spec, &options)?,
+            None => generator.prepare(spec, &options)?,
         };
         if options.writes && !options.destroy_data {
             refuse_to_destroy(spec, prepared.holds.as_deref())?;
@@ -81,7 +85,7 @@ impl Setup {
             let running = services.serve(spec, &options)?;
             opened = running.url().to_owned();
             service = Some(running);
-            let reached = stacks.prepare(&opened, &options)?;
+            let reached = generator.prepare(&opened, &options)?;
             prepared.geometry = reached.geometry;
             prepared.description = format!("{}\n{}", reached.description, prepared.description);
         }
@@ -89,8 +93,15 @@ impl Setup {
         let bytes = usable(spec, &geometry, plan)?;
         plan.cells()
             .iter()
-            .try_for_each(|cell| fits(cell, spec, &geometry))?;
+            .flat_map(|cell| plan.access.cells(*cell))
+            .try_for_each(|cell| fits(&cell, spec, &geometry))?;
         let logical = geometry.block_size.bytes();
+        if plan.access.trim_pct > 0 && !geometry.deallocates {
+            return Err(LabError::usage(format!(
+                "trim {} %: {spec} gives no space back",
+                plan.access.trim_pct
+            )));
+        }
         let run = fastrand::Rng::new().u64(1..);
         let model = || Arc::new(Model::new(run, logical, bytes / u64::from(logical)));
         let setup = Self {
@@ -123,33 +134,23 @@ impl Setup {
         self.bytes / u64::from(self.logical())
     }
 
-    fn open(&self, stacks: &dyn Stacks, writes: bool) -> Result<Box<dyn Worker>, LabError> {
-        let options = OpenOptions {
-            thread: 0,
-            threads: 1,
-            cpu: None,
-            size: Some(self.bytes),
-            depth: DEPTH,
-            buffer_bytes: BUFFER_BYTES,
-            writes,
-        };
-        stacks.open(&self.spec, &options)
-    }
-
     /// Writes the whole range once.
     pub(super) fn fill(
         &mut self,
-        stacks: &dyn Stacks,
+        generator: &Generator<'_>,
         seed: u64,
         progress: &Progress,
     ) -> Result<(), LabError> {
-        // On a thread of its own: a worker's thread belongs to its event loop.
-        on_own_thread(|| {
-            let mut worker = self.open(stacks, true)?;
-            let mut meter = Meter::new(progress, &self.name, "filled", self.blocks());
-            let pass = Pass::new(&mut *worker, self.blocks())?;
-            pass.fill(seed, self.model.as_deref(), &mut |blocks| meter.add(blocks))
-        })
+        let fill = Fill {
+            name: self.name.clone(),
+            spec: self.spec.clone(),
+            bytes: self.bytes,
+            seed,
+        };
+        match &self.model {
+            Some(model) => fill.stamp(generator.stacks(), model, progress),
+            None => generator.fill(&fill, progress),
+        }
     }
 
     /// Reads the whole range and compares it with the model; what could not be read.
@@ -168,7 +169,7 @@ impl Setup {
         };
         let mut tally = std::mem::take(&mut self.tally);
         let result = on_own_thread(|| {
-            let mut worker = self.open(stacks, false)?;
+            let mut worker = stacks.open(&self.spec, &pass_options(self.bytes, false))?;
             let mut meter = Meter::new(progress, &self.name, "read back", self.blocks());
             let pass = Pass::new(&mut *worker, self.blocks())?;
             pass.read_back(&model, &mut tally, &mut |blocks| meter.add(blocks))
@@ -197,6 +198,70 @@ impl Setup {
             examples: self.tally.examples.clone(),
             ..VerifyResult::default()
         }))
+    }
+}
+
+/// A range that is to be filled with random data.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Fill {
+    /// The configuration, for people.
+    pub(crate) name: String,
+    pub(crate) spec: String,
+    pub(crate) bytes: u64,
+    pub(crate) seed: u64,
+}
+
+impl Fill {
+    /// Whether every machine that opens this opens the same.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.spec.starts_with("nvme-tcp://")
+    }
+
+    pub(crate) fn carry_out(
+        &self,
+        stacks: &dyn Stacks,
+        progress: &Progress,
+    ) -> Result<(), LabError> {
+        self.write(stacks, None, progress)
+    }
+
+    /// The same, with stamps instead of random data.
+    fn stamp(
+        &self,
+        stacks: &dyn Stacks,
+        model: &Model,
+        progress: &Progress,
+    ) -> Result<(), LabError> {
+        self.write(stacks, Some(model), progress)
+    }
+
+    fn write(
+        &self,
+        stacks: &dyn Stacks,
+        model: Option<&Model>,
+        progress: &Progress,
+    ) -> Result<(), LabError> {
+        // On a thread of its own: a worker's thread belongs to its event loop.
+        on_own_thread(|| {
+            let mut worker = stacks.open(&self.spec, &pass_options(self.bytes, true))?;
+            let logical = u64::from(worker.device().geometry().block_size.bytes());
+            let blocks = self.bytes / logical;
+            let mut meter = Meter::new(progress, &self.name, "filled", blocks);
+            let pass = Pass::new(&mut *worker, blocks)?;
+            pass.fill(self.seed, model, &mut |blocks| meter.add(blocks))
+        })
+    }
+}
+
+fn pass_options(bytes: u64, writes: bool) -> OpenOptions {
+    OpenOptions {
+        thread: 0,
+        threads: 1,
+        cpu: None,
+        size: Some(bytes),
+        depth: DEPTH,
+        buffer_bytes: BUFFER_BYTES,
+        writes,
     }
 }
 

@@ -8,7 +8,7 @@ use super::setup::Setup;
 use super::{Detail, Run};
 use crate::CellSpec;
 use crate::measure::Measured;
-use crate::result::{CellResult, LatencyUs, RepeatResult, RunResult};
+use crate::result::{Between, CellResult, LatencyUs, RepeatResult, RunResult};
 use crate::stats::{Ratio, correct, mean, median, spread};
 use crate::steady::is_steady;
 
@@ -59,6 +59,8 @@ pub(super) fn cell(
             p95: median(&all(|r| r.latency_us.p95)),
             p99: median(&all(|r| r.latency_us.p99)),
             p999: median(&all(|r| r.latency_us.p999)),
+            p9999: median(&all(|r| r.latency_us.p9999)),
+            p99999: median(&all(|r| r.latency_us.p99999)),
         },
         cpu_pct,
         iops_per_cpu_pct: cpu_pct
@@ -84,12 +86,7 @@ pub(super) fn cell(
 }
 
 /// The figures of one repeat.
-pub(super) fn repeat(
-    measured: &Measured,
-    cell: &CellSpec,
-    number: u32,
-    time: Duration,
-) -> RepeatResult {
+pub(super) fn repeat(measured: &Measured, number: u32, time: Duration) -> RepeatResult {
     let seconds = time.as_secs_f64();
     let all = measured.all();
     let iops = measured.count() as f64 / seconds;
@@ -99,7 +96,7 @@ pub(super) fn repeat(
         iops,
         read_iops: measured.reads.len() as f64 / seconds,
         write_iops: measured.writes.len() as f64 / seconds,
-        mib_s: iops * f64::from(cell.block_bytes) / MIB,
+        mib_s: measured.bytes as f64 / seconds / MIB,
         latency_us: latency(&all),
         max_us: all.max() as f64 / 1000.0,
         cpu_pct: measured.cpu_pct,
@@ -108,7 +105,17 @@ pub(super) fn repeat(
         backlog_max: measured.backlog_max,
         missed: measured.missed,
         lost_workers: measured.lost_workers,
+        flushes: between(&measured.flushes, seconds),
+        trims: between(&measured.trims, seconds),
+        clients: Vec::new(),
     }
+}
+
+fn between(ns: &Histogram<u64>, seconds: f64) -> Option<Between> {
+    (!ns.is_empty()).then(|| Between {
+        per_s: ns.len() as f64 / seconds,
+        latency_us: latency(ns),
+    })
 }
 
 fn latency(ns: &Histogram<u64>) -> LatencyUs {
@@ -119,6 +126,8 @@ fn latency(ns: &Histogram<u64>) -> LatencyUs {
         p95: at(0.95),
         p99: at(0.99),
         p999: at(0.999),
+        p9999: at(0.9999),
+        p99999: at(0.99999),
     }
 }
 

@@ -270,6 +270,7 @@ fn a_run_that_was_cut_anywhere_goes_on_with_every_cell_once() {
         let means = Means {
             stacks: &stacks,
             services: &crate::NoServices,
+            clients: None,
             progress: &progress,
             journal: &mut journal,
         };
@@ -351,4 +352,71 @@ fn a_repeat_that_failed_shifts_no_other() {
     assert_eq!((base, ours), (vec![20.0, 30.0], vec![2.0, 3.0]));
     let (base, _) = cell(&[(0, 10.0), (0, 20.0)]).pairs(&cell(&[(0, 1.0), (0, 2.0)]));
     assert_eq!(base, [10.0, 20.0], "of an old result");
+}
+
+#[test]
+fn what_comes_between_accesses_is_done_and_counted_apart() {
+    let stacks = Simulated::new().with("a", device());
+    let run_with = |change: &dyn Fn(&mut SweepPlan)| {
+        let mut plan = plan(&["a"], Pattern::RandWrite);
+        plan.matrices[0].threads = vec![1];
+        plan.matrices[0].depths = vec![1];
+        change(&mut plan);
+        let outcome = run(&stacks, &plan);
+        assert_eq!(outcome.exit_code(), 0, "{:?}", outcome.result.problems);
+        outcome.result.configurations[0].cells[0].repeats[0].clone()
+    };
+    let near = |value: f64, want: f64| (value / want - 1.0).abs() < 0.06;
+    let plain = run_with(&|_| ());
+    assert!(near(plain.iops, 1e6 / 105.0) && plain.flushes.is_none());
+    // Four writes and a flush, 105 us each.
+    let flushed = run_with(&|plan| plan.access.flush_every = 4);
+    let flushes = flushed.flushes.expect("flushes");
+    assert!(near(flushed.iops, 0.8 * plain.iops), "{}", flushed.iops);
+    assert!(near(flushes.per_s, flushed.iops / 4.0), "{flushes:?}");
+    assert!(near(flushes.latency_us.mean, 105.0));
+    let thinking = run_with(&|plan| plan.access.think = Duration::from_micros(395));
+    assert!(near(thinking.iops, 2_000.0), "{}", thinking.iops);
+    assert!(
+        near(thinking.latency_us.mean, 105.0),
+        "thinking is no latency"
+    );
+    let mixed = run_with(&|plan| {
+        plan.access.sizes = vec![
+            "4k:75".parse().expect("a share"),
+            "64k:25".parse().expect("a share"),
+        ];
+    });
+    let each = mixed.mib_s * MIB as f64 / mixed.iops;
+    assert!(near(each, 0.75 * 4096.0 + 0.25 * 65536.0), "{each}");
+    let mut verified = plan(&["a"], Pattern::RandRw);
+    verified.verify = true;
+    verified.access.sizes = vec![
+        "4k:50".parse().expect("a share"),
+        "16k:50".parse().expect("a share"),
+    ];
+    verified.access.distribution = "zipf:1.2".parse().expect("a distribution");
+    assert_eq!(run(&stacks, &verified).exit_code(), 0);
+}
+
+#[test]
+fn accesses_that_cannot_be_are_refused_by_name() {
+    let stacks = Simulated::new().with("a", device());
+    let refused = |change: &dyn Fn(&mut SweepPlan), pattern| {
+        let mut plan = plan(&["a"], pattern);
+        change(&mut plan);
+        let error = run_sweep(&plan, &stacks, &Progress::silent()).expect_err("refused");
+        assert_eq!(error.exit_code(), 2, "{error}");
+        error.to_string()
+    };
+    let trims = refused(&|plan| plan.access.trim_pct = 10, Pattern::RandRw);
+    assert!(trims.contains("a gives no space back"), "{trims}");
+    let zipf = |plan: &mut SweepPlan| {
+        plan.access.distribution = "zipf:1".parse().expect("a distribution");
+    };
+    assert!(refused(&zipf, Pattern::Read).contains("distribution"));
+    let sizes = |plan: &mut SweepPlan| {
+        plan.access.sizes = vec!["512:100".parse().expect("a share")];
+    };
+    assert!(refused(&sizes, Pattern::RandRead).contains("multiple"));
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use ashlar_block::Durability;
 use serde::{Deserialize, Serialize};
 
 use super::crew::{Crew, Outcome};
@@ -62,23 +61,31 @@ impl Workload for Run<'_> {
             measure: self.plan.measure,
         };
         let jobs = self.jobs(setup, cell, u64::from(turn.repeat), times)?;
-        let outcome = match self.crew(setup).run(&jobs) {
+        let outcome = match self.load(setup, &jobs) {
             Ok(outcome) => outcome,
             // Once something has been measured, a configuration that no longer opens ends its
             // own figures, not everybody's.
-            Err(error) if !self.details.is_empty() && error.exit_code() == 3 => {
+            Err(error)
+                if !self.details.is_empty()
+                    && error.exit_code() == 3
+                    && self.generator.dead().is_empty() =>
+            {
                 self.problem(format!("{what}: {error}"));
                 return Ok(Measurement::Failed("failed".to_owned()));
             }
             Err(error) => return Err(error),
         };
+        let clients = outcome.clients.clone();
         let measured = found.take(outcome, &what);
         // What was cut short is not a measurement; what it found out about blocks counts.
         if let Err(interrupted) = self.progress.go_on() {
             self.setups[turn.configuration].tally.merge(found.tally);
             return Err(interrupted);
         }
-        let result = summary::repeat(&measured, &cell, turn.repeat, self.plan.measure);
+        let result = RepeatResult {
+            clients,
+            ..summary::repeat(&measured, turn.repeat, self.plan.measure)
+        };
         let (iops, mean_us) = (crate::units::grouped(result.iops), result.latency_us.mean);
         let kept = Kept {
             result,
@@ -88,6 +95,10 @@ impl Workload for Run<'_> {
             settled,
             found,
         };
+        // A part of the load was missing, and would be in every turn that follows.
+        if !self.generator.dead().is_empty() {
+            return Ok(Measurement::Part(kept));
+        }
         Ok(Measurement::Whole(
             kept,
             format!("{iops} IOPS, {mean_us:.0} us"),
@@ -137,17 +148,18 @@ impl Run<'_> {
         salt: u64,
         times: Times,
     ) -> Result<Vec<Job>, LabError> {
+        let places = CellSpec {
+            block_bytes: self.plan.access.largest(cell.block_bytes),
+            ..cell
+        };
         let job = |thread| {
             Ok(Job {
                 cell,
                 thread,
                 logical: setup.logical(),
-                area: Area::of(&cell, thread, setup.bytes, self.plan.verify)?,
-                durability: if self.plan.sync {
-                    Durability::Durable
-                } else {
-                    Durability::Cached
-                },
+                area: Area::of(&places, thread, setup.bytes, self.plan.verify)?,
+                access: self.plan.access.clone(),
+                sync: self.plan.sync,
                 rate: self.plan.rate.map(|rate| rate / f64::from(cell.threads)),
                 warmup: times.warmup,
                 measure: times.measure,
@@ -158,14 +170,15 @@ impl Run<'_> {
         (0..cell.threads).map(job).collect()
     }
 
-    fn crew<'s>(&'s self, setup: &'s Setup) -> Crew<'s> {
-        Crew {
-            stacks: self.stacks,
+    fn load(&self, setup: &Setup, jobs: &[Job]) -> Result<Outcome, LabError> {
+        let crew = Crew {
+            stacks: self.generator.stacks(),
             spec: &setup.spec,
             size: self.plan.size,
             cpus: &self.cpus,
             model: setup.model.as_ref(),
-        }
+        };
+        self.generator.run(&crew, jobs, self.progress)
     }
 
     /// Brings throughput of a write cell's kind to its steady state, once in the life of this process; whether it
@@ -193,7 +206,7 @@ impl Run<'_> {
         let most = (limit.as_secs_f64() / round.as_secs_f64()).ceil() as u64;
         for number in 0..most.max(2) {
             let jobs = self.jobs(setup, cell, 1000 + number, times)?;
-            let outcome = self.crew(setup).run(&jobs)?;
+            let outcome = self.load(setup, &jobs)?;
             let measured = found.take(outcome, &what);
             self.progress.go_on()?;
             let rates = measured.rates(SeriesShape::of(round).interval);

@@ -4,7 +4,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::units::{parse_block, parse_bytes, short_bytes};
-use crate::{CellSpec, Configuration, LabError, Matrix, Pattern, Pool, SweepPlan};
+use crate::{
+    Access, CellSpec, Configuration, Distribution, LabError, Matrix, Pattern, Pool, SweepPlan,
+};
 
 /// A scenario file. `docs/lab.md` has an annotated one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,6 +56,21 @@ pub struct MeasureSection {
     /// Every write durable before it counts.
     #[serde(default)]
     pub sync: bool,
+    /// Where random accesses go: `uniform`, `zipf:0.99`, `hot:80/20`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub distribution: Distribution,
+    /// Sizes of accesses and their shares in percent, instead of the cells' blocks: `["4k:60", "64k:40"]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sizes: Vec<String>,
+    /// A flush after so many writes of a thread.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub fsync: u32,
+    /// Seconds between the end of an access and the next of its slot.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub think: f64,
+    /// Percent of accesses that give space back.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub trim_pct: u8,
     /// Stamp and check every block.
     #[serde(default)]
     pub verify: bool,
@@ -69,6 +86,10 @@ pub struct MeasureSection {
     /// Seed of addresses and data.
     #[serde(default = "one")]
     pub seed: u64,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn three() -> u32 {
@@ -243,6 +264,14 @@ impl ScenarioFile {
         plan.repeats = measure.repeat;
         plan.size = measure.size.as_deref().map(parse_bytes).transpose()?;
         plan.sync = measure.sync;
+        let sizes = measure.sizes.iter().map(|text| text.parse());
+        plan.access = Access {
+            distribution: measure.distribution,
+            flush_every: measure.fsync,
+            think: duration("think", measure.think)?,
+            sizes: sizes.collect::<Result<_, _>>()?,
+            trim_pct: measure.trim_pct,
+        };
         plan.verify = measure.verify;
         plan.rate = measure.rate;
         plan.seed = measure.seed;
@@ -263,6 +292,11 @@ impl ScenarioFile {
                 warmup: Some(plan.warmup.as_secs_f64()),
                 repeat: plan.repeats,
                 sync: plan.sync,
+                distribution: plan.access.distribution,
+                sizes: plan.access.sizes.iter().map(ToString::to_string).collect(),
+                fsync: plan.access.flush_every,
+                think: plan.access.think.as_secs_f64(),
+                trim_pct: plan.access.trim_pct,
                 verify: plan.verify,
                 rate: plan.rate,
                 fill: Some(plan.precondition.fill),

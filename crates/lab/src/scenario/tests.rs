@@ -80,6 +80,7 @@ fn ran(text: &str, dir: &Path) -> RunOutcome {
         services: &Server,
         progress: &Progress::silent(),
         journal: &mut Journal::none(),
+        clients: None,
     };
     run_scenario(text, &options(dir), means).expect("it runs")
 }

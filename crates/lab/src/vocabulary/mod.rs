@@ -3,6 +3,9 @@
 
 mod diskspd;
 mod fio;
+mod job_file;
+
+pub use job_file::translate_job_file;
 
 use crate::{Configuration, LabError, Matrix, Pattern, SweepPlan};
 
@@ -68,9 +71,22 @@ fn number<T: std::str::FromStr>(word: &str, value: &str) -> Result<T, LabError> 
         .map_err(|_| LabError::usage(format!("{word}: {value:?} is not a number in range")))
 }
 
+/// A time in seconds, or with a unit.
 fn seconds(word: &str, value: &str) -> Result<std::time::Duration, LabError> {
-    let plain = value.strip_suffix('s').unwrap_or(value);
-    std::time::Duration::try_from_secs_f64(number(word, plain)?)
+    let units = [
+        ("us", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+    ];
+    let found = units.into_iter().find_map(|(unit, factor)| {
+        let plain = value.strip_suffix(unit)?;
+        Some((plain, factor))
+    });
+    let (plain, factor) = found.unwrap_or((value, 1.0));
+    let time = number::<f64>(word, plain).map(|number| number * factor);
+    std::time::Duration::try_from_secs_f64(time?)
         .map_err(|error| LabError::usage(format!("{word}: {error}")))
 }
 
@@ -146,7 +162,12 @@ mod tests {
             ("-w101", "-w101"),
             ("-rs50", "-rs50"),
             ("rw=trim", "trim"),
-            ("rw=randread fsync=1", "fsync"),
+            ("rw=randread fsync=x", "fsync"),
+            (
+                "rw=randread random_distribution=zoned:50/5",
+                "random_distribution",
+            ),
+            ("rw=randread end_fsync=1", "end_fsync"),
             ("rw=randread iodepth=many", "iodepth"),
             ("bs=8k,4k", "bs"),
             ("", "no words"),

@@ -1,7 +1,11 @@
+use serde::{Deserialize, Serialize};
+
+use super::skew::Zipf;
+use crate::access::Distribution;
 use crate::{CellSpec, LabError};
 
 /// The part of a device that one thread's accesses go to, in units of the cell's block size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Area {
     /// First unit.
     pub(crate) first: u64,
@@ -54,6 +58,26 @@ pub(crate) enum Walk {
         /// Seeded.
         rng: fastrand::Rng,
     },
+    /// By Zipf's law.
+    Zipf {
+        /// The area.
+        area: Area,
+        /// The law.
+        law: Zipf,
+        /// Seeded.
+        rng: fastrand::Rng,
+    },
+    /// So often in the first units of the area.
+    Hot {
+        /// The area.
+        area: Area,
+        /// Units of the hot part.
+        hot: u64,
+        /// Percent of the accesses that go there.
+        accesses: u8,
+        /// Seeded.
+        rng: fastrand::Rng,
+    },
     /// Unit after unit, starting over at the end.
     Sequential {
         /// The area.
@@ -64,14 +88,29 @@ pub(crate) enum Walk {
 }
 
 impl Walk {
-    pub(crate) fn new(area: Area, random: bool, seed: u64) -> Self {
-        if random {
-            Self::Random {
+    /// Unit after unit.
+    pub(crate) fn sequential(area: Area) -> Self {
+        Self::Sequential { area, next: 0 }
+    }
+
+    /// As a distribution has it.
+    pub(crate) fn random(area: Area, distribution: Distribution, seed: u64) -> Self {
+        let rng = fastrand::Rng::with_seed(seed);
+        match distribution {
+            Distribution::Uniform => Self::Random { area, rng },
+            Distribution::Zipf(theta) => Self::Zipf {
                 area,
-                rng: fastrand::Rng::with_seed(seed),
-            }
-        } else {
-            Self::Sequential { area, next: 0 }
+                law: Zipf::new(area.units, theta),
+                rng,
+            },
+            // Something is hot, and something is not.
+            Distribution::Hot { accesses, space } if area.units > 1 => Self::Hot {
+                area,
+                hot: (area.units * u64::from(space) / 100).clamp(1, area.units - 1),
+                accesses,
+                rng,
+            },
+            Distribution::Hot { .. } => Self::Random { area, rng },
         }
     }
 
@@ -80,6 +119,16 @@ impl Walk {
     pub(crate) fn next(&mut self) -> u64 {
         match self {
             Self::Random { area, rng } => area.first + rng.u64(0..area.units),
+            Self::Zipf { area, law, rng } => area.first + law.place(rng),
+            Self::Hot {
+                area,
+                hot,
+                accesses,
+                rng,
+            } => match rng.u8(0..100) < *accesses {
+                true => area.first + rng.u64(0..*hot),
+                false => area.first + rng.u64(*hot..area.units),
+            },
             Self::Sequential { area, next } => {
                 let unit = area.first + *next;
                 *next = if *next + 1 < area.units { *next + 1 } else { 0 };
@@ -91,7 +140,10 @@ impl Walk {
     /// The area it covers.
     pub(crate) fn area(&self) -> Area {
         match self {
-            Self::Random { area, .. } | Self::Sequential { area, .. } => *area,
+            Self::Random { area, .. }
+            | Self::Zipf { area, .. }
+            | Self::Hot { area, .. }
+            | Self::Sequential { area, .. } => *area,
         }
     }
 }
@@ -118,7 +170,7 @@ mod tests {
         for thread in 0..3 {
             let area = Area::of(&cell, thread, 100 * 61440 + 5000, false).expect("fits");
             assert_eq!(area.units, 33);
-            let mut walk = Walk::new(area, false, 0);
+            let mut walk = Walk::sequential(area);
             let first = walk.next();
             assert!(seen.insert(first));
             for _ in 1..33 {
@@ -140,13 +192,38 @@ mod tests {
             }
         );
         let draw = |seed| {
-            let mut walk = Walk::new(area, true, seed);
+            let mut walk = Walk::random(area, Distribution::Uniform, seed);
             (0..1000).map(|_| walk.next()).collect::<Vec<_>>()
         };
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));
         let distinct: std::collections::HashSet<_> = draw(7).into_iter().collect();
         assert_eq!(distinct.len(), 64);
+    }
+
+    #[test]
+    fn a_hot_part_gets_its_share() {
+        let area = Area {
+            first: 100,
+            units: 1000,
+        };
+        let hot = Distribution::Hot {
+            accesses: 80,
+            space: 20,
+        };
+        let mut walk = Walk::random(area, hot, 7);
+        let draws: Vec<u64> = (0..10_000).map(|_| walk.next()).collect();
+        assert!(draws.iter().all(|unit| (100..1100).contains(unit)));
+        let first = draws.iter().filter(|&&unit| unit < 300).count();
+        assert!((7_800..8_200).contains(&first), "{first}");
+        let mut walk = Walk::random(area, Distribution::Zipf(1.0), 7);
+        let mut counts = std::collections::HashMap::new();
+        for _ in 0..10_000 {
+            *counts.entry(walk.next()).or_insert(0u32) += 1;
+        }
+        let most = counts.values().max().copied().unwrap_or(0);
+        // 1 / (1 + 1/2 + … + 1/1000) of them.
+        assert!((1_150..1_550).contains(&most), "{most}");
     }
 
     #[test]

@@ -1,12 +1,14 @@
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use ashlar_block::{
-    BlockRange, BufferPool, Completion, IoBuffer, IoError, Moment, Operation, Request,
+    BlockRange, BufferPool, Completion, Durability, IoBuffer, IoError, Moment, Operation, Request,
 };
 
 use super::content::{Outcome, Settled};
 use super::pace::Pace;
 use super::{Content, Job, Walk, random_fill};
+use crate::access::Share;
 use crate::measure::{Measured, SeriesShape};
 use crate::{LabError, Worker};
 
@@ -29,13 +31,35 @@ pub(crate) trait Watcher {
 
 impl Watcher for () {}
 
+/// What an access does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    Read,
+    Write,
+    Flush,
+    Trim,
+}
+
 #[derive(Clone, Copy, Default)]
 struct Slot {
     since: Moment,
     unit: u64,
     generation: u64,
-    write: bool,
+    kind: Kind,
+    /// Which of the sizes.
+    size: usize,
     busy: bool,
+}
+
+/// A size of accesses, and free buffers of it.
+struct Size {
+    bytes: u32,
+    blocks: u32,
+    /// Of a hundred draws, those below this have this size or one before.
+    below: u8,
+    reads: Vec<IoBuffer>,
+    writes: Vec<IoBuffer>,
 }
 
 /// One worker's load, while it runs.
@@ -43,13 +67,19 @@ pub(crate) struct Load<'a> {
     worker: &'a mut dyn Worker,
     job: &'a Job,
     span: u32,
+    durability: Durability,
     walk: Walk,
     mix: fastrand::Rng,
     content: Content,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    read_buffers: Vec<IoBuffer>,
-    write_buffers: Vec<IoBuffer>,
+    /// Slots whose users think, and until when: the first of them longest.
+    thinking: VecDeque<(Moment, u32)>,
+    /// Accesses in flight.
+    busy: usize,
+    /// Writes begun since the last flush.
+    unflushed: u32,
+    sizes: Vec<Size>,
     pool: BufferPool,
     measured: Measured,
     clock: Clock,
@@ -100,27 +130,49 @@ impl<'a> Load<'a> {
         content: Content,
     ) -> Result<Self, LabError> {
         let depth = job.cell.depth as usize;
-        let bytes = job.cell.block_bytes as usize;
         let pool = worker.buffers();
-        let take = |wanted: bool| -> Result<Vec<IoBuffer>, LabError> {
+        let take = |wanted: bool, bytes: u32| -> Result<Vec<IoBuffer>, LabError> {
             let many = if wanted { depth } else { 0 };
             let mut buffers = Vec::with_capacity(many);
             for index in 0..many {
-                let mut buffer = get(&pool, bytes)?;
+                let mut buffer = get(&pool, bytes as usize)?;
                 random_fill(&mut buffer, job.seed ^ ((index as u64) << 32));
                 buffers.push(buffer);
             }
             Ok(buffers)
         };
+        let mut below = 0;
+        let size = |share: Share| {
+            below += share.pct;
+            Ok(Size {
+                bytes: share.bytes,
+                blocks: share.bytes / job.logical,
+                below,
+                reads: take(job.cell.read_pct > 0, share.bytes)?,
+                writes: take(job.cell.writes(), share.bytes)?,
+            })
+        };
+        let sizes = job.sizes().into_iter().map(size);
+        let sizes = sizes.collect::<Result<Vec<_>, LabError>>()?;
+        let walk = match job.cell.pattern.is_random() {
+            true => Walk::random(job.area, job.access.distribution, job.seed),
+            false => Walk::sequential(job.area),
+        };
         Ok(Self {
             span: job.span(),
-            walk: Walk::new(job.area, job.cell.pattern.is_random(), job.seed),
+            durability: match job.sync {
+                true => Durability::Durable,
+                false => Durability::Cached,
+            },
+            walk,
             mix: fastrand::Rng::with_seed(!job.seed),
             content,
             slots: vec![Slot::default(); depth],
             free: (0..job.cell.depth).rev().collect(),
-            read_buffers: take(job.cell.read_pct > 0)?,
-            write_buffers: take(job.cell.writes())?,
+            thinking: VecDeque::with_capacity(depth),
+            busy: 0,
+            unflushed: 0,
+            sizes,
             pool,
             measured: Measured::new(job.shape())?,
             clock: Clock::new(Moment::ORIGIN, job),
@@ -145,8 +197,9 @@ impl<'a> Load<'a> {
 
     /// What is still in flight will not be waited for: the effect of those writes is unknown.
     fn abandon(&mut self) {
-        for slot in self.slots.iter().filter(|slot| slot.busy && slot.write) {
-            let range = BlockRange::new(slot.unit * u64::from(self.span), self.span);
+        let written = |slot: &&Slot| slot.busy && slot.kind == Kind::Write;
+        for slot in self.slots.iter().filter(written) {
+            let range = self.range(slot);
             let what = Settled::WriteFailed {
                 generation: slot.generation,
             };
@@ -183,7 +236,7 @@ impl<'a> Load<'a> {
                     let stuck = pace.as_ref().filter(|_| self.free.is_empty());
                     self.measured.missed += stuck.map_or(0, |pace| pace.waiting(now));
                 }
-                if self.free.len() == self.slots.len() {
+                if self.busy == 0 {
                     return Ok(());
                 }
                 if now > self.clock.until + DRAIN {
@@ -206,15 +259,25 @@ impl<'a> Load<'a> {
     }
 
     fn never_completed(&self) -> LabError {
-        let many = self.slots.len() - self.free.len();
+        let many = self.busy;
         let waited = DRAIN.as_secs();
         LabError::environment(format!(
             "{many} accesses never completed ({waited} s after the end)"
         ))
     }
 
+    /// Where an access goes.
+    fn range(&self, slot: &Slot) -> BlockRange {
+        let first = slot.unit * u64::from(self.span);
+        BlockRange::new(first, self.sizes[slot.size].blocks)
+    }
+
     /// Starts what may start now.
     fn fill(&mut self, now: Moment, pace: Option<&mut Pace>) -> Result<(), LabError> {
+        while let Some(&(_, slot)) = self.thinking.front().filter(|(until, _)| *until <= now) {
+            self.thinking.pop_front();
+            self.free.push(slot);
+        }
         let Some(pace) = pace else {
             while let Some(slot) = self.free.pop() {
                 self.start(slot, now)?;
@@ -222,6 +285,11 @@ impl<'a> Load<'a> {
             return Ok(());
         };
         while let Some(slot) = self.free.pop() {
+            // A flush is nobody's arrival.
+            if self.owes_flush() {
+                self.start(slot, now)?;
+                continue;
+            }
             match pace.take(now) {
                 Some(due) => self.start(slot, due)?,
                 None => {
@@ -240,42 +308,91 @@ impl<'a> Load<'a> {
     }
 
     #[inline]
+    fn owes_flush(&self) -> bool {
+        let every = self.job.access.flush_every;
+        every > 0 && self.unflushed >= every
+    }
+
+    #[inline]
+    fn draw(&mut self) -> Kind {
+        if self.owes_flush() {
+            return Kind::Flush;
+        }
+        let trims = self.job.access.trim_pct;
+        if trims > 0 && self.mix.u8(0..100) < trims {
+            return Kind::Trim;
+        }
+        match self.job.cell.read_pct {
+            100 => Kind::Read,
+            0 => Kind::Write,
+            pct if self.mix.u8(0..100) >= pct => Kind::Write,
+            _ => Kind::Read,
+        }
+    }
+
+    #[inline]
+    fn draw_size(&mut self) -> usize {
+        match self.sizes.len() {
+            1 => 0,
+            _ => {
+                let drawn = self.mix.u8(0..100);
+                let found = self.sizes.iter().position(|size| drawn < size.below);
+                found.unwrap_or(0)
+            }
+        }
+    }
+
+    #[inline]
     fn start(&mut self, index: u32, since: Moment) -> Result<(), LabError> {
-        let read_pct = self.job.cell.read_pct;
-        let write = match read_pct {
-            100 => false,
-            0 => true,
-            pct => self.mix.u8(0..100) >= pct,
-        };
-        let unit = self.content.claim(self.walk.next(), self.walk.area());
-        let range = BlockRange::new(unit * u64::from(self.span), self.span);
+        let kind = self.draw();
         let tag = u64::from(index);
-        let buffers = if write {
-            &mut self.write_buffers
-        } else {
-            &mut self.read_buffers
-        };
-        let mut buffer = match buffers.pop() {
-            Some(buffer) => buffer,
-            // A failed access kept its buffer.
-            None => get(&self.pool, self.job.cell.block_bytes as usize)?,
-        };
-        let mut generation = 0;
-        let request = if write {
-            generation = self.content.stamp(&mut buffer, range);
-            Request::write(tag, range, buffer, self.job.durability)
-        } else {
-            Request::read(tag, range, buffer)
-        };
-        self.slots[index as usize] = Slot {
+        let mut slot = Slot {
             since,
-            unit,
-            generation,
-            write,
+            kind,
             busy: true,
+            ..Slot::default()
         };
+        let request = if kind == Kind::Flush {
+            self.unflushed = 0;
+            Request::flush(tag)
+        } else {
+            slot.size = self.draw_size();
+            slot.unit = self.content.claim(self.walk.next(), self.walk.area());
+            let range = self.range(&slot);
+            match kind {
+                Kind::Trim => Request {
+                    tag,
+                    op: Operation::Deallocate,
+                    range,
+                    buffer: None,
+                },
+                Kind::Write => {
+                    let mut buffer = self.buffer(&slot)?;
+                    slot.generation = self.content.stamp(&mut buffer, range);
+                    self.unflushed += 1;
+                    Request::write(tag, range, buffer, self.durability)
+                }
+                _ => Request::read(tag, range, self.buffer(&slot)?),
+            }
+        };
+        self.slots[index as usize] = slot;
+        self.busy += 1;
         self.worker.device().submit(request);
         Ok(())
+    }
+
+    #[inline]
+    fn buffer(&mut self, slot: &Slot) -> Result<IoBuffer, LabError> {
+        let size = &mut self.sizes[slot.size];
+        let buffers = match slot.kind {
+            Kind::Write => &mut size.writes,
+            _ => &mut size.reads,
+        };
+        match buffers.pop() {
+            Some(buffer) => Ok(buffer),
+            // A failed access kept its buffer.
+            None => get(&self.pool, size.bytes as usize),
+        }
     }
 
     /// When the event loop must give control back even if nothing completes.
@@ -293,6 +410,9 @@ impl<'a> Load<'a> {
         };
         if let Some(deadline) = self.worker.device().next_deadline() {
             wake = wake.min(deadline);
+        }
+        if let Some(&(until, _)) = self.thinking.front() {
+            wake = wake.min(until);
         }
         // With no free slot an arrival cannot start anyway; a completion will wake us.
         if let Some(pace) = pace.filter(|_| !self.free.is_empty() && now < self.clock.until) {
@@ -328,23 +448,16 @@ impl<'a> Load<'a> {
             )));
         };
         self.slots[index].busy = false;
-        let range = BlockRange::new(slot.unit * u64::from(self.span), self.span);
-        let bytes = completion.buffer.as_deref().unwrap_or_default();
-        let what = match (&completion.result, slot.write) {
-            (Ok(()), false) => Settled::Read(bytes),
-            (Ok(()), true) => Settled::Written {
-                generation: slot.generation,
-            },
-            (Err(_), false) => Settled::ReadFailed,
-            (Err(_), true) => Settled::WriteFailed {
-                generation: slot.generation,
-            },
-        };
-        self.content.settle(Outcome {
-            unit: slot.unit,
-            range,
-            what,
-        });
+        self.busy -= 1;
+        let range = self.range(&slot);
+        if slot.kind != Kind::Flush {
+            let bytes = completion.buffer.as_deref().unwrap_or_default();
+            self.content.settle(Outcome {
+                unit: slot.unit,
+                range,
+                what: settled(&completion, &slot, bytes),
+            });
+        }
         match completion.result {
             Ok(()) => {
                 self.failures_in_a_row = 0;
@@ -355,27 +468,40 @@ impl<'a> Load<'a> {
             Err(error) => self.failed(slot, range, &error)?,
         }
         if let Some(buffer) = completion.buffer {
-            let buffers = if slot.write {
-                &mut self.write_buffers
-            } else {
-                &mut self.read_buffers
-            };
-            buffers.push(buffer);
+            let size = &mut self.sizes[slot.size];
+            match slot.kind {
+                Kind::Write => size.writes.push(buffer),
+                _ => size.reads.push(buffer),
+            }
         }
-        self.free.push(index as u32);
+        match self.job.access.think.is_zero() || slot.kind == Kind::Flush {
+            true => self.free.push(index as u32),
+            false => {
+                let until = now + self.job.access.think;
+                self.thinking.push_back((until, index as u32));
+            }
+        }
         Ok(())
     }
 
     #[inline]
     fn count(&mut self, slot: Slot, now: Moment, interval: usize) {
         let latency_ns = now.since(slot.since).as_nanos() as u64;
-        let sample = &mut self.measured.series[interval];
-        if slot.write {
-            sample.writes += 1;
-            self.measured.writes.saturating_record(latency_ns);
-        } else {
-            sample.reads += 1;
-            self.measured.reads.saturating_record(latency_ns);
+        let measured = &mut self.measured;
+        let sample = &mut measured.series[interval];
+        match slot.kind {
+            Kind::Read => {
+                sample.reads += 1;
+                measured.bytes += u64::from(self.sizes[slot.size].bytes);
+                measured.reads.saturating_record(latency_ns);
+            }
+            Kind::Write => {
+                sample.writes += 1;
+                measured.bytes += u64::from(self.sizes[slot.size].bytes);
+                measured.writes.saturating_record(latency_ns);
+            }
+            Kind::Flush => measured.flushes.saturating_record(latency_ns),
+            Kind::Trim => measured.trims.saturating_record(latency_ns),
         }
     }
 
@@ -383,10 +509,11 @@ impl<'a> Load<'a> {
     fn failed(&mut self, slot: Slot, range: BlockRange, error: &IoError) -> Result<(), LabError> {
         self.measured.errors += 1;
         self.failures_in_a_row += 1;
-        let op = if slot.write {
-            Operation::Write(self.job.durability)
-        } else {
-            Operation::Read
+        let op = match slot.kind {
+            Kind::Read => Operation::Read,
+            Kind::Write => Operation::Write(self.durability),
+            Kind::Flush => Operation::Flush,
+            Kind::Trim => Operation::Deallocate,
         };
         self.measured
             .example(|| format!("{op:?} of {range}: {error}"));
@@ -396,6 +523,17 @@ impl<'a> Load<'a> {
             )));
         }
         Ok(())
+    }
+}
+
+fn settled<'b>(completion: &Completion, slot: &Slot, bytes: &'b [u8]) -> Settled<'b> {
+    let generation = slot.generation;
+    match (completion.result.is_ok(), slot.kind) {
+        (true, Kind::Read) => Settled::Read(bytes),
+        (true, Kind::Write) => Settled::Written { generation },
+        (false, Kind::Write) => Settled::WriteFailed { generation },
+        // What is stamped is not trimmed.
+        _ => Settled::ReadFailed,
     }
 }
 

@@ -14,22 +14,24 @@ mod address;
 mod content;
 mod load;
 mod pace;
+mod skew;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ashlar_block::Durability;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use address::{Area, Walk};
 pub(crate) use content::{Content, random_fill};
 pub(crate) use load::{Load, Watcher};
 
 use crate::CellSpec;
+use crate::access::{Access, Share};
 use crate::measure::SeriesShape;
 
 /// What one worker is to do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) cell: CellSpec,
     /// Which of the cell's threads this is.
@@ -38,13 +40,16 @@ pub(crate) struct Job {
     pub(crate) logical: u32,
     /// Where its accesses go.
     pub(crate) area: Area,
-    pub(crate) durability: Durability,
+    /// Every write is durable before it counts.
+    pub(crate) sync: bool,
+    pub(crate) access: Access,
     /// Accesses a second of this thread, if the loop is open.
     pub(crate) rate: Option<f64>,
     pub(crate) warmup: Duration,
     pub(crate) measure: Duration,
     pub(crate) seed: u64,
     /// Set when it is to end before its time.
+    #[serde(skip)]
     pub(crate) stop: Option<Arc<AtomicBool>>,
 }
 
@@ -58,8 +63,19 @@ impl Job {
         SeriesShape::of(self.measure)
     }
 
-    /// Logical blocks of one access.
+    /// Logical blocks between one place of accesses and the next: the largest access fits.
     pub(crate) fn span(&self) -> u32 {
-        self.cell.block_bytes / self.logical
+        self.access.largest(self.cell.block_bytes) / self.logical
+    }
+
+    /// Sizes of accesses.
+    pub(crate) fn sizes(&self) -> Vec<Share> {
+        match &self.access.sizes[..] {
+            [] => vec![Share {
+                bytes: self.cell.block_bytes,
+                pct: 100,
+            }],
+            sizes => sizes.to_vec(),
+        }
     }
 }

@@ -13,6 +13,9 @@
 //! | `PUT /v1/volumes/{pool}/{volume}/size`, `…/hosts`, `…/when-degraded` | resize; who may connect; what it does without redundancy |
 //! | `POST /v1/volumes/{pool}/{volume}/hosts/allow`, `…/hosts/deny` | one host more or less that may |
 //! | `GET /v1/volumes/{pool}/{volume}/stats` | counters |
+//! | `GET POST /v1/services` | list, create |
+//! | `GET DELETE /v1/services/{service}` | show: 200 where it runs, 503 elsewhere; forget |
+//! | `POST /v1/services/{service}/start`, `…/stop`, `…/move` | |
 //! | `GET /v1/openapi.json` | all of this, for machines |
 //! | `GET /metrics` | OpenMetrics text, for Prometheus |
 //!
@@ -28,6 +31,7 @@ mod metrics;
 mod pools;
 mod reply;
 mod serve;
+mod services;
 mod visitors;
 mod volumes;
 
@@ -49,6 +53,7 @@ pub(crate) use listen::{ApiSocket, ApiTcp};
 pub(crate) use serve::serve;
 
 use crate::model::{ControlError, ErrorBody, ErrorKind, NodeStatus};
+use crate::service::Services;
 use crate::{Alarm, Control};
 use reply::Failure;
 
@@ -64,6 +69,7 @@ struct Shared {
     dir: PathBuf,
     started: Instant,
     description: String,
+    services: Option<Arc<Services>>,
 }
 
 impl Context {
@@ -71,15 +77,22 @@ impl Context {
         control: Arc<dyn Control>,
         alarm: Alarm,
         dir: PathBuf,
+        services: Option<Arc<Services>>,
     ) -> Result<Self, ControlError> {
         let description = description().to_pretty_json();
         Ok(Self(Arc::new(Shared {
             calls: Calls::new(control, alarm),
             dir,
             started: Instant::now(),
+            services,
             description: description
                 .map_err(|error| ControlError::internal(format!("openapi.json: {error}")))?,
         })))
+    }
+
+    /// The services that it keeps, if it does.
+    pub(crate) fn services(&self) -> Option<Arc<Services>> {
+        self.0.services.clone()
     }
 
     pub(crate) fn calls(&self) -> &Calls {
@@ -101,6 +114,7 @@ impl Context {
         (name = "node", description = "The daemon"),
         (name = "pools", description = "Drives that became pools"),
         (name = "volumes", description = "Block devices for hosts"),
+        (name = "services", description = "Databases that are kept up where their volumes are"),
     )
 )]
 struct Description;
@@ -114,6 +128,7 @@ fn described() -> OpenApiRouter<Context> {
         .routes(routes!(node))
         .merge(pools::routes())
         .merge(volumes::routes())
+        .merge(services::routes())
 }
 
 /// The OpenAPI document of the API.
@@ -160,7 +175,9 @@ async fn metrics(State(context): State<Context>) -> Result<impl IntoResponse, Fa
         .calls()
         .call(|control| Ok(control.metrics()))
         .await?;
-    let text = metrics::render(&snapshot, context.0.started.elapsed())?;
+    let services = context.services();
+    let services = services.map(|services| services.list()).unwrap_or_default();
+    let text = metrics::render(&snapshot, &services, context.0.started.elapsed())?;
     Ok(([("content-type", metrics::CONTENT_TYPE)], text))
 }
 

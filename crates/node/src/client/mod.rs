@@ -10,9 +10,10 @@ pub use endpoint::Endpoint;
 
 use crate::Token;
 use crate::model::{
-    AddDrive, AllowHosts, ControlError, CreatePool, CreateVolume, DeleteVolume, DenyHosts,
-    ExportPool, ImportPool, NodeStatus, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume,
-    SetHosts, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
+    AddDrive, AllowHosts, ControlError, CreatePool, CreateService, CreateVolume, DeleteVolume,
+    DenyHosts, ExportPool, ImportPool, MoveService, NodeStatus, PoolStatus, RemoveDrive,
+    ReplaceDrive, ResizeVolume, ServiceStatus, SetHosts, SetReserve, SetWhenDegraded, VolumeName,
+    VolumeStats, VolumeStatus,
 };
 use transport::{Ask, Transport};
 
@@ -220,6 +221,66 @@ impl Client {
         self.get(&volume(name, "/stats"))
     }
 
+    /// All services.
+    ///
+    /// # Errors
+    /// Those of [`Client`].
+    pub fn services(&self) -> Result<Vec<ServiceStatus>> {
+        self.get("/v1/services")
+    }
+
+    /// One service, wherever it runs.
+    ///
+    /// # Errors
+    /// Not found.
+    pub fn service(&self, name: &str) -> Result<ServiceStatus> {
+        let all = self.services()?;
+        let found = all.into_iter().find(|one| one.service.name == name);
+        found.ok_or_else(|| ControlError::not_found(format!("there is no service {name}")))
+    }
+
+    /// Makes a service.
+    ///
+    /// # Errors
+    /// Those of [`Services::create`](crate::service::Services::create).
+    pub fn create_service(&self, request: &CreateService) -> Result<ServiceStatus> {
+        self.send("POST", "/v1/services", request)
+    }
+
+    /// Has a service run again.
+    ///
+    /// # Errors
+    /// Not found.
+    pub fn start_service(&self, name: &str) -> Result<ServiceStatus> {
+        self.transport
+            .ask(&Ask::new("POST", &service(name, "/start")))
+    }
+
+    /// Begins to stop a service in order.
+    ///
+    /// # Errors
+    /// Not found.
+    pub fn stop_service(&self, name: &str) -> Result<ServiceStatus> {
+        self.transport
+            .ask(&Ask::new("POST", &service(name, "/stop")))
+    }
+
+    /// Begins to move a service to another node.
+    ///
+    /// # Errors
+    /// Those of [`Services::move_to`](crate::service::Services::move_to).
+    pub fn move_service(&self, name: &str, request: &MoveService) -> Result<ServiceStatus> {
+        self.send("POST", &service(name, "/move"), request)
+    }
+
+    /// Forgets a service that is stopped.
+    ///
+    /// # Errors
+    /// Those of [`Services::delete`](crate::service::Services::delete).
+    pub fn delete_service(&self, name: &str) -> Result<()> {
+        self.transport.ask(&Ask::new("DELETE", &service(name, "")))
+    }
+
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         self.transport.ask(&Ask::new("GET", path))
     }
@@ -241,6 +302,10 @@ impl Client {
 
 fn pool(name: &str, rest: &str) -> String {
     format!("/v1/pools/{}{rest}", segment(name))
+}
+
+fn service(name: &str, rest: &str) -> String {
+    format!("/v1/services/{}{rest}", segment(name))
 }
 
 fn volume(name: &VolumeName, rest: &str) -> String {

@@ -11,6 +11,7 @@ mod stop;
 mod tests;
 mod volumes;
 mod wanted;
+mod watch;
 mod work;
 
 use std::collections::BTreeMap;
@@ -121,6 +122,16 @@ impl KnownDrive {
     }
 }
 
+/// The class as the engine has it.
+fn stored_class(class: DriveClass) -> ashlar_store::format::DriveClass {
+    use ashlar_store::format::DriveClass as Class;
+    match class {
+        DriveClass::Nvme => Class::Nvme,
+        DriveClass::Ssd => Class::Ssd,
+        DriveClass::Hdd => Class::Hdd,
+    }
+}
+
 fn class_of(class: ashlar_store::format::DriveClass) -> DriveClass {
     use ashlar_store::format::DriveClass as Class;
     match class {
@@ -154,6 +165,7 @@ pub struct Keeper {
     pools: Mutex<BTreeMap<String, Kept>>,
     /// Taken after `pools`.
     local: Mutex<local::LocalUses>,
+    watch: watch::Watch,
 }
 
 impl Keeper {
@@ -171,6 +183,7 @@ impl Keeper {
             stopping: AtomicBool::new(false),
             pools: Mutex::default(),
             local: Mutex::default(),
+            watch: watch::Watch::default(),
         });
         keeper.import_remembered(config);
         keeper

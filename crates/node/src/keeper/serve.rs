@@ -134,6 +134,8 @@ impl Keeper {
             identities: vec![Some(uuid)],
             access: access_of(access),
             advertise: self.advertise,
+            reservations: Vec::new(),
+            shared: None,
         };
         self.target.add(export).map_err(served)?;
         info!(

@@ -6,10 +6,10 @@ use ashlar_store::{DriveReplies, Grain, MemberStatus, Status, VolumeInfo};
 use super::drives::is_gone;
 use super::pools::named;
 use super::work::work;
-use super::{Keeper, Kept, KnownDrive, LivePool};
+use super::{Keeper, Kept, KnownDrive, LivePool, class_of};
 use crate::model::{
-    DriveErrors, DriveState, DriveStatus, LayoutSpec, LayoutStatus, LogFill, PoolCounters,
-    PoolState, PoolStatus, Reserve, ReserveSpec, SpaceStatus, Survives,
+    DriveClass, DriveErrors, DriveState, DriveStatus, LayoutSpec, LayoutStatus, LogFill,
+    PoolCounters, PoolState, PoolStatus, Reserve, ReserveSpec, SpaceStatus, Survives,
 };
 use crate::pool::{Doubts, View, room_of, scarcest};
 
@@ -19,11 +19,29 @@ impl Keeper {
     pub(super) fn pool_status(&self, name: &str, kept: &Kept) -> PoolStatus {
         match kept {
             Kept::Live(pool) => match pool.link.view() {
-                Ok(view) => live_status(name, pool, &view),
+                Ok(view) => {
+                    let mut status = live_status(name, pool, &view);
+                    self.warn_of_files(&mut status);
+                    status
+                }
                 Err(error) => failed_status(name, pool.id, error.to_string()),
             },
             Kept::Failed { id, why, .. } => failed_status(name, *id, why.clone()),
         }
+    }
+
+    fn warn_of_files(&self, status: &mut PoolStatus) {
+        let pool = &status.name;
+        let serving = status.drives.iter().filter(|drive| serves(drive));
+        let warnings = serving.filter_map(|drive| {
+            let why = self.watch.trouble(drive.id)?;
+            let name = drive_name(drive);
+            let way_out = format!(
+                "`pool replace {pool} --old '{name}' --new DEVICE` puts another in its place"
+            );
+            Some(format!("drive {name}: {why}. {way_out}"))
+        });
+        status.warnings.extend(warnings);
     }
 }
 
@@ -68,11 +86,15 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
         .map(|m| m.bytes)
         .sum();
     let homes = status.homes.iter().map(|home| {
-        let homes = (LayoutSpec::from(home.layout), Some(home.grain));
+        let homes = (
+            LayoutSpec::from(home.layout),
+            Some(home.grain),
+            home.class.map(class_of),
+        );
         layout_status(homes, home.used_bytes, room_of(home), raw)
     });
     let stripes = &status.stripes;
-    let stripe = (LayoutSpec::Stripe { columns: None }, None);
+    let stripe = (LayoutSpec::Stripe { columns: None }, None, None);
     let stripe = layout_status(stripe, stripes.used_bytes, stripes.free_bytes, raw);
     let layouts: Vec<LayoutStatus> = homes.chain([stripe]).collect();
     let (state, reason) = state(pool, view);
@@ -107,7 +129,7 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
 }
 
 fn layout_status(
-    (layout, grain): (LayoutSpec, Option<Grain>),
+    (layout, grain, class): (LayoutSpec, Option<Grain>, Option<DriveClass>),
     used: u64,
     free: u64,
     raw: u64,
@@ -115,6 +137,7 @@ fn layout_status(
     let advertised = used + free;
     LayoutStatus {
         layout,
+        class,
         grain_bytes: grain.map_or(0, |grain| grain.bytes() as u32),
         advertised_bytes: advertised,
         free_bytes: free,
@@ -289,6 +312,7 @@ fn mix<'a>(layouts: &'a [LayoutStatus], status: &Status) -> Vec<(f64, &'a Layout
         Some(grain) => {
             LayoutSpec::from(volume.layout) == homes.layout
                 && grain.bytes() == u64::from(homes.grain_bytes)
+                && volume.class.map(class_of) == homes.class
         }
     };
     let bytes = |homes: &LayoutStatus| -> u64 {
@@ -380,13 +404,12 @@ fn silence(drive: &DriveStatus, member: &MemberStatus) -> Option<String> {
 
 /// A drive in service that does not do what it should.
 fn drive_warning(drive: &DriveStatus) -> Option<String> {
-    let in_service = matches!(drive.state, DriveState::Online | DriveState::Evacuating);
     let DriveErrors {
         read,
         write,
         checksum,
     } = drive.errors;
-    if !in_service || read + write + checksum == 0 {
+    if !serves(drive) || read + write + checksum == 0 {
         return None;
     }
     let name = drive_name(drive);
@@ -394,6 +417,10 @@ fn drive_warning(drive: &DriveStatus) -> Option<String> {
         "drive {name} is in service and has errors since the import: {read} reads and {write} writes failed, \
          {checksum} copies were bad. `pool scrub` finds and mends what else is; if it goes on, replace it"
     ))
+}
+
+fn serves(drive: &DriveStatus) -> bool {
+    matches!(drive.state, DriveState::Online | DriveState::Evacuating)
 }
 
 /// What to do about a drive that does not serve.

@@ -252,9 +252,10 @@ fn a_drive_that_the_engine_refuses_does_not_take_the_place_of_the_next() {
         let pools = room.keeper.lock();
         let pool = live(&pools, "tank").expect("in service");
         // A member already, by its identity.
-        let twice = pool
-            .link
-            .add_drive(pool.drives[0].id, refused[0].opener.clone());
+        let twice = pool.link.add_drive(
+            (pool.drives[0].id, refused[0].class),
+            refused[0].opener.clone(),
+        );
         twice.expect_err("there is one of that name");
     }
     let next = room.drive("next");
@@ -356,4 +357,32 @@ fn a_drive_is_kept_whose_joining_is_answered_too_late() {
     let error = room.keeper.add_drive("tank", add()).expect_err("it is in");
     assert_eq!(error.kind, ErrorKind::Conflict, "{error}");
     room.keeper.target.move_out("hog").expect("gone");
+}
+
+#[test]
+fn a_file_that_is_deleted_or_cut_short_is_told_of_and_so_is_its_return() {
+    let room = Room::new();
+    room.tank(3);
+    let warned = |drive: &str, word: &str| {
+        room.keeper.look_at_files();
+        let status = room.keeper.pool("tank").expect("there");
+        let of_it =
+            |warning: &&String| warning.contains(drive) && warning.contains("pool replace tank");
+        let mut warnings = status.warnings.iter().filter(of_it);
+        warnings.any(|warning| warning.contains(word))
+    };
+    assert!(!warned("d0", "deleted") && !warned("d1", "cut short"));
+    std::fs::rename(room.path("d0"), room.path("elsewhere")).expect("renamed");
+    let file = File::options()
+        .write(true)
+        .open(room.path("d1"))
+        .expect("there");
+    file.set_len(95 << 20).expect("cut");
+    assert!(
+        warned("d0", "deleted or renamed") && warned("d1", "cut short, from 100663296 to 99614720")
+    );
+    assert!(!warned("d2", "deleted"));
+    std::fs::rename(room.path("elsewhere"), room.path("d0")).expect("renamed");
+    file.set_len(96 << 20).expect("grown");
+    assert!(!warned("d0", "deleted") && !warned("d1", "cut short"));
 }

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::pools::engine;
 use super::serve::{access_of, nqn, served};
-use super::{Dismissal, Keeper, Kept, LivePool, live};
+use super::{Dismissal, Keeper, Kept, LivePool, class_of, live, stored_class};
 use crate::VolumeAccess;
 use crate::model::{
     ControlError, CreateVolume, DeleteVolume, ErrorKind, HostChange, IoCounters, LayoutSpec,
@@ -48,6 +48,7 @@ impl Keeper {
                 .grain_bytes
                 .and_then(|bytes| Grain::of_bytes(bytes.into())),
             stops: request.when_degraded == WhenDegraded::Stop,
+            class: request.class.map(stored_class),
         };
         let taken = |volume: &VolumeInfo| volume.name == request.name && !volume.deleting;
         if view.status.volumes.iter().any(taken) {
@@ -147,6 +148,7 @@ impl Keeper {
             uuid: volume.uuid,
             address: self.advertise.unwrap_or(self.address).to_string(),
             layout: volume.layout.into(),
+            class: volume.class.map(class_of),
             bytes: volume.granules * GRANULE,
             used_bytes: volume.used_bytes,
             block_bytes: GRANULE as u32,
@@ -304,7 +306,9 @@ impl Keeper {
 /// What of a volume's bytes the pool has no room for, as it is now. It is thin: that shows when it is written.
 fn no_room_for(volume: &VolumeInfo, view: &View) -> Option<String> {
     let grain = volume.grain.filter(|_| !volume.deleting)?;
-    let ours = |home: &&HomeStatus| home.layout == volume.layout && home.grain == grain;
+    let ours = |home: &&HomeStatus| {
+        home.layout == volume.layout && home.grain == grain && home.class == volume.class
+    };
     let room = view.status.homes.iter().find(ours).map_or(0, room_of);
     let bytes = volume.granules * GRANULE;
     let unwritten = bytes.saturating_sub(volume.used_bytes);

@@ -14,6 +14,7 @@ mod name;
 mod pool;
 mod request;
 mod reserve;
+mod service;
 #[cfg(test)]
 mod tests;
 mod volume;
@@ -34,4 +35,5 @@ pub use request::{
     ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded,
 };
 pub use reserve::ReserveSpec;
+pub use service::{CreateService, MoveService, ServiceState, ServiceStatus};
 pub use volume::{IoCounters, NodeStatus, VolumeState, VolumeStats, VolumeStatus, WhenDegraded};

@@ -1,3 +1,6 @@
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -31,6 +34,27 @@ pub enum DriveClass {
     Ssd,
     /// A disk that seeks.
     Hdd,
+}
+
+impl fmt::Display for DriveClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nvme => "nvme",
+            Self::Ssd => "ssd",
+            Self::Hdd => "hdd",
+        })
+    }
+}
+
+impl FromStr for DriveClass {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Nvme, Self::Ssd, Self::Hdd]
+            .into_iter()
+            .find(|class| class.to_string() == text)
+            .ok_or_else(|| format!("class `{text}` is none of nvme, ssd, hdd"))
+    }
 }
 
 /// How a drive is.
@@ -131,6 +155,9 @@ pub struct SpaceStatus {
 pub struct LayoutStatus {
     /// The layout.
     pub layout: LayoutSpec,
+    /// The class of drives that it is on; any, without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<DriveClass>,
     /// Size of its slots; 0 for `stripe`, which has none.
     pub grain_bytes: u32,
     /// User bytes if the whole pool were in this layout.

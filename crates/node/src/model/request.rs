@@ -6,7 +6,8 @@ use uuid::Uuid;
 
 use super::hosts::check_hosts;
 use super::{
-    ControlError, LayoutSpec, ReserveSpec, VolumeName, VolumeStatus, WhenDegraded, check_name,
+    ControlError, DriveClass, LayoutSpec, ReserveSpec, VolumeName, VolumeStatus, WhenDegraded,
+    check_name,
 };
 
 /// Most drives of a pool.
@@ -226,6 +227,10 @@ pub struct CreateVolume {
     /// mirrors have 65,536. A `stripe` has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grain_bytes: Option<u32>,
+    /// The class of drives that hold it. Without it, in a pool of several classes: the one with most room, of
+    /// those with drives enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<DriveClass>,
     /// What it does when a copy is missing.
     #[serde(default)]
     pub when_degraded: WhenDegraded,
@@ -246,6 +251,7 @@ impl CreateVolume {
             bytes,
             layout,
             grain_bytes: None,
+            class: None,
             when_degraded: WhenDegraded::default(),
             allow_hosts: Vec::new(),
             allow_any_host: false,

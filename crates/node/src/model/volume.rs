@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::LayoutSpec;
+use super::{DriveClass, LayoutSpec};
 
 /// How a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -48,6 +48,9 @@ pub struct VolumeStatus {
     pub address: String,
     /// How it is laid out.
     pub layout: LayoutSpec,
+    /// The class of drives that hold it; any, without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<DriveClass>,
     /// Its size.
     pub bytes: u64,
     /// User bytes it holds: it is thin.

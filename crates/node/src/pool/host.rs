@@ -9,6 +9,7 @@ use ashlar_block::{
     BlockDevice, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Request,
 };
 use ashlar_reactor::{Handle, Mailbox, Opener};
+use ashlar_store::format::DriveClass;
 use ashlar_store::{Engine, Event, Manage, Managed, Outbox};
 use slab::Slab;
 use uuid::Uuid;
@@ -307,9 +308,10 @@ impl Host {
                 }
                 Mail::AddDrive {
                     uuid,
+                    class,
                     opener,
                     reply,
-                } => self.add_drive(uuid, &*opener, reply),
+                } => self.add_drive((uuid, class), &*opener, reply),
                 // Whoever asked may have gone.
                 Mail::Look { reply } => drop(reply.send(self.view())),
             }
@@ -318,7 +320,7 @@ impl Host {
 
     fn add_drive(
         &mut self,
-        drive: Uuid,
+        (drive, class): (Uuid, DriveClass),
         opener: &dyn Opener,
         reply: Sender<Result<Managed, IoError>>,
     ) {
@@ -326,7 +328,11 @@ impl Host {
             Ok(device) => {
                 let geometry = device.geometry();
                 let id = self.waiting.insert(reply) as u64;
-                let what = Manage::AddDrive { drive, geometry };
+                let what = Manage::AddDrive {
+                    drive,
+                    geometry,
+                    class,
+                };
                 self.post(Event::Manage { id, what });
                 // The engine has decided. A drive that it refuses must not take the place of the next
                 // member: what is meant for one drive would go to another.

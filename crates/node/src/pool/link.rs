@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ashlar_block::{Completion, ErrorKind, Geometry, IoError, Request};
 use ashlar_reactor::{Mailbox, Opener, Waker};
+use ashlar_store::format::DriveClass;
 use ashlar_store::{Manage, Managed, Status};
 use uuid::Uuid;
 
@@ -43,6 +44,7 @@ pub(super) enum Mail {
     /// A drive with the pool's label, to be a member.
     AddDrive {
         uuid: Uuid,
+        class: DriveClass,
         opener: Arc<dyn Opener>,
         reply: Sender<Result<Managed, IoError>>,
     },
@@ -102,10 +104,15 @@ impl PoolLink {
     ///
     /// # Errors
     /// Those of [`manage`](Self::manage), and of opening the drive on the pool's core.
-    pub fn add_drive(&self, uuid: Uuid, opener: Arc<dyn Opener>) -> Result<(), IoError> {
+    pub fn add_drive(
+        &self,
+        (uuid, class): (Uuid, DriveClass),
+        opener: Arc<dyn Opener>,
+    ) -> Result<(), IoError> {
         let (reply, answer) = channel();
         self.mail.post(Mail::AddDrive {
             uuid,
+            class,
             opener,
             reply,
         });

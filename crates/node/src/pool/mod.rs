@@ -4,6 +4,7 @@
 //! thread calls it directly; one opened on another core sends its commands by mail. The control
 //! plane speaks to it through a [`PoolLink`].
 
+mod class;
 mod created;
 mod host;
 mod link;
@@ -19,6 +20,7 @@ pub use host::{Host, Operations, Traffic, VolumeTraffic};
 pub use link::{PoolLink, View};
 pub use pace::{Progress, Reclaim};
 pub use room::{room_of, scarcest};
+pub(crate) use setup::split_class;
 pub use setup::{
     Found, ImportedPool, Joined, OpenDrive, Opening, add, create, fit, import, missing,
     open_drives, probe, reserve_of,

@@ -38,6 +38,7 @@ mod tests {
         HomeStatus {
             layout: Layout::Mirror { copies: 2 },
             grain: Grain::K64,
+            class: None,
             used_bytes,
             free_bytes,
             growth_bytes: 0,

@@ -11,6 +11,7 @@ use ashlar_store::{
 };
 use uuid::Uuid;
 
+use super::class::guess_class;
 use super::link::PoolLink;
 use crate::model::{ControlError, CreatePool, ReserveSpec};
 
@@ -85,7 +86,7 @@ fn open_drive(text: &str, how: Opening) -> Result<OpenDrive, ControlError> {
 }
 
 /// Takes `class=…` out of a drive's options: it is the pool's, not the device's.
-pub(super) fn split_class(text: &str) -> Result<(String, Option<DriveClass>), ControlError> {
+pub(crate) fn split_class(text: &str) -> Result<(String, Option<DriveClass>), ControlError> {
     let Some((path, options)) = text.split_once('?') else {
         return Ok((text.to_owned(), None));
     };
@@ -108,28 +109,6 @@ pub(super) fn split_class(text: &str) -> Result<(String, Option<DriveClass>), Co
         format!("{path}?{}", rest.join("&"))
     };
     Ok((plain, class))
-}
-
-fn guess_class(spec: &Spec) -> DriveClass {
-    let paths = spec.paths();
-    let name = paths
-        .first()
-        .and_then(|path| path.file_name())
-        .and_then(|name| name.to_str());
-    let rotates = |name: &str| {
-        let file = format!("/sys/class/block/{name}/queue/rotational");
-        std::fs::read_to_string(file).is_ok_and(|text| text.trim() == "1")
-    };
-    let medium = match spec {
-        Spec::Recorded(_, medium) => medium.as_ref(),
-        medium => medium,
-    };
-    match (medium, name) {
-        (Spec::Disk(..), _) => DriveClass::Hdd,
-        (Spec::File(_), Some(name)) if rotates(name) => DriveClass::Hdd,
-        (Spec::File(_), Some(name)) if !name.starts_with("nvme") => DriveClass::Ssd,
-        _ => DriveClass::Nvme,
-    }
 }
 
 fn refusal(error: &OpenError) -> ControlError {
@@ -350,7 +329,7 @@ pub fn add(
         enlist(&mut all, 0, &label).map_err(refused)
     })?;
     enlisted()?;
-    match link.add_drive(uuid, drive.opener.clone()) {
+    match link.add_drive((uuid, drive.class), drive.opener.clone()) {
         Ok(()) => Ok(Joined::Member(uuid)),
         Err(error) if error.kind() == ErrorKind::Timeout => {
             Ok(Joined::Unknown(uuid, trouble(&error)))

@@ -69,6 +69,7 @@ pub(super) fn recount(pool: &mut PoolStatus) {
             let grain = layout.default_grain();
             LayoutStatus {
                 layout,
+                class: None,
                 grain_bytes: grain.map_or(0, |grain| grain.bytes() as u32),
                 advertised_bytes,
                 free_bytes: advertised_bytes,
@@ -140,6 +141,7 @@ pub(super) fn volume(request: CreateVolume) -> VolumeStatus {
         pool: request.pool,
         name: request.name,
         layout: request.layout,
+        class: request.class,
         bytes: request.bytes,
         used_bytes: 0,
         block_bytes: 4096,

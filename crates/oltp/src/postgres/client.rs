@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Error};
 use super::connection::{Connection, failure};
 use super::decimal::Cents;
 use super::statements::Statements;
-use crate::database::{Failure, Outcome, Session};
+use crate::database::{Failure, Outcome, ServerStart, Session};
 use crate::inputs::{Payment, Place, Transaction, Who};
 
 pub(super) struct ClientSession {
@@ -60,6 +60,10 @@ impl Session for ClientSession {
 
     fn have_counted(&mut self) {
         self.connection.have_counted();
+    }
+
+    fn server_start(&mut self) -> Option<ServerStart> {
+        self.connection.server_start()
     }
 }
 

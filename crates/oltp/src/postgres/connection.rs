@@ -7,7 +7,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Error, Statement};
 
 use super::blocking::{Driver, Refused, cancel, connect};
-use crate::database::Failure;
+use crate::database::{Failure, ServerStart};
 
 /// A connection. The client is dropped before its driver, which then says goodbye.
 pub(super) struct Connection {
@@ -62,6 +62,19 @@ impl Connection {
     /// complain, and nothing is changed.
     pub(super) fn have_counted(&self) {
         let _ = self.run("SELECT pg_stat_force_next_flush()");
+    }
+
+    /// Which life of which primary this is; a server that follows cannot tell.
+    pub(super) fn server_start(&self) -> Option<ServerStart> {
+        let number = |sql| self.value::<i64>(sql).ok();
+        Some(ServerStart {
+            timeline: number(
+                "SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint",
+            )?,
+            started_us: number(
+                "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1e6)::bigint",
+            )?,
+        })
     }
 
     /// What asks the server, over a connection of its own, to end the query that this one runs.

@@ -5,7 +5,7 @@ use tokio_postgres::{Error, Statement};
 
 use super::connection::{Connection, failure};
 use super::decimal::Cents;
-use crate::database::{Delivered, Failure, Outcome, Session};
+use crate::database::{Delivered, Failure, Outcome, ServerStart, Session};
 use crate::inputs::{NewOrder, Payment, Transaction, Who};
 
 /// What `ashlar_new_order` raises for an item that does not exist.
@@ -126,6 +126,10 @@ impl Session for FunctionSession {
 
     fn have_counted(&mut self) {
         self.connection.have_counted();
+    }
+
+    fn server_start(&mut self) -> Option<ServerStart> {
+        self.connection.server_start()
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod charts;
 mod failover;
+mod faults;
 mod method;
 mod scan;
 mod scenario;
@@ -15,6 +16,8 @@ use ashlar_lab::{Comparison, LabError, page};
 use maud::{Markup, html};
 
 use crate::failover::FailoverResult;
+use crate::faults::FaultsResult;
+use crate::fleet::FleetResult;
 use crate::published::HammerDb;
 use crate::result::OltpResult;
 use crate::scan::ScanResult;
@@ -36,6 +39,10 @@ pub fn render_report(dir: &Path) -> Result<(), LabError> {
         scan::html(&ScanResult::load(dir)?)?
     } else if FailoverResult::is_in(dir) {
         failover::html(&FailoverResult::load(dir)?)
+    } else if FleetResult::is_in(dir) {
+        crate::fleet::html(&FleetResult::load(dir)?)?
+    } else if FaultsResult::is_in(dir) {
+        faults::html(&FaultsResult::load(dir)?)
     } else if ScenarioResult::is_in(dir) {
         scenario::html(&ScenarioResult::load(dir)?)?
     } else {
@@ -187,6 +194,16 @@ impl FailoverResult {
     /// It cannot be written.
     pub fn write_report(&self, dir: &Path) -> Result<(), LabError> {
         write(&dir.join("report.html"), &failover::html(self))
+    }
+}
+
+impl FaultsResult {
+    /// Writes `report.html` into `dir`.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_report(&self, dir: &Path) -> Result<(), LabError> {
+        write(&dir.join("report.html"), &faults::html(self))
     }
 }
 

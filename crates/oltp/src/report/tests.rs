@@ -168,6 +168,7 @@ fn every_key_of_a_result_is_documented() {
     let all = [
         serde_json::to_value(&run).expect("JSON"),
         serde_json::to_value(&configuration).expect("JSON"),
+        serde_json::to_value(crate::fleet::sample()).expect("JSON"),
     ];
     let keys: std::collections::BTreeSet<String> = all.iter().flat_map(ashlar_lab::keys).collect();
     assert!(keys.len() > 60, "{}", keys.len());

@@ -73,6 +73,11 @@ impl Window {
         Ok(())
     }
 
+    /// What users saw, whole.
+    pub(crate) fn measured(&self) -> &Measured {
+        &self.measured
+    }
+
     /// Its figures.
     pub(crate) fn step(self) -> StepResult {
         let mut step = self.span.step(&self.measured);

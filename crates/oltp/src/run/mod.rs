@@ -17,6 +17,7 @@ use std::time::Duration;
 use ashlar_lab::{LabError, Machine, Progress};
 
 pub(crate) use crowd::{Crowd, Window};
+pub(crate) use measured::Measured;
 pub use plan::{Mode, RunPlan};
 
 use crate::aside;

@@ -13,7 +13,7 @@ use crate::load::{BuildPlan, build};
 use crate::postgres::{Logic, Postgres};
 use crate::result::OltpResult;
 use crate::run::{Place as StepPlace, RunPlan, begin, drive, examine, ready};
-use crate::schema::Shape;
+use crate::schema::SMALL;
 use crate::server::{Pair, Settings, Topology, limited};
 
 /// A server's processes take so much memory, whatever the size of its database.
@@ -41,6 +41,9 @@ pub(super) fn run(
     let Some(oltp) = &stage.file.oltp else {
         return Ok(());
     };
+    if !oltp.shape().is_tpcc() {
+        result.flags.push(SMALL.to_owned());
+    }
     let mut pairs = Vec::new();
     for index in 0..stage.places.len() {
         pairs.push(place(stage, oltp, index)?);
@@ -177,7 +180,7 @@ fn place(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Pair, u
     let mut pair = Pair::start(&primary, &standby, settings.clone())?;
     let database = open(stage, &pair, oltp)?;
     let plan = BuildPlan {
-        shape: Shape::tpcc(oltp.warehouses),
+        shape: oltp.shape(),
         seed: stage.file.measure.seed,
         users: ashlar_lab::Machine::here().cores as usize,
         destroy_data: false,

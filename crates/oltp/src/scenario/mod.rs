@@ -27,7 +27,7 @@ use crate::server::Server;
 use ashlar_lab::ResultFile;
 
 /// The scenarios that ship: name and text.
-pub const SHIPPED: [(&str, &str); 4] = [
+pub const SHIPPED: [(&str, &str); 5] = [
     (
         "nvmeof-hammerdb",
         include_str!("../../../../scenarios/nvmeof-hammerdb.toml"),
@@ -44,6 +44,7 @@ pub const SHIPPED: [(&str, &str); 4] = [
         "statistics-self-test",
         include_str!("../../../../scenarios/statistics-self-test.toml"),
     ),
+    ("fleet", include_str!("../../../../scenarios/fleet.toml")),
 ];
 
 /// Where a database's files can be.
@@ -172,7 +173,7 @@ fn clear(folders: &[PathBuf]) -> Result<(), LabError> {
 /// Folders of servers in a run's own.
 pub(super) const SERVERS: [&str; 2] = ["a", "b"];
 
-fn check_places(places: &[Place]) -> Result<(), LabError> {
+pub(crate) fn check_places(places: &[Place]) -> Result<(), LabError> {
     if places.is_empty() {
         return Err(LabError::usage("--place: at least one"));
     }

@@ -25,7 +25,7 @@ pub use pair::{Pair, Topology, limited};
 pub use standby::Commit;
 
 use cgroup::Cgroup;
-use programs::Programs;
+pub(crate) use programs::Programs;
 
 /// Who owns the cluster within itself, and logs in over the socket without a password.
 pub const OWNER: &str = "owner";
@@ -103,6 +103,11 @@ impl Server {
             dir,
             programs: Programs::find()?,
         })
+    }
+
+    /// Whether a directory is one of ours.
+    pub(crate) fn is_one(dir: &Path) -> bool {
+        dir.join(MARK).exists()
     }
 
     pub(crate) fn data(&self) -> PathBuf {

@@ -12,7 +12,7 @@ const VERSIONS: &str = "/usr/lib/postgresql";
 
 /// The programs of one version.
 #[derive(Debug)]
-pub(super) struct Programs {
+pub(crate) struct Programs {
     dir: PathBuf,
     version: u32,
     /// As whom they run, if we are root: numbers of user and group.
@@ -21,7 +21,7 @@ pub(super) struct Programs {
 
 impl Programs {
     /// The newest version's.
-    pub(super) fn find() -> Result<Self, LabError> {
+    pub(crate) fn find() -> Result<Self, LabError> {
         let versions = std::fs::read_dir(VERSIONS).into_iter().flatten().flatten();
         let number = |path: &PathBuf| {
             let name = path.file_name()?.to_str()?;
@@ -45,13 +45,23 @@ impl Programs {
         })
     }
 
+    /// Where they are.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// As whom they run, if we are root.
+    pub(crate) fn user(&self) -> Option<(u32, u32)> {
+        self.user
+    }
+
     /// Which version it is: 15, …
     pub(super) fn version(&self) -> u32 {
         self.version
     }
 
     /// Makes a file or directory theirs.
-    pub(super) fn give(&self, path: &Path) -> Result<(), LabError> {
+    pub(crate) fn give(&self, path: &Path) -> Result<(), LabError> {
         let Some((user, group)) = self.user else {
             return Ok(());
         };

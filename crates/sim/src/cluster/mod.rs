@@ -23,13 +23,17 @@
 //! # What stores do
 //!
 //! They finish in any order and late, what was given to them in pieces. A crash loses what was on its way, or
-//! keeps it in part, and what was learned and not written.
+//! keeps it in part, and what was learned and not written. In some worlds each store is the engine that ships
+//! (`pool`), on drives that answer late and in pieces; a crash tears what was on its way to them and, with the power,
+//! loses what was not flushed.
 
+mod backing;
 mod check;
 mod faults;
 mod hosts;
 mod model;
 mod node;
+mod pool;
 mod profile;
 mod report;
 mod run;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ashlar_block::Moment;
 use ashlar_replica::{Config, Effect, Event, Imported, Incarnation, Replica, Surroundings, Token};
 
-use super::store::Store;
+use super::backing::Backing;
 
 /// A node's own idea of time: it runs a little fast or slow, may jump, and may stand.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,11 @@ pub(crate) enum Waiting {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) config: Config,
-    pub(crate) store: Store,
+    pub(crate) store: Backing,
+    /// When the store is looked at next, if it says so itself.
+    pub(crate) store_at: Option<Moment>,
+    /// Why its pool could not be imported.
+    pub(crate) trouble: Option<String>,
     pub(crate) clock: Clock,
     pub(crate) replica: Option<Replica>,
     pub(crate) is_stopped: bool,
@@ -74,10 +78,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(config: Config, store: Store, clock: Clock) -> Self {
+    pub(crate) fn new(config: Config, store: Backing, clock: Clock) -> Self {
         Self {
             config,
             store,
+            store_at: None,
+            trouble: None,
             clock,
             replica: None,
             is_stopped: false,
@@ -92,6 +98,7 @@ impl Node {
     /// A process starts.
     pub(crate) fn start(&mut self, now: Moment) {
         self.life += 1;
+        self.store_at = None;
         self.config.incarnation = Incarnation(self.config.incarnation.0 + 1);
         let imported = Imported {
             entry: self.store.entry(),

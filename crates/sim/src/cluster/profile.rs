@@ -40,6 +40,10 @@ pub struct Profile {
     pub slow: u32,
     /// A clock jumps, or stops for a while: reads are confirmed in these worlds.
     pub clocks: u32,
+    /// Of a thousand worlds, those whose stores are the engine that ships.
+    pub engines: u32,
+    /// What is broken in that engine on purpose, in builds that can be (feature `canary` of the store).
+    pub engine_canary: Option<ashlar_store::Canary>,
     /// What is broken on purpose, in builds that can be (feature `canary` of the replica).
     pub canary: Option<Canary>,
 }
@@ -64,6 +68,8 @@ impl Profile {
         moves: 3,
         slow: 2,
         clocks: 0,
+        engines: 100,
+        engine_canary: None,
         canary: None,
     };
 

@@ -107,10 +107,6 @@ impl Store {
         self.version
     }
 
-    pub(crate) fn value(&self, granule: usize) -> Value {
-        self.content[granule]
-    }
-
     pub(crate) fn content(&self) -> &[Value] {
         &self.content
     }

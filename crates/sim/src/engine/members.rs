@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ashlar_block::{BlockSize, ErrorKind, IoError};
-use ashlar_store::format::{MemberState, Reserve};
+use ashlar_store::format::{DriveClass, MemberState, Reserve};
 
 use super::audit::{Found, Media, Pool, check_order};
 use super::drive::{Drive, Handle, Shared};
@@ -109,6 +109,7 @@ impl<S: Subject> World<'_, S> {
         let what = Manage::AddDrive {
             drive: identity,
             geometry,
+            class: DriveClass::Nvme,
         };
         self.order(Order::Add, what);
         Ok(())

@@ -42,8 +42,12 @@ mod volumes;
 mod world;
 
 pub use ashlar_store::{Canary, Grain, Layout};
+pub(crate) use drive::{Drive, Handle, Pace, Shared};
 pub use enumerate::{Case, Counts, Sweep, Work};
+pub(crate) use plan::SMALL;
 pub use profile::Profile;
 pub use report::Summary;
+pub(crate) use rig::Rig;
 pub(crate) use run::panicked;
 pub use run::{run, run_case, run_crashes, run_every_crash, run_traced};
+pub(crate) use seam::{Running, Shape as PoolShape, Subject, Wait, Wish, memory};

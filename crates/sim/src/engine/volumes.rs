@@ -179,6 +179,7 @@ impl<S: Subject> World<'_, S> {
             layout: wish.layout,
             grain: wish.grain,
             stops: false,
+            class: None,
         };
         self.order(Order::Create(volume), Manage::CreateVolume(plan));
     }

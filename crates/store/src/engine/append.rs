@@ -10,12 +10,13 @@ use super::class::Class;
 use super::invariant::invariant;
 use super::locks::SlotKey;
 use super::map::{Change, Restated};
+use super::replica::Published;
 use super::state::Retired;
 use super::{Engine, Op, Owner};
-use crate::Canary;
 use crate::format::{Descriptor, Kind, LogId, MAX_CRCS, MAX_RECORDS, metadata_bytes};
 use crate::ring::{Composer, GranuleKey, Newest, Span, Stamp, batch_bytes};
 use crate::sizes::GRANULE;
+use crate::{Canary, ReplicaTag};
 
 /// Part of a write on its way into the ring: granules of one unit.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +51,10 @@ pub(crate) enum Then {
     RawFreed(u32),
     /// A volume's entry has changed, and who asked for it, if anybody.
     Volume(u32, Option<u64>),
+    /// A page of a replica's plane; what relies on it comes behind it.
+    Plane,
+    /// A replica's entry has changed, and who asked for it, if anybody.
+    Replica(u32, Option<u64>),
 }
 
 /// A change of the map on its way into the map log.
@@ -65,7 +70,7 @@ impl StagedChange {
     /// The order that it is the answer to, if any.
     pub(super) fn asked_by(&self) -> Option<u64> {
         match self.then {
-            Then::Volume(_, id) => id,
+            Then::Volume(_, id) | Then::Replica(_, id) => id,
             _ => None,
         }
     }
@@ -144,7 +149,10 @@ impl Engine {
                 }
             });
         }
-        let (descriptors, crcs) = composer.done();
+        let (mut descriptors, crcs) = composer.done();
+        for (descriptor, piece) in descriptors.iter_mut().zip(&pieces) {
+            descriptor.replica = self.tag_of_write(piece.op);
+        }
         let metadata = metadata_bytes(records, granules);
         let at = self.ring.log.head.at;
         self.counters.ring_batches += 1;
@@ -200,6 +208,9 @@ impl Engine {
                 descriptors.push(change.descriptor(list.len(), 0));
                 change.push_crcs(&mut list);
             }
+        }
+        for (descriptor, staged) in descriptors.iter_mut().zip(&changes) {
+            descriptor.replica = self.tag_of(staged.then);
         }
         self.counters.map_batches += 1;
         self.append(
@@ -376,6 +387,9 @@ impl Engine {
             }
         }
         let volume = piece.volume;
+        let tag = self.tag_of_write(piece.op);
+        let change = published(piece.first, piece.granules, sequence, tag);
+        self.replica_changed(volume, &change);
         for slot in self.map.grain(volume).slots_of(piece.range()) {
             self.check_reserved(SlotKey { volume, slot });
         }
@@ -383,6 +397,7 @@ impl Engine {
 
     fn publish_change(&mut self, staged: StagedChange, sequence: u64) {
         let StagedChange { change, then, .. } = staged;
+        let tag = self.tag_of(then);
         if !self.map.is_ready_for(&change) {
             return self.fail("a leaf of the map has gone before its change came".into());
         }
@@ -399,6 +414,9 @@ impl Engine {
                 // Destage drops its own records when the homes are durable.
                 if !moved {
                     self.supersede(*volume, *first, *granules, sequence);
+                    if let Then::Bypass(_) = then {
+                        self.replica_changed(*volume, &published(*first, *granules, sequence, tag));
+                    }
                 }
                 self.release_slot(*old);
             }
@@ -409,6 +427,7 @@ impl Engine {
                 old,
             } => {
                 self.supersede(*volume, *first, *granules, sequence);
+                self.replica_changed(*volume, &published(*first, *granules, sequence, tag));
                 self.release_slot(*old);
             }
             Change::Entry { .. } => {}
@@ -423,6 +442,8 @@ impl Engine {
             Then::RawSegment => self.raw_recorded(),
             Then::RawFreed(id) => self.raw_freed(id),
             Then::Volume(number, id) => self.volume_published(number, id),
+            Then::Plane => {}
+            Then::Replica(volume, id) => self.replica_published(volume, id),
         }
     }
 
@@ -460,6 +481,14 @@ impl Engine {
             return;
         }
         self.guards.retire(Retired::Slot(location));
+    }
+}
+
+fn published(first: u64, granules: u16, sequence: u64, tag: Option<ReplicaTag>) -> Published {
+    Published {
+        granules: first..first + u64::from(granules),
+        sequence,
+        tag,
     }
 }
 
@@ -503,6 +532,7 @@ impl Change {
             first_crc: 0,
             block_or_location: 0,
             old_location: 0,
+            replica: None,
         };
         match self {
             Self::Place {

@@ -219,7 +219,7 @@ impl Engine {
 
     /// Drops batches from the front whose granules all have newer records or homes.
     fn trim_ring(&mut self) {
-        self.ring.trim(self.published);
+        self.ring.trim(self.published.min(self.replica_hold()));
         self.recent.forget_below(self.ring.tail_at());
     }
 
@@ -227,7 +227,8 @@ impl Engine {
     /// round), and no ring record that recovery would replay is older.
     pub(super) fn map_sequence(&self) -> u64 {
         let dirty = self.map.oldest_dirty().unwrap_or(u64::MAX);
-        self.published.min(self.ring_sequence()).min(dirty)
+        let kept = self.ring_sequence().min(self.replica_hold());
+        self.published.min(kept).min(dirty)
     }
 
     fn map_tail(&self) -> u64 {
@@ -413,9 +414,7 @@ impl Engine {
         // They were empty: no page is read there any more, either.
         for copy in std::mem::take(&mut self.checkpoint.dropped) {
             let extents = self.sizes.segment_extents();
-            if let Some(drive) = self.extents.get_mut(usize::from(copy.drive)) {
-                drive.give(copy.extent, extents);
-            }
+            self.give_extents_of(copy, extents);
             // Pages that found no room to move to may find it now.
             self.want_renewal();
         }
@@ -575,8 +574,10 @@ impl Engine {
     }
 
     fn is_settled(&self) -> bool {
-        let quiet =
-            self.staged.is_empty() && self.staged_changes.is_empty() && self.sealed.is_empty();
+        let quiet = self.replica_hold() == u64::MAX
+            && self.staged.is_empty()
+            && self.staged_changes.is_empty()
+            && self.sealed.is_empty();
         quiet
             && self.admission.is_empty()
             && self.clears.is_empty()

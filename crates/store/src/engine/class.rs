@@ -2,7 +2,7 @@
 
 use super::space::Wanted;
 use crate::Layout;
-use crate::format::{ChunkCopy, SegmentEntry, SegmentKind, VolumeEntry};
+use crate::format::{ChunkCopy, DriveClass, SegmentEntry, SegmentKind, VolumeEntry};
 use crate::sizes::{GRANULE, Grain, Sizes};
 
 /// Homes of one redundancy and grain: they share free slots.
@@ -11,6 +11,8 @@ pub(crate) struct Class {
     pub(crate) redundancy: Redundancy,
     /// Size of a slot.
     pub(crate) grain: Grain,
+    /// The drives that they lie on; any, without one.
+    pub(crate) media: Option<DriveClass>,
 }
 
 /// What protects a slot.
@@ -40,6 +42,7 @@ impl Class {
         Self {
             redundancy: Redundancy::Mirror(copies),
             grain: Grain::K64,
+            media: None,
         }
     }
 
@@ -50,12 +53,20 @@ impl Class {
             Layout::Parity { data, parity } => Redundancy::Parity(data, parity),
             Layout::Stripe { .. } => return None,
         };
-        Some(Self { redundancy, grain })
+        Some(Self {
+            redundancy,
+            grain,
+            media: None,
+        })
     }
 
     /// The class that a volume has homes in.
     pub(crate) fn of_volume(entry: &VolumeEntry) -> Option<Self> {
-        Self::of(entry.layout, entry.grain)
+        let class = Self::of(entry.layout, entry.grain)?;
+        Some(Self {
+            media: entry.class,
+            ..class
+        })
     }
 
     /// The class of a segment with this entry.
@@ -64,8 +75,11 @@ impl Class {
             SegmentKind::Parity => Redundancy::Parity(entry.data, entry.copies - entry.data),
             _ => Redundancy::Mirror(entry.copies),
         };
-        let grain = entry.grain;
-        Self { redundancy, grain }
+        Self {
+            redundancy,
+            grain: entry.grain,
+            media: entry.class,
+        }
     }
 
     /// Whether its slots are cut over columns, with parity.
@@ -131,6 +145,7 @@ impl Class {
             data,
             parity: shape.parity,
             grain: self.grain,
+            class: self.media,
             volume: 0,
             ordinal: 0,
             columns: columns
@@ -226,6 +241,7 @@ mod tests {
         let class = Class {
             redundancy: Redundancy::Parity(4, 2),
             grain,
+            media: None,
         };
         let shape = |data, parity| Shape {
             data,

@@ -9,6 +9,7 @@ use super::locks::SlotKey;
 use super::map::{Change, LeafView, leaf_id};
 use super::write::{MAP_LIMIT, Piece};
 use super::{Engine, Op, Waiter};
+use crate::ReplicaTag;
 use crate::format::{VolumeEntry, VolumeState};
 use crate::ring::GranuleKey;
 use crate::sizes::LEAF_GRANULES;
@@ -22,6 +23,7 @@ const LEAVES: usize = 1024;
 pub(super) struct ClearOp {
     pub(super) volume: u32,
     pub(super) serial: u64,
+    pub(super) tag: Option<ReplicaTag>,
     /// Whose it is; nobody's for a volume that is deleted or shrunk.
     request: Option<Request>,
     start: u64,
@@ -59,6 +61,7 @@ impl Engine {
         let op = self.ops.insert(Op::Clear(ClearOp {
             volume,
             serial,
+            tag: self.tag,
             request,
             start: first,
             cursor: first,

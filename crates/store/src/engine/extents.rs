@@ -46,6 +46,14 @@ impl Extents {
         self.free_count
     }
 
+    /// Free runs: first extent and length.
+    pub(crate) fn runs(&self) -> Vec<(u32, u32)> {
+        self.free
+            .iter()
+            .map(|(&first, &len)| (first, len))
+            .collect()
+    }
+
     /// Whether so many are free side by side.
     pub(crate) fn has_run(&self, count: u32) -> bool {
         let longest = self.by_len.keys().next_back();

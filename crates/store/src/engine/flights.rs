@@ -114,7 +114,8 @@ pub(super) struct Flights {
     /// Requests that were given up, and their drives and bytes.
     late: BTreeMap<u64, (usize, usize)>,
     late_bytes: usize,
-    drives: BTreeMap<usize, Record>,
+    /// By drive.
+    drives: Vec<Record>,
     timeout: Duration,
     slow_after: Duration,
     /// Time in which the process did not run.
@@ -136,7 +137,7 @@ impl Flights {
             slow: List::EMPTY,
             late: BTreeMap::new(),
             late_bytes: 0,
-            drives: BTreeMap::new(),
+            drives: Vec::new(),
             timeout,
             slow_after: SLOW_AFTER.min(timeout / 2),
             stood_still: Duration::ZERO,
@@ -147,6 +148,13 @@ impl Flights {
     /// How long a drive may take for a request.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    fn record(&mut self, drive: usize) -> &mut Record {
+        if drive >= self.drives.len() {
+            self.drives.resize_with(drive + 1, Record::default);
+        }
+        &mut self.drives[drive]
     }
 
     fn flight(&self, slot: u32) -> Option<&Flight> {
@@ -189,7 +197,7 @@ impl Flights {
             after: NONE,
         });
         self.append(slot, false);
-        self.drives.entry(drive).or_default().in_flight += 1;
+        self.record(drive).in_flight += 1;
         tag_of(slot, generation)
     }
 
@@ -242,14 +250,14 @@ impl Flights {
         let Slot::Taken(flight) = std::mem::replace(&mut self.slots[slot as usize], free) else {
             return None;
         };
-        let record = self.drives.entry(flight.drive).or_default();
+        let record = self.record(flight.drive);
         record.in_flight -= 1;
         Some(flight)
     }
 
     /// A drive has answered.
     pub(super) fn answered(&mut self, drive: usize, tag: u64) -> Answered {
-        let record = self.drives.entry(drive).or_default();
+        let record = self.record(drive);
         (record.is_slow, record.awaited) = (false, None);
         let (slot, generation) = (tag as u32, (tag >> 32) as u32);
         let is_it = |flight: &Flight| {
@@ -262,7 +270,7 @@ impl Flights {
         match self.late.remove(&tag) {
             Some((drive, bytes)) => {
                 self.late_bytes -= bytes;
-                self.drives.entry(drive).or_default().late -= 1;
+                self.record(drive).late -= 1;
                 Answered::Late
             }
             None => Answered::Unknown,
@@ -289,7 +297,7 @@ impl Flights {
                     let tag = tag_of(slot, generation);
                     self.late.insert(tag, (drive, flight.bytes));
                     self.late_bytes += flight.bytes;
-                    self.drives.entry(drive).or_default().late += 1;
+                    self.record(drive).late += 1;
                     owners.extend(flight.owner);
                 }
                 slot = next;
@@ -300,7 +308,7 @@ impl Flights {
 
     /// The drive is waited for, however long it takes.
     pub(super) fn wait_for(&mut self, drive: usize, now: Moment) {
-        self.drives.entry(drive).or_default().awaited = Some(now + LOOK_AGAIN);
+        self.record(drive).awaited = Some(now + LOOK_AGAIN);
     }
 
     /// The next request that has become slow.
@@ -313,7 +321,7 @@ impl Flights {
         self.append(slot, true);
         let flight = self.flight(slot)?;
         let (drive, generation, owner) = (flight.drive, flight.generation, flight.owner);
-        let record = self.drives.entry(drive).or_default();
+        let record = self.record(drive);
         record.slow += 1;
         record.is_slow = true;
         Some(Slow {
@@ -340,7 +348,7 @@ impl Flights {
     }
 
     fn look_at(&self, drive: usize) -> Option<Moment> {
-        self.drives.get(&drive)?.awaited
+        self.drives.get(drive)?.awaited
     }
 
     fn slow_ones(&self) -> impl Iterator<Item = &Flight> {
@@ -382,7 +390,7 @@ impl Flights {
 
     /// Whether a drive has had a request for long and has answered nothing since.
     pub(super) fn is_slow(&self, drive: usize) -> bool {
-        self.drives.get(&drive).is_some_and(|record| record.is_slow)
+        self.drives.get(drive).is_some_and(|record| record.is_slow)
     }
 
     /// Bytes of the engine's memory that requests hold which were given up.
@@ -392,7 +400,7 @@ impl Flights {
 
     /// How a drive answers.
     pub(super) fn replies(&self, drive: usize, now: Moment) -> DriveReplies {
-        let record = self.drives.get(&drive).copied().unwrap_or_default();
+        let record = self.drives.get(drive).copied().unwrap_or_default();
         let of_drive = |first: u32| {
             let all = std::iter::successors(self.flight(first), |flight| self.flight(flight.after));
             all.filter(move |flight| flight.drive == drive)

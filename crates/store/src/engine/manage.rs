@@ -12,7 +12,7 @@ use super::space::Segments;
 use super::stop::check_stops;
 use super::{Engine, Op, Retired};
 use crate::Layout;
-use crate::format::{ChunkCopy, SegmentEntry, VolumeEntry, VolumeState};
+use crate::format::{ChunkCopy, DriveClass, SegmentEntry, VolumeEntry, VolumeState};
 use crate::manage::{Manage, Managed, VolumePlan};
 use crate::sizes::Grain;
 
@@ -21,6 +21,9 @@ const MAX_GRANULES: u64 = 1 << 33;
 
 impl Engine {
     pub(super) fn manage(&mut self, id: u64, what: Manage) {
+        if self.failed.is_none() && self.holds_for_discard(id, &what) {
+            return;
+        }
         let outcome = match (&self.failed, what) {
             (Some(why), _) => Err(IoError::new(ErrorKind::Latched, why.clone())),
             (None, Manage::Settle) => {
@@ -37,8 +40,21 @@ impl Engine {
                 Ok(())
             }
             (None, Manage::SetReserve { reserve }) => self.set_reserve(id, reserve),
-            (None, Manage::AddDrive { drive, geometry }) => self.add_drive(id, drive, geometry),
+            (
+                None,
+                Manage::AddDrive {
+                    drive,
+                    geometry,
+                    class,
+                },
+            ) => self.add_drive(id, drive, (geometry, class)),
             (None, Manage::RemoveDrive { member }) => self.remove_drive(id, member),
+            (None, Manage::MakeReplica { volume, identity }) => {
+                self.make_replica(id, volume, identity)
+            }
+            (None, Manage::ChangeReplica { volume, change }) => {
+                self.change_replica(id, volume, change)
+            }
             (None, Manage::SetStops { volume, stops }) => self.set_stops(id, volume, stops),
             (None, Manage::CreateVolume(plan)) => self.create_volume(id, plan),
             (None, Manage::DeleteVolume { volume }) => self.delete_volume(id, volume),
@@ -54,7 +70,7 @@ impl Engine {
     pub(super) fn create_volume(&mut self, id: u64, plan: VolumePlan) -> Result<(), IoError> {
         check_name(&plan.name)?;
         check_granules(plan.granules)?;
-        self.check_layout(plan.layout)?;
+        self.check_layout(plan.layout, plan.class)?;
         let grain = check_grain(plan.layout, plan.grain)?;
         check_stops(plan.layout, plan.stops)?;
         let same =
@@ -86,7 +102,11 @@ impl Engine {
             layout: plan.layout,
             grain,
             stops: plan.stops,
+            class: plan.class,
         };
+        if entry.class.is_none() {
+            entry.class = self.default_media(entry.layout.drives());
+        }
         if let Layout::Stripe { .. } = entry.layout {
             self.grow_raw(number, entry.clone(), id)?;
         } else {
@@ -98,10 +118,13 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn check_layout(&self, layout: Layout) -> Result<(), IoError> {
+    pub(super) fn check_layout(
+        &self,
+        layout: Layout,
+        class: Option<DriveClass>,
+    ) -> Result<(), IoError> {
         // One that is to leave would be kept by it.
-        let drives = 0..self.members.len() as u16;
-        let staying = drives.filter(|&drive| self.stays(drive)).count();
+        let staying = self.staying_of(class);
         if !layout.is_possible() {
             return Err(refuse(format!(
                 "{layout}: there are mirrors of 1 to 4 copies, parity over 2 to 7 columns with 1 or 2 \
@@ -110,8 +133,10 @@ impl Engine {
         }
         let drives = layout.drives();
         if drives > staying {
+            let what = class.map(|class| format!(" of class {class}"));
+            let what = what.unwrap_or_default();
             return Err(refuse(format!(
-                "{layout} needs {drives} drives, the pool has {staying}"
+                "{layout} needs {drives} drives{what}, the pool has {staying}"
             )));
         }
         Ok(())
@@ -135,6 +160,7 @@ impl Engine {
             )));
         }
         self.raw_deleting(volume);
+        self.end_replica(volume);
         // From now on hosts are refused; what is on its way goes through first.
         self.set_volume_state(volume, VolumeState::Deleting, Some(id));
         Ok(())
@@ -151,6 +177,7 @@ impl Engine {
     fn resize_volume(&mut self, id: u64, volume: u32, granules: u64) -> Result<(), IoError> {
         check_granules(granules)?;
         let mut entry = self.live(volume)?;
+        self.check_no_replica(volume)?;
         if self.is_raw(volume) {
             entry.granules = granules;
             return self.resize_raw(id, volume, entry);
@@ -342,6 +369,7 @@ impl Engine {
             || self.guards.waits(|what| matches!(what, Retired::Slot(_)))
             || self.gives_slots_back(class)
             || self.release.is_under_way()
+            || self.discards.is_under_way()
     }
 
     /// Whether commands under way, which wait for nobody in the queue, give slots of this class back.
@@ -356,8 +384,7 @@ impl Engine {
     /// Columns of a new segment: with fewer drives in service than it should have, the pool goes on
     /// with what there is, and a rebuild adds what redundancy lacks when there is a drive for it.
     pub(super) fn columns_for(&self, class: Class) -> usize {
-        let staying = self.usable().into_iter().filter(|&stays| stays).count();
-        class.columns().min(staying)
+        class.columns().min(self.staying_of(class.media))
     }
 
     /// Segments of a class that can still be made.
@@ -365,6 +392,7 @@ impl Engine {
         let columns = self.columns_for(class);
         let extents = class.shape_of(columns).extents(&self.sizes);
         let rooms = self.column_rooms(extents, |drive| self.kept_extents(drive));
+        let rooms = self.only(rooms, class.media);
         most_segments(&rooms, columns).min(self.segment_ids.left())
     }
 
@@ -382,6 +410,10 @@ impl Engine {
         let columns = self.columns_for(class);
         let extents = class.shape_of(columns).extents(&self.sizes);
         let rooms = self.column_rooms(extents, |drive| self.kept_extents(drive));
+        let rooms = self.only(rooms, class.media);
+        if columns == 0 {
+            return;
+        }
         let Some(id) = self.segment_ids.take() else {
             return;
         };

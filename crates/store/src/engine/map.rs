@@ -30,6 +30,8 @@ pub(crate) const SLOTS: u32 = 1;
 pub(crate) const VOLUMES: u32 = 2;
 /// System tables of slots 512 to 1,023, of 1,024 to 1,535, and so on up to 4,095.
 const MORE_SLOTS: std::ops::Range<u32> = 3..10;
+/// System table of copies of replicated volumes: an entry a page.
+pub(crate) const REPLICAS: u32 = MORE_SLOTS.end;
 /// System tables of slots.
 pub(crate) const SLOT_TABLES: u32 = 1 + MORE_SLOTS.end - MORE_SLOTS.start;
 /// The first volume's number; nodes below are system tables.
@@ -172,6 +174,7 @@ pub(crate) fn entry_place(table: u32, index: u32) -> (PageId, std::ops::Range<us
     let bytes = match table {
         SEGMENTS => SegmentEntry::BYTES,
         VOLUMES => VolumeEntry::BYTES,
+        REPLICAS => GRANULE,
         _ => SLOTS_ENTRY,
     };
     let per_page = (GRANULE / bytes) as u32;
@@ -186,7 +189,10 @@ pub(crate) fn entry_place(table: u32, index: u32) -> (PageId, std::ops::Range<us
 
 /// The system tables, those that others are read by first.
 pub(crate) fn system_tables() -> impl Iterator<Item = u32> {
-    [SEGMENTS, SLOTS, VOLUMES].into_iter().chain(MORE_SLOTS)
+    [SEGMENTS, SLOTS, VOLUMES]
+        .into_iter()
+        .chain(MORE_SLOTS)
+        .chain([REPLICAS])
 }
 
 /// The table, entry and bit of a slot in use.

@@ -12,8 +12,7 @@ use super::extents::Extents;
 use super::invariant::invariant;
 use super::space::{DriveStates, Segments};
 use super::{Engine, Owner};
-use crate::Layout;
-use crate::format::{ChunkCopy, LogId, Member, MemberState, Root, VolumeEntry, VolumeState};
+use crate::format::{ChunkCopy, DriveClass, LogId, Member, MemberState, Root};
 use crate::sizes::ROOT_AT;
 
 const MINORITY: &str = "fewer than half of the drives are left, and the others may go on without these. Bring \
@@ -137,7 +136,7 @@ impl Engine {
         &mut self,
         id: u64,
         drive: Uuid,
-        geometry: Geometry,
+        (geometry, class): (Geometry, DriveClass),
     ) -> Result<(), IoError> {
         if self.members.iter().any(|member| member.drive == drive) || self.members.len() >= 64 {
             let why = format!("drive {drive} is in the pool already, or the pool has 64 drives");
@@ -152,7 +151,10 @@ impl Engine {
             extents,
         });
         self.extents.push(Extents::new(extents));
-        self.drives.push(super::state::Drive { geometry });
+        self.drives.push(super::state::Drive {
+            geometry,
+            class: Some(class),
+        });
         self.drives_changed();
         self.restore_reserve(extents);
         self.judge_stops();
@@ -184,19 +186,18 @@ impl Engine {
         let staying = (0..self.members.len() as u16)
             .filter(|&d| d != drive && self.stays(d))
             .count();
-        // Also of segments that are about to be there.
-        let classes = self
-            .segment_classes
-            .values()
-            .chain(self.provisioning.keys());
-        let most = classes.map(|class| class.columns()).max().unwrap_or(1);
-        // And of volumes that have none yet.
-        let homed = |entry: &&VolumeEntry| {
-            entry.state == VolumeState::Live && !matches!(entry.layout, Layout::Stripe { .. })
-        };
-        let volumes = self.volumes.values().filter(homed);
-        let promised = volumes.map(|entry| entry.layout.drives()).max();
-        let needed = most.max(self.log_copies()).max(promised.unwrap_or(1));
+        let needed = self.widest_on(None).max(self.log_copies());
+        let media = self.media_of(member).filter(|_| self.in_service(drive));
+        let own = media.map_or(0, |_| self.widest_on(media));
+        if let Some(class) = media.filter(|_| self.stays(drive))
+            && self.staying_of(media) <= own
+        {
+            let left = self.staying_of(media) - 1;
+            return refuse(format!(
+                "without drive {member} the pool has {left} drives of class {class}, and what is on them \
+                 needs {own}: add one first"
+            ));
+        }
         if self.in_service(drive) && staying < needed {
             return refuse(format!(
                 "without drive {member} the pool has {staying} drives, and what it holds needs {needed}: \
@@ -529,10 +530,7 @@ impl Engine {
                 && self.extents[drive].has_run(extents)
                 && !copies.iter().any(|copy| usize::from(copy.drive) == drive)
         };
-        self.active()
-            .into_iter()
-            .filter(free)
-            .max_by_key(|&drive| self.extents[drive].free())
+        self.best_for_logs(self.active().into_iter().filter(free))
     }
 
     /// Gives chunks that hold nothing the copies they lack. They are in force with the root that is

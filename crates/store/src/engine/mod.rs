@@ -17,6 +17,7 @@
 //! | `members` | roots; drives that fail, join, leave; chunks of logs that lack copies |
 //! | `raise` | more copies of the logs, for a volume that needs them |
 //! | `release` | segments that hold nothing go back to their drives |
+//! | `replica` | volumes that are one of several copies |
 //! | `reserve` | space that is kept for repair |
 //! | `room` | how large volumes may be before their maps outgrow the root |
 //! | `rebuild` | walks over everything mapped: scrub, columns for lost drives |
@@ -37,6 +38,7 @@ pub(crate) mod class;
 mod clear;
 mod deadline;
 mod destage;
+mod discard;
 pub(crate) mod evict;
 pub(crate) mod extents;
 pub(crate) mod flights;
@@ -45,6 +47,7 @@ mod invariant;
 pub(crate) mod locks;
 mod manage;
 pub(crate) mod map;
+mod media;
 mod members;
 mod pace;
 mod parity;
@@ -55,6 +58,7 @@ mod read;
 mod rebuild;
 mod release;
 mod renew;
+pub(crate) mod replica;
 mod reserve;
 mod restate;
 mod room;
@@ -80,6 +84,7 @@ pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeCondition, VolumeInfo};
 pub use status::{HomeStatus, MemberStatus, Status, StripeStatus};
 
+use crate::ReplicaTag;
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};
 use flights::Answered;
@@ -94,6 +99,15 @@ pub enum Event {
         volume: u32,
         /// What it wants.
         request: Request,
+    },
+    /// A change of a replicated volume that other copies get, too.
+    Record {
+        /// The volume's number.
+        volume: u32,
+        /// What it is.
+        request: Request,
+        /// What makes it a record.
+        tag: ReplicaTag,
     },
     /// An I/O from the outbox has completed.
     Done {
@@ -123,6 +137,22 @@ impl fmt::Display for Event {
                 write!(
                     f,
                     "command {tag}: {op:?} volume {volume} at {at}, {blocks} blocks"
+                )
+            }
+            Self::Record {
+                volume,
+                request,
+                tag,
+            } => {
+                let (name, op, at, blocks) = (
+                    request.tag,
+                    request.op,
+                    request.range.start,
+                    request.range.count,
+                );
+                write!(
+                    f,
+                    "record {name}: {op:?} volume {volume} at {at}, {blocks} blocks, {tag:?}"
                 )
             }
             Self::Done { drive, completion } => {
@@ -162,6 +192,7 @@ enum Owner {
     Salvage { salvage: usize },
     Walk(rebuild::WalkIo),
     Raw(raw::Io),
+    Discard,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -229,6 +260,11 @@ impl Engine {
         trace!(at_us = self.now.as_nanos() / 1000, "{event}");
         match event {
             Event::Command { volume, request } => self.command(volume, request),
+            Event::Record {
+                volume,
+                request,
+                tag,
+            } => self.record(volume, request, tag),
             Event::Done { drive, completion } => self.io_done(drive, completion),
             Event::Manage { id, what } => self.manage(id, what),
             Event::Tick => {}
@@ -323,6 +359,7 @@ impl Engine {
             Owner::CheckpointFlush => self.checkpoint_flushed(drive, result),
             Owner::Root => self.root_written(drive, result),
             Owner::Walk(io) => self.walk_io_done(io, drive, result),
+            Owner::Discard => self.discarded(drive, result),
             Owner::Raw(io) => self.raw_io_done(io, drive, buffer, result),
             Owner::Strip { reader, byte } => {
                 self.strip_read(reader, (drive, byte), buffer, result);
@@ -353,12 +390,14 @@ impl Engine {
         self.again = false;
         self.reclaim();
         self.advance_release();
+        self.advance_discards();
         self.admit();
         self.advance_clears();
         self.advance_raw();
         self.advance_destage();
         self.advance_rebuild();
         self.advance_raise();
+        self.advance_replicas();
         self.seal_batches();
         self.give_places_back();
         self.advance_checkpoint();

@@ -9,7 +9,6 @@
 use super::Engine;
 use super::Op;
 use super::checkpoint::MOST_PAGES;
-use super::extents::take_columns;
 use super::state::Retired;
 use crate::format::MetaSegment;
 
@@ -83,6 +82,7 @@ impl Engine {
         let clears = |(op, what): (usize, &Op)| matches!(what, Op::Clear(_)) && self.may_begin(op);
         self.is_checkpointing()
             || self.release.is_under_way()
+            || self.discards.is_under_way()
             || self.guards.waits(|what| matches!(what, Retired::Slot(_)))
             || self.ops.iter().any(clears)
     }
@@ -109,7 +109,7 @@ impl Engine {
             false => 0,
         };
         let rooms = self.column_rooms(extents, kept);
-        let Some(columns) = take_columns(&mut self.extents, &rooms, copies, extents) else {
+        let Some(columns) = self.take_fastest(&rooms, copies, extents) else {
             return false;
         };
         let id = self.meta.next_id();

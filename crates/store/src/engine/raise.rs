@@ -61,7 +61,7 @@ impl Engine {
             let made = match self.has_log_copies(Self::copies_for(&plan)) {
                 true => self.create_volume(id, plan),
                 // A drive may have gone meanwhile.
-                false => self.check_layout(plan.layout).and(Err(IoError::new(
+                false => self.check_layout(plan.layout, plan.class).and(Err(IoError::new(
                     ErrorKind::NoSpace,
                     format!(
                         "{} needs {} copies of the pool's logs: the drives have no room for them",

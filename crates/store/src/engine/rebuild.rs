@@ -259,8 +259,11 @@ impl Engine {
         let leaves = |copy: &ChunkCopy| !self.stays(copy.drive);
         let at = columns.iter().position(leaves).unwrap_or(columns.len());
         let extents = self.shape(segment).extents(&self.sizes);
+        let class = self.segment_classes.get(&segment);
+        let media = class.and_then(|class| class.media);
         let fits = |&drive: &usize| {
             self.stays(drive as u16)
+                && self.is_of(drive, media)
                 && self.extents[drive].free() >= self.map_extents(drive) + extents
                 && self.extents[drive].has_run(extents)
                 && !columns.iter().any(|copy| usize::from(copy.drive) == drive)

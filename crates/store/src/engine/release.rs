@@ -141,10 +141,9 @@ impl Engine {
         let Some((columns, extents)) = self.release.freeing.get_mut(&id) else {
             return invariant!(self, "segment {id} is free, but was not to be given back");
         };
-        for copy in std::mem::take(columns) {
-            if let Some(drive) = self.extents.get_mut(usize::from(copy.drive)) {
-                drive.give(copy.extent, *extents);
-            }
+        let (columns, extents) = (std::mem::take(columns), *extents);
+        for copy in columns {
+            self.give_extents_of(copy, extents);
         }
     }
 

@@ -183,7 +183,7 @@ impl Engine {
             _ => entry.granules,
         };
         let gets = self.changing.get(&number).copied().unwrap_or(0);
-        self.pages_with(Some(number), has.max(gets))
+        self.pages_with(Some(number), has.max(gets)) + Pages::of(self.replicas.pages(number))
     }
 
     /// Pages of a volume of so many granules; of one that was larger, or is being deleted, no fewer than it

@@ -11,6 +11,7 @@ use super::append::{Sealed, Staged, StagedChange};
 use super::checkpoint::Checkpoint;
 use super::class::Class;
 use super::destage::Destage;
+use super::discard::Discards;
 use super::extents::Extents;
 use super::flights::Flights;
 use super::guard::Guards;
@@ -23,16 +24,18 @@ use super::raw::Raw;
 use super::read::Repair;
 use super::rebuild::Rebuild;
 use super::release::Release;
+use super::replica::{Copy, Replicas};
 use super::reserve::Kept;
 use super::salvage::Salvage;
 use super::space::{DriveCounts, SegmentIds, Segments};
 use super::{Op, Outbox, Owner, Waiter};
 use crate::format::{
-    ChunkCopy, Label, LogId, Member, MetaSegment, PageId, Root, VolumeEntry, VolumeState,
+    ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, PageId, Root, VolumeEntry,
+    VolumeState,
 };
 use crate::ring::{Index, Recent, Ring};
 use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
-use crate::{Cage, Canary};
+use crate::{Cage, Canary, ReplicaTag};
 use crate::{Layout, Sizes};
 
 /// Numbers of segments in a pool that is to run out of them.
@@ -60,6 +63,8 @@ pub(crate) struct Joining {
 /// A drive as the engine sees it.
 pub(crate) struct Drive {
     pub(crate) geometry: Geometry,
+    /// Its class, by its label; none if that is not here.
+    pub(crate) class: Option<DriveClass>,
 }
 
 /// What has happened since the import.
@@ -115,6 +120,7 @@ pub struct Engine {
     pub(super) raise: Raise,
     pub(super) kept: Kept,
     pub(super) release: Release,
+    pub(super) discards: Discards,
     /// Volumes that take no writes, for a copy is missing.
     pub(super) stopped: BTreeSet<u32>,
     /// How long after a loss repair begins by itself.
@@ -124,6 +130,9 @@ pub struct Engine {
     pub(super) flights: Flights,
     /// Requests for drives that were out by the time they were made.
     pub(super) unsent: Vec<(Owner, usize, Option<IoBuffer>)>,
+    /// Of the command that is taken in now.
+    pub(super) tag: Option<ReplicaTag>,
+    pub(super) replicas: Replicas,
     pub(super) ops: Slab<Op>,
     pub(super) failed: Option<String>,
 
@@ -209,6 +218,7 @@ pub(crate) struct Parts {
     pub(crate) meta: Segments,
     pub(crate) meta_segments: Vec<MetaSegment>,
     pub(crate) volumes: BTreeMap<u32, VolumeEntry>,
+    pub(crate) replicas: BTreeMap<u32, Copy>,
     pub(crate) unhomed: Vec<SlotKey>,
     /// Drives on which the import has met bad copies, once a copy.
     pub(crate) bad: Vec<usize>,
@@ -247,6 +257,7 @@ impl Engine {
             cage: parts.cage,
             kept: Kept::new(&parts.root),
             release: Release::default(),
+            discards: Discards::default(),
             stopped: BTreeSet::new(),
             repair_after: parts.repair_after,
             roots: Roots::new(parts.root),
@@ -255,6 +266,8 @@ impl Engine {
             joining: BTreeMap::new(),
             flights: Flights::new(parts.drive_timeout),
             unsent: Vec::new(),
+            tag: None,
+            replicas: Replicas::found(parts.replicas),
             ops: Slab::new(),
             failed: None,
             // What a crash has left to be done begins by itself.
@@ -309,6 +322,7 @@ impl Engine {
             engine.segment_ids.end_at(FEW_SEGMENTS);
         }
         engine.drives_changed();
+        engine.hold_replica_pages();
         for key in parts.unhomed {
             engine.reserve(key);
         }
@@ -324,6 +338,7 @@ impl Engine {
         engine.begin_repairs();
         engine.look_for_empty();
         engine.judge_stops();
+        engine.discard_all_free();
         engine
     }
 
@@ -344,7 +359,9 @@ impl Engine {
             self.walk_deadline(),
             self.renewal_deadline(),
             self.checkpoint_deadline(),
+            self.replica_deadline(),
             self.flights.next_deadline(),
+            self.discards.deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -409,6 +426,7 @@ impl Engine {
                 trouble: self.raw_trouble(number),
                 deleting: entry.state == VolumeState::Deleting,
                 stops: entry.stops,
+                class: entry.class,
                 stopped: self.stop_reason(number),
             })
             .collect()
@@ -507,4 +525,6 @@ pub struct VolumeInfo {
     pub stops: bool,
     /// Why it takes none now.
     pub stopped: Option<String>,
+    /// Drives of this class hold it; of any, without one.
+    pub class: Option<DriveClass>,
 }

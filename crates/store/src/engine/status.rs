@@ -9,7 +9,7 @@ use super::class::Class;
 use super::space::Segments;
 use super::{Counters, Engine, VolumeInfo};
 use crate::Layout;
-use crate::format::{Label, MemberState, Reserve};
+use crate::format::{DriveClass, Label, MemberState, Reserve};
 use crate::sizes::Grain;
 
 /// A drive of the pool.
@@ -17,6 +17,8 @@ use crate::sizes::Grain;
 pub struct MemberStatus {
     /// The drive.
     pub drive: Uuid,
+    /// Its class; none if the drive was not here at the import.
+    pub class: Option<DriveClass>,
     /// Whether it is in service.
     pub in_service: bool,
     /// Why it is not, if it was left out since the import.
@@ -44,6 +46,8 @@ pub struct HomeStatus {
     pub layout: Layout,
     /// Size of its slots.
     pub grain: Grain,
+    /// The class of drives that they are on; any, without one.
+    pub class: Option<DriveClass>,
     /// Bytes of volumes that have homes, counted once.
     pub used_bytes: u64,
     /// Bytes that can be written before another segment must be made, counted once.
@@ -115,9 +119,11 @@ impl Engine {
         let (holds, holds_homes) = (self.referred(), self.homes_on());
         let members = self.members.iter().enumerate().map(|(index, member)| {
             let free = self.extents.get(index).map_or(0, |extents| extents.free());
+            let free = free + self.discards.taken(index);
             let lost = self.losses.iter().find(|(drive, _)| *drive == index);
             MemberStatus {
                 drive: member.drive,
+                class: self.media_of(index),
                 in_service: self.uses(index),
                 reason: lost.map(|(_, why)| why.clone()),
                 bytes: u64::from(member.extents) * extent,
@@ -180,6 +186,13 @@ impl Engine {
             let is_plain = mirrors.clone().any(|mirror| mirror == *class);
             !is_plain || class.columns() > drives && self.has_volume_of(*class)
         }));
+        // Where volumes may lie that have no homes yet.
+        let wanted = self.volumes.values().filter_map(Class::of_volume);
+        for class in wanted.filter(|class| class.media.is_some()) {
+            if !classes.contains(&class) {
+                classes.push(class);
+            }
+        }
         let widest = Layout::Parity {
             data: drives.saturating_sub(1).min(4) as u8,
             parity: 1,
@@ -201,6 +214,7 @@ impl Engine {
         HomeStatus {
             layout: class.layout(),
             grain: class.grain,
+            class: class.media,
             used_bytes: segments.map_or(0, |segments| segments.used()) * slot,
             free_bytes: self.spare_slots(class) * slot,
             growth_bytes: growth,

@@ -44,19 +44,20 @@ impl Engine {
     pub(super) fn judge_stops(&mut self) {
         let wishes = self.volumes.iter();
         let wishes = wishes.filter(|(_, entry)| entry.stops && entry.state == VolumeState::Live);
-        let wishes: Vec<(u32, Option<Class>, usize)> = wishes
+        let wishes: Vec<(u32, Option<Class>, bool)> = wishes
             .map(|(&number, entry)| {
                 let drives = entry.layout.drives();
-                (number, Class::of_volume(entry), drives)
+                let there = self.active().into_iter();
+                let there = there.filter(|&drive| self.is_of(drive, entry.class));
+                (number, Class::of_volume(entry), drives > there.count())
             })
             .collect();
         if wishes.is_empty() {
             return self.stopped.clear();
         }
-        let active = self.active().len();
         let short = self.short_classes();
-        let stops = |(_, class, drives): &&(u32, Option<Class>, usize)| {
-            *drives > active || class.is_some_and(|class| short.contains(&class))
+        let stops = |(_, class, lacks): &&(u32, Option<Class>, bool)| {
+            *lacks || class.is_some_and(|class| short.contains(&class))
         };
         self.stopped = wishes.iter().filter(stops).map(|&(n, ..)| n).collect();
     }

@@ -15,6 +15,7 @@ use super::invariant::invariant;
 use super::locks::SlotKey;
 use super::map::leaf_id;
 use super::{Engine, Op, Waiter};
+use crate::ReplicaTag;
 use crate::format::PageId;
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
@@ -41,6 +42,7 @@ const AHEAD: usize = 64;
 pub(super) struct WriteOp {
     pub(super) volume: u32,
     pub(super) serial: u64,
+    pub(super) tag: Option<ReplicaTag>,
     request: Request,
     /// Parts that are not published yet.
     parts: usize,
@@ -133,6 +135,7 @@ impl Engine {
         let op = self.ops.insert(Op::Write(WriteOp {
             volume,
             serial,
+            tag: self.tag,
             request,
             parts: 0,
             failed: false,
@@ -166,7 +169,8 @@ impl Engine {
                 Verdict::Load => return self.load_for_waiting(volume),
                 Verdict::NoSpace => {
                     self.admission.pop(volume);
-                    let why = format!("volume {volume}: the pool is full");
+                    let media = self.class_of(volume).and_then(|class| class.media);
+                    let why = format!("volume {volume}: {}", super::media::full(media));
                     self.end_write(op, Err(IoError::new(ErrorKind::NoSpace, why)));
                 }
                 Verdict::Stopped(why) => {

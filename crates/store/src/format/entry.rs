@@ -3,7 +3,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::bytes::{Reader, ensure, zeroes};
-use super::{FormatError, MAX_MEMBERS};
+use super::{DriveClass, FormatError, MAX_MEMBERS};
 use crate::Layout;
 use crate::sizes::Grain;
 
@@ -47,6 +47,8 @@ pub struct SegmentEntry {
     pub parity: u8,
     /// Size of its slots; 64 KiB for a free entry and a raw segment.
     pub grain: Grain,
+    /// Drives of this class hold its columns; of any, without one. None for a free entry and a raw segment.
+    pub class: Option<DriveClass>,
     /// The volume that a raw segment is a part of; 0 for others.
     pub volume: u32,
     /// Which part of that volume, from 0; 0 for others.
@@ -67,6 +69,7 @@ impl SegmentEntry {
             data: 0,
             parity: 0,
             grain: Grain::K64,
+            class: None,
             volume: 0,
             ordinal: 0,
             columns: Vec::new(),
@@ -86,6 +89,7 @@ impl SegmentEntry {
             raw.data = self.data;
             raw.parity = self.parity;
             raw.grain = self.grain.code();
+            raw.class = DriveClass::code(self.class);
             raw.volume = self.volume.into();
             raw.ordinal = self.ordinal.into();
             for (raw, (member, extent)) in raw.columns[..self.columns.len()]
@@ -126,7 +130,7 @@ impl SegmentEntry {
         for column in columns {
             zeroes(SEGMENT, "padding", &column.zero)?;
         }
-        zeroes(SEGMENT, "padding", &raw.zero)?;
+        zeroes(SEGMENT, "padding", &[raw.zero])?;
         zeroes(SEGMENT, "padding", &raw.padding)?;
         let columns: Vec<(u16, u32)> = columns
             .iter()
@@ -142,6 +146,7 @@ impl SegmentEntry {
             data: raw.data,
             parity: raw.parity,
             grain: grain(SEGMENT, raw.grain)?,
+            class: DriveClass::of_code(SEGMENT, raw.class)?,
             volume: raw.volume.get(),
             ordinal: raw.ordinal.get(),
             columns,
@@ -151,6 +156,8 @@ impl SegmentEntry {
         let sized = matches!(kind, SegmentKind::Mirror | SegmentKind::Parity);
         let fits = sized || entry.grain == Grain::K64;
         ensure(fits, SEGMENT, "it has no slots, but a grain")?;
+        let classed = sized || entry.class.is_none();
+        ensure(classed, SEGMENT, "it has no slots, but a drive class")?;
         Ok(entry)
     }
 
@@ -195,7 +202,8 @@ struct RawSegment {
     data: u8,
     parity: u8,
     grain: u8,
-    zero: [u8; 2],
+    class: u8,
+    zero: u8,
     columns: [RawColumn; COLUMNS],
     volume: U32,
     ordinal: U32,
@@ -242,6 +250,8 @@ pub struct VolumeEntry {
     pub grain: Grain,
     /// It takes no writes while a copy is missing that no drive can take.
     pub stops: bool,
+    /// Drives of this class hold its homes; of any, without one.
+    pub class: Option<DriveClass>,
 }
 
 impl VolumeEntry {
@@ -258,6 +268,7 @@ impl VolumeEntry {
             layout: Layout::Mirror { copies: 1 },
             grain: Grain::K64,
             stops: false,
+            class: None,
         }
     }
 
@@ -282,6 +293,7 @@ impl VolumeEntry {
             raw.grain = self.grain.code();
             raw.name_length = self.name.len() as u8;
             raw.stops = u8::from(self.stops);
+            raw.class = DriveClass::code(self.class);
             raw.granules = self.granules.into();
             raw.uuid = *self.uuid.as_bytes();
             raw.name[..self.name.len()].copy_from_slice(self.name.as_bytes());
@@ -302,7 +314,6 @@ impl VolumeEntry {
             3 => VolumeState::Gone,
             state => return Err(FormatError::new(VOLUME, format!("unknown state {state}"))),
         };
-        zeroes(VOLUME, "padding", &[raw.zero])?;
         zeroes(VOLUME, "padding", &raw.padding)?;
         ensure(raw.stops <= 1, VOLUME, "unknown rule of stopping")?;
         let granules = raw.granules.get();
@@ -325,6 +336,7 @@ impl VolumeEntry {
             layout,
             grain,
             stops: raw.stops == 1,
+            class: DriveClass::of_code(VOLUME, raw.class)?,
         })
     }
 }
@@ -347,7 +359,7 @@ struct RawVolume {
     name_length: u8,
     parity: u8,
     grain: u8,
-    zero: u8,
+    class: u8,
     stops: u8,
     granules: U64,
     uuid: [u8; 16],

@@ -1,3 +1,5 @@
+use std::fmt;
+
 use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -15,8 +17,8 @@ pub(super) const CRC_AT: usize = 12;
 /// The salt is inside the label, so its own checksum cannot be seeded with it.
 pub(super) const UNSALTED: Salt = Salt(0);
 
-/// What a drive is good at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What a drive is good at; in the order of speed, fastest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DriveClass {
     /// NVMe flash.
     Nvme = 1,
@@ -150,11 +152,39 @@ impl Label {
 }
 
 impl DriveClass {
+    /// All of them, fastest first.
+    pub const ALL: [Self; 3] = [Self::Nvme, Self::Ssd, Self::Hdd];
+
+    /// As entries have it: 0 for any class.
+    pub(super) fn code(class: Option<Self>) -> u8 {
+        class.map_or(0, |class| class as u8)
+    }
+
+    /// The reverse of [`code`](Self::code).
+    pub(super) fn of_code(what: &'static str, code: u8) -> Result<Option<Self>, FormatError> {
+        match code {
+            0 => Ok(None),
+            byte => Self::from_byte(byte)
+                .map(Some)
+                .map_err(|_| FormatError::new(what, format!("unknown drive class {byte}"))),
+        }
+    }
+
     fn from_byte(byte: u8) -> Result<Self, FormatError> {
-        [Self::Nvme, Self::Ssd, Self::Hdd]
+        Self::ALL
             .into_iter()
             .find(|class| *class as u8 == byte)
             .ok_or_else(|| FormatError::new(WHAT, format!("unknown drive class {byte}")))
+    }
+}
+
+impl fmt::Display for DriveClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nvme => "nvme",
+            Self::Ssd => "ssd",
+            Self::Hdd => "hdd",
+        })
     }
 }
 

@@ -8,6 +8,7 @@ pub mod fuzzing;
 mod label;
 mod page;
 mod record;
+mod replica;
 mod root;
 mod root_codec;
 #[cfg(test)]
@@ -19,6 +20,7 @@ pub use entry::{MAX_SEGMENTS, SegmentEntry, SegmentKind, VolumeEntry, VolumeStat
 pub use label::{DriveClass, Label};
 pub use page::{Leaf, PLACE_NONE, PageId, TableEntry, TablePage};
 pub use record::{Descriptor, Kind};
+pub use replica::{PLANE_BITS, PLANE_WORDS, PlanePage, PlaneShape, ReplicaEntry, ReplicaPage};
 pub use root::{
     Chunk, ChunkCopy, LogState, MAX_CHUNKS, MAX_COPIES, MAX_MEMBERS, MAX_TERMS, Member,
     MemberState, MetaSegment, RepairReserve, Reserve, Root, ScrubAt, TermStart, TopEntry,

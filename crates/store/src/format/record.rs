@@ -2,9 +2,10 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::FormatError;
-use super::bytes::{ensure, zeroes};
+use super::bytes::{counter, ensure, zeroes};
 use super::entry::VOLUME_GRANULES;
 use super::page::is_location;
+use crate::replica::ReplicaTag;
 use crate::sizes::UNIT_GRANULES;
 
 const WHAT: &str = "record";
@@ -29,8 +30,7 @@ pub enum Kind {
     Move = 5,
 }
 
-/// One record of a batch. 48 bytes on disk, as in the design's table; `replica_sequence` (u64) and
-/// `replica_epoch` (u32) are reserved there as zeroes and must be zero.
+/// One record of a batch. 48 bytes on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// What it says.
@@ -50,6 +50,8 @@ pub struct Descriptor {
     pub block_or_location: u32,
     /// Place, move, deallocate: the slot that this frees, or 0.
     pub old_location: u32,
+    /// Data, place, deallocate: what makes it a record of a replicated volume.
+    pub replica: Option<ReplicaTag>,
 }
 
 impl Descriptor {
@@ -86,6 +88,12 @@ impl Descriptor {
         let end = self.first_granule.checked_add(granules);
         let bounded = end.is_some_and(|end| end <= VOLUME_GRANULES);
         ensure(bounded, WHAT, "its granules are out of bounds")?;
+        let tagged = matches!(self.kind, Kind::Data | Kind::Place | Kind::Deallocate);
+        ensure(
+            tagged || self.replica.is_none(),
+            WHAT,
+            "it is no change of content, but is one of a replica",
+        )?;
         match self.kind {
             Kind::Data => self.check_frees_nothing(),
             Kind::Place | Kind::Move => {
@@ -137,11 +145,13 @@ pub(super) struct RawDescriptor {
     first_granule: U64,
     node: U32,
     first_crc: U32,
-    replica_sequence: [u8; 8],
-    replica_epoch: [u8; 4],
+    replica_sequence: U64,
+    replica_epoch: U32,
     block_or_location: U32,
     old_location: U32,
-    zero: [u8; 4],
+    /// What the replica sequence is more than the lowest that is not committed; as much as it is itself while the epoch's
+    /// base is open.
+    replica_ahead: U32,
 }
 
 const _: () = assert!(size_of::<RawDescriptor>() == 48);
@@ -149,6 +159,7 @@ const _: () = assert!(std::mem::offset_of!(RawDescriptor, block_or_location) == 
 
 impl From<&Descriptor> for RawDescriptor {
     fn from(record: &Descriptor) -> Self {
+        let (sequence, epoch, ahead) = record.replica.map_or((0, 0, 0), raw_tag);
         Self {
             kind: record.kind as u8,
             flags: 0,
@@ -157,16 +168,52 @@ impl From<&Descriptor> for RawDescriptor {
             first_granule: record.first_granule.into(),
             node: record.node.into(),
             first_crc: record.first_crc.into(),
-            replica_sequence: [0; 8],
-            replica_epoch: [0; 4],
+            replica_sequence: sequence.into(),
+            replica_epoch: epoch.into(),
             block_or_location: record.block_or_location.into(),
             old_location: record.old_location.into(),
-            zero: [0; 4],
+            replica_ahead: ahead.into(),
         }
     }
 }
 
+/// A tag's sequence, epoch, and how much the sequence is ahead of what is not committed. What cannot be said is said as an
+/// open base: that nothing more is committed.
+fn raw_tag(tag: ReplicaTag) -> (u64, u32, u32) {
+    let ahead = tag.sequence - tag.low.min(tag.sequence);
+    let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
+    (tag.sequence, tag.epoch, ahead)
+}
+
 impl RawDescriptor {
+    fn tag(&self) -> Result<Option<ReplicaTag>, FormatError> {
+        let (sequence, epoch) = (self.replica_sequence.get(), self.replica_epoch.get());
+        let ahead = u64::from(self.replica_ahead.get());
+        if sequence == 0 && epoch == 0 && ahead == 0 {
+            return Ok(None);
+        }
+        counter(WHAT, "replica sequence", sequence)?;
+        ensure(
+            sequence > 0 && epoch > 0,
+            WHAT,
+            "a replica's record without number or epoch",
+        )?;
+        ensure(
+            ahead <= sequence,
+            WHAT,
+            "its replica sequence is too far ahead",
+        )?;
+        let low = match u32::MAX {
+            unknown if u64::from(unknown) == ahead => 0,
+            _ => sequence - ahead,
+        };
+        Ok(Some(ReplicaTag {
+            epoch,
+            sequence,
+            low,
+        }))
+    }
+
     pub(super) fn decode(&self) -> Result<Descriptor, FormatError> {
         let kind = match self.kind {
             1 => Kind::Data,
@@ -177,9 +224,6 @@ impl RawDescriptor {
             kind => return Err(FormatError::new(WHAT, format!("unknown kind {kind}"))),
         };
         zeroes(WHAT, "flags", &[self.flags])?;
-        zeroes(WHAT, "replica sequence", &self.replica_sequence)?;
-        zeroes(WHAT, "replica epoch", &self.replica_epoch)?;
-        zeroes(WHAT, "padding", &self.zero)?;
         let record = Descriptor {
             kind,
             granules: self.granules.get(),
@@ -189,6 +233,7 @@ impl RawDescriptor {
             first_crc: self.first_crc.get(),
             block_or_location: self.block_or_location.get(),
             old_location: self.old_location.get(),
+            replica: self.tag()?,
         };
         record.check()?;
         Ok(record)

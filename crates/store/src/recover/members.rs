@@ -2,9 +2,21 @@
 
 use crate::drives::Drives;
 use crate::error::PoolError;
-use crate::format::{Label, Member, MemberState, Root};
+use crate::format::{DriveClass, Label, Member, MemberState, Root};
 use crate::recover::ImportOptions;
 use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES};
+
+/// What the drives say of the pool.
+pub(super) struct Identified {
+    /// A label of a member in service.
+    pub(super) label: Label,
+    /// The newest root, without the members that are missing.
+    pub(super) root: Root,
+    /// Those members.
+    pub(super) missing: Vec<usize>,
+    /// The class of each member, by its label; none of those that are not here.
+    pub(super) classes: Vec<Option<DriveClass>>,
+}
 
 /// Reads labels and roots, and puts the drives in the order of the pool's members. Members that are
 /// missing, and drives that the pool has left out, are not among them afterwards, and the root says
@@ -12,7 +24,7 @@ use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES};
 pub(super) fn identify(
     drives: &mut Drives,
     options: &ImportOptions,
-) -> Result<(Label, Root, Vec<usize>), PoolError> {
+) -> Result<Identified, PoolError> {
     let (labels, places, strangers) = read_labels(drives, options)?;
     let Some(first) = labels.first().cloned() else {
         let why = strangers.join("; ");
@@ -64,7 +76,17 @@ pub(super) fn identify(
         member.is_some_and(|member| member.drive == label.drive) && drives.is_here(index)
     };
     let label = labels.iter().find(is_member);
-    Ok((label.cloned().unwrap_or(first), root, missing))
+    let class = |(index, member): (usize, &Member)| {
+        let is_it = |label: &&Label| label.drive == member.drive && drives.is_here(index);
+        labels.iter().find(is_it).map(|label| label.class)
+    };
+    let classes = root.members.iter().enumerate().map(class).collect();
+    Ok(Identified {
+        label: label.cloned().unwrap_or(first),
+        classes,
+        root,
+        missing,
+    })
 }
 
 /// Members that the newest root on these drives counts on, and that are none of these drives. Nothing is

@@ -12,6 +12,7 @@
 
 mod members;
 mod replay;
+mod replicas;
 
 use std::time::Duration;
 
@@ -99,7 +100,12 @@ pub fn import(mut drives: Drives, options: &ImportOptions) -> Result<Imported, P
 }
 
 fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolError> {
-    let (label, root, missing) = members::identify(drives, options)?;
+    let members::Identified {
+        label,
+        root,
+        missing,
+        classes,
+    } = members::identify(drives, options)?;
     let source = |log| Source {
         sizes: &label.sizes,
         salt: label.salt,
@@ -117,7 +123,7 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
         complete_copies(drives, source(LogId::Map), &map)?;
     }
     let next = next_root(&root, &ring, &map);
-    let mut parts = replay::replay(drives, label, next, ring, map, options)?;
+    let mut parts = replay::replay(drives, (label, classes), next, ring, map, options)?;
     if !options.degraded {
         check_segments(&parts, &missing)?;
     }

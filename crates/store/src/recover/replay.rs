@@ -5,6 +5,7 @@ use std::hash::BuildHasherDefault;
 
 use ashlar_block::ErrorKind;
 
+use super::replicas::replicas;
 use crate::Layout;
 use crate::drives::Drives;
 use crate::engine::Parts;
@@ -21,8 +22,8 @@ use crate::engine::space::{SegmentIds, Segments, location, segment_and_unit, uni
 use crate::engine::state::Drive;
 use crate::error::{PoolError, lost_page};
 use crate::format::{
-    Chunk, ChunkCopy, Descriptor, Kind, Label, Leaf, PLACE_NONE, PageId, Root, SegmentEntry,
-    SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
+    Chunk, ChunkCopy, Descriptor, DriveClass, Kind, Label, Leaf, PLACE_NONE, PageId, Root,
+    SegmentEntry, SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
 };
 use crate::ring::{GranuleKey, Index, LogBatch, Mix, Ring, Scanned, ScannedBatch};
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_GRANULES};
@@ -44,7 +45,7 @@ struct Replay<'a> {
 /// Builds the state.
 pub(super) fn replay(
     drives: &mut Drives,
-    label: Label,
+    (label, classes): (Label, Vec<Option<DriveClass>>),
     root: Root,
     ring: Scanned,
     map: Scanned,
@@ -74,6 +75,7 @@ pub(super) fn replay(
     let (index, mut ring_batches) = replay.index(&ring, &map, void)?;
     let unhomed = replay.unhomed(&ring, &index, options.leaf_bytes)?;
     let volumes = replay.volumes()?;
+    let replicas = replicas(&replay.map, &volumes, [&ring, &map], options.cage)?;
     let segments = replay.segments()?;
     let Replay {
         map: pages,
@@ -95,6 +97,7 @@ pub(super) fn replay(
         drives: (0..members)
             .map(|i| Drive {
                 geometry: drives.geometry(i),
+                class: classes.get(i).copied().flatten(),
             })
             .collect(),
         members: root.members.clone(),
@@ -118,6 +121,7 @@ pub(super) fn replay(
         meta,
         meta_segments: root.meta.clone(),
         volumes,
+        replicas,
         unhomed,
         bad: bad.into_iter().map(|(drive, _)| drive).collect(),
         repaired: 0,

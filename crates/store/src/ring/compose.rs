@@ -52,6 +52,7 @@ impl<'a> Composer<'a> {
             first_crc,
             block_or_location: first_crc,
             old_location: 0,
+            replica: None,
         });
     }
 

@@ -146,6 +146,7 @@ fn nonsense_is_refused() {
             layout: Layout::Mirror { copies },
             grain: None,
             stops: false,
+            class: None,
         })
     };
     for bad in [

@@ -3,7 +3,9 @@
 //! One program: what all of them share is compiled once.
 #![allow(clippy::unwrap_used)]
 
+mod classes;
 mod common;
+mod discard;
 mod engine;
 mod evict;
 mod full;
@@ -15,6 +17,7 @@ mod pace;
 mod parity;
 mod raise;
 mod release;
+mod replica;
 mod reserve;
 mod resume;
 mod room;

@@ -38,6 +38,7 @@ fn plan(granules: u64, layout: Layout) -> Manage {
         layout,
         grain: None,
         stops: false,
+        class: None,
     })
 }
 

@@ -11,7 +11,11 @@
 //! the Cross-Controller Reset log page (1Eh) and its event to tell, and this target has neither.
 //!
 //! A controller that is not known any more, or was one of an earlier run of this target, has ended.
-//! Only associations of the same host (NQN and identifier) can be named.
+//! Only associations of the same host (NQN and identifier) can be named. Those of other targets of a shared
+//! subsystem have ended if what lies below refuses their late commands ([`Shared::is_fenced`]); otherwise
+//! this target cannot tell, and says so (Invalid Controller Identifier).
+//!
+//! [`Shared::is_fenced`]: crate::Shared::is_fenced
 
 use std::sync::Arc;
 
@@ -21,11 +25,12 @@ use ashlar_nvme::{Command, Status};
 use super::Outcome;
 use crate::connection::Connection;
 use crate::controller::{Controller, Instance, Role};
+use crate::reservation::Waits;
 
 /// The command's opcode.
 pub(super) const OPCODE: u8 = 0x38;
 /// DW0 bit 0, IRS: the reset is complete.
-pub(crate) const COMPLETE: u64 = 1;
+const COMPLETE: u64 = 1;
 /// CCRL: how many may be outstanding on an association.
 const LIMIT: u8 = 4;
 const LIMIT_EXCEEDED: Status = Status::new(1, 0x40);
@@ -43,8 +48,16 @@ pub(super) fn identify(page: &mut [u8], instance: Instance) {
     page[CCRL] = LIMIT;
 }
 
+/// Whether one that is not known here has ended: it was made here, or what lies below sees to it.
+fn ends_elsewhere(controller: &Controller, id: u16) -> bool {
+    match &controller.role {
+        Role::Io(subsystem) => subsystem.makes(id) || subsystem.is_fenced,
+        Role::Discovery => true,
+    }
+}
+
 /// Ends the association that the command names. It is answered by
-/// [`Connection::answer_resets`].
+/// [`Connection::answer_resets`] when nothing of that is left.
 pub(super) fn execute(
     controller: &Arc<Controller>,
     connection: &mut Connection,
@@ -63,7 +76,10 @@ pub(super) fn execute(
         number,
     };
     let Some(old) = controller.host.association(id, instance) else {
-        return Outcome::Result(COMPLETE);
+        return match ends_elsewhere(controller, id) {
+            true => Outcome::Result(COMPLETE),
+            false => Outcome::Done(Status::INVALID_CONTROLLER_ID),
+        };
     };
     if Arc::ptr_eq(&old, controller) {
         return Outcome::Done(Status::INVALID_FIELD.with_dnr());
@@ -79,5 +95,5 @@ pub(super) fn execute(
     }
     // Even if it had ended before: cores may not have been told yet.
     connection.queues_must_go = true;
-    Outcome::Waits(Arc::downgrade(&old))
+    Outcome::Waits(Waits::for_end(Arc::downgrade(&old)), COMPLETE)
 }

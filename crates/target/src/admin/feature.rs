@@ -4,7 +4,7 @@ use ashlar_nvme::command::FeatureSelect;
 use ashlar_nvme::feature::{NumberOfQueues, WRITE_CACHE_ENABLE, capability, fid};
 use ashlar_nvme::{Command, Status};
 
-use super::{Outcome, is_discovery};
+use super::{Outcome, is_discovery, reservation};
 use crate::controller::{Controller, MAX_IO_QUEUES, Role};
 
 /// Whether Get Features of this feature returns data: only the host identifier does.
@@ -20,6 +20,14 @@ fn invalid() -> Outcome {
     Outcome::Done(Status::INVALID_FIELD.with_dnr())
 }
 
+/// Whether the feature is one of each namespace, about its reservations.
+fn is_reservation(feature: u8) -> bool {
+    matches!(
+        feature,
+        fid::RESERVATION_NOTIFICATION_MASK | fid::RESERVATION_PERSISTENCE
+    )
+}
+
 /// Whether the feature exists on this controller.
 fn exists(controller: &Controller, feature: u8) -> bool {
     match feature {
@@ -31,6 +39,11 @@ fn exists(controller: &Controller, feature: u8) -> bool {
         | fid::NUMBER_OF_QUEUES
         | fid::WRITE_ATOMICITY
         | fid::HOST_ID => !is_discovery(controller),
+        fid::RESERVATION_NOTIFICATION_MASK | fid::RESERVATION_PERSISTENCE => match &controller.role
+        {
+            Role::Io(subsystem) => subsystem.has_reservations(),
+            Role::Discovery => false,
+        },
         fid::VOLATILE_WRITE_CACHE => match &controller.role {
             Role::Io(subsystem) => subsystem.volatile_cache(),
             Role::Discovery => false,
@@ -45,6 +58,7 @@ pub(super) fn get(controller: &Controller, command: &Command) -> Outcome {
         return invalid();
     }
     match command.feature_select() {
+        FeatureSelect::Current if is_reservation(feature) => reservation::get(controller, command),
         FeatureSelect::Current => current(controller, feature),
         FeatureSelect::Default | FeatureSelect::Saved => default(controller, feature),
         FeatureSelect::SupportedCapabilities => {
@@ -93,6 +107,9 @@ pub(super) fn set(controller: &Controller, command: &Command) -> Outcome {
     }
     if command.feature_save() {
         return Outcome::Done(Status::FEATURE_NOT_SAVEABLE.with_dnr());
+    }
+    if is_reservation(feature) {
+        return reservation::set(controller, command);
     }
     let value = command.cdw11.get();
     match feature {

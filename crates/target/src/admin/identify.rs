@@ -9,6 +9,7 @@ use ashlar_nvme::identify::{
     NamespaceIdentity, NvmController, cmic, cns, ctratt, dlfeat, lpa, namespace_list, nsfeat, oncs,
     sgls,
 };
+use ashlar_nvme::reservation::rescap;
 use ashlar_nvme::{Command, Status};
 
 use super::cross_reset;
@@ -16,6 +17,7 @@ use crate::connection::IN_CAPSULE_BYTES;
 use crate::controller::{Controller, Role};
 use crate::fabrics::{MAX_QUEUE_ENTRIES, VERSION};
 use crate::namespace::Namespace;
+use crate::path;
 use crate::subsystem::Subsystem;
 
 const MODEL: &str = "Ashlar";
@@ -42,17 +44,14 @@ pub(super) fn page(controller: &Controller, command: &Command) -> Result<Vec<u8>
     };
     let nvm = parameters.csi == CSI_NVM;
     match parameters.cns {
-        cns::NAMESPACE => Ok(identify_namespace(
-            namespace()?,
-            subsystem.max_transfer_bytes(),
-        )),
+        cns::NAMESPACE => Ok(identify_namespace(namespace()?, subsystem)),
         cns::CONTROLLER => Ok(io_controller(controller, subsystem)),
         cns::ACTIVE_NAMESPACES => active(subsystem, nsid),
         cns::COMMAND_SET_ACTIVE_NAMESPACES if nvm => active(subsystem, nsid),
         cns::NAMESPACE_DESCRIPTORS => Ok(descriptors(namespace()?)),
         cns::COMMAND_SET_NAMESPACE if nvm => namespace().map(|_| Vec::new()),
         cns::COMMAND_SET_CONTROLLER if nvm => Ok(nvm_controller(subsystem)),
-        cns::INDEPENDENT_NAMESPACE => Ok(independent(namespace()?)),
+        cns::INDEPENDENT_NAMESPACE => Ok(independent(namespace()?, subsystem)),
         // One combination of command sets: the NVM command set.
         cns::COMMAND_SETS => Ok(1u64.to_le_bytes().to_vec()),
         _ => Err(Status::INVALID_FIELD.with_dnr()),
@@ -107,18 +106,27 @@ fn io_controller(controller: &Controller, subsystem: &Subsystem) -> Vec<u8> {
     id.cntrltype = 1;
     id.cmic = cmic::MULTIPLE_PORTS | cmic::MULTIPLE_CONTROLLERS;
     id.mdts = mdts(subsystem);
-    id.oaes.set(notices::NAMESPACE_ATTRIBUTE);
+    let ana = subsystem.paths.as_ref().map_or(0, |_| notices::ANA_CHANGE);
+    id.oaes.set(notices::NAMESPACE_ATTRIBUTE | ana);
     id.ctratt.set(ctratt::HOST_ID_128);
     id.frmw = 0b11;
     let namespaces = subsystem.namespaces.len() as u32;
     id.nn.set(namespaces);
     id.mnan.set(namespaces);
-    id.oncs
-        .set(oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::VERIFY);
+    if subsystem.paths.is_some() {
+        path::identify(&mut id, namespaces);
+    }
+    let reservations = match subsystem.has_reservations() {
+        true => oncs::RESERVATIONS,
+        false => 0,
+    };
+    let always = oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::VERIFY;
+    id.oncs.set(always | reservations);
     // Bits 2:1: a flush may address all namespaces.
     id.vwc = 0b110 | u8::from(subsystem.volatile_cache());
     let mut page = id.as_wire().to_vec();
     cross_reset::identify(&mut page, controller.instance);
+    path::identify_quiesce(&mut page, subsystem.quiesce);
     page
 }
 
@@ -134,14 +142,14 @@ fn mdts(subsystem: &Subsystem) -> u8 {
     (subsystem.max_transfer_bytes() / 4096).ilog2() as u8
 }
 
-fn identify_namespace(namespace: &Namespace, max_transfer_bytes: u32) -> Vec<u8> {
+fn identify_namespace(namespace: &Namespace, subsystem: &Subsystem) -> Vec<u8> {
     let geometry = namespace.geometry();
     let mut id = IdentifyNamespace::of_blocks(geometry.blocks, geometry.block_size.shift() as u8);
     // Linux takes atomicity from NAWUPF, and only with this bit and NABO 0.
     id.nsfeat = nsfeat::NAMESPACE_ATOMIC | nsfeat::OPTIMAL_PERFORMANCE;
     let less_one = |blocks: u32| (blocks.clamp(1, 1 << 16) - 1) as u16;
     // FFFFh would mean writes of any size; no write is larger than MDTS anyway.
-    let largest = max_transfer_bytes >> geometry.block_size.shift();
+    let largest = subsystem.max_transfer_bytes() >> geometry.block_size.shift();
     let atomic = less_one(geometry.atomic_blocks.min(largest.max(1)));
     id.nawun.set(atomic);
     id.nawupf.set(atomic);
@@ -163,6 +171,8 @@ fn identify_namespace(namespace: &Namespace, max_transfer_bytes: u32) -> Vec<u8>
         id.dlfeat = dlfeat::WRITE_ZEROES_DEALLOCATES;
     }
     id.nmic = NMIC_SHARED;
+    id.rescap = reservations(namespace);
+    id.anagrpid.set(ana_group(namespace, subsystem));
     id.nguid = namespace.uuid.into_bytes();
     id.as_wire().to_vec()
 }
@@ -189,9 +199,27 @@ fn descriptors(namespace: &Namespace) -> Vec<u8> {
     identity.to_page()
 }
 
-fn independent(_namespace: &Namespace) -> Vec<u8> {
+/// RESCAP.
+fn reservations(namespace: &Namespace) -> u8 {
+    match namespace.guard {
+        Some(_) => rescap::PERSISTENT | rescap::ALL_TYPES | rescap::IGNORE_EXISTING_KEY,
+        None => 0,
+    }
+}
+
+/// ANAGRPID; 0 where there is no ANA.
+fn ana_group(namespace: &Namespace, subsystem: &Subsystem) -> u32 {
+    match subsystem.paths {
+        Some(_) => path::group_of(namespace),
+        None => 0,
+    }
+}
+
+fn independent(namespace: &Namespace, subsystem: &Subsystem) -> Vec<u8> {
     let mut id = IndependentNamespace::default();
     id.nmic = NMIC_SHARED;
     id.nstat = NSTAT_READY;
+    id.rescap = reservations(namespace);
+    id.anagrpid.set(ana_group(namespace, subsystem));
     id.as_wire().to_vec()
 }

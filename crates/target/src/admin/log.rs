@@ -6,13 +6,16 @@ use ashlar_nvme::log::{
 };
 use ashlar_nvme::{Command, Status, opcode};
 
-use super::{cross_reset, is_discovery};
+use super::cross_reset;
 use crate::connection::{Connection, Context};
 use crate::controller::{Controller, Role};
 use crate::discovery;
+use crate::subsystem::Subsystem;
 
 /// The SMART log counts data in thousands of 512 bytes.
 const DATA_UNIT_BYTES: u64 = 512_000;
+/// LSP bit 0 of the ANA log page, RGO: without the groups' namespaces.
+const GROUPS_ONLY: u8 = 1;
 
 const IO_PAGES: &[u8] = &[
     lid::SUPPORTED_LOG_PAGES,
@@ -29,6 +32,15 @@ const DISCOVERY_PAGES: &[u8] = &[
     lid::DISCOVERY,
 ];
 
+/// The log pages of a controller with namespaces.
+fn io_pages(subsystem: &Subsystem) -> Vec<u8> {
+    let ana = subsystem.paths.as_ref().map(|_| lid::ANA);
+    let reserves = subsystem.has_reservations();
+    let reservations = reserves.then_some(lid::RESERVATION_NOTIFICATION);
+    let always = IO_PAGES.iter().copied();
+    always.chain(ana).chain(reservations).collect()
+}
+
 /// The part of a log page that the command asks for; what lies beyond the page is for the caller to
 /// fill up.
 pub(super) fn page(
@@ -38,10 +50,9 @@ pub(super) fn page(
     command: &Command,
 ) -> Result<Vec<u8>, Status> {
     let parameters = command.log_page_parameters();
-    let pages = if is_discovery(controller) {
-        DISCOVERY_PAGES
-    } else {
-        IO_PAGES
+    let pages = match &controller.role {
+        Role::Discovery => DISCOVERY_PAGES.to_vec(),
+        Role::Io(subsystem) => io_pages(subsystem),
     };
     if !pages.contains(&parameters.lid) {
         return Err(Status::INVALID_LOG_PAGE.with_dnr());
@@ -50,14 +61,16 @@ pub(super) fn page(
         controller.rearm(parameters.lid);
     }
     let page = match parameters.lid {
-        lid::SUPPORTED_LOG_PAGES => SupportedLogPages::of(pages).as_wire().to_vec(),
+        lid::SUPPORTED_LOG_PAGES => SupportedLogPages::of(&pages).as_wire().to_vec(),
         lid::ERROR_INFORMATION => controller.error_page(),
         lid::SMART_HEALTH => health(controller),
         lid::FIRMWARE_SLOT => FirmwareSlots::single(env!("CARGO_PKG_VERSION"))
             .as_wire()
             .to_vec(),
         lid::CHANGED_NAMESPACES => changed_namespaces(&controller.changed(parameters.retain_event)),
-        lid::COMMANDS_SUPPORTED => commands(),
+        lid::COMMANDS_SUPPORTED => commands(controller),
+        lid::RESERVATION_NOTIFICATION => controller.notification_page(parameters.retain_event),
+        lid::ANA => paths(controller, parameters.lsp & GROUPS_ONLY != 0),
         _ => discovery::page(ctx.target, &controller.host, connection.local),
     };
     // A page is as long as the host likes to read, zeroes after its end.
@@ -67,6 +80,17 @@ pub(super) fn page(
         return Ok(part.to_vec());
     }
     Err(Status::INVALID_FIELD.with_dnr())
+}
+
+/// How the namespaces are reached here.
+fn paths(controller: &Controller, groups_only: bool) -> Vec<u8> {
+    let Role::Io(subsystem) = &controller.role else {
+        return Vec::new();
+    };
+    let paths = subsystem.paths.as_ref();
+    paths.map_or_else(Vec::new, |paths| {
+        paths.page(&subsystem.namespaces, groups_only)
+    })
 }
 
 fn health(controller: &Controller) -> Vec<u8> {
@@ -95,7 +119,7 @@ fn health(controller: &Controller) -> Vec<u8> {
     page.as_wire().to_vec()
 }
 
-fn commands() -> Vec<u8> {
+fn commands(controller: &Controller) -> Vec<u8> {
     let mut page = CommandsSupported::default();
     let admin = [
         opcode::admin::IDENTIFY,
@@ -117,6 +141,19 @@ fn commands() -> Vec<u8> {
         opcode::io::VERIFY,
     ] {
         page.io[usize::from(opcode)].set(effects::SUPPORTED);
+    }
+    let reserves = match &controller.role {
+        Role::Io(subsystem) => subsystem.has_reservations(),
+        Role::Discovery => false,
+    };
+    for opcode in [
+        opcode::io::RESERVATION_REGISTER,
+        opcode::io::RESERVATION_REPORT,
+        opcode::io::RESERVATION_ACQUIRE,
+        opcode::io::RESERVATION_RELEASE,
+    ] {
+        let effect = if reserves { effects::SUPPORTED } else { 0 };
+        page.io[usize::from(opcode)].set(effect);
     }
     for opcode in [
         opcode::io::WRITE,

@@ -4,8 +4,9 @@ mod cross_reset;
 mod feature;
 mod identify;
 mod log;
+mod reservation;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use ashlar_nvme::command::Fuse;
 use ashlar_nvme::identify::BYTES as IDENTIFY_BYTES;
@@ -14,13 +15,12 @@ use ashlar_nvme::{Command, Status, opcode};
 use crate::connection::{Connection, Context};
 use crate::controller::{Controller, Role};
 use crate::io::{Transfer, check_data_pointer};
+use crate::reservation::Waits;
 use crate::slot::Stage;
 use crate::subsystem::MAX_TRANSFER_BYTES;
 
 /// Most asynchronous event requests outstanding.
 const EVENT_REQUESTS: usize = 4;
-
-pub(crate) use cross_reset::COMPLETE as RESET_COMPLETE;
 
 /// What became of an admin command.
 pub(crate) enum Outcome {
@@ -32,8 +32,8 @@ pub(crate) enum Outcome {
     Data(Vec<u8>),
     /// It is an event request: it ends when there is an event.
     Parked,
-    /// It ends when nothing is left of this association.
-    Waits(Weak<Controller>),
+    /// It ends when there is nothing left to wait for, with DW0 and DW1.
+    Waits(Waits, u64),
 }
 
 /// Checks an admin command as far as that needs no data.

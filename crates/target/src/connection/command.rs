@@ -1,16 +1,16 @@
 //! A command's way from its capsule to its execution.
 
-use std::sync::Weak;
-
+use ashlar_block::IoBuffer;
 use ashlar_nvme::command::DataPointer;
 use ashlar_nvme::pdu::{self, Fatal, FatalStatus, R2t};
 use ashlar_nvme::{Command, Status};
 
 use super::{Connection, Context, IN_CAPSULE_BYTES, Need, Queue, Sink, Use};
 use crate::admin::{self, Outcome};
-use crate::controller::{Controller, Role};
+use crate::controller::Role;
 use crate::fabrics;
 use crate::io::{self, Executor, Transfer};
+use crate::reservation::{Waits, command};
 use crate::slot::Stage;
 
 impl Connection {
@@ -65,7 +65,7 @@ impl Connection {
             return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
         }
         match &queue.controller.role {
-            Role::Io(subsystem) if queue.id > 0 => io::plan(subsystem, command),
+            Role::Io(subsystem) if queue.id > 0 => io::plan(&queue.controller, subsystem, command),
             _ => admin::plan(command),
         }
     }
@@ -197,6 +197,10 @@ impl Connection {
                 return false;
             }
         }
+        if command::is_one(self.slots.get_mut(index).command.opcode) {
+            self.reserve_namespace(index, working);
+            return true;
+        }
         let tag = self.tag(index);
         let Some(Queue { controller, .. }) = &self.queue else {
             return true;
@@ -221,6 +225,50 @@ impl Connection {
         true
     }
 
+    /// Executes a reservation command; `working` is for its answer.
+    fn reserve_namespace(&mut self, index: u16, working: Option<IoBuffer>) {
+        let Some(Queue { controller, .. }) = &self.queue else {
+            return;
+        };
+        let controller = controller.clone();
+        let Role::Io(subsystem) = &controller.role else {
+            return;
+        };
+        let slot = self.slots.get_mut(index);
+        let (asked, data) = (slot.command, slot.buffer.take());
+        if let Err(status) = io::check_admission(&controller, subsystem, &asked) {
+            return self.complete(index, status, 0);
+        }
+        let data = data.as_deref().unwrap_or_default();
+        match command::execute((&controller, subsystem), &asked, data) {
+            command::Outcome::Done(status) => self.complete(index, status, 0),
+            command::Outcome::Report(page) => {
+                let slot = self.slots.get_mut(index);
+                slot.buffer = working.map(|mut buffer| {
+                    let bytes = page.len().min(buffer.len());
+                    buffer.fill(0);
+                    buffer[..bytes].copy_from_slice(&page[..bytes]);
+                    buffer
+                });
+                self.respond(index);
+            }
+            command::Outcome::Waits(waits) => {
+                self.news = true;
+                self.queues_must_go |= !waits.ends.is_empty();
+                self.park(index, waits, 0);
+            }
+        }
+    }
+
+    /// The command is answered when there is nothing left to wait for.
+    fn park(&mut self, index: u16, waits: Waits, result: u64) {
+        if let Some(status) = waits.outcome() {
+            return self.complete(index, status, result);
+        }
+        self.slots.get_mut(index).stage = Stage::Parked;
+        self.resets.push((index, waits, result));
+    }
+
     fn administer(&mut self, ctx: &mut Context<'_>, index: u16) {
         let Some(Queue { controller, .. }) = &self.queue else {
             return;
@@ -235,24 +283,23 @@ impl Connection {
                 self.event_requests.push_back(index);
                 self.deliver_events();
             }
-            Outcome::Waits(old) => {
-                self.slots.get_mut(index).stage = Stage::Parked;
-                self.resets.push((index, old));
-            }
+            Outcome::Waits(waits, result) => self.park(index, waits, result),
         }
     }
 
-    /// Answers Cross-Controller Resets of associations of which nothing is left. True if some wait on.
+    /// Answers commands that wait, for the end of associations or for what is to be kept, and need not any
+    /// more. True if some wait on.
     pub(crate) fn answer_resets(&mut self) -> bool {
-        let over = |(_, old): &mut (u16, Weak<Controller>)| old.strong_count() == 0;
+        let over = |(_, waits, _): &mut (u16, Waits, u64)| waits.outcome().is_some();
         let done: Vec<_> = self.resets.extract_if(.., over).collect();
-        for (index, _) in done {
-            self.complete(index, Status::SUCCESS, admin::RESET_COMPLETE);
+        for (index, waits, result) in done {
+            let status = waits.outcome().unwrap_or(Status::INTERNAL_ERROR);
+            self.complete(index, status, result);
         }
         !self.resets.is_empty()
     }
 
-    /// How many Cross-Controller Resets wait.
+    /// How many such commands wait.
     pub(crate) fn waiting_resets(&self) -> usize {
         self.resets.len()
     }

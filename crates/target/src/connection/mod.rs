@@ -8,7 +8,7 @@ mod respond;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ashlar_block::{BufferPool, Completion, Gather, IoBuffer, Moment, REGION_BYTES};
@@ -20,6 +20,7 @@ use self::dues::Dues;
 use crate::controller::{Controller, Role};
 use crate::devices::Devices;
 use crate::io;
+use crate::reservation::Waits;
 use crate::shares::{AccountId, Charge, Shares, UNLISTED, Want};
 use crate::slot::{Slots, Stage};
 use crate::subsystem::HostWork;
@@ -193,9 +194,9 @@ pub(crate) struct Connection {
     unplaced: bool,
     /// Asynchronous event requests.
     pub(crate) event_requests: VecDeque<u16>,
-    /// Cross-Controller Resets, and the associations of which nothing may be left before they are
-    /// answered.
-    resets: Vec<(u16, Weak<Controller>)>,
+    /// Commands that wait for the end of associations (Cross-Controller Reset, Preempt and Abort) or until a
+    /// state is kept, and the result that they then have.
+    resets: Vec<(u16, Waits, u64)>,
     /// Buffer bytes of commands that are not answered yet.
     held: usize,
     /// What devices have done for its host since the subsystem was told last.

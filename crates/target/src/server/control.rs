@@ -1,6 +1,7 @@
 //! Changes to a running server: subsystems that come, change and go, and residents.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ashlar_block::IoError;
+use ashlar_nvme::log::AnaState;
 use ashlar_reactor::{Mailbox, Opener};
 
 use super::claims::Claims;
@@ -166,6 +168,44 @@ impl Control {
         let _claim = self.0.changing.claim(nqn);
         self.0.target.allow(nqn, access)?;
         self.tell(&[Notice::Reap, Notice::Events]);
+        Ok(())
+    }
+
+    /// How namespace `nsid` of a shared subsystem, or all with `None`, is reached here from now on. Hosts
+    /// are told. Waits for no core: it may be called from a core's own thread.
+    ///
+    /// # Errors
+    /// There is no such subsystem or namespace, or it is not shared.
+    pub fn set_path(
+        &self,
+        nqn: &str,
+        nsid: Option<u32>,
+        state: AnaState,
+    ) -> Result<(), ServeError> {
+        if self.0.target.set_path(nqn, nsid, state)? {
+            self.tell(&[Notice::Events]);
+        }
+        Ok(())
+    }
+
+    /// Where other targets serve a subsystem, as discovery tells hosts from now on. Waits for no core.
+    ///
+    /// # Errors
+    /// There is no such subsystem.
+    pub fn set_portals(&self, nqn: &str, portals: Vec<SocketAddr>) -> Result<(), ServeError> {
+        self.0.target.set_portals(nqn, portals)?;
+        self.tell(&[Notice::Events]);
+        Ok(())
+    }
+
+    /// Closes the connections of all hosts of a subsystem once what devices have of them is answered;
+    /// what was not read of them never is. Hosts may come again at once. Waits for no core.
+    ///
+    /// # Errors
+    /// There is no such subsystem.
+    pub fn send_away(&self, nqn: &str) -> Result<(), ServeError> {
+        self.0.target.send_away(nqn)?;
+        self.tell(&[Notice::Reap]);
         Ok(())
     }
 

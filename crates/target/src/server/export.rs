@@ -5,7 +5,8 @@ use ashlar_block::Geometry;
 use ashlar_reactor::Opener;
 use uuid::Uuid;
 
-use crate::config::{HostAccess, NamespaceConfig, SubsystemConfig};
+use crate::config::{HostAccess, NamespaceConfig, Shared, SubsystemConfig};
+use crate::reservation::KeptReservations;
 
 /// A subsystem and the devices behind its namespaces.
 #[derive(Clone)]
@@ -21,6 +22,10 @@ pub struct Export {
     pub access: HostAccess,
     /// What discovery tells hosts to connect to, if not the address they used.
     pub advertise: Option<SocketAddr>,
+    /// Who keeps the reservations of each device; hosts are offered none where there is no such.
+    pub reservations: Vec<Option<KeptReservations>>,
+    /// How it is shared with other targets, if it is.
+    pub shared: Option<Shared>,
 }
 
 /// The identity of a namespace that was given none.
@@ -36,6 +41,7 @@ impl Export {
             NamespaceConfig {
                 geometry,
                 uuid: given.unwrap_or_else(|| namespace_uuid(&self.nqn, index + 1)),
+                reservations: self.reservations.get(index).cloned().flatten(),
             }
         };
         let geometries = geometries(&self.devices).into_iter().enumerate();
@@ -44,6 +50,7 @@ impl Export {
             namespaces: geometries.map(namespace).collect(),
             access: self.access.clone(),
             advertise: self.advertise,
+            shared: self.shared.clone(),
         }
     }
 }

@@ -122,3 +122,44 @@ fn the_discovery_controller_is_one() {
     let reply = io.connect_to(&mut world, DISCOVERY_NQN, queue(1, 32), id.cntlid.get());
     assert_eq!(reply.status().code(), 0x182);
 }
+
+#[test]
+fn portals_of_other_targets_come_and_go_and_are_told() {
+    let mut world = World::new(&Plan::default());
+    let (mut host, generation) = {
+        let mut host = Host::dial(&mut world, Digests::NONE);
+        host.connect_to(&mut world, DISCOVERY_NQN, queue(0, 32), CNTLID_DYNAMIC);
+        host.enable(&mut world);
+        let want = Command::set_features(
+            0,
+            ashlar_nvme::feature::fid::ASYNC_EVENT_CONFIGURATION,
+            ashlar_nvme::event::notices::DISCOVERY_LOG_CHANGE,
+        );
+        host.call(&mut world, want, &[]);
+        let head = host.call(&mut world, log(lid::DISCOVERY, 0, 1024), &[]);
+        let header = DiscoveryHeader::parse(&head.data).expect("a header");
+        (host, header.genctr.get())
+    };
+    let told = host.send(&mut world, Command::async_event_request(), &[]);
+    host.settle(&mut world);
+    let here = world.local;
+    let there = "192.0.2.8:4420".parse().expect("an address");
+    world
+        .target
+        .set_portals(NQN, vec![here, there])
+        .expect("there");
+    world.tell(&[ashlar_target::Notice::Events]);
+    host.settle(&mut world);
+    assert!(host.replies.contains_key(&told));
+    let entries = discover(&mut world, HOST);
+    let addresses: Vec<String> = entries.iter().map(|one| one.traddr()).collect();
+    assert_eq!(addresses, ["127.0.0.1", "192.0.2.8"], "each once");
+    // The same again is no news.
+    world
+        .target
+        .set_portals(NQN, vec![here, there])
+        .expect("there");
+    let head = host.call(&mut world, log(lid::DISCOVERY, 0, 1024), &[]);
+    let header = DiscoveryHeader::parse(&head.data).expect("a header");
+    assert_eq!(header.genctr.get(), generation + 1);
+}

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ashlar_block::{BlockSize, BufferPool, Gather, Geometry, IoBuffer, Moment};
 use ashlar_target::{
-    Action, ConnectionId, Core, HostAccess, Listing, NamespaceConfig, Notice, SubsystemConfig,
-    Target, Timeouts,
+    Action, ConnectionId, Core, HostAccess, KeptReservations, Listing, NamespaceConfig, Notice,
+    Shared, SubsystemConfig, Target, Timeouts,
 };
 use uuid::Uuid;
 
@@ -70,6 +70,9 @@ pub struct Plan {
     pub pool_bytes: usize,
     pub access: HostAccess,
     pub advertise: Option<SocketAddr>,
+    pub shared: Option<Shared>,
+    /// Of every namespace.
+    pub reservations: Option<KeptReservations>,
     pub timeouts: Timeouts,
 }
 
@@ -81,6 +84,8 @@ impl Default for Plan {
             pool_bytes: 64 << 20,
             access: HostAccess::Any,
             advertise: None,
+            shared: None,
+            reservations: None,
             timeouts: Timeouts::default(),
         }
     }
@@ -91,6 +96,7 @@ fn namespace((index, disk): (usize, &Disk)) -> NamespaceConfig {
     NamespaceConfig {
         geometry,
         uuid: Uuid::from_u128(0xa5_0000_0001 + index as u128),
+        reservations: None,
     }
 }
 
@@ -101,15 +107,20 @@ pub fn subsystem(nqn: &str, disks: &[Disk], access: &HostAccess) -> SubsystemCon
         namespaces: disks.iter().enumerate().map(namespace).collect(),
         access: access.clone(),
         advertise: None,
+        shared: None,
     }
 }
 
 impl World {
     pub fn new(plan: &Plan) -> Self {
-        let subsystem = SubsystemConfig {
+        let mut subsystem = SubsystemConfig {
             advertise: plan.advertise,
+            shared: plan.shared.clone(),
             ..subsystem(NQN, &plan.disks, &plan.access)
         };
+        for namespace in &mut subsystem.namespaces {
+            namespace.reservations = plan.reservations.clone();
+        }
         // Without disks there is no subsystem.
         let has_disks = !plan.disks.is_empty();
         let subsystems = Some(subsystem).filter(|_| has_disks).into_iter().collect();

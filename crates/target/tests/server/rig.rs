@@ -49,6 +49,8 @@ pub fn export(nqn: &str, device: Arc<dyn Opener>) -> Export {
         identities: Vec::new(),
         access: HostAccess::Any,
         advertise: None,
+        reservations: Vec::new(),
+        shared: None,
     }
 }
 

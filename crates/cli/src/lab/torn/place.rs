@@ -1,5 +1,6 @@
 //! Where the database lies: a plain disk, or a mirrored volume of two drives.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use ashlar_lab::LabError;
@@ -69,7 +70,7 @@ impl Place {
         match self {
             Self::Disk => serve_disk(&specs, state),
             Self::Volume => {
-                let (process, api) = node(state)?;
+                let (process, api) = node(state, Ipv4Addr::LOCALHOST.into())?;
                 let mut words = vec!["pool", "import", POOL, "--api", &api];
                 for spec in &specs {
                     words.extend(["--drive", spec]);
@@ -88,7 +89,7 @@ impl Place {
         bytes: u64,
         state: &Path,
     ) -> Result<Served, LabError> {
-        let (process, api) = node(state)?;
+        let (process, api) = node(state, Ipv4Addr::LOCALHOST.into())?;
         let size = bytes.to_string();
         // Room for logs, map, and slots written elsewhere before old ones are free.
         let drive_bytes = bytes + bytes / 2 + (256 << 20);

@@ -10,15 +10,21 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::model::{ControlError, MetricsSnapshot};
+use crate::model::{ControlError, MetricsSnapshot, ServiceStatus};
 
 /// What the text is.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The text that Prometheus scrapes.
-pub(super) fn render(snapshot: &MetricsSnapshot, uptime: Duration) -> Result<String, ControlError> {
+pub(super) fn render(
+    snapshot: &MetricsSnapshot,
+    services: &[ServiceStatus],
+    uptime: Duration,
+) -> Result<String, ControlError> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(All(series::all(snapshot, uptime))));
+    let mut all = series::all(snapshot, uptime);
+    all.extend(series::services(services));
+    registry.register_collector(Box::new(All(all)));
     let mut out = String::new();
     text::encode(&mut out, &registry)
         .map_err(|error| ControlError::internal(format!("metrics: {error}")))?;

@@ -9,6 +9,7 @@ use crate::model::{
     DriveState, DriveStatus, IoCounters, MetricsSnapshot, PoolCounters, PoolState, PoolStatus,
     VolumeMetrics, VolumeState, VolumeStats,
 };
+use crate::model::{ServiceState, ServiceStatus};
 
 /// Everything, from one snapshot.
 pub(super) fn all(snapshot: &MetricsSnapshot, uptime: Duration) -> Vec<Metric> {
@@ -28,6 +29,51 @@ pub(super) fn all(snapshot: &MetricsSnapshot, uptime: Duration) -> Vec<Metric> {
     out.extend(volumes(&snapshot.volumes));
     out.extend(volume_counters(&snapshot.volumes));
     out
+}
+
+/// What there is to tell of services.
+pub(super) fn services(services: &[ServiceStatus]) -> Vec<Metric> {
+    let of = |metric: Metric, value: fn(&ServiceStatus) -> Option<f64>| {
+        metric.with(services.iter().filter_map(|one| {
+            let labels = label([("service", one.service.name.as_str())]);
+            value(one).map(|value| (labels, value))
+        }))
+    };
+    let seconds = || Some(Unit::Seconds);
+    vec![
+        of(
+            gauge(
+                "ashlar_service_running",
+                "Whether it runs here and is ready",
+                None,
+            ),
+            |one| Some(f64::from(u8::from(one.state == ServiceState::Running))),
+        ),
+        of(
+            gauge("ashlar_service_since", "Time in its state", seconds()),
+            |one| Some(one.since_seconds),
+        ),
+        of(
+            gauge(
+                "ashlar_service_last_gap",
+                "From its last failure until it was ready again",
+                seconds(),
+            ),
+            |one| one.last_gap_seconds,
+        ),
+        of(
+            counter("ashlar_service_starts", "How often it was started", None),
+            |one| Some(one.starts as f64),
+        ),
+        of(
+            counter("ashlar_service_failures", "How often it failed", None),
+            |one| Some(one.failures as f64),
+        ),
+        of(
+            counter("ashlar_service_moves", "Changes of its owner", None),
+            |one| Some(one.moves as f64),
+        ),
+    ]
 }
 
 fn gauge(name: &'static str, help: &'static str, unit: Option<Unit>) -> Metric {

@@ -67,6 +67,7 @@ fn add(
     let (reply, answer) = channel();
     host.borrow_mut().mail.post(Mail::AddDrive {
         uuid: drive,
+        class: DriveClass::Nvme,
         opener,
         reply,
     });

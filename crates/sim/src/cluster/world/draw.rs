@@ -6,7 +6,11 @@ impl<'a> World<'a> {
     pub(crate) fn draw(seed: u64, profile: &Profile, listener: Option<Listener<'a>>) -> Self {
         let mut chance = Chance::new(seed);
         let count = if chance.happens(500) { 2 } else { 3 };
-        let leaf_granules = chance.between(2, 6) as u32;
+        let drawn_leaf = chance.between(2, 6) as u32;
+        // Without taking from the world's chances: other worlds stay what they were.
+        let mut aside = chance.aside();
+        let is_engine = aside.happens(profile.engines);
+        let leaf_granules = if is_engine { LEAF_GRANULES } else { drawn_leaf };
         let shape = Shape {
             granules: chance.between(6, 20),
             leaf_granules,
@@ -66,7 +70,20 @@ impl<'a> World<'a> {
                 },
                 cage,
             };
-            let store = Store::new(position(n), shape, entry, cage);
+            let store = match is_engine {
+                true => Self::pool(position(n), (shape, entry), profile, &mut aside),
+                false => Ok(Backing::Simulated(Box::new(Store::new(
+                    position(n),
+                    shape,
+                    entry,
+                    cage,
+                )))),
+            };
+            let store = match store {
+                Ok(store) => store,
+                // Nothing has happened to it yet.
+                Err(why) => panic!("a pool cannot be made: {why}"),
+            };
             let per_million = chance.between(990_100, 1_009_900);
             let start = Moment::from_nanos(chance.below(1_000_000_000_000));
             nodes.push(Node::new(config, store, Clock::new(per_million, start)));
@@ -118,6 +135,17 @@ impl<'a> World<'a> {
         };
         world.plan(profile, lasts);
         world
+    }
+
+    fn pool(
+        position: Position,
+        (shape, entry): (Shape, Entry),
+        profile: &Profile,
+        chance: &mut Chance,
+    ) -> Result<Backing, String> {
+        let canary = profile.engine_canary;
+        let store = PoolStore::new(position, shape, entry, canary, chance)?;
+        Ok(Backing::Engine(Box::new(store)))
     }
 
     pub(super) fn plan(&mut self, profile: &Profile, lasts: Duration) {

@@ -83,9 +83,12 @@ impl World<'_> {
                 self.is_silent = true;
                 self.at(lasts, Happening::Over(fault));
             }
-            Fault::Spill { node } => self.nodes[node].store.spill(),
+            Fault::Spill { node } => {
+                self.nodes[node].store.spill();
+                return self.advance_store(node);
+            }
             Fault::Full { node, lasts } => {
-                self.nodes[node].store.is_full = true;
+                self.nodes[node].store.set_full(true);
                 self.at(lasts, Happening::Over(fault));
             }
             Fault::Slow { node, times, lasts } => {
@@ -126,7 +129,7 @@ impl World<'_> {
             Fault::Lossy { .. } => self.wires.lost = 0,
             Fault::Quorum { .. } => self.quorum.set_members_down(0),
             Fault::Silent { .. } => self.is_silent = false,
-            Fault::Full { node, .. } => self.nodes[node].store.is_full = false,
+            Fault::Full { node, .. } => self.nodes[node].store.set_full(false),
             Fault::Slow { node, .. } => self.nodes[node].slowness = 1,
             Fault::Stand { node, .. } => self.nodes[node].clock.stand(self.now, false),
             Fault::Power { .. }
@@ -230,7 +233,9 @@ impl World<'_> {
         }
         node.is_stopped = false;
         node.waiting.clear();
-        node.store.crash(&mut self.chance);
+        if let Err(why) = node.store.crash(&mut self.chance) {
+            node.trouble = Some(format!("node {n}: {why}"));
+        }
         self.quorum.forget_client(n);
         for peer in (0..self.nodes.len()).filter(|&peer| peer != n) {
             if self.chance.happens(500) {
@@ -270,7 +275,7 @@ impl World<'_> {
             }
             self.check()?;
         }
-        Ok(())
+        self.advance_store(node)
     }
 
     pub(super) fn heal(&mut self) -> Result<(), String> {
@@ -280,7 +285,7 @@ impl World<'_> {
         self.quorum.set_members_down(0);
         self.is_silent = false;
         for node in 0..self.nodes.len() {
-            self.nodes[node].store.is_full = false;
+            self.nodes[node].store.set_full(false);
             self.nodes[node].slowness = 1;
             self.nodes[node].is_isolated = false;
             self.nodes[node].clock.stand(self.now, false);

@@ -8,6 +8,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use ashlar_block::Moment;
+use ashlar_copy::LEAF_GRANULES;
 use ashlar_replica::quorum::{MemoryQuorum, Question, Weather};
 use ashlar_replica::{
     Alarm, Cage, Codec, CommandId, Config, Effect, Entry, Envelope, Epoch, Event, Frame,
@@ -18,11 +19,13 @@ use ashlar_replica::{
 use bytes::Bytes;
 
 use crate::chance::Chance;
+use crate::cluster::backing::Backing;
 use crate::cluster::check::{self, Seen};
 use crate::cluster::faults::{self, Ambush, Blow, Fault, Occasion};
 use crate::cluster::hosts::{self, Doing, Hosts, What};
 use crate::cluster::model::Model;
 use crate::cluster::node::{Clock, Node, Waiting};
+use crate::cluster::pool::PoolStore;
 use crate::cluster::profile::Profile;
 use crate::cluster::report::Summary;
 use crate::cluster::store::{GRANULE_BYTES, Store};
@@ -94,6 +97,8 @@ enum Happening {
 enum StoreStep {
     Tear(Token),
     Finish(Token),
+    /// A store that knows itself how long things take has something to do.
+    Advance,
 }
 
 #[derive(Debug)]
@@ -267,6 +272,12 @@ impl World<'_> {
             self.nodes[node].waiting.push_back(Waiting::Event(event));
             return Ok(());
         }
+        self.tell(node, event)?;
+        self.advance_store(node)
+    }
+
+    /// A node's process looks at an event, and what it wants is done.
+    fn tell(&mut self, node: usize, event: Event) -> Result<(), String> {
         let mut out = Vec::new();
         self.nodes[node].handle(self.now, event, &mut out);
         self.look_at_stores(node);
@@ -276,6 +287,35 @@ impl World<'_> {
         check::reader(&self.nodes[node], &mut self.model, self.now)?;
         self.hosts.note(&self.model);
         Ok(())
+    }
+
+    /// Lets a store do what is due, and the process hear of it.
+    fn advance_store(&mut self, node: usize) -> Result<(), String> {
+        while self.nodes[node].runs() {
+            let event = self.nodes[node].store.advance(self.now);
+            // What is there now may be read before the process hears of it.
+            check::reader(&self.nodes[node], &mut self.model, self.now)?;
+            let Some(event) = event.map_err(|why| format!("node {node}: {why}"))? else {
+                break;
+            };
+            self.say(|| format!("node {node} store: {event:?}"));
+            self.tell(node, event)?;
+        }
+        self.plan_store(node);
+        Ok(())
+    }
+
+    fn plan_store(&mut self, node: usize) {
+        let one = &mut self.nodes[node];
+        let Some(at) = one.store.next().filter(|_| one.runs()) else {
+            return;
+        };
+        if one.store_at.is_none_or(|planned| at < planned) {
+            one.store_at = Some(at);
+            let (life, what) = (one.life, StoreStep::Advance);
+            let after = at - self.now;
+            self.at(after, Happening::Store { node, life, what });
+        }
     }
 
     /// Gives what was submitted to a store its time.
@@ -308,11 +348,19 @@ impl World<'_> {
             let waiting = match what {
                 StoreStep::Tear(token) => Waiting::Tear(token),
                 StoreStep::Finish(token) => Waiting::Finish(token),
+                StoreStep::Advance => {
+                    self.nodes[node].store_at = None;
+                    return Ok(());
+                }
             };
             self.nodes[node].waiting.push_back(waiting);
             return Ok(());
         }
         match what {
+            StoreStep::Advance => {
+                self.nodes[node].store_at = None;
+                self.advance_store(node)
+            }
             StoreStep::Tear(token) => {
                 self.nodes[node].store.tear(token, &mut self.chance);
                 check::reader(&self.nodes[node], &mut self.model, self.now)
@@ -519,6 +567,10 @@ impl World<'_> {
     }
 
     fn check(&mut self) -> Result<(), String> {
+        let mut troubles = self.nodes.iter().filter_map(|node| node.trouble.as_ref());
+        if let Some(trouble) = troubles.next() {
+            return Err(trouble.clone());
+        }
         check::ownership(&self.nodes, self.now)?;
         if self.seen.is_stale(&self.nodes, &self.model) {
             check::copies(&self.nodes, &self.model, &self.seen.key)?;

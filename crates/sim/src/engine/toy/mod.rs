@@ -364,7 +364,10 @@ impl<L: Liar> Subject for Toy<L> {
 
     fn handle(&mut self, _: Moment, event: Event, out: &mut Outbox) {
         match event {
-            Event::Command { volume, request } => self.command(volume, request, out),
+            Event::Command { volume, request }
+            | Event::Record {
+                volume, request, ..
+            } => self.command(volume, request, out),
             Event::Done { completion, .. } if completion.tag == 0 => self.written(completion, out),
             Event::Done { completion, .. } => self.fetched(completion, out),
             Event::Manage { id, what } => self.manage(id, what),

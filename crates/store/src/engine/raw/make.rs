@@ -17,7 +17,7 @@ use crate::engine::manage::segment_change;
 use crate::engine::map::{Change, FIRST_VOLUME, VOLUMES};
 use crate::engine::write::MAP_LIMIT;
 use crate::engine::{Engine, Op};
-use crate::format::{ChunkCopy, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
+use crate::format::{ChunkCopy, DriveClass, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
 use crate::sizes::Grain;
 
 /// Records of segments on their way at a time: each takes a block of the map log.
@@ -63,7 +63,8 @@ impl Engine {
         let had = self.raw.volumes.get(&volume).map_or(0, Vec::len);
         let shape = self.raw_shape(&entry);
         let wanted = shape.segments(entry.granules).saturating_sub(had);
-        let fresh = self.take_raw(volume, wanted, shape.columns as usize)?;
+        let over = (shape.columns as usize, entry.class);
+        let fresh = self.take_raw(volume, wanted, over)?;
         self.raw.volumes.entry(volume).or_default().extend(fresh);
         self.raw.changing.insert(volume);
         self.raw.makings.push_back(Making {
@@ -83,7 +84,7 @@ impl Engine {
         &mut self,
         volume: u32,
         wanted: usize,
-        columns: usize,
+        (columns, class): (usize, Option<DriveClass>),
     ) -> Result<Vec<RawSegment>, IoError> {
         let known = self.raw.volumes.get(&volume);
         let mut home: Vec<u16> = known
@@ -92,9 +93,12 @@ impl Engine {
             .unwrap_or_default();
         let mut taken = Vec::new();
         while taken.len() < wanted {
-            let Some(segment) = self.take_raw_segment(&home, columns) else {
+            let Some(segment) = self.take_raw_segment(&home, (columns, class)) else {
                 self.untake_raw(taken);
-                let why = "the pool's drives have no room for as much more";
+                let of = class
+                    .map(|class| format!(" of class {class}"))
+                    .unwrap_or_default();
+                let why = format!("the pool's drives{of} have no room for as much more");
                 return Err(IoError::new(ErrorKind::NoSpace, why));
             };
             if home.is_empty() {
@@ -117,9 +121,13 @@ impl Engine {
         most_segments(&self.raw_rooms(), columns).min(self.segment_ids.left())
     }
 
-    fn take_raw_segment(&mut self, home: &[u16], columns: usize) -> Option<RawSegment> {
+    fn take_raw_segment(
+        &mut self,
+        home: &[u16],
+        (columns, class): (usize, Option<DriveClass>),
+    ) -> Option<RawSegment> {
         let extents = self.sizes.segment_extents();
-        let rooms = self.raw_rooms();
+        let rooms = self.only(self.raw_rooms(), class);
         let at_home = |(drive, &room): (usize, &u32)| match home.contains(&(drive as u16)) {
             true => room,
             false => 0,
@@ -148,10 +156,8 @@ impl Engine {
 
     fn give_extents(&mut self, columns: &[ChunkCopy]) {
         let count = self.sizes.segment_extents();
-        for copy in columns {
-            if let Some(extents) = self.extents.get_mut(usize::from(copy.drive)) {
-                extents.give(copy.extent, count);
-            }
+        for &copy in columns {
+            self.give_extents_of(copy, count);
         }
     }
 
@@ -224,6 +230,7 @@ impl Engine {
                 data: 0,
                 parity: 0,
                 grain: Grain::K64,
+                class: None,
                 volume: making.volume,
                 ordinal: ordinal as u32,
                 columns: segment

@@ -33,6 +33,11 @@ pub(in crate::engine) struct BypassOp {
 }
 
 impl BypassOp {
+    /// The write that it is a part of.
+    pub(in crate::engine) const fn parent(&self) -> usize {
+        self.parent
+    }
+
     fn keys(&self) -> impl Iterator<Item = SlotKey> + use<> {
         let volume = self.volume;
         self.slots.clone().map(move |slot| SlotKey { volume, slot })

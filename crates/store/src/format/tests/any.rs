@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::samples::{SALT, block};
 use crate::format::*;
 use crate::sizes::Grain;
-use crate::{Layout, Sizes};
+use crate::{Layout, ReplicaTag, Sizes};
 
 pub fn any_label() -> impl Strategy<Value = Label> {
     let ids = (any::<u128>(), any::<u128>(), any::<u32>());
@@ -219,6 +219,11 @@ fn push_record(batch: &mut Batch, kind: u8, seeds: [u32; 2], granule: u64, granu
         first_crc,
         block_or_location: next_block as u32,
         old_location: 0,
+        replica: (slot % 3 == 0).then_some(ReplicaTag {
+            epoch: volume | 1,
+            sequence: u64::from(slot) + 7,
+            low: u64::from(volume % 8),
+        }),
     };
     let record = match kind {
         1 => data,
@@ -241,6 +246,7 @@ fn push_record(batch: &mut Batch, kind: u8, seeds: [u32; 2], granule: u64, granu
             granules: 1,
             volume: 0,
             node: slot % 16,
+            replica: None,
             ..data
         },
     };
@@ -293,6 +299,7 @@ pub fn any_segment() -> impl Strategy<Value = SegmentEntry> {
             data: 0,
             parity: 0,
             grain,
+            class: Some(DriveClass::Hdd),
             volume: 0,
             ordinal: 0,
             columns,
@@ -303,6 +310,7 @@ pub fn any_segment() -> impl Strategy<Value = SegmentEntry> {
             data: 7,
             parity: 1,
             grain,
+            class: None,
             volume: 0,
             ordinal: 0,
             columns,
@@ -313,6 +321,7 @@ pub fn any_segment() -> impl Strategy<Value = SegmentEntry> {
             data: 0,
             parity: 0,
             grain: Grain::K64,
+            class: None,
             volume,
             ordinal,
             columns,
@@ -338,6 +347,7 @@ pub fn any_volume() -> impl Strategy<Value = VolumeEntry> {
                 Grain::K64
             },
             stops: granules % 2 == 1,
+            class: (granules % 3 == 1).then_some(DriveClass::Ssd),
         }
     };
     let fields = (

@@ -48,9 +48,38 @@ fn records_out_of_bounds() {
         (DATA, &[6][..], "record: unknown kind 6"),
         (DATA, &[0], "record: unknown kind 0"),
         (DATA + 1, &[1], "record: its flags must be zero"),
-        (DATA + 24, &[1], "record: its replica sequence must be zero"),
-        (DATA + 32, &[1], "record: its replica epoch must be zero"),
-        (DATA + 44, &[1], "record: its padding must be zero"),
+        (
+            DATA + 24,
+            &[1],
+            "record: a replica's record without number or epoch",
+        ),
+        (
+            DATA + 32,
+            &[1],
+            "record: a replica's record without number or epoch",
+        ),
+        (
+            DATA + 44,
+            &[1],
+            "record: a replica's record without number or epoch",
+        ),
+        (
+            DATA + 24,
+            &[
+                1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2,
+            ],
+            "record: its replica sequence is too far ahead",
+        ),
+        (
+            DATA + 24,
+            &[1, 0, 0, 0, 0, 0, 0, 0x80, 1],
+            "record: its replica sequence 9223372036854775809 is out of bounds",
+        ),
+        (
+            ENTRY + 24,
+            &[1, 0, 0, 0, 0, 0, 0, 0, 1],
+            "record: it is no change of content, but is one of a replica",
+        ),
         (DATA + 2, &[0], "record: it is about no granules"),
         (
             DATA + 8,

@@ -224,6 +224,12 @@ fn the_entries_bytes() {
     };
     let page = page_of(|page| fine.encode(page));
     expect(&page, &[(0, &[3, 3, 4, 3, 1, 2, 0, 0])]);
+    let slow = SegmentEntry {
+        class: Some(DriveClass::Hdd),
+        ..parity_segment()
+    };
+    let page = page_of(|page| slow.encode(page));
+    expect(&page, &[(0, &[3, 3, 4, 3, 1, 0, 3, 0])]);
 
     let page = page_of(|page| raw_segment().encode(page));
     expect(
@@ -257,6 +263,12 @@ fn the_entries_bytes() {
     };
     let page = page_of(|page| fine.encode(page));
     expect(&page, &[(0, &[1, 1, 2, 2, 0, 3, 0, 0])]);
+    let slow = VolumeEntry {
+        class: Some(DriveClass::Ssd),
+        ..volume()
+    };
+    let page = page_of(|page| slow.encode(page));
+    expect(&page, &[(0, &[1, 1, 2, 2, 0, 0, 2, 0])]);
 }
 
 #[test]

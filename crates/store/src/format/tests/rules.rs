@@ -206,6 +206,7 @@ fn raw_segments_with_impossible_contents() {
         (72, &[15], "its part of a volume is out of bounds"),
         (78, &[16], "its part of a volume is out of bounds"),
         (5, &[1], "it has no slots, but a grain"),
+        (6, &[1], "it has no slots, but a drive class"),
         (80, &[1], "its padding must be zero"),
     ] {
         let page = page_with(|page| raw_segment().encode(page), at, value);
@@ -234,7 +235,8 @@ fn volumes_with_impossible_contents() {
         (32, &[0xff], "its name is malformed"),
         (5, &[1], "accepted"),
         (5, &[4], "unknown grain 4"),
-        (6, &[1], "its padding must be zero"),
+        (6, &[3], "accepted"),
+        (6, &[4], "unknown drive class 4"),
         (8, &[1], "its size is out of bounds"),
         (255, &[1], "its padding must be zero"),
     ] {

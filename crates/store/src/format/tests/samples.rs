@@ -109,6 +109,7 @@ pub fn batch() -> Batch {
         first_crc: 0,
         block_or_location: 0,
         old_location: 0,
+        replica: None,
     };
     let place = Descriptor {
         kind: Kind::Place,
@@ -207,6 +208,7 @@ pub fn segment() -> SegmentEntry {
         data: 0,
         parity: 0,
         grain: Grain::K64,
+        class: None,
         volume: 0,
         ordinal: 0,
         columns: vec![(1, 20), (63, u32::MAX)],
@@ -237,6 +239,7 @@ pub fn raw_segment() -> SegmentEntry {
 pub fn volume() -> VolumeEntry {
     VolumeEntry {
         stops: false,
+        class: None,
         state: VolumeState::Live,
         name: "db".to_owned(),
         uuid: Uuid::from_u128(0x2122_2324_2526_2728_292a_2b2c_2d2e_2f30),

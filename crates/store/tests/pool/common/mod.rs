@@ -60,6 +60,8 @@ pub struct Seen {
     pub unwritable: Rc<RefCell<BTreeSet<(usize, u64)>>>,
     /// Which operations take their time until there is no such rule.
     pub held: Rc<Cell<Option<Rule>>>,
+    /// Drives give space back: what is deallocated reads as something else from then on.
+    pub deallocates: Rc<Cell<bool>>,
 }
 
 thread_local! {
@@ -120,7 +122,10 @@ impl Memory {
 impl BlockDevice for Memory {
     fn geometry(&self) -> Geometry {
         let bytes = self.medium.borrow().len() as u64;
-        Geometry::plain(BlockSize::B4096, bytes / 4096)
+        Geometry {
+            deallocates: self.seen.deallocates.get(),
+            ..Geometry::plain(BlockSize::B4096, bytes / 4096)
+        }
     }
     fn submit(&mut self, mut request: Request) {
         if self
@@ -141,8 +146,14 @@ impl BlockDevice for Memory {
             self.seen.writes.borrow_mut().push(write);
         }
         let mut medium = self.medium.borrow_mut();
-        if let Operation::WriteZeroes { .. } = request.op {
-            medium[at..at + request.range.count as usize * 4096].fill(0);
+        match request.op {
+            Operation::WriteZeroes { .. } => {
+                medium[at..at + request.range.count as usize * 4096].fill(0);
+            }
+            Operation::Deallocate => {
+                medium[at..at + request.range.count as usize * 4096].fill(0xdd);
+            }
+            _ => {}
         }
         if let Some(buffer) = &mut request.buffer {
             let place = &mut medium[at..at + buffer.len()];
@@ -205,10 +216,14 @@ pub struct Bench {
     pub budget: Option<usize>,
     /// Whether volumes that are made stop when a copy is missing.
     pub stops: bool,
+    /// The class of new volumes.
+    pub class: Option<DriveClass>,
+    /// The class of new drives.
+    pub new_class: DriveClass,
     /// Whether the engine may stop.
     pub may_fail: bool,
     devices: Vec<Option<Box<dyn BlockDevice>>>,
-    buffers: BufferPool,
+    pub buffers: BufferPool,
     out: Outbox,
     now: Moment,
     next: u64,
@@ -220,6 +235,12 @@ impl Bench {
     }
 
     pub fn with_sizes(drives: usize, bytes: usize, sizes: Sizes) -> Self {
+        Self::of_classes(&vec![DriveClass::Nvme; drives], bytes, sizes)
+    }
+
+    /// A pool of drives of these classes.
+    pub fn of_classes(classes: &[DriveClass], bytes: usize, sizes: Sizes) -> Self {
+        let drives = classes.len();
         let media: Vec<Medium> = (0..drives)
             .map(|_| Rc::new(RefCell::new(vec![0; bytes])))
             .collect();
@@ -233,7 +254,7 @@ impl Bench {
             drives: (0..drives)
                 .map(|i| DrivePlan {
                     uuid: Uuid::from_u128(100 + i as u128),
-                    class: DriveClass::Nvme,
+                    class: classes[i],
                 })
                 .collect(),
         };
@@ -294,6 +315,8 @@ impl Bench {
             seen,
             budget: None,
             stops: false,
+            class: None,
+            new_class: DriveClass::Nvme,
             may_fail: false,
             devices: drives,
             buffers: BufferPool::new(64 << 20),
@@ -309,6 +332,7 @@ impl Bench {
         let label = Label {
             drive,
             index: self.engine.members().len() as u16,
+            class: self.new_class,
             bytes: bytes as u64,
             ..self.engine.label().clone()
         };
@@ -339,8 +363,12 @@ impl Bench {
         self.devices.extend(new.into_devices());
         self.media.push(medium);
         let geometry = Geometry::plain(BlockSize::B4096, bytes as u64 / 4096);
-        self.manage(Manage::AddDrive { drive, geometry })
-            .expect("add");
+        self.manage(Manage::AddDrive {
+            drive,
+            geometry,
+            class: self.new_class,
+        })
+        .expect("add");
     }
 
     /// The process dies and another imports the pool.
@@ -526,6 +554,7 @@ impl Bench {
             layout,
             grain: None,
             stops: self.stops,
+            class: self.class,
         }
     }
 

@@ -1,7 +1,9 @@
 //! Runs of devices as a person has them: killed, interrupted, gone on with, compared in a pipeline.
 
+mod agents;
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "common/typed.rs"]
+#[path = "../common/typed.rs"]
 mod typed;
 
 use std::collections::BTreeSet;
@@ -297,7 +299,7 @@ fn shipped(dir: &Path) -> Vec<String> {
 #[test]
 fn every_published_table_has_its_command_and_every_command_its_scenario() {
     let room = open_folder();
-    let papers = include_str!("../../../docs/papers.md");
+    let papers = include_str!("../../../../docs/papers.md");
     let published = concat!(env!("CARGO_MANIFEST_DIR"), "/../../published");
     for entry in std::fs::read_dir(published).expect("there") {
         let name = entry.expect("an entry").file_name().display().to_string();

@@ -1,0 +1,377 @@
+//! What is done alone, while nothing else is under way: the mark is put on the backing device or taken away, and
+//! ranges are zeroed.
+//!
+//! The mark is put before the first write is acknowledged that only the cache has, and stays until a flush. What
+//! belongs there is in the cache before, recorded as newer, and the header says that the mark may be there: so a
+//! crash at any moment finds it again.
+
+use std::ops::Range;
+
+use ashlar_block::{Durability, IoBuffer, IoError, Operation, Request};
+
+use super::{BLOCK, Cache, Owner, Side};
+use crate::layout::{HEAD, Header, Mark, PAGE};
+use crate::mark;
+
+/// What is to be done alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    /// The mark is put.
+    Arm,
+    /// It is taken away; for the flush with this number.
+    Restore(u64),
+    /// Granules become zeroes, for a host's request.
+    Zero(usize, Range<u64>),
+}
+
+/// The task under way.
+pub(super) struct Barrier {
+    task: Task,
+    step: Step,
+    /// What belongs at the head of the backing device.
+    head: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// What is under way ends first.
+    Quiet,
+    ReadBacking,
+    KeepHead,
+    RecordHead,
+    SayArming,
+    PutMark,
+    FlushMark,
+    SayOn,
+    SayRestoring,
+    ReadHead,
+    PutBack,
+    FlushBack,
+    RecordBack,
+    SayOff,
+    ForgetClean,
+    Zeroing,
+    ForgetNewer,
+    GivingBack,
+}
+
+impl Cache {
+    fn head_granules(&self) -> u64 {
+        HEAD.min(self.layout.granules)
+    }
+
+    /// Begins the next task that may, and goes on with one that waits for pages.
+    pub(super) fn advance_barrier(&mut self) {
+        if self.failure.is_some() {
+            return self.give_up_tasks();
+        }
+        if self.barrier.is_none() && self.opening.is_none() {
+            let ready = |task: &Task| match task {
+                Task::Restore(_) => self.dirty_elsewhere() == 0 && self.is_settled(),
+                Task::Arm | Task::Zero(..) => true,
+            };
+            if let Some(at) = self.tasks.iter().position(ready)
+                && let Some(task) = self.tasks.remove(at)
+            {
+                self.barrier = Some(Barrier {
+                    task,
+                    step: Step::Quiet,
+                    head: Vec::new(),
+                });
+            }
+        }
+        let quiet = self.pieces == 0 && self.evicting == 0 && self.is_settled_for_tasks();
+        let durable = self.pages_are_durable();
+        let Some(barrier) = &self.barrier else { return };
+        match (barrier.step, &barrier.task) {
+            // Hosts' last writes may have come in between.
+            (Step::Quiet, Task::Restore(_)) if quiet && self.dirty_elsewhere() > 0 => {
+                if let Some(barrier) = self.barrier.take() {
+                    self.tasks.push_back(barrier.task);
+                }
+            }
+            (Step::Quiet, task) if quiet => {
+                let task = task.clone();
+                self.begin_task(task);
+            }
+            (Step::RecordHead, _) if durable => self.say(Step::SayArming, Mark::Arming),
+            (Step::RecordBack, _) if durable => self.say(Step::SayOff, Mark::Off),
+            (Step::ForgetClean, Task::Zero(_, range)) if durable => {
+                let range = range.clone();
+                self.zero_backing(range);
+            }
+            (Step::ForgetNewer, Task::Zero(_, range)) if durable => {
+                let range = range.clone();
+                self.at(Step::GivingBack);
+                self.give_back(Owner::Barrier, range.start, range.end - range.start);
+            }
+            _ => {}
+        }
+    }
+
+    fn is_settled_for_tasks(&self) -> bool {
+        let runs = self.ops.is_empty();
+        runs && !self.is_flushing()
+    }
+
+    fn give_up_tasks(&mut self) {
+        let running = self.barrier.take().map(|barrier| barrier.task);
+        let tasks: Vec<Task> = running.into_iter().chain(self.tasks.drain(..)).collect();
+        for task in tasks {
+            let Some(error) = self.failure_error() else {
+                return;
+            };
+            match task {
+                Task::Arm => {}
+                Task::Restore(id) => self.answers.push((id, Err(error))),
+                Task::Zero(whole, _) => self.piece_over(whole, Err(error)),
+            }
+        }
+    }
+
+    fn at(&mut self, step: Step) {
+        if let Some(barrier) = &mut self.barrier {
+            barrier.step = step;
+        }
+    }
+
+    fn begin_task(&mut self, task: Task) {
+        let head = self.head_granules();
+        let mark = self.header.as_ref().map(|header| header.mark);
+        match task {
+            Task::Arm => {
+                self.at(Step::ReadBacking);
+                self.try_barrier(|cache| cache.read(Side::Backing, Owner::Barrier, 0, head));
+            }
+            Task::Restore(_) if mark == Some(Mark::Off) => {
+                self.at(Step::FlushBack);
+                self.send(Side::Backing, Owner::Barrier, Request::flush(0));
+            }
+            Task::Restore(_) => self.say(Step::SayRestoring, Mark::Restoring),
+            Task::Zero(_, range) => {
+                for granule in range.clone() {
+                    if !self.is_dirty(granule) && self.looked_up(granule, |page| &page.cached) {
+                        self.record(granule, (false, false));
+                        self.changed(granule / PAGE);
+                    }
+                    if self.is_present(granule) && !self.is_dirty(granule) {
+                        self.put(granule, (false, false));
+                    }
+                }
+                self.at(Step::ForgetClean);
+                if self.pages_are_durable() {
+                    self.zero_backing(range);
+                }
+            }
+        }
+    }
+
+    fn zero_backing(&mut self, range: Range<u64>) {
+        self.at(Step::Zeroing);
+        let request = Request {
+            tag: 0,
+            op: Operation::WriteZeroes {
+                durability: Durability::Durable,
+                deallocate: true,
+            },
+            range: self.range(Side::Backing, range.start, range.end - range.start),
+            buffer: None,
+        };
+        self.send(Side::Backing, Owner::Barrier, request);
+    }
+
+    fn try_barrier(&mut self, what: impl FnOnce(&mut Self) -> Result<(), IoError>) {
+        if let Err(error) = what(self) {
+            self.barrier_failed(&error);
+        }
+    }
+
+    /// The header says this from now on.
+    fn say(&mut self, step: Step, mark: Mark) {
+        self.at(step);
+        let Some(header) = &mut self.header else {
+            return;
+        };
+        header.mark = mark;
+        let bytes = header.encode();
+        let at = self.layout.header_at();
+        let how = (Side::Fast, Durability::Durable);
+        self.try_barrier(|cache| cache.write(how, Owner::Barrier, at, &bytes));
+    }
+
+    fn header_mut(&mut self) -> Option<&mut Header> {
+        self.header.as_mut()
+    }
+
+    pub(super) fn barrier_done(&mut self, buffer: Option<IoBuffer>, result: Result<(), IoError>) {
+        let Some(barrier) = &mut self.barrier else {
+            return;
+        };
+        let step = barrier.step;
+        if let Err(error) = result {
+            return self.barrier_failed(&error);
+        }
+        if matches!(step, Step::ReadBacking | Step::ReadHead) {
+            barrier.head = buffer.map(|buffer| buffer.to_vec()).unwrap_or_default();
+        }
+        let head = barrier.head.clone();
+        let cache_id = self
+            .header
+            .as_ref()
+            .map(|header| header.cache)
+            .unwrap_or_default();
+        match step {
+            Step::ReadBacking => {
+                self.at(Step::KeepHead);
+                let how = (Side::Fast, Durability::Durable);
+                self.try_barrier(|cache| cache.write(how, Owner::Barrier, 0, &head));
+            }
+            Step::KeepHead => {
+                for granule in 0..self.head_granules() {
+                    self.record(granule, (true, true));
+                    self.put(granule, (true, true));
+                }
+                for block in Self::blocks(0, self.head_granules()) {
+                    self.policy.forget(block);
+                }
+                if let Some(header) = self.header_mut() {
+                    header.head_crc = Some(crc32c::crc32c(&head));
+                }
+                self.changed(0);
+                self.at(Step::RecordHead);
+            }
+            Step::SayArming => self.put_mark(&head, cache_id),
+            Step::PutMark => {
+                self.at(Step::FlushMark);
+                self.send(Side::Backing, Owner::Barrier, Request::flush(0));
+            }
+            Step::FlushMark => self.say(Step::SayOn, Mark::On),
+            Step::SayRestoring => self.read_head(),
+            Step::ReadHead => {
+                self.at(Step::PutBack);
+                let how = (Side::Backing, Durability::Durable);
+                self.try_barrier(|cache| cache.write(how, Owner::Barrier, 0, &head));
+            }
+            Step::PutBack => {
+                self.at(Step::FlushBack);
+                self.send(Side::Backing, Owner::Barrier, Request::flush(0));
+            }
+            Step::FlushBack => self.head_is_back(&head),
+            Step::Zeroing => self.forget_newer(),
+            Step::SayOn | Step::SayOff | Step::GivingBack => self.end_task(),
+            Step::Quiet | Step::RecordHead | Step::RecordBack => {}
+            Step::ForgetClean | Step::ForgetNewer => {}
+        }
+    }
+
+    fn put_mark(&mut self, head: &[u8], cache: uuid::Uuid) {
+        self.at(Step::PutMark);
+        let marked = mark::put(head, cache);
+        let how = (Side::Backing, Durability::Durable);
+        self.try_barrier(|cache| cache.write(how, Owner::Barrier, 0, &marked));
+    }
+
+    fn read_head(&mut self) {
+        self.at(Step::ReadHead);
+        let head = self.head_granules();
+        self.try_barrier(|cache| cache.read(Side::Fast, Owner::Barrier, 0, head));
+    }
+
+    fn head_is_back(&mut self, head: &[u8]) {
+        if head.is_empty() {
+            // There was no mark: everything has been flushed.
+            return self.end_task();
+        }
+        for granule in 0..self.head_granules() {
+            self.record(granule, (true, false));
+            self.put(granule, (true, false));
+        }
+        for block in Self::blocks(0, self.head_granules()) {
+            self.policy
+                .insert(block, crate::policy::Admission::Ordinary);
+        }
+        if let Some(header) = self.header_mut() {
+            header.head_crc = Some(crc32c::crc32c(head));
+        }
+        self.changed(0);
+        self.at(Step::RecordBack);
+    }
+
+    fn forget_newer(&mut self) {
+        let Some(Task::Zero(_, range)) = self.barrier.as_ref().map(|one| one.task.clone()) else {
+            return;
+        };
+        self.at(Step::ForgetNewer);
+        for granule in range.clone() {
+            if self.is_present(granule) {
+                self.record(granule, (false, false));
+                self.put(granule, (false, false));
+                self.changed(granule / PAGE);
+            }
+        }
+        for block in Self::blocks(range.start, range.end) {
+            let first = u64::from(block.0) * BLOCK;
+            if !(first..first + BLOCK).any(|granule| self.is_present(granule)) {
+                self.policy.forget(block);
+            }
+        }
+    }
+
+    fn end_task(&mut self) {
+        let Some(barrier) = self.barrier.take() else {
+            return;
+        };
+        match barrier.task {
+            Task::Arm => {}
+            Task::Restore(id) => {
+                self.draining = self
+                    .tasks
+                    .iter()
+                    .any(|task| matches!(task, Task::Restore(_)));
+                self.answers.push((id, Ok(())));
+            }
+            Task::Zero(whole, _) => self.piece_over(whole, Ok(())),
+        }
+    }
+
+    /// A device has not done what a task needs. With the mark half put nothing may go on; the next start
+    /// takes it up.
+    fn barrier_failed(&mut self, error: &IoError) {
+        let Some(barrier) = self.barrier.take() else {
+            return;
+        };
+        match barrier.task {
+            Task::Zero(whole, _) => {
+                let error = IoError::new(error.kind(), error.context().to_owned());
+                self.piece_over(whole, Err(error));
+            }
+            task => {
+                self.tasks.push_front(task);
+                self.fail(format!("the mark on the backing device: {error}"));
+                self.give_up_tasks();
+            }
+        }
+    }
+
+    /// After a crash that may have come while the mark was being put or taken away.
+    pub(super) fn take_up_mark(&mut self, mark: Mark, head: Vec<u8>) {
+        let cache = self
+            .header
+            .as_ref()
+            .map(|header| header.cache)
+            .unwrap_or_default();
+        let (task, step) = match mark {
+            Mark::Arming => (Task::Arm, Step::PutMark),
+            Mark::Restoring => (Task::Restore(u64::MAX), Step::ReadHead),
+            Mark::Off | Mark::On => return,
+        };
+        self.barrier = Some(Barrier { task, step, head });
+        match mark {
+            Mark::Arming => {
+                let head = self.barrier.as_ref().map(|one| one.head.clone());
+                self.put_mark(&head.unwrap_or_default(), cache);
+            }
+            _ => self.read_head(),
+        }
+    }
+}

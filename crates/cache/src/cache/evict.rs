@@ -1,0 +1,97 @@
+//! What goes: clean blocks, in the policy's order. First the page forgets them, then the fast device: the other way
+//! round a crash would leave nothing where the page says that something is.
+
+use super::{BLOCK, Cache, Defect, News, Op, Owner};
+use crate::layout::{PAGE, UNIT};
+use crate::locks::Hold;
+
+/// Evictions under way at a time.
+const MOST: usize = 64;
+
+/// A block on its way out.
+pub(super) struct Eviction {
+    first: u64,
+    step: Step,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Recording,
+    Deallocating,
+}
+
+impl Cache {
+    /// Blocks that are kept free, so that what comes in need not wait.
+    fn kept_free(&self) -> usize {
+        (self.policy.capacity() / 64).clamp(1, 4096)
+    }
+
+    pub(super) fn evict(&mut self) {
+        let most = self.policy.capacity() - self.kept_free();
+        while self.policy.len() > most && self.evicting < MOST && self.barrier.is_none() {
+            let pages = &self.pages;
+            let locks = &self.locks;
+            let goes = self.policy.victim(|block| {
+                let first = u64::from(block.0) * BLOCK;
+                let dirty = pages.get(&(first / PAGE)).is_some_and(|page| {
+                    let at = (first % PAGE) as usize;
+                    (at..at + BLOCK as usize).any(|at| page.dirty.get(at))
+                });
+                !dirty && locks.is_free(first / UNIT)
+            });
+            let Some(block) = goes else {
+                self.cleaning.is_wanted = true;
+                return;
+            };
+            self.begin_eviction(u64::from(block.0) * BLOCK);
+        }
+    }
+
+    fn begin_eviction(&mut self, first: u64) {
+        let op = self.ops.insert(Op::Evict(Eviction {
+            first,
+            step: Step::Recording,
+        }));
+        self.evicting += 1;
+        // It was free a moment ago.
+        self.locks.take(first / UNIT, op, Hold::Alone);
+        let mut changed = false;
+        for granule in first..first + BLOCK {
+            changed |= self.record(granule, (false, false));
+            self.put(granule, (false, false));
+        }
+        if changed {
+            self.changed(first / PAGE);
+            self.wait_for_page(first / PAGE, op);
+        }
+        if !changed || self.sings(Defect::DropBeforeRecord) {
+            self.deallocate_block(op, first);
+        }
+    }
+
+    fn deallocate_block(&mut self, op: usize, first: u64) {
+        if let Some(Op::Evict(one)) = self.ops.get_mut(op)
+            && one.step == Step::Recording
+        {
+            one.step = Step::Deallocating;
+            self.give_back(Owner::Op(op), first, BLOCK);
+        }
+    }
+
+    pub(super) fn eviction_news(&mut self, op: usize, news: News) {
+        let Some(Op::Evict(Eviction { first, .. })) = self.ops.get(op) else {
+            return;
+        };
+        let first = *first;
+        match news {
+            News::Granted => {}
+            News::Recorded => self.deallocate_block(op, first),
+            News::Done(..) => {
+                self.ops.try_remove(op);
+                self.evicting -= 1;
+                let next = self.locks.release(first / UNIT, Hold::Alone);
+                self.granted.extend(next);
+            }
+        }
+    }
+}

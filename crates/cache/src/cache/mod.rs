@@ -1,0 +1,552 @@
+//! The cache as a state machine: requests, completions and time in; requests for both devices out.
+
+mod barrier;
+mod clean;
+mod evict;
+mod open;
+mod pages;
+mod piece;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use ashlar_block::{
+    BlockRange, BlockSize, BufferPool, Completion, Durability, ErrorKind, Geometry, IoBuffer,
+    IoError, Moment, Operation, Request,
+};
+use slab::Slab;
+
+use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT};
+use crate::locks::Locks;
+use crate::policy::{BlockIndex, S3Fifo, Streams};
+use barrier::{Barrier, Task};
+use clean::Cleaning;
+use open::Opening;
+use pages::Page;
+use piece::Piece;
+
+/// Granules of a block, the unit of what stays and what goes: a slot of the fast volume.
+const BLOCK: u64 = 2;
+/// Pieces of hosts' requests under way at a time.
+const MOST_PIECES: usize = 512;
+/// Memory for requests.
+const MEMORY: usize = 128 << 20;
+
+/// Which device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Side {
+    /// The one that caches.
+    Fast,
+    /// The one that is cached.
+    Backing,
+}
+
+/// What can be broken on purpose, to show that tests notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// A granule is recorded as newer than the backing device before its data is written.
+    DirtyBeforeData,
+    /// A granule is recorded as clean before the backing device was flushed.
+    CleanBeforeFlush,
+    /// A write is acknowledged before what it cached is recorded.
+    AcknowledgeBeforeRecord,
+    /// A clean granule is written before it is recorded as newer than the backing device.
+    DataBeforeDirty,
+    /// What goes is deallocated before that is recorded.
+    DropBeforeRecord,
+}
+
+/// How a cache is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// What it knows of itself; `None` until it has read that.
+    pub header: Option<Header>,
+    /// Why it cannot be used.
+    pub failure: Option<String>,
+    /// It has been read and serves.
+    pub is_open: bool,
+    /// Bytes that are cached.
+    pub cached_bytes: u64,
+    /// Bytes that are newer than the backing device.
+    pub dirty_bytes: u64,
+    /// Pieces of reads that came from the fast device alone, and others.
+    pub read_hits: u64,
+    /// See there.
+    pub read_misses: u64,
+    /// Pieces of writes that went past the cache.
+    pub written_around: u64,
+    /// Bytes written back.
+    pub written_back_bytes: u64,
+    /// Writes to the backing device, or flushes of it, that failed.
+    pub backing_errors: u64,
+    /// Bytes of memory that the policy takes.
+    pub policy_bytes: usize,
+}
+
+/// A host's request, cut into pieces.
+struct Whole {
+    tag: u64,
+    op: Operation,
+    first: u64,
+    buffer: Option<IoBuffer>,
+    left: usize,
+    error: Option<IoError>,
+}
+
+/// Something that waits for devices, locks or pages.
+enum Op {
+    Piece(Piece),
+    Clean(clean::Run),
+    Evict(evict::Eviction),
+}
+
+/// Whom a device's answer is for.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Op(usize),
+    Page(u64),
+    Settle,
+    Barrier,
+    Open,
+    Flush(usize),
+}
+
+/// What an operation hears.
+enum News {
+    Granted,
+    Recorded,
+    Done(Side, Option<IoBuffer>, Result<(), IoError>),
+}
+
+/// A cache. See the crate.
+pub struct Cache {
+    now: Moment,
+    layout: Layout,
+    header: Option<Header>,
+    backing: Geometry,
+    failure: Option<String>,
+    opening: Option<Opening>,
+    pages: BTreeMap<u64, Page>,
+    due: BTreeSet<u64>,
+    locks: Locks,
+    policy: S3Fifo,
+    reads: Streams,
+    writes: Streams,
+    ops: Slab<Op>,
+    owners: Slab<(Side, Owner)>,
+    wholes: Slab<Whole>,
+    waiting: VecDeque<Request>,
+    pieces: usize,
+    barrier: Option<Barrier>,
+    tasks: VecDeque<Task>,
+    draining: bool,
+    cleaning: Cleaning,
+    evicting: usize,
+    dirty: u64,
+    cached: u64,
+    /// When a host last asked for something.
+    asked: Moment,
+    buffers: BufferPool,
+    granted: Vec<usize>,
+    io: Vec<(Side, Request)>,
+    done: Vec<Completion>,
+    answers: Vec<(u64, Result<(), IoError>)>,
+    counters: Counters,
+    defect: Option<Defect>,
+}
+
+#[derive(Default)]
+struct Counters {
+    read_hits: u64,
+    read_misses: u64,
+    around: u64,
+    written_back: u64,
+    backing_errors: u64,
+}
+
+/// How long a cache that nobody uses waits until it writes back.
+const IDLE: Duration = Duration::from_secs(2);
+
+impl Cache {
+    fn new(layout: Layout, backing: Geometry, now: Moment) -> Self {
+        Self {
+            now,
+            layout,
+            header: None,
+            backing,
+            failure: None,
+            opening: None,
+            pages: BTreeMap::new(),
+            due: BTreeSet::new(),
+            locks: Locks::default(),
+            policy: S3Fifo::new(1),
+            reads: Streams::default(),
+            writes: Streams::default(),
+            ops: Slab::new(),
+            owners: Slab::new(),
+            wholes: Slab::new(),
+            waiting: VecDeque::new(),
+            pieces: 0,
+            barrier: None,
+            tasks: VecDeque::new(),
+            draining: false,
+            cleaning: Cleaning::default(),
+            evicting: 0,
+            dirty: 0,
+            cached: 0,
+            asked: now,
+            buffers: BufferPool::new(MEMORY),
+            granted: Vec::new(),
+            io: Vec::new(),
+            done: Vec::new(),
+            answers: Vec::new(),
+            counters: Counters::default(),
+            defect: None,
+        }
+    }
+
+    /// Breaks the cache. Does nothing in builds without the feature `canary`.
+    pub fn break_on_purpose(&mut self, defect: Defect) {
+        if cfg!(feature = "canary") {
+            self.defect = Some(defect);
+        }
+    }
+
+    fn sings(&self, defect: Defect) -> bool {
+        self.defect == Some(defect)
+    }
+
+    /// What hosts see: the backing device's bytes in blocks of 4 KiB.
+    pub fn geometry(&self) -> Geometry {
+        Geometry {
+            atomic_blocks: 1,
+            max_blocks: 256,
+            optimal_blocks: UNIT as u32,
+            volatile_cache: true,
+            deallocates: self.backing.deallocates,
+            ..Geometry::plain(BlockSize::B4096, self.layout.granules)
+        }
+    }
+
+    /// How it is.
+    pub fn status(&self) -> Status {
+        Status {
+            header: self.header.clone(),
+            failure: self.failure.clone(),
+            is_open: self.is_open(),
+            cached_bytes: self.cached * GRANULE as u64,
+            dirty_bytes: self.dirty * GRANULE as u64,
+            read_hits: self.counters.read_hits,
+            read_misses: self.counters.read_misses,
+            written_around: self.counters.around,
+            written_back_bytes: self.counters.written_back * GRANULE as u64,
+            backing_errors: self.counters.backing_errors,
+            policy_bytes: self.policy.bytes(),
+        }
+    }
+
+    /// Whether it serves.
+    pub fn is_open(&self) -> bool {
+        self.opening.is_none() && self.failure.is_none()
+    }
+
+    /// What is newer than the backing device: bytes from, bytes.
+    pub fn dirty_ranges(&self) -> Vec<(u64, u64)> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for (&page, bits) in &self.pages {
+            for at in bits.dirty.iter() {
+                let from = (page * PAGE + at as u64) * GRANULE as u64;
+                match ranges.last_mut() {
+                    Some((first, bytes)) if *first + *bytes == from => *bytes += GRANULE as u64,
+                    _ => ranges.push((from, GRANULE as u64)),
+                }
+            }
+        }
+        ranges
+    }
+
+    /// Takes a request; [`advance`](Self::advance) must follow.
+    pub fn submit(&mut self, request: Request) {
+        self.asked = self.now;
+        self.waiting.push_back(request);
+    }
+
+    /// Writes everything back and puts the backing device's head back; the answer has this number.
+    pub fn flush(&mut self, id: u64) {
+        self.draining = true;
+        self.cleaning.sweeps = 0;
+        self.tasks.push_back(Task::Restore(id));
+    }
+
+    /// Takes a device's answer; [`advance`](Self::advance) must follow.
+    pub fn completed(&mut self, side: Side, completion: Completion) {
+        let Completion {
+            tag,
+            buffer,
+            result,
+        } = completion;
+        let Some((asked, owner)) = self.owners.try_remove(tag as usize) else {
+            return;
+        };
+        if asked != side {
+            return self.fail("a device has answered for the other".to_owned());
+        }
+        match owner {
+            Owner::Op(op) => self.tell(op, News::Done(side, buffer, result)),
+            Owner::Page(page) => self.page_written(page, result),
+            Owner::Settle => self.settled(result),
+            Owner::Barrier => self.barrier_done(buffer, result),
+            Owner::Open => self.opened(buffer, result),
+            Owner::Flush(whole) => {
+                if result.is_err() {
+                    self.settled(Err(IoError::new(ErrorKind::Media, "a flush")));
+                }
+                self.piece_over(whole, result);
+            }
+        }
+    }
+
+    /// Does what can be done now.
+    pub fn advance(&mut self, now: Moment) {
+        self.now = self.now.max(now);
+        loop {
+            while let Some(op) = self.granted.pop() {
+                self.tell(op, News::Granted);
+            }
+            self.admit();
+            self.advance_barrier();
+            if self.failure.is_none() && self.opening.is_none() {
+                self.evict();
+                self.write_back();
+                self.settle();
+            }
+            self.write_pages();
+            if self.granted.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// Requests for the devices, and answers to hosts.
+    pub fn take(&mut self, io: &mut Vec<(Side, Request)>, done: &mut Vec<Completion>) {
+        io.append(&mut self.io);
+        done.append(&mut self.done);
+    }
+
+    /// Answers to [`flush`](Self::flush).
+    pub fn take_answers(&mut self) -> Vec<(u64, Result<(), IoError>)> {
+        std::mem::take(&mut self.answers)
+    }
+
+    /// When `advance` must be called next even if nothing happens.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        if !self.is_open() {
+            return None;
+        }
+        let idle = (self.dirty_elsewhere() > 0).then(|| self.asked + IDLE);
+        let idle = idle.filter(|&at| at > self.now);
+        idle.into_iter().chain(self.settle_deadline()).min()
+    }
+
+    /// It can do nothing any more.
+    fn fail(&mut self, why: String) {
+        if self.failure.is_none() {
+            self.failure = Some(why);
+        }
+        self.opening = None;
+    }
+
+    fn failure_error(&self) -> Option<IoError> {
+        let why = self.failure.clone()?;
+        Some(IoError::new(ErrorKind::Latched, why))
+    }
+
+    fn send(&mut self, side: Side, owner: Owner, mut request: Request) {
+        request.tag = self.owners.insert((side, owner)) as u64;
+        self.io.push((side, request));
+    }
+
+    fn buffer(&self, granules: u64) -> Result<IoBuffer, IoError> {
+        let bytes = granules as usize * GRANULE;
+        let none = || IoError::new(ErrorKind::Exhausted, "memory of the cache");
+        self.buffers.get(bytes).ok_or_else(none)
+    }
+
+    /// A range of granules as the device counts it.
+    fn range(&self, side: Side, first: u64, granules: u64) -> BlockRange {
+        let shift = match side {
+            Side::Fast => 0,
+            Side::Backing => 12 - self.backing.block_size.shift(),
+        };
+        BlockRange::new(first << shift, (granules << shift) as u32)
+    }
+
+    fn read(&mut self, side: Side, owner: Owner, first: u64, granules: u64) -> Result<(), IoError> {
+        let buffer = self.buffer(granules)?;
+        let range = self.range(side, first, granules);
+        self.send(side, owner, Request::read(0, range, buffer));
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        (side, durability): (Side, Durability),
+        owner: Owner,
+        first: u64,
+        data: &[u8],
+    ) -> Result<(), IoError> {
+        let granules = (data.len() / GRANULE) as u64;
+        let mut buffer = self.buffer(granules)?;
+        buffer.copy_from_slice(data);
+        self.write_buffer((side, durability), owner, first, buffer);
+        Ok(())
+    }
+
+    fn write_buffer(
+        &mut self,
+        (side, durability): (Side, Durability),
+        owner: Owner,
+        first: u64,
+        buffer: IoBuffer,
+    ) {
+        let granules = (buffer.len() / GRANULE) as u64;
+        let range = self.range(side, first, granules);
+        if side == Side::Backing {
+            self.cleaning.unflushed = true;
+        }
+        self.send(side, owner, Request::write(0, range, buffer, durability));
+    }
+
+    /// Begins requests, as far as they may.
+    fn admit(&mut self) {
+        while let Some(request) = self.waiting.front() {
+            let changes = request.op.modifies();
+            if self.failure.is_none() {
+                let busy = self.opening.is_some() || self.barrier.is_some();
+                let held = changes && (self.holds_writes() || self.must_arm());
+                let arming = busy || self.tasks.contains(&Task::Arm);
+                if changes && self.must_arm() && !arming {
+                    self.tasks.push_front(Task::Arm);
+                }
+                if busy || held || self.pieces >= MOST_PIECES {
+                    return;
+                }
+            }
+            let Some(request) = self.waiting.pop_front() else {
+                return;
+            };
+            self.begin(request);
+        }
+    }
+
+    /// Whether writes wait for a mark on the backing device.
+    fn must_arm(&self) -> bool {
+        let header = self.header.as_ref();
+        header.is_some_and(|header| header.mode == Mode::WriteBack && header.mark != Mark::On)
+    }
+
+    fn begin(&mut self, request: Request) {
+        if let Some(error) = self.failure_error() {
+            return self.done.push(request.complete(Err(error)));
+        }
+        let (first, count) = (request.range.start.0, u64::from(request.range.count));
+        let Request {
+            tag, op, buffer, ..
+        } = request;
+        let whole = self.wholes.insert(Whole {
+            tag,
+            op,
+            first,
+            buffer,
+            left: 1,
+            error: None,
+        });
+        match op {
+            Operation::Flush => {
+                let side = Side::Backing;
+                self.send(side, Owner::Flush(whole), Request::flush(0));
+            }
+            Operation::Deallocate if !self.backing.deallocates => self.piece_over(whole, Ok(())),
+            Operation::WriteZeroes { .. } | Operation::Deallocate => {
+                // What begins the device is never taken out of the cache while the mark is there.
+                let head = first..(first + count).min(self.head()).max(first);
+                self.begin_pieces(whole, head.start, head.end - head.start);
+                if first + count > head.end {
+                    let rest = head.end..first + count;
+                    self.tasks.push_back(Task::Zero(whole, rest));
+                } else {
+                    self.piece_over(whole, Ok(()));
+                }
+            }
+            Operation::Read | Operation::Write(_) => {
+                self.begin_pieces(whole, first, count);
+                self.piece_over(whole, Ok(()));
+            }
+        }
+    }
+
+    /// Granules that the mark replaces.
+    fn head(&self) -> u64 {
+        let header = self.header.as_ref();
+        let marked = header.is_some_and(|header| header.mark != Mark::Off);
+        if marked {
+            HEAD.min(self.layout.granules)
+        } else {
+            0
+        }
+    }
+
+    fn begin_pieces(&mut self, whole: usize, first: u64, count: u64) {
+        let Some(Whole { op, .. }) = self.wholes.get(whole) else {
+            return;
+        };
+        let op = *op;
+        let bytes = (first * GRANULE as u64, count * GRANULE as u64);
+        let is_stream = match op {
+            Operation::Read => self.reads.follow(bytes.0, bytes.1),
+            _ => count > 0 && self.writes.follow(bytes.0, bytes.1),
+        };
+        let (mut at, end) = (first, first + count);
+        while at < end {
+            let to = ((at / UNIT + 1) * UNIT).min(end);
+            if let Some(whole) = self.wholes.get_mut(whole) {
+                whole.left += 1;
+            }
+            self.begin_piece(whole, at..to, is_stream);
+            at = to;
+        }
+    }
+
+    /// A part of a request is over.
+    fn piece_over(&mut self, whole: usize, result: Result<(), IoError>) {
+        let Some(one) = self.wholes.get_mut(whole) else {
+            return;
+        };
+        one.left -= 1;
+        if let Err(error) = result {
+            one.error.get_or_insert(error);
+        }
+        if one.left == 0 {
+            let one = self.wholes.remove(whole);
+            self.done.push(Completion {
+                tag: one.tag,
+                buffer: one.buffer,
+                result: one.error.map_or(Ok(()), Err),
+            });
+        }
+    }
+
+    fn tell(&mut self, op: usize, news: News) {
+        match self.ops.get(op) {
+            Some(Op::Piece(_)) => self.piece_news(op, news),
+            Some(Op::Clean(_)) => self.run_news(op, news),
+            Some(Op::Evict(_)) => self.eviction_news(op, news),
+            None => {}
+        }
+    }
+
+    /// Blocks that granules lie in.
+    fn blocks(first: u64, end: u64) -> impl Iterator<Item = BlockIndex> {
+        (first / BLOCK..end.div_ceil(BLOCK)).map(|block| BlockIndex(block as u32))
+    }
+}

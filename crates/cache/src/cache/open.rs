@@ -1,0 +1,281 @@
+//! The way into service: a new cache writes its header; one that was there reads header and pages, and looks
+//! whether the backing device is the one it knows, as it left it.
+
+use ashlar_block::{Durability, Geometry, IoBuffer, IoError, Moment};
+
+use super::{BLOCK, Cache, Owner, Side};
+use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, UNIT, decode_page};
+use crate::mark;
+use crate::policy::{Admission, S3Fifo};
+
+/// Pages that are read at a time.
+const PAGES: u64 = 256;
+
+/// How far it is.
+pub(super) struct Opening {
+    step: Step,
+    /// The cache as it is to be made, or as it is expected.
+    wanted: Wanted,
+    /// The head of the backing device.
+    head: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Header,
+    Backing,
+    Pages(u64),
+    Kept,
+    Writing,
+}
+
+enum Wanted {
+    New,
+    Known(uuid::Uuid, String),
+}
+
+impl Cache {
+    /// Makes a cache of what `header` says, over a backing device that has this shape.
+    ///
+    /// # Errors
+    /// A backing device that is too small for what is said, or cannot be used.
+    pub fn create(header: Header, backing: Geometry, now: Moment) -> Result<Self, IoError> {
+        let layout = Layout {
+            granules: header.granules,
+        };
+        let mut cache = Self::new(layout, backing, now);
+        cache.check_backing(&header.backing)?;
+        cache.header = Some(header);
+        cache.begin_opening(Wanted::New);
+        Ok(cache)
+    }
+
+    /// Takes up the cache `id`, over what is said to be its backing device.
+    ///
+    /// # Errors
+    /// A backing device that is too small, or cannot be used.
+    pub fn open(
+        id: uuid::Uuid,
+        (layout, backing): (Layout, Geometry),
+        name: &str,
+        now: Moment,
+    ) -> Result<Self, IoError> {
+        let mut cache = Self::new(layout, backing, now);
+        cache.check_backing(name)?;
+        cache.begin_opening(Wanted::Known(id, name.to_owned()));
+        Ok(cache)
+    }
+
+    fn check_backing(&self, name: &str) -> Result<(), IoError> {
+        let refuse = |why: String| {
+            let kind = ashlar_block::ErrorKind::InvalidRequest;
+            Err(IoError::new(kind, format!("backing device {name} {why}")))
+        };
+        let (has, needs) = (self.backing.bytes(), self.layout.granules * GRANULE as u64);
+        if has < needs {
+            return refuse(format!(
+                "has {has} bytes, and the cache knows it with {needs}: it is another one, or was made smaller"
+            ));
+        }
+        let most = u64::from(self.backing.max_blocks) << self.backing.block_size.shift();
+        if most < 1 << 20 || needs < (HEAD + UNIT) * GRANULE as u64 {
+            return refuse("is too small, or takes no requests of 1 MiB".to_owned());
+        }
+        Ok(())
+    }
+
+    fn begin_opening(&mut self, wanted: Wanted) {
+        let step = match wanted {
+            Wanted::New => Step::Backing,
+            Wanted::Known(..) => Step::Header,
+        };
+        self.opening = Some(Opening {
+            step,
+            wanted,
+            head: Vec::new(),
+        });
+        let read = match step {
+            Step::Header => self.read(Side::Fast, Owner::Open, self.layout.header_at(), 1),
+            _ => self.read(Side::Backing, Owner::Open, 0, HEAD),
+        };
+        self.or_fail(read);
+    }
+
+    fn or_fail(&mut self, result: Result<(), IoError>) {
+        if let Err(error) = result {
+            self.fail(error.to_string());
+        }
+    }
+
+    pub(super) fn opened(&mut self, buffer: Option<IoBuffer>, result: Result<(), IoError>) {
+        let Some(opening) = &self.opening else { return };
+        let step = opening.step;
+        let done = result.and_then(|()| {
+            let bytes = buffer.as_deref().unwrap_or_default();
+            match step {
+                Step::Header => self.header_read(bytes),
+                Step::Backing => self.head_read(bytes),
+                Step::Pages(first) => self.pages_read(first, bytes),
+                Step::Kept => {
+                    self.take_up(bytes.to_vec());
+                    Ok(())
+                }
+                Step::Writing => {
+                    self.begin_service();
+                    Ok(())
+                }
+            }
+        });
+        self.or_fail(done);
+    }
+
+    fn opening_at(&mut self, step: Step) {
+        if let Some(opening) = &mut self.opening {
+            opening.step = step;
+        }
+    }
+
+    fn header_read(&mut self, bytes: &[u8]) -> Result<(), IoError> {
+        let header = Header::decode(bytes)?;
+        let refuse = |why: String| Err(IoError::new(ashlar_block::ErrorKind::InvalidRequest, why));
+        let Some(Opening { wanted, .. }) = &self.opening else {
+            return Ok(());
+        };
+        if let Wanted::Known(id, _) = wanted
+            && header.cache != *id
+        {
+            return refuse(format!("the header is that of cache {}", header.cache));
+        }
+        if header.granules != self.layout.granules {
+            return refuse(format!(
+                "the header is that of a backing device of {} granules, not {}",
+                header.granules, self.layout.granules
+            ));
+        }
+        self.header = Some(header);
+        self.opening_at(Step::Backing);
+        self.read(Side::Backing, Owner::Open, 0, HEAD)
+    }
+
+    fn head_read(&mut self, head: &[u8]) -> Result<(), IoError> {
+        let Some(opening) = &mut self.opening else {
+            return Ok(());
+        };
+        opening.head = head.to_vec();
+        let Some(header) = &mut self.header else {
+            return Ok(());
+        };
+        match &opening.wanted {
+            Wanted::New => {
+                if let Some(other) = mark::whose(head) {
+                    let why = format!(
+                        "{} is the backing device of cache {other}: flush and delete that, or give it up",
+                        header.backing
+                    );
+                    return Err(IoError::new(ashlar_block::ErrorKind::InvalidRequest, why));
+                }
+                let known = header.mode == Mode::WriteBack;
+                header.head_crc = known.then(|| crc32c::crc32c(head));
+                let bytes = header.encode();
+                self.opening_at(Step::Writing);
+                let at = self.layout.header_at();
+                let how = (Side::Fast, Durability::Durable);
+                self.write(how, Owner::Open, at, &bytes)
+            }
+            Wanted::Known(_, name) => {
+                check_head(header, name, head)?;
+                header.backing.clone_from(name);
+                self.read_pages(0)
+            }
+        }
+    }
+
+    fn read_pages(&mut self, first: u64) -> Result<(), IoError> {
+        let left = self.layout.pages().saturating_sub(first).min(PAGES);
+        if left > 0 {
+            self.opening_at(Step::Pages(first));
+            let at = self.layout.page_at(first);
+            return self.read(Side::Fast, Owner::Open, at, left);
+        }
+        let marking = self.header.as_ref().map(|header| header.mark);
+        if marking == Some(Mark::Arming) {
+            self.opening_at(Step::Kept);
+            return self.read(Side::Fast, Owner::Open, 0, HEAD);
+        }
+        self.take_up(Vec::new());
+        Ok(())
+    }
+
+    fn pages_read(&mut self, first: u64, bytes: &[u8]) -> Result<(), IoError> {
+        for (page, bytes) in (first..).zip(bytes.chunks_exact(GRANULE)) {
+            if let Some((cached, newer)) = decode_page(page, bytes)? {
+                self.cached += cached.count();
+                self.dirty += newer.count();
+                self.pages.insert(page, super::Page::found(cached, newer));
+            }
+        }
+        self.read_pages(first + (bytes.len() / GRANULE) as u64)
+    }
+
+    fn take_up(&mut self, head: Vec<u8>) {
+        let mark = self.header.as_ref().map_or(Mark::Off, |header| header.mark);
+        self.begin_service();
+        self.take_up_mark(mark, head);
+    }
+
+    /// All is known: what is cached is as warm as it was.
+    fn begin_service(&mut self) {
+        self.opening = None;
+        let bytes = self.header.as_ref().map_or(0, |header| header.cache_bytes);
+        let blocks = bytes / (BLOCK * GRANULE as u64);
+        self.policy = S3Fifo::new(blocks.clamp(64, u64::from(u32::MAX)) as usize);
+        let head = self.head();
+        let present: Vec<u64> = self
+            .pages
+            .iter()
+            .flat_map(|(page, bits)| {
+                bits.present
+                    .iter()
+                    .map(move |at| page * super::PAGE + at as u64)
+            })
+            .filter(|&granule| granule >= head)
+            .collect();
+        for granule in present {
+            for block in Self::blocks(granule, granule + 1) {
+                if !self.policy.has(block) {
+                    self.policy.insert(block, Admission::Ordinary);
+                }
+            }
+        }
+    }
+}
+
+/// Whether the backing device begins as it was left.
+fn check_head(header: &Header, name: &str, head: &[u8]) -> Result<(), IoError> {
+    let Some(crc) = header.head_crc else {
+        return Ok(());
+    };
+    let is_plain = crc32c::crc32c(head) == crc;
+    let is_marked = crc32c::crc32c(&mark::take_away(head)) == crc;
+    let fits = match header.mark {
+        Mark::Off => is_plain,
+        Mark::On => is_marked,
+        // A crash may have left some of each.
+        Mark::Arming | Mark::Restoring => true,
+    };
+    if fits {
+        return Ok(());
+    }
+    let what = match header.mark {
+        Mark::On => "does not have the mark that was put on it",
+        _ => "has changed since it was left",
+    };
+    Err(IoError::new(
+        ashlar_block::ErrorKind::InvalidRequest,
+        format!(
+            "backing device {name} {what}: it is not {}, or something wrote to it without the cache, of which \
+             what is cached knows nothing",
+            header.backing
+        ),
+    ))
+}

@@ -1,0 +1,162 @@
+//! Pages of bits: what is true here, and what is durable. A page is written by one request at a time; who needs a
+//! change to be durable waits for the next write that has it.
+
+use ashlar_block::{Durability, IoError};
+
+use super::{Cache, News, Owner, Side};
+use crate::bits::Bits;
+use crate::layout::{PAGE, encode_page};
+
+/// 32 MiB of the backing device.
+#[derive(Default)]
+pub(super) struct Page {
+    /// The fast device has these, and they can be read there.
+    pub(super) present: Bits,
+    /// Of these, newer than the backing device.
+    pub(super) dirty: Bits,
+    /// Of these, written back, and not flushed there yet.
+    pub(super) written: Bits,
+    /// To be recorded as clean when the flush under way is done.
+    pub(super) settling: Bits,
+    /// As the page says, or will once it is written: cached, and newer.
+    pub(super) cached: Bits,
+    pub(super) newer: Bits,
+    /// Counts changes of the two.
+    version: u64,
+    durable: u64,
+    writing: Option<u64>,
+    waiting: Vec<(u64, usize)>,
+}
+
+impl Page {
+    pub(super) fn found(cached: Bits, newer: Bits) -> Self {
+        Self {
+            present: cached.clone(),
+            dirty: newer.clone(),
+            cached,
+            newer,
+            ..Self::default()
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        let quiet = self.writing.is_none() && self.durable == self.version;
+        quiet && self.present.is_empty() && self.cached.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Granules that can be recorded as clean after a flush of the backing device.
+    pub(super) fn unsettled(&self) -> impl Iterator<Item = usize> {
+        let fresh = self.present.iter();
+        fresh.filter(|&at| {
+            let written = self.dirty.get(at) && self.written.get(at);
+            written || !self.dirty.get(at) && !self.cached.get(at)
+        })
+    }
+}
+
+impl Cache {
+    pub(super) fn page_of(&mut self, granule: u64) -> (&mut Page, usize) {
+        let page = self.pages.entry(granule / PAGE).or_default();
+        (page, (granule % PAGE) as usize)
+    }
+
+    pub(super) fn looked_up(&self, granule: u64, of: impl Fn(&Page) -> &Bits) -> bool {
+        let page = self.pages.get(&(granule / PAGE));
+        page.is_some_and(|page| of(page).get((granule % PAGE) as usize))
+    }
+
+    pub(super) fn is_present(&self, granule: u64) -> bool {
+        self.looked_up(granule, |page| &page.present)
+    }
+
+    pub(super) fn is_dirty(&self, granule: u64) -> bool {
+        self.looked_up(granule, |page| &page.dirty)
+    }
+
+    /// The bits of a page have changed and are to be durable soon.
+    pub(super) fn changed(&mut self, page: u64) {
+        if let Some(one) = self.pages.get_mut(&page) {
+            one.version += 1;
+            self.due.insert(page);
+        }
+    }
+
+    /// `op` waits until the page is durable as it is now.
+    pub(super) fn wait_for_page(&mut self, page: u64, op: usize) {
+        if let Some(one) = self.pages.get_mut(&page) {
+            one.waiting.push((one.version, op));
+            self.due.insert(page);
+        }
+    }
+
+    /// Whether all that has changed is durable.
+    pub(super) fn pages_are_durable(&self) -> bool {
+        self.due.is_empty() && self.pages.values().all(|page| page.writing.is_none())
+    }
+
+    /// Sets whether a granule is cached and newer, as the page says; whether that is a change.
+    pub(super) fn record(&mut self, granule: u64, (cached, newer): (bool, bool)) -> bool {
+        let (page, at) = self.page_of(granule);
+        let before = (page.cached.get(at), page.newer.get(at));
+        page.cached.set(at, cached);
+        page.newer.set(at, newer);
+        before != (cached, newer)
+    }
+
+    /// Sets whether a granule can be read here, and is newer.
+    pub(super) fn put(&mut self, granule: u64, (present, dirty): (bool, bool)) {
+        let (page, at) = self.page_of(granule);
+        let before = (page.present.get(at), page.dirty.get(at));
+        page.present.set(at, present);
+        page.dirty.set(at, dirty);
+        page.written.set(at, false);
+        page.settling.set(at, false);
+        self.cached = self.cached + u64::from(present) - u64::from(before.0);
+        self.dirty = self.dirty + u64::from(dirty) - u64::from(before.1);
+    }
+
+    pub(super) fn write_pages(&mut self) {
+        if self.failure.is_some() {
+            return;
+        }
+        for page in std::mem::take(&mut self.due) {
+            let Some(one) = self.pages.get_mut(&page) else {
+                continue;
+            };
+            if one.writing.is_some() {
+                continue;
+            }
+            one.writing = Some(one.version);
+            let bytes = encode_page(page, &one.cached, &one.newer);
+            let at = self.layout.page_at(page);
+            let how = (Side::Fast, Durability::Durable);
+            if let Err(error) = self.write(how, Owner::Page(page), at, &bytes) {
+                self.fail(format!("a page of the cache could not be written: {error}"));
+            }
+        }
+    }
+
+    pub(super) fn page_written(&mut self, page: u64, result: Result<(), IoError>) {
+        if let Err(error) = result {
+            return self.fail(format!("a page of the cache could not be written: {error}"));
+        }
+        let Some(one) = self.pages.get_mut(&page) else {
+            return;
+        };
+        one.durable = one.writing.take().unwrap_or(one.durable);
+        let durable = one.durable;
+        let over: Vec<usize> = one
+            .waiting
+            .extract_if(.., |(version, _)| *version <= durable)
+            .map(|(_, op)| op)
+            .collect();
+        if one.version > durable {
+            self.due.insert(page);
+        } else if one.is_nothing() {
+            self.pages.remove(&page);
+        }
+        for op in over {
+            self.tell(op, News::Recorded);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! What lies on the fast device: the cached blocks where they are on the backing device, then a page of bits for
+//! each 32 MiB of it, then a header. docs/cache.md has the tables.
+
+use ashlar_block::{ErrorKind, IoError};
+use uuid::Uuid;
+
+use crate::bits::{Bits, WORDS};
+
+/// Bytes of a granule, the unit of what is cached and what is dirty.
+pub const GRANULE: usize = 4096;
+/// Granules of a unit: what one lock covers, and what one request of the cache touches at most, but for
+/// write-back.
+pub(crate) const UNIT: u64 = 16;
+/// Granules that one page of bits describes.
+pub(crate) const PAGE: u64 = 8192;
+/// Granules at the beginning of the backing device that the mark replaces: where file systems, partition tables
+/// and volume managers say what a device is.
+pub(crate) const HEAD: u64 = 32;
+
+const PAGE_MAGIC: [u8; 8] = *b"ASHCPAGE";
+const HEADER_MAGIC: [u8; 8] = *b"ASHCACHE";
+const VERSION: u32 = 1;
+/// Most bytes of the text that names the backing device.
+pub(crate) const NAME_BYTES: usize = 1024;
+
+/// Where what is, in granules of the fast device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Granules of the backing device.
+    pub granules: u64,
+}
+
+impl Layout {
+    /// Granules that the fast device must have, thin.
+    pub fn fast_granules(self) -> u64 {
+        self.header_at() + UNIT
+    }
+
+    /// Pages of bits.
+    pub(crate) fn pages(self) -> u64 {
+        self.granules.div_ceil(PAGE)
+    }
+
+    pub(crate) fn page_at(self, page: u64) -> u64 {
+        self.granules.next_multiple_of(UNIT) + page
+    }
+
+    /// Where the header is: the last unit, so that the size of the fast device finds it.
+    pub(crate) fn header_at(self) -> u64 {
+        (self.granules.next_multiple_of(UNIT) + self.pages()).next_multiple_of(UNIT)
+    }
+}
+
+/// How writes go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// To the fast device, and later to the backing device.
+    #[default]
+    WriteBack,
+    /// To both.
+    WriteThrough,
+    /// To the backing device only.
+    WriteAround,
+}
+
+/// What stands at the head of the backing device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mark {
+    /// What belongs there.
+    #[default]
+    Off = 0,
+    /// That, or the mark, or some of each: a crash may have come in between.
+    Arming = 1,
+    /// The mark.
+    On = 2,
+    /// What belongs there is being put back.
+    Restoring = 3,
+}
+
+/// What a cache must know of itself before it can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The cache: its volume.
+    pub cache: Uuid,
+    /// Granules of the backing device.
+    pub granules: u64,
+    /// Bytes that may be cached.
+    pub cache_bytes: u64,
+    /// How writes go.
+    pub mode: Mode,
+    /// What stands at the head of the backing device.
+    pub mark: Mark,
+    /// Checksum of what belongs there, as it was when the mark was put or taken away; `None` when others may
+    /// have written it since, with our knowledge.
+    pub head_crc: Option<u32>,
+    /// The backing device, as an operator named it.
+    pub backing: String,
+}
+
+fn bad(what: &str) -> IoError {
+    IoError::new(ErrorKind::Corrupt, format!("the cache's {what}"))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut out = [0; 4];
+    out.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(out)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut out = [0; 8];
+    out.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(out)
+}
+
+fn seal(bytes: &mut [u8]) {
+    bytes[12..16].fill(0);
+    let crc = crc32c::crc32c(bytes);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn is_sealed(bytes: &[u8]) -> bool {
+    let mut copy = bytes.to_vec();
+    seal(&mut copy);
+    copy == bytes
+}
+
+impl Header {
+    /// 4,096 bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; GRANULE];
+        bytes[..8].copy_from_slice(&HEADER_MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..32].copy_from_slice(self.cache.as_bytes());
+        bytes[32..40].copy_from_slice(&self.granules.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.cache_bytes.to_le_bytes());
+        bytes[48] = self.mode as u8;
+        bytes[49] = self.mark as u8;
+        bytes[50] = u8::from(self.head_crc.is_some());
+        bytes[52..56].copy_from_slice(&self.head_crc.unwrap_or(0).to_le_bytes());
+        let name = &self.backing.as_bytes()[..self.backing.len().min(NAME_BYTES)];
+        bytes[56..60].copy_from_slice(&(name.len() as u32).to_le_bytes());
+        bytes[64..64 + name.len()].copy_from_slice(name);
+        seal(&mut bytes);
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, IoError> {
+        if bytes.len() < GRANULE || bytes[..8] != HEADER_MAGIC {
+            return Err(bad(
+                "header is not there: this volume is no cache, or was never finished",
+            ));
+        }
+        let bytes = &bytes[..GRANULE];
+        if !is_sealed(bytes) {
+            return Err(bad("header does not verify"));
+        }
+        let version = u32_at(bytes, 8);
+        if version != VERSION {
+            let why = format!("header has version {version}, this program knows {VERSION}");
+            return Err(bad(&why));
+        }
+        let mode = match bytes[48] {
+            0 => Mode::WriteBack,
+            1 => Mode::WriteThrough,
+            2 => Mode::WriteAround,
+            _ => return Err(bad("header names an unknown mode")),
+        };
+        let mark = match bytes[49] {
+            0 => Mark::Off,
+            1 => Mark::Arming,
+            2 => Mark::On,
+            3 => Mark::Restoring,
+            _ => return Err(bad("header names an unknown state")),
+        };
+        let length = u32_at(bytes, 56) as usize;
+        let name = bytes.get(64..64 + length).filter(|_| length <= NAME_BYTES);
+        let name = name.and_then(|name| std::str::from_utf8(name).ok());
+        let mut cache = [0; 16];
+        cache.copy_from_slice(&bytes[16..32]);
+        Ok(Self {
+            cache: Uuid::from_bytes(cache),
+            granules: u64_at(bytes, 32),
+            cache_bytes: u64_at(bytes, 40),
+            mode,
+            mark,
+            head_crc: (bytes[50] == 1).then(|| u32_at(bytes, 52)),
+            backing: name
+                .ok_or_else(|| bad("header's name is malformed"))?
+                .to_owned(),
+        })
+    }
+}
+
+/// The bits of a page: which granules are cached, and which of those are newer than the backing device.
+pub(crate) fn encode_page(page: u64, cached: &Bits, dirty: &Bits) -> Vec<u8> {
+    let mut bytes = vec![0; GRANULE];
+    bytes[..8].copy_from_slice(&PAGE_MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16..24].copy_from_slice(&page.to_le_bytes());
+    for (half, bits) in [cached, dirty].into_iter().enumerate() {
+        let from = 64 + half * WORDS * 8;
+        for (place, word) in bytes[from..from + WORDS * 8]
+            .chunks_mut(8)
+            .zip(bits.words())
+        {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+    seal(&mut bytes);
+    bytes
+}
+
+/// The same again; `None` for one that was never written.
+pub(crate) fn decode_page(page: u64, bytes: &[u8]) -> Result<Option<(Bits, Bits)>, IoError> {
+    if bytes.iter().all(|&byte| byte == 0) {
+        return Ok(None);
+    }
+    if bytes[..8] != PAGE_MAGIC || !is_sealed(bytes) || u64_at(bytes, 16) != page {
+        return Err(bad(&format!("page {page} does not verify")));
+    }
+    let bits = |half: usize| {
+        let from = 64 + half * WORDS * 8;
+        Bits::from_words(|word| u64_at(bytes, from + word * 8))
+    };
+    Ok(Some((bits(0), bits(1))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_and_pages_are_read_as_they_were_written() {
+        let header = Header {
+            cache: Uuid::from_u128(7),
+            granules: 1 << 20,
+            cache_bytes: 1 << 30,
+            mode: Mode::WriteThrough,
+            mark: Mark::Restoring,
+            head_crc: Some(9),
+            backing: "/dev/sdx".to_owned(),
+        };
+        let bytes = header.encode();
+        assert_eq!(Header::decode(&bytes).expect("sound"), header);
+        for at in [0, 8, 20, 48, 49, 60, 4095] {
+            let mut harmed = bytes.clone();
+            harmed[at] ^= 1;
+            assert!(Header::decode(&harmed).is_err(), "{at}");
+        }
+        let (mut cached, mut dirty) = (Bits::default(), Bits::default());
+        cached.set(8191, true);
+        dirty.set(3, true);
+        let bytes = encode_page(5, &cached, &dirty);
+        assert_eq!(
+            decode_page(5, &bytes).expect("sound"),
+            Some((cached, dirty))
+        );
+        assert!(decode_page(6, &bytes).is_err());
+        assert_eq!(decode_page(6, &[0; GRANULE]).expect("none"), None);
+    }
+}

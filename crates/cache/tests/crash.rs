@@ -1,0 +1,486 @@
+//! A cache over two devices that lose power: whatever moment it comes at, what was acknowledged is there, a value that
+//! was read stays, and after a flush the backing device has everything by itself.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use ashlar_block::{
+    BlockRange, BlockSize, BufferPool, Completion, Durability, ErrorKind, Geometry, IoError,
+    Moment, Operation, Request,
+};
+use ashlar_cache::{Cache, Defect, GRANULE, Header, Layout, Mark, Mode, Side, mark};
+use fastrand::Rng;
+use uuid::Uuid;
+
+const GRANULES: u64 = 8192 + 512;
+const CACHE: Uuid = Uuid::from_u128(77);
+
+type Granule = Rc<Vec<u8>>;
+
+/// A device whose writes last once they are flushed, or said to be durable.
+struct Disk {
+    lasting: BTreeMap<u64, Granule>,
+    /// Completed, and lost with the power: oldest first.
+    volatile: Vec<(u64, Granule)>,
+    pending: Vec<Request>,
+    /// Completed writes last.
+    is_durable: bool,
+    fails: bool,
+}
+
+fn zeroes() -> Granule {
+    Rc::new(vec![0; GRANULE])
+}
+
+impl Disk {
+    fn new(is_durable: bool) -> Self {
+        Self {
+            lasting: BTreeMap::new(),
+            volatile: Vec::new(),
+            pending: Vec::new(),
+            is_durable,
+            fails: false,
+        }
+    }
+
+    fn get(&self, at: u64) -> Granule {
+        let newest = self.volatile.iter().rev().find(|(place, _)| *place == at);
+        let newest = newest.map(|(_, data)| data.clone());
+        newest
+            .or_else(|| self.lasting.get(&at).cloned())
+            .unwrap_or_else(zeroes)
+    }
+
+    fn head(&self) -> Vec<u8> {
+        (0..32).flat_map(|at| self.get(at).to_vec()).collect()
+    }
+
+    /// Granules that a request changes, and to what.
+    fn changes(request: &Request) -> Vec<(u64, Granule)> {
+        let (first, count) = (request.range.start.0, u64::from(request.range.count));
+        match (request.op, &request.buffer) {
+            (Operation::Write(_), Some(buffer)) => {
+                let data = buffer.chunks(GRANULE).map(|data| Rc::new(data.to_vec()));
+                (first..).zip(data).collect()
+            }
+            (Operation::WriteZeroes { .. } | Operation::Deallocate, _) => {
+                (first..first + count).map(|at| (at, zeroes())).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn serve(&mut self, mut request: Request) -> Completion {
+        if self.fails {
+            return request.complete(Err(IoError::new(ErrorKind::Media, "as told")));
+        }
+        if let (Operation::Read, Some(buffer)) = (request.op, &mut request.buffer) {
+            for (at, place) in (request.range.start.0..).zip(buffer.chunks_mut(GRANULE)) {
+                let newest = self.volatile.iter().rev().find(|(place, _)| *place == at);
+                let newest = newest.map(|(_, data)| data);
+                match newest.or_else(|| self.lasting.get(&at)) {
+                    Some(data) => place.copy_from_slice(data),
+                    None => place.fill(0),
+                }
+            }
+        }
+        let durable = self.is_durable
+            || matches!(
+                request.op,
+                Operation::Write(Durability::Durable)
+                    | Operation::WriteZeroes {
+                        durability: Durability::Durable,
+                        ..
+                    }
+            );
+        self.volatile.extend(Self::changes(&request));
+        if request.op == Operation::Flush || self.is_durable {
+            for (at, data) in std::mem::take(&mut self.volatile) {
+                self.lasting.insert(at, data);
+            }
+        } else if durable {
+            let places: BTreeSet<u64> = Self::changes(&request).iter().map(|(at, _)| *at).collect();
+            for (at, data) in self.volatile.extract_if(.., |(at, _)| places.contains(at)) {
+                self.lasting.insert(at, data);
+            }
+        }
+        request.complete(Ok(()))
+    }
+
+    /// The power fails: of what does not last, each granule has some version; of what is under way, too.
+    fn cut(&mut self, rng: &mut Rng) {
+        for request in std::mem::take(&mut self.pending) {
+            let whole = self.is_durable && request.range.count <= 16;
+            let all = rng.bool();
+            for change in Self::changes(&request) {
+                if if whole { all } else { rng.bool() } {
+                    self.volatile.push(change);
+                }
+            }
+        }
+        for (at, data) in std::mem::take(&mut self.volatile) {
+            if self.is_durable || rng.bool() {
+                self.lasting.insert(at, data);
+            }
+        }
+    }
+}
+
+struct World {
+    rng: Rng,
+    fast: Disk,
+    backing: Disk,
+    cache: Option<Cache>,
+    now: Moment,
+    buffers: BufferPool,
+    /// What each granule may hold; the last is the newest.
+    model: BTreeMap<u64, Vec<u64>>,
+    flying: BTreeMap<u64, (Operation, u64, u64, u64)>,
+    next: u64,
+    defect: Option<Defect>,
+    mode: Mode,
+}
+
+fn geometry() -> Geometry {
+    Geometry {
+        volatile_cache: true,
+        deallocates: true,
+        ..Geometry::plain(BlockSize::B4096, GRANULES)
+    }
+}
+
+fn stamped(stamp: u64) -> Vec<u8> {
+    let mut data = vec![0; GRANULE];
+    data[..8].copy_from_slice(&stamp.to_le_bytes());
+    data[4088..].copy_from_slice(&stamp.to_le_bytes());
+    data
+}
+
+fn stamp_of(data: &[u8]) -> u64 {
+    let at = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().unwrap());
+    assert_eq!(at(0), at(4088), "a torn granule");
+    at(0)
+}
+
+impl World {
+    fn new(seed: u64, mode: Mode, defect: Option<Defect>) -> Self {
+        let mut backing = Disk::new(false);
+        let mut model = BTreeMap::new();
+        for granule in 0..GRANULES {
+            let stamp = granule + 1;
+            if granule % 3 != 0 {
+                backing.lasting.insert(granule, Rc::new(stamped(stamp)));
+            }
+            model.insert(granule, vec![if granule % 3 == 0 { 0 } else { stamp }]);
+        }
+        let header = Header {
+            cache: CACHE,
+            granules: GRANULES,
+            cache_bytes: 70 * 8192,
+            mode,
+            mark: Mark::Off,
+            head_crc: None,
+            backing: "disk".to_owned(),
+        };
+        let mut cache = Cache::create(header, geometry(), Moment::ORIGIN).unwrap();
+        if let Some(defect) = defect {
+            cache.break_on_purpose(defect);
+        }
+        Self {
+            rng: Rng::with_seed(seed),
+            fast: Disk::new(true),
+            backing,
+            cache: Some(cache),
+            now: Moment::ORIGIN,
+            buffers: BufferPool::new(64 << 20),
+            model,
+            flying: BTreeMap::new(),
+            next: 1 << 32,
+            defect,
+            mode,
+        }
+    }
+
+    fn cache(&mut self) -> &mut Cache {
+        self.cache.as_mut().unwrap()
+    }
+
+    /// A granule: a few are hot, some lie where a page ends, some in the head.
+    fn place(&mut self) -> u64 {
+        match self.rng.u8(..10) {
+            0 => self.rng.u64(..40),
+            1..6 => 100 + self.rng.u64(..60),
+            6 | 7 => 8192 - 20 + self.rng.u64(..40),
+            _ => self.rng.u64(..GRANULES - 16),
+        }
+    }
+
+    fn ask(&mut self) {
+        let first = self.place();
+        let count = 1 + self.rng.u64(..8);
+        let stamp = self.next;
+        self.next += 1;
+        let range = BlockRange::new(first, count as u32);
+        let busy = |world: &Self| {
+            let mut flying = world.flying.values();
+            flying.any(|(_, from, many, _)| first < from + many && *from < first + count)
+        };
+        if busy(self) {
+            return;
+        }
+        let op = match self.rng.u8(..20) {
+            0..10 => Operation::Write(Durability::Durable),
+            10 if self.rng.u8(..4) == 0 => Operation::WriteZeroes {
+                durability: Durability::Durable,
+                deallocate: true,
+            },
+            _ => Operation::Read,
+        };
+        let buffer = op.has_buffer().then(|| {
+            let mut buffer = self.buffers.get(count as usize * GRANULE).unwrap();
+            buffer
+                .chunks_mut(GRANULE)
+                .for_each(|place| place.copy_from_slice(&stamped(stamp)));
+            buffer
+        });
+        let value = match op {
+            Operation::Write(_) => stamp,
+            _ => 0,
+        };
+        if op.modifies() {
+            for granule in first..first + count {
+                self.model.get_mut(&granule).unwrap().push(value);
+            }
+        }
+        self.flying.insert(stamp, (op, first, count, value));
+        self.cache().submit(Request {
+            tag: stamp,
+            op,
+            range,
+            buffer,
+        });
+    }
+
+    /// Lets the cache act, and the devices answer some of what they have.
+    fn turn(&mut self, answers: usize) {
+        let now = self.now;
+        let (mut io, mut done) = (Vec::new(), Vec::new());
+        let cache = self.cache.as_mut().unwrap();
+        cache.advance(now);
+        cache.take(&mut io, &mut done);
+        for (side, request) in io {
+            match side {
+                Side::Fast => self.fast.pending.push(request),
+                Side::Backing => self.backing.pending.push(request),
+            }
+        }
+        for completion in done {
+            self.answered(completion);
+        }
+        for _ in 0..answers {
+            let (fast, all) = (
+                self.fast.pending.len(),
+                self.fast.pending.len() + self.backing.pending.len(),
+            );
+            if all == 0 {
+                break;
+            }
+            let at = self.rng.usize(..all);
+            let (side, disk, at) = match at < fast {
+                true => (Side::Fast, &mut self.fast, at),
+                false => (Side::Backing, &mut self.backing, at - fast),
+            };
+            let request = disk.pending.swap_remove(at);
+            let completion = disk.serve(request);
+            self.cache.as_mut().unwrap().completed(side, completion);
+        }
+        self.now = self.now + Duration::from_millis(self.rng.u64(..20));
+    }
+
+    fn answered(&mut self, completion: Completion) {
+        completion.result.unwrap();
+        let (op, first, count, value) = self.flying.remove(&completion.tag).unwrap();
+        for granule in first..first + count {
+            let known = self.model.get_mut(&granule).unwrap();
+            if op.modifies() {
+                *known = vec![value];
+            } else if let Some(buffer) = &completion.buffer {
+                let at = (granule - first) as usize * GRANULE;
+                let found = stamp_of(&buffer[at..at + GRANULE]);
+                assert!(
+                    known.contains(&found),
+                    "granule {granule} is {found:x}, not {known:x?}"
+                );
+                *known = vec![found];
+            }
+        }
+    }
+
+    /// Everything that was asked is answered.
+    fn quiet(&mut self) {
+        for _ in 0..20_000 {
+            if self.flying.is_empty() && self.cache().is_open() {
+                return;
+            }
+            self.turn(8);
+        }
+        let status = self.cache().status();
+        panic!("stuck: {:?} {status:?}", self.flying);
+    }
+
+    fn crash(&mut self) {
+        self.cache = None;
+        self.fast.cut(&mut self.rng);
+        self.backing.cut(&mut self.rng);
+        self.flying.clear();
+        self.start();
+    }
+
+    fn start(&mut self) {
+        let shape = (Layout { granules: GRANULES }, geometry());
+        let mut cache = Cache::open(CACHE, shape, "disk", self.now).unwrap();
+        if let Some(defect) = self.defect {
+            cache.break_on_purpose(defect);
+        }
+        self.cache = Some(cache);
+    }
+
+    fn flush(&mut self) {
+        self.cache().flush(5);
+        for _ in 0..20_000 {
+            self.turn(8);
+            let answers = self.cache().take_answers();
+            if let Some((_, result)) = answers.into_iter().find(|(id, _)| *id == 5) {
+                return result.unwrap();
+            }
+        }
+        panic!("a flush that does not end: {:?}", self.cache().status());
+    }
+
+    /// Reads everything that may differ from the beginning.
+    fn read_all(&mut self) {
+        for first in (0..GRANULES).step_by(64) {
+            let stamp = self.next;
+            self.next += 1;
+            let range = BlockRange::new(first, 64);
+            let buffer = self.buffers.get(64 * GRANULE);
+            self.flying.insert(stamp, (Operation::Read, first, 64, 0));
+            let op = Operation::Read;
+            self.cache().submit(Request {
+                tag: stamp,
+                op,
+                range,
+                buffer,
+            });
+            self.quiet();
+        }
+    }
+
+    /// The backing device has everything by itself.
+    fn check_backing(&mut self) {
+        assert_eq!(self.cache().status().header.unwrap().mark, Mark::Off);
+        assert!(self.backing.volatile.is_empty() || self.mode != Mode::WriteBack);
+        for granule in 0..GRANULES {
+            let found = stamp_of(&self.backing.get(granule));
+            let known = &self.model[&granule];
+            assert!(
+                known.contains(&found),
+                "raw: granule {granule} is {found:x}, not {known:x?}"
+            );
+        }
+    }
+}
+
+fn live(seed: u64, mode: Mode, defect: Option<Defect>) {
+    let mut world = World::new(seed, mode, defect);
+    for _ in 0..4 {
+        for _ in 0..world.rng.usize(50..400) {
+            if world.flying.len() < 24 {
+                world.ask();
+            }
+            let answers = world.rng.usize(..4);
+            world.turn(answers);
+            if world.rng.u16(..400) == 0 {
+                world.now = world.now + Duration::from_secs(3);
+            }
+        }
+        let dirty = world.cache().status().dirty_bytes > 32 * 4096;
+        if dirty && mode == Mode::WriteBack && world.cache().is_open() {
+            let marked = world.backing.head();
+            assert!(mark::whose(&marked) == Some(CACHE) || world.rng.bool());
+        }
+        match world.rng.u8(..4) {
+            0 => {
+                world.quiet();
+                world.flush();
+                world.check_backing();
+            }
+            _ => {
+                world.crash();
+                world.quiet();
+                world.read_all();
+            }
+        }
+    }
+    world.quiet();
+    world.flush();
+    world.check_backing();
+    world.crash();
+    world.quiet();
+    world.read_all();
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_and_the_backing_device_is_whole_after_a_flush() {
+    let seeds = match std::env::var_os("ASHLAR_SOAK") {
+        Some(_) => 2000,
+        None => 12,
+    };
+    for seed in 0..seeds {
+        live(seed, Mode::WriteBack, None);
+    }
+}
+
+#[test]
+fn so_it_is_when_writes_go_through_or_around() {
+    for seed in 0..4 {
+        live(seed, Mode::WriteThrough, None);
+        live(seed, Mode::WriteAround, None);
+    }
+}
+
+fn sings(defect: Defect) {
+    std::panic::set_hook(Box::new(|_| {}));
+    let noticed = (0..150).find(|&seed| {
+        std::panic::catch_unwind(|| live(seed, Mode::WriteBack, Some(defect))).is_err()
+    });
+    let _ = std::panic::take_hook();
+    assert!(noticed.is_some(), "{defect:?} goes unnoticed");
+}
+
+#[test]
+fn what_is_newer_before_it_is_written_is_noticed() {
+    sings(Defect::DirtyBeforeData);
+}
+
+#[test]
+fn what_is_clean_before_a_flush_is_noticed() {
+    sings(Defect::CleanBeforeFlush);
+}
+
+#[test]
+fn an_answer_before_the_record_is_noticed() {
+    sings(Defect::AcknowledgeBeforeRecord);
+}
+
+#[test]
+fn data_over_what_is_recorded_as_clean_is_noticed() {
+    sings(Defect::DataBeforeDirty);
+}
+
+#[test]
+fn dropping_before_the_record_is_noticed() {
+    sings(Defect::DropBeforeRecord);
+}

@@ -1,0 +1,68 @@
+//! `ashlar lab cluster`'s part of the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// What to do with a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GroupAction {
+    /// Make it in an empty directory, start it, wait until it is ready, print the listener's URL
+    Start,
+    /// End all its processes and remove all that was made: also what a starter that was killed has left
+    Stop,
+    /// Say what it is at
+    Status,
+    /// Have the other node be the primary, in order
+    Move,
+}
+
+/// How fast a group notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TuningWord {
+    /// Patroni's own: ttl 30 s, loop 10 s, no failsafe mode
+    Default,
+    /// ttl 5 s, loop 1 s, failsafe mode: without etcd a primary stays one while its standby answers
+    Fast,
+}
+
+/// Which group, and what it lies on.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  ashlar lab cluster start --dir /tmp/group
+  ashlar lab oltp --db 'postgres:///tpcc?host=/tmp/group/run&user=owner' --users 4 --out /tmp/run
+  ashlar lab cluster start --dir /tmp/group --place-a /mnt/volume-a --place-b /mnt/volume-b --tuning fast
+  ashlar lab cluster stop --dir /tmp/group")]
+pub(crate) struct GroupArguments {
+    /// What to do
+    #[arg(value_enum)]
+    pub(crate) action: GroupAction,
+
+    /// The group's directory: empty, or not there; a short path
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+
+    /// Where node a has its database: a directory on a local drive or a mounted volume [default: --dir]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) place_a: Option<PathBuf>,
+
+    /// The same of node b
+    #[arg(long, value_name = "DIR")]
+    pub(crate) place_b: Option<PathBuf>,
+
+    /// How fast it notices
+    #[arg(long, value_enum, default_value = "default")]
+    pub(crate) tuning: TuningWord,
+
+    /// A setting of postgresql.conf, name=value, of both; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// Ports of 127.0.0.1 instead of network namespaces, which only root may make
+    #[arg(long)]
+    pub(crate) loopback: bool,
+
+    /// Print status as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,91 @@
+//! `ashlar lab failover --topology … --fault …`.
+
+use ashlar_lab::{LabError, Progress, ResultFile, check_out_dir};
+use ashlar_oltp::faults::{
+    FaultsPlan, FaultsResult, GroupSystem, Make, StandaloneSystem, System, Topology, faults,
+};
+use ashlar_oltp::group::GroupPlan;
+use ashlar_oltp::schema::Shape;
+
+use super::cluster::tuning;
+use super::interrupt::interruptible;
+use super::oltp::{logic, time};
+use super::report_path;
+use crate::args::{CommitWord, FailoverArguments};
+use crate::exit::Failure;
+use crate::output::print;
+
+pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
+    if arguments.cut_off.is_some() || arguments.commit != CommitWord::On {
+        return Err(Failure::usage(
+            "--cut-off, --commit: are of the failover without --topology; --fault cut-network cuts a node off",
+        ));
+    }
+    let plan = FaultsPlan {
+        faults: arguments.faults.clone(),
+        rounds: arguments.rounds,
+        shape: Shape::tpcc(arguments.warehouses),
+        users: arguments.users,
+        rate: arguments.rate,
+        before: time("--before", &arguments.before)?,
+        hold: time("--hold", &arguments.hold)?,
+        after: time("--after", &arguments.after)?,
+        logic: logic(arguments.sql),
+        seed: arguments.seed,
+    };
+    plan.check(&arguments.topology)?;
+    check_out_dir(&arguments.out)?;
+    let progress = interruptible()?;
+    let systems = arguments
+        .topology
+        .iter()
+        .map(|&topology| (topology, system(arguments, topology, &progress)))
+        .collect();
+    let mut keep = |result: &FaultsResult| result.write(&arguments.out);
+    let result = faults(&plan, systems, (&progress, &mut keep))?;
+    progress.finish();
+    result.write(&arguments.out)?;
+    result.write_report(&arguments.out)?;
+    print(&format!(
+        "{}{}\n",
+        result.text(),
+        report_path(&arguments.out).display()
+    ))?;
+    if let Some(text) = result.complaint() {
+        return Err(Failure::check(text));
+    }
+    if result.partial {
+        return Err(LabError::environment(result.problems.join("; ")).into());
+    }
+    Ok(())
+}
+
+fn system<'a>(
+    arguments: &'a FailoverArguments,
+    topology: Topology,
+    progress: &'a Progress,
+) -> Make<'a> {
+    Box::new(move || -> Result<Box<dyn System>, LabError> {
+        progress.say(&format!("{topology} is made"));
+        Ok(match topology {
+            Topology::Standalone => {
+                Box::new(StandaloneSystem::make(&arguments.dir, &arguments.set)?)
+            }
+            Topology::Group => {
+                let plan = GroupPlan {
+                    place_a: None,
+                    place_b: arguments.standby.clone(),
+                    tuning: tuning(arguments.tuning),
+                    set: arguments.set.clone(),
+                    loopback: false,
+                };
+                Box::new(GroupSystem::make(&arguments.dir, &plan, progress)?)
+            }
+            Topology::Fci => {
+                return Err(LabError::usage(
+                    "--topology fci: needs a replicated volume, which this version does not have",
+                ));
+            }
+        })
+    })
+}

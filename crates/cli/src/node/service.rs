@@ -1,0 +1,216 @@
+//! `ashlar service`.
+
+use std::path::{Path, PathBuf};
+
+use ashlar_node::Token;
+use ashlar_node::model::{CreateService, MoveService, ServiceStatus};
+
+use super::Api;
+use super::table::{duration, table, word};
+use crate::args::{CreateServiceArguments, FileSystemWord, ServiceCommand};
+use crate::exit::Failure;
+use crate::output::print;
+
+pub(crate) fn run(command: &ServiceCommand) -> Result<(), Failure> {
+    match command {
+        ServiceCommand::Create(arguments) => {
+            let api = Api::new(&arguments.api)?;
+            let made = api.client.create_service(&wanted(arguments)?)?;
+            api.show(&made, show)
+        }
+        ServiceCommand::List { api } => {
+            let api = Api::new(api)?;
+            api.show(&api.client.services()?, |services| list(services))
+        }
+        ServiceCommand::Show { service, api } => {
+            let api = Api::new(api)?;
+            api.show(&api.client.service(service)?, show)
+        }
+        ServiceCommand::Start { service, api } => {
+            let api = Api::new(api)?;
+            api.show(&api.client.start_service(service)?, show)
+        }
+        ServiceCommand::Stop { service, api } => {
+            let api = Api::new(api)?;
+            api.show(&api.client.stop_service(service)?, show)
+        }
+        ServiceCommand::Move { service, to, api } => {
+            let api = Api::new(api)?;
+            let request = MoveService { to: to.clone() };
+            api.show(&api.client.move_service(service, &request)?, show)
+        }
+        ServiceCommand::Delete { service, api } => {
+            Ok(Api::new(api)?.client.delete_service(service)?)
+        }
+        ServiceCommand::Haproxy {
+            service,
+            listen,
+            nodes,
+            token_file,
+        } => print(&haproxy(service, listen, nodes, token_file.as_deref())?),
+    }
+}
+
+fn wanted(arguments: &CreateServiceArguments) -> Result<CreateService, Failure> {
+    let file_system = match arguments.fs {
+        FileSystemWord::Xfs => "xfs",
+        FileSystemWord::Ext4 => "ext4",
+    };
+    let mut service = CreateService {
+        name: arguments.service.clone(),
+        volumes: arguments.volumes.iter().map(ToString::to_string).collect(),
+        mounts: arguments.mounts.clone(),
+        user: arguments.user.clone(),
+        start: arguments.start.clone().unwrap_or_default(),
+        stop: arguments.stop.clone(),
+        ready: arguments.ready.clone(),
+        file_system: Some(file_system.into()),
+    };
+    if arguments.postgres {
+        fill_in(&mut service, arguments.port)?;
+    }
+    Ok(service)
+}
+
+/// What a PostgreSQL needs that was not said.
+fn fill_in(service: &mut CreateService, port: u16) -> Result<(), Failure> {
+    let programs = postgres()?;
+    let bin = programs.display();
+    let Some(mount) = service.mounts.first() else {
+        return Err(Failure::usage(
+            "--postgres: needs a volume and a mount point",
+        ));
+    };
+    let (mount, db) = (mount.display(), mount.join("db"));
+    let db = db.display();
+    let log = match service.mounts.get(1) {
+        Some(log) => format!(" --waldir={}/pg_wal", log.display()),
+        None => String::new(),
+    };
+    if service.mounts.iter().any(|mount| {
+        mount
+            .to_string_lossy()
+            .contains([' ', '\'', '"', '$', '\\'])
+    }) {
+        return Err(Failure::usage(
+            "--postgres: a mount point has no spaces and no quotes; say --start yourself",
+        ));
+    }
+    service.user.get_or_insert_with(|| "postgres".into());
+    if service.start.is_empty() {
+        service.start = format!(
+            "test -s {db}/PG_VERSION || {bin}/initdb -D {db}{log} -k -E UTF8 --locale=C.UTF-8 -A peer && \
+             rm -f {db}/postmaster.pid && \
+             exec {bin}/postgres -D {db} -p {port} -k {mount} -c listen_addresses='*'"
+        );
+    }
+    // A checkpoint first: what is left for the fast shutdown, and for recovery, is little.
+    service.stop.get_or_insert_with(|| {
+        format!("{bin}/psql -qX -h {mount} -p {port} -d postgres -c checkpoint; {bin}/pg_ctl -D {db} -w -m fast stop")
+    });
+    service
+        .ready
+        .get_or_insert_with(|| format!("{bin}/pg_isready -q -t 3 -h {mount} -p {port}"));
+    Ok(())
+}
+
+/// The programs of the newest version.
+fn postgres() -> Result<PathBuf, Failure> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let programs = versions
+        .map(|version| version.path().join("bin"))
+        .filter(|bin| bin.join("initdb").exists());
+    let number =
+        |bin: &PathBuf| -> Option<u32> { bin.parent()?.file_name()?.to_str()?.parse().ok() };
+    programs.max_by_key(number).ok_or_else(|| {
+        Failure::environment(
+            "--postgres: there is no PostgreSQL in /usr/lib/postgresql (Debian: postgresql)",
+        )
+    })
+}
+
+fn list(services: &[ServiceStatus]) -> String {
+    let rows = services.iter().map(|one| {
+        vec![
+            one.service.name.clone(),
+            word(one.state),
+            one.node.clone().unwrap_or_else(|| "-".into()),
+            one.service.volumes.join(","),
+            one.reason.clone().unwrap_or_default(),
+        ]
+    });
+    table(
+        &["service", "state", "node", "volumes", "reason"],
+        &rows.collect::<Vec<_>>(),
+    )
+}
+
+fn show(one: &ServiceStatus) -> String {
+    let volumes = one.service.volumes.iter().zip(&one.service.mounts);
+    let volumes: Vec<String> = volumes
+        .map(|(volume, mount)| format!("{volume} on {}", mount.display()))
+        .collect();
+    let gap = one
+        .last_gap_seconds
+        .map_or_else(|| "none".into(), |gap| format!("{gap:.1} s"));
+    let mut text = format!(
+        "{}: {}{}\n  node      {} since epoch {}, {} moves\n  for       {}\n  volumes   {}\n  started   {} times, {} failures, last gap {gap}\n",
+        one.service.name,
+        word(one.state),
+        one.reason
+            .as_ref()
+            .map_or_else(String::new, |why| format!(": {why}")),
+        one.node.as_deref().unwrap_or("none"),
+        one.epoch,
+        one.moves,
+        duration(one.since_seconds as u64),
+        volumes.join(", "),
+        one.starts,
+        one.failures,
+    );
+    for warning in &one.warnings {
+        text.push_str(&format!("  warning   {warning}\n"));
+    }
+    text
+}
+
+/// Each node is asked whether it runs the service; the one that does has the clients.
+fn haproxy(
+    service: &str,
+    listen: &str,
+    nodes: &[String],
+    token_file: Option<&Path>,
+) -> Result<String, Failure> {
+    let token = match token_file {
+        Some(path) => Token::read(path)?.header(),
+        None => "Bearer TOKEN".into(),
+    };
+    let mut text = format!(
+        "# Clients of {service} are led to the node where it runs: `ashlar service haproxy`.\n\
+         listen {service}\n    mode tcp\n    bind {listen}\n    timeout connect 1s\n    timeout client 1h\n    \
+         timeout server 1h\n    timeout check 1s\n    option httpchk\n    \
+         http-check send meth GET uri /v1/services/{service} ver HTTP/1.1 hdr Host ashlar hdr Authorization \
+         \"{token}\"\n    http-check expect status 200\n    \
+         default-server inter 500 fastinter 200 fall 2 rise 1 on-marked-down shutdown-sessions\n"
+    );
+    for (at, node) in nodes.iter().enumerate() {
+        let wrong = || Failure::usage(format!("--node {node}: must be HOST:APIPORT:PORT"));
+        let (rest, port) = node.rsplit_once(':').ok_or_else(wrong)?;
+        let (host, api) = rest.rsplit_once(':').ok_or_else(wrong)?;
+        let numbers = (api.parse::<u16>(), port.parse::<u16>());
+        let (Ok(api), Ok(port)) = numbers else {
+            return Err(wrong());
+        };
+        if host.is_empty() {
+            return Err(wrong());
+        }
+        text.push_str(&format!(
+            "    server node{} {host}:{port} check port {api}\n",
+            at + 1
+        ));
+    }
+    Ok(text)
+}

@@ -1,0 +1,240 @@
+//! Availability groups of the lab, and faults under a load: what starts also ends, and what clients see is told.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::path::Path;
+use std::process::Stdio;
+
+use common::{ashlar, eventually, has_postgresql, is_there, lab, ok, open_folder};
+use serde_json::Value;
+
+/// Whether there is all that a group needs.
+fn has_group() -> bool {
+    let programs = ["/usr/bin/etcd", "/usr/bin/patroni", "/usr/sbin/haproxy"];
+    has_postgresql()
+        && programs
+            .iter()
+            .all(|path| is_there(path, Path::new(path).exists()))
+}
+
+fn words(dir: &Path, words: &str) -> (i32, String) {
+    lab(dir, words.split_whitespace())
+}
+
+fn result(dir: &Path, name: &str) -> Value {
+    let text = std::fs::read_to_string(dir.join(name).join("result.json")).expect("a result");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Processes that work below a folder.
+fn working_in(folder: &Path) -> Vec<String> {
+    let all = std::fs::read_dir("/proc").expect("proc").flatten();
+    let places = all.filter_map(|entry| std::fs::read_link(entry.path().join("cwd")).ok());
+    let below = places.filter(|place| place.starts_with(folder));
+    below.map(|place| place.display().to_string()).collect()
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_by_name() {
+    let room = open_folder();
+    let dir = room.path();
+    for (code, name, text) in [
+        (
+            2,
+            "no second node",
+            "failover --topology standalone --fault kill-node --out o",
+        ),
+        (
+            2,
+            "has no daemon of ours",
+            "failover --topology group --fault kill-daemon --out o",
+        ),
+        (
+            2,
+            "plain directories",
+            "failover --topology group,standalone --fault drive-dies --out o",
+        ),
+        (
+            2,
+            "explode",
+            "failover --topology group --fault explode --out o",
+        ),
+        (2, "--topology", "failover --fault move --out o"),
+        (2, "--fault", "failover --topology group --out o"),
+        (
+            2,
+            "--rounds 0",
+            "failover --topology group --fault move --rounds 0 --out o",
+        ),
+        (
+            2,
+            "--commit",
+            "failover --topology group --fault move --commit local --out o",
+        ),
+        (2, "no group of ours", "cluster stop --dir nothing"),
+        (2, "are for start", "cluster stop --dir nothing --loopback"),
+    ] {
+        let (found, said) = words(dir, text);
+        assert!(
+            found == code && said.contains(name),
+            "{text}: {found} {said}"
+        );
+    }
+    if has_group() {
+        std::fs::create_dir(dir.join("full")).expect("made");
+        std::fs::write(dir.join("full/mine"), "").expect("written");
+        let (code, said) = words(dir, "cluster start --dir full");
+        assert!(
+            code == 2 && said.contains("holds other things (mine)"),
+            "{said}"
+        );
+    }
+}
+
+/// A server that is started again at once: the gap is seen, and nothing is lost.
+#[test]
+fn a_fault_is_seen_by_clients_and_nothing_is_lost() {
+    if !has_postgresql() {
+        return;
+    }
+    let room = open_folder();
+    let dir = room.path();
+    std::fs::create_dir(dir.join("place")).expect("made");
+    let (code, said) = words(
+        dir,
+        "failover --topology standalone --fault kill-database --rounds 1 --before 1s --after 1s --users 4 \
+         --dir place --out o",
+    );
+    assert_eq!(code, 0, "{said}");
+    let result = result(dir, "o");
+    assert_eq!(
+        (&result["schema"], &result["partial"]),
+        (&"ashlar-faults-1".into(), &false.into())
+    );
+    let cell = &result["cells"][0];
+    assert_eq!(
+        (&cell["topology"], &cell["fault"]),
+        (&"standalone".into(), &"kill-database".into())
+    );
+    let round = &cell["rounds"][0];
+    let number = |key: &str| round[key].as_f64().expect("a number");
+    // It was really killed under them.
+    assert!(
+        number("gap_s") > 0.05 && number("failures") >= 4.0,
+        "{round}"
+    );
+    assert!(
+        number("longest_wait_s") >= number("gap_s") / 2.0 && number("silence_s") > 0.05,
+        "{round}"
+    );
+    assert!(
+        number("acknowledged") > 20.0 && number("probes") > 5.0,
+        "{round}"
+    );
+    for key in [
+        "missing",
+        "stale_acknowledged",
+        "probes_missing",
+        "both_primaries_s",
+    ] {
+        assert_eq!(number(key), 0.0, "{key}: {round}");
+    }
+    assert_eq!(round["served_again"], true);
+    let conditions = round["consistency"].as_object().expect("conditions");
+    assert!(
+        conditions.len() == 12 && conditions.values().all(|one| one == "pass"),
+        "{round}"
+    );
+    let left: Vec<_> = std::fs::read_dir(dir.join("place"))
+        .expect("list")
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+
+    let report = std::fs::read_to_string(dir.join("o/report.html")).expect("a report");
+    assert!(report.contains("How long clients were not served") && !report.contains("FAILED"));
+    std::fs::remove_file(dir.join("o/report.html")).expect("removed");
+    let (code, said) = words(dir, "report o");
+    assert_eq!(code, 0, "{said}");
+    let again = std::fs::read_to_string(dir.join("o/report.html")).expect("a report");
+    assert!(report == again, "the same report from its result");
+
+    let document = include_str!("../../../../docs/results.md");
+    let (_, section) = document.split_once("\n## Faults\n").expect("a section");
+    for key in round.as_object().expect("keys").keys() {
+        assert!(
+            section.contains(&format!("`{key}`")),
+            "docs/results.md does not name {key}"
+        );
+    }
+}
+
+/// From its start to its end, with a starter that is killed half way first.
+#[test]
+fn a_group_starts_and_leaves_nothing() {
+    if !has_group() {
+        return;
+    }
+    let room = open_folder();
+    let group = room.path().join("g");
+    let cluster = |action: &str| {
+        let mut command = ashlar(["lab", "cluster", action, "--tuning", "fast", "--dir"]);
+        command.arg(&group);
+        command
+    };
+    let mut starter = cluster("start")
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    eventually("etcd runs", || working_in(&group).len() >= 3);
+    starter.kill().expect("ours");
+    starter.wait().expect("ours");
+    let (code, said) = lab(room.path(), ["cluster", "start", "--dir", "g"]);
+    assert!(
+        code == 2 && said.contains("a group runs there already"),
+        "{said}"
+    );
+    ok(&mut cluster("stop"));
+    assert!(!group.exists() && working_in(&group).is_empty());
+
+    ok(&mut cluster("start"));
+    let status = ok(cluster("status").arg("--json"));
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    let nodes = status["nodes"].as_array().expect("nodes");
+    let roles: Vec<&Value> = nodes.iter().map(|node| &node["role"]).collect();
+    assert!(
+        roles.contains(&&"primary".into()) && roles.contains(&&"sync-standby".into()),
+        "{status}"
+    );
+    assert_eq!(
+        (&status["etcd_members"], &status["listener"]),
+        (&3.into(), &true.into())
+    );
+    let moved = ok(&mut cluster("move"));
+    let was_a = nodes[0]["role"] == "primary";
+    let now = if was_a { "b: Primary" } else { "a: Primary" };
+    assert!(moved.contains(now), "{status} {moved}");
+    ok(&mut cluster("stop"));
+    assert!(!group.exists() && working_in(&group).is_empty());
+    let spaces = status["namespaces"].as_array().expect("names").iter();
+    let mut names = spaces.map(|name| name.as_str().expect("a name"));
+    assert!(
+        !names.any(|name| Path::new("/run/netns").join(name).exists()),
+        "{status}"
+    );
+}
+
+/// Every fault of a group, in rounds: minutes.
+#[test]
+fn a_group_loses_nothing_in_any_fault() {
+    if std::env::var_os("ASHLAR_SOAK").is_none() || !has_group() {
+        return;
+    }
+    let room = open_folder();
+    let (code, said) = words(
+        room.path(),
+        "failover --topology group --tuning fast --rounds 2 --before 2s --after 3s --hold 20s \
+         --fault kill-database,kill-node,stop-node,cut-network,etcd-down,move --dir place --out o",
+    );
+    assert_eq!(code, 0, "{said}");
+}

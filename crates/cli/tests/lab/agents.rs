@@ -1,0 +1,200 @@
+//! Load from agents, each a process of its own, as on machines of their own.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::common::{Running, ashlar, eventually, lab as run_lab, open_folder};
+use super::typed::Typed;
+use super::{json, lab, measured};
+
+/// What is measured: a device that another process serves, and so the same for all agents.
+struct Served {
+    _process: Running,
+    url: String,
+}
+
+fn served() -> Served {
+    let nqn = "nqn.2026-11.com.example:agents";
+    let words =
+        format!("serve --listen 127.0.0.1:0 --device memory:32MiB --nqn {nqn} --allow-any-host");
+    let mut process = Running::start(&mut ashlar(words.split_whitespace()));
+    let address = process.ready().remove(0);
+    Served {
+        _process: process,
+        url: format!("nvme-tcp://{address}/{nqn}?ns=1"),
+    }
+}
+
+struct Agent {
+    process: Running,
+    address: String,
+}
+
+fn agent(dir: &Path, listen: &str) -> Agent {
+    let words = ["lab", "agent", "--listen", listen, "--token-file", "token"];
+    let mut process = Running::start(ashlar(words).current_dir(dir));
+    let address = process.ready().remove(0);
+    Agent { process, address }
+}
+
+fn with(agents: &[&Agent]) -> String {
+    let words = agents.iter().map(|of| format!("--client {} ", of.address));
+    words.collect::<String>() + "--token-file token"
+}
+
+fn cell(result: &Value) -> &Value {
+    &result["configurations"][0]["cells"][0]
+}
+
+#[test]
+fn two_agents_measure_what_one_measures() {
+    let room = open_folder();
+    let dir = room.path();
+    let served = served();
+    let (one, two) = (agent(dir, "127.0.0.1:0"), agent(dir, "127.0.0.1:0"));
+    // At a rate that both can do: what is left is the load itself, whatever else this machine does.
+    let sweep = |agents: &[&Agent], out: &str| {
+        let words = format!(
+            "sweep --on {} --pattern randread,randwrite --threads 2 --depth 4 --rate 2000 --seconds 0.5 --repeat 2 \
+             --destroy-data --out {out} {}",
+            served.url,
+            with(agents)
+        );
+        let (code, said) = lab(dir, &words);
+        assert_eq!(code, 0, "{said}");
+        json(&dir.join(out).join("result.json"))
+    };
+    let alone = sweep(&[&one], "alone");
+    let both = sweep(&[&one, &two], "both");
+    let names = |result: &Value| -> Vec<(String, u64)> {
+        let parts = cell(result)["repeats"][0]["clients"]
+            .as_array()
+            .expect("parts")
+            .clone();
+        let part = |part: &Value| {
+            let name = part["client"].as_str().expect("a name").to_owned();
+            (name, part["threads"].as_u64().expect("a number"))
+        };
+        parts.iter().map(part).collect()
+    };
+    assert_eq!(names(&alone), [(one.address.clone(), 2)]);
+    assert_eq!(
+        names(&both),
+        [(one.address.clone(), 1), (two.address.clone(), 1)]
+    );
+    for index in 0..2 {
+        let iops = |of: &Value| {
+            of["configurations"][0]["cells"][index]["iops"]
+                .as_f64()
+                .expect("a rate")
+        };
+        let share = iops(&both) / iops(&alone);
+        assert!(
+            (0.9..1.1).contains(&share),
+            "{} of {}",
+            iops(&both),
+            iops(&alone)
+        );
+    }
+    for note in both["clients"].as_array().expect("clients") {
+        // One machine has one clock.
+        let far = note["clock_ahead_us"].as_f64().expect("known").abs();
+        let error = note["clock_error_us"].as_f64().expect("known");
+        assert!(far <= error + 2_000.0, "{note}");
+    }
+    let report = std::fs::read_to_string(dir.join("both/report.html")).expect("a report");
+    assert!(report.contains(&two.address));
+}
+
+#[test]
+fn an_agent_that_is_killed_is_named_and_the_run_goes_on_with_another() {
+    let room = open_folder();
+    let dir = room.path();
+    let served = served();
+    let one = agent(dir, "127.0.0.1:0");
+    let mut two = agent(dir, "127.0.0.1:0");
+    let words = format!(
+        "sweep --on {} --threads 2 --depth 4 --seconds 0.4 --repeat 8 --out out {}",
+        served.url,
+        with(&[&one, &two])
+    );
+    let typed = Typed::start(dir, &words);
+    eventually("some is measured", || measured(&dir.join("out")) >= 2);
+    two.process.kill();
+    let said = typed.ends_with(1);
+    let name = format!("client {} died", two.address);
+    assert!(said.contains(&name), "{said}");
+    let result = json(&dir.join("out/result.json"));
+    assert_eq!(result["partial"], true);
+    let repeats = cell(&result)["repeats"]
+        .as_array()
+        .expect("repeats")
+        .clone();
+    assert!((3..8).contains(&repeats.len()), "{repeats:?}");
+    let (last, before) = repeats.split_last().expect("some");
+    let lost = |repeat: &Value| {
+        repeat["clients"]
+            .as_array()
+            .expect("parts")
+            .iter()
+            .filter(|part| part["lost"] == true)
+            .count()
+    };
+    assert_eq!(lost(last), 1, "{last}");
+    assert!(before.iter().all(|repeat| lost(repeat) == 0));
+    assert_eq!(cell(&result)["partial"], true);
+    // With an agent at that address again, what was measured is not measured again.
+    let (code, said) = lab(dir, "run --resume out");
+    assert!(code == 3 && said.contains(&two.address), "{said}");
+    let again = agent(dir, &two.address);
+    let (code, said) = lab(dir, "run --resume out");
+    assert_eq!(code, 0, "{said}");
+    let result = json(&dir.join("out/result.json"));
+    assert_eq!(cell(&result)["repeats"].as_array().map(Vec::len), Some(8));
+    drop(again);
+}
+
+#[test]
+fn an_agent_lets_in_who_has_its_token_one_at_a_time() {
+    let room = open_folder();
+    let dir = room.path();
+    let served = served();
+    let one = agent(dir, "127.0.0.1:0");
+    std::fs::write(dir.join("other"), "another-token-than-that").expect("written");
+    let sweep = |agents: &str, out: &str| {
+        let words = format!(
+            "sweep --on {} --seconds 0.1 --repeat 1 {agents} --out {out}",
+            served.url
+        );
+        run_lab(dir, words.split_whitespace())
+    };
+    let wrong = format!("--client {} --token-file other", one.address);
+    let (code, said) = sweep(&wrong, "wrong");
+    assert!(
+        code == 3 && said.contains(&one.address) && said.contains("token"),
+        "{said}"
+    );
+    let (code, said) = sweep(&format!("--client {}", one.address), "none");
+    assert!(code == 2 && said.contains("--token-file"), "{said}");
+    let (code, said) = sweep("--client 127.0.0.1:1 --token-file token", "nobody");
+    assert!(code == 3 && said.contains("127.0.0.1:1"), "{said}");
+    let (code, said) = sweep(&(with(&[&one]) + " --verify"), "verify");
+    assert!(code == 2 && said.contains("--verify"), "{said}");
+    // What speaks something else is shown the door, and leaves no harm.
+    let mut stranger = std::net::TcpStream::connect(&one.address).expect("it listens");
+    std::io::Write::write_all(&mut stranger, &[0xff; 64]).expect("sent");
+    let words = format!(
+        "sweep --on {} --seconds 60 --repeat 1 {} --out long",
+        served.url,
+        with(&[&one])
+    );
+    let mut long = Typed::start(dir, &words);
+    long.says("nvme-tcp");
+    let (code, said) = sweep(&with(&[&one]), "second");
+    assert!(code == 3 && said.contains("busy"), "{said}");
+    // Ctrl-C ends the agent's load, too, and it is there for the next.
+    long.interrupt(rustix::process::Signal::INT);
+    let (code, said) = sweep(&with(&[&one]), "third");
+    assert_eq!(code, 0, "{said}");
+}

@@ -1,0 +1,413 @@
+//! What a copy remembers of what it has asked of the engine.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ashlar_block::{
+    BlockRange, BufferPool, Completion, Durability, IoBuffer, IoError, Operation, Request,
+};
+use ashlar_replica::{
+    Content, Entry, Epoch, Event, Extent, Imported, Position, Positions, SessionId, Shape, Tag,
+    Token,
+};
+use ashlar_store::{Engine, Managed, ReplicaPromise, ReplicaTag};
+use bytes::{Bytes, BytesMut};
+
+use crate::LEAF_GRANULES;
+use crate::digest::Digest;
+use crate::names::Names;
+
+/// Bytes of a granule.
+pub(crate) const GRANULE: usize = 4096;
+/// Most granules of a command for the engine: 1 MiB.
+const PIECE: u32 = 256;
+
+/// An operation under way.
+#[derive(Debug)]
+struct Doing {
+    token: Token,
+    what: What,
+    /// Pieces without an answer.
+    left: usize,
+    error: Option<IoError>,
+}
+
+#[derive(Debug)]
+enum What {
+    Apply,
+    /// Bytes read, and where they are from.
+    Read(BytesMut, Extent),
+    /// The same, of a leaf whose checksums do not say enough.
+    Digest(BytesMut, Extent),
+    /// A granule is read to bring its leaf's checksums into memory.
+    Load(Extent),
+}
+
+/// A leaf that is to be proven.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    pub(crate) token: Token,
+    pub(crate) extent: Extent,
+    /// It was loaded for that already.
+    pub(crate) is_loaded: bool,
+}
+
+/// A command that waits for a buffer, or is on its way.
+#[derive(Debug)]
+struct Piece {
+    /// Which operation.
+    doing: u64,
+    extent: Extent,
+    what: Wanted,
+}
+
+#[derive(Debug)]
+enum Wanted {
+    Write(Bytes, Option<ReplicaTag>),
+    Zero(Option<ReplicaTag>),
+    Read,
+}
+
+/// A command for the engine.
+pub(crate) struct Command {
+    pub(crate) request: Request,
+    pub(crate) tag: Option<ReplicaTag>,
+}
+
+/// One copy of a replicated volume: what it has asked of the engine, and the events that follow.
+#[derive(Debug)]
+pub struct Copy {
+    volume: u32,
+    granules: u64,
+    position: Position,
+    entry: Entry,
+    buffers: BufferPool,
+    names: Names,
+    /// The next operation's number.
+    next: u64,
+    doing: BTreeMap<u64, Doing>,
+    waiting: VecDeque<Piece>,
+    flying: BTreeMap<u64, Piece>,
+    /// Orders on their way: whose, and what is promised then.
+    orders: BTreeMap<u64, (Token, Entry)>,
+    proofs: Vec<Proof>,
+    events: VecDeque<Event>,
+    failure: Option<String>,
+}
+
+impl Copy {
+    /// The copy that a volume of a pool is; none if it is none. Buffers for what it writes and reads are from `buffers`.
+    pub fn new(engine: &Engine, volume: u32, buffers: BufferPool) -> Option<Self> {
+        let promise = engine.replica_promise(volume)?;
+        let (_, identity) = engine.replicas().into_iter().find(|one| one.0 == volume)?;
+        Some(Self {
+            volume,
+            granules: engine.geometry(volume)?.blocks,
+            position: Position::new(identity.position.into())?,
+            entry: entry_of(promise),
+            buffers,
+            names: Names::new(volume),
+            next: 0,
+            doing: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            flying: BTreeMap::new(),
+            orders: BTreeMap::new(),
+            proofs: Vec::new(),
+            events: VecDeque::new(),
+            failure: None,
+        })
+    }
+
+    /// The volume's number in its pool.
+    pub const fn volume(&self) -> u32 {
+        self.volume
+    }
+
+    /// The copy's place among the volume's copies.
+    pub const fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The volume's size, as its replica is told.
+    pub const fn shape(&self) -> Shape {
+        Shape {
+            granules: self.granules,
+            leaf_granules: LEAF_GRANULES,
+        }
+    }
+
+    /// What the entry says, durably.
+    pub const fn entry(&self) -> Entry {
+        self.entry
+    }
+
+    /// What the replica begins with. Whether the copy is an old image is not known here.
+    pub const fn imported(&self) -> Imported {
+        Imported {
+            entry: self.entry,
+            is_old_image: false,
+        }
+    }
+
+    /// Why the copy cannot go on, if it cannot: the engine did not take a change of the entry.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// Whether nothing that changes content or entry is on its way, nor an event of it that the replica has not heard.
+    pub fn is_drained(&self) -> bool {
+        let changes = |doing: &Doing| matches!(doing.what, What::Apply);
+        let news = |event: &Event| matches!(event, Event::Applied { .. } | Event::Persisted { .. });
+        let idle = self.orders.is_empty() && !self.doing.values().any(changes);
+        idle && !self.events.iter().any(news)
+    }
+
+    /// What the replica is to be told next.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn begin(&mut self, token: Token, what: What, extent: Extent) -> u64 {
+        self.next += 1;
+        let left = extent.pieces(PIECE).count();
+        let error = None;
+        let doing = Doing {
+            token,
+            what,
+            left,
+            error,
+        };
+        self.doing.insert(self.next, doing);
+        self.next
+    }
+
+    pub(crate) fn apply(
+        &mut self,
+        token: Token,
+        (extent, content): (Extent, &Content),
+        tag: Option<Tag>,
+    ) {
+        let doing = self.begin(token, What::Apply, extent);
+        let tag = tag.map(|tag| ReplicaTag {
+            epoch: tag.epoch.0,
+            sequence: tag.sequence.0,
+            low: tag.low.0,
+        });
+        for piece in extent.pieces(PIECE) {
+            let what = match content {
+                Content::Zeroes => Wanted::Zero(tag),
+                Content::Data(bytes) => {
+                    let from = (piece.first() - extent.first()) as usize * GRANULE;
+                    let to = from + piece.count() as usize * GRANULE;
+                    Wanted::Write(bytes.slice(from..to), tag)
+                }
+            };
+            self.waiting.push_back(Piece {
+                doing,
+                extent: piece,
+                what,
+            });
+        }
+    }
+
+    pub(crate) fn read(&mut self, token: Token, extent: Extent) {
+        let doing = self.begin(token, What::Read(room(extent), extent), extent);
+        self.want_to_read(doing, extent);
+    }
+
+    pub(crate) fn prove(&mut self, token: Token, extent: Extent) {
+        let is_loaded = false;
+        self.proofs.push(Proof {
+            token,
+            extent,
+            is_loaded,
+        });
+    }
+
+    /// Leaves to be proven, for which something may be done now.
+    pub(crate) fn take_proofs(&mut self) -> Vec<Proof> {
+        std::mem::take(&mut self.proofs)
+    }
+
+    /// What the engine has of a leaf: the plain checksums of its granules as far as its map tells them, or nothing.
+    pub(crate) fn proof(&mut self, proof: &Proof, sums: Option<Vec<Option<u32>>>) {
+        let (token, extent) = (proof.token, proof.extent);
+        let known: Option<Vec<u32>> = sums.iter().flatten().copied().collect();
+        match (sums, known) {
+            (Some(_), Some(known)) => {
+                let result = Ok(digest_of(&known));
+                self.events.push_back(Event::Digested { token, result });
+            }
+            (None, _) if !proof.is_loaded => {
+                if let Some(first) = Extent::new(extent.first(), 1) {
+                    let doing = self.begin(token, What::Load(extent), first);
+                    self.want_to_read(doing, first);
+                }
+            }
+            _ => {
+                let doing = self.begin(token, What::Digest(room(extent), extent), extent);
+                self.want_to_read(doing, extent);
+            }
+        }
+    }
+
+    fn want_to_read(&mut self, doing: u64, extent: Extent) {
+        for extent in extent.pieces(PIECE) {
+            let what = Wanted::Read;
+            self.waiting.push_back(Piece {
+                doing,
+                extent,
+                what,
+            });
+        }
+    }
+
+    /// An order that changes the entry; its name.
+    pub(crate) fn order(&mut self, token: Token, entry: Entry) -> u64 {
+        let name = self.names.next();
+        self.orders.insert(name, (token, entry));
+        name
+    }
+
+    /// The next command, if one waits and there is a buffer for it.
+    pub(crate) fn next_command(&mut self) -> Option<Command> {
+        let piece = self.waiting.front()?;
+        let range = BlockRange::new(piece.extent.first(), piece.extent.count());
+        let bytes = piece.extent.count() as usize * GRANULE;
+        let (buffer, op, tag) = match &piece.what {
+            Wanted::Write(data, tag) => {
+                let mut buffer = self.buffers.get(bytes)?;
+                buffer.copy_from_slice(data);
+                let op = Operation::Write(Durability::Durable);
+                (Some(buffer), op, *tag)
+            }
+            Wanted::Zero(tag) => {
+                let op = Operation::WriteZeroes {
+                    durability: Durability::Durable,
+                    deallocate: true,
+                };
+                (None, op, *tag)
+            }
+            Wanted::Read => (Some(self.buffers.get(bytes)?), Operation::Read, None),
+        };
+        let name = self.names.next();
+        let mut piece = self.waiting.pop_front()?;
+        if let Wanted::Write(data, _) = &mut piece.what {
+            *data = Bytes::new();
+        }
+        self.flying.insert(name, piece);
+        let request = Request {
+            tag: name,
+            op,
+            range,
+            buffer,
+        };
+        Some(Command { request, tag })
+    }
+
+    /// The engine has completed one of this copy's commands ([`volume_of`](crate::volume_of)).
+    pub fn completed(&mut self, completion: Completion) {
+        let Some(piece) = self.flying.remove(&completion.tag) else {
+            return;
+        };
+        let Some(doing) = self.doing.get_mut(&piece.doing) else {
+            return;
+        };
+        doing.left -= 1;
+        match completion.result {
+            Ok(()) => doing.what.take(piece.extent, completion.buffer.as_ref()),
+            Err(error) => doing.error = Some(error),
+        }
+        if doing.left == 0
+            && let Some(done) = self.doing.remove(&piece.doing)
+        {
+            self.finish(done);
+        }
+    }
+
+    fn finish(&mut self, done: Doing) {
+        if let (What::Load(extent), None) = (&done.what, &done.error) {
+            self.proofs.push(Proof {
+                token: done.token,
+                extent: *extent,
+                is_loaded: true,
+            });
+            return;
+        }
+        self.events.push_back(done.event());
+    }
+
+    /// The engine has answered one of this copy's orders.
+    pub fn managed(&mut self, id: u64, answer: Result<Managed, IoError>) {
+        let Some((token, entry)) = self.orders.remove(&id) else {
+            return;
+        };
+        match answer {
+            Ok(_) => {
+                self.entry = entry;
+                self.events.push_back(Event::Persisted { token });
+            }
+            Err(error) => {
+                let why = format!("volume {}: its entry did not change: {error}", self.volume);
+                self.failure = Some(why);
+            }
+        }
+    }
+}
+
+impl What {
+    /// A piece has been done.
+    fn take(&mut self, piece: Extent, buffer: Option<&IoBuffer>) {
+        let (Self::Read(bytes, extent) | Self::Digest(bytes, extent)) = self else {
+            return;
+        };
+        let from = (piece.first() - extent.first()) as usize * GRANULE;
+        if let Some(buffer) = buffer {
+            bytes[from..from + buffer.len()].copy_from_slice(buffer);
+        }
+    }
+}
+
+impl Doing {
+    fn event(self) -> Event {
+        let token = self.token;
+        let outcome = self.error.map_or(Ok(()), Err);
+        match self.what {
+            What::Apply => Event::Applied {
+                token,
+                result: outcome,
+            },
+            What::Read(bytes, _) => Event::Read {
+                token,
+                result: outcome.map(|()| bytes.freeze()),
+            },
+            What::Digest(bytes, _) => {
+                let sums: Vec<u32> = bytes.chunks(GRANULE).map(crc32c::crc32c).collect();
+                let result = outcome.map(|()| digest_of(&sums));
+                Event::Digested { token, result }
+            }
+            What::Load(_) => Event::Digested {
+                token,
+                result: outcome.map(|()| 0),
+            },
+        }
+    }
+}
+
+/// The digest of a leaf whose granules have these plain checksums.
+fn digest_of(sums: &[u32]) -> u128 {
+    let mut digest = Digest::new();
+    sums.iter().for_each(|&sum| digest.word(sum.into()));
+    digest.end()
+}
+
+fn room(extent: Extent) -> BytesMut {
+    BytesMut::zeroed(extent.count() as usize * GRANULE)
+}
+
+fn entry_of(promise: ReplicaPromise) -> Entry {
+    Entry {
+        promised: Epoch(promise.epoch),
+        session: SessionId(promise.session),
+        absent: Positions::from_bits(promise.absent).unwrap_or(Positions::NONE),
+    }
+}

@@ -1,0 +1,181 @@
+//! The engine, as the protocol asks of a store.
+
+use std::ops::Range;
+
+use ashlar_block::Moment;
+use ashlar_replica::{
+    Content, EntryChange, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position, Tag, Token,
+};
+use ashlar_store::{
+    Committed, Engine, Event, Manage, Outbox, OwnPlane as StoredPlane, ReplicaChange,
+    ReplicaPromise,
+};
+
+use crate::copy::{Copy, GRANULE};
+
+/// An engine as one copy's store, for one call of its replica. What that asks for is posted: [`Engine::handle`] must
+/// follow in the same turn.
+pub struct EngineLocal<'a> {
+    engine: &'a mut Engine,
+    copy: &'a mut Copy,
+    now: Moment,
+    out: &'a mut Outbox,
+}
+
+impl<'a> EngineLocal<'a> {
+    /// The store of `copy`. What the engine wants done is left in `out`.
+    pub const fn new(
+        engine: &'a mut Engine,
+        copy: &'a mut Copy,
+        now: Moment,
+        out: &'a mut Outbox,
+    ) -> Self {
+        Self {
+            engine,
+            copy,
+            now,
+            out,
+        }
+    }
+
+    /// Posts what has waited for buffers, as far as there are some, and answers what can be answered at once. Whether anything was posted.
+    pub fn resume(&mut self) -> bool {
+        let volume = self.copy.volume();
+        let mut any = false;
+        for proof in self.copy.take_proofs() {
+            let sums = self.engine.plain_checksums(volume, proof.extent.granules());
+            self.copy.proof(&proof, sums);
+        }
+        while let Some(command) = self.copy.next_command() {
+            let request = command.request;
+            let event = match command.tag {
+                Some(tag) => Event::Record {
+                    volume,
+                    request,
+                    tag,
+                },
+                None => Event::Command { volume, request },
+            };
+            self.engine.post(self.now, event, self.out);
+            any = true;
+        }
+        any
+    }
+}
+
+impl Local for EngineLocal<'_> {
+    fn apply(&mut self, token: Token, extent: Extent, content: Content, tag: Option<Tag>) {
+        if let Content::Data(bytes) = &content {
+            let expected = extent.count() as usize * GRANULE;
+            assert_eq!(bytes.len(), expected, "bytes of {extent}");
+        }
+        self.copy.apply(token, (extent, &content), tag);
+        self.resume();
+    }
+
+    fn read(&mut self, token: Token, extent: Extent) {
+        self.copy.read(token, extent);
+        self.resume();
+    }
+
+    fn persist(&mut self, token: Token, change: EntryChange) {
+        let name = self.copy.order(token, change.entry);
+        let what = Manage::ChangeReplica {
+            volume: self.copy.volume(),
+            change: stored(&change),
+        };
+        let event = Event::Manage { id: name, what };
+        self.engine.post(self.now, event, self.out);
+    }
+
+    fn digest(&mut self, token: Token, leaf: Leaf) {
+        match self.copy.shape().leaf(leaf) {
+            Some(extent) => self.copy.prove(token, extent),
+            None => unreachable!("{leaf} is beyond the volume: messages are checked for that"),
+        }
+        self.resume();
+    }
+
+    fn learn(&mut self, known: Known) {
+        let volume = self.copy.volume();
+        self.engine.replica_learn(volume, committed(known));
+    }
+
+    fn uncertain(&self) -> ExtentSet {
+        uncertain(self.engine, self.copy.volume())
+    }
+
+    fn plane(&self, position: Position) -> ExtentSet {
+        plane(self.engine, self.copy.volume(), position)
+    }
+
+    fn mark(&mut self, position: Position, extent: Extent) {
+        let (volume, position) = (self.copy.volume(), position.index() as u8);
+        let granules = extent.granules();
+        self.engine.replica_mark(volume, position, &granules);
+    }
+
+    fn clear(&mut self, position: Position, extent: Extent) {
+        let (volume, position) = (self.copy.volume(), position.index() as u8);
+        let granules = extent.granules();
+        self.engine.replica_clear(volume, position, &granules);
+    }
+
+    fn is_drained(&self) -> bool {
+        self.copy.is_drained()
+    }
+
+    fn free(&self) -> u64 {
+        self.engine.free_granules(self.copy.volume())
+    }
+}
+
+/// What may differ in a pool's volume from other copies.
+pub fn uncertain(engine: &Engine, volume: u32) -> ExtentSet {
+    extents(&engine.replica_uncertain(volume))
+}
+
+/// What an absent position misses of a pool's volume.
+pub fn plane(engine: &Engine, volume: u32, position: Position) -> ExtentSet {
+    extents(&engine.replica_plane(volume, position.index() as u8))
+}
+
+fn committed(known: Known) -> Committed {
+    Committed {
+        epoch: known.epoch.0,
+        low: known.low.0,
+    }
+}
+
+fn stored(change: &EntryChange) -> ReplicaChange {
+    ReplicaChange {
+        promise: ReplicaPromise {
+            epoch: change.entry.promised.0,
+            session: change.entry.session.0,
+            absent: change.entry.absent.bits(),
+        },
+        marks_uncertain: change.marks_uncertain,
+        marks: change.marks.iter().map(Extent::granules).collect(),
+        own: match change.own {
+            OwnPlane::Until(known) => StoredPlane::Until(committed(known)),
+            OwnPlane::TakeUncertain => StoredPlane::TakeUncertain,
+            OwnPlane::Forget => StoredPlane::Forget,
+        },
+    }
+}
+
+/// Ranges in any order, which may overlap.
+fn extents(ranges: &[Range<u64>]) -> ExtentSet {
+    let mut set = ExtentSet::new();
+    for range in ranges {
+        let mut first = range.start;
+        while first < range.end {
+            let count = u32::try_from(range.end - first).unwrap_or(u32::MAX);
+            if let Some(extent) = Extent::new(first, count) {
+                set.insert(extent);
+            }
+            first += u64::from(count);
+        }
+    }
+    set
+}

@@ -1,0 +1,269 @@
+//! One way to the namespace: a portal, its association, and what is left of the one before.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ashlar_block::{BufferPool, Moment};
+use ashlar_nvme::log::AnaState;
+
+use super::part::Shape;
+use super::{FIRST_BACKOFF, LONGEST_BACKOFF};
+use crate::config::Config;
+use crate::controller::{Association, EndOfOther, Instance, Purpose, end_of_other};
+use crate::failure::Failure;
+
+/// A path that has refused a command is not used for so long, whatever it says of itself.
+pub(super) const AVOIDED: Duration = Duration::from_millis(100);
+/// How long until another controller is asked again for the end of a lost one.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+/// How much later than the keep-alive says a target may notice that we are gone, and be done with what it
+/// had of us.
+const QUIESCE: Duration = Duration::from_secs(2);
+/// CQT, in milliseconds: how long a controller needs for that by its own account.
+const CQT: std::ops::Range<usize> = 386..388;
+
+/// An association that was lost with writes under way: until it has ended, these could land on newer ones.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stale {
+    /// What names it, if its target has Cross-Controller Reset.
+    instance: Option<Instance>,
+    /// Its target has given it up by then, if it keeps to the specification.
+    over_at: Option<Moment>,
+    /// Not asked for its end before.
+    ask_at: Moment,
+}
+
+/// A way to the namespace.
+#[derive(Debug)]
+pub(super) struct Path {
+    pub config: Arc<Config>,
+    pub association: Option<Association>,
+    /// The last association that carried requests, of this session or before it: nothing may be left
+    /// of it when the next does.
+    pub predecessor: Option<Instance>,
+    /// The association has been found to be ready and to lead to our namespace.
+    pub established: bool,
+    pub shape: Shape,
+    pub retry_at: Moment,
+    pub backoff: Duration,
+    pub last_failure: Option<Failure>,
+    /// It leads to something else, or to nothing that can be used: it is not tried again.
+    pub barred: bool,
+    /// A write has gone this way.
+    pub has_written: bool,
+    avoided_until: Moment,
+    stale: Option<Stale>,
+    /// The path whose lost association the controller is asked for.
+    asked: Option<usize>,
+    /// The controller knows nothing of those of other paths.
+    knows_no_other: bool,
+}
+
+impl Path {
+    pub(super) fn new(now: Moment, config: Config, shape: Shape) -> Self {
+        Self {
+            config: Arc::new(config),
+            association: None,
+            predecessor: None,
+            established: false,
+            shape,
+            retry_at: now,
+            backoff: Duration::ZERO,
+            last_failure: None,
+            barred: false,
+            has_written: false,
+            avoided_until: now,
+            stale: None,
+            asked: None,
+            knows_no_other: false,
+        }
+    }
+
+    /// Begins a new association.
+    pub(super) fn connect(&mut self, now: Moment, pool: &BufferPool) {
+        self.established = false;
+        self.asked = None;
+        self.knows_no_other = false;
+        let association =
+            Association::new(now, self.config.clone(), Purpose::Namespace, pool.clone());
+        self.association = Some(association.after(self.predecessor));
+    }
+
+    /// The association is ready and leads to our namespace: nothing is left of the one before it.
+    pub(super) fn settle(&mut self, nsid: u32) {
+        self.shape.nsid = nsid;
+        self.predecessor = self.association.as_ref().and_then(Association::instance);
+        self.established = true;
+        self.backoff = Duration::ZERO;
+        self.stale = None;
+    }
+
+    /// The next attempt is put off, longer each time.
+    pub(super) fn back_off(&mut self, now: Moment) {
+        self.retry_at = now + self.backoff;
+        self.backoff = (self.backoff * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF);
+    }
+
+    /// The last association was lost with writes unanswered: they may still be under way. Its controller
+    /// is done with them, by its `own_account`, so long after it has noticed.
+    pub(super) fn become_stale(&mut self, now: Moment, own_account: Duration) {
+        let keep_alive = self.config.keep_alive;
+        let quiesce = QUIESCE + own_account;
+        self.stale = Some(Stale {
+            instance: self.predecessor,
+            over_at: (!keep_alive.is_zero()).then(|| now + keep_alive + quiesce),
+            ask_at: now,
+        });
+    }
+
+    pub(super) fn is_stale(&self) -> bool {
+        self.stale.is_some()
+    }
+
+    fn is_ready(&self) -> bool {
+        let association = self.association.as_ref();
+        self.established && association.is_some_and(Association::is_ready)
+    }
+
+    /// How the namespace is reached this way; `None` without a connection.
+    pub(super) fn state(&self) -> Option<AnaState> {
+        let association = self.association.as_ref().filter(|_| self.is_ready());
+        association.map(Association::path)
+    }
+
+    /// Whether commands may go this way; the best way has the lowest rank.
+    /// Of equals that is the one that became so last: a target that does not answer any more may have been
+    /// the best before.
+    pub(super) fn rank(&self, now: Moment) -> Option<(u8, Reverse<Moment>)> {
+        if now < self.avoided_until {
+            return None;
+        }
+        let class = match self.state()? {
+            AnaState::Optimized => 0,
+            AnaState::NonOptimized => 1,
+            AnaState::Inaccessible | AnaState::PersistentLoss | AnaState::Change => return None,
+        };
+        let since = self.association.as_ref().map(Association::path_since);
+        Some((class, Reverse(since.unwrap_or(Moment::ORIGIN))))
+    }
+
+    /// A command was refused for the path's sake.
+    pub(super) fn avoid(&mut self, now: Moment, state: AnaState) {
+        self.avoided_until = now + AVOIDED;
+        if let Some(association) = &mut self.association {
+            association.distrust_path(now, state);
+        }
+    }
+
+    /// When something is to be done next.
+    pub(super) fn next_deadline(&self, now: Moment, is_alive: bool) -> Option<Moment> {
+        let association = self.association.as_ref();
+        let own = association.and_then(Association::next_deadline);
+        let retries = is_alive && self.association.is_none() && !self.barred;
+        let retry = retries.then_some(self.retry_at);
+        let over = self.stale.and_then(|stale| stale.over_at);
+        let avoided = (self.avoided_until > now).then_some(self.avoided_until);
+        [
+            own,
+            retry,
+            over.filter(|_| is_alive),
+            avoided.filter(|_| is_alive),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Why commands cannot go this way, for people.
+    pub(super) fn trouble(&self) -> String {
+        let address = &self.config.address;
+        match (self.state(), &self.last_failure) {
+            (Some(state), _) => format!("{address}: the path is {}", name(state)),
+            (None, Some(failure)) => format!("{address}: {failure}"),
+            (None, None) => format!("{address}: no connection"),
+        }
+    }
+}
+
+fn name(state: AnaState) -> &'static str {
+    match state {
+        AnaState::Optimized => "optimized",
+        AnaState::NonOptimized => "non-optimized",
+        AnaState::Inaccessible => "inaccessible",
+        AnaState::PersistentLoss => "lost for good",
+        AnaState::Change => "changing",
+    }
+}
+
+/// What a controller says of the time that it needs to be done with a lost association.
+pub(super) fn quiesce_time(association: &Association) -> Duration {
+    let facts = association.controller();
+    let field = facts.and_then(|facts| facts.raw.as_wire().get(CQT)?.try_into().ok());
+    Duration::from_millis(u64::from(field.map_or(0, u16::from_le_bytes)))
+}
+
+/// Sees to it that lost associations end: asks the controllers of other paths, and looks at the time.
+pub(super) fn end_stale(now: Moment, paths: &mut [Path]) {
+    for at in 0..paths.len() {
+        take_answers(now, paths, at);
+    }
+    for lost in 0..paths.len() {
+        let Some(stale) = paths[lost].stale else {
+            continue;
+        };
+        if stale.over_at.is_some_and(|at| at <= now) {
+            paths[lost].stale = None;
+            continue;
+        }
+        if let Some((instance, other)) = witness(now, paths, lost)
+            && let Some(association) = &mut paths[other].association
+            && association.ask_end_of(now, instance)
+        {
+            paths[other].asked = Some(lost);
+        }
+    }
+}
+
+/// Which path can be asked now for the end of the association that `lost` had.
+fn witness(now: Moment, paths: &[Path], lost: usize) -> Option<(Instance, usize)> {
+    let stale = paths[lost].stale?;
+    let is_asked = paths.iter().any(|path| path.asked == Some(lost));
+    if is_asked || stale.ask_at > now {
+        return None;
+    }
+    let can_tell = |(at, path): &(usize, &Path)| {
+        *at != lost && path.is_ready() && path.asked.is_none() && !path.knows_no_other
+    };
+    let other = paths.iter().enumerate().find(can_tell)?.0;
+    Some((stale.instance?, other))
+}
+
+/// When a controller is to be asked again.
+pub(super) fn next_question(now: Moment, paths: &[Path]) -> Option<Moment> {
+    let asks = |lost: usize| {
+        // What could be asked now has been tried.
+        let at = paths[lost].stale?.ask_at.max(now + ASK_AGAIN);
+        witness(at, paths, lost).map(|_| at)
+    };
+    (0..paths.len()).filter_map(asks).min()
+}
+
+fn take_answers(now: Moment, paths: &mut [Path], at: usize) {
+    let association = paths[at].association.as_mut();
+    let Some(finished) = association.and_then(Association::called) else {
+        return;
+    };
+    let Some(lost) = paths[at].asked.take() else {
+        return;
+    };
+    match end_of_other(&finished) {
+        EndOfOther::Over => paths[lost].stale = None,
+        EndOfOther::UnderWay => {
+            if let Some(stale) = &mut paths[lost].stale {
+                stale.ask_at = now + ASK_AGAIN;
+            }
+        }
+        EndOfOther::Unknown => paths[at].knows_no_other = true,
+    }
+}

@@ -1,0 +1,220 @@
+//! Several paths to one namespace.
+
+use ashlar_nvme::Status;
+use ashlar_nvme::identify::cmic;
+use ashlar_nvme::log::AnaState;
+
+use super::tests::{Rig, SHORT, config};
+use super::*;
+
+const OPTIMIZED: AnaState = AnaState::Optimized;
+const INACCESSIBLE: AnaState = AnaState::Inaccessible;
+/// Of the target that can be asked for the end of a lost association.
+const INSTANCE: Option<(u8, u64)> = Some((9, 77));
+
+fn rig(states: [AnaState; 2]) -> Rig {
+    let mut config = config();
+    config.others = vec!["10.0.0.2:4420".into()];
+    config.keep_alive = Duration::from_secs(4);
+    config.loss = Duration::from_secs(20);
+    Rig::with(config, |world| {
+        let target = &mut world.target;
+        target.controller.cmic = cmic::ANA_REPORTING;
+        target.controller.nanagrpid.set(1);
+        target.controller.mnan.set(8);
+        target.paths = states.to_vec();
+        target.instance = INSTANCE;
+    })
+}
+
+/// Which paths commands have taken since the last call.
+fn taken(rig: &mut Rig) -> Vec<usize> {
+    std::mem::take(&mut rig.world.target.by)
+}
+
+fn write(rig: &mut Rig, tag: u64) {
+    rig.write(tag, 1, Durability::Durable);
+}
+
+#[test]
+fn the_best_path_is_taken_and_left_when_the_target_says_so() {
+    for (states, best) in [
+        ([OPTIMIZED, AnaState::NonOptimized], 0),
+        ([AnaState::NonOptimized, OPTIMIZED], 1),
+        ([INACCESSIBLE, AnaState::NonOptimized], 1),
+        ([AnaState::NonOptimized, AnaState::Change], 0),
+    ] {
+        let mut rig = rig(states);
+        write(&mut rig, 1);
+        rig.read(2);
+        rig.run(SHORT);
+        assert_eq!(rig.results(), [(1, None), (2, None)]);
+        assert_eq!(taken(&mut rig), [best; 2]);
+    }
+    let mut rig = rig([OPTIMIZED, INACCESSIBLE]);
+    rig.world.turn(0, AnaState::Change);
+    rig.run(SHORT);
+    write(&mut rig, 1);
+    rig.run(SHORT);
+    assert!(
+        rig.results().is_empty() && taken(&mut rig).is_empty(),
+        "none is usable: it waits"
+    );
+    rig.world.turn(1, OPTIMIZED);
+    rig.run(SHORT);
+    assert_eq!((rig.results(), taken(&mut rig)), (vec![(1, None)], vec![1]));
+    // Both say so: the one that said it last.
+    rig.world.turn(0, OPTIMIZED);
+    rig.run(SHORT);
+    write(&mut rig, 2);
+    rig.run(SHORT);
+    assert_eq!(taken(&mut rig), [0]);
+}
+
+#[test]
+fn a_lost_write_waits_for_the_end_of_its_association_and_a_read_does_not() {
+    let mut rig = rig([OPTIMIZED, AnaState::NonOptimized]);
+    rig.world.target.mute = true;
+    write(&mut rig, 1);
+    rig.read(2);
+    rig.run(SHORT);
+    assert_eq!(taken(&mut rig), [0, 0]);
+    rig.world.target.mute = false;
+    // The other controller has not ended it yet: it is asked again.
+    let going_on = (Status::SUCCESS, 0);
+    rig.world.target.reset_answers = vec![going_on; 3];
+    rig.world.cut_path(&mut rig.session, 0);
+    rig.run(Duration::from_millis(15));
+    assert_eq!(taken(&mut rig), [1], "only the read");
+    assert_eq!(rig.results(), [(2, None)]);
+    rig.run(SHORT);
+    assert_eq!((rig.results(), taken(&mut rig)), (vec![(1, None)], vec![1]));
+    assert_eq!(rig.world.target.resets.len(), 4);
+    let [cdw10, cdw12, _] = rig.world.target.resets[0];
+    assert_eq!((cdw10, cdw12), (5 | 9 << 16, 77), "the lost one is named");
+}
+
+#[test]
+fn without_word_of_its_end_a_lost_association_lasts_as_long_as_its_keep_alive() {
+    let mut rig = rig([OPTIMIZED, OPTIMIZED]);
+    rig.world.target.mute = true;
+    write(&mut rig, 1);
+    rig.run(SHORT);
+    let first = taken(&mut rig)[0];
+    rig.world.target.mute = false;
+    rig.world.target.reset_answers = vec![(Status::INVALID_FIELD.with_dnr(), 0); 9];
+    rig.world.cut_path(&mut rig.session, first);
+    // Four seconds of keep-alive and two for a target that is late.
+    rig.run(Duration::from_millis(5900));
+    write(&mut rig, 2);
+    assert!(rig.results().is_empty() && taken(&mut rig).is_empty());
+    rig.run(SHORT);
+    assert_eq!(rig.results(), [(1, None), (2, None)]);
+    assert_eq!(taken(&mut rig), [1 - first; 2]);
+    assert_eq!(
+        rig.world.target.resets.len(),
+        1,
+        "one that cannot tell is asked once"
+    );
+}
+
+#[test]
+fn a_path_that_comes_back_speaks_for_itself() {
+    let mut rig = rig([OPTIMIZED, INACCESSIBLE]);
+    rig.world.target.mute = true;
+    write(&mut rig, 1);
+    rig.run(SHORT);
+    rig.world.target.mute = false;
+    rig.world.target.reset_answers = vec![(Status::INVALID_FIELD, 0)];
+    rig.world.cut_path(&mut rig.session, 0);
+    rig.run(SHORT);
+    assert!(rig.results().is_empty());
+    rig.world.target.cut.clear();
+    rig.run(Duration::from_secs(3));
+    assert_eq!(rig.results(), [(1, None)]);
+    assert_eq!(taken(&mut rig), [0, 0]);
+}
+
+#[test]
+fn what_a_path_refuses_goes_over_another_at_once() {
+    for refusal in [
+        Status::ANA_TRANSITION,
+        Status::ANA_INACCESSIBLE,
+        Status::ANA_PERSISTENT_LOSS,
+    ] {
+        let mut rig = rig([OPTIMIZED, AnaState::NonOptimized]);
+        rig.world.target.refusals = vec![refusal];
+        write(&mut rig, 1);
+        rig.run(Duration::from_millis(5));
+        assert_eq!(
+            (rig.results(), taken(&mut rig)),
+            (vec![(1, None)], vec![0, 1])
+        );
+        assert!(rig.world.target.resets.is_empty(), "a refusal is an end");
+        // The log page, read again, still calls the first the best.
+        rig.run(SHORT);
+        write(&mut rig, 2);
+        rig.run(SHORT);
+        assert_eq!(taken(&mut rig), [0]);
+    }
+}
+
+#[test]
+fn a_request_waits_for_a_path_no_longer_than_it_may() {
+    let mut gone = rig([OPTIMIZED, INACCESSIBLE]);
+    gone.world.turn(0, AnaState::Change);
+    gone.run(SHORT);
+    write(&mut gone, 1);
+    gone.run(Duration::from_secs(18));
+    assert!(gone.results().is_empty());
+    gone.run(Duration::from_secs(2));
+    let failed = gone
+        .done
+        .pop()
+        .expect("failed")
+        .result
+        .expect_err("no path");
+    let text = failed.to_string();
+    assert!(
+        text.contains("10.0.0.1:4420: the path is changing"),
+        "{text}"
+    );
+    assert!(
+        text.contains("10.0.0.2:4420: the path is inaccessible"),
+        "{text}"
+    );
+    assert!(text.contains("20000 ms"), "{text}");
+
+    // Paths that call themselves good and refuse everything.
+    let mut liar = rig([OPTIMIZED, OPTIMIZED]);
+    liar.world.target.refusals = vec![Status::ANA_TRANSITION; 10_000];
+    write(&mut liar, 1);
+    liar.run(Duration::from_secs(19));
+    assert!(liar.results().is_empty());
+    assert!(liar.world.target.by.len() < 1000, "it does not spin");
+    liar.run(Duration::from_secs(2));
+    assert_eq!(liar.results(), [(1, Some(ErrorKind::PathChanging))]);
+}
+
+#[test]
+fn a_process_that_takes_over_ends_the_associations_of_all_paths() {
+    let mut rig = rig([OPTIMIZED, OPTIMIZED]);
+    let instances = rig.session.instances();
+    assert!(instances.iter().all(Option::is_some));
+    let now = rig.world.now;
+    let (config, facts) = (rig.session.config.clone(), rig.session.expected.clone());
+    rig.world.cut(&mut rig.session);
+    let pool = crate::scripted::pool();
+    rig.session = Session::new(now, config, facts, Arc::default(), pool);
+    rig.session.take_over(now, &instances);
+    rig.world.target.resets.clear();
+    // Of the first only the second can speak.
+    rig.world.target.cut = vec![0];
+    rig.world.target.reset_answers =
+        vec![(Status::INVALID_FIELD.with_dnr(), 0), (Status::SUCCESS, 1)];
+    write(&mut rig, 1);
+    rig.run(SHORT);
+    assert!(rig.results().is_empty(), "the first may still write");
+    rig.run(Duration::from_secs(6));
+    assert_eq!(rig.results(), [(1, None)]);
+}

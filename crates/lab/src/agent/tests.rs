@@ -1,0 +1,229 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+
+use super::*;
+use crate::simulated::{Model, Simulated};
+use crate::{
+    Configuration, Journal, Matrix, Means, NoServices, Pattern, Progress, RunOutcome, SweepPlan,
+    run_plan,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// One end of a link within this process.
+struct End {
+    out: Sender<String>,
+    from: Receiver<String>,
+    /// Messages of loads that may still be sent before this side is killed.
+    lives: Option<Arc<AtomicU32>>,
+}
+
+fn link() -> (End, End) {
+    let ((out, there), (back, from)) = (channel(), channel());
+    let end = |out, from| End {
+        out,
+        from,
+        lives: None,
+    };
+    (end(out, from), end(back, there))
+}
+
+impl Link for End {
+    fn send(&mut self, message: &str) -> Result<(), LabError> {
+        let gone = || LabError::environment("gone");
+        if let Some(lives) = &self.lives
+            && message.starts_with("{\"measured\"")
+            && lives.fetch_sub(1, Ordering::SeqCst) <= 1
+        {
+            self.out = channel().0;
+            self.from = channel().1;
+            return Err(gone());
+        }
+        self.out.send(message.to_owned()).map_err(|_| gone())
+    }
+
+    fn receive(&mut self, patience: Duration) -> Result<Option<String>, LabError> {
+        match self.from.recv_timeout(patience) {
+            Ok(message) => Ok(Some(message)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(LabError::environment("connection closed")),
+        }
+    }
+}
+
+fn stacks() -> Simulated {
+    let device = Model::new(16 * MIB, Duration::from_micros(100), 4);
+    Simulated::new().with("nvme-tcp://there", device)
+}
+
+fn plan() -> SweepPlan {
+    let matrix = Matrix {
+        role: String::new(),
+        pattern: Pattern::RandRw,
+        read_pct: 60,
+        blocks: vec![8192],
+        threads: vec![1, 3],
+        depths: vec![4],
+    };
+    let mut plan = SweepPlan::new(vec![Configuration::on("nvme-tcp://there")], vec![matrix]);
+    plan.set_measure(Duration::from_millis(200));
+    plan.repeats = 2;
+    plan
+}
+
+/// Runs a plan with so many agents in this process, the last of which may be killed.
+fn run(plan: &SweepPlan, agents: usize, lives: Option<u32>) -> Result<RunOutcome, LabError> {
+    let (here, there) = (stacks(), stacks());
+    let stop = Arc::new(AtomicBool::new(false));
+    let ending = || Progress::silent().until(Arc::clone(&stop));
+    std::thread::scope(|scope| {
+        let mut links = Vec::new();
+        for number in 1..=agents {
+            let (ours, mut theirs) = link();
+            let dies = lives.filter(|_| number == agents);
+            theirs.lives = dies.map(|lives| Arc::new(AtomicU32::new(lives)));
+            links.push(ClientLink {
+                name: format!("agent-{number}"),
+                link: Box::new(ours),
+            });
+            let (there, quiet) = (&there, ending());
+            scope.spawn(move || serve(&mut theirs, there, &quiet));
+        }
+        let clients = Clients::greet(links)?;
+        let means = Means {
+            stacks: &here,
+            services: &NoServices,
+            clients: Some(&clients),
+            progress: &Progress::silent(),
+            journal: &mut Journal::none(),
+        };
+        let ran = run_plan(plan, means);
+        stop.store(true, Ordering::SeqCst);
+        ran
+    })
+}
+
+#[test]
+fn two_agents_measure_what_one_measures_and_what_none_measures() {
+    let plan = plan();
+    let alone = crate::run_sweep(&plan, &stacks(), &Progress::silent()).expect("runs");
+    let one = run(&plan, 1, None).expect("runs");
+    let two = run(&plan, 2, None).expect("runs");
+    // Virtual time and the same seeds: not a single latency may be another, which only whole histograms can tell.
+    for agents in [&one, &two] {
+        assert_eq!(agents.details.len(), alone.details.len());
+        for (theirs, ours) in agents.details.iter().zip(&alone.details) {
+            assert_eq!((theirs.cell, theirs.repeat), (ours.cell, ours.repeat));
+            assert_eq!(theirs.reads.unpack(), ours.reads.unpack());
+            assert_eq!(theirs.writes.unpack(), ours.writes.unpack());
+            assert_eq!(theirs.series, ours.series);
+        }
+        assert_eq!(agents.exit_code(), 0, "{:?}", agents.result.checks);
+    }
+    let threads = |of: &RunOutcome, cell: usize| -> Vec<(String, u32)> {
+        let repeat = &of.result.configurations[0].cells[cell].repeats[0];
+        let parts = repeat.clients.iter();
+        parts
+            .map(|part| (part.client.clone(), part.threads))
+            .collect()
+    };
+    let part = |name: &str, threads| (name.to_owned(), threads);
+    assert_eq!(threads(&two, 0), [part("agent-1", 1)]);
+    assert_eq!(threads(&two, 1), [part("agent-1", 2), part("agent-2", 1)]);
+    let notes = &two.result.clients;
+    assert_eq!(notes.len(), 2);
+    for note in notes {
+        // It is the same machine.
+        assert!(
+            note.clock_ahead_us.abs() <= note.clock_error_us + 1000.0,
+            "{note:?}"
+        );
+    }
+    let parts = two.result.configurations[0].cells[1].repeats[0]
+        .clients
+        .iter();
+    assert!(parts.clone().all(|part| !part.lost && part.iops > 0.0));
+}
+
+#[test]
+fn an_agent_that_dies_is_named_its_part_is_marked_and_the_run_ends() {
+    let mut plan = plan();
+    plan.matrices[0].threads = vec![3];
+    // It settles first, then is killed when it has measured a whole repeat, in the next.
+    plan.precondition.settle_limit = Duration::ZERO;
+    let outcome = run(&plan, 2, Some(2)).expect("runs");
+    let result = &outcome.result;
+    assert_eq!(outcome.exit_code(), 1);
+    assert!(!outcome.is_complete && result.partial);
+    let check = result.checks.iter().find(|check| check.name == "clients");
+    let check = check.expect("it is checked");
+    assert!(
+        !check.passed && check.text.contains("agent-2 died"),
+        "{check:?}"
+    );
+    assert!(result.clients[1].died.is_some() && result.clients[0].died.is_none());
+    let cell = &result.configurations[0].cells[0];
+    assert!(cell.partial);
+    let lost = |index: usize| -> Vec<bool> {
+        cell.repeats[index]
+            .clients
+            .iter()
+            .map(|part| part.lost)
+            .collect()
+    };
+    assert_eq!((lost(0), lost(1)), (vec![false, false], vec![false, true]));
+    assert_eq!(cell.repeats[1].lost_workers, 1);
+    assert!(cell.repeats[1].iops > 0.0, "the other one's part is kept");
+    assert!(
+        result.problems.iter().any(|text| text.contains("agent-2")),
+        "{:?}",
+        result.problems
+    );
+}
+
+#[test]
+fn what_clients_cannot_do_is_refused() {
+    let mut verifying = plan();
+    verifying.verify = true;
+    let error = run(&verifying, 1, None).expect_err("refused");
+    assert!(
+        error.exit_code() == 2 && error.to_string().contains("--verify"),
+        "{error}"
+    );
+    // An agent's own refusal has its name.
+    let mut elsewhere = plan();
+    elsewhere.configurations = vec![Configuration::on("nowhere")];
+    let error = run(&elsewhere, 2, None).expect_err("refused");
+    assert!(error.to_string().contains("client agent-1: "), "{error}");
+    let mut large = plan();
+    large.size = Some(1 << 40);
+    assert_eq!(
+        run(&large, 1, None).map_err(|e| e.exit_code()).err(),
+        Some(2)
+    );
+}
+
+#[test]
+fn another_language_is_refused_by_name() {
+    let (ours, mut theirs) = link();
+    let stop = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let quiet = Progress::silent().until(Arc::clone(&stop));
+        let here = stacks();
+        let agent = scope.spawn(move || serve(&mut theirs, &here, &quiet));
+        let mut ours = ours;
+        ours.send("{\"hello\":{\"protocol\":\"ashlar-agent-9\"}}")
+            .expect("sent");
+        let answer = ours
+            .receive(Duration::from_secs(10))
+            .expect("alive")
+            .expect("in time");
+        assert!(
+            answer.contains("refused") && answer.contains("ashlar-agent-9"),
+            "{answer}"
+        );
+        ours.send("nonsense").expect("sent");
+        assert_eq!(agent.join().expect("ends"), Ended::Gone);
+    });
+}

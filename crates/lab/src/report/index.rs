@@ -1,0 +1,183 @@
+//! A page for a directory of runs: what each is, when it was, whether it came to its end, a link to its report.
+
+use std::path::Path;
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::page;
+use crate::{LabError, write_whole};
+
+/// A run, as far as results of every kind tell of it.
+struct Entry {
+    folder: String,
+    result: Value,
+}
+
+/// Writes `index.html` of a directory whose folders are runs, of any kind; the newest first.
+///
+/// # Errors
+/// The directory cannot be read or written; a usage error if there is no run in it.
+pub fn render_index(dir: &Path) -> Result<(), LabError> {
+    let caused = |error: std::io::Error| LabError::caused(dir.display(), error);
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(caused)? {
+        let path = entry.map_err(caused)?.path();
+        let Ok(text) = std::fs::read_to_string(path.join("result.json")) else {
+            continue;
+        };
+        let folder = path.file_name().map(|name| name.display().to_string());
+        let result = serde_json::from_str(&text);
+        let result = result.map_err(|error| LabError::caused(path.display(), error))?;
+        all.push(Entry {
+            folder: folder.unwrap_or_default(),
+            result,
+        });
+    }
+    if all.is_empty() {
+        return Err(LabError::usage(format!(
+            "{}: is no directory of a run, and has none in it: there is no result.json",
+            dir.display()
+        )));
+    }
+    all.sort_by_key(|entry| (std::cmp::Reverse(entry.began()), entry.folder.clone()));
+    write_whole(&dir.join("index.html"), &html(dir, &all))
+}
+
+impl Entry {
+    fn began(&self) -> u64 {
+        let began = &self.result["machine"]["started_unix_s"];
+        began.as_u64().unwrap_or(0)
+    }
+
+    fn text(&self, key: &str) -> &str {
+        self.result[key].as_str().unwrap_or_default()
+    }
+
+    fn count(&self, key: &str) -> usize {
+        self.result[key].as_array().map_or(0, Vec::len)
+    }
+
+    fn failed_checks(&self) -> usize {
+        let checks = self.result["checks"].as_array();
+        let failed = |check: &&Value| check["passed"] == false;
+        checks.map_or(0, |all| all.iter().filter(failed).count())
+    }
+
+    /// What it compares, by the names in it.
+    fn configurations(&self) -> String {
+        let all = self.result["configurations"].as_array();
+        let names = all
+            .into_iter()
+            .flatten()
+            .filter_map(|of| of["name"].as_str());
+        names.collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn html(dir: &Path, all: &[Entry]) -> String {
+    let body = html! {
+        header {
+            p.kicker { "Ashlar lab" }
+            h1 { "Runs" }
+            p.sub { (dir.display()) }
+        }
+        div.scroll {
+            table.figures {
+                thead {
+                    tr {
+                        th.text { "run" } th.text { "title" } th.text { "compares" } th.text { "kind" } th { "began (UTC)" }
+                        th.text { "machine" } th { "flags" } th.text { "" }
+                    }
+                }
+                tbody { @for entry in all { (row(entry)) } }
+            }
+        }
+    };
+    page::page("Runs", &body)
+}
+
+fn row(entry: &Entry) -> Markup {
+    let machine = &entry.result["machine"];
+    let failed = entry.failed_checks();
+    html! {
+        tr {
+            td.text { a href={ (entry.folder) "/report.html" } { (entry.folder) } }
+            td.text { (entry.text("title")) }
+            td.text { (entry.configurations()) }
+            td.text { (entry.text("schema")) }
+            td { (moment(entry.began())) }
+            td.text { (machine["cores"].as_u64().unwrap_or(0)) " cores, " (machine["kernel"].as_str().unwrap_or("")) }
+            td { (entry.count("flags")) }
+            td.text {
+                @if failed > 0 { span.fail { (failed) " checks failed" } }
+                @if entry.result["partial"] == true { span.fail { "partial" } }
+            }
+        }
+    }
+}
+
+/// Seconds since 1970 as a date, by the proleptic Gregorian calendar.
+fn moment(unix_s: u64) -> String {
+    let (days, seconds) = (unix_s / 86_400, unix_s % 86_400);
+    // Eras of 400 years that begin in March: leap days come last.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    let (hour, minute) = (seconds / 3600, seconds % 3600 / 60);
+    format!("{year}-{month:02}-{date:02} {hour:02}:{minute:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_dates() {
+        for (unix_s, date) in [
+            (0, "1970-01-01 00:00"),
+            (951_782_400, "2000-02-29 00:00"),
+            (1_795_391_940, "2026-11-22 23:59"),
+            (4_107_542_399, "2100-02-28 23:59"),
+            (4_107_542_400, "2100-03-01 00:00"),
+        ] {
+            assert_eq!(moment(unix_s), date);
+        }
+    }
+
+    #[test]
+    fn runs_of_every_kind_are_listed_the_newest_first() {
+        let dir = tempfile::tempdir().expect("folder");
+        let run = |name: &str, began: u64, rest: &str| {
+            let folder = dir.path().join(name);
+            std::fs::create_dir(&folder).expect("made");
+            let text = format!(
+                "{{\"schema\":\"s-{name}\",\"machine\":{{\"started_unix_s\":{began}}}{rest}}}"
+            );
+            std::fs::write(folder.join("result.json"), text).expect("written");
+        };
+        let error = render_index(dir.path()).expect_err("no run");
+        assert!(
+            error.exit_code() == 2 && error.to_string().contains("no result.json"),
+            "{error}"
+        );
+        run("old", 1, ",\"partial\":true");
+        run(
+            "new",
+            86_400,
+            ",\"title\":\"a <b>\",\"checks\":[{\"passed\":false}]",
+        );
+        std::fs::create_dir(dir.path().join("other")).expect("made");
+        render_index(dir.path()).expect("written");
+        let page = std::fs::read_to_string(dir.path().join("index.html")).expect("there");
+        let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
+        assert!(at("new/report.html") < at("old/report.html"));
+        assert!(at("a &lt;b&gt;") < at("1 checks failed") && at("s-old") < at("partial</span>"));
+        assert!(!page.contains("other"));
+    }
+}

@@ -1,0 +1,168 @@
+//! The processes of a service: a cgroup of its own, which all that it starts stays in. Of version 2 where one is mounted,
+//! otherwise that of version 1 which counts processes.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::model::ControlError;
+
+/// Processes that were killed are gone after so long; one that waits for a volume that hangs is not.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+
+/// A service's cgroup.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    dir: PathBuf,
+}
+
+impl Group {
+    /// That of a service of the daemon with this directory; made if it is not there.
+    pub(super) fn make(daemon: &Path, service: &str) -> Result<Self, ControlError> {
+        let root = root()?;
+        // Two daemons of one machine have two groups of one name.
+        let dir = root.join(format!("ashlar-{:08x}-{service}", number(daemon)));
+        let group = Self { dir };
+        group.ensure().map_err(ControlError::environment)?;
+        Ok(group)
+    }
+
+    /// It is there: one that was emptied is taken away.
+    pub(super) fn ensure(&self) -> Result<(), String> {
+        match std::fs::create_dir(&self.dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                Err(format!("{} cannot be made: {error}", self.dir.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What a process writes its number into to be in it.
+    pub(super) fn entrance(&self) -> PathBuf {
+        self.dir.join("cgroup.procs")
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let text = std::fs::read_to_string(self.entrance()).unwrap_or_default();
+        text.lines()
+            .filter_map(|line| line.trim().parse().ok())
+            .collect()
+    }
+
+    /// Whether it has processes: one that has ended, and that its parent has not asked for, is none.
+    pub(super) fn is_alive(&self) -> bool {
+        self.processes().into_iter().any(|pid| !is_ended(pid))
+    }
+
+    /// Tells all of them to end.
+    pub(super) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Kills all of them, and waits until they are gone.
+    ///
+    /// # Errors
+    /// One does not go.
+    pub(super) fn kill(&self) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            // All at once, where the kernel can; otherwise until none is left.
+            if std::fs::write(self.dir.join("cgroup.kill"), "1").is_err() {
+                self.signal(Signal::KILL);
+            }
+            if !self.is_alive() {
+                return Ok(());
+            }
+            if begun.elapsed() > GONE_WITHIN {
+                let left = self.processes();
+                return Err(format!(
+                    "process {} was killed and does not end",
+                    left.first().unwrap_or(&0)
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        for pid in self.processes() {
+            // One that has ended meanwhile is as good.
+            let _ = i32::try_from(pid)
+                .ok()
+                .and_then(Pid::from_raw)
+                .map(|pid| kill_process(pid, signal));
+        }
+    }
+
+    /// Takes an empty one away.
+    pub(super) fn remove(&self) {
+        let _ = std::fs::remove_dir(&self.dir);
+    }
+}
+
+fn is_ended(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return true;
+    };
+    let state = stat
+        .rsplit_once(')')
+        .and_then(|(_, rest)| rest.split_whitespace().next());
+    matches!(state, Some("Z" | "X"))
+}
+
+fn number(of: &Path) -> u32 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish() as u32
+}
+
+/// Where cgroups are made.
+fn root() -> Result<PathBuf, ControlError> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let of_kind = |kind: &str, option: &str| {
+        mounts.lines().find_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            let (place, type_of, options) = (words.next()?, words.next()?, words.next()?);
+            let has = option.is_empty() || options.split(',').any(|word| word == option);
+            (type_of == kind && has).then(|| PathBuf::from(place))
+        })
+    };
+    of_kind("cgroup2", "").or_else(|| of_kind("cgroup", "pids")).ok_or_else(|| {
+        ControlError::environment("there is no cgroup of version 2, nor one of version 1 with `pids`: none can hold a service")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn all_that_a_command_has_started_is_killed_with_it() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let group = Group::make(dir.path(), "test").expect("a cgroup");
+        assert!(!group.is_alive());
+        let line = format!(
+            "echo $$ > {}; sleep 100 & sleep 101 & wait",
+            group.entrance().display()
+        );
+        let mut shell = Command::new("sh").args(["-c", &line]).spawn().expect("sh");
+        let begun = Instant::now();
+        while group.processes().len() < 3 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "three processes");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(group.is_alive());
+        group.kill().expect("killed");
+        assert!(!group.is_alive());
+        shell.wait().expect("ours");
+        group.remove();
+        assert!(!group.dir.exists());
+    }
+}

@@ -1,0 +1,386 @@
+//! What is to be done for a service, from what is seen of it: no I/O, time is a parameter.
+
+use std::time::Duration;
+
+use crate::model::ServiceState;
+
+/// So many failures in a row, and it is given away or given up.
+pub(super) const MOST_FAILURES: u32 = 3;
+/// What ran for so long without a failure has none in a row.
+const STEADY_AFTER: Duration = Duration::from_secs(60);
+/// Not ready for so long, having been: it hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(10);
+/// After a failure so much more is waited for each one in a row.
+const BACK_OFF: Duration = Duration::from_millis(500);
+
+/// Who has all of a service's volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// This node, since this change of owners.
+    Here {
+        /// Goes up with each change.
+        epoch: u64,
+    },
+    /// Another node.
+    Elsewhere {
+        /// Its name.
+        node: String,
+        /// Goes up with each change.
+        epoch: u64,
+    },
+    /// No node has all of them, or they cannot be used: why.
+    Unusable {
+        /// In words.
+        why: String,
+    },
+}
+
+/// What an operator wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Run,
+    Stopped,
+    /// To run on another node.
+    Moved,
+}
+
+/// What is seen of a service, at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) now: Duration,
+    pub(super) owner: Owner,
+    pub(super) wanted: Wanted,
+    /// Another node could have it.
+    pub(super) can_move: bool,
+    /// What is wrong with a mounted volume.
+    pub(super) bad: Option<String>,
+    /// It has processes.
+    pub(super) alive: bool,
+    /// It has been found ready, or not; nothing if it was not asked.
+    pub(super) ready: Option<bool>,
+    /// How the action that was under way has ended.
+    pub(super) done: Option<Result<(), String>>,
+}
+
+/// What is to be done. One at a time; its end is told by [`Seen::done`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Attach and mount all volumes.
+    Mount,
+    /// Give the start command, and wait until it is ready.
+    Start,
+    /// Give the stop command, and wait until its processes have ended.
+    Stop,
+    /// Kill all its processes.
+    Kill,
+    /// Unmount and detach in order.
+    Unmount,
+    /// The same, whatever state the volumes are in.
+    ForceUnmount,
+    /// Give the volumes to another node.
+    GiveAway,
+}
+
+/// Why it is being taken down, and so what comes then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Rest,
+    Again,
+    GiveAway,
+    GiveUp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing is mounted.
+    Down,
+    Mounting,
+    Starting,
+    Running,
+    /// In order: stop, kill what is left, unmount.
+    Stopping(Then),
+    /// At once: kill.
+    Killing(Then),
+    Unmounting(Then),
+    Giving,
+    GivenUp,
+}
+
+/// A service's life on this node.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    phase: Phase,
+    busy: Option<Action>,
+    /// When the phase began.
+    since: Duration,
+    not_before: Duration,
+    /// In a row.
+    failures: u32,
+    unready_since: Option<Duration>,
+    /// When it failed and has not been ready since.
+    failed_at: Option<Duration>,
+    reason: Option<String>,
+    pub(super) totals: Totals,
+}
+
+/// What has happened since the daemon came up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Totals {
+    pub(super) starts: u64,
+    pub(super) failures: u64,
+    pub(super) last_gap: Option<Duration>,
+}
+
+impl Machine {
+    /// One that is down, or that another daemon has left running.
+    pub(super) fn new(is_running: bool) -> Self {
+        Self {
+            phase: if is_running {
+                Phase::Running
+            } else {
+                Phase::Down
+            },
+            busy: None,
+            since: Duration::ZERO,
+            not_before: Duration::ZERO,
+            failures: 0,
+            unready_since: None,
+            failed_at: None,
+            reason: None,
+            totals: Totals::default(),
+        }
+    }
+
+    /// Whether it is to be asked whether it is ready, and its volumes whether they answer.
+    pub(super) fn is_running(&self) -> bool {
+        self.phase == Phase::Running
+    }
+
+    /// Whether its volumes are mounted by it, or about to be.
+    pub(super) fn is_mounted(&self) -> bool {
+        !matches!(
+            self.phase,
+            Phase::Down | Phase::GivenUp | Phase::Giving | Phase::Mounting
+        )
+    }
+
+    /// An operator wants it tried again at once.
+    pub(super) fn forgive(&mut self) {
+        (self.failures, self.not_before) = (0, Duration::ZERO);
+        if self.phase == Phase::GivenUp {
+            self.phase = Phase::Down;
+        }
+    }
+
+    /// Since when it is in its state.
+    pub(super) fn since(&self) -> Duration {
+        self.since
+    }
+
+    /// How it is, and why.
+    pub(super) fn state(&self, owner: &Owner, wanted: Wanted) -> (ServiceState, Option<String>) {
+        let state = match (self.phase, owner) {
+            (Phase::Running, _) => return (ServiceState::Running, None),
+            (Phase::Mounting, _) => ServiceState::Mounting,
+            (Phase::Starting, _) => ServiceState::Starting,
+            (Phase::Stopping(_) | Phase::Killing(_) | Phase::Unmounting(_) | Phase::Giving, _) => {
+                ServiceState::Stopping
+            }
+            (Phase::GivenUp, _) => ServiceState::Failed,
+            (Phase::Down, _) if wanted == Wanted::Stopped => return (ServiceState::Stopped, None),
+            (Phase::Down, Owner::Elsewhere { .. }) => return (ServiceState::Elsewhere, None),
+            (Phase::Down, Owner::Unusable { why }) => {
+                return (ServiceState::Waiting, Some(why.clone()));
+            }
+            (Phase::Down, Owner::Here { .. }) => ServiceState::Waiting,
+        };
+        (state, self.reason.clone())
+    }
+
+    /// What is to be done now, if anything; called again and again.
+    pub(super) fn step(&mut self, seen: &Seen) -> Option<Action> {
+        if let Some(done) = &seen.done {
+            let action = self.busy.take();
+            self.ended(action, done, seen);
+        }
+        self.notice(seen);
+        if self.busy.is_some() {
+            return None;
+        }
+        let action = self.next(seen)?;
+        self.busy = Some(action);
+        Some(action)
+    }
+
+    fn enter(&mut self, phase: Phase, now: Duration) {
+        (self.phase, self.since) = (phase, now);
+        self.unready_since = None;
+    }
+
+    /// The action that was under way has ended.
+    fn ended(&mut self, action: Option<Action>, done: &Result<(), String>, seen: &Seen) {
+        let now = seen.now;
+        match (self.phase, action, done) {
+            (Phase::Mounting, Some(Action::Mount), Ok(())) => self.enter(Phase::Starting, now),
+            (Phase::Starting, Some(Action::Start), Ok(())) => {
+                self.totals.starts += 1;
+                self.reason = None;
+                if let Some(failed) = self.failed_at.take() {
+                    self.totals.last_gap = Some(now.saturating_sub(failed));
+                }
+                self.enter(Phase::Running, now);
+            }
+            (Phase::Mounting | Phase::Starting, _, Err(why)) => {
+                let then = self.fail(why, seen);
+                self.enter(Phase::Killing(then), now);
+            }
+            (Phase::Stopping(then), _, _) => self.enter(Phase::Killing(then), now),
+            (Phase::Killing(then), Some(Action::Kill), Ok(())) => {
+                self.enter(Phase::Unmounting(then), now);
+            }
+            (Phase::Unmounting(then), Some(Action::Unmount | Action::ForceUnmount), Ok(())) => {
+                self.came_down(then, now);
+            }
+            (Phase::Killing(_) | Phase::Unmounting(_), _, Err(why)) => {
+                // Tried again: nothing else may happen to volumes that are in use.
+                self.reason = Some(why.clone());
+                self.not_before = now + BACK_OFF;
+            }
+            (Phase::Giving, _, done) => {
+                if let Err(why) = done {
+                    self.reason = Some(why.clone());
+                }
+                self.not_before = now + BACK_OFF;
+                self.enter(Phase::Down, now);
+            }
+            _ => {}
+        }
+    }
+
+    fn came_down(&mut self, then: Then, now: Duration) {
+        match then {
+            Then::Rest | Then::Again => self.enter(Phase::Down, now),
+            Then::GiveAway => self.enter(Phase::Giving, now),
+            Then::GiveUp => self.enter(Phase::GivenUp, now),
+        }
+    }
+
+    /// Counts a failure; what comes when it is down.
+    fn fail(&mut self, why: &str, seen: &Seen) -> Then {
+        self.failures += 1;
+        self.totals.failures += 1;
+        self.reason = Some(why.to_owned());
+        self.failed_at.get_or_insert(seen.now);
+        self.not_before = seen.now + BACK_OFF * self.failures;
+        match self.failures {
+            ..MOST_FAILURES => Then::Again,
+            _ if seen.can_move => Then::GiveAway,
+            _ => Then::GiveUp,
+        }
+    }
+
+    /// Looks for a reason to leave the phase that it is in.
+    fn notice(&mut self, seen: &Seen) {
+        let now = seen.now;
+        if !matches!(
+            self.phase,
+            Phase::Mounting | Phase::Starting | Phase::Running
+        ) {
+            return;
+        }
+        if !matches!(seen.owner, Owner::Here { .. }) {
+            // Another node may have it already: no orderly end.
+            self.failed_at.get_or_insert(now);
+            self.reason = Some(match &seen.owner {
+                Owner::Unusable { why } => why.clone(),
+                _ => "its volumes are another node's now".into(),
+            });
+            return self.take_down_at_once(Then::Again, now);
+        }
+        if let Some(why) = &seen.bad {
+            self.totals.failures += 1;
+            self.failed_at.get_or_insert(now);
+            self.reason = Some(why.clone());
+            let then = if seen.can_move {
+                Then::GiveAway
+            } else {
+                Then::Again
+            };
+            self.not_before = now + BACK_OFF;
+            return self.take_down_at_once(then, now);
+        }
+        if self.phase != Phase::Running || self.busy.is_some() {
+            return;
+        }
+        match seen.wanted {
+            Wanted::Stopped => return self.enter(Phase::Stopping(Then::Rest), now),
+            Wanted::Moved => {
+                self.failed_at.get_or_insert(now);
+                return self.enter(Phase::Stopping(Then::GiveAway), now);
+            }
+            Wanted::Run => {}
+        }
+        if now.saturating_sub(self.since) >= STEADY_AFTER {
+            self.failures = 0;
+        }
+        if !seen.alive {
+            self.fail_in_place("its processes have ended", seen);
+        } else if seen.ready == Some(false) {
+            let since = *self.unready_since.get_or_insert(now);
+            if now.saturating_sub(since) >= HANGS_AFTER {
+                self.fail_in_place("it runs, and is not ready any more", seen);
+            }
+        } else if seen.ready == Some(true) {
+            self.unready_since = None;
+        }
+    }
+
+    /// What failed with good volumes is started again where they are mounted, while that may help.
+    fn fail_in_place(&mut self, why: &str, seen: &Seen) {
+        match self.fail(why, seen) {
+            Then::Again => {
+                // At once: a crash of the database is no reason to wait.
+                self.not_before = Duration::ZERO;
+                self.enter(Phase::Starting, seen.now);
+            }
+            then => self.enter(Phase::Killing(then), seen.now),
+        }
+    }
+
+    /// What is under way, a start that hangs on its volume for instance, is not waited for: killing ends it.
+    fn take_down_at_once(&mut self, then: Then, now: Duration) {
+        self.busy = None;
+        self.enter(Phase::Killing(then), now);
+    }
+
+    fn next(&mut self, seen: &Seen) -> Option<Action> {
+        if seen.now < self.not_before && !matches!(self.phase, Phase::Stopping(_)) {
+            return None;
+        }
+        let is_forced = seen.bad.is_some() || !matches!(seen.owner, Owner::Here { .. });
+        match self.phase {
+            Phase::Down => {
+                let is_here = matches!(seen.owner, Owner::Here { .. });
+                match seen.wanted {
+                    Wanted::Run if is_here => {
+                        self.enter(Phase::Mounting, seen.now);
+                        Some(Action::Mount)
+                    }
+                    Wanted::Moved if is_here => {
+                        self.enter(Phase::Giving, seen.now);
+                        Some(Action::GiveAway)
+                    }
+                    _ => None,
+                }
+            }
+            Phase::Mounting => Some(Action::Mount),
+            Phase::Starting => Some(Action::Start),
+            Phase::Running | Phase::GivenUp => None,
+            Phase::Stopping(_) => Some(Action::Stop),
+            Phase::Killing(_) => Some(Action::Kill),
+            Phase::Unmounting(_) if is_forced => Some(Action::ForceUnmount),
+            Phase::Unmounting(_) => Some(Action::Unmount),
+            Phase::Giving => Some(Action::GiveAway),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The machine's ways, one fault at a time.
+
+use std::time::Duration;
+
+use super::machine::{Action, MOST_FAILURES, Machine, Owner, Seen, Wanted};
+use crate::model::ServiceState;
+
+/// A machine whose actions a test ends.
+struct World {
+    machine: Machine,
+    seen: Seen,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            machine: Machine::new(false),
+            seen: Seen {
+                now: Duration::from_secs(1),
+                owner: Owner::Here { epoch: 1 },
+                wanted: Wanted::Run,
+                can_move: false,
+                bad: None,
+                alive: false,
+                ready: None,
+                done: None,
+            },
+        }
+    }
+
+    fn after(&mut self, ms: u64) -> Option<Action> {
+        self.seen.now += Duration::from_millis(ms);
+        let action = self.machine.step(&self.seen);
+        self.seen.done = None;
+        action
+    }
+
+    /// The action under way ends so; what comes next.
+    fn done(&mut self, done: Result<(), &str>) -> Option<Action> {
+        self.seen.done = Some(done.map_err(str::to_owned));
+        self.after(10)
+    }
+
+    fn state(&self) -> ServiceState {
+        self.machine.state(&self.seen.owner, self.seen.wanted).0
+    }
+
+    fn reason(&self) -> String {
+        self.machine
+            .state(&self.seen.owner, self.seen.wanted)
+            .1
+            .unwrap_or_default()
+    }
+
+    /// Up and running.
+    fn running() -> Self {
+        let mut world = Self::new();
+        assert_eq!(world.after(0), Some(Action::Mount));
+        assert_eq!(world.done(Ok(())), Some(Action::Start));
+        world.seen.alive = true;
+        assert_eq!(world.done(Ok(())), None);
+        assert_eq!(world.state(), ServiceState::Running);
+        world
+    }
+}
+
+#[test]
+fn it_is_mounted_then_started_and_stopped_in_the_other_order() {
+    let mut world = World::running();
+    world.seen.wanted = Wanted::Stopped;
+    assert_eq!(world.after(10), Some(Action::Stop));
+    assert_eq!(world.after(10), None, "one action at a time");
+    assert_eq!(world.done(Ok(())), Some(Action::Kill));
+    world.seen.alive = false;
+    assert_eq!(world.done(Ok(())), Some(Action::Unmount));
+    assert_eq!(world.state(), ServiceState::Stopping);
+    assert_eq!(world.done(Ok(())), None);
+    assert_eq!(
+        (world.state(), world.after(100_000)),
+        (ServiceState::Stopped, None)
+    );
+    world.seen.wanted = Wanted::Run;
+    assert_eq!(world.after(10), Some(Action::Mount));
+}
+
+#[test]
+fn a_database_that_dies_is_started_again_where_it_is_and_its_gap_is_kept() {
+    let mut world = World::running();
+    world.seen.alive = false;
+    assert_eq!(world.after(10), Some(Action::Start), "nothing is unmounted");
+    world.seen.alive = true;
+    world.seen.now += Duration::from_secs(2);
+    assert_eq!(world.done(Ok(())), None);
+    assert_eq!(world.state(), ServiceState::Running);
+    assert_eq!(world.machine.totals.failures, 1);
+    assert_eq!(
+        world.machine.totals.last_gap,
+        Some(Duration::from_millis(2010))
+    );
+}
+
+#[test]
+fn what_fails_again_and_again_is_given_up_and_says_why() {
+    let mut world = World::new();
+    assert_eq!(world.after(0), Some(Action::Mount));
+    for failure in 1..=MOST_FAILURES {
+        assert_eq!(world.done(Ok(())), Some(Action::Start));
+        assert_eq!(world.done(Err("exit status: 7")), None, "it waits first");
+        assert_eq!(world.after(5_000), Some(Action::Kill));
+        assert_eq!(world.done(Ok(())), Some(Action::Unmount));
+        let again = (failure < MOST_FAILURES).then_some(Action::Mount);
+        assert_eq!(world.done(Ok(())), again, "failure {failure}");
+    }
+    assert_eq!(
+        (world.state(), world.reason()),
+        (ServiceState::Failed, "exit status: 7".into())
+    );
+    assert_eq!(world.after(1_000_000), None, "it stays so");
+    world.machine.forgive();
+    assert_eq!(
+        world.after(10),
+        Some(Action::Mount),
+        "until it is told to start"
+    );
+}
+
+#[test]
+fn where_another_node_can_have_it_what_fails_too_often_is_given_to_that() {
+    let mut world = World::running();
+    world.seen.can_move = true;
+    for _ in 1..MOST_FAILURES {
+        world.seen.alive = false;
+        assert_eq!(world.after(10), Some(Action::Start));
+        world.seen.alive = true;
+        world.done(Ok(()));
+    }
+    world.seen.alive = false;
+    world.after(10);
+    assert_eq!(world.after(5_000), Some(Action::Kill));
+    assert_eq!(world.done(Ok(())), Some(Action::Unmount));
+    assert_eq!(world.done(Ok(())), Some(Action::GiveAway));
+    world.seen.owner = Owner::Elsewhere {
+        node: "b".into(),
+        epoch: 2,
+    };
+    world.done(Ok(()));
+    assert_eq!(
+        (world.state(), world.after(10_000)),
+        (ServiceState::Elsewhere, None)
+    );
+}
+
+#[test]
+fn where_ownership_leaves_it_is_killed_without_asking_it() {
+    let mut world = World::running();
+    world.seen.owner = Owner::Elsewhere {
+        node: "b".into(),
+        epoch: 2,
+    };
+    assert_eq!(world.after(10), Some(Action::Kill));
+    assert_eq!(world.done(Ok(())), Some(Action::ForceUnmount));
+    world.done(Ok(()));
+    assert_eq!(
+        (world.state(), world.after(10_000)),
+        (ServiceState::Elsewhere, None)
+    );
+}
+
+#[test]
+fn a_start_that_hangs_on_a_bad_volume_is_not_waited_for() {
+    let mut world = World::new();
+    world.after(0);
+    assert_eq!(world.done(Ok(())), Some(Action::Start));
+    world.seen.bad = Some("stuck".into());
+    world.after(10);
+    assert_eq!(world.after(1_000), Some(Action::Kill));
+    assert_eq!(world.done(Ok(())), Some(Action::ForceUnmount));
+    world.seen.owner = Owner::Unusable { why: "lost".into() };
+    world.done(Ok(()));
+    assert_eq!(
+        (world.state(), world.reason()),
+        (ServiceState::Waiting, "lost".into())
+    );
+    // Once the volume is good again, it comes up by itself.
+    world.seen.bad = None;
+    world.seen.owner = Owner::Here { epoch: 1 };
+    assert_eq!(world.after(10_000), Some(Action::Mount));
+}
+
+#[test]
+fn one_that_hangs_is_started_again_and_one_that_is_slow_once_is_not() {
+    let mut world = World::running();
+    world.seen.ready = Some(false);
+    assert_eq!(world.after(100), None);
+    world.seen.ready = Some(true);
+    assert_eq!(world.after(9_000), None);
+    world.seen.ready = Some(false);
+    assert_eq!(world.after(9_000), None, "the time counts from here");
+    assert_eq!(world.after(9_000), None);
+    assert_eq!(world.after(2_000), Some(Action::Start));
+}
+
+#[test]
+fn a_move_by_hand_is_in_order() {
+    let mut world = World::running();
+    world.seen.can_move = true;
+    world.seen.wanted = Wanted::Moved;
+    assert_eq!(world.after(10), Some(Action::Stop));
+    assert_eq!(world.done(Ok(())), Some(Action::Kill));
+    assert_eq!(world.done(Ok(())), Some(Action::Unmount));
+    assert_eq!(world.done(Ok(())), Some(Action::GiveAway));
+}
+
+#[test]
+fn what_cannot_be_unmounted_is_tried_again_and_never_forgotten() {
+    let mut world = World::running();
+    world.seen.wanted = Wanted::Stopped;
+    world.after(10);
+    world.done(Ok(()));
+    assert_eq!(world.done(Ok(())), Some(Action::Unmount));
+    assert_eq!(world.done(Err("busy")), None);
+    assert_eq!(
+        (world.state(), world.reason()),
+        (ServiceState::Stopping, "busy".into())
+    );
+    assert_eq!(world.after(1_000), Some(Action::Unmount));
+}
+
+#[test]
+fn a_daemon_that_was_restarted_finds_it_running() {
+    let mut world = World::new();
+    world.machine = Machine::new(true);
+    world.seen.alive = true;
+    assert_eq!(
+        (world.after(0), world.state()),
+        (None, ServiceState::Running)
+    );
+}

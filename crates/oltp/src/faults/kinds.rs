@@ -1,0 +1,177 @@
+//! Topologies and faults, and which of them go together.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ashlar_lab::LabError;
+use serde::{Deserialize, Serialize};
+
+/// How a database is kept up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Topology {
+    /// One server, started again where it is.
+    Standalone,
+    /// Two servers that replicate: Patroni.
+    Group,
+    /// One server on a replicated volume, which moves: `ashlar service`.
+    Fci,
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// All processes of the primary's database are killed.
+    KillDatabase,
+    /// The storage daemon of the primary's node is killed.
+    KillDaemon,
+    /// Every process of the primary's node is killed.
+    KillNode,
+    /// Every process of the primary's node stands still, and goes on later.
+    StopNode,
+    /// The primary's node is cut off from all others.
+    CutNetwork,
+    /// The drive under the primary fails every request; its kernel lives.
+    DriveDies,
+    /// The drive under the primary answers nothing; its kernel lives.
+    DriveHangs,
+    /// Every member of etcd is killed.
+    EtcdDown,
+    /// The primary is moved by hand.
+    Move,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::KillDatabase,
+        Self::KillDaemon,
+        Self::KillNode,
+        Self::StopNode,
+        Self::CutNetwork,
+        Self::DriveDies,
+        Self::DriveHangs,
+        Self::EtcdDown,
+        Self::Move,
+    ];
+
+    /// Its name on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::KillDatabase => "kill-database",
+            Self::KillDaemon => "kill-daemon",
+            Self::KillNode => "kill-node",
+            Self::StopNode => "stop-node",
+            Self::CutNetwork => "cut-network",
+            Self::DriveDies => "drive-dies",
+            Self::DriveHangs => "drive-hangs",
+            Self::EtcdDown => "etcd-down",
+            Self::Move => "move",
+        }
+    }
+
+    /// Whether it is over only when another node is the primary.
+    pub(super) fn must_move(self) -> bool {
+        matches!(
+            self,
+            Self::KillNode | Self::StopNode | Self::CutNetwork | Self::Move
+        )
+    }
+}
+
+impl Topology {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Standalone, Self::Group, Self::Fci];
+
+    /// Its name on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Standalone => "standalone",
+            Self::Group => "group",
+            Self::Fci => "fci",
+        }
+    }
+
+    /// # Errors
+    /// A usage error for a fault that it does not have, with the reason.
+    pub fn check(self, fault: Fault) -> Result<(), LabError> {
+        let why = match (self, fault) {
+            (Self::Standalone, Fault::KillDatabase) => return Ok(()),
+            (Self::Standalone, Fault::EtcdDown) => "it has no etcd",
+            (Self::Standalone, Fault::KillDaemon | Fault::DriveDies | Fault::DriveHangs) => {
+                "its place is a plain directory, whose drive is not ours to break"
+            }
+            (Self::Standalone, _) => "it has no second node that could serve instead",
+            (Self::Group, Fault::KillDaemon) => "it has no daemon of ours",
+            (Self::Group, Fault::DriveDies | Fault::DriveHangs) => {
+                "its places are plain directories, whose drives are not ours to break"
+            }
+            (Self::Group | Self::Fci, _) => return Ok(()),
+        };
+        Err(LabError::usage(format!(
+            "--topology {self} --fault {fault}: {why}"
+        )))
+    }
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for Topology {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|one| one.word() == text);
+        found.ok_or_else(|| format!("must be one of {}", Self::ALL.map(Self::word).join(", ")))
+    }
+}
+
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|one| one.word() == text);
+        found.ok_or_else(|| format!("must be one of {}", Self::ALL.map(Self::word).join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_read_again_and_is_the_one_in_results() {
+        for fault in Fault::ALL {
+            assert_eq!(fault.word().parse(), Ok(fault));
+            let json = serde_json::to_string(&fault).expect("JSON");
+            assert_eq!(json, format!("\"{fault}\""));
+        }
+        for topology in Topology::ALL {
+            assert_eq!(topology.word().parse(), Ok(topology));
+            let json = serde_json::to_string(&topology).expect("JSON");
+            assert_eq!(json, format!("\"{topology}\""));
+        }
+    }
+
+    #[test]
+    fn a_fault_that_a_topology_does_not_have_is_refused_with_the_reason() {
+        let refused = |topology: Topology, fault| topology.check(fault).map_err(|e| e.to_string());
+        let alone = refused(Topology::Standalone, Fault::KillNode).expect_err("one node");
+        assert!(alone.contains("no second node"), "{alone}");
+        let group = refused(Topology::Group, Fault::KillDaemon).expect_err("no daemon");
+        assert!(group.contains("--fault kill-daemon"), "{group}");
+        for fault in Fault::ALL {
+            assert_eq!(refused(Topology::Fci, fault), Ok(()));
+        }
+    }
+}

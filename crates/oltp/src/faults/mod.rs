@@ -1,0 +1,165 @@
+//! What clients see when something of a database fails that is meant to stay up: the same faults under the same
+//! load, in several topologies.
+//!
+//! A round: clients in an open loop work through the listener; the fault happens; they go on, as clients do, until
+//! they are served again; what was broken is mended under them; then every acknowledged order, payment and delivery is
+//! looked for, conditions 1 to 12 are checked, and it is told whether two servers took writes.
+
+mod clients;
+mod kinds;
+mod result;
+mod round;
+mod system;
+mod trace;
+mod watch;
+
+use std::time::Duration;
+
+use ashlar_lab::{LabError, Machine, Progress};
+
+pub use kinds::{Fault, Topology};
+pub use result::{Cell, FaultsResult, Round};
+pub use system::{GroupSystem, StandaloneSystem, System};
+
+use crate::database::Database;
+use crate::load::{BuildPlan, build};
+use crate::postgres::{Logic, Postgres};
+use crate::schema::Shape;
+use crate::server::DATABASE;
+
+/// What is to be done to each system.
+#[derive(Clone, Debug)]
+pub struct FaultsPlan {
+    /// Faults, in this order.
+    pub faults: Vec<Fault>,
+    /// How often each.
+    pub rounds: u32,
+    /// Cardinalities.
+    pub shape: Shape,
+    /// Clients.
+    pub users: usize,
+    /// Transactions a second that are due, by all clients together.
+    pub rate: f64,
+    /// Load before the fault.
+    pub before: Duration,
+    /// How long a fault lasts at least that nothing needs to be moved for: all of etcd down.
+    pub hold: Duration,
+    /// Load after what was broken is mended.
+    pub after: Duration,
+    /// Where the logic runs.
+    pub logic: Logic,
+    /// Seed of data and inputs.
+    pub seed: u64,
+}
+
+/// Keeps what there is of a result.
+pub type KeepFaults<'a> = &'a mut dyn FnMut(&FaultsResult) -> Result<(), LabError>;
+
+/// Makes a system, once it is its turn.
+pub type Make<'a> = Box<dyn FnOnce() -> Result<Box<dyn System>, LabError> + 'a>;
+
+impl FaultsPlan {
+    /// # Errors
+    /// A usage error for what makes no sense, by its option; a fault that a topology does not have.
+    pub fn check(&self, topologies: &[Topology]) -> Result<(), LabError> {
+        self.shape.check()?;
+        if self.rounds == 0 {
+            return Err(LabError::usage("--rounds 0: must be 1 or more"));
+        }
+        if !(1..=100).contains(&self.users) {
+            return Err(LabError::usage(format!(
+                "--users {}: must be 1 to 100 with --fault",
+                self.users
+            )));
+        }
+        if !(1.0..=100_000.0).contains(&self.rate) {
+            return Err(LabError::usage(format!(
+                "--rate {}: must be 1 to 100000",
+                self.rate
+            )));
+        }
+        for (topology, fault) in topologies
+            .iter()
+            .flat_map(|t| self.faults.iter().map(move |f| (t, f)))
+        {
+            topology.check(*fault)?;
+        }
+        Ok(())
+    }
+}
+
+/// Does every fault to every system in turn. A system is ended before the next one is made. What goes wrong
+/// ends it and is told in the result.
+pub fn faults(
+    plan: &FaultsPlan,
+    systems: Vec<(Topology, Make<'_>)>,
+    (progress, keep): (&Progress, KeepFaults<'_>),
+) -> Result<FaultsResult, LabError> {
+    let topologies: Vec<Topology> = systems.iter().map(|(topology, _)| *topology).collect();
+    plan.check(&topologies)?;
+    let mut result = FaultsResult::begun(plan);
+    keep(&result.so_far())?;
+    for (topology, make) in systems {
+        if let Err(error) = in_turn(plan, make, &mut result, (progress, keep)) {
+            progress.finish();
+            result.partial = true;
+            result.problems.push(format!("{topology}: {error}"));
+            if progress.go_on().is_err() {
+                break;
+            }
+        }
+    }
+    Ok(result)
+}
+
+fn in_turn(
+    plan: &FaultsPlan,
+    make: Make<'_>,
+    result: &mut FaultsResult,
+    (progress, keep): (&Progress, KeepFaults<'_>),
+) -> Result<(), LabError> {
+    progress.go_on()?;
+    let system = make()?;
+    let done = on_system(plan, system.as_ref(), result, (progress, keep));
+    let ended = system.end();
+    done.and(ended)
+}
+
+fn on_system(
+    plan: &FaultsPlan,
+    system: &dyn System,
+    result: &mut FaultsResult,
+    (progress, keep): (&Progress, KeepFaults<'_>),
+) -> Result<(), LabError> {
+    system.await_ready(progress)?;
+    let database = open(&system.url(DATABASE), plan.logic, progress)?;
+    let tables = BuildPlan {
+        shape: plan.shape,
+        seed: plan.seed,
+        users: Machine::here().cores as usize,
+        destroy_data: false,
+    };
+    build(&database, &tables, progress)?;
+    database.prepare_run()?;
+    watch::prepare(&database)?;
+    result.describe(system.topology(), database.describe()?, system.told());
+    for &fault in &plan.faults {
+        for number in 1..=plan.rounds {
+            progress.go_on()?;
+            let topology = system.topology();
+            progress.say(&format!(
+                "{topology}, {fault}: round {number} of {}",
+                plan.rounds
+            ));
+            let round = round::round(plan, system, (fault, number), progress)?;
+            progress.say(&round.text());
+            result.add((topology, fault), round);
+            keep(&result.so_far())?;
+        }
+    }
+    Ok(())
+}
+
+fn open(url: &str, logic: Logic, progress: &Progress) -> Result<Postgres, LabError> {
+    Ok(Postgres::new(url, logic)?.until(progress))
+}

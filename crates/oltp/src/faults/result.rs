@@ -1,0 +1,330 @@
+//! What came of all faults: `result.json`.
+
+use std::collections::BTreeMap;
+
+use ashlar_lab::stats::median;
+use ashlar_lab::{Machine, ResultFile};
+use serde::{Deserialize, Serialize};
+
+use super::FaultsPlan;
+use super::kinds::{Fault, Topology};
+use crate::check::Consistency;
+use crate::database::Description;
+use crate::ledger::Count;
+use crate::result::UNFINISHED;
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FaultsResult {
+    /// `ashlar-faults-1`.
+    pub schema: String,
+    /// Title of the run.
+    pub title: String,
+    /// The machine.
+    pub machine: Machine,
+    /// What the faults were done to.
+    pub systems: Vec<Described>,
+    /// Warehouses.
+    pub warehouses: i32,
+    /// Clients.
+    pub users: usize,
+    /// Transactions a second that were due, by all clients together.
+    pub rate: f64,
+    /// Seed of data and inputs.
+    pub seed: u64,
+    /// One for each topology and fault.
+    pub cells: Vec<Cell>,
+    /// It did not reach its end: what is missing was not done.
+    #[serde(default)]
+    pub partial: bool,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}
+
+/// What faults were done to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Described {
+    /// How the database is kept up.
+    pub topology: Topology,
+    /// In words.
+    pub told: String,
+    /// The database, through the listener.
+    pub database: Description,
+}
+
+/// All rounds of a fault in a topology.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// How the database is kept up.
+    pub topology: Topology,
+    /// What happened to it.
+    pub fault: Fault,
+    /// Each time.
+    pub rounds: Vec<Round>,
+}
+
+/// A fault under load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// From 1.
+    pub round: u32,
+    /// The primary before.
+    pub from: String,
+    /// The primary at the end, if there was one.
+    pub to: Option<String>,
+    /// Whether these are two nodes.
+    pub moved: bool,
+    /// Whether clients were served as before in the end.
+    pub served_again: bool,
+    /// Seconds from the first failure after the fault to the first transaction begun after it that succeeded; 0 if
+    /// nothing failed.
+    pub gap_s: f64,
+    /// The longest time without any acknowledgement, seconds.
+    pub silence_s: f64,
+    /// The longest wait of a transaction, from when it was due, seconds.
+    pub longest_wait_s: f64,
+    /// Attempts that failed, logins among them.
+    pub failures: usize,
+    /// How often each text.
+    pub texts: BTreeMap<String, u64>,
+    /// New orders, payments and deliveries that were acknowledged.
+    pub acknowledged: usize,
+    /// Of these, how many are not there as they were acknowledged.
+    pub missing: usize,
+    /// Both, by kind of transaction.
+    pub kinds: BTreeMap<String, Count>,
+    /// The first that are missing.
+    pub examples: Vec<String>,
+    /// Acknowledged by a primary after a later one had acknowledged something.
+    pub stale_acknowledged: usize,
+    /// Seconds for which two servers said at once that they take writes.
+    pub both_primaries_s: f64,
+    /// Writes of our own, past the listener, that a server acknowledged.
+    pub probes: usize,
+    /// Of these, how many are not there.
+    pub probes_missing: usize,
+    /// Conditions 1 to 12 at the end.
+    pub consistency: Consistency,
+}
+
+impl Round {
+    /// What is not as it must be; nothing if all is.
+    pub fn complaint(&self) -> Option<String> {
+        let mut found = Vec::new();
+        if !self.served_again {
+            found.push("clients were not served again".to_owned());
+        }
+        if self.missing > 0 {
+            let named = self.examples.join(", ");
+            found.push(format!(
+                "{} of {} acknowledged are missing: {named}",
+                self.missing, self.acknowledged
+            ));
+        }
+        if self.stale_acknowledged > 0 {
+            found.push(format!(
+                "{} were acknowledged by an older primary beside a newer one",
+                self.stale_acknowledged
+            ));
+        }
+        if self.probes_missing > 0 {
+            found.push(format!(
+                "{} of {} probes are missing: two servers took writes",
+                self.probes_missing, self.probes
+            ));
+        }
+        found.extend(self.consistency.complaint());
+        (!found.is_empty()).then(|| found.join("; "))
+    }
+
+    /// In a line.
+    pub fn text(&self) -> String {
+        let to = self.to.as_deref().unwrap_or("none");
+        let lost = self.complaint().unwrap_or_else(|| "nothing lost".into());
+        format!(
+            "{} -> {to}, gap {:.2} s, silence {:.2} s, longest wait {:.2} s, {} failures, {} acknowledged; {lost}",
+            self.from,
+            self.gap_s,
+            self.silence_s,
+            self.longest_wait_s,
+            self.failures,
+            self.acknowledged
+        )
+    }
+}
+
+/// Smallest, median and largest of a figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) least: f64,
+    pub(crate) median: f64,
+    pub(crate) most: f64,
+}
+
+impl Cell {
+    pub(crate) fn spread(&self, figure: impl Fn(&Round) -> f64) -> Spread {
+        let mut values: Vec<f64> = self.rounds.iter().map(figure).collect();
+        values.sort_by(f64::total_cmp);
+        Spread {
+            least: values.first().copied().unwrap_or_default(),
+            median: if values.is_empty() {
+                0.0
+            } else {
+                median(&values)
+            },
+            most: values.last().copied().unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn sum(&self, figure: impl Fn(&Round) -> usize) -> usize {
+        self.rounds.iter().map(figure).sum()
+    }
+}
+
+impl ResultFile for FaultsResult {
+    const SCHEMA: &str = "ashlar-faults-1";
+}
+
+impl FaultsResult {
+    pub(super) fn begun(plan: &FaultsPlan) -> Self {
+        Self {
+            schema: Self::SCHEMA.into(),
+            title: "Faults under TPROC-C".into(),
+            machine: Machine::here(),
+            warehouses: plan.shape.warehouses,
+            users: plan.users,
+            rate: plan.rate,
+            seed: plan.seed,
+            ..Self::default()
+        }
+    }
+
+    /// What there is of one that goes on, marked as such.
+    pub(super) fn so_far(&self) -> Self {
+        let mut result = self.clone();
+        result.partial = true;
+        result.problems.push(UNFINISHED.into());
+        result
+    }
+
+    pub(super) fn describe(&mut self, topology: Topology, database: Description, told: String) {
+        self.systems.push(Described {
+            topology,
+            told,
+            database,
+        });
+    }
+
+    pub(super) fn add(&mut self, (topology, fault): (Topology, Fault), round: Round) {
+        let same = |cell: &&mut Cell| cell.topology == topology && cell.fault == fault;
+        match self.cells.iter_mut().find(same) {
+            Some(cell) => cell.rounds.push(round),
+            None => self.cells.push(Cell {
+                topology,
+                fault,
+                rounds: vec![round],
+            }),
+        }
+    }
+
+    /// What is not as it must be; nothing if all is.
+    pub fn complaint(&self) -> Option<String> {
+        let mut found = Vec::new();
+        for cell in &self.cells {
+            for round in &cell.rounds {
+                if let Some(text) = round.complaint() {
+                    found.push(format!(
+                        "{}, {}, round {}: {text}",
+                        cell.topology, cell.fault, round.round
+                    ));
+                }
+            }
+        }
+        (!found.is_empty()).then(|| found.join("\n"))
+    }
+
+    /// A line for each topology and fault.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "{:<11} {:<14} {:>6} {:>22} {:>22} {:>9} {:>5}\n",
+            "topology", "fault", "rounds", "gap s (least..most)", "longest wait s", "acked", "lost"
+        );
+        for cell in &self.cells {
+            let shown = |spread: Spread| {
+                format!(
+                    "{:.2} ({:.2}..{:.2})",
+                    spread.median, spread.least, spread.most
+                )
+            };
+            text.push_str(&format!(
+                "{:<11} {:<14} {:>6} {:>22} {:>22} {:>9} {:>5}\n",
+                cell.topology.word(),
+                cell.fault.word(),
+                cell.rounds.len(),
+                shown(cell.spread(|round| round.gap_s)),
+                shown(cell.spread(|round| round.longest_wait_s)),
+                cell.sum(|round| round.acknowledged),
+                cell.sum(|round| round.missing),
+            ));
+        }
+        for problem in &self.problems {
+            text.push_str(&format!("{problem}\n"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Round {
+        Round {
+            round: 1,
+            from: "a".into(),
+            served_again: true,
+            acknowledged: 10,
+            ..Round::default()
+        }
+    }
+
+    #[test]
+    fn each_kind_of_harm_is_a_complaint() {
+        assert_eq!(good().complaint(), None);
+        type Harm = fn(&mut Round);
+        let harm: [(&str, Harm); 4] = [
+            ("not served", |round| round.served_again = false),
+            ("missing", |round| round.missing = 1),
+            ("older primary", |round| round.stale_acknowledged = 1),
+            ("two servers", |round| round.probes_missing = 1),
+        ];
+        for (word, harm) in harm {
+            let mut round = good();
+            harm(&mut round);
+            let text = round.complaint().expect("a complaint");
+            assert!(text.contains(word), "{text}");
+        }
+    }
+
+    #[test]
+    fn rounds_of_the_same_kind_are_a_cell() {
+        let mut result = FaultsResult::default();
+        for (gap_s, fault) in [
+            (3.0, Fault::Move),
+            (1.0, Fault::KillNode),
+            (1.0, Fault::Move),
+            (2.0, Fault::Move),
+        ] {
+            result.add((Topology::Group, fault), Round { gap_s, ..good() });
+        }
+        assert_eq!(result.cells.len(), 2);
+        let spread = result.cells[0].spread(|round| round.gap_s);
+        let wanted = Spread {
+            least: 1.0,
+            median: 2.0,
+            most: 3.0,
+        };
+        assert_eq!(spread, wanted);
+    }
+}

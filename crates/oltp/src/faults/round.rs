@@ -1,0 +1,203 @@
+//! One fault under load, from before it until all is as it was.
+
+use std::time::{Duration, Instant};
+
+use ashlar_lab::{LabError, Progress};
+
+use super::clients::Clients;
+use super::kinds::Fault;
+use super::result::Round;
+use super::system::System;
+use super::watch::Watch;
+use super::{FaultsPlan, open};
+use crate::check::check;
+use crate::database::Database;
+use crate::inputs::Mix;
+use crate::ledger::Count;
+use crate::random::Rng;
+use crate::schema::State;
+use crate::server::DATABASE;
+use crate::terminal::TerminalSetting;
+
+/// Clients are served again within so long, or the round has failed.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Served again: so many transactions in so long, and no failure.
+const SERVED_FOR: Duration = Duration::from_secs(1);
+const SERVED_LEAST: usize = 5;
+/// Something is looked for so often.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Rounds number their probes apart.
+const PROBES_A_ROUND: i64 = 1 << 32;
+
+/// What was done to whom, and when.
+struct Done {
+    at: Instant,
+    from: String,
+    to: Option<String>,
+    served_again: bool,
+}
+
+pub(super) fn round(
+    plan: &FaultsPlan,
+    system: &dyn System,
+    (fault, number): (Fault, u32),
+    progress: &Progress,
+) -> Result<Round, LabError> {
+    system.await_ready(progress)?;
+    let url = system.url(DATABASE);
+    let setting = setting(plan, &url, number, progress)?;
+    let clients = Clients::new(&url, plan, setting);
+    let servers = system
+        .servers(DATABASE)
+        .into_iter()
+        .map(|(_, url)| url)
+        .collect();
+    let watch = Watch::new(servers, first_probe(fault, number));
+    let done = std::thread::scope(|scope| {
+        for user in 0..plan.users {
+            scope.spawn({
+                let clients = &clients;
+                move || clients.work(user)
+            });
+        }
+        for server in 0..watch.servers() {
+            scope.spawn({
+                let watch = &watch;
+                move || watch.ask(server)
+            });
+        }
+        let done = under_load(plan, system, fault, (&clients, progress));
+        clients.end();
+        watch.end();
+        done
+    });
+    let done = done?;
+    system.await_ready(progress)?;
+    let database = open(&url, plan.logic, progress)?;
+    let mut watcher = database.watcher()?;
+    let audit = clients.ledger.audit(watcher.as_mut())?;
+    let (probes, probes_missing) = watch.audit(watcher.as_mut())?;
+    let Count {
+        acknowledged,
+        missing,
+    } = audit.total();
+    let seen = clients.trace.seen(done.at);
+    let seconds = |time: Duration| (time.as_secs_f64() * 1000.0).round() / 1000.0;
+    Ok(Round {
+        round: number,
+        moved: done.to.as_ref().is_some_and(|to| *to != done.from),
+        from: done.from,
+        to: done.to,
+        served_again: done.served_again,
+        gap_s: seen.gap.map_or(0.0, seconds),
+        silence_s: seconds(seen.silence),
+        longest_wait_s: seconds(seen.longest_wait),
+        failures: seen.failures,
+        texts: seen.texts,
+        acknowledged,
+        missing,
+        kinds: audit.kinds,
+        examples: audit.examples.iter().map(ToString::to_string).collect(),
+        stale_acknowledged: seen.stale,
+        both_primaries_s: seconds(watch.both()),
+        probes,
+        probes_missing,
+        consistency: check(watcher.as_mut(), &plan.shape, progress)?,
+    })
+}
+
+fn first_probe(fault: Fault, number: u32) -> i64 {
+    let faults = Fault::ALL.iter().position(|one| *one == fault).unwrap_or(0);
+    (faults as i64 * 100_000 + i64::from(number)) * PROBES_A_ROUND
+}
+
+fn setting(
+    plan: &FaultsPlan,
+    url: &str,
+    number: u32,
+    progress: &Progress,
+) -> Result<TerminalSetting, LabError> {
+    let database = open(url, plan.logic, progress)?;
+    let constants = match database.state()? {
+        State::Built(marker) => marker.constants,
+        _ => {
+            return Err(LabError::environment(
+                "the tables that were built are not there",
+            ));
+        }
+    };
+    let mut rng = Rng::stream(plan.seed, &[u64::from(number)]);
+    Ok(TerminalSetting {
+        shape: plan.shape,
+        constants: constants.for_run(&mut rng),
+        seed: u64::from(rng.within(0, i32::MAX).unsigned_abs()),
+        mix: Mix::TprocC,
+        all_warehouses: false,
+        users: plan.users,
+    })
+}
+
+fn under_load(
+    plan: &FaultsPlan,
+    system: &dyn System,
+    fault: Fault,
+    (clients, progress): (&Clients, &Progress),
+) -> Result<Done, LabError> {
+    pause(plan.before, progress)?;
+    let from = system
+        .primary()
+        .ok_or_else(|| LabError::environment("there is no primary before the fault"))?;
+    let at = Instant::now();
+    let injected = system.inject(fault, &from);
+    let served = injected.and_then(|()| {
+        if fault == Fault::EtcdDown {
+            pause(plan.hold, progress)?;
+        }
+        served_again((system, fault), (at, &from), (clients, progress))
+    });
+    // Whatever came of it, and before the clients end: a node that comes back must do no harm.
+    let mended = system.mend(fault, &from);
+    let served_again = served?;
+    mended?;
+    pause(plan.after, progress)?;
+    Ok(Done {
+        at,
+        to: system.primary(),
+        from,
+        served_again,
+    })
+}
+
+/// Waits until clients are served as before; false if they are not in time.
+fn served_again(
+    (system, fault): (&dyn System, Fault),
+    (at, from): (Instant, &str),
+    (clients, progress): (&Clients, &Progress),
+) -> Result<bool, LabError> {
+    while at.elapsed() < PATIENCE {
+        pause(LOOK_EVERY, progress)?;
+        if at.elapsed() < SERVED_FOR {
+            continue;
+        }
+        let since = Instant::now() - SERVED_FOR;
+        let calm = clients.trace.last_failure().is_none_or(|last| last < since);
+        let served = clients.trace.begun_since(since) >= SERVED_LEAST;
+        if calm && served && (!fault.must_move() || system.primary().is_some_and(|now| now != from))
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn pause(time: Duration, progress: &Progress) -> Result<(), LabError> {
+    let end = Instant::now() + time;
+    loop {
+        progress.go_on()?;
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+}

@@ -1,0 +1,245 @@
+//! What a fault is done to.
+
+use std::path::Path;
+
+use ashlar_lab::{LabError, OwnFolder, Progress};
+
+use super::kinds::{Fault, Topology};
+use crate::group::{Group, GroupPlan, Member, NodeName, OWN, Sign, Tuning};
+use crate::server::{Server, Settings};
+
+/// A database that is kept up, in one of the ways that there are.
+pub trait System: Sync {
+    /// Which way.
+    fn topology(&self) -> Topology;
+
+    /// What it is, in words, for the report.
+    fn told(&self) -> String;
+
+    /// A database through the listener.
+    fn url(&self, database: &str) -> String;
+
+    /// Nodes, and a database on each past the listener.
+    fn servers(&self, database: &str) -> Vec<(String, String)>;
+
+    /// The node that takes writes now, if one does.
+    fn primary(&self) -> Option<String>;
+
+    /// Does it to the primary, which is this node.
+    ///
+    /// # Errors
+    /// It cannot be done.
+    fn inject(&self, fault: Fault, primary: &str) -> Result<(), LabError>;
+
+    /// Mends what [`Self::inject`] broke.
+    ///
+    /// # Errors
+    /// It cannot be done.
+    fn mend(&self, fault: Fault, broken: &str) -> Result<(), LabError>;
+
+    /// Waits until all of it is as it should be.
+    ///
+    /// # Errors
+    /// It does not come to be in time.
+    fn await_ready(&self, progress: &Progress) -> Result<(), LabError>;
+
+    /// Ends all of it, and leaves nothing.
+    ///
+    /// # Errors
+    /// Something stays.
+    fn end(self: Box<Self>) -> Result<(), LabError>;
+}
+
+/// One server, which is started again at once where it is, as a service manager would.
+pub struct StandaloneSystem {
+    server: Server,
+    _folder: OwnFolder,
+}
+
+impl StandaloneSystem {
+    /// Makes one in a new folder below `place`.
+    ///
+    /// # Errors
+    /// There is no PostgreSQL, or it does not start.
+    pub fn make(place: &Path, set: &[String]) -> Result<Self, LabError> {
+        let folder = OwnFolder::make(place)?;
+        let server = Server::at(&folder.path().join("a"))?;
+        let settings = Settings {
+            memory_bytes: None,
+            set: set.to_vec(),
+        };
+        server.start(Some(settings))?;
+        Ok(Self {
+            server,
+            _folder: folder,
+        })
+    }
+}
+
+impl System for StandaloneSystem {
+    fn topology(&self) -> Topology {
+        Topology::Standalone
+    }
+
+    fn told(&self) -> String {
+        "one server, started again at once where it is; clients reach it directly".into()
+    }
+
+    fn url(&self, database: &str) -> String {
+        self.server.url(database) + "&connect_timeout=2"
+    }
+
+    fn servers(&self, database: &str) -> Vec<(String, String)> {
+        vec![("a".into(), self.url(database))]
+    }
+
+    fn primary(&self) -> Option<String> {
+        let runs = self
+            .server
+            .status()
+            .is_ok_and(|status| status.pid.is_some());
+        runs.then(|| "a".into())
+    }
+
+    fn inject(&self, fault: Fault, _: &str) -> Result<(), LabError> {
+        self.topology().check(fault)?;
+        self.server.kill()?;
+        self.server.start(None).map(drop)
+    }
+
+    fn mend(&self, _: Fault, _: &str) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn await_ready(&self, _: &Progress) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn end(self: Box<Self>) -> Result<(), LabError> {
+        self.server.stop().map(drop)
+    }
+}
+
+impl Drop for StandaloneSystem {
+    fn drop(&mut self) {
+        // Ended in order before; otherwise its folder would be removed under it.
+        let _ = self.server.kill();
+    }
+}
+
+/// An availability group under Patroni.
+pub struct GroupSystem {
+    group: Group,
+    tuning: Tuning,
+    /// Removed with what is below it.
+    _folder: OwnFolder,
+}
+
+impl GroupSystem {
+    /// Makes one in a new folder below `dir`.
+    ///
+    /// # Errors
+    /// A program is missing, or it is not ready in time.
+    pub fn make(dir: &Path, plan: &GroupPlan, progress: &Progress) -> Result<Self, LabError> {
+        Group::end_left_behind(dir)?;
+        let folder = OwnFolder::make(dir)?;
+        let group = Group::start(&folder.path().join(OWN), plan, progress)?;
+        Ok(Self {
+            group,
+            tuning: plan.tuning,
+            _folder: folder,
+        })
+    }
+}
+
+fn named(node: &str) -> Result<NodeName, LabError> {
+    match node {
+        "a" => Ok(NodeName::A),
+        "b" => Ok(NodeName::B),
+        other => Err(LabError::environment(format!(
+            "{other}: is no node of a group"
+        ))),
+    }
+}
+
+impl System for GroupSystem {
+    fn topology(&self) -> Topology {
+        Topology::Group
+    }
+
+    fn told(&self) -> String {
+        let tuning = match self.tuning {
+            Tuning::Default => "Patroni's defaults (ttl 30 s, loop 10 s)",
+            Tuning::Fast => "ttl 5 s, loop 1 s, failsafe mode",
+        };
+        format!(
+            "Patroni with two PostgreSQL, synchronous; three members of etcd, HAProxy as the listener ({}); {tuning}",
+            self.group.network_word()
+        )
+    }
+
+    fn url(&self, database: &str) -> String {
+        self.group.url(database) + "&connect_timeout=2"
+    }
+
+    fn servers(&self, database: &str) -> Vec<(String, String)> {
+        let of = |node: NodeName| (node.to_string(), self.group.node_url(node, database));
+        vec![of(NodeName::A), of(NodeName::B)]
+    }
+
+    fn primary(&self) -> Option<String> {
+        self.group.primary().map(|node| node.to_string())
+    }
+
+    fn inject(&self, fault: Fault, primary: &str) -> Result<(), LabError> {
+        self.topology().check(fault)?;
+        let node = named(primary)?;
+        match fault {
+            Fault::KillDatabase => self.group.kill_database(node),
+            Fault::KillNode => self.group.signal(&Member::of_node(node), Sign::Kill),
+            Fault::StopNode => self.group.signal(&Member::of_node(node), Sign::Stop),
+            Fault::CutNetwork => self.group.set_connected(node, false)?,
+            Fault::EtcdDown => self.group.signal(&Member::ETCD, Sign::Kill),
+            Fault::Move => self.group.switch_over_from(node)?,
+            Fault::KillDaemon | Fault::DriveDies | Fault::DriveHangs => {}
+        }
+        Ok(())
+    }
+
+    fn mend(&self, fault: Fault, broken: &str) -> Result<(), LabError> {
+        let node = named(broken)?;
+        match fault {
+            Fault::KillNode => {
+                for member in Member::of_node(node) {
+                    self.group.start_member(member)?;
+                }
+            }
+            Fault::StopNode => self.group.signal(&Member::of_node(node), Sign::Continue),
+            Fault::CutNetwork => self.group.set_connected(node, true)?,
+            Fault::EtcdDown => {
+                for member in Member::ETCD {
+                    self.group.start_member(member)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn await_ready(&self, progress: &Progress) -> Result<(), LabError> {
+        self.group.await_ready(progress)
+    }
+
+    fn end(self: Box<Self>) -> Result<(), LabError> {
+        self.group.stop()
+    }
+}
+
+impl Drop for GroupSystem {
+    fn drop(&mut self) {
+        // Ended in order before; this is for a panic on the way.
+        if Group::at(&self.group.dir).is_ok() {
+            let _ = self.group.stop();
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What happened to clients, and when.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::database::ServerStart;
+
+/// A life of a server as a primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Server(pub(super) ServerStart);
+
+/// An acknowledgement.
+#[derive(Clone, Copy, Debug)]
+struct Ack {
+    server: Server,
+    begun: Instant,
+    at: Instant,
+}
+
+/// What happened to all clients of a round.
+#[derive(Debug, Default)]
+pub(super) struct Trace(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    acks: Vec<Ack>,
+    /// When something failed.
+    failures: Vec<Instant>,
+    /// The texts of failures, and how many of each.
+    texts: BTreeMap<String, u64>,
+    longest_wait: Duration,
+}
+
+/// Different texts of failures that are kept.
+const MOST_TEXTS: usize = 20;
+
+/// What a round came to, from a fault on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Seen {
+    /// From the first failure to the first transaction that was begun after it and succeeded.
+    pub(super) gap: Option<Duration>,
+    /// The longest time without any acknowledgement.
+    pub(super) silence: Duration,
+    pub(super) longest_wait: Duration,
+    pub(super) failures: usize,
+    pub(super) texts: BTreeMap<String, u64>,
+    /// Acknowledged by a server after a newer one had acknowledged something.
+    pub(super) stale: usize,
+}
+
+impl Trace {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn acknowledged(&self, server: Server, begun: Instant) {
+        let at = Instant::now();
+        self.lock().acks.push(Ack { server, begun, at });
+    }
+
+    pub(super) fn failed(&self, text: &str) {
+        let mut inner = self.lock();
+        inner.failures.push(Instant::now());
+        if inner.texts.len() < MOST_TEXTS || inner.texts.contains_key(text) {
+            *inner.texts.entry(text.to_owned()).or_default() += 1;
+        }
+    }
+
+    pub(super) fn waited(&self, wait: Duration) {
+        let mut inner = self.lock();
+        inner.longest_wait = inner.longest_wait.max(wait);
+    }
+
+    /// Acknowledgements of transactions that were begun after `since`.
+    pub(super) fn begun_since(&self, since: Instant) -> usize {
+        let inner = self.lock();
+        // They are in the order of their ends: what ended before did not begin after.
+        let late = inner.acks.iter().rev().take_while(|ack| ack.at > since);
+        late.filter(|ack| ack.begun > since).count()
+    }
+
+    /// When something failed last.
+    pub(super) fn last_failure(&self) -> Option<Instant> {
+        self.lock().failures.last().copied()
+    }
+
+    /// What it came to, with a fault at this time.
+    pub(super) fn seen(&self, fault: Instant) -> Seen {
+        let inner = self.lock();
+        let failures: Vec<Instant> = inner
+            .failures
+            .iter()
+            .copied()
+            .filter(|at| *at >= fault)
+            .collect();
+        let first_failure = failures.iter().min().copied();
+        let mut ends: Vec<Instant> = inner.acks.iter().map(|ack| ack.at).collect();
+        ends.sort_unstable();
+        let gap = first_failure.and_then(|first| {
+            let later = inner.acks.iter().filter(|ack| ack.begun >= first);
+            later.map(|ack| ack.at - first).min()
+        });
+        let silence = ends
+            .windows(2)
+            .filter(|pair| pair[1] >= fault)
+            .map(|pair| pair[1] - pair[0])
+            .max();
+        Seen {
+            gap,
+            silence: silence.unwrap_or_default(),
+            longest_wait: inner.longest_wait,
+            failures: failures.len(),
+            texts: inner.texts.clone(),
+            stale: stale(&inner.acks),
+        }
+    }
+}
+
+/// Acknowledgements of transactions that a server began after one that became primary later had acknowledged something.
+fn stale(acks: &[Ack]) -> usize {
+    let mut first: BTreeMap<Server, Instant> = BTreeMap::new();
+    for ack in acks {
+        let at = first.entry(ack.server).or_insert(ack.at);
+        *at = (*at).min(ack.at);
+    }
+    let is_stale = |ack: &&Ack| {
+        let own = first.get(&ack.server);
+        let newer = first
+            .values()
+            .filter(|at| own.is_some_and(|own| *at > own))
+            .min();
+        newer.is_some_and(|newer| ack.begun > *newer)
+    };
+    acks.iter().filter(is_stale).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(number: i64) -> Server {
+        Server(ServerStart {
+            timeline: number,
+            started_us: number,
+        })
+    }
+
+    fn ack(server_number: i64, base: Instant, begun: u64, at: u64) -> Ack {
+        Ack {
+            server: server(server_number),
+            begun: base + Duration::from_millis(begun),
+            at: base + Duration::from_millis(at),
+        }
+    }
+
+    #[test]
+    fn a_write_of_an_older_primary_is_seen() {
+        let base = Instant::now();
+        let in_order = [
+            ack(1, base, 0, 10),
+            ack(1, base, 10, 20),
+            ack(2, base, 50, 60),
+        ];
+        assert_eq!(stale(&in_order), 0);
+        // Begun before the newer one took anything, told after: nothing is wrong with that.
+        let late = [
+            ack(1, base, 0, 10),
+            ack(2, base, 50, 60),
+            ack(1, base, 40, 70),
+        ];
+        assert_eq!(stale(&late), 0);
+        let both = [
+            ack(1, base, 0, 10),
+            ack(2, base, 50, 60),
+            ack(1, base, 65, 70),
+        ];
+        assert_eq!(stale(&both), 1);
+    }
+
+    #[test]
+    fn gap_and_silence_are_of_the_time_after_the_fault() {
+        let base = Instant::now();
+        let at = |ms| base + Duration::from_millis(ms);
+        let trace = Trace::default();
+        {
+            let mut inner = trace.lock();
+            inner.acks = vec![
+                ack(1, base, 0, 10),
+                ack(1, base, 400, 420),
+                ack(1, base, 500, 520),
+                ack(2, base, 600, 1100),
+                ack(2, base, 1050, 1120),
+            ];
+            inner.failures = vec![at(100), at(530), at(900)];
+        }
+        let seen = trace.seen(at(505));
+        assert_eq!(seen.failures, 2, "one was before the fault");
+        assert_eq!(seen.gap, Some(Duration::from_millis(570)));
+        assert_eq!(seen.silence, Duration::from_millis(580));
+        assert_eq!(seen.stale, 0);
+        assert_eq!(trace.begun_since(at(550)), 2);
+        assert_eq!(trace.seen(at(2000)).gap, None);
+    }
+}

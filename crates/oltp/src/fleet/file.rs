@@ -1,0 +1,302 @@
+//! The scenario's file.
+
+use std::time::Duration;
+
+use ashlar_lab::{LabError, Scale};
+use serde::{Deserialize, Serialize};
+
+use crate::inputs::Mix;
+use crate::run::{Mode, RunPlan};
+use crate::schema::Shape;
+
+/// A scenario of many databases. `docs/oltp.md` has it key by key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FleetScenario {
+    /// Short name.
+    pub name: String,
+    /// Title of the report; the name if empty.
+    #[serde(default)]
+    pub title: String,
+    /// What is asked, and where it comes from.
+    #[serde(default)]
+    pub about: String,
+    /// The published table that stands beside it.
+    #[serde(default)]
+    pub published: Option<String>,
+    /// How long, how often.
+    pub measure: FleetMeasure,
+    /// What.
+    pub fleet: FleetSection,
+}
+
+/// `[measure]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FleetMeasure {
+    /// Measured seconds of a step.
+    pub seconds: f64,
+    /// Seconds of load before.
+    pub ramp: f64,
+    /// How often each step is measured.
+    #[serde(default = "one")]
+    pub repeat: u32,
+    /// Seed of data and inputs.
+    #[serde(default = "first")]
+    pub seed: u64,
+}
+
+/// `[fleet]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FleetSection {
+    /// How many, shared out to the places in turn.
+    pub databases: usize,
+    /// Streams of each.
+    pub streams: u32,
+    /// Transactions a second of each stream.
+    #[serde(default = "unit")]
+    pub rate: f64,
+    /// Warehouses of each.
+    pub warehouses: i32,
+    /// A hundredth of the items and a thirtieth of the customers: to try a scenario; flagged.
+    #[serde(default)]
+    pub small: bool,
+    /// Memory of each server in percent of its database; no limit without.
+    #[serde(default)]
+    pub memory_pct: Option<f64>,
+    /// Sessions of each database, which run its streams.
+    #[serde(default = "four")]
+    pub sessions: usize,
+    /// Percent of the streams, a step each.
+    #[serde(default = "all")]
+    pub steps: Vec<u32>,
+    /// What kind of database.
+    #[serde(default)]
+    pub engine: Engine,
+    /// Databases and streams are as they are, whatever the scale.
+    #[serde(default)]
+    pub keep: bool,
+    /// PostgreSQL's settings, `name=value`.
+    #[serde(default)]
+    pub set: Vec<String>,
+}
+
+/// What kind of database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// A server of its own for each.
+    #[default]
+    Postgres,
+    /// A file for each, within this process.
+    Sqlite,
+}
+
+impl FleetSection {
+    /// What is built.
+    pub(crate) fn shape(&self) -> Shape {
+        match self.small {
+            true => Shape::small(self.warehouses),
+            false => Shape::tpcc(self.warehouses),
+        }
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn first() -> u64 {
+    1
+}
+
+fn unit() -> f64 {
+    1.0
+}
+
+fn four() -> usize {
+    4
+}
+
+fn all() -> Vec<u32> {
+    vec![100]
+}
+
+const MOST_DATABASES: usize = 1000;
+/// Less than this is not measured, however small the scale.
+const LEAST_DATABASES: usize = 2;
+const LEAST_STREAMS: u32 = 10;
+const LEAST_WAREHOUSES: i32 = 1;
+const LEAST_SECONDS: f64 = 2.0;
+const LEAST_RAMP: f64 = 0.5;
+
+impl FleetScenario {
+    /// Whether a text is of this kind.
+    ///
+    /// # Errors
+    /// It is no TOML.
+    pub fn is_one(text: &str) -> Result<bool, LabError> {
+        let table: toml::Table = toml::from_str(text).map_err(|error| bad(text, &error))?;
+        Ok(table.contains_key("fleet"))
+    }
+
+    /// Reads a scenario's text.
+    ///
+    /// # Errors
+    /// A usage error that names the line, or what cannot be.
+    pub fn parse(text: &str) -> Result<Self, LabError> {
+        let file: Self = toml::from_str(text).map_err(|error| bad(text, &error))?;
+        let fleet = &file.fleet;
+        let refuse = |why: String| Err(LabError::usage(format!("scenario: {why}")));
+        if !(1..=MOST_DATABASES).contains(&fleet.databases) {
+            return refuse(format!(
+                "databases = {}: must be 1 to {MOST_DATABASES}",
+                fleet.databases
+            ));
+        }
+        if fleet.steps.is_empty() || fleet.steps.iter().any(|pct| !(1..=1000).contains(pct)) {
+            return refuse("steps: percent of the streams, 1 to 1000, at least one".into());
+        }
+        if fleet
+            .memory_pct
+            .is_some_and(|pct| !(0.01..=1000.0).contains(&pct))
+        {
+            return refuse("memory_pct: must be 0.01 to 1000".into());
+        }
+        match file.published.as_deref() {
+            None | Some(super::result::PUBLISHED) => {}
+            Some(other) => {
+                return refuse(format!(
+                    "published = {other:?}: fleets are published in {}",
+                    super::result::PUBLISHED
+                ));
+            }
+        }
+        fleet.shape().check()?;
+        for &percent in &fleet.steps {
+            file.plan(percent)?.check()?;
+        }
+        Ok(file)
+    }
+
+    /// The title, or the name.
+    pub(crate) fn heading(&self) -> &str {
+        if self.title.is_empty() {
+            &self.name
+        } else {
+            &self.title
+        }
+    }
+
+    /// Streams of each database in a step.
+    pub(crate) fn streams(&self, percent: u32) -> u32 {
+        let share = u64::from(self.fleet.streams) * u64::from(percent) / 100;
+        u32::try_from(share).unwrap_or(u32::MAX)
+    }
+
+    /// How each database is driven.
+    pub(crate) fn plan(&self, percent: u32) -> Result<RunPlan, LabError> {
+        let seconds = |name: &str, seconds: f64| {
+            Duration::try_from_secs_f64(seconds)
+                .map_err(|error| LabError::usage(format!("{name} = {seconds}: {error}")))
+        };
+        let fleet = &self.fleet;
+        let mode = format!("streams:{}@{}", self.streams(percent), fleet.rate);
+        Ok(RunPlan {
+            users: vec![fleet.sessions],
+            ramp: seconds("ramp", self.measure.ramp)?,
+            measure: seconds("seconds", self.measure.seconds)?,
+            mode: mode.parse::<Mode>()?,
+            mix: Mix::TprocC,
+            all_warehouses: false,
+            keying_and_thinking: false,
+            repeats: self.measure.repeat,
+            seed: self.measure.seed,
+            slow_down: 0.0,
+        })
+    }
+
+    /// Makes it smaller, and says what that did: databases, streams, warehouses, seconds and ramp times the factor,
+    /// but not below 2, 10, 1, 2 s and 0.5 s, and never above what is written.
+    pub(crate) fn scale(&mut self, scale: Scale) -> String {
+        let factor = scale.factor();
+        let shrink = |value: f64, least: f64| (value * factor).max(least).min(value);
+        let (measure, fleet) = (&mut self.measure, &mut self.fleet);
+        measure.seconds = shrink(measure.seconds, LEAST_SECONDS);
+        measure.ramp = shrink(measure.ramp, LEAST_RAMP);
+        if !fleet.keep {
+            fleet.databases = shrink(fleet.databases as f64, LEAST_DATABASES as f64) as usize;
+            fleet.streams = shrink(f64::from(fleet.streams), f64::from(LEAST_STREAMS)) as u32;
+        }
+        fleet.warehouses = shrink(f64::from(fleet.warehouses), f64::from(LEAST_WAREHOUSES)) as i32;
+        format!(
+            "{} databases of {} warehouses, {} streams each, {} s after {} s{}",
+            fleet.databases,
+            fleet.warehouses,
+            fleet.streams,
+            measure.seconds,
+            measure.ramp,
+            if scale == Scale::FULL {
+                ", as written"
+            } else {
+                ""
+            }
+        )
+    }
+}
+
+fn bad(text: &str, error: &toml::de::Error) -> LabError {
+    let at = error.span().map(|span| span.start);
+    LabError::usage(format!(
+        "scenario: {}",
+        ashlar_plain::at_line(text, at, error.message())
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = include_str!("../../../../scenarios/fleet.toml");
+
+    #[test]
+    fn what_ships_is_the_papers() {
+        let mut file = FleetScenario::parse(TEXT).expect("sound");
+        assert_eq!(file.fleet.databases as u32 * file.streams(100), 28_800);
+        assert_eq!(file.streams(90), 180);
+        assert!(file.scale(Scale::FULL).contains("as written"));
+        file.scale(Scale::MIN);
+        assert_eq!((file.fleet.databases, file.fleet.streams), (2, 10));
+        let mut kept = FleetScenario::parse(TEXT).expect("sound");
+        kept.fleet.keep = true;
+        kept.scale(Scale::MIN);
+        assert_eq!((kept.fleet.databases, kept.fleet.warehouses), (144, 1));
+        assert_eq!(FleetScenario::is_one(TEXT), Ok(true));
+        assert_eq!(FleetScenario::is_one("name = 'x'"), Ok(false));
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        for (was, is, named) in [
+            ("databases = 144", "databases = 0", "databases = 0"),
+            ("steps = [100, 90]", "steps = []", "steps"),
+            ("memory_pct = 3", "memory_pct = 0", "memory_pct"),
+            ("streams = 200", "streams = 0", "streams"),
+            ("rate = 1.0", "rate = 1.0\nnonsense = 1", "nonsense"),
+            ("warehouses = 100", "warehouses = 0", "warehouses"),
+            ("sessions = 4", "sessions = 0", "--users 0"),
+            (
+                "s2d_fleet_144_databases.csv",
+                "flash_cache.csv",
+                "flash_cache.csv",
+            ),
+        ] {
+            let error = FleetScenario::parse(&TEXT.replace(was, is)).expect_err(named);
+            assert!(
+                error.exit_code() == 2 && error.to_string().contains(named),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! What a fleet has measured: `result.json`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use ashlar_lab::result::ScenarioNote;
+use ashlar_lab::stats::median;
+use ashlar_lab::units::grouped;
+use ashlar_lab::{LabError, Machine, ResultFile};
+use serde::{Deserialize, Serialize};
+
+use super::file::{Engine, FleetScenario};
+use crate::inputs::Kind;
+use crate::result::{KindResult, LatencyUs, StepResult, UNFINISHED};
+use crate::usage::Counters;
+
+/// The table that stands beside it.
+pub(crate) const PUBLISHED: &str = "s2d_fleet_144_databases.csv";
+const TABLE: &str = include_str!("../../../../published/s2d_fleet_144_databases.csv");
+/// A median of databases that differ by more than this says little of each.
+const UNEQUAL: f64 = 0.1;
+/// Streams that had less than this share of what they asked for did not keep up.
+const KEPT_UP: f64 = 0.98;
+
+/// A fleet's run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FleetResult {
+    /// `ashlar-fleet-1`.
+    pub schema: String,
+    /// Title of the run.
+    pub title: String,
+    /// The machine that drove them, and, with private servers, on which they ran.
+    pub machine: Machine,
+    /// Which scenario, at which scale.
+    pub scenario: ScenarioNote,
+    /// What kind of database.
+    pub engine: Engine,
+    /// Warehouses of each.
+    pub warehouses: i32,
+    /// Sessions of each.
+    pub sessions: usize,
+    /// Transactions a second of each stream.
+    pub rate: f64,
+    /// Measured seconds of a step.
+    pub seconds: f64,
+    /// Memory of a server as asked for, in percent of its database; null: no limit.
+    pub memory_pct: Option<f64>,
+    /// The databases.
+    pub databases: Vec<FleetDatabase>,
+    /// The measurements, in the order in which they were made.
+    pub steps: Vec<FleetStep>,
+    /// What a reader must know before quoting a figure.
+    pub flags: Vec<String>,
+    /// Something did not finish; `problems` says what.
+    pub partial: bool,
+    /// What went wrong.
+    pub problems: Vec<String>,
+}
+
+/// A database, as it was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FleetDatabase {
+    /// Its name.
+    pub name: String,
+    /// Which place it is on.
+    pub place: String,
+    /// Bytes when it was built.
+    pub bytes: u64,
+    /// Memory that its server has, page cache included; null: no limit.
+    pub memory_bytes: Option<u64>,
+    /// Why there is no limit, if one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_reason: Option<String>,
+    /// Seconds that making it took.
+    pub seconds: f64,
+}
+
+/// A step: so many percent of the streams.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FleetStep {
+    /// Percent of the streams as written.
+    pub percent: u32,
+    /// Which repeat, from 1.
+    pub repeat: u32,
+    /// Streams of each database.
+    pub streams: u32,
+    /// Transactions a second that all streams ask for.
+    pub offered_tps: f64,
+    /// Transactions a second that all databases had.
+    pub tps: f64,
+    /// Measured seconds.
+    pub elapsed_s: f64,
+    /// Of all databases together, by kind.
+    pub transactions: BTreeMap<String, KindResult>,
+    /// How long after it was due a transaction began.
+    pub lateness_us: Option<LatencyUs>,
+    /// Due and not begun at the end.
+    pub missed: u64,
+    /// Processors of the machine in use, 0 to 100.
+    pub machine_cpu_pct: Option<f64>,
+    /// Processor seconds of this process.
+    pub client_cpu_s: f64,
+    /// Of all servers; null if it cannot be told.
+    pub server_cpu_s: Option<f64>,
+    /// What the block devices under the databases did.
+    pub accesses: Vec<Accesses>,
+    /// Each database.
+    pub databases: Vec<FleetShare>,
+    /// Transactions completed in each second.
+    pub series: Vec<u64>,
+    /// Consistency conditions that do not hold.
+    pub complaints: Vec<String>,
+    /// A database or a session was lost.
+    pub partial: bool,
+    /// The first errors, in words.
+    pub problems: Vec<String>,
+}
+
+/// A database's share of a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FleetShare {
+    /// Its name.
+    pub name: String,
+    /// Transactions a second.
+    pub tps: f64,
+    /// 95th percentile of each kind of transaction, from when it was due, in microseconds.
+    pub p95_us: BTreeMap<String, f64>,
+    /// Due and not begun at the end.
+    pub missed: u64,
+    /// Transactions that failed.
+    pub errors: u64,
+    /// Processor seconds of its server.
+    pub server_cpu_s: Option<f64>,
+}
+
+/// What a block device did for those above it, as the kernel counts it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Accesses {
+    /// The kernel's number of it, major:minor.
+    pub device: String,
+    /// Reads a second.
+    pub read_iops: f64,
+    /// Writes a second.
+    pub write_iops: f64,
+    /// Mean of a read, in milliseconds; null without reads.
+    pub read_ms: Option<f64>,
+    /// Mean of a write.
+    pub write_ms: Option<f64>,
+}
+
+/// A row of the published table.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct PublishedStep {
+    pub(crate) users_per_database: u32,
+    pub(crate) databases: u32,
+    pub(crate) nodes: u32,
+    pub(crate) total_tps: f64,
+    pub(crate) p95_upper_bound_s: f64,
+    pub(crate) cpu_pct: Option<f64>,
+    pub(crate) read_latency_ms: Option<f64>,
+    pub(crate) write_latency_ms: Option<f64>,
+}
+
+impl PublishedStep {
+    pub(crate) fn rows() -> Result<Vec<Self>, LabError> {
+        let mut reader = csv::Reader::from_reader(TABLE.as_bytes());
+        let rows: Result<_, _> = reader.deserialize().collect();
+        rows.map_err(|error| LabError::caused(PUBLISHED, error))
+    }
+
+    /// What its streams asked for: a transaction a second each.
+    pub(crate) fn offered_tps(&self) -> f64 {
+        f64::from(self.users_per_database) * f64::from(self.databases)
+    }
+}
+
+impl Accesses {
+    pub(crate) fn between(device: String, [from, to]: [&Counters; 2], seconds: f64) -> Self {
+        let reads = to.reads.saturating_sub(from.reads);
+        let writes = to.writes.saturating_sub(from.writes);
+        let each = |ms: u64, count: u64| (count > 0).then(|| ms as f64 / count as f64);
+        Self {
+            device,
+            read_iops: reads as f64 / seconds,
+            write_iops: writes as f64 / seconds,
+            read_ms: each(to.read_ms.saturating_sub(from.read_ms), reads),
+            write_ms: each(to.write_ms.saturating_sub(from.write_ms), writes),
+        }
+    }
+}
+
+impl FleetShare {
+    pub(crate) fn of(name: &str, step: &StepResult) -> Self {
+        let done: u64 = step.transactions.values().map(|kind| kind.count).sum();
+        let p95 = |(name, kind): (&String, &KindResult)| (name.clone(), kind.latency_us.p95);
+        Self {
+            name: name.to_owned(),
+            tps: done as f64 / step.elapsed_s.max(1e-9),
+            p95_us: step.transactions.iter().map(p95).collect(),
+            missed: step.missed,
+            errors: step.transactions.values().map(|kind| kind.errors).sum(),
+            server_cpu_s: step.server_cpu_s,
+        }
+    }
+}
+
+impl FleetStep {
+    /// Of what was asked for, 0 to 1 (a little more, where what was late was made up for).
+    pub fn kept(&self) -> f64 {
+        self.tps / self.offered_tps.max(f64::MIN_POSITIVE)
+    }
+
+    /// The worst 95th percentile of a kind of transaction over all databases, and whose it is.
+    pub(crate) fn worst(&self, kind: &str) -> Option<(f64, &str)> {
+        let of = |share: &'_ FleetShare| share.p95_us.get(kind).copied();
+        let all = self.databases.iter();
+        let all = all.filter_map(|share| Some((of(share)?, share.name.as_str())));
+        all.max_by(|a, b| a.0.total_cmp(&b.0))
+    }
+
+    pub(crate) fn line(&self) -> String {
+        let p95 = self.transactions.get(Kind::NewOrder.name());
+        let p95 = p95.map_or(0.0, |kind| kind.latency_us.p95 / 1000.0);
+        format!(
+            "{} of {} TPS, new orders' p95 {p95:.1} ms",
+            grouped(self.tps),
+            grouped(self.offered_tps)
+        )
+    }
+}
+
+impl ResultFile for FleetResult {
+    const SCHEMA: &str = "ashlar-fleet-1";
+}
+
+impl FleetResult {
+    pub(crate) fn new(
+        title: &str,
+        machine: Machine,
+        scenario: ScenarioNote,
+        file: &FleetScenario,
+    ) -> Self {
+        let fleet = &file.fleet;
+        Self {
+            schema: Self::SCHEMA.into(),
+            title: title.to_owned(),
+            machine,
+            scenario,
+            engine: fleet.engine,
+            warehouses: fleet.warehouses,
+            sessions: fleet.sessions,
+            rate: fleet.rate,
+            seconds: file.measure.seconds,
+            memory_pct: fleet.memory_pct,
+            databases: Vec::new(),
+            steps: Vec::new(),
+            flags: Vec::new(),
+            partial: false,
+            problems: Vec::new(),
+        }
+    }
+
+    pub(crate) fn so_far(&self) -> Self {
+        let mut result = self.clone();
+        result.partial = true;
+        result.problems.push(UNFINISHED.into());
+        result
+    }
+
+    /// What follows from the steps.
+    pub(crate) fn sum_up(&mut self) {
+        for database in &self.databases {
+            if let Some(reason) = &database.memory_reason {
+                let name = &database.name;
+                self.flags
+                    .push(format!("{name}: its memory has no limit: {reason}"));
+            }
+        }
+        for step in &self.steps {
+            let what = format!("{} % of the streams, repeat {}", step.percent, step.repeat);
+            self.partial |= step.partial;
+            let problems = step.problems.iter().map(|text| format!("{what}: {text}"));
+            self.problems.extend(problems);
+            if step.kept() < KEPT_UP {
+                self.flags.push(format!(
+                    "{what}: {:.0} % of what was asked for: the databases did not keep up, and latencies, counted from \
+                     when a transaction was due, grow with time",
+                    100.0 * step.kept()
+                ));
+            }
+            let tps: Vec<f64> = step.databases.iter().map(|share| share.tps).collect();
+            let middle = median(&tps);
+            let far = tps
+                .iter()
+                .filter(|tps| (*tps / middle.max(1e-9) - 1.0).abs() > UNEQUAL);
+            let far = far.count();
+            if far > 0 {
+                self.flags.push(format!(
+                    "{what}: {far} of {} databases are more than a tenth off the median of {} TPS",
+                    tps.len(),
+                    grouped(middle)
+                ));
+            }
+            let errors: u64 = step.databases.iter().map(|share| share.errors).sum();
+            if errors > 0 {
+                self.flags
+                    .push(format!("{what}: {errors} transactions failed"));
+            }
+        }
+    }
+
+    /// What consistency conditions do not hold; nothing if all is well.
+    pub fn complaint(&self) -> Option<String> {
+        let all = self.steps.iter().flat_map(|step| &step.complaints);
+        let all: Vec<String> = all.cloned().collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    /// As text: a line for each step.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write_text(&mut out);
+        out
+    }
+
+    fn write_text(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "{}: {}", self.scenario.name, self.scenario.scaled)?;
+        writeln!(
+            out,
+            "| streams | TPS | of asked | CPU % | p95 ms, slowest kind | worst database | late p95 ms |"
+        )?;
+        writeln!(out, "|---:|---:|---:|---:|---|---|---:|")?;
+        for step in &self.steps {
+            let slowest = slowest(&step.transactions);
+            let worst = slowest.and_then(|(kind, _)| step.worst(kind));
+            let ms = |us: f64| us / 1000.0;
+            writeln!(
+                out,
+                "| {} x {} | {} | {:.1} % | {} | {} | {} | {:.1} |",
+                step.databases.len(),
+                step.streams,
+                grouped(step.tps),
+                100.0 * step.kept(),
+                step.machine_cpu_pct
+                    .map_or("-".into(), |pct| format!("{pct:.0}")),
+                slowest.map_or("-".into(), |(kind, p95)| format!("{kind} {:.1}", ms(p95))),
+                worst.map_or("-".into(), |(p95, name)| format!("{name} {:.1}", ms(p95))),
+                step.lateness_us.map_or(0.0, |late| ms(late.p95)),
+            )?;
+        }
+        for problem in &self.problems {
+            writeln!(out, "problem: {problem}")?;
+        }
+        match self.flags.len() {
+            0 => Ok(()),
+            flags => writeln!(out, "{flags} flags: see the report before quoting a figure"),
+        }
+    }
+}
+
+/// The kind of transaction whose 95th percentile is longest.
+pub(crate) fn slowest(of: &BTreeMap<String, KindResult>) -> Option<(&str, f64)> {
+    let all = of.iter().filter(|(_, kind)| kind.count > 0);
+    let all = all.map(|(name, kind)| (name.as_str(), kind.latency_us.p95));
+    all.max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// A run of two databases, one of which is behind.
+#[cfg(test)]
+pub(crate) fn sample() -> FleetResult {
+    let kind = |p95: f64, count| KindResult {
+        count,
+        latency_us: LatencyUs {
+            p95,
+            ..LatencyUs::default()
+        },
+        ..KindResult::default()
+    };
+    let share = |name: &str, tps, p95| FleetShare {
+        name: name.to_owned(),
+        tps,
+        p95_us: BTreeMap::from([("payment".to_owned(), p95)]),
+        ..FleetShare::default()
+    };
+    let file = include_str!("../../../../scenarios/fleet.toml");
+    let file = FleetScenario::parse(file).expect("sound");
+    let note = ScenarioNote {
+        name: "fleet".into(),
+        about: String::new(),
+        scale: 1.0,
+        scaled: "as written".into(),
+        source: PUBLISHED.into(),
+    };
+    let mut result = FleetResult::new("t", Machine::default(), note, &file);
+    result.databases = vec![FleetDatabase {
+        name: "db-1".into(),
+        memory_reason: Some("no cgroup".into()),
+        ..FleetDatabase::default()
+    }];
+    result.steps = vec![FleetStep {
+        percent: 100,
+        repeat: 1,
+        streams: 100,
+        offered_tps: 200.0,
+        tps: 150.0,
+        elapsed_s: 10.0,
+        transactions: BTreeMap::from([("payment".to_owned(), kind(2000.0, 1500))]),
+        lateness_us: Some(LatencyUs::default()),
+        accesses: vec![Accesses::between(
+            "8:0".into(),
+            [
+                &Counters::default(),
+                &Counters {
+                    reads: 100,
+                    read_ms: 50,
+                    ..Counters::default()
+                },
+            ],
+            10.0,
+        )],
+        databases: vec![share("db-1", 100.0, 1000.0), share("db-2", 50.0, 3000.0)],
+        ..FleetStep::default()
+    }];
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_did_not_keep_up_is_told() {
+        let mut result = sample();
+        result.sum_up();
+        let said = result.flags.join("\n");
+        for words in [
+            "75 % of what was asked for",
+            "2 of 2 databases",
+            "db-1: its memory has no limit",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        let step = &result.steps[0];
+        assert_eq!(step.worst("payment"), Some((3000.0, "db-2")));
+        assert_eq!(slowest(&step.transactions), Some(("payment", 2000.0)));
+        let disk = &step.accesses[0];
+        assert_eq!(
+            (disk.read_iops, disk.read_ms, disk.write_ms),
+            (10.0, Some(0.5), None)
+        );
+        assert!(result.text().contains("db-2 3.0"), "{}", result.text());
+        let page = super::super::html(&result).expect("a page");
+        assert!(page.contains("75.0 %") && page.contains("25,920") && page.contains("98.0 %"));
+    }
+}

@@ -1,0 +1,220 @@
+//! One step: all databases' streams begin together, are measured for the same time, and end.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Barrier, Mutex, PoisonError};
+use std::time::Instant;
+
+use ashlar_lab::{CpuTicks, LabError, Progress};
+
+use super::crew::{Crew, Member};
+use super::file::FleetScenario;
+use super::result::{Accesses, FleetShare, FleetStep};
+use crate::inputs::Kind;
+use crate::result::StepResult;
+use crate::run::{Crowd, Measured, RunPlan, examine, setting};
+use crate::usage::{Counters, device_counters, process_cpu_s};
+
+/// What a database's thread brings home.
+struct Home {
+    step: StepResult,
+    measured: Measured,
+}
+
+/// Measures a step.
+pub(super) fn step(
+    file: &FleetScenario,
+    crew: &Crew,
+    (percent, repeat): (u32, u32),
+    progress: &Progress,
+) -> Result<FleetStep, LabError> {
+    let plan = file.plan(percent)?;
+    let count = crew.all.len();
+    // Login takes turns of its own length; all begin together.
+    let together = Barrier::new(count);
+    let refused: Mutex<Option<LabError>> = Mutex::new(None);
+    let watch = Mutex::new(Watch::default());
+    let homes: Vec<Result<Home, LabError>> = std::thread::scope(|scope| {
+        let drive = |(index, member)| {
+            let part = Part {
+                plan: &plan,
+                member,
+                repeat,
+                together: &together,
+                refused: &refused,
+                watch: (index == 0).then_some((&watch, crew)),
+                progress,
+            };
+            scope.spawn(move || part.drive())
+        };
+        let parts: Vec<_> = crew.all.iter().enumerate().map(drive).collect();
+        let home = |part: std::thread::ScopedJoinHandle<'_, Result<Home, LabError>>| {
+            let lost = |_| Err(LabError::environment("a thread panicked"));
+            part.join().unwrap_or_else(lost)
+        };
+        parts.into_iter().map(home).collect()
+    });
+    let homes = homes.into_iter().collect::<Result<Vec<Home>, LabError>>()?;
+    let watch = watch.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut step = FleetStep {
+        percent,
+        repeat,
+        streams: file.streams(percent),
+        offered_tps: f64::from(file.streams(percent)) * file.fleet.rate * count as f64,
+        machine_cpu_pct: watch.cpu_pct,
+        client_cpu_s: watch.client_cpu_s,
+        accesses: watch.accesses,
+        ..FleetStep::default()
+    };
+    step.add(&homes)?;
+    for (member, home) in crew.all.iter().zip(homes) {
+        let mut own = home.step;
+        member.lift_limit()?;
+        examine(&member.database, &member.marker, &mut own, progress);
+        step.databases.push(FleetShare::of(&member.name, &own));
+        let named = |text: &String| format!("{}: {text}", member.name);
+        step.problems.extend(own.problems.iter().map(named));
+        step.partial |= own.partial;
+        step.complaints
+            .extend(own.consistency.complaint().map(|text| named(&text)));
+    }
+    Ok(step)
+}
+
+impl FleetStep {
+    /// What all databases have together: histograms are added up.
+    fn add(&mut self, homes: &[Home]) -> Result<(), LabError> {
+        let mut all = Measured::new()?;
+        for home in homes {
+            all.merge(&home.measured)?;
+            self.elapsed_s = self.elapsed_s.max(home.step.elapsed_s);
+            self.missed += home.step.missed;
+            self.tps += home.measured.transactions() as f64 / home.step.elapsed_s.max(1e-9);
+        }
+        let servers: Option<Vec<f64>> = homes.iter().map(|home| home.step.server_cpu_s).collect();
+        self.server_cpu_s = servers.map(|all| all.iter().sum());
+        self.transactions = Kind::ALL
+            .into_iter()
+            .map(|kind| (kind.name().to_owned(), all.of(kind)))
+            .collect::<BTreeMap<_, _>>();
+        self.lateness_us = all.lateness();
+        self.series = all.series().to_vec();
+        Ok(())
+    }
+}
+
+/// A database's part of a step.
+struct Part<'a> {
+    plan: &'a RunPlan,
+    member: &'a Member,
+    repeat: u32,
+    together: &'a Barrier,
+    refused: &'a Mutex<Option<LabError>>,
+    /// The first one looks at the machine for all.
+    watch: Option<(&'a Mutex<Watch>, &'a Crew)>,
+    progress: &'a Progress,
+}
+
+impl Part<'_> {
+    fn drive(&self) -> Result<Home, LabError> {
+        let sessions = self.plan.users.first().copied().unwrap_or(1);
+        let setting = setting(self.plan, &self.member.marker, sessions, self.repeat);
+        let quiet = self.progress.quiet();
+        let prepared = self.member.database.prepare_run();
+        let crowd = prepared.and_then(|()| {
+            Crowd::log_in(&self.member.database, (self.plan, &setting), None, &quiet)
+        });
+        let refuse = |error: &LabError| {
+            let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            let name = &self.member.name;
+            refused.get_or_insert_with(|| LabError::environment(format!("{name}: {error}")));
+        };
+        let crowd = crowd.inspect_err(refuse);
+        self.together.wait();
+        let refused = self
+            .refused
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        let mut crowd = crowd?;
+        crowd.ramp(self.plan.ramp);
+        let before = self.watch.map(|(_, crew)| Watch::begin(crew));
+        let window = crowd.measure(self.plan.measure)?;
+        if let Some(((watch, crew), before)) = self.watch.zip(before) {
+            *watch.lock().unwrap_or_else(PoisonError::into_inner) = before.end(crew);
+        }
+        let stuck = crowd.stop();
+        let measured = window.measured().clone();
+        let mut step = window.step();
+        step.users = setting.users;
+        step.repeat = self.repeat;
+        if let Some((users, problem)) = stuck {
+            step.lost_users += users;
+            step.problems.push(problem);
+            step.partial = true;
+        }
+        Ok(Home { step, measured })
+    }
+}
+
+/// The machine while a step is measured.
+#[derive(Default)]
+struct Watch {
+    cpu_pct: Option<f64>,
+    client_cpu_s: f64,
+    accesses: Vec<Accesses>,
+}
+
+/// Counters at its beginning.
+struct Begun {
+    at: Instant,
+    ticks: Option<CpuTicks>,
+    client_cpu_s: f64,
+    devices: Vec<(String, Counters)>,
+}
+
+impl Watch {
+    fn begin(crew: &Crew) -> Begun {
+        Begun {
+            at: Instant::now(),
+            ticks: CpuTicks::now(),
+            client_cpu_s: process_cpu_s(),
+            devices: devices(crew),
+        }
+    }
+}
+
+impl Begun {
+    fn end(self, crew: &Crew) -> Watch {
+        let seconds = self.at.elapsed().as_secs_f64().max(1e-9);
+        let ticks = CpuTicks::now().zip(self.ticks);
+        let now = devices(crew);
+        let of = |(name, from): (String, Counters)| {
+            let (_, to) = now.iter().find(|(other, _)| *other == name)?;
+            Some(Accesses::between(name, [&from, to], seconds))
+        };
+        Watch {
+            cpu_pct: ticks.and_then(|(to, from)| to.pct_since(from)),
+            client_cpu_s: process_cpu_s() - self.client_cpu_s,
+            accesses: self.devices.into_iter().filter_map(of).collect(),
+        }
+    }
+}
+
+/// The block devices that hold the databases, each once.
+fn devices(crew: &Crew) -> Vec<(String, Counters)> {
+    let mut all: Vec<(String, Counters)> = Vec::new();
+    for member in &crew.all {
+        let path: Option<&Path> = member.place.storage.as_deref().ok();
+        let found = path.and_then(|path| device_counters(path).ok());
+        if let Some((name, counters)) = found
+            && !all.iter().any(|(other, _)| *other == name)
+        {
+            all.push((name, counters));
+        }
+    }
+    all
+}

@@ -1,0 +1,107 @@
+//! Finds processes by where they work, and ends them.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ashlar_lab::LabError;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What processes of a group are called; a shell that merely stands in a folder is left alone.
+const PROGRAMS: [&str; 10] = [
+    "etcd", "haproxy", "python", "postgres", "pg_", "initdb", "nsenter", "setpriv", "unshare",
+    "ashlar",
+];
+/// A process that was killed is gone after so long.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is done to processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// They end at once.
+    Kill,
+    /// They stand still.
+    Stop,
+    /// They go on.
+    Continue,
+}
+
+impl Sign {
+    fn signal(self) -> Signal {
+        match self {
+            Self::Kill => Signal::KILL,
+            Self::Stop => Signal::STOP,
+            Self::Continue => Signal::CONT,
+        }
+    }
+}
+
+/// Processes that work in one of these folders or below.
+pub(super) fn working_in(folders: &[PathBuf]) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(|&pid| is_in(pid, folders)).collect()
+}
+
+fn is_in(pid: u32, folders: &[PathBuf]) -> bool {
+    let Ok(place) = std::fs::read_link(format!("/proc/{pid}/cwd")) else {
+        return false;
+    };
+    // A folder that was removed under it has this behind its name.
+    let text = place.to_string_lossy();
+    let place = Path::new(text.trim_end_matches(" (deleted)"));
+    folders.iter().any(|folder| place.starts_with(folder))
+        && is_ours(pid)
+        && state(pid) != Some('Z')
+}
+
+fn is_ours(pid: u32) -> bool {
+    let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    PROGRAMS.iter().any(|ours| name.starts_with(ours))
+}
+
+pub(super) fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .next()?
+        .chars()
+        .next()
+}
+
+/// Does it to all of them, and to those that they start meanwhile.
+pub(super) fn signal(folders: &[PathBuf], sign: Sign) {
+    let mut seen = 0;
+    // Twice the same number: none was started between.
+    loop {
+        let found = working_in(folders);
+        for &pid in &found {
+            // One that has ended meanwhile is as good.
+            let _ = Pid::from_raw(pid as i32).map(|pid| kill_process(pid, sign.signal()));
+        }
+        if found.len() == seen {
+            return;
+        }
+        seen = found.len();
+    }
+}
+
+/// Ends all of them, and waits until they are gone.
+///
+/// # Errors
+/// One does not go.
+pub(super) fn end(folders: &[PathBuf]) -> Result<(), LabError> {
+    let begun = Instant::now();
+    loop {
+        signal(folders, Sign::Kill);
+        let left = working_in(folders);
+        match left.first() {
+            None => return Ok(()),
+            Some(pid) if begun.elapsed() > GONE_WITHIN => {
+                return Err(LabError::environment(format!("process {pid} does not end")));
+            }
+            Some(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}

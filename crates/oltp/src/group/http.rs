@@ -1,0 +1,83 @@
+//! Asks a node's keeper over HTTP: by a unix socket of the listener, which leads into the node's network.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use ashlar_lab::LabError;
+
+use super::Group;
+use super::node::NodeName;
+
+/// An answer takes so long at most; a switch-over is answered when it is done.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PROMPT: Duration = Duration::from_secs(2);
+/// More than any answer has.
+const LONGEST: u64 = 64 << 10;
+
+/// What a keeper answered.
+struct Answer {
+    status: u16,
+    body: String,
+}
+
+impl Group {
+    /// Whether the quorum has this node as the one that commits wait for.
+    pub(super) fn is_sync_standby(&self, node: NodeName) -> bool {
+        let asked = self.ask_keeper(node, "GET /sync", "", PROMPT);
+        asked.is_ok_and(|answer| answer.status == 200)
+    }
+
+    /// Has the other node be the primary, in order.
+    ///
+    /// # Errors
+    /// There is no primary; Patroni's own complaint.
+    pub fn switch_over(&self) -> Result<(), LabError> {
+        let from = self.primary();
+        let from =
+            from.ok_or_else(|| LabError::environment("there is no primary that could be moved"))?;
+        self.switch_over_from(from)
+    }
+
+    pub(crate) fn switch_over_from(&self, from: NodeName) -> Result<(), LabError> {
+        let body = serde_json::json!({"leader": from, "candidate": from.other()}).to_string();
+        let answer = self.ask_keeper(from, "POST /switchover", &body, PATIENCE);
+        let answer = answer.map_err(|error| LabError::caused("POST /switchover", error))?;
+        match answer.status {
+            200 => Ok(()),
+            status => Err(LabError::environment(format!(
+                "POST /switchover: {status} {}",
+                answer.body.trim()
+            ))),
+        }
+    }
+
+    fn ask_keeper(
+        &self,
+        node: NodeName,
+        what: &str,
+        body: &str,
+        patience: Duration,
+    ) -> std::io::Result<Answer> {
+        let mut stream = UnixStream::connect(self.keeper_socket(node))?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(PROMPT))?;
+        let length = body.len();
+        write!(
+            stream,
+            "{what} HTTP/1.1\r\nHost: keeper\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        )?;
+        let mut text = Vec::new();
+        stream.take(LONGEST).read_to_end(&mut text)?;
+        let text = String::from_utf8_lossy(&text);
+        let status = text
+            .split_whitespace()
+            .nth(1)
+            .and_then(|word| word.parse().ok());
+        let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        Ok(Answer {
+            status: status.unwrap_or(0),
+            body: body.to_owned(),
+        })
+    }
+}

@@ -1,0 +1,245 @@
+//! Makes a group's folders and starts its programs, all of them or one.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use ashlar_lab::{LabError, Progress};
+
+use super::finding::{self, Sign};
+use super::network::{Network, Program};
+use super::node::{Member, NodeName};
+use super::{Group, GroupPlan, LONGEST_DIR, needed};
+use crate::server::{DATABASE, Programs};
+
+impl Group {
+    /// Folders, network and the mark, and nothing that runs.
+    pub(super) fn make(dir: &Path, plan: &GroupPlan) -> Result<Self, LabError> {
+        needed()?;
+        let dir = claim(dir)?;
+        let mut plan = plan.clone();
+        let mut folders = vec![dir.clone()];
+        for place in [&mut plan.place_a, &mut plan.place_b].into_iter().flatten() {
+            *place = std::fs::canonicalize(&*place)
+                .map_err(|error| LabError::caused(place.display(), error))?;
+        }
+        let is_root = rustix::process::getuid().is_root();
+        let network = match is_root && !plan.loopback {
+            true => Network::namespaces(prefix(&dir))?,
+            false => Network::loopback()?,
+        };
+        let mut group = Self {
+            dir,
+            plan,
+            network,
+            folders: Vec::new(),
+        };
+        folders.extend([NodeName::A, NodeName::B].map(|node| group.home(node)));
+        group.folders = folders;
+        // First, so that what is made from here on is found again.
+        group.keep()?;
+        Ok(group)
+    }
+
+    pub(super) fn start_members(&self, progress: &Progress) -> Result<(), LabError> {
+        let programs = Programs::find()?;
+        self.make_folder(&self.dir.join("run"))?;
+        progress.say("etcd is started, three members");
+        for member in Member::ETCD {
+            self.start_member(member)?;
+        }
+        progress.say("Patroni is started: a primary is made, and a standby from it");
+        for node in [NodeName::A, NodeName::B] {
+            let home = self.home(node);
+            self.make_folder(&home)?;
+            self.make_folder(&home.join("run"))?;
+            let file = home.join("patroni.yml");
+            std::fs::write(&file, self.patroni(node, &programs))
+                .map_err(|error| LabError::caused(file.display(), error))?;
+            self.start_member(Member::Patroni(node))?;
+        }
+        self.start_member(Member::Listener)?;
+        self.await_ready(progress)?;
+        self.make_database()
+    }
+
+    fn make_database(&self) -> Result<(), LabError> {
+        use crate::database::Database;
+        let url = self.url("postgres");
+        let database = crate::postgres::Postgres::new(&url, crate::postgres::Logic::Functions)?;
+        database.execute(&format!("CREATE DATABASE {DATABASE}"))
+    }
+
+    /// Starts one of its programs, which is not waited for.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_member(&self, member: Member) -> Result<(), LabError> {
+        let programs = Programs::find()?;
+        let folder = self.folder(member);
+        self.make_folder(&folder)?;
+        let (program, words) = match member {
+            Member::Etcd(_) | Member::Witness => {
+                let data = folder.join("data").display().to_string();
+                (
+                    Program::Plain("/usr/bin/etcd"),
+                    self.etcd_words(member.seat(), &data),
+                )
+            }
+            Member::Patroni(_) => {
+                let file = folder.join("patroni.yml").display().to_string();
+                // The system's own Python has its modules; another may be first on the path.
+                (
+                    Program::Keeper("/usr/bin/python3"),
+                    vec!["/usr/bin/patroni".into(), file],
+                )
+            }
+            Member::Listener => {
+                let file = folder.join("haproxy.cfg");
+                std::fs::write(&file, self.haproxy())
+                    .map_err(|error| LabError::caused(file.display(), error))?;
+                let words = ["-db", "-f"].map(str::to_owned).into_iter();
+                let words = words.chain([file.display().to_string()]).collect();
+                (Program::Plain("/usr/sbin/haproxy"), words)
+            }
+        };
+        let log = folder.join("log");
+        let open = || File::options().create(true).append(true).open(&log);
+        let caused = |error| LabError::caused(log.display(), error);
+        let mut command = self
+            .network
+            .command(member.seat(), programs.user(), program);
+        command.args(words).current_dir(&folder).process_group(0);
+        command.stdin(Stdio::null());
+        command
+            .stdout(open().map_err(caused)?)
+            .stderr(open().map_err(caused)?);
+        let child = command
+            .spawn()
+            .map_err(|error| LabError::caused(format!("{member:?}"), error))?;
+        // Its end is looked for in /proc; here it is only buried.
+        let bury = move || drop({ child }.wait());
+        std::thread::Builder::new()
+            .name("bury".into())
+            .spawn(bury)
+            .map(drop)
+            .map_err(|error| LabError::caused("a thread", error))
+    }
+
+    pub(super) fn folder(&self, member: Member) -> PathBuf {
+        match member {
+            Member::Etcd(node) => self.dir.join(format!("etcd-{node}")),
+            Member::Witness => self.dir.join("etcd-w"),
+            Member::Patroni(node) => self.home(node),
+            Member::Listener => self.dir.join("haproxy"),
+        }
+    }
+
+    /// A member's processes.
+    pub fn processes(&self, member: Member) -> Vec<u32> {
+        finding::working_in(&[self.folder(member)])
+    }
+
+    /// The processes of a node's PostgreSQL alone.
+    pub fn database_processes(&self, node: NodeName) -> Vec<u32> {
+        finding::working_in(&[self.home(node).join("data")])
+    }
+
+    /// Does something to all processes of these members.
+    pub fn signal(&self, members: &[Member], sign: Sign) {
+        let folders: Vec<PathBuf> = members.iter().map(|&member| self.folder(member)).collect();
+        finding::signal(&folders, sign);
+    }
+
+    /// Kills a node's PostgreSQL, and leaves its keeper.
+    pub fn kill_database(&self, node: NodeName) {
+        finding::signal(&[self.home(node).join("data")], Sign::Kill);
+    }
+
+    /// Cuts a node off from all others, or connects it again.
+    ///
+    /// # Errors
+    /// There are no namespaces, or `ip` complains.
+    pub fn set_connected(&self, node: NodeName, connected: bool) -> Result<(), LabError> {
+        self.network.set_connected(node.into(), connected)
+    }
+
+    /// Whether a node can be cut off.
+    pub fn can_be_cut(&self) -> bool {
+        self.network.can_be_cut()
+    }
+
+    pub(super) fn is_frozen(&self, node: NodeName) -> bool {
+        let stopped = |&pid: &u32| finding::state(pid) == Some('T');
+        self.processes(Member::Patroni(node)).iter().any(stopped)
+    }
+
+    /// The last lines of what its programs said.
+    pub(super) fn last_words(&self) -> String {
+        let members = [
+            Member::Patroni(NodeName::A),
+            Member::Patroni(NodeName::B),
+            Member::Witness,
+            Member::Listener,
+        ];
+        let mut text = String::new();
+        for member in members {
+            let said = std::fs::read_to_string(self.folder(member).join("log")).unwrap_or_default();
+            // The database's own lines, in the same file, are of every client that was lost.
+            let is_word = |line: &&str| {
+                !line.trim().is_empty() && !line.contains("connection to client lost")
+            };
+            if let Some(last) = said.lines().rev().find(is_word) {
+                text.push_str(&format!("; {member:?} said last: {last}"));
+            }
+        }
+        text
+    }
+
+    fn make_folder(&self, folder: &Path) -> Result<(), LabError> {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| LabError::caused(folder.display(), error))?;
+        Programs::find()?.give(folder)
+    }
+}
+
+/// An empty directory becomes a group's; what a group has left there whose programs are all gone is cleared away first.
+fn claim(dir: &Path) -> Result<PathBuf, LabError> {
+    let caused = |error| LabError::caused(dir.display(), error);
+    std::fs::create_dir_all(dir).map_err(caused)?;
+    let dir = std::fs::canonicalize(dir).map_err(caused)?;
+    if let Ok(group) = Group::at(&dir) {
+        if !finding::working_in(&group.folders).is_empty() {
+            let dir = dir.display();
+            return Err(LabError::usage(format!(
+                "{dir}: a group runs there already: `ashlar lab cluster stop --dir {dir}` ends it"
+            )));
+        }
+        group.stop()?;
+        std::fs::create_dir_all(&dir).map_err(caused)?;
+    }
+    if let Some(other) = std::fs::read_dir(&dir).map_err(caused)?.next() {
+        let other = other.map_err(caused)?.file_name();
+        return Err(LabError::usage(format!(
+            "{} holds other things ({}): a group takes an empty directory",
+            dir.display(),
+            other.display()
+        )));
+    }
+    if dir.as_os_str().len() > LONGEST_DIR {
+        return Err(LabError::usage(format!(
+            "{}: a group's directory has at most {LONGEST_DIR} bytes, since the path of a unix socket is short",
+            dir.display()
+        )));
+    }
+    Ok(dir)
+}
+
+/// Names of namespaces that no other group has: one of the directory, which only one group has.
+fn prefix(dir: &Path) -> String {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    dir.hash(&mut hasher);
+    format!("ashlar-{:08x}-", hasher.finish() as u32)
+}

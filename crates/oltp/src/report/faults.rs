@@ -1,0 +1,157 @@
+//! The report of faults: topologies by faults, and every round.
+
+use ashlar_lab::page;
+use maud::{Markup, html};
+
+use super::method;
+use crate::faults::{Cell, Fault, FaultsResult, Round, Topology};
+
+pub(super) fn html(result: &FaultsResult) -> String {
+    let body = html! {
+        (page::heading(&result.title, &result.machine))
+        @if result.partial { (page::partial(&result.problems)) }
+        section {
+            p {
+                (result.users) " clients in an open loop, " (result.rate) " transactions a second due, on "
+                (result.warehouses) " warehouses. What fails is tried again; what is lost is connected again."
+            }
+            @for system in &result.systems {
+                h3 { (system.topology) }
+                p { (system.told) "." }
+                (method::described(&system.database))
+            }
+        }
+        @if !result.cells.is_empty() {
+            (overview(result))
+            (verdict(result))
+            @for cell in &result.cells { (rounds(cell)) }
+        }
+        (how())
+        p.note { "Ashlar lab " (result.machine.lab_version) ", seed " (result.seed) "." }
+    };
+    page::page(&result.title, &body)
+}
+
+fn overview(result: &FaultsResult) -> Markup {
+    let mut topologies: Vec<Topology> = result.cells.iter().map(|cell| cell.topology).collect();
+    topologies.sort_unstable();
+    topologies.dedup();
+    let mut faults: Vec<Fault> = result.cells.iter().map(|cell| cell.fault).collect();
+    faults.sort_unstable();
+    faults.dedup();
+    let of = |topology, fault| {
+        let same = |cell: &&Cell| cell.topology == topology && cell.fault == fault;
+        result.cells.iter().find(same)
+    };
+    html! {
+        section {
+            h2 { "How long clients were not served" }
+            p { "Seconds from the first failure to the next success: median (least to most). Below it, the longest wait \
+                of a transaction from when it was due." }
+            div.scroll { table {
+                thead { tr { th { "fault" } @for topology in &topologies { th { (topology) } } } }
+                tbody {
+                    @for &fault in &faults {
+                        tr {
+                            th { (fault) }
+                            @for &topology in &topologies { td { (entry(of(topology, fault))) } }
+                        }
+                    }
+                }
+            } }
+        }
+    }
+}
+
+fn entry(cell: Option<&Cell>) -> Markup {
+    let Some(cell) = cell else {
+        return html! { "-" };
+    };
+    let (gap, wait) = (cell.spread(|r| r.gap_s), cell.spread(|r| r.longest_wait_s));
+    html! {
+        (format!("{:.2} ({:.2} to {:.2})", gap.median, gap.least, gap.most)) br;
+        span.note { (format!("{:.2} ({:.2} to {:.2})", wait.median, wait.least, wait.most)) }
+    }
+}
+
+fn verdict(result: &FaultsResult) -> Markup {
+    let row = |bad: usize, what: &str, text: String| {
+        html! {
+            tr {
+                td { @if bad == 0 { span.ok { "holds" } } @else { span.fail { "FAILED" } } }
+                th { (what) }
+                td.text { (text) }
+            }
+        }
+    };
+    let sum = |figure: fn(&Round) -> usize| {
+        result
+            .cells
+            .iter()
+            .map(|cell| cell.sum(figure))
+            .sum::<usize>()
+    };
+    let (acknowledged, missing) = (sum(|r| r.acknowledged), sum(|r| r.missing));
+    let (probes, probes_missing) = (sum(|r| r.probes), sum(|r| r.probes_missing));
+    let (stale, rounds) = (sum(|r| r.stale_acknowledged), sum(|_| 1));
+    let inconsistent = sum(|r| usize::from(!r.consistency.failed().is_empty()));
+    let unserved = sum(|r| usize::from(!r.served_again));
+    html! {
+        section {
+            h2 { "What became of what was acknowledged" }
+            table.checks { tbody {
+                (row(missing, "Every acknowledged new order, payment and delivery is there",
+                    format!("{acknowledged} acknowledged, {missing} missing")))
+                (row(stale + probes_missing, "Never two primaries that take writes",
+                    format!("{probes} writes past the listener, {probes_missing} of them missing; {stale} acknowledged by \
+                        an older primary beside a newer one")))
+                (row(inconsistent, "Conditions 1 to 12 after every round", format!("{inconsistent} of {rounds} failed")))
+                (row(unserved, "Clients were served again", format!("{unserved} of {rounds} rounds were not")))
+            } }
+        }
+    }
+}
+
+fn rounds(cell: &Cell) -> Markup {
+    html! {
+        section {
+            h2 { (cell.topology) ", " (cell.fault) }
+            div.scroll { table {
+                thead { tr {
+                    th { "round" } th { "primary" } th { "gap s" } th { "silence s" } th { "longest wait s" }
+                    th { "failures" } th { "acknowledged" } th { "missing" } th { "two primaries s" }
+                } }
+                tbody { @for round in &cell.rounds { tr {
+                    th { (round.round) }
+                    td { (round.from) " to " (round.to.as_deref().unwrap_or("none")) }
+                    td { (format!("{:.2}", round.gap_s)) }
+                    td { (format!("{:.2}", round.silence_s)) }
+                    td { (format!("{:.2}", round.longest_wait_s)) }
+                    td { (round.failures) }
+                    td { (round.acknowledged) }
+                    td { (round.missing) }
+                    td { (format!("{:.2}", round.both_primaries_s)) }
+                } } }
+            } }
+        }
+    }
+}
+
+fn how() -> Markup {
+    html! {
+        section {
+            h2 { "How it was measured" }
+            p {
+                "Gap: from the first failure after the fault to the first transaction begun after it that succeeded. \
+                Silence: the longest time without any acknowledgement; where a fault makes clients wait and fails nothing, \
+                the gap is 0 and this tells. The broken node comes back under load."
+            }
+            p {
+                "Each server is asked past the listener every 50 ms whether it takes writes, and if so is given one: what \
+                it acknowledged must be there in the end. Seconds with two primaries are those for which two servers said \
+                so at once; with synchronous replication, or a volume that refuses the older one, no write of the older \
+                one is acknowledged, and only such a write counts as failed."
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What a node keeps its copy in: the simulated store, or the engine that ships.
+
+use ashlar_block::Moment;
+use ashlar_replica::{
+    Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Local, Position, Tag, Token,
+};
+
+use super::model::Value;
+use super::pool::PoolStore;
+use super::store::Store;
+use crate::chance::Chance;
+
+/// A copy's store.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    Simulated(Box<Store>),
+    Engine(Box<PoolStore>),
+}
+
+impl Backing {
+    pub(crate) const fn entry(&self) -> Entry {
+        match self {
+            Self::Simulated(store) => store.entry(),
+            Self::Engine(store) => store.entry(),
+        }
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        match self {
+            Self::Simulated(store) => store.version(),
+            Self::Engine(store) => store.version(),
+        }
+    }
+
+    pub(crate) fn value(&self, granule: usize) -> Value {
+        self.content()[granule]
+    }
+
+    pub(crate) fn content(&self) -> &[Value] {
+        match self {
+            Self::Simulated(store) => store.content(),
+            Self::Engine(store) => store.content(),
+        }
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        match self {
+            Self::Simulated(store) => store.is_quiet(),
+            Self::Engine(store) => store.is_quiet(),
+        }
+    }
+
+    pub(crate) const fn set_full(&mut self, is_full: bool) {
+        match self {
+            Self::Simulated(store) => store.is_full = is_full,
+            Self::Engine(store) => store.is_full = is_full,
+        }
+    }
+
+    /// What was submitted since the last time, if the world says how long it takes.
+    pub(crate) fn take_fresh(&mut self) -> Vec<Token> {
+        match self {
+            Self::Simulated(store) => store.take_fresh(),
+            Self::Engine(_) => Vec::new(),
+        }
+    }
+
+    pub(crate) fn tear(&mut self, token: Token, chance: &mut Chance) {
+        if let Self::Simulated(store) = self {
+            store.tear(token, chance);
+        }
+    }
+
+    pub(crate) fn finish(&mut self, token: Token) -> Option<Event> {
+        match self {
+            Self::Simulated(store) => store.finish(token),
+            Self::Engine(_) => None,
+        }
+    }
+
+    pub(crate) fn trim(&mut self) {
+        if let Self::Simulated(store) = self {
+            store.trim();
+        }
+    }
+
+    pub(crate) fn spill(&mut self) {
+        match self {
+            Self::Simulated(store) => store.spill(),
+            Self::Engine(store) => store.spill(),
+        }
+    }
+
+    /// The process dies.
+    ///
+    /// # Errors
+    /// The pool cannot be imported any more.
+    pub(crate) fn crash(&mut self, chance: &mut Chance) -> Result<(), String> {
+        match self {
+            Self::Simulated(store) => {
+                store.crash(chance);
+                Ok(())
+            }
+            Self::Engine(store) => store.crash(chance),
+        }
+    }
+
+    /// Lets a store that knows itself how long things take do what is due; an event that follows.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub(crate) fn advance(&mut self, now: Moment) -> Result<Option<Event>, String> {
+        match self {
+            Self::Simulated(_) => Ok(None),
+            Self::Engine(store) => store.advance(now),
+        }
+    }
+
+    /// When it is to be advanced.
+    pub(crate) fn next(&self) -> Option<Moment> {
+        match self {
+            Self::Simulated(_) => None,
+            Self::Engine(store) => store.next(),
+        }
+    }
+
+    fn local(&self) -> &dyn Local {
+        match self {
+            Self::Simulated(store) => &**store,
+            Self::Engine(store) => &**store,
+        }
+    }
+
+    fn local_mut(&mut self) -> &mut dyn Local {
+        match self {
+            Self::Simulated(store) => &mut **store,
+            Self::Engine(store) => &mut **store,
+        }
+    }
+}
+
+impl Local for Backing {
+    fn apply(&mut self, token: Token, extent: Extent, content: Content, tag: Option<Tag>) {
+        self.local_mut().apply(token, extent, content, tag);
+    }
+
+    fn read(&mut self, token: Token, extent: Extent) {
+        self.local_mut().read(token, extent);
+    }
+
+    fn persist(&mut self, token: Token, change: EntryChange) {
+        self.local_mut().persist(token, change);
+    }
+
+    fn digest(&mut self, token: Token, leaf: Leaf) {
+        self.local_mut().digest(token, leaf);
+    }
+
+    fn learn(&mut self, known: Known) {
+        self.local_mut().learn(known);
+    }
+
+    fn uncertain(&self) -> ExtentSet {
+        self.local().uncertain()
+    }
+
+    fn plane(&self, position: Position) -> ExtentSet {
+        self.local().plane(position)
+    }
+
+    fn mark(&mut self, position: Position, extent: Extent) {
+        self.local_mut().mark(position, extent);
+    }
+
+    fn clear(&mut self, position: Position, extent: Extent) {
+        self.local_mut().clear(position, extent);
+    }
+
+    fn is_drained(&self) -> bool {
+        self.local().is_drained()
+    }
+
+    fn free(&self) -> u64 {
+        self.local().free()
+    }
+}

@@ -1,0 +1,493 @@
+//! A copy's store that is the engine that ships, on drives that answer late, lose what they had not flushed, and tear.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use ashlar_block::{BlockDevice, BlockSize, Completion, ErrorKind, IoError, Moment};
+use ashlar_copy::{Copy, EngineLocal, volume_of};
+use ashlar_replica::{
+    Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position,
+    Shape, Tag, Token,
+};
+use ashlar_store::format::{Reserve, Salt};
+use ashlar_store::{
+    Canary, Engine, Event as PoolEvent, Layout, Manage, Managed, Outbox, ReplicaIdentity,
+    VolumePlan,
+};
+use bytes::{Bytes, BytesMut};
+use uuid::Uuid;
+
+use super::model::Value;
+use super::store::GRANULE_BYTES;
+use crate::chance::Chance;
+use crate::engine::{
+    Drive, Handle, Pace, PoolShape, Rig, Running, SMALL, Shared, Subject, Wait, Wish, memory,
+};
+
+const GRANULE: usize = 4096;
+const SALT: u32 = 11;
+/// Bytes of a drive.
+const DRIVE: u64 = 24 << 20;
+/// Turns of one moment, at most.
+const MOST_TURNS: usize = 10_000;
+
+/// A store.
+pub(crate) struct PoolStore {
+    rig: Rc<Rig>,
+    drives: Vec<Shared>,
+    engine: Engine,
+    devices: Vec<Option<Box<dyn BlockDevice>>>,
+    copy: Copy,
+    volume: u32,
+    out: Outbox,
+    events: VecDeque<Event>,
+    canary: Option<Canary>,
+    pub(crate) is_full: bool,
+    /// What is visible, granule by granule.
+    content: Vec<Value>,
+    values: HashMap<u32, Value>,
+    version: u64,
+    orders: u64,
+    posted: bool,
+}
+
+impl std::fmt::Debug for PoolStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PoolStore {:?}", self.content)
+    }
+}
+
+fn identity(index: usize) -> Uuid {
+    Uuid::from_u128(900 + index as u128)
+}
+
+fn pool_shape(drives: usize, log_copies: u8) -> PoolShape {
+    PoolShape {
+        pool: identity(0),
+        salt: SALT,
+        sizes: SMALL,
+        log_copies,
+        reserve: Reserve::None,
+        drives,
+    }
+}
+
+fn wait(rig: &Rc<Rig>, drives: &[Shared]) -> Wait {
+    let (rig, drives) = (rig.clone(), drives.to_vec());
+    Box::new(move || {
+        let next = drives.iter().filter_map(|drive| drive.borrow().next());
+        let soon = rig.now() + Duration::from_nanos(100);
+        rig.advance(next.min().unwrap_or(soon).max(soon));
+        rig.now()
+    })
+}
+
+/// A granule that holds a value.
+fn bytes_of(value: Value) -> Vec<u8> {
+    value.to_le_bytes().repeat(GRANULE / GRANULE_BYTES)
+}
+
+impl PoolStore {
+    /// The copy of a volume of zeroes, as the entry says.
+    pub(crate) fn new(
+        position: Position,
+        shape: Shape,
+        entry: Entry,
+        canary: Option<Canary>,
+        chance: &mut Chance,
+    ) -> Result<Self, String> {
+        let rig = Rig::new(false);
+        let count = chance.pick(&[1usize, 1, 2]);
+        let pace = Pace {
+            time: Duration::from_micros(chance.pick(&[20, 100, 400])),
+            slow: Duration::from_millis(chance.pick(&[1, 20])),
+            slow_per_mille: chance.pick(&[0, 10, 50]),
+            pieces: chance.happens(700),
+        };
+        let size = (BlockSize::B4096, DRIVE);
+        let drive = |index| Drive::new(&rig, index, size, pace, chance.fork());
+        let drives: Vec<Shared> = (0..count).map(drive).collect();
+        let devices = drives.iter().map(Handle::open).collect();
+        let pool = pool_shape(count, count as u8);
+        Engine::format(devices, wait(&rig, &drives), &pool)?;
+        let running = import(&rig, &drives, canary)?;
+        let (engine, devices) = (running.engine, running.devices);
+        let mut pool = Fresh {
+            rig: rig.clone(),
+            engine,
+            devices,
+            out: Outbox::default(),
+        };
+        let plan = VolumePlan {
+            name: "copy".into(),
+            uuid: identity(50),
+            granules: shape.granules,
+            layout: Layout::Mirror {
+                copies: count as u8,
+            },
+            grain: None,
+            class: None,
+            stops: false,
+        };
+        let Managed::Volume(volume) = pool.order(Manage::CreateVolume(plan))? else {
+            return Err("no volume came of it".into());
+        };
+        let identity = ReplicaIdentity {
+            position: position.index() as u8,
+            uuid: identity(60),
+        };
+        pool.order(Manage::MakeReplica { volume, identity })?;
+        let Fresh {
+            engine, devices, ..
+        } = pool;
+        let copy = Copy::new(&engine, volume, memory()).ok_or("the volume is no copy")?;
+        let mut store = Self {
+            rig,
+            drives,
+            engine,
+            devices,
+            copy,
+            volume,
+            out: Outbox::default(),
+            events: VecDeque::new(),
+            canary,
+            is_full: false,
+            content: vec![0; shape.granules as usize],
+            values: HashMap::new(),
+            version: 0,
+            orders: 0,
+            posted: false,
+        };
+        let change = EntryChange {
+            entry,
+            marks_uncertain: false,
+            marks: ExtentSet::new(),
+            own: OwnPlane::Until(Known::default()),
+        };
+        store.persist(Token(0), change);
+        while store.copy.entry() != entry {
+            store.step()?;
+        }
+        store.events.clear();
+        store.refresh()?;
+        Ok(store)
+    }
+
+    /// Lets time go on until something happens.
+    fn step(&mut self) -> Result<(), String> {
+        let next = self.next().ok_or("nothing happens any more")?;
+        let soon = self.rig.now() + Duration::from_nanos(100);
+        self.rig.advance(next.max(soon));
+        self.turn()
+    }
+
+    /// The state of this moment, and what the replica is to hear of it.
+    pub(crate) fn advance(&mut self, now: Moment) -> Result<Option<Event>, String> {
+        self.rig.advance(now);
+        self.turn()?;
+        self.refresh()?;
+        Ok(self.events.pop_front())
+    }
+
+    fn local(&mut self) -> EngineLocal<'_> {
+        let now = self.rig.now();
+        EngineLocal::new(&mut self.engine, &mut self.copy, now, &mut self.out)
+    }
+
+    /// Everything that can happen now, happens.
+    fn turn(&mut self) -> Result<(), String> {
+        for _ in 0..MOST_TURNS {
+            self.posted |= self.local().resume();
+            let now = self.rig.now();
+            let due = self.engine.next_deadline().is_some_and(|at| at <= now);
+            let mut any = std::mem::take(&mut self.posted) || due;
+            if any {
+                self.engine.handle(now, PoolEvent::Tick, &mut self.out);
+            }
+            any |= self.deliver()?;
+            if let Some(why) = self.engine.failure().or(self.copy.failure()) {
+                return Err(format!("the engine stops: {why}"));
+            }
+            if !any {
+                return Ok(());
+            }
+        }
+        Err("the engine never rests".into())
+    }
+
+    /// Hands on what was asked for and answered.
+    fn deliver(&mut self) -> Result<bool, String> {
+        for (drive, request) in self.out.io.drain(..) {
+            let device = self.devices.get_mut(drive).and_then(Option::as_mut);
+            device.ok_or("a drive is missing")?.submit(request);
+        }
+        for completion in self.out.done.drain(..) {
+            if volume_of(completion.tag) == Some(self.volume) {
+                self.copy.completed(completion);
+            }
+        }
+        for (id, answer) in self.out.managed.drain(..) {
+            if volume_of(id) == Some(self.volume) {
+                self.copy.managed(id, answer);
+            }
+        }
+        while let Some(event) = self.copy.next_event() {
+            self.events.push_back(contracted(event));
+        }
+        let now = self.rig.now();
+        let mut polled: Vec<(usize, Completion)> = Vec::new();
+        for (drive, device) in self.devices.iter_mut().enumerate() {
+            let mut done = Vec::new();
+            if let Some(device) = device {
+                device.poll(now, &mut done);
+            }
+            polled.extend(done.into_iter().map(|completion| (drive, completion)));
+        }
+        let any = !polled.is_empty();
+        for (drive, completion) in polled {
+            let event = PoolEvent::Done { drive, completion };
+            self.engine.post(now, event, &mut self.out);
+            self.posted = true;
+        }
+        match self.rig.violation() {
+            Some(violation) => Err(violation),
+            None => Ok(any),
+        }
+    }
+
+    /// When something happens next by itself.
+    pub(crate) fn next(&self) -> Option<Moment> {
+        if self.posted || !self.events.is_empty() {
+            return Some(self.rig.now());
+        }
+        let drives = self.drives.iter().filter_map(|drive| drive.borrow().next());
+        drives.chain(self.engine.next_deadline()).min()
+    }
+
+    /// Looks at what is visible.
+    fn refresh(&mut self) -> Result<(), String> {
+        let granules = 0..self.content.len() as u64;
+        let Some(sums) = self.engine.checksums(self.volume, granules) else {
+            return Ok(());
+        };
+        for (granule, sum) in sums.into_iter().enumerate() {
+            let value = match sum {
+                0 => 0,
+                sum => *self
+                    .values
+                    .get(&sum)
+                    .ok_or_else(|| format!("granule {granule} holds what was never written"))?,
+            };
+            if self.content[granule] != value {
+                self.content[granule] = value;
+                self.version += 1;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) const fn entry(&self) -> Entry {
+        self.copy.entry()
+    }
+
+    /// Counts changes of what the invariants look at.
+    pub(crate) fn version(&self) -> u64 {
+        self.version + self.engine.published()
+    }
+
+    pub(crate) fn content(&self) -> &[Value] {
+        &self.content
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.copy.is_drained() && self.events.is_empty()
+    }
+
+    /// Lets its records go.
+    pub(crate) fn spill(&mut self) {
+        self.orders += 1;
+        let (id, what) = (self.orders, Manage::Settle);
+        let now = self.rig.now();
+        self.engine
+            .post(now, PoolEvent::Manage { id, what }, &mut self.out);
+        self.posted = true;
+        self.version += 1;
+    }
+
+    /// The process dies; with the power, what drives had not flushed goes, too. Another process imports the pool.
+    pub(crate) fn crash(&mut self, chance: &mut Chance) -> Result<(), String> {
+        let power = chance.happens(500);
+        self.devices.clear();
+        for drive in &self.drives {
+            drive.borrow_mut().crash(power);
+        }
+        let running = import(&self.rig, &self.drives, self.canary)?;
+        (self.engine, self.devices) = (running.engine, running.devices);
+        self.out = Outbox::default();
+        self.events.clear();
+        self.posted = false;
+        self.copy = Copy::new(&self.engine, self.volume, memory()).ok_or("the copy is gone")?;
+        // What the invariants look at must be in memory.
+        self.local()
+            .read(Token(0), Extent::new(0, 1).ok_or("no granule")?);
+        while self.events.is_empty() {
+            self.posted = true;
+            self.step()?;
+        }
+        self.events.clear();
+        self.version += 1 << 20;
+        self.refresh()
+    }
+
+    /// A change that finds no space.
+    fn refuse(&mut self, token: Token) {
+        let result = Err(IoError::new(ErrorKind::NoSpace, "the store is full"));
+        self.events.push_back(Event::Applied { token, result });
+    }
+}
+
+fn import(
+    rig: &Rc<Rig>,
+    drives: &[Shared],
+    canary: Option<Canary>,
+) -> Result<Running<Engine>, String> {
+    let devices = drives.iter().map(Handle::open).collect();
+    let wish = Wish {
+        canary,
+        ..Wish::default()
+    };
+    <Engine as Subject>::import(devices, wait(rig, drives), wish)
+}
+
+/// A pool before it has a copy.
+struct Fresh {
+    rig: Rc<Rig>,
+    engine: Engine,
+    devices: Vec<Option<Box<dyn BlockDevice>>>,
+    out: Outbox,
+}
+
+impl Fresh {
+    fn order(&mut self, what: Manage) -> Result<Managed, String> {
+        let now = self.rig.now();
+        self.engine
+            .handle(now, PoolEvent::Manage { id: 1, what }, &mut self.out);
+        for _ in 0..MOST_TURNS {
+            if let Some((_, answer)) = self.out.managed.pop() {
+                return answer.map_err(|error| error.to_string());
+            }
+            for (drive, request) in self.out.io.drain(..) {
+                let device = self.devices.get_mut(drive).and_then(Option::as_mut);
+                device.ok_or("a drive is missing")?.submit(request);
+            }
+            self.rig.pass(Duration::from_micros(10));
+            let now = self.rig.now();
+            for (drive, device) in self.devices.iter_mut().enumerate() {
+                let mut done = Vec::new();
+                if let Some(device) = device {
+                    device.poll(now, &mut done);
+                }
+                for completion in done {
+                    let event = PoolEvent::Done { drive, completion };
+                    self.engine.handle(now, event, &mut self.out);
+                }
+            }
+            self.engine.handle(now, PoolEvent::Tick, &mut self.out);
+        }
+        Err("an order is never answered".into())
+    }
+}
+
+/// A read's granules, as the world's hosts know them.
+fn contracted(event: Event) -> Event {
+    match event {
+        Event::Read { token, result } => {
+            let short = |bytes: Bytes| {
+                let words = bytes
+                    .chunks(GRANULE)
+                    .map(|granule| &granule[..GRANULE_BYTES]);
+                Bytes::from(words.collect::<Vec<_>>().concat())
+            };
+            let result = result.map(short);
+            Event::Read { token, result }
+        }
+        other => other,
+    }
+}
+
+impl Local for PoolStore {
+    fn apply(&mut self, token: Token, extent: Extent, content: Content, tag: Option<Tag>) {
+        self.posted = true;
+        if self.is_full {
+            return self.refuse(token);
+        }
+        let content = match content {
+            Content::Zeroes => Content::Zeroes,
+            Content::Data(words) => {
+                let mut all = BytesMut::new();
+                for word in words.chunks(GRANULE_BYTES) {
+                    let mut bytes = [0; GRANULE_BYTES];
+                    bytes.copy_from_slice(word);
+                    let value = Value::from_le_bytes(bytes);
+                    let granule = bytes_of(value);
+                    self.values.insert(Salt(SALT).crc(&granule), value);
+                    all.extend_from_slice(&granule);
+                }
+                Content::Data(all.freeze())
+            }
+        };
+        self.local().apply(token, extent, content, tag);
+    }
+
+    fn read(&mut self, token: Token, extent: Extent) {
+        self.posted = true;
+        self.local().read(token, extent);
+    }
+
+    fn persist(&mut self, token: Token, change: EntryChange) {
+        self.posted = true;
+        self.version += 1;
+        self.local().persist(token, change);
+    }
+
+    fn digest(&mut self, token: Token, leaf: Leaf) {
+        self.posted = true;
+        self.local().digest(token, leaf);
+    }
+
+    fn learn(&mut self, known: Known) {
+        self.version += 1;
+        self.local().learn(known);
+    }
+
+    fn uncertain(&self) -> ExtentSet {
+        ashlar_copy::uncertain(&self.engine, self.volume)
+    }
+
+    fn plane(&self, position: Position) -> ExtentSet {
+        ashlar_copy::plane(&self.engine, self.volume, position)
+    }
+
+    fn mark(&mut self, position: Position, extent: Extent) {
+        self.version += 1;
+        self.local().mark(position, extent);
+    }
+
+    fn clear(&mut self, position: Position, extent: Extent) {
+        self.version += 1;
+        self.local().clear(position, extent);
+    }
+
+    fn is_drained(&self) -> bool {
+        let news = |event: &Event| matches!(event, Event::Applied { .. } | Event::Persisted { .. });
+        self.copy.is_drained() && !self.events.iter().any(news)
+    }
+
+    fn free(&self) -> u64 {
+        match self.is_full {
+            true => 0,
+            false => self.engine.free_granules(self.volume),
+        }
+    }
+}

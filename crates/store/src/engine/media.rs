@@ -1,0 +1,131 @@
+//! Classes of drives: what a volume's homes, the logs and the map may lie on.
+//!
+//! Homes lie where their volume says: a volume with a class never takes a column of another one, not even to
+//! be repaired, or a pool's slow drives would become its fast ones unnoticed. Logs and map are in the way of
+//! every write: they take the fastest class that has drives enough for all their copies, and where that has no
+//! room, whatever has.
+
+use super::Engine;
+use super::class::Class;
+use super::extents::take_columns;
+use crate::format::{ChunkCopy, DriveClass, VolumeEntry, VolumeState};
+
+impl Engine {
+    /// The class of a drive.
+    pub(super) fn media_of(&self, drive: usize) -> Option<DriveClass> {
+        self.drives.get(drive).and_then(|drive| drive.class)
+    }
+
+    /// Whether a drive may hold what is to lie on this class; anything may be anywhere without one.
+    pub(super) fn is_of(&self, drive: usize, media: Option<DriveClass>) -> bool {
+        media.is_none() || self.media_of(drive) == media
+    }
+
+    /// How many drives of a class stay.
+    pub(super) fn staying_of(&self, media: Option<DriveClass>) -> usize {
+        let usable = self.usable().into_iter().enumerate();
+        usable
+            .filter(|&(drive, stays)| stays && self.is_of(drive, media))
+            .count()
+    }
+
+    /// Rooms of drives, none on those of other classes.
+    pub(super) fn only(&self, mut rooms: Vec<u32>, media: Option<DriveClass>) -> Vec<u32> {
+        for (drive, room) in rooms.iter_mut().enumerate() {
+            if !self.is_of(drive, media) {
+                *room = 0;
+            }
+        }
+        rooms
+    }
+
+    /// Where so many copies of the logs, or of the map, are to lie: the fastest class with drives enough.
+    fn fastest(&self, copies: usize) -> Option<DriveClass> {
+        let mut classes = DriveClass::ALL.into_iter().map(Some);
+        classes
+            .find(|&class| self.staying_of(class) >= copies)
+            .flatten()
+    }
+
+    /// Takes columns on the fastest class that can hold them, else on any drives.
+    pub(super) fn take_fastest(
+        &mut self,
+        rooms: &[u32],
+        copies: usize,
+        extents: u32,
+    ) -> Option<Vec<ChunkCopy>> {
+        for class in DriveClass::ALL {
+            let rooms = self.only(rooms.to_vec(), Some(class));
+            let found = take_columns(&mut self.extents, &rooms, copies, extents);
+            if found.is_some() {
+                return found;
+            }
+        }
+        take_columns(&mut self.extents, rooms, copies, extents)
+    }
+
+    /// The better of the drives that could take a copy of a log: of the class that logs are to lie on, else
+    /// the fastest, and of those the emptiest.
+    pub(super) fn best_for_logs(&self, drives: impl Iterator<Item = usize>) -> Option<usize> {
+        let wanted = self.fastest(self.log_copies());
+        drives.max_by_key(|&drive| {
+            let class = self.media_of(drive);
+            let is_wanted = wanted.is_some() && class == wanted;
+            (
+                is_wanted,
+                std::cmp::Reverse(class),
+                self.extents[drive].free(),
+            )
+        })
+    }
+
+    /// Columns that a drive's class must have drives for: those of the segments that lie on it, or that are
+    /// about to, and of its volumes that have none yet.
+    pub(super) fn widest_on(&self, media: Option<DriveClass>) -> usize {
+        let classes = self
+            .segment_classes
+            .values()
+            .chain(self.provisioning.keys());
+        let classes = classes.filter(|class| class.media == media);
+        let most = classes.map(|class| class.columns()).max();
+        let homed = |entry: &&VolumeEntry| {
+            let is_homed = Class::of_volume(entry).is_some();
+            entry.state == VolumeState::Live && is_homed && entry.class == media
+        };
+        let volumes = self.volumes.values().filter(homed);
+        let promised = volumes.map(|entry| entry.layout.drives()).max();
+        most.max(promised).unwrap_or(0)
+    }
+
+    /// The class of a new volume that names none: in a pool of one class any drive may hold it, for there is
+    /// nothing to choose. Else the one with most room, of those that have drives enough.
+    pub(super) fn default_media(&self, drives: usize) -> Option<DriveClass> {
+        let usable = self.usable();
+        let staying = |class: DriveClass| {
+            let all = usable.iter().enumerate();
+            all.filter(move |&(drive, &stays)| stays && self.media_of(drive) == Some(class))
+                .map(|(drive, _)| drive)
+        };
+        let there = DriveClass::ALL
+            .into_iter()
+            .filter(|&class| staying(class).next().is_some());
+        if there.clone().count() < 2 {
+            return None;
+        }
+        let fits = there.filter(|&class| staying(class).count() >= drives);
+        let room = |class: DriveClass| -> u64 {
+            staying(class)
+                .map(|drive| u64::from(self.extents[drive].free()))
+                .sum()
+        };
+        fits.max_by_key(|&class| (room(class), std::cmp::Reverse(class)))
+    }
+}
+
+/// What is full, for whoever is told.
+pub(super) fn full(media: Option<DriveClass>) -> String {
+    match media {
+        Some(class) => format!("the pool's drives of class {class} are full"),
+        None => "the pool is full".to_owned(),
+    }
+}

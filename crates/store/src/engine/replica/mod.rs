@@ -1,0 +1,439 @@
+//! Volumes that are one of several copies: what of them is uncertain, what absent copies miss, and what was promised.
+//!
+//! Changes carry their tags in the logs' records. What follows from records is kept in memory, and the logs keep the
+//! records (`hold`) until it is in pages of a table of its own, the *replicas*: an entry a copy, and behind it its
+//! planes. Pages go through the map log, as every change of a system table; planes before the entry that relies on them.
+//! So an import that takes the pages, and then what records from the entry's `saved` on say, knows at least what
+//! the last process knew. It may think more of it uncertain, which is harmless, and never less.
+
+mod copy;
+mod plane;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use ashlar_block::{ErrorKind, IoError, Moment, Request};
+
+use copy::StagedPage;
+pub(crate) use copy::{Copy, Published};
+
+use super::append::{StagedChange, Then};
+use super::invariant::invariant;
+use super::manage::refuse;
+use super::map::{Change, FIRST_VOLUME, REPLICAS};
+use super::{Engine, Op};
+use crate::Canary;
+use crate::format::{PageId, PlaneShape, ReplicaEntry};
+use crate::replica::{
+    Committed, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaPromise, ReplicaTag, Till,
+};
+use crate::ring::GranuleKey;
+use crate::sizes::GRANULE;
+
+/// The part of a log that a copy may keep from being written again.
+const HOLDS: u64 = 8;
+/// The part of the map log that its unwritten planes may come to.
+const PAGES: u64 = 16;
+/// What has not changed for so long is written.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// The pool's copies of replicated volumes.
+#[derive(Debug, Default)]
+pub(crate) struct Replicas {
+    copies: BTreeMap<u32, Copy>,
+    /// What the logs keep for all of them, and since when that is so.
+    seen: (Option<u64>, bool),
+    since: Moment,
+    /// Pages that a canary writes too late.
+    late: Vec<StagedPage>,
+}
+
+impl Replicas {
+    pub(crate) fn found(copies: BTreeMap<u32, Copy>) -> Self {
+        Self {
+            copies,
+            ..Self::default()
+        }
+    }
+
+    /// Sequence of the oldest record that must stay in the logs.
+    fn hold(&self) -> u64 {
+        let holds = self.copies.values().filter_map(Copy::holds);
+        holds.min().unwrap_or(u64::MAX)
+    }
+
+    /// Pages of the table that a volume's copy may come to have.
+    pub(super) fn pages(&self, volume: u32) -> u64 {
+        let pages = self.copies.get(&volume).map(Copy::pages);
+        pages.map_or(0, |pages| pages.len() as u64)
+    }
+
+    /// Where so many pages fit.
+    fn gap(&self, pages: u32) -> Option<u32> {
+        let mut taken: Vec<Range<u32>> = self.copies.values().map(Copy::pages).collect();
+        taken.sort_by_key(|range| range.start);
+        let mut from = 0u32;
+        for range in taken {
+            if from.checked_add(pages)? <= range.start {
+                break;
+            }
+            from = from.max(range.end);
+        }
+        from.checked_add(pages)?;
+        Some(from)
+    }
+
+    fn is_stale(&self) -> bool {
+        self.copies.values().any(Copy::is_stale)
+    }
+}
+
+const fn page(index: u32) -> PageId {
+    PageId {
+        node: REPLICAS,
+        level: 0,
+        index,
+    }
+}
+
+impl Engine {
+    /// A record of a replicated volume comes.
+    pub(super) fn record(&mut self, volume: u32, request: Request, tag: ReplicaTag) {
+        if !self.replicas.copies.contains_key(&volume) {
+            let why = format!("volume {volume} is no copy of a replicated one");
+            let refusal = IoError::new(ErrorKind::InvalidRequest, why);
+            self.out.done.push(request.complete(Err(refusal)));
+            return;
+        }
+        self.tag = Some(tag);
+        self.command(volume, request);
+        self.tag = None;
+    }
+
+    /// The tag of the command that a change belongs to.
+    pub(super) fn tag_of(&self, then: Then) -> Option<ReplicaTag> {
+        match then {
+            Then::Bypass(op) => match self.ops.get(op)? {
+                Op::Bypass(bypass) => self.tag_of_write(bypass.parent()),
+                _ => None,
+            },
+            Then::Clear(op, _) => match self.ops.get(op)? {
+                Op::Clear(clear) => clear.tag,
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    pub(super) fn tag_of_write(&self, op: usize) -> Option<ReplicaTag> {
+        match self.ops.get(op)? {
+            Op::Write(write) => write.tag,
+            _ => None,
+        }
+    }
+
+    /// A change of what a volume holds is published.
+    pub(super) fn replica_changed(&mut self, volume: u32, change: &Published) {
+        if self.replicas.copies.is_empty() {
+            return;
+        }
+        if let Some(copy) = self.replicas.copies.get_mut(&volume) {
+            copy.published(change);
+        }
+    }
+
+    /// Counts on places for all pages that copies may come to have.
+    pub(super) fn hold_replica_pages(&mut self) {
+        let pages = self.replicas.copies.values().flat_map(Copy::pages);
+        for index in pages.collect::<Vec<u32>>() {
+            self.map.hold(page(index));
+        }
+    }
+
+    /// A volume becomes one of several copies.
+    pub(super) fn make_replica(
+        &mut self,
+        id: u64,
+        volume: u32,
+        identity: ReplicaIdentity,
+    ) -> Result<(), IoError> {
+        let live = self.live(volume)?;
+        if self.is_raw(volume) {
+            return Err(refuse(format!(
+                "volume {volume} is passed through: it keeps no logs that a replica needs"
+            )));
+        }
+        if usize::from(identity.position) >= POSITIONS {
+            let why = format!("a volume has {POSITIONS} copies at most");
+            return Err(refuse(why));
+        }
+        if self.replicas.copies.contains_key(&volume) {
+            return Err(refuse(format!("volume {volume} is a copy already")));
+        }
+        if self.changing.contains_key(&volume) {
+            return Err(refuse(format!("volume {volume} is still being changed")));
+        }
+        let shape = PlaneShape::of(live.granules);
+        let pages = 1 + POSITIONS as u32 * shape.pages();
+        let Some(base) = self.replicas.gap(pages) else {
+            return Err(refuse("the pool has no room for another replica".into()));
+        };
+        if !self.has_places_for(u64::from(pages)) {
+            let why = format!("volume {volume}: the pool has no room for {pages} pages of planes");
+            return Err(IoError::new(ErrorKind::NoSpace, why));
+        }
+        let entry = ReplicaEntry {
+            volume,
+            shape,
+            identity,
+            promise: ReplicaPromise::default(),
+            numbers: [1; POSITIONS],
+            till: Till::Committed(Committed::default()),
+            committed: Committed::default(),
+            saved: 0,
+        };
+        let mut copy = Copy::found(entry, base, self.cage);
+        copy.found_all();
+        copy.pages().for_each(|index| self.map.hold(page(index)));
+        self.replicas.copies.insert(volume, copy);
+        self.save_replica(volume, (Some(id), None));
+        Ok(())
+    }
+
+    /// What a copy has promised changes.
+    pub(super) fn change_replica(
+        &mut self,
+        id: u64,
+        volume: u32,
+        change: ReplicaChange,
+    ) -> Result<(), IoError> {
+        let Some(copy) = self.replicas.copies.get_mut(&volume) else {
+            return Err(refuse(format!(
+                "volume {volume} is no copy of a replicated one"
+            )));
+        };
+        copy.begin(&change);
+        self.save_replica(volume, (Some(id), Some(change)));
+        Ok(())
+    }
+
+    /// The volume is a copy no more.
+    pub(super) fn end_replica(&mut self, volume: u32) {
+        if let Some(copy) = self.replicas.copies.remove(&volume) {
+            copy.pages().for_each(|index| self.map.let_go(page(index)));
+        }
+    }
+
+    /// Stages what a copy's pages do not say.
+    fn save_replica(&mut self, volume: u32, (id, change): (Option<u64>, Option<ReplicaChange>)) {
+        for late in std::mem::take(&mut self.replicas.late) {
+            self.stage_page(late, Then::Plane);
+        }
+        let published = self.published;
+        let Some(copy) = self.replicas.copies.get_mut(&volume) else {
+            return invariant!(self, "volume {volume} is saved as a copy, but is none");
+        };
+        let mut staged = copy.stage(published, change);
+        let entry = copy.pages().start;
+        if self.cage.sings(Canary::MarksAfterEntry) {
+            let planes = staged.extract_if(.., |one| one.index != entry);
+            self.replicas.late.extend(planes);
+        }
+        for one in staged {
+            let then = match one.index == entry {
+                true => Then::Replica(volume, id),
+                false => Then::Plane,
+            };
+            self.stage_page(one, then);
+        }
+    }
+
+    fn stage_page(&mut self, page: StagedPage, then: Then) {
+        self.staged_changes.push_back(StagedChange {
+            change: Change::Entry {
+                table: REPLICAS,
+                index: page.index,
+                bytes: page.bytes,
+            },
+            then,
+            more: false,
+        });
+    }
+
+    /// A copy's entry is durable.
+    pub(super) fn replica_published(&mut self, volume: u32, id: Option<u64>) {
+        if let Some(copy) = self.replicas.copies.get_mut(&volume) {
+            copy.saved_entry();
+        }
+        if let Some(id) = id {
+            self.out.managed.push((id, Ok(crate::Managed::Done)));
+        }
+    }
+
+    /// Sequence of the oldest record that must stay in the logs for a copy.
+    pub(super) fn replica_hold(&self) -> u64 {
+        match self.cage.sings(Canary::TrimUncertain) {
+            true => u64::MAX,
+            false => self.replicas.hold(),
+        }
+    }
+
+    /// Writes what the logs have kept for too long.
+    pub(super) fn advance_replicas(&mut self) {
+        if self.replicas.copies.is_empty() {
+            return;
+        }
+        let hold = self.replica_hold();
+        let seen = ((hold != u64::MAX).then_some(hold), self.replicas.is_stale());
+        if self.replicas.seen != seen {
+            (self.replicas.seen, self.replicas.since) = (seen, self.now);
+        }
+        let waits = seen.0.is_some() || seen.1;
+        let is_idle = waits && self.now >= self.replicas.since + IDLE;
+        let all = is_idle || waits && !self.settling.is_empty();
+        let held = |copy: &Copy| {
+            let holds = copy.holds();
+            holds.is_some_and(|hold| self.is_far_behind(hold)) || self.has_many_pages(copy)
+        };
+        let copies = self.replicas.copies.iter();
+        let due = copies.filter(|(_, copy)| {
+            let anything = copy.holds().is_some() || copy.is_stale();
+            !copy.is_saving() && (all && anything || held(copy))
+        });
+        for volume in due.map(|(&volume, _)| volume).collect::<Vec<u32>>() {
+            if let Some(copy) = self.replicas.copies.get_mut(&volume) {
+                copy.spill();
+            }
+            self.save_replica(volume, (None, None));
+        }
+    }
+
+    /// When copies are to be looked at even if nothing happens.
+    pub(super) fn replica_deadline(&self) -> Option<Moment> {
+        let (hold, stale) = self.replicas.seen;
+        let saving = self.replicas.copies.values().any(Copy::is_saving);
+        let waits = (hold.is_some() || stale) && !saving;
+        waits.then(|| self.replicas.since + IDLE)
+    }
+
+    fn is_far_behind(&self, sequence: u64) -> bool {
+        [&self.ring, &self.map_log].into_iter().any(|side| {
+            let kept = side.log.head.at - side.position_of(sequence).min(side.log.head.at);
+            kept > side.log.shape.bytes() / HOLDS
+        })
+    }
+
+    fn has_many_pages(&self, copy: &Copy) -> bool {
+        let most = self.map_log.log.shape.bytes() / PAGES / GRANULE as u64;
+        copy.dirty() as u64 > most.max(8)
+    }
+
+    /// The volume's copy.
+    fn copy(&self, volume: u32) -> Option<&Copy> {
+        self.replicas.copies.get(&volume)
+    }
+
+    /// Volumes of the pool that are copies, and who they are.
+    pub fn replicas(&self) -> Vec<(u32, ReplicaIdentity)> {
+        let copies = self.replicas.copies.iter();
+        copies
+            .map(|(&volume, copy)| (volume, copy.entry().identity))
+            .collect()
+    }
+
+    /// What a volume's copy has durably promised; none if it is no copy.
+    pub fn replica_promise(&self, volume: u32) -> Option<ReplicaPromise> {
+        self.copy(volume).map(Copy::promise)
+    }
+
+    /// What may differ in a volume from other copies: ranges in any order, which may overlap.
+    pub fn replica_uncertain(&self, volume: u32) -> Vec<Range<u64>> {
+        self.copy(volume).map_or_else(Vec::new, Copy::uncertain)
+    }
+
+    /// What an absent position misses of a volume: ranges in order.
+    pub fn replica_plane(&self, volume: u32, position: u8) -> Vec<Range<u64>> {
+        let plane = |copy: &Copy| copy.plane(position.into());
+        self.copy(volume).map_or_else(Vec::new, plane)
+    }
+
+    /// All records of a volume below this are committed: the logs may let them go.
+    pub fn replica_learn(&mut self, volume: u32, committed: Committed) {
+        if let Some(copy) = self.replicas.copies.get_mut(&volume) {
+            copy.learn(committed);
+        }
+    }
+
+    /// An absent position misses these granules: durable with the next change of the promise.
+    pub fn replica_mark(&mut self, volume: u32, position: u8, granules: &Range<u64>) {
+        if let Some(copy) = self.replicas.copies.get_mut(&volume) {
+            copy.mark(position.into(), granules);
+        }
+    }
+
+    /// An absent position has these granules: durable at some time.
+    pub fn replica_clear(&mut self, volume: u32, position: u8, granules: &Range<u64>) {
+        if let Some(copy) = self.replicas.copies.get_mut(&volume) {
+            copy.clear(position.into(), granules);
+        }
+    }
+
+    /// Checksums of granules as they are visible now, seeded with the pool's salt, 0 for what reads as zeroes; none while
+    /// a leaf of the map that has some of them is not in memory.
+    pub fn checksums(&self, volume: u32, granules: Range<u64>) -> Option<Vec<u32>> {
+        let sum = |granule| match self.index.get(GranuleKey { volume, granule }) {
+            Some(newest) => Some(newest.crc),
+            None => self.map.granule(volume, granule).map(|(_, crc)| crc),
+        };
+        granules.map(sum).collect()
+    }
+
+    /// The same, as they would be without a seed; none for a granule of which the stored checksum does not tell: two
+    /// values are stored as the same.
+    pub fn plain_checksums(&self, volume: u32, granules: Range<u64>) -> Option<Vec<Option<u32>>> {
+        let zeroes = crc32c::crc32c(&[0; GRANULE]);
+        // The checksum of so many bytes is the plain one with something on top that only depends on the seed.
+        let seeded = crc32c::crc32c_append(self.label.salt.0, &[0; GRANULE]) ^ zeroes;
+        let plain = |sum| match sum {
+            0 => Some(zeroes),
+            u32::MAX => None,
+            sum => Some(sum ^ seeded),
+        };
+        let sums = match self.cage.sings(Canary::DigestWithoutRing) {
+            true => {
+                let sum = |granule| self.map.granule(volume, granule).map(|(_, crc)| crc);
+                granules.map(sum).collect()
+            }
+            false => self.checksums(volume, granules),
+        };
+        sums.map(|sums: Vec<u32>| sums.into_iter().map(plain).collect())
+    }
+
+    /// Everything below this sequence is published: it grows with each change that can be seen.
+    pub const fn published(&self) -> u64 {
+        self.published
+    }
+
+    /// Granules that a volume can still be given, as far as can be told: slots that are free, and segments that can be
+    /// made.
+    pub fn free_granules(&self, volume: u32) -> u64 {
+        let Some(class) = self.class_of(volume) else {
+            return 0;
+        };
+        let more = self.growth(class) * u64::from(self.sizes.slots(class.grain));
+        (self.spare_slots(class) + more) * class.grain.granules()
+    }
+
+    /// Whether a volume is live, and no copy.
+    pub(super) fn check_no_replica(&self, volume: u32) -> Result<(), IoError> {
+        match self.copy(volume) {
+            Some(_) => Err(refuse(format!(
+                "volume {volume} is a copy of a replicated one: its size cannot change"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+const _: () = assert!(REPLICAS < FIRST_VOLUME);

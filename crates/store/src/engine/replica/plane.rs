@@ -1,0 +1,197 @@
+//! A plane: a bit a granule (of a very large volume: a bit for a few), in pages as they are written.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::format::{PLANE_BITS, PLANE_WORDS, PlaneShape};
+
+/// One page's bits.
+#[derive(Clone, Debug)]
+pub(super) struct Bits {
+    pub(super) words: Box<[u64; PLANE_WORDS]>,
+    /// Not staged to be written since it changed.
+    pub(super) is_dirty: bool,
+}
+
+impl Bits {
+    fn none() -> Self {
+        Self {
+            words: Box::new([0; PLANE_WORDS]),
+            is_dirty: false,
+        }
+    }
+
+    fn is_set(&self, bit: u64) -> bool {
+        self.words[(bit / 64) as usize] >> (bit % 64) & 1 == 1
+    }
+
+    /// Sets or clears a bit; whether that changed it.
+    fn put(&mut self, bit: u64, set: bool) -> bool {
+        if self.is_set(bit) == set {
+            return false;
+        }
+        self.words[(bit / 64) as usize] ^= 1 << (bit % 64);
+        true
+    }
+}
+
+/// The bits of one position.
+#[derive(Clone, Debug)]
+pub(super) struct Plane {
+    pub(super) shape: PlaneShape,
+    pub(super) pages: BTreeMap<u32, Bits>,
+}
+
+impl Plane {
+    pub(super) fn none(shape: PlaneShape) -> Self {
+        Self {
+            shape,
+            pages: BTreeMap::new(),
+        }
+    }
+
+    /// A page as it was found.
+    pub(super) fn found(&mut self, page: u32, words: Box<[u64; PLANE_WORDS]>) {
+        let is_dirty = false;
+        self.pages.insert(page, Bits { words, is_dirty });
+    }
+
+    /// Sets the bits of these granules; whether any was clear.
+    pub(super) fn set(&mut self, granules: &Range<u64>) -> bool {
+        let shift = self.shape.shift;
+        let end = granules.end.min(self.shape.granules);
+        let bits = granules.start >> shift..(end + (1 << shift) - 1) >> shift;
+        self.put(bits, true)
+    }
+
+    /// Clears the bits that say nothing of other granules than these.
+    pub(super) fn clear(&mut self, granules: &Range<u64>) {
+        let shift = self.shape.shift;
+        // The last bit may be for fewer granules than others.
+        let end = match granules.end >= self.shape.granules {
+            true => (self.shape.granules + (1 << shift) - 1) >> shift,
+            false => granules.end >> shift,
+        };
+        let start = (granules.start + (1 << shift) - 1) >> shift;
+        self.put(start..end.max(start), false);
+    }
+
+    fn put(&mut self, bits: Range<u64>, set: bool) -> bool {
+        let mut changed = false;
+        let mut bit = bits.start;
+        while bit < bits.end {
+            let page = (bit / PLANE_BITS) as u32;
+            let end = bits.end.min((bit / PLANE_BITS + 1) * PLANE_BITS);
+            if !set && !self.pages.contains_key(&page) {
+                bit = end;
+                continue;
+            }
+            let one = self.pages.entry(page).or_insert_with(Bits::none);
+            for bit in bit..end {
+                let is_new = one.put(bit % PLANE_BITS, set);
+                one.is_dirty |= is_new;
+                changed |= is_new;
+            }
+            bit = end;
+        }
+        changed
+    }
+
+    /// The granules whose bits are set, in order, in runs that do not touch.
+    pub(super) fn ranges(&self) -> Vec<Range<u64>> {
+        let shift = self.shape.shift;
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for (&page, bits) in &self.pages {
+            for (word, &value) in bits.words.iter().enumerate() {
+                let mut left = value;
+                while left != 0 {
+                    let low = u64::from(left.trailing_zeros());
+                    left &= left - 1;
+                    let bit = u64::from(page) * PLANE_BITS + word as u64 * 64 + low;
+                    let end = ((bit + 1) << shift).min(self.shape.granules);
+                    match runs.last_mut() {
+                        Some(last) if last.end == bit << shift => last.end = end,
+                        _ => runs.push(bit << shift..end),
+                    }
+                }
+            }
+        }
+        runs
+    }
+
+    /// Whether no bit is set.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pages
+            .values()
+            .all(|bits| bits.words.iter().all(|&word| word == 0))
+    }
+
+    /// Pages that have changed since they were staged.
+    pub(super) fn dirty(&self) -> usize {
+        self.pages.values().filter(|bits| bits.is_dirty).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_plane_is_a_set_of_granules(
+            steps in prop::collection::vec((any::<bool>(), 0u64..70_000, 1u64..300), 0..30),
+        ) {
+            let granules = 70_100;
+            let mut plane = Plane::none(PlaneShape { granules, shift: 0 });
+            let mut model = BTreeSet::new();
+            for (sets, first, count) in steps {
+                let range = first..(first + count).min(granules);
+                match sets {
+                    true => {
+                        plane.set(&range);
+                        model.extend(range);
+                    }
+                    false => {
+                        plane.clear(&range);
+                        range.for_each(|granule| { model.remove(&granule); });
+                    }
+                }
+                let seen: BTreeSet<u64> = plane.ranges().into_iter().flatten().collect();
+                prop_assert_eq!(&seen, &model);
+                prop_assert_eq!(plane.is_empty(), model.is_empty());
+            }
+        }
+
+        #[test]
+        fn a_coarse_plane_says_no_less(
+            steps in prop::collection::vec((any::<bool>(), 0u64..4000, 1u64..300), 0..30),
+            shift in 1u8..6,
+        ) {
+            let granules = 4_011;
+            let mut plane = Plane::none(PlaneShape { granules, shift });
+            let mut model = BTreeSet::new();
+            for (sets, first, count) in steps {
+                let range = first..(first + count).min(granules);
+                match sets {
+                    true => {
+                        plane.set(&range);
+                        model.extend(range);
+                    }
+                    false => {
+                        plane.clear(&range);
+                        range.for_each(|granule| { model.remove(&granule); });
+                    }
+                }
+                let seen: BTreeSet<u64> = plane.ranges().into_iter().flatten().collect();
+                prop_assert!(model.is_subset(&seen));
+                prop_assert!(seen.iter().all(|&granule| granule < granules));
+            }
+            plane.clear(&(0..granules));
+            prop_assert!(plane.is_empty());
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Volumes that are one of several copies: what a crash leaves of what they must remember.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use ashlar_block::{BlockRange, Durability, ErrorKind, Operation, Request};
+use ashlar_store::{
+    Committed, Event, Manage, Managed, OwnPlane, ReplicaChange, ReplicaIdentity, ReplicaPromise,
+    ReplicaTag,
+};
+use uuid::Uuid;
+
+use crate::common::{Bench, pattern};
+
+const GRANULES: u64 = 4096;
+
+fn replica(bench: &mut Bench) -> u32 {
+    let volume = bench.volume(GRANULES, 2);
+    make(bench, volume).expect("a replica");
+    volume
+}
+
+fn make(bench: &mut Bench, volume: u32) -> Result<Managed, ashlar_block::IoError> {
+    let identity = ReplicaIdentity {
+        position: 0,
+        uuid: Uuid::from_u128(77),
+    };
+    bench.manage(Manage::MakeReplica { volume, identity })
+}
+
+fn tag(sequence: u64, low: u64) -> ReplicaTag {
+    ReplicaTag {
+        epoch: 3,
+        sequence,
+        low,
+    }
+}
+
+fn known(low: u64) -> Committed {
+    Committed { epoch: 3, low }
+}
+
+/// A record, durable.
+fn record(bench: &mut Bench, volume: u32, granules: Range<u64>, tag: ReplicaTag) {
+    let count = (granules.end - granules.start) as u32;
+    let mut buffer = bench.buffers.get(count as usize * 4096).expect("buffer");
+    buffer.copy_from_slice(&pattern(count as usize, tag.sequence as u8));
+    let range = BlockRange::new(granules.start, count);
+    let request = Request::write(9, range, buffer, Durability::Durable);
+    let event = Event::Record {
+        volume,
+        request,
+        tag,
+    };
+    let (done, _) = bench.run(event);
+    assert!(matches!(&done[..], [one] if one.result.is_ok()), "{done:?}");
+}
+
+fn set(ranges: Vec<Range<u64>>) -> BTreeSet<u64> {
+    ranges.into_iter().flatten().collect()
+}
+
+fn uncertain(bench: &Bench, volume: u32) -> BTreeSet<u64> {
+    set(bench.engine.replica_uncertain(volume))
+}
+
+fn plane(bench: &Bench, volume: u32, position: u8) -> BTreeSet<u64> {
+    set(bench.engine.replica_plane(volume, position))
+}
+
+fn absent(epoch: u32, absent: u8) -> ReplicaChange {
+    ReplicaChange {
+        promise: ReplicaPromise {
+            epoch,
+            session: 1,
+            absent,
+        },
+        marks_uncertain: true,
+        marks: Vec::new(),
+        own: OwnPlane::Until(known(1)),
+    }
+}
+
+fn change(bench: &mut Bench, volume: u32, change: ReplicaChange) {
+    let answer = bench.manage(Manage::ChangeReplica { volume, change });
+    assert_eq!(answer.expect("changed"), Managed::Done);
+}
+
+#[test]
+fn records_are_uncertain_until_they_are_committed_and_a_crash_knows_no_less() {
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = replica(&mut bench);
+    // In the ring, past it, and a deallocation.
+    record(&mut bench, volume, 5..8, tag(1, 1));
+    record(&mut bench, volume, 64..320, tag(2, 1));
+    let request = Request {
+        tag: 1,
+        op: Operation::Deallocate,
+        range: BlockRange::new(80, 3),
+        buffer: None,
+    };
+    let event = Event::Record {
+        volume,
+        request,
+        tag: tag(3, 1),
+    };
+    bench.run(event);
+    let all: BTreeSet<u64> = (5..8).chain(64..320).collect();
+    assert_eq!(uncertain(&bench, volume), all);
+    let mut bench = bench.restart();
+    assert_eq!(uncertain(&bench, volume), all);
+    assert_eq!(bench.read(volume, 5, 3).unwrap(), pattern(3, 1));
+
+    // What a record says of others is found again; what was only heard is not.
+    record(&mut bench, volume, 1000..1001, tag(4, 3));
+    assert_eq!(uncertain(&bench, volume), (80..83).chain([1000]).collect());
+    bench.engine.replica_learn(volume, known(5));
+    assert_eq!(uncertain(&bench, volume), BTreeSet::new());
+    let bench = bench.restart();
+    assert_eq!(uncertain(&bench, volume), (80..83).chain([1000]).collect());
+}
+
+#[test]
+fn logs_keep_records_until_they_are_in_the_own_plane() {
+    let mut bench = Bench::new(2, 48 << 20);
+    let volume = replica(&mut bench);
+    let other = bench.volume(GRANULES, 2);
+    record(&mut bench, volume, 5..8, tag(1, 1));
+    // Everything goes home, and both logs are emptied: it must be somewhere.
+    bench.manage(Manage::Settle).unwrap();
+    assert!(uncertain(&bench, volume).is_superset(&(5..8).collect()));
+    let mut bench = bench.restart();
+    assert!(uncertain(&bench, volume).is_superset(&(5..8).collect()));
+
+    // Another volume writes many laps of the ring, and is not stopped.
+    record(&mut bench, volume, 100..101, tag(2, 1));
+    for lap in 0..3000 {
+        bench
+            .write(other, lap * 7 % (GRANULES - 3), &pattern(3, lap as u8))
+            .unwrap();
+    }
+    let both: BTreeSet<u64> = (5..8).chain([100]).collect();
+    assert!(uncertain(&bench, volume).is_superset(&both));
+    let mut bench = bench.restart();
+    assert!(uncertain(&bench, volume).is_superset(&both));
+
+    // Void once what was in flight is committed.
+    bench.engine.replica_learn(volume, known(3));
+    assert_eq!(uncertain(&bench, volume), BTreeSet::new());
+    bench.manage(Manage::Settle).unwrap();
+    let bench = bench.restart();
+    assert_eq!(uncertain(&bench, volume), BTreeSet::new());
+}
+
+#[test]
+fn what_an_absent_copy_misses_is_marked_in_the_same_step() {
+    let mut bench = Bench::new(2, 48 << 20);
+    let volume = replica(&mut bench);
+    // Nothing from before the oldest record that is uncertain is looked at again.
+    bench.write(volume, 600, &pattern(2, 9)).unwrap();
+    record(&mut bench, volume, 5..8, tag(1, 1));
+    change(
+        &mut bench,
+        volume,
+        ReplicaChange {
+            marks: vec![40..41, 41..42],
+            ..absent(3, 0b010)
+        },
+    );
+    record(&mut bench, volume, 700..800, tag(2, 2));
+    // A copy is no record, but it changes content.
+    bench.write(volume, 900, &pattern(1, 7)).unwrap();
+    let missed: BTreeSet<u64> = (5..8).chain(40..42).chain(700..800).chain([900]).collect();
+    assert_eq!(plane(&bench, volume, 1), missed);
+    let mut bench = bench.restart();
+    assert_eq!(bench.engine.replica_promise(volume).unwrap().absent, 0b010);
+    assert_eq!(plane(&bench, volume, 1), missed);
+    assert_eq!(plane(&bench, volume, 2), BTreeSet::new());
+
+    // What was copied is cleared, and stays so once it was written.
+    bench.engine.replica_clear(volume, 1, &(700..800));
+    bench.manage(Manage::Settle).unwrap();
+    let mut bench = bench.restart();
+    let left: BTreeSet<u64> = (5..8).chain(40..42).chain([900]).collect();
+    assert_eq!(plane(&bench, volume, 1), left);
+
+    // Added, and absent again: what it missed the last time is void.
+    change(&mut bench, volume, absent(3, 0));
+    bench.engine.replica_learn(volume, known(3));
+    record(&mut bench, volume, 300..301, tag(3, 3));
+    change(&mut bench, volume, absent(3, 0b010));
+    assert_eq!(plane(&bench, volume, 1), [300].into());
+    let bench = bench.restart();
+    assert_eq!(plane(&bench, volume, 1), [300].into());
+}
+
+#[test]
+fn an_absent_copy_keeps_what_it_applies_in_its_own_plane() {
+    let mut bench = Bench::new(2, 48 << 20);
+    let volume = replica(&mut bench);
+    record(&mut bench, volume, 5..8, tag(1, 1));
+    let mut leaves = absent(4, 0b001);
+    leaves.own = OwnPlane::TakeUncertain;
+    change(&mut bench, volume, leaves);
+    record(&mut bench, volume, 50..51, tag(2, 2));
+    // A copy does not.
+    bench.write(volume, 60, &pattern(1, 7)).unwrap();
+    let own: BTreeSet<u64> = (5..8).chain([50]).collect();
+    assert_eq!(uncertain(&bench, volume), own);
+    bench.engine.replica_learn(volume, known(9));
+    assert_eq!(uncertain(&bench, volume), own);
+    let mut bench = bench.restart();
+    assert_eq!(uncertain(&bench, volume), own);
+    let mut added = absent(4, 0);
+    added.own = OwnPlane::Until(Committed { epoch: 4, low: 1 });
+    change(&mut bench, volume, added);
+    assert_eq!(uncertain(&bench, volume), own);
+    let mut bench = bench.restart();
+    assert_eq!(uncertain(&bench, volume), own);
+    let base = Committed { epoch: 4, low: 1 };
+    bench.engine.replica_learn(volume, base);
+    assert_eq!(uncertain(&bench, volume), BTreeSet::new());
+}
+
+#[test]
+fn a_crash_within_a_change_leaves_the_old_promise_or_the_new_one_with_its_marks() {
+    let (mut old, mut new) = (0, 0);
+    for budget in 0..14 {
+        let mut bench = Bench::new(2, 32 << 20);
+        let volume = replica(&mut bench);
+        record(&mut bench, volume, 5..8, tag(1, 1));
+        bench.engine.replica_learn(volume, known(1));
+        bench.manage_cut(
+            Manage::ChangeReplica {
+                volume,
+                change: ReplicaChange {
+                    marks: vec![40..41, 41..42],
+                    ..absent(7, 0b100)
+                },
+            },
+            budget,
+        );
+        let bench = bench.restart();
+        let promise = bench.engine.replica_promise(volume).expect("a replica");
+        match promise.absent {
+            0 => {
+                old += 1;
+                assert_eq!(promise.epoch, 0);
+            }
+            _ => {
+                new += 1;
+                assert_eq!(promise.epoch, 7);
+                let missed: BTreeSet<u64> = (5..8).chain(40..42).collect();
+                assert_eq!(plane(&bench, volume, 2), missed);
+            }
+        }
+        assert_eq!(uncertain(&bench, volume), (5..8).collect());
+    }
+    assert!(old > 0 && new > 0, "{old} {new}");
+}
+
+#[test]
+fn what_is_no_copy_is_refused() {
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = bench.volume(GRANULES, 2);
+    let change = Manage::ChangeReplica {
+        volume,
+        change: absent(1, 0),
+    };
+    let refusal = bench.manage(change).expect_err("no replica").to_string();
+    assert!(refusal.contains("is no copy"), "{refusal}");
+    make(&mut bench, volume).expect("a replica");
+    let refusal = make(&mut bench, volume).expect_err("again").to_string();
+    assert!(refusal.contains("is a copy already"), "{refusal}");
+    let resize = Manage::ResizeVolume {
+        volume,
+        granules: 8,
+    };
+    let error = bench.manage(resize).expect_err("its size");
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.to_string().contains("cannot change"), "{error}");
+
+    // Gone with its volume, and its pages serve the next one.
+    record(&mut bench, volume, 5..8, tag(1, 1));
+    bench.manage(Manage::DeleteVolume { volume }).unwrap();
+    bench.manage(Manage::Settle).unwrap();
+    let mut bench = bench.restart();
+    assert_eq!(bench.engine.replica_promise(volume), None);
+    let next = replica(&mut bench);
+    let mut bench = bench.restart();
+    assert_eq!(bench.engine.replicas().len(), 1);
+    assert_eq!(uncertain(&bench, next), BTreeSet::new());
+    record(&mut bench, next, 9..10, tag(1, 1));
+    assert_eq!(uncertain(&bench, next), [9].into());
+}

@@ -1,0 +1,160 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+
+use ashlar_nvme::Status;
+use ashlar_nvme::reservation::{Ask, ReservationStatus};
+
+use super::keep::{KeptReservations, Receipt, Ticket};
+use super::table::{HostId, News, Rights, Table};
+use crate::controller::Controller;
+
+/// A namespace's reservations, as all cores see them.
+pub(crate) struct Guard {
+    /// Changes with the table; 0 while nothing was ever reserved.
+    version: AtomicU64,
+    table: Mutex<Table>,
+    keeper: KeptReservations,
+}
+
+/// What a controller may do, and at which version of the table that was found out.
+#[derive(Debug, Default)]
+pub(crate) struct Known(AtomicU64);
+
+const READS: u64 = 1;
+const WRITES: u64 = 2;
+const FLAGS: u32 = 2;
+
+/// What the answer to a reservation command waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    /// The state that the command has made is to be durable.
+    kept: Vec<Receipt>,
+    /// Associations of which nothing may be left.
+    pub(crate) ends: Vec<Weak<Controller>>,
+}
+
+impl Waits {
+    /// For the end of an association.
+    pub(crate) fn for_end(of: Weak<Controller>) -> Self {
+        Self {
+            kept: Vec::new(),
+            ends: vec![of],
+        }
+    }
+
+    /// Whether there is nothing to wait for any more, and what has come of it.
+    pub(crate) fn outcome(&self) -> Option<Status> {
+        if self.ends.iter().any(|one| one.strong_count() > 0) {
+            return None;
+        }
+        let kept: Option<Vec<bool>> = self.kept.iter().map(Receipt::outcome).collect();
+        match kept?.into_iter().all(|kept| kept) {
+            true => Some(Status::SUCCESS),
+            false => Some(Status::INTERNAL_ERROR),
+        }
+    }
+
+    /// Both.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.kept.extend(other.kept);
+        self.ends.extend(other.ends);
+        self
+    }
+}
+
+impl Guard {
+    pub(crate) fn new(keeper: KeptReservations) -> Self {
+        // What is no table was refused before.
+        let kept = keeper.kept.as_deref();
+        let table = kept
+            .and_then(|kept| Table::decode(kept).ok())
+            .unwrap_or_default();
+        let version = u64::from(table != Table::default());
+        Self {
+            version: AtomicU64::new(version),
+            table: Mutex::new(table),
+            keeper,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the host may send this command now.
+    pub(crate) fn admits(&self, host: &HostId, known: &Known, opcode: u8) -> bool {
+        let version = self.version.load(Ordering::Acquire);
+        if version == 0 {
+            return true;
+        }
+        let cached = known.0.load(Ordering::Relaxed);
+        let cached = match cached >> FLAGS == version {
+            true => cached,
+            false => self.find_out(host, known),
+        };
+        let rights = Rights {
+            reads: cached & READS != 0,
+            writes: cached & WRITES != 0,
+        };
+        rights.allow(opcode)
+    }
+
+    fn find_out(&self, host: &HostId, known: &Known) -> u64 {
+        let table = self.lock();
+        let rights = table.rights(host);
+        // Under the lock: the version of this very table.
+        let version = self.version.load(Ordering::Acquire);
+        let (reads, writes) = (u64::from(rights.reads), u64::from(rights.writes));
+        let flags = (reads * READS) | (writes * WRITES);
+        let found = version << FLAGS | flags;
+        known.0.store(found, Ordering::Relaxed);
+        found
+    }
+
+    /// What Reservation Report tells.
+    pub(crate) fn status(&self) -> ReservationStatus {
+        self.lock().status()
+    }
+
+    /// Whether the table outlives a loss of power.
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.lock().is_persistent()
+    }
+
+    /// Whether it does from now on.
+    pub(crate) fn persist(&self, persists: bool) -> Waits {
+        let mut table = self.lock();
+        match table.persist(persists) {
+            true => self.keep(&table, true),
+            false => Waits::default(),
+        }
+    }
+
+    /// Does what the host asks for: who is to be told, and what the answer waits for. Commands that come from
+    /// now on are judged by the new state, on every core.
+    pub(crate) fn execute(&self, host: HostId, ask: Ask) -> Result<(News, Waits), Status> {
+        let mut table = self.lock();
+        let was_persistent = table.is_persistent();
+        let news = table.execute(host, ask)?;
+        // Even if nothing has changed: an earlier command that changed it may not have been kept.
+        self.version.fetch_add(1, Ordering::AcqRel);
+        let waits = self.keep(&table, was_persistent);
+        Ok((news, waits))
+    }
+
+    /// Has the table kept, if it is to outlive a loss of power or what was kept is not to any more. Under the
+    /// lock, so that states come in their order.
+    fn keep(&self, table: &Table, was_persistent: bool) -> Waits {
+        let state = match (table.is_persistent(), was_persistent) {
+            (true, _) => table.encode(),
+            (false, true) => Table::default().encode(),
+            (false, false) => return Waits::default(),
+        };
+        let (ticket, receipt) = Ticket::new();
+        self.keeper.keeper.keep(state, ticket);
+        Waits {
+            kept: vec![receipt],
+            ends: Vec::new(),
+        }
+    }
+}
