@@ -18,7 +18,7 @@
 //! 1. A granule that is not cached: the backing device has the newest that was acknowledged.
 //! 2. One that is cached and clean: both devices have it, durably.
 //! 3. One that is newer: the fast device has the newest that was acknowledged, durably.
-//! 4. While one is newer in write-back mode, the backing device has a [mark](mark) where it begins, and nothing
+//! 4. While one is newer in write-back mode, the backing device has a [mark] where it begins, and nothing
 //!    mounts it.
 //!
 //! # Deliberately not here

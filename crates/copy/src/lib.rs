@@ -9,7 +9,7 @@
 //!     ╰──── Event ◀── Copy ◀── its completions ────╯
 //! ```
 //!
-//! No I/O, no clock. Engine and replica live on one core; a volume has one [`Copy`].
+//! No I/O, no clock. Engine and replica live on one core; a volume has one [`struct@Copy`].
 //!
 //! # How it is driven
 //!

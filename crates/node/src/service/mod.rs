@@ -4,7 +4,7 @@
 //! Ownership ─▶ driver ──(what is seen)──▶ machine ──(one action)──▶ host: attach, mount, start, kill
 //! ```
 //!
-//! The [machine] is a state machine without I/O. The driver, a thread for each service, tells it what is seen and has the
+//! The `machine` is a state machine without I/O. The driver, a thread for each service, tells it what is seen and has the
 //! host do what it says. Who has the volumes is a parameter ([`Ownership`]): of volumes that are not replicated it is
 //! always this node, and a service on them has one node only.
 

@@ -58,7 +58,7 @@ pub enum Network {
     },
     /// Ports of 127.0.0.1.
     Loopback {
-        /// Each node's four, in the order of [`Port::ALL`].
+        /// Each node's four, in the order of `Port::ALL`.
         ports: BTreeMap<String, [u16; 4]>,
     },
 }
