@@ -1,6 +1,7 @@
 //! Load from agents, each a process of its own, as on machines of their own.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -115,12 +116,14 @@ fn an_agent_that_is_killed_is_named_and_the_run_goes_on_with_another() {
     let one = agent(dir, "127.0.0.1:0");
     let mut two = agent(dir, "127.0.0.1:0");
     let words = format!(
-        "sweep --on {} --threads 2 --depth 4 --seconds 0.4 --repeat 8 --out out {}",
+        "sweep --on {} --threads 2 --depth 4 --seconds 1 --repeat 5 --out out {}",
         served.url,
         with(&[&one, &two])
     );
     let typed = Typed::start(dir, &words);
     eventually("some is measured", || measured(&dir.join("out")) >= 2);
+    // Within a repeat: an agent that dies between two has no part to mark.
+    std::thread::sleep(Duration::from_millis(500));
     two.process.kill();
     let said = typed.ends_with(1);
     let name = format!("client {} died", two.address);
@@ -131,7 +134,7 @@ fn an_agent_that_is_killed_is_named_and_the_run_goes_on_with_another() {
         .as_array()
         .expect("repeats")
         .clone();
-    assert!((3..8).contains(&repeats.len()), "{repeats:?}");
+    assert!((3..5).contains(&repeats.len()), "{repeats:?}");
     let (last, before) = repeats.split_last().expect("some");
     let lost = |repeat: &Value| {
         repeat["clients"]
@@ -151,7 +154,7 @@ fn an_agent_that_is_killed_is_named_and_the_run_goes_on_with_another() {
     let (code, said) = lab(dir, "run --resume out");
     assert_eq!(code, 0, "{said}");
     let result = json(&dir.join("out/result.json"));
-    assert_eq!(cell(&result)["repeats"].as_array().map(Vec::len), Some(8));
+    assert_eq!(cell(&result)["repeats"].as_array().map(Vec::len), Some(5));
     drop(again);
 }
 

@@ -33,8 +33,11 @@ fn the_log_of_a_pool_that_loses_a_drive_tells_its_story() {
     let mut drives = room.drives(3, 96);
     let spare = drives.pop().expect("a drive");
     drives.push(mortal.spec());
+    // Of one class, or what the spare is for would depend on the machine's disk.
+    let of_one_class = |drive: &String| format!("{drive}?class=ssd");
     let node = Node::logging(&room, &["--log-format", "json"]);
-    node.make(&drives, "mirror:2", "16MiB");
+    let classed: Vec<_> = drives.iter().map(of_one_class).collect();
+    node.make(&classed, "mirror:2", "16MiB");
     let nqn = node.nqn();
     let mut load = Load::new(4096, &mut random);
     load.during(node.place(&nqn), |round| {
@@ -43,7 +46,7 @@ fn the_log_of_a_pool_that_loses_a_drive_tells_its_story() {
         eventually("the log says that a drive is gone", || {
             node.said().contains("is out of service")
         });
-        node.ok(&["pool", "add", "tank", "--drive", &spare]);
+        node.ok(&["pool", "add", "tank", "--drive", &of_one_class(&spare)]);
         round.more(200);
         eventually("the log says that no copy is missing any more", || {
             node.said().contains("no copy is missing any more")
@@ -54,7 +57,7 @@ fn the_log_of_a_pool_that_loses_a_drive_tells_its_story() {
     eventually("the log says that the scrub has ended", || {
         node.said().contains("scrub has ended")
     });
-    node.ok(&["pool", "remove", "tank", "--drive", &drives[0]]);
+    node.ok(&["pool", "remove", "tank", "--drive", &classed[0]]);
     eventually("the log says that the drive is empty", || {
         node.said().contains("it was emptied and removed")
     });

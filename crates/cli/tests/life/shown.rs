@@ -48,7 +48,9 @@ fn a_write_that_fails_is_an_error_of_a_write() {
 fn a_missing_drive_has_its_name() {
     let room = Room::new();
     let mut drives = room.drives(3, 96);
-    drives[2].push_str("?class=hdd");
+    for (drive, class) in drives.iter_mut().zip(["ssd", "ssd", "hdd"]) {
+        drive.push_str(&format!("?class={class}"));
+    }
     let mut node = Node::start(&room);
     node.make(&drives, "mirror:2", "16MiB");
     node.end();

@@ -8,16 +8,12 @@ use ashlar_store::format::DriveClass;
 
 /// The class of a drive, as far as the kernel tells.
 pub(super) fn guess_class(spec: &Spec) -> DriveClass {
-    let medium = match spec {
-        Spec::Recorded(_, medium) => medium.as_ref(),
-        medium => medium,
-    };
-    match medium {
+    match spec {
+        // What injures or writes down what it passes on is of the class of its medium.
+        Spec::Recorded(_, medium) | Spec::Faulty(_, _, medium) => guess_class(medium),
+        Spec::Stripe(_, children) => children.first().map_or(DriveClass::Nvme, guess_class),
         Spec::Disk(..) => DriveClass::Hdd,
-        Spec::File(_) => spec
-            .paths()
-            .first()
-            .map_or(DriveClass::Ssd, |path| class_at(path)),
+        Spec::File(file) => class_at(&file.path),
         _ => DriveClass::Nvme,
     }
 }
