@@ -35,6 +35,7 @@ pub(super) fn run(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<
         text: &origin.scenario,
         scale: origin.scale.parse::<Scale>()?,
         places: &places,
+        dir: &origin.dir,
         out,
     };
     let result = run_scenario(&run, &interruptible()?, journal)?;
@@ -59,6 +60,7 @@ pub(super) fn fleet(origin: &Origin, out: &Path, journal: &mut Journal) -> Resul
         text: &origin.scenario,
         scale: origin.scale.parse::<Scale>()?,
         places: &places,
+        dir: &origin.dir,
         out,
     };
     let result = run_fleet(&run, &interruptible()?, journal)?;
@@ -118,12 +120,6 @@ pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {
 }
 
 fn places(origin: &Origin) -> Result<Vec<Place>, Failure> {
-    if origin.places.is_empty() {
-        return Ok(vec![Place {
-            name: "here".into(),
-            dir: origin.dir.clone(),
-        }]);
-    }
     let place = |text: &String| match text.split_once('=') {
         Some((name, dir)) if !name.is_empty() && !dir.is_empty() => Ok(Place {
             name: name.into(),

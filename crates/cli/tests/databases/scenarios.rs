@@ -63,36 +63,49 @@ fn a_fleet_keeps_up_and_tells_of_each_database() {
 
 #[test]
 fn a_group_is_compared_with_one_server_beside_what_was_published() {
-    let Some(room) = places(&["place"]) else {
+    let Some(room) = places(&["shared", "own", "other"]) else {
         return;
     };
     let dir = room.path();
     let scenario = r#"
         name = "small"
         published = "fci_vs_basic_ag.csv"
+        compare = [["fci", "bag"]]
         measure = { repeat = 1 }
         [oltp]
+        small = true
         warehouses = 1
         users = [2]
         transactions = 100
-        topology = ["standalone", "availability-group"]
         commit = "remote-apply"
         memory_pct = [38]
         set = ["fsync=off"]
+        [[configuration]]
+        name = "fci"
+        place = "shared"
+        published = "fci"
+        [[configuration]]
+        name = "bag"
+        place = "own"
+        standby = "other"
+        topology = "availability-group"
+        published = "bag"
     "#;
     std::fs::write(dir.join("small.toml"), scenario).expect("written");
-    let (code, text) = lab(dir, "run small.toml --place here=place --out out");
+    let run = "run small.toml --place shared=shared --place own=own --place other=other --out out";
+    let (code, text) = lab(dir, run);
     assert_eq!(code, 0, "{text}");
-    let heading = "Topology: availability group against standalone (run time)";
-    assert!(text.contains(heading), "{text}");
+    assert!(text.contains("bag against fci (run time)"), "{text}");
     let result = result(dir, "out");
     let all = result["configurations"].as_array().expect("configurations");
     assert_eq!(all.len(), 2);
     assert_eq!(all[1]["commit"], "remote-apply");
+    let places = |at: usize| [&all[at]["place"], &all[at]["standby_place"]];
+    assert_eq!(places(1), ["own", "other"]);
     for of in all {
         let step = &of["oltp"]["steps"][0];
         assert!(all_hold(&step["consistency"]), "{step}");
-        assert!(of["database_bytes"].as_u64() > Some(50 << 20), "{of}");
+        assert!(of["database_bytes"].as_u64() > Some(5 << 20), "{of}");
         let settings = &of["oltp"]["database"]["settings"];
         let waits = settings["synchronous_standby_names"].as_str() != Some("");
         assert_eq!(waits, of["topology"] == "availability-group", "{settings}");
@@ -103,7 +116,7 @@ fn a_group_is_compared_with_one_server_beside_what_was_published() {
         .expect("published");
     assert!((published - 8.0 / 3.0).abs() < 1e-9, "{published}");
     let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
-    assert!(report.contains("2.67") && report.contains("availability group against standalone"));
+    assert!(report.contains("2.67") && report.contains("bag against fci"));
     std::fs::remove_file(dir.join("out/report.html")).expect("removed");
     let (code, text) = lab(dir, "report out");
     assert!(code == 0 && dir.join("out/report.html").exists(), "{text}");
@@ -112,7 +125,11 @@ fn a_group_is_compared_with_one_server_beside_what_was_published() {
         code == 0 && text.contains("the second is 1.00 x the run time of the first"),
         "{text}"
     );
-    is_left_empty(&dir.join("place"));
+    for place in ["shared", "own", "other"] {
+        is_left_empty(&dir.join(place));
+    }
+    let (code, text) = lab(dir, "run small.toml --place own=own --out out2");
+    assert!(code == 2 && text.contains("--place shared=DIR"), "{text}");
     let (code, text) = lab(dir, "run small.toml --place nonsense --out out");
     assert!(code == 2 && text.contains("NAME=DIR"), "{text}");
     let (code, text) = lab(dir, "run small.toml --place a=x --place a=y --out out");
@@ -278,21 +295,24 @@ fn every_scenario_that_ships_runs_at_its_smallest() {
     for (name, load) in [
         (
             "nvmeof-hammerdb",
-            "--users 2 --set oltp.warehouses=1 --set oltp.memory_pct=[38]",
+            "--users 2 --set oltp.warehouses=1 --set oltp.small=true --set oltp.memory_pct=[38]",
         ),
         (
             "fixed-transactions",
-            "--users 2 --set oltp.warehouses=1 --set oltp.transactions=50",
+            "--users 2 --set oltp.warehouses=1 --set oltp.small=true --set oltp.transactions=50",
         ),
         (
             "scan-concurrency",
             "--set scan.rows=5000 --set scan.readers=[1,2]",
         ),
-        ("statistics-self-test", "--users 2 --set oltp.warehouses=1"),
+        (
+            "statistics-self-test",
+            "--users 2 --set oltp.warehouses=1 --set oltp.small=true",
+        ),
     ] {
         let words = format!(
             "run {name} --scale min {load} --set measure.seconds=0.2 --set measure.ramp=0.1 --set measure.repeat=1 \
-             --place only=a --out {name}"
+             --dir a --out {name}"
         );
         let (code, text) = lab(dir, &words);
         // So few turns need not find what was slowed down.

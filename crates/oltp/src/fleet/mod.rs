@@ -7,12 +7,8 @@ mod report;
 mod result;
 mod step;
 
-use std::path::PathBuf;
-
 use ashlar_lab::result::ScenarioNote;
-use ashlar_lab::{
-    Journal, LabError, Machine, OwnFolder, ResultFile, Schedule, remove_left, write_whole,
-};
+use ashlar_lab::{Journal, LabError, Machine, OwnFolder, ResultFile, Schedule, write_whole};
 use ashlar_lab::{Measurement, Nest, Progress, Turn, Workload, carry_out};
 
 use crew::Crew;
@@ -21,7 +17,6 @@ pub(crate) use report::html;
 pub use result::{FleetResult, FleetStep};
 
 use crate::scenario::ScenarioRun;
-use crate::server::Server;
 
 /// Runs it, or what the journal does not have of it, and writes its directory. What goes wrong while measuring ends
 /// the run and is told in the result, in `partial` and `problems`.
@@ -35,10 +30,10 @@ pub fn run_fleet(
 ) -> Result<FleetResult, LabError> {
     let mut file = FleetScenario::parse(run.text)?;
     let scaled = file.scale(run.scale);
-    crate::scenario::check_places(run.places)?;
-    end_left(journal.folders())?;
+    let places = crate::scenario::or_here(run.places, run.dir)?;
+    crate::scenario::clear(journal.folders())?;
     let folder = |place: &crate::scenario::Place| OwnFolder::make(&place.dir);
-    let folders = run.places.iter().map(folder);
+    let folders = places.iter().map(folder);
     let folders = folders.collect::<Result<Vec<OwnFolder>, LabError>>()?;
     for folder in &folders {
         journal.made(folder.path())?;
@@ -57,7 +52,7 @@ pub fn run_fleet(
         result.flags.push(crate::schema::SMALL.to_owned());
     }
     result.so_far().write(run.out)?;
-    let crew = Crew::make(&file, run.places, &folders, progress, &mut result)?;
+    let crew = Crew::make(&file, &places, &folders, progress, &mut result)?;
     let schedule = Schedule {
         configurations: 1,
         cells: file.fleet.steps.iter().map(ToString::to_string).collect(),
@@ -120,15 +115,5 @@ impl Workload for Load<'_> {
 }
 
 /// Ends the servers in folders of a run that was killed, and removes those.
-fn end_left(folders: &[PathBuf]) -> Result<(), LabError> {
-    for folder in folders {
-        let all = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        for entry in all.filter(|entry| Server::is_one(&entry.path())) {
-            Server::at(&entry.path())?.kill()?;
-        }
-    }
-    remove_left(folders)
-}
-
 #[cfg(test)]
 pub(crate) use result::sample;

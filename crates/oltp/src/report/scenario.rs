@@ -95,7 +95,7 @@ fn configurations(all: &[ConfigurationResult]) -> Markup {
                 table.figures {
                     thead {
                         tr {
-                            th { "configuration" } th { "commits wait for" } th { "database" }
+                            th { "configuration" } th { "servers" } th { "commits wait for" } th { "database" }
                             th { "memory asked for" } th { "memory of a server" }
                         }
                     }
@@ -103,6 +103,7 @@ fn configurations(all: &[ConfigurationResult]) -> Markup {
                         @for of in all {
                             tr {
                                 td.key { (of.name) }
+                                td { (servers(of)) }
                                 td { (of.commit.map_or("-", |commit| commit.word())) }
                                 td { (human_bytes(of.database_bytes)) }
                                 td { (of.memory_pct.map_or("-".into(), |pct| format!("{pct} %"))) }
@@ -114,6 +115,15 @@ fn configurations(all: &[ConfigurationResult]) -> Markup {
             }
         }
     }
+}
+
+/// How many there are, and where.
+fn servers(of: &ConfigurationResult) -> String {
+    let topology = of.topology.map(|topology| topology.to_string());
+    let standby = of.standby_place.as_ref();
+    let standby = standby.map(|place| format!("standby on {place}"));
+    let words = [topology, Some(format!("on {}", of.place)), standby];
+    words.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// What each difference is worth, beside what was published.

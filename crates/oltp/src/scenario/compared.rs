@@ -5,6 +5,7 @@ use ashlar_lab::stats::{Ratio, correct};
 use serde::{Deserialize, Serialize};
 
 use super::file::{OltpScenario, PublishedTable};
+use super::named::PublishedSide;
 use super::result::ConfigurationResult;
 use super::turns;
 use crate::published::{Cluster, HammerDb};
@@ -17,7 +18,8 @@ pub(super) const RUN_TIME: &str = "run_time_s";
 /// One configuration against another, at one number of users or readers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// What they differ in: `place`, `topology`, `memory`, `slow_down`, `nothing`.
+    /// What they differ in: `place`, `topology`, `memory`, `slow_down`, `nothing`; `configuration` of those that the
+    /// scenario names.
     pub differ_in: String,
     /// What is compared: `nopm`, `run_time_s`.
     pub figure: String,
@@ -38,7 +40,17 @@ pub struct Compared {
     pub published: Option<f64>,
 }
 
-/// All comparisons: of places, of topologies, of memory sizes, of slowed runs, each with the first.
+/// One configuration against another, by their places in the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Partners {
+    /// The 100 %.
+    pub(super) base: usize,
+    pub(super) ours: usize,
+    pub(super) differ_in: &'static str,
+}
+
+/// All comparisons: of what the scenario asks for by name; otherwise of places, of topologies, of memory sizes, of
+/// slowed runs, each with the first.
 pub(super) fn all(
     configurations: &[ConfigurationResult],
     file: &OltpScenario,
@@ -52,32 +64,34 @@ pub(super) fn all(
         .as_ref()
         .map(|_| turns::looks(file.measure.repeat));
     let mut found = Vec::new();
-    for (index, ours) in configurations.iter().enumerate() {
-        for (base, differ_in) in bases(&configurations[..index], ours) {
-            for (users, base_figures, our_figures) in figures(base, ours) {
-                let looked = looks
-                    .as_ref()
-                    .and_then(|looks| Ratio::at_look(&base_figures, &our_figures, looks));
-                let Some(ratio) = looked.or_else(|| Ratio::of(&base_figures, &our_figures)) else {
-                    continue;
-                };
-                let at = file
-                    .oltp
-                    .as_ref()
-                    .and_then(|oltp| oltp.users.iter().position(|&n| n == users));
-                let as_written = at.and_then(|at| written.get(at).copied()).unwrap_or(users);
-                found.push(Compared {
-                    differ_in: differ_in.to_owned(),
-                    figure: if is_run_time(ours) { RUN_TIME } else { "nopm" }.to_owned(),
-                    base: base.name.clone(),
-                    ours: ours.name.clone(),
-                    users,
-                    users_as_written: as_written,
-                    published: table.ratio(&places, base, ours, as_written),
-                    ratio,
-                    text: String::new(),
-                });
-            }
+    for partners in pairs(configurations, file) {
+        let (base, ours) = (
+            &configurations[partners.base],
+            &configurations[partners.ours],
+        );
+        for (users, base_figures, our_figures) in figures(base, ours) {
+            let looked = looks
+                .as_ref()
+                .and_then(|looks| Ratio::at_look(&base_figures, &our_figures, looks));
+            let Some(ratio) = looked.or_else(|| Ratio::of(&base_figures, &our_figures)) else {
+                continue;
+            };
+            let at = file
+                .oltp
+                .as_ref()
+                .and_then(|oltp| oltp.users.iter().position(|&n| n == users));
+            let as_written = at.and_then(|at| written.get(at).copied()).unwrap_or(users);
+            found.push(Compared {
+                differ_in: partners.differ_in.to_owned(),
+                figure: if is_run_time(ours) { RUN_TIME } else { "nopm" }.to_owned(),
+                base: base.name.clone(),
+                ours: ours.name.clone(),
+                users,
+                users_as_written: as_written,
+                published: table.ratio(&places, base, ours, as_written),
+                ratio,
+                text: String::new(),
+            });
         }
     }
     // Of turns that go on until it is known, each statement has an error of its own.
@@ -115,13 +129,45 @@ fn places(configurations: &[ConfigurationResult]) -> Vec<&str> {
     places
 }
 
+/// What is compared with what.
+pub(super) fn pairs(configurations: &[ConfigurationResult], file: &OltpScenario) -> Vec<Partners> {
+    if file.configuration.is_empty() {
+        let each = (0..configurations.len()).flat_map(|ours| bases(configurations, ours));
+        return each.collect();
+    }
+    let mut found = Vec::new();
+    for [base, ours] in file.asked_pairs() {
+        // Under like conditions.
+        for (base, first) in named(configurations, base) {
+            let is_like = |(_, of): &(usize, &ConfigurationResult)| {
+                (of.memory_pct, of.slow_down_pct) == (first.memory_pct, first.slow_down_pct)
+            };
+            let like = named(configurations, ours).find(is_like);
+            found.extend(like.map(|(ours, _)| Partners {
+                base,
+                ours,
+                differ_in: "configuration",
+            }));
+        }
+    }
+    found
+}
+
+/// Those of a name, with their places.
+fn named<'a>(
+    all: &'a [ConfigurationResult],
+    name: &'a str,
+) -> impl Iterator<Item = (usize, &'a ConfigurationResult)> {
+    let is_it =
+        move |(_, of): &(usize, &ConfigurationResult)| of.configuration.as_deref() == Some(name);
+    all.iter().enumerate().filter(is_it)
+}
+
 /// Earlier configurations that differ in one thing only, of each thing the first.
-fn bases<'a>(
-    before: &'a [ConfigurationResult],
-    ours: &ConfigurationResult,
-) -> Vec<(&'a ConfigurationResult, &'static str)> {
-    let mut found: Vec<(&ConfigurationResult, &'static str)> = Vec::new();
-    for base in before {
+fn bases(all: &[ConfigurationResult], index: usize) -> Vec<Partners> {
+    let ours = &all[index];
+    let mut found: Vec<Partners> = Vec::new();
+    for (at, base) in all[..index].iter().enumerate() {
         let differences = [
             (base.place != ours.place, "place"),
             (base.topology != ours.topology, "topology"),
@@ -129,13 +175,17 @@ fn bases<'a>(
             (base.slow_down_pct != ours.slow_down_pct, "slow_down"),
         ];
         let mut differing = differences.iter().filter(|(differs, _)| *differs);
-        let what = match (differing.next(), differing.next()) {
+        let differ_in = match (differing.next(), differing.next()) {
             (None, _) => "nothing",
             (Some((_, what)), None) => what,
             _ => continue,
         };
-        if !found.iter().any(|(_, other)| *other == what) {
-            found.push((base, what));
+        if !found.iter().any(|other| other.differ_in == differ_in) {
+            found.push(Partners {
+                base: at,
+                ours: index,
+                differ_in,
+            });
         }
     }
     found
@@ -184,17 +234,19 @@ pub(super) fn pairs_of(
 enum Table {
     None,
     HammerDb(Vec<HammerDb>),
-    FixedWork(Vec<Cluster>),
+    /// Of one instance on replicated storage, and of a group on local drives: run times.
+    Cluster(Vec<Cluster>),
 }
 
 impl Table {
     fn of(file: &OltpScenario) -> Result<Self, LabError> {
         Ok(match file.published()? {
             PublishedTable::HammerDb => Self::HammerDb(HammerDb::rows()?),
-            PublishedTable::Cluster if file.oltp.is_some() => {
-                Self::FixedWork(Cluster::fixed_work()?)
-            }
-            _ => Self::None,
+            PublishedTable::Cluster => Self::Cluster(match file.oltp {
+                Some(_) => Cluster::fixed_work()?,
+                None => Cluster::scans()?,
+            }),
+            PublishedTable::None => Self::None,
         })
     }
 
@@ -211,18 +263,24 @@ impl Table {
                 let of = |c: &ConfigurationResult| published_nopm(rows, places, c, users);
                 Some(of(ours)? / of(base)?)
             }
-            Self::FixedWork(rows) => {
-                let is_pair = base.topology == Some(Topology::Standalone)
-                    && ours.topology == Some(Topology::AvailabilityGroup)
-                    && base.place == ours.place;
+            // The table answers one question; two configurations that ask another have none beside them.
+            Self::Cluster(rows) => {
                 let row = rows.iter().find(|row| row.concurrency == users)?;
-                is_pair.then(|| row.bag_run_time / row.fci_run_time)
+                match (base.published?, ours.published?) {
+                    (PublishedSide::Fci, PublishedSide::Bag) => {
+                        Some(row.bag_run_time / row.fci_run_time)
+                    }
+                    (PublishedSide::Bag, PublishedSide::Fci) => {
+                        Some(row.fci_run_time / row.bag_run_time)
+                    }
+                    _ => None,
+                }
             }
         }
     }
 }
 
-/// The first place stands for the published local drives, the second for the remote ones.
+/// Unless the scenario says so, the first place stands for the published local drives, the second for the remote ones.
 fn published_nopm(
     rows: &[HammerDb],
     places: &[&str],
@@ -240,9 +298,14 @@ fn published_nopm(
             && row.topology == topology
             && (row.memory_pct() - memory).abs() < 1.0
     })?;
-    match places.iter().position(|place| *place == of.place)? {
-        0 => Some(row.local),
-        1 => Some(row.remote),
+    match (
+        of.published,
+        places.iter().position(|place| *place == of.place)?,
+    ) {
+        (Some(PublishedSide::Local), _) => Some(row.local),
+        (Some(PublishedSide::Remote), _) => Some(row.remote),
+        (None, 0) if of.configuration.is_none() => Some(row.local),
+        (None, 1) if of.configuration.is_none() => Some(row.remote),
         _ => None,
     }
 }
@@ -252,6 +315,76 @@ mod tests {
     use super::*;
     use crate::result::OltpResult;
     use crate::scenario::SHIPPED;
+
+    /// A named configuration, of fixed work.
+    fn named(name: &str, side: Option<PublishedSide>, run_time_s: f64) -> ConfigurationResult {
+        let mut run = OltpResult::sample(8, &[1.0, 2.0, 3.0]);
+        run.method.mode = "fixed:100".into();
+        run.steps
+            .iter_mut()
+            .for_each(|step| step.elapsed_s = run_time_s);
+        ConfigurationResult {
+            name: format!("{name}, 38 % memory"),
+            configuration: Some(name.into()),
+            published: side,
+            memory_pct: Some(38.0),
+            oltp: Some(run),
+            ..ConfigurationResult::default()
+        }
+    }
+
+    #[test]
+    fn named_configurations_are_compared_as_asked_and_the_published_ratio_has_one_place() {
+        let text = "
+            name = 'x'
+            published = 'fci_vs_basic_ag.csv'
+            compare = [['group', 'fci'], ['fci', 'other']]
+            [oltp]
+            warehouses = 1
+            users = [8]
+            transactions = 100
+            [[configuration]]
+            name = 'fci'
+            place = 'shared'
+            [[configuration]]
+            name = 'other'
+            place = 'shared'
+            [[configuration]]
+            name = 'group'
+            place = 'own'
+            topology = 'availability-group'
+        ";
+        let mut file = OltpScenario::parse(text).expect("sound");
+        let all_of = [
+            named("fci", Some(PublishedSide::Fci), 10.0),
+            named("other", None, 5.0),
+            named("group", Some(PublishedSide::Bag), 20.0),
+            // Not under the conditions of any other.
+            ConfigurationResult {
+                memory_pct: None,
+                ..named("group", Some(PublishedSide::Bag), 20.0)
+            },
+        ];
+        let told = |file: &OltpScenario| {
+            let found = all(&all_of, file, &[10]).expect("compared");
+            let of = |c: &Compared| {
+                let names = format!("{} / {}", c.ours, c.base).replace(", 38 % memory", "");
+                (names, c.ratio.ratio, c.published)
+            };
+            found.iter().map(of).collect::<Vec<_>>()
+        };
+        // 9 minutes against 10 with ten users, as the scenario has it written.
+        assert_eq!(
+            told(&file),
+            [
+                ("fci / group".to_owned(), 0.5, Some(0.9)),
+                ("other / fci".to_owned(), 0.5, None)
+            ]
+        );
+        file.compare.clear();
+        let names: Vec<String> = told(&file).into_iter().map(|(names, ..)| names).collect();
+        assert_eq!(names, ["other / fci", "group / fci"]);
+    }
 
     fn of(place: &str, topology: Topology, memory: f64, nopm: f64) -> ConfigurationResult {
         let run = OltpResult::sample(2, &[1.0, 2.0, 3.0].map(|more| nopm + more));

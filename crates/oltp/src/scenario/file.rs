@@ -5,6 +5,7 @@ use std::time::Duration;
 use ashlar_lab::{LabError, Machine, Scale};
 use serde::{Deserialize, Serialize};
 
+use super::named::NamedSection;
 use crate::run::{Mode, RunPlan};
 use crate::scan::ScanPlan;
 use crate::schema::Shape;
@@ -38,6 +39,12 @@ pub struct OltpScenario {
     /// Configurations take turns under one load, instead of a step each on a database that was put back.
     #[serde(default)]
     pub turns: Option<TurnsSection>,
+    /// What is compared, the 100 % first, by the names of configurations; without, each with the first of them.
+    #[serde(default)]
+    pub compare: Vec<[String; 2]>,
+    /// What is measured; without, every place with every topology.
+    #[serde(default)]
+    pub configuration: Vec<NamedSection>,
 }
 
 /// `[measure]`
@@ -233,6 +240,7 @@ impl OltpScenario {
             return Err(usage("one of [oltp] and [scan] must be there".into()));
         }
         file.published()?;
+        file.check_named().map_err(usage)?;
         file.check_settings()
             .map_err(|error| usage(error.to_string()))?;
         if let Some(scan) = &file.scan {

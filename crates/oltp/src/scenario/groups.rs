@@ -11,7 +11,8 @@ use super::verdict::verdict;
 use crate::compare::cautions;
 
 /// What configurations may differ in, in the order in which it is told, and how a table calls it.
-const FACTORS: [(&str, &str); 4] = [
+const FACTORS: [(&str, &str); 5] = [
+    ("configuration", "configuration"),
     ("place", "place"),
     ("topology", "topology"),
     ("memory", "memory"),
@@ -133,6 +134,7 @@ impl Group {
         let Self { base, ours, .. } = self;
         let against = format!("{ours} against {base}");
         match &*self.differ_in {
+            "configuration" => against,
             "place" => format!("Storage place: {against}"),
             "topology" => format!("Topology: {against}"),
             "memory" => format!("Memory: {against} of the database"),
@@ -296,6 +298,7 @@ fn value(of: &ConfigurationResult, what: &str) -> String {
             Some((_, number)) if number.ends_with(')') => format!("{} ({number}", of.place),
             _ => of.place.clone(),
         },
+        "configuration" => of.configuration.clone().unwrap_or_default(),
         "topology" => of.topology.map_or("-".into(), |t| t.to_string()),
         "memory" => of
             .memory_pct
@@ -306,7 +309,11 @@ fn value(of: &ConfigurationResult, what: &str) -> String {
 
 /// What stays fixed where this differs, of what a scenario knows.
 fn fixed(all: &[ConfigurationResult], differ_in: &str) -> Vec<&'static str> {
+    let are_named = all.iter().any(|of| of.configuration.is_some());
     let is_told = |what: &str| match what {
+        "configuration" => are_named,
+        // A configuration's name stands for both.
+        "place" | "topology" if are_named => false,
         "place" => true,
         "topology" => all.iter().any(|of| of.topology.is_some()),
         "memory" => all.iter().any(|of| of.memory_pct.is_some()),
@@ -331,7 +338,8 @@ pub(crate) fn hint(result: &ScenarioResult, groups: &[Group]) -> Option<String> 
     if wide == 0 || in_turns {
         return None;
     }
-    let can_turn = |group: &&Group| ["place", "slow_down"].contains(&&*group.differ_in);
+    let can_turn =
+        |group: &&Group| ["configuration", "place", "slow_down"].contains(&&*group.differ_in);
     let by_turns: usize = groups.iter().filter(can_turn).map(Group::wide).sum();
     let by_turns = by_turns > 0 && !is_run_time(of);
     Some(format!(

@@ -6,6 +6,7 @@ use ashlar_lab::units::human_bytes;
 use ashlar_lab::{Journal, LabError, Measurement, Nest, Schedule, Turn, Workload, carry_out};
 
 use super::file::OltpSection;
+use super::named::Asked;
 use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, told, turns};
 use crate::database::Database;
@@ -25,8 +26,8 @@ const DEFAULT_CONNECTIONS: usize = 100;
 
 /// A configuration that is about to be measured.
 pub(super) struct Ready {
-    /// Which of the places.
-    pub(super) place: usize,
+    /// Which of the homes.
+    pub(super) home: usize,
     pub(super) topology: Topology,
     pub(super) plan: RunPlan,
     pub(super) settings: Settings,
@@ -45,14 +46,14 @@ pub(super) fn run(
         result.flags.push(SMALL.to_owned());
     }
     let mut pairs = Vec::new();
-    for index in 0..stage.places.len() {
-        pairs.push(place(stage, oltp, index)?);
+    for index in 0..stage.homes.len() {
+        pairs.push(home(stage, oltp, index)?);
     }
     let mut all = Vec::new();
-    for (topology, memory_pct, slow_pct) in axes(oltp) {
-        for (index, (_, bytes)) in pairs.iter().enumerate() {
-            let key = (topology, memory_pct, slow_pct, index);
-            all.push(configuration(stage, oltp, key, *bytes, result)?);
+    for axes in axes(stage, oltp) {
+        for asked in stage.asked.iter().filter(|asked| axes.has(asked)) {
+            let (_, bytes) = pairs[asked.home];
+            all.push(configuration(stage, oltp, (asked, &axes), bytes, result)?);
         }
     }
     if stage.file.turns.is_some() {
@@ -122,7 +123,7 @@ impl Load<'_> {
         let users = turn.cell.parse();
         let users =
             users.map_err(|_| LabError::environment(format!("{:?}: no users", turn.cell)))?;
-        let (pair, _) = &self.pairs[of.place];
+        let (pair, _) = &self.pairs[of.home];
         pair.restore(of.topology, &of.settings)?;
         let database = open(stage, pair, self.oltp)?;
         let mut run = begin(database.as_ref(), &of.plan)?;
@@ -143,31 +144,48 @@ impl Load<'_> {
 }
 
 /// What configurations differ in besides the place, which changes quickest: neighbours differ in it only.
-fn axes(oltp: &OltpSection) -> impl Iterator<Item = (Topology, Option<f64>, f64)> {
+#[derive(Clone, Copy)]
+struct Axes {
+    /// Every topology, if the scenario names no configurations.
+    topology: Option<Topology>,
+    memory_pct: Option<f64>,
+    slow_pct: f64,
+}
+
+impl Axes {
+    /// Whether something that is asked is of these.
+    fn has(&self, asked: &Asked) -> bool {
+        self.topology
+            .is_none_or(|topology| topology == asked.topology)
+    }
+}
+
+fn axes(stage: &Stage<'_>, oltp: &OltpSection) -> Vec<Axes> {
     let memory: Vec<Option<f64>> = match &oltp.memory_pct[..] {
         [] => vec![None],
         some => some.iter().copied().map(Some).collect(),
     };
-    let slow = oltp.slow_down_pct.clone();
-    let with_slow = move |(topology, memory)| {
-        let all: Vec<_> = slow.iter().map(|&slow| (topology, memory, slow)).collect();
-        all
+    let topologies: Vec<Option<Topology>> = match stage.file.configuration.is_empty() {
+        true => oltp.topology.iter().copied().map(Some).collect(),
+        false => vec![None],
     };
-    let with_memory = move |&topology: &Topology| {
-        let all: Vec<_> = memory.iter().map(|&memory| (topology, memory)).collect();
-        all
-    };
-    oltp.topology
-        .iter()
-        .flat_map(with_memory)
-        .flat_map(with_slow)
+    let mut all = Vec::new();
+    for &topology in &topologies {
+        for &memory_pct in &memory {
+            all.extend(oltp.slow_down_pct.iter().map(|&slow_pct| Axes {
+                topology,
+                memory_pct,
+                slow_pct,
+            }));
+        }
+    }
+    all
 }
 
-/// Servers on a place, with a database that is built and saved; and its size.
-fn place(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Pair, u64), LabError> {
+/// Servers at a home, with a database that is built and saved; and its size.
+fn home(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Pair, u64), LabError> {
     stage.progress.go_on()?;
-    let folder = stage.folders[index].path();
-    let (name, progress) = (&stage.places[index].name, stage.progress);
+    let (name, progress) = (stage.home_name(index), stage.progress);
     progress.say(&format!(
         "{name}: a server with {} warehouses is made",
         oltp.warehouses
@@ -176,7 +194,7 @@ fn place(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Pair, u
         memory_bytes: None,
         set: set(oltp),
     };
-    let (primary, standby) = (folder.join("a"), folder.join("b"));
+    let [primary, standby] = stage.home_folders(index);
     let mut pair = Pair::start(&primary, &standby, settings.clone())?;
     let database = open(stage, &pair, oltp)?;
     let plan = BuildPlan {
@@ -190,7 +208,7 @@ fn place(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Pair, u
     let mut watcher = database.watcher()?;
     let bytes = watcher.number("SELECT pg_database_size(current_database())")?;
     drop(watcher);
-    if oltp.topology.contains(&Topology::AvailabilityGroup) {
+    if stage.homes[index].standby.is_some() {
         progress.say(&format!("{name}: its standby is seeded"));
         pair.seed(settings, oltp.commit)?;
     }
@@ -224,10 +242,16 @@ pub(super) fn open(
 fn configuration(
     stage: &Stage<'_>,
     oltp: &OltpSection,
-    (topology, memory_pct, slow_pct, place): (Topology, Option<f64>, f64, usize),
+    (asked, axes): (&Asked, &Axes),
     database_bytes: u64,
     result: &mut ScenarioResult,
 ) -> Result<Ready, LabError> {
+    let Axes {
+        memory_pct,
+        slow_pct,
+        ..
+    } = *axes;
+    let topology = asked.topology;
     let most = oltp.users.iter().copied().max().unwrap_or(1) as u64;
     let least = LEAST_MEMORY + MEMORY_EACH_USER * most;
     let wanted = memory_pct.map(|pct| (pct / 100.0 * database_bytes as f64) as u64);
@@ -242,13 +266,8 @@ fn configuration(
             None,
         ),
     };
-    let own = &stage.places[place].name;
-    let name = name(
-        oltp,
-        (topology, memory_pct, slow_pct),
-        &result.configurations,
-        own,
-    );
+    let own = stage.described(asked);
+    let name = name(oltp, (&own, axes), &result.configurations);
     if let (Some(reason), Some(bytes)) = (reason, bytes) {
         result.flags.push(format!(
             "{name}: {reason}: shared_buffers is that of {}, but the page cache has no limit",
@@ -264,17 +283,15 @@ fn configuration(
     let in_group = topology == Topology::AvailabilityGroup;
     result.configurations.push(ConfigurationResult {
         name,
-        place: own.clone(),
-        topology: Some(topology),
         commit: in_group.then_some(oltp.commit),
         database_bytes,
         memory_pct,
         memory_bytes: settings.memory_bytes,
         slow_down_pct: slow_pct,
-        ..ConfigurationResult::default()
+        ..own
     });
     Ok(Ready {
-        place,
+        home: asked.home,
         topology,
         plan: stage.file.run_plan(oltp, slow_pct)?,
         settings,
@@ -284,18 +301,21 @@ fn configuration(
 /// A name that says what a configuration differs in from the others.
 fn name(
     oltp: &OltpSection,
-    (topology, memory_pct, slow_pct): (Topology, Option<f64>, f64),
+    (own, axes): (&ConfigurationResult, &Axes),
     before: &[ConfigurationResult],
-    place: &str,
 ) -> String {
-    let mut words = vec![place.to_owned()];
+    let mut words = vec![
+        own.configuration
+            .clone()
+            .unwrap_or_else(|| own.place.clone()),
+    ];
     if oltp.topology.len() > 1 {
-        words.push(topology.to_string());
+        words.extend(axes.topology.map(|topology| topology.to_string()));
     }
-    words.extend(memory_pct.map(|pct| format!("{pct} % memory")));
+    words.extend(axes.memory_pct.map(|pct| format!("{pct} % memory")));
     if oltp.slow_down_pct.len() > 1 {
-        words.push(if slow_pct > 0.0 {
-            format!("slowed by {slow_pct} %")
+        words.push(if axes.slow_pct > 0.0 {
+            format!("slowed by {} %", axes.slow_pct)
         } else {
             "as it is".to_owned()
         });

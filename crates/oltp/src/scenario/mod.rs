@@ -5,6 +5,7 @@ mod compared;
 mod file;
 mod groups;
 mod load;
+mod named;
 mod result;
 mod scans;
 mod self_test;
@@ -21,6 +22,9 @@ use ashlar_lab::{
 pub use compared::Compared;
 pub use file::{MeasureSection, OltpScenario, OltpSection, ScanSection, TurnsSection};
 pub(crate) use groups::{Group, Look, hint};
+pub(crate) use named::or_here;
+use named::{Asked, Home};
+pub use named::{NamedSection, PublishedSide};
 pub use result::{ConfigurationResult, ScenarioResult};
 
 use crate::server::Server;
@@ -63,8 +67,10 @@ pub struct ScenarioRun<'a> {
     pub text: &'a str,
     /// How large.
     pub scale: Scale,
-    /// Where; the first is the 100 %.
+    /// Where; the first is the 100 %. None: in `dir`.
     pub places: &'a [Place],
+    /// Where everything is without places.
+    pub dir: &'a Path,
     /// Where result.json, scenario.toml and report.html go.
     pub out: &'a Path,
 }
@@ -74,8 +80,11 @@ struct Stage<'a> {
     file: OltpScenario,
     /// Users as written, for each number of users that is left.
     written: Vec<usize>,
-    places: &'a [Place],
+    places: Vec<Place>,
     folders: Vec<OwnFolder>,
+    /// Where the servers are, and what is measured at them.
+    homes: Vec<Home>,
+    asked: Vec<Asked>,
     out: &'a Path,
     progress: &'a Progress,
 }
@@ -91,11 +100,11 @@ pub fn run_scenario(
     journal: &mut Journal,
 ) -> Result<ScenarioResult, LabError> {
     let mut file = OltpScenario::parse(run.text)?;
-    check_places(run.places)?;
+    let (places, place_flag) = file.places(run.places, run.dir)?;
     let (written, scaled) = file.scale(run.scale);
     let folder = |place: &Place| OwnFolder::make(&place.dir);
     clear(journal.folders())?;
-    let folders = run.places.iter().map(folder);
+    let folders = places.iter().map(folder);
     let folders = folders.collect::<Result<Vec<OwnFolder>, LabError>>()?;
     for folder in &folders {
         journal.made(folder.path())?;
@@ -111,10 +120,14 @@ pub fn run_scenario(
     let toml = run.out.join("scenario.toml");
     write_whole(&toml, run.text)?;
     let mut result = ScenarioResult::new(file.heading(), Machine::here(), note);
+    result.flags.extend(place_flag);
+    let (homes, asked) = named::homes(&file, &places);
     let stage = Stage {
+        homes,
+        asked,
         file,
         written,
-        places: run.places,
+        places,
         folders,
         out: run.out,
         progress,
@@ -143,6 +156,44 @@ impl Stage<'_> {
         result.so_far().write(self.out)
     }
 
+    /// Folders of a home's primary and standby.
+    fn home_folders(&self, home: usize) -> [PathBuf; 2] {
+        let number = if self.file.configuration.is_empty() {
+            0
+        } else {
+            home
+        };
+        self.homes[home].folders(number, &self.folders)
+    }
+
+    /// A home by its places.
+    fn home_name(&self, home: usize) -> String {
+        let Home { place, standby } = self.homes[home];
+        let of = |index: usize| &*self.places[index].name;
+        match standby {
+            Some(standby) if standby != place => {
+                format!("{}, its standby on {}", of(place), of(standby))
+            }
+            _ => of(place).to_owned(),
+        }
+    }
+
+    /// A configuration's places, and its name in the scenario.
+    fn described(&self, asked: &Asked) -> ConfigurationResult {
+        let home = &self.homes[asked.home];
+        let named = asked.named.as_ref();
+        // Unless the scenario says so, a standby is where its primary is.
+        let standby = home.standby.filter(|_| named.is_some());
+        ConfigurationResult {
+            place: self.places[home.place].name.clone(),
+            standby_place: standby.map(|at| self.places[at].name.clone()),
+            configuration: named.map(|of| of.name.clone()),
+            published: named.and_then(|of| of.published),
+            topology: Some(asked.topology),
+            ..ConfigurationResult::default()
+        }
+    }
+
     /// What is told of turns that have ended: why they did, if that was before their end.
     fn ended(
         &self,
@@ -159,24 +210,17 @@ impl Stage<'_> {
 }
 
 /// Ends the servers in folders of a run that was killed, and removes those.
-fn clear(folders: &[PathBuf]) -> Result<(), LabError> {
+pub(crate) fn clear(folders: &[PathBuf]) -> Result<(), LabError> {
     for folder in folders {
-        for server in SERVERS.map(|name| folder.join(name)) {
-            if server.exists() {
-                Server::at(&server)?.kill()?;
-            }
+        let all = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        for entry in all.filter(|entry| Server::is_one(&entry.path())) {
+            Server::at(&entry.path())?.kill()?;
         }
     }
     remove_left(folders)
 }
 
-/// Folders of servers in a run's own.
-pub(super) const SERVERS: [&str; 2] = ["a", "b"];
-
-pub(crate) fn check_places(places: &[Place]) -> Result<(), LabError> {
-    if places.is_empty() {
-        return Err(LabError::usage("--place: at least one"));
-    }
+fn check_places(places: &[Place]) -> Result<(), LabError> {
     for (index, place) in places.iter().enumerate() {
         if places[..index].iter().any(|other| other.name == place.name) {
             let name = &place.name;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::compared::{self, Compared};
 use super::file::OltpScenario;
 use super::groups::{Group, hint};
+use super::named::PublishedSide;
 use super::self_test;
 use crate::result::{OltpResult, UNFINISHED};
 use crate::scan::ScanResult;
@@ -45,8 +46,17 @@ pub struct ScenarioResult {
 pub struct ConfigurationResult {
     /// Its name in tables.
     pub name: String,
-    /// The place's name.
+    /// What the scenario calls it, if it names configurations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<String>,
+    /// The place's name; of a group, the primary's.
     pub place: String,
+    /// The name of the standby's place, if the scenario names configurations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby_place: Option<String>,
+    /// Which of what was published it stands for, if the scenario says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<PublishedSide>,
     /// One server or two; absent for scans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<Topology>,

@@ -5,24 +5,23 @@ use ashlar_lab::{Journal, LabError, Measurement, Nest, Schedule, Turn, Workload,
 use serde::{Deserialize, Serialize};
 
 use super::file::ScanSection;
+use super::named::Asked;
 use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, told};
 use crate::files;
 use crate::postgres::{Logic, Postgres};
 use crate::scan::{ScanPlan, ScanResult, ScanStep, make};
-use crate::server::{DATABASE, Server, Settings, limited};
+use crate::server::{Commit, Pair, Settings, Topology, limited};
 
 /// A server's processes take so much memory, whatever the size of the table.
 const LEAST_MEMORY: u64 = 48 << 20;
 const MEMORY_EACH_READER: u64 = 6 << 20;
 
-/// A server that is killed when it is not needed any more.
-struct Own(Server);
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-    }
+/// Servers with the table in them, stopped, and how they are to be run.
+struct Held {
+    pair: Pair,
+    topology: Topology,
+    settings: Settings,
 }
 
 /// Runs it.
@@ -36,8 +35,8 @@ pub(super) fn run(
     };
     let plan = stage.file.scan_plan(section);
     let mut servers = Vec::new();
-    for index in 0..stage.places.len() {
-        servers.push(place(stage, (section, &plan), index, result)?);
+    for asked in &stage.asked {
+        servers.push(configuration(stage, (section, &plan), asked, result)?);
     }
     let schedule = Schedule {
         configurations: servers.len(),
@@ -56,10 +55,10 @@ pub(super) fn run(
     stage.ended(ran, result)
 }
 
-/// The scan as a workload: a turn is a number of readers of a place.
+/// The scan as a workload: a turn is a number of readers of a configuration.
 struct Scans<'a> {
     stage: &'a Stage<'a>,
-    servers: Vec<(Own, Settings)>,
+    servers: Vec<Held>,
     result: &'a mut ScenarioResult,
 }
 
@@ -112,11 +111,11 @@ impl Scans<'_> {
         let readers = turn.cell.parse();
         let readers =
             readers.map_err(|_| LabError::environment(format!("{:?}: no readers", turn.cell)))?;
-        let (server, settings) = &self.servers[turn.configuration];
-        server.0.stop()?;
-        files::forget(&server.0.data())?;
-        server.0.start(Some(settings.clone()))?;
-        let database = open(self.stage, server)?;
+        let held = &self.servers[turn.configuration];
+        held.pair.stop()?;
+        files::forget(&held.pair.primary().data())?;
+        held.pair.start_as(held.topology, &held.settings)?;
+        let database = open(self.stage, &held.pair)?;
         let of = &mut self.result.configurations[turn.configuration];
         let none = || LabError::environment(format!("{}: no table", of.name));
         let scan = of.scan.as_mut().ok_or_else(none)?;
@@ -129,31 +128,44 @@ impl Scans<'_> {
     }
 }
 
-fn open(stage: &Stage<'_>, server: &Own) -> Result<Postgres, LabError> {
-    let database = Postgres::new(&server.0.url(DATABASE), Logic::Client)?;
+fn open(stage: &Stage<'_>, pair: &Pair) -> Result<Postgres, LabError> {
+    let database = Postgres::new(&pair.url(), Logic::Client)?;
     Ok(database.until(stage.progress))
 }
 
-/// A server on a place with the table in it, stopped, and how it is to be run.
-fn place(
+/// Servers of a configuration, which is put into the result.
+fn configuration(
     stage: &Stage<'_>,
     (section, plan): (&ScanSection, &ScanPlan),
-    index: usize,
+    asked: &Asked,
     result: &mut ScenarioResult,
-) -> Result<(Own, Settings), LabError> {
-    let name = &stage.places[index].name;
+) -> Result<Held, LabError> {
+    let mut own = stage.described(asked);
+    if asked.named.is_none() {
+        own.topology = None;
+    }
+    let name = own
+        .configuration
+        .clone()
+        .unwrap_or_else(|| own.place.clone());
+    let at = stage.home_name(asked.home);
+    let rows = plan.rows;
     stage
         .progress
-        .say(&format!("{name}: a server with {} rows is made", plan.rows));
-    let server = Own(Server::at(&stage.folders[index].path().join("a"))?);
-    server.0.start(Some(Settings {
+        .say(&format!("{at}: a server with {rows} rows is made"));
+    let free = Settings {
         memory_bytes: None,
         set: section.set.clone(),
-    }))?;
-    let database = open(stage, &server)?;
+    };
+    let [primary, standby] = stage.home_folders(asked.home);
+    let mut pair = Pair::start(&primary, &standby, free.clone())?;
+    let database = open(stage, &pair)?;
     make(&database, plan, stage.progress)?;
     let scan = ScanResult::new(&database, plan)?;
-    server.0.stop()?;
+    if asked.topology == Topology::AvailabilityGroup {
+        pair.seed(free, Commit::On)?;
+    }
+    pair.stop()?;
     let most = plan.readers.iter().copied().max().unwrap_or(1) as u64;
     let least = LEAST_MEMORY + MEMORY_EACH_READER * most;
     let wanted = section
@@ -181,13 +193,17 @@ fn place(
         ));
     }
     result.configurations.push(ConfigurationResult {
-        name: name.clone(),
-        place: name.clone(),
+        name,
+        commit: (asked.topology == Topology::AvailabilityGroup).then_some(Commit::On),
         database_bytes: scan.bytes,
         memory_pct: section.memory_pct,
         memory_bytes: settings.memory_bytes,
         scan: Some(scan),
-        ..ConfigurationResult::default()
+        ..own
     });
-    Ok((server, settings))
+    Ok(Held {
+        pair,
+        topology: asked.topology,
+        settings,
+    })
 }

@@ -36,7 +36,7 @@ pub(super) fn looks(repeats: u32) -> Looks {
 /// Users at a place, who rest unless it is their turn.
 struct Visited<'a> {
     pair: &'a Pair,
-    place: usize,
+    home: usize,
     database: Arc<dyn Database>,
     marker: Marker,
     crowd: Crowd<'a>,
@@ -94,9 +94,9 @@ fn visit<'a>(
     result: &mut ScenarioResult,
 ) -> Result<Vec<Visited<'a>>, LabError> {
     let mut places = Vec::new();
-    for (place, (pair, _)) in pairs.iter().enumerate() {
+    for (home, (pair, _)) in pairs.iter().enumerate() {
         stage.progress.go_on()?;
-        let here = || all.iter().enumerate().filter(|(_, of)| of.place == place);
+        let here = || all.iter().enumerate().filter(|(_, of)| of.home == home);
         let Some((_, one)) = here().next() else {
             continue;
         };
@@ -127,7 +127,7 @@ fn visit<'a>(
         crowd.rest();
         places.push(Visited {
             pair,
-            place,
+            home,
             database,
             marker,
             crowd,
@@ -295,7 +295,7 @@ fn turn(
     for &index in order.iter().chain(order.iter().rev()) {
         stage.progress.go_on()?;
         let of = &all[index];
-        let Some(at) = places.iter_mut().find(|at| at.place == of.place) else {
+        let Some(at) = places.iter_mut().find(|at| at.home == of.home) else {
             continue;
         };
         let window = at
@@ -320,37 +320,34 @@ fn line(all: &[ConfigurationResult], users: usize, block: u32) -> String {
     format!("{users} users, block {block}: NOPM {}", told.join(", "))
 }
 
-/// Whether every configuration's ratio to the first is known as precisely as was asked for.
+/// Whether every ratio that is asked for is known as precisely as was asked for: of pairs that the scenario names, or
+/// of every configuration to the first.
 fn is_known(
     stage: &Stage<'_>,
     turns: &TurnsSection,
     all: &[ConfigurationResult],
     users: usize,
 ) -> bool {
-    let Some((first, others)) = all.split_first() else {
-        return true;
+    let pairs: Vec<(usize, usize)> = match stage.file.configuration.is_empty() {
+        true => (1..all.len()).map(|ours| (0, ours)).collect(),
+        false => compared::pairs(all, &stage.file)
+            .into_iter()
+            .map(|of| (of.base, of.ours))
+            .collect(),
     };
     let looks = looks(stage.file.measure.repeat);
-    let ratio = |of: &ConfigurationResult| -> Option<Ratio> {
-        let (_, base, ours) = compared::figures(first, of)
-            .into_iter()
-            .find(|(of, ..)| *of == users)?;
-        Ratio::at_look(&base, &ours, &looks)
-    };
-    let ratios: Vec<Option<Ratio>> = others.iter().map(ratio).collect();
-    for (of, ratio) in others.iter().zip(&ratios) {
-        let known = ratio
-            .as_ref()
-            .map(|ratio| ratio.words(&of.name, &first.name));
-        stage
-            .progress
-            .say(&known.unwrap_or_else(|| format!("{}: not known yet", of.name)));
+    let mut are_known = !pairs.is_empty();
+    for (base, ours) in pairs.iter().map(|&(base, ours)| (&all[base], &all[ours])) {
+        let (first, second) = compared::pairs_of(base, ours, users);
+        let ratio = Ratio::at_look(&first, &second, &looks);
+        let told = match &ratio {
+            Some(ratio) => ratio.words(&ours.name, &base.name),
+            None => format!("{}: not known yet", ours.name),
+        };
+        stage.progress.say(&told);
+        are_known &= ratio.is_some_and(|ratio| ratio.is_within(turns.precision_pct));
     }
-    let known = |ratio: &Option<Ratio>| {
-        let ratio = ratio.as_ref();
-        ratio.is_some_and(|ratio| ratio.is_within(turns.precision_pct))
-    };
-    !others.is_empty() && ratios.iter().all(known)
+    are_known
 }
 
 /// The check of a place, told in the last step of each of its configurations.
@@ -364,7 +361,7 @@ fn check(
     let mut checked = StepResult::default();
     examine(&at.database, &at.marker, &mut checked, stage.progress);
     let here = result.configurations.iter_mut().zip(all);
-    for (of, _) in here.filter(|(_, of)| of.place == at.place) {
+    for (of, _) in here.filter(|(_, of)| of.home == at.home) {
         let last = of.oltp.as_mut().and_then(|run| run.steps.last_mut());
         if let Some(last) = last {
             last.consistency = checked.consistency.clone();

@@ -91,14 +91,6 @@ impl Pair {
         }
     }
 
-    fn stop(&self) -> Result<(), LabError> {
-        self.primary.stop()?;
-        if self.seeded {
-            self.standby.stop()?;
-        }
-        Ok(())
-    }
-
     /// Puts back what was saved and starts it with these settings.
     ///
     /// # Errors
@@ -106,6 +98,29 @@ impl Pair {
     pub fn restore(&self, topology: Topology, settings: &Settings) -> Result<(), LabError> {
         self.stop()?;
         self.primary.restore()?;
+        if topology == Topology::AvailabilityGroup && self.seeded {
+            self.standby.restore()?;
+        }
+        self.start_as(topology, settings)
+    }
+
+    /// Stops what runs.
+    ///
+    /// # Errors
+    /// As [`Server::stop`]'s.
+    pub fn stop(&self) -> Result<(), LabError> {
+        self.primary.stop()?;
+        if self.seeded {
+            self.standby.stop()?;
+        }
+        Ok(())
+    }
+
+    /// Starts what is stopped with these settings.
+    ///
+    /// # Errors
+    /// As [`Server::start`]'s; a group whose standby was never seeded.
+    pub fn start_as(&self, topology: Topology, settings: &Settings) -> Result<(), LabError> {
         let mut own = settings.clone();
         if topology == Topology::Standalone {
             own.set.push("synchronous_standby_names=".to_owned());
@@ -117,7 +132,6 @@ impl Pair {
                 "the group's standby was never seeded",
             ));
         }
-        self.standby.restore()?;
         // A primary that waits for its standby cannot do anything before that is there.
         self.primary.start_made(Some(own))?;
         let mut other = settings.clone();
