@@ -1,6 +1,8 @@
 //! What lies on the fast device: the cached blocks where they are on the backing device, then a page of bits for
 //! each 32 MiB of it, then a header. docs/cache.md has the tables.
 
+use std::ops::Range;
+
 use ashlar_block::{ErrorKind, IoError};
 use uuid::Uuid;
 
@@ -16,6 +18,8 @@ pub(crate) const PAGE: u64 = 8192;
 /// Granules at the beginning of the backing device that the mark replaces: where file systems, partition tables
 /// and volume managers say what a device is.
 pub(crate) const HEAD: u64 = 32;
+/// The same in bytes.
+pub const HEAD_BYTES: usize = HEAD as usize * GRANULE;
 
 const PAGE_MAGIC: [u8; 8] = *b"ASHCPAGE";
 const HEADER_MAGIC: [u8; 8] = *b"ASHCACHE";
@@ -48,6 +52,39 @@ impl Layout {
     /// Where the header is: the last unit, so that the size of the fast device finds it.
     pub(crate) fn header_at(self) -> u64 {
         (self.granules.next_multiple_of(UNIT) + self.pages()).next_multiple_of(UNIT)
+    }
+
+    /// Where the header is on a fast device of so many granules.
+    pub fn header_of(fast_granules: u64) -> u64 {
+        fast_granules.saturating_sub(UNIT)
+    }
+
+    /// Where the pages of bits are.
+    pub fn page_granules(self) -> Range<u64> {
+        self.page_at(0)..self.page_at(0) + self.pages()
+    }
+
+    /// What a page of bits says is newer than the backing device: bytes from, bytes.
+    ///
+    /// # Errors
+    /// One that does not verify.
+    pub fn newer_in(page: u64, bytes: &[u8]) -> Result<Vec<(u64, u64)>, IoError> {
+        let mut ranges = Vec::new();
+        if let Some((_, newer)) = decode_page(page, bytes)? {
+            for at in newer.iter() {
+                append_granule(&mut ranges, page * PAGE + at as u64);
+            }
+        }
+        Ok(ranges)
+    }
+}
+
+/// Adds a granule to ranges of bytes in order of address.
+pub(crate) fn append_granule(ranges: &mut Vec<(u64, u64)>, granule: u64) {
+    let (from, bytes) = (granule * GRANULE as u64, GRANULE as u64);
+    match ranges.last_mut() {
+        Some((first, length)) if *first + *length == from => *length += bytes,
+        _ => ranges.push((from, bytes)),
     }
 }
 
@@ -145,7 +182,11 @@ impl Header {
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, IoError> {
+    /// The header in these bytes.
+    ///
+    /// # Errors
+    /// There is none, or none that this program knows.
+    pub fn decode(bytes: &[u8]) -> Result<Self, IoError> {
         if bytes.len() < GRANULE || bytes[..8] != HEADER_MAGIC {
             return Err(bad(
                 "header is not there: this volume is no cache, or was never finished",
@@ -257,6 +298,9 @@ mod tests {
             Some((cached, dirty))
         );
         assert!(decode_page(6, &bytes).is_err());
+        let at = (5 * PAGE + 3) * GRANULE as u64;
+        let newer = Layout::newer_in(5, &bytes).expect("sound");
+        assert_eq!(newer, [(at, GRANULE as u64)]);
         assert_eq!(decode_page(6, &[0; GRANULE]).expect("none"), None);
     }
 }

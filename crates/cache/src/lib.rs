@@ -32,4 +32,4 @@ pub mod mark;
 pub mod policy;
 
 pub use cache::{Cache, Defect, Side, Status};
-pub use layout::{GRANULE, Header, Layout, Mark, Mode};
+pub use layout::{GRANULE, HEAD_BYTES, Header, Layout, Mark, Mode};

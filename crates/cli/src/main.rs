@@ -52,6 +52,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Node(arguments) => node::daemon(&arguments),
         Command::Pool(command) => node::pool(&command),
         Command::Volume(command) => node::volume(&command),
+        Command::Cache(command) => node::cache(&command),
         Command::Service(command) => node::service(&command),
         Command::Attach(arguments) => attach::attach(&arguments),
         Command::Detach(arguments) => attach::detach(&arguments),

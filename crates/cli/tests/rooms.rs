@@ -60,7 +60,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     (
         "node",
         &[
-            "block", "nvme", "plain", "store", "target", "device", "reactor",
+            "block", "cache", "nvme", "plain", "store", "target", "device", "reactor",
         ],
         "the daemon assembles pools and a target, and knows hosts by their NQNs; only the binary stands above it",
     ),

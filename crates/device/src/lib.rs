@@ -45,7 +45,7 @@ mod testing;
 
 pub use error::{OpenError, OpenErrorKind};
 pub use file::{FileDevice, FileOptions};
-pub use guard::{Finding, FindingKind, inspect};
+pub use guard::{Finding, FindingKind, find_use, inspect};
 pub use memory::Memory;
 pub use null::{Null, NullReads};
 pub use size::{SizeText, parse_size};

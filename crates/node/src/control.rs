@@ -1,9 +1,10 @@
 use std::net::SocketAddr;
 
 use crate::model::{
-    AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, ExportPool, HostChange,
-    ImportPool, MetricsSnapshot, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetReserve,
-    SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
+    AddDrive, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume, ExportPool,
+    FlushReply, HostChange, ImportPool, MetricsSnapshot, NewerData, PoolStatus, RemoveDrive,
+    ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded, VolumeMetrics,
+    VolumeName, VolumeStats, VolumeStatus,
 };
 
 /// What a daemon can do with pools and volumes.
@@ -119,6 +120,36 @@ pub trait Control: Send + Sync + 'static {
     /// Not found; those of [`DeleteVolume::allowed_on`].
     fn delete_volume(&self, volume: &VolumeName, request: DeleteVolume)
     -> Result<(), ControlError>;
+
+    /// Makes a volume that caches a device, and serves it.
+    ///
+    /// # Errors
+    /// Not found: no such pool. Conflict: the name is taken, or the device is in use. Refused: another cache has
+    /// its mark on the device. Usage: the device's text makes no sense, or it is too small. Environment: it cannot be
+    /// used, or the pool has no room.
+    fn create_cache(&self, request: CreateCache) -> Result<VolumeStatus, ControlError>;
+
+    /// Begins to write back everything that only the cache has, and waits half a minute for it.
+    ///
+    /// # Errors
+    /// Not found. Conflict: the volume caches nothing. Environment: the cache is not in service.
+    fn flush_volume(&self, volume: &VolumeName) -> Result<FlushReply, ControlError>;
+
+    /// Takes up a cached volume that is not in service; one that is stays as it is.
+    ///
+    /// # Errors
+    /// Not found. Conflict: the volume caches nothing. Others: why it still cannot be.
+    fn reopen_volume(
+        &self,
+        volume: &VolumeName,
+        request: ReopenCache,
+    ) -> Result<VolumeStatus, ControlError>;
+
+    /// What only the cache has.
+    ///
+    /// # Errors
+    /// Not found. Conflict: the volume caches nothing. Environment: the pool cannot say.
+    fn newer_data(&self, volume: &VolumeName) -> Result<NewerData, ControlError>;
 
     /// Changes who may connect. Hosts that may no longer are disconnected, if the change says so.
     ///

@@ -34,6 +34,7 @@
 
 mod alarm;
 pub mod api;
+mod cache;
 pub mod client;
 mod config;
 mod control;
@@ -50,11 +51,12 @@ mod token;
 pub mod testing;
 
 pub use alarm::Alarm;
+pub use cache::MarkedDevice;
 pub use config::{Config, ConfigPool};
 pub use control::Control;
 pub use daemon::{AttachSocket, Daemon, Ready};
 pub use dir::{ATTACH_SOCKET, NodeDir};
-pub use keeper::{Dismissal, Keeper, LocalRefusal, LocalUser, LocalWish, MakeLocal};
+pub use keeper::{Dismissal, Keeper, LocalRefusal, LocalUser, LocalWish, MakeLocal, OpenDevice};
 pub use state::{DriveEntry, PoolEntry, State, StateFile, VolumeAccess};
 pub use token::Token;
 

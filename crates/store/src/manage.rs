@@ -23,6 +23,8 @@ pub struct VolumePlan {
     pub stops: bool,
     /// Drives of this class hold it; `None` for the class with most room, in a pool of several.
     pub class: Option<DriveClass>,
+    /// It holds what a cache keeps of another device.
+    pub is_cache: bool,
 }
 
 /// What an operator may wish.

@@ -200,6 +200,7 @@ impl Pool {
             grain,
             stops: false,
             class: None,
+            is_cache: false,
         };
         match self.manage(Manage::CreateVolume(plan))? {
             Managed::Volume(number) => Ok(number),

@@ -16,7 +16,7 @@ use ashlar_block::{
 };
 use slab::Slab;
 
-use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT};
+use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, append_granule};
 use crate::locks::Locks;
 use crate::policy::{BlockIndex, S3Fifo, Streams};
 use barrier::{Barrier, Task};
@@ -255,11 +255,7 @@ impl Cache {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for (&page, bits) in &self.pages {
             for at in bits.dirty.iter() {
-                let from = (page * PAGE + at as u64) * GRANULE as u64;
-                match ranges.last_mut() {
-                    Some((first, bytes)) if *first + *bytes == from => *bytes += GRANULE as u64,
-                    _ => ranges.push((from, GRANULE as u64)),
-                }
+                append_granule(&mut ranges, page * PAGE + at as u64);
             }
         }
         ranges

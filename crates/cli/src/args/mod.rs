@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 pub(crate) use attach::{
     AttachArguments, DetachArguments, FileSystemWord, HelperArguments, ViaWord,
 };
+pub(crate) use cache::{CacheCommand, CacheOptions};
 pub(crate) use cluster::{GroupAction, GroupArguments, TuningWord};
 pub(crate) use crash::{CrashImageArguments, TraceArguments};
 pub(crate) use failover::FailoverArguments;
@@ -24,6 +25,7 @@ pub(crate) use service::{CreateServiceArguments, ServiceCommand};
 pub(crate) use torn::{TornPagesArguments, TornPart};
 
 mod attach;
+mod cache;
 mod cluster;
 mod crash;
 mod failover;
@@ -55,6 +57,9 @@ pub(crate) enum Command {
     /// Make volumes of pools' space, and say who may use them
     #[command(subcommand)]
     Volume(Box<VolumeCommand>),
+    /// Deal with devices whose cache is lost
+    #[command(subcommand)]
+    Cache(CacheCommand),
     /// Keep databases up where their volumes are
     #[command(subcommand)]
     Service(Box<ServiceCommand>),

@@ -6,6 +6,8 @@ use ashlar_node::model::{DriveClass, LayoutSpec, ReserveSpec, VolumeName};
 use clap::{Args, Subcommand, ValueEnum};
 use uuid::Uuid;
 
+use super::CacheOptions;
+
 /// Which daemon is asked.
 #[derive(Args)]
 pub(crate) struct ApiOptions {
@@ -197,11 +199,12 @@ pub(crate) struct CreateVolumeArguments {
     /// POOL/VOLUME
     pub(crate) volume: VolumeName,
     /// Its size: 100GiB
-    #[arg(long)]
-    pub(crate) size: String,
-    /// mirror:1 to mirror:4, parity:K+1 or parity:K+2 (K+M at most 8), stripe or stripe:N
-    #[arg(long)]
-    pub(crate) layout: LayoutSpec,
+    #[arg(long, required_unless_present = "backing")]
+    pub(crate) size: Option<String>,
+    /// mirror:1 to mirror:4, parity:K+1 or parity:K+2 (K+M at most 8), stripe or stripe:N. Of a cache: mirror:2, if the pool has
+    /// two drives
+    #[arg(long, required_unless_present = "backing")]
+    pub(crate) layout: Option<LayoutSpec>,
     /// Size of its slots, which parity is written in: 8k, 16k, 32k or 64k. Small ones for small random
     /// writes; without it what suits the layout
     #[arg(long, value_name = "SIZE")]
@@ -213,6 +216,8 @@ pub(crate) struct CreateVolumeArguments {
     /// What it does when a copy is missing
     #[arg(long, value_name = "WHAT", default_value = "continue")]
     pub(crate) when_degraded: WhenDegraded,
+    #[command(flatten)]
+    pub(crate) cache: CacheOptions,
     #[command(flatten)]
     pub(crate) hosts: HostOptions,
     #[command(flatten)]
@@ -298,6 +303,33 @@ pub(crate) enum VolumeCommand {
         /// Even if hosts are connected; they lose it
         #[arg(long)]
         force: bool,
+        /// Of a cached volume: lose what only the cache has, and print what that is. What is on the device stays
+        #[arg(long)]
+        accept_data_loss: bool,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Write back everything that only the cache of a volume has: its device is then as if there were no cache
+    Flush {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Take up a cached volume that is not in service
+    Reopen {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        /// How the device that it caches is called now (default: as before)
+        #[arg(long, value_name = "DEVICE")]
+        backing: Option<String>,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// List what only the cache of a volume has: offset and bytes, a line a range
+    Newer {
+        /// POOL/VOLUME
+        volume: VolumeName,
         #[command(flatten)]
         api: ApiOptions,
     },

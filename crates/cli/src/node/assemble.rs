@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ashlar_block::BlockSize;
+use ashlar_device::Spec;
 use ashlar_node::{Config, Control, Daemon, Keeper};
 use ashlar_reactor::{Options, available_cores, raise_file_limit};
 use ashlar_target::Timeouts;
@@ -27,7 +29,8 @@ pub(crate) fn assemble(daemon: &Daemon) -> Result<Arc<dyn Control>, Failure> {
         on_core_death: CoreDeath::EndProcess,
     });
     let server = server.map_err(Failure::environment)?;
-    let keeper = Keeper::new(&server, daemon.state(), config);
+    let open = Box::new(|spec: &Spec| crate::stack::open(spec, BlockSize::B4096));
+    let keeper = Keeper::new(&server, daemon.state(), config, open);
     let no_thread = |error| Failure::environment(format!("cannot start a thread: {error}"));
     keeper.watch_files(&daemon.alarm()).map_err(no_thread)?;
     server.control().welcome();

@@ -1,6 +1,7 @@
 //! `ashlar pool` and `ashlar volume`: a client of a daemon's API. And the frame of `ashlar node`.
 
 mod assemble;
+mod cache;
 mod daemon;
 mod local;
 mod pool;
@@ -19,6 +20,7 @@ use crate::args::ApiOptions;
 use crate::exit::Failure;
 use crate::output::print;
 
+pub(crate) use cache::run as cache;
 pub(crate) use daemon::NodeArguments;
 pub(crate) use pool::run as pool;
 pub(crate) use table::{bytes, table, word};

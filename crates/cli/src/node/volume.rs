@@ -1,10 +1,11 @@
 //! `ashlar volume`.
 
 use ashlar_node::model::{
-    AllowHosts, CreateVolume, DeleteVolume, DenyHosts, IoCounters, ResizeVolume, SetWhenDegraded,
-    VolumeStats, VolumeStatus, WhenDegraded,
+    AllowHosts, CreateVolume, DeleteVolume, DenyHosts, IoCounters, ReopenCache, ResizeVolume,
+    SetWhenDegraded, VolumeStats, VolumeStatus, WhenDegraded,
 };
 
+use super::cache;
 use super::table::{bytes, duration, lines, table, word};
 use super::{Api, size};
 use crate::args::{self, CreateVolumeArguments, VolumeCommand};
@@ -82,18 +83,43 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
             volume,
             destroy_data,
             force,
+            accept_data_loss,
             api,
         } => {
+            if *accept_data_loss {
+                // What cannot be listed can be given up all the same.
+                if let Err(failure) = cache::newer(volume, api) {
+                    eprintln!(
+                        "ashlar: what is lost cannot be listed: {}",
+                        failure.message()
+                    );
+                }
+            }
             let api = Api::new(api)?;
             let request = DeleteVolume {
                 destroy_data: *destroy_data,
                 force: *force,
+                accept_data_loss: *accept_data_loss,
             };
             api.client.delete_volume(volume, &request)?;
             match api.json {
                 true => Ok(()),
                 false => print(&format!("volume {volume} is deleted\n")),
             }
+        }
+        VolumeCommand::Flush { volume, api } => cache::flush(volume, api),
+        VolumeCommand::Newer { volume, api } => cache::newer(volume, api),
+        VolumeCommand::Reopen {
+            volume,
+            backing,
+            api,
+        } => {
+            let api = Api::new(api)?;
+            let backing = backing.as_deref().map(|text| api.device(text));
+            let request = ReopenCache {
+                backing: backing.transpose()?,
+            };
+            api.show(&api.client.reopen_volume(volume, &request)?, show)
         }
         VolumeCommand::Stats { volume, api } => {
             let api = Api::new(api)?;
@@ -103,6 +129,12 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
 }
 
 fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
+    if let Some(backing) = &arguments.cache.backing {
+        return cache::create(arguments, backing);
+    }
+    let (Some(bytes), Some(layout)) = (&arguments.size, arguments.layout) else {
+        return Err(Failure::usage("a volume has --size and --layout"));
+    };
     let grain = arguments.grain.as_deref().map(size).transpose()?;
     let grain = grain.map(u32::try_from).transpose();
     let request = CreateVolume {
@@ -111,18 +143,23 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
         when_degraded: said(arguments.when_degraded),
         allow_hosts: arguments.hosts.allow_hosts.clone(),
         allow_any_host: arguments.hosts.allow_any_host,
-        ..CreateVolume::new(&arguments.volume, size(&arguments.size)?, arguments.layout)
+        ..CreateVolume::new(&arguments.volume, size(bytes)?, layout)
     };
     let api = Api::new(&arguments.api)?;
     let volume = api.client.create_volume(&request)?;
+    tell_of_hosts(&volume);
+    api.show(&volume, show)
+}
+
+/// Says how a new volume can be used, if nothing may use it yet.
+pub(super) fn tell_of_hosts(volume: &VolumeStatus) {
     if volume.allow_hosts.is_empty() && !volume.allow_any_host {
         eprintln!(
             "ashlar: no host may connect to {0} yet: `ashlar volume allow {0} --host NQN` lets one in, by \
              what is in its /etc/nvme/hostnqn; `ashlar attach {0}` lets this host in by itself",
-            arguments.volume
+            format_args!("{}/{}", volume.pool, volume.name)
         );
     }
-    api.show(&volume, show)
 }
 
 fn said(when: args::WhenDegraded) -> WhenDegraded {
@@ -189,7 +226,7 @@ fn list(volumes: &[VolumeStatus]) -> String {
     table(&head, &volumes.iter().map(row).collect::<Vec<_>>())
 }
 
-fn show(volume: &VolumeStatus) -> String {
+pub(super) fn show(volume: &VolumeStatus) -> String {
     let state = match &volume.reason {
         Some(reason) => format!("{}: {reason}", word(volume.state)),
         None => word(volume.state),
@@ -210,7 +247,7 @@ fn show(volume: &VolumeStatus) -> String {
         true => "none".to_owned(),
         false => volume.connected_hosts.join(", "),
     };
-    let mut text = lines(&[
+    let mut all = vec![
         ("volume", format!("{}/{}", volume.pool, volume.name)),
         ("state", state),
         ("nqn", volume.nqn.clone()),
@@ -236,7 +273,9 @@ fn show(volume: &VolumeStatus) -> String {
         ("when degraded", word(volume.when_degraded)),
         ("allowed hosts", hosts(volume)),
         ("connected hosts", connected),
-    ]);
+    ];
+    all.extend(cache::lines_of(volume));
+    let mut text = lines(&all);
     for warning in &volume.warnings {
         text.push_str(&format!("warning: {warning}\n"));
     }

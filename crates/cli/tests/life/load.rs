@@ -1,6 +1,9 @@
 //! Writers at depth, each with a part of the volume of its own, that check every read.
 
+use std::fs::File;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::host::{BLOCK, Done, Host};
@@ -180,7 +183,7 @@ impl Writer {
     }
 
     /// Reads everything.
-    fn verify(&mut self, place: Place<'_>) {
+    fn verify(&mut self, place: Place<'_>, atomic_blocks: u64) {
         let mut host = Host::connect(place.address, place.nqn).expect("the volume is served");
         let mut found = Vec::new();
         let end = self.ledger.first + self.ledger.len();
@@ -195,14 +198,18 @@ impl Writer {
                 Err(why) => panic!("nothing is on its way: {why}"),
             }
         }
-        if let Err(why) = self.ledger.settle(&found, ATOMIC_BLOCKS) {
+        if let Err(why) = self.ledger.settle(&found, atomic_blocks) {
             panic!("torn: {why}");
         }
     }
 }
 
 /// A verifying load, and what it knows of the volume.
-pub struct Load(Vec<Writer>);
+pub struct Load {
+    writers: Vec<Writer>,
+    /// Writes of so many blocks are there as a whole or not at all.
+    atomic_blocks: u64,
+}
 
 impl Load {
     /// Three writers over the first `blocks` of a volume.
@@ -213,7 +220,18 @@ impl Load {
             random: Random::new(random.next()),
             flying: Vec::new(),
         };
-        Self((0..3).map(writer).collect())
+        Self {
+            writers: (0..3).map(writer).collect(),
+            atomic_blocks: ATOMIC_BLOCKS,
+        }
+    }
+
+    /// Of a volume whose writes of more blocks may be there in part.
+    pub fn whole_up_to(self, atomic_blocks: u64) -> Self {
+        Self {
+            atomic_blocks,
+            ..self
+        }
     }
 
     /// Loads the volume while `meanwhile` happens, and gives its result.
@@ -231,7 +249,7 @@ impl Load {
             }
         }
         std::thread::scope(|scope| {
-            for writer in &mut self.0 {
+            for writer in &mut self.writers {
                 let round = &round;
                 scope.spawn(move || writer.run(place, round));
             }
@@ -242,13 +260,30 @@ impl Load {
 
     /// Reads everything, and holds it against what was acknowledged.
     pub fn verify(&mut self, place: Place<'_>) {
-        for writer in &mut self.0 {
-            writer.verify(place);
+        for writer in &mut self.writers {
+            writer.verify(place, self.atomic_blocks);
+        }
+    }
+
+    /// The same of a file that has what the volume had, when nothing is on its way.
+    pub fn verify_file(&self, path: &Path) {
+        let file = File::open(path).expect("a file");
+        for Writer { ledger, .. } in &self.writers {
+            let mut data = vec![0; ledger.len() as usize * BLOCK];
+            let at = ledger.first * BLOCK as u64;
+            file.read_exact_at(&mut data, at).expect("read");
+            let allowed = ledger.allowed(ledger.first, ledger.len());
+            if let Err(why) = Ledger::check(ledger.first, &data, &allowed) {
+                panic!("in {}: {why}", path.display());
+            }
         }
     }
 
     /// Writes that were acknowledged so far.
     pub fn acknowledged(&self) -> u64 {
-        self.0.iter().map(|writer| writer.ledger.acknowledged).sum()
+        self.writers
+            .iter()
+            .map(|writer| writer.ledger.acknowledged)
+            .sum()
     }
 }

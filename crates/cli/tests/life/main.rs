@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout)] // The seed, which cargo shows when a test fails.
 
 mod busy;
+mod cache;
 #[path = "../common/mod.rs"]
 mod common;
 mod drives;

@@ -9,8 +9,9 @@ mod tests;
 mod usage;
 
 use std::fmt;
-use std::fs::{File, metadata};
-use std::io::ErrorKind;
+use std::fs::{File, Metadata, metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::FileType;
@@ -69,29 +70,49 @@ impl fmt::Display for Finding {
 /// # Errors
 /// The path cannot be examined; then nothing is known about it.
 pub fn inspect(path: &Path) -> Result<Option<Finding>, OpenError> {
-    let name = path.display().to_string();
-    let unknown =
-        |error| OpenError::environment(name.clone(), "cannot be examined").with_source(error);
-    let metadata = match metadata(path) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(unknown(error)),
+    let Some(metadata) = examined(path)? else {
+        return Ok(None);
     };
-    let used = match FileType::from_raw_mode(std::os::unix::fs::MetadataExt::mode(&metadata)) {
-        FileType::BlockDevice => usage::of_device(std::os::unix::fs::MetadataExt::rdev(&metadata)),
-        FileType::RegularFile => usage::of_file(path),
-        FileType::Directory => Some(Finding::new(FindingKind::NotStorage, "is a directory")),
-        _ => Some(Finding::new(
-            FindingKind::NotStorage,
-            "is neither a file nor a block device",
-        )),
-    };
+    let used = used(path, &metadata);
     if used.is_some() {
         return Ok(used);
     }
     if let Some(found) = content::signature(path) {
         return Ok(Some(found));
     }
-    let file = File::open(path).map_err(&unknown)?;
-    content::data(&file, metadata.is_file()).map_err(unknown)
+    let file = File::open(path).map_err(|error| unknown(path, error))?;
+    content::data(&file, metadata.is_file()).map_err(|error| unknown(path, error))
+}
+
+/// Looks only for what uses `path`, or makes it unfit to be used as a whole: not for what is on it. `None`:
+/// nothing does, or nothing is there.
+///
+/// # Errors
+/// The path cannot be examined; then nothing is known about it.
+pub fn find_use(path: &Path) -> Result<Option<Finding>, OpenError> {
+    Ok(examined(path)?.and_then(|metadata| used(path, &metadata)))
+}
+
+fn unknown(path: &Path, error: io::Error) -> OpenError {
+    OpenError::environment(path.display().to_string(), "cannot be examined").with_source(error)
+}
+
+fn examined(path: &Path) -> Result<Option<Metadata>, OpenError> {
+    match metadata(path) {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unknown(path, error)),
+    }
+}
+
+fn used(path: &Path, metadata: &Metadata) -> Option<Finding> {
+    match FileType::from_raw_mode(metadata.mode()) {
+        FileType::BlockDevice => usage::of_device(metadata.rdev()),
+        FileType::RegularFile => usage::of_file(path),
+        FileType::Directory => Some(Finding::new(FindingKind::NotStorage, "is a directory")),
+        _ => Some(Finding::new(
+            FindingKind::NotStorage,
+            "is neither a file nor a block device",
+        )),
+    }
 }

@@ -5,10 +5,11 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Context;
-use super::reply::{Body, Failure, Options, VolumePath};
+use super::reply::{Body, Failure, MaybeBody, Options, VolumePath};
 use crate::model::{
-    AllowHosts, CreateVolume, DeleteVolume, DenyHosts, ErrorBody, HostChange, ResizeVolume,
-    SetHosts, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
+    AllowHosts, CreateCache, CreateVolume, DeleteVolume, DenyHosts, ErrorBody, FlushReply,
+    HostChange, NewerData, ReopenCache, ResizeVolume, SetHosts, SetWhenDegraded, VolumeName,
+    VolumeStats, VolumeStatus,
 };
 
 type Reply = Result<Json<VolumeStatus>, Failure>;
@@ -23,6 +24,10 @@ pub(super) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(deny_hosts))
         .routes(routes!(set_when_degraded))
         .routes(routes!(stats))
+        .routes(routes!(create_cache))
+        .routes(routes!(flush))
+        .routes(routes!(reopen))
+        .routes(routes!(newer))
 }
 
 /// All volumes of all pools, by name.
@@ -177,4 +182,63 @@ async fn stats(
         .calls()
         .call(move |control| control.volume_stats(&name));
     Ok(Json(stats.await?))
+}
+
+/// Makes a volume that caches a device, and serves it.
+#[utoipa::path(post, path = "/v1/caches", operation_id = "cache_create", tag = "volumes",
+    request_body = CreateCache,
+    responses((status = 201, body = VolumeStatus), (status = "default", body = ErrorBody)))]
+async fn create_cache(
+    State(context): State<Context>,
+    Body(request): Body<CreateCache>,
+) -> Result<(StatusCode, Json<VolumeStatus>), Failure> {
+    let volume = context
+        .calls()
+        .call(move |control| control.create_cache(request));
+    Ok((StatusCode::CREATED, Json(volume.await?)))
+}
+
+/// Writes back everything that only the cache of a volume has, and takes the mark off its backing device. Answers
+/// after half a minute at most: what is not done then goes on, and the same request waits for it again.
+#[utoipa::path(post, path = "/v1/volumes/{pool}/{volume}/flush", operation_id = "volume_flush",
+    tag = "volumes", params(("pool" = String, Path), ("volume" = String, Path)),
+    responses((status = 200, body = FlushReply), (status = "default", body = ErrorBody)))]
+async fn flush(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+) -> Result<Json<FlushReply>, Failure> {
+    let reply = context
+        .calls()
+        .call(move |control| control.flush_volume(&name));
+    Ok(Json(reply.await?))
+}
+
+/// Takes up a cached volume that is not in service, its backing device perhaps by another name.
+#[utoipa::path(post, path = "/v1/volumes/{pool}/{volume}/reopen",
+    operation_id = "volume_reopen", tag = "volumes",
+    params(("pool" = String, Path), ("volume" = String, Path)), request_body = ReopenCache,
+    responses((status = 200, body = VolumeStatus), (status = "default", body = ErrorBody)))]
+async fn reopen(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+    MaybeBody(request): MaybeBody<ReopenCache>,
+) -> Reply {
+    let volume = context
+        .calls()
+        .call(move |control| control.reopen_volume(&name, request));
+    Ok(Json(volume.await?))
+}
+
+/// What only the cache of a volume has: what is lost with it.
+#[utoipa::path(get, path = "/v1/volumes/{pool}/{volume}/newer", operation_id = "volume_newer",
+    tag = "volumes", params(("pool" = String, Path), ("volume" = String, Path)),
+    responses((status = 200, body = NewerData), (status = "default", body = ErrorBody)))]
+async fn newer(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+) -> Result<Json<NewerData>, Failure> {
+    let newer = context
+        .calls()
+        .call(move |control| control.newer_data(&name));
+    Ok(Json(newer.await?))
 }

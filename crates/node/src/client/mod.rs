@@ -10,10 +10,10 @@ pub use endpoint::Endpoint;
 
 use crate::Token;
 use crate::model::{
-    AddDrive, AllowHosts, ControlError, CreatePool, CreateService, CreateVolume, DeleteVolume,
-    DenyHosts, ExportPool, ImportPool, MoveService, NodeStatus, PoolStatus, RemoveDrive,
-    ReplaceDrive, ResizeVolume, ServiceStatus, SetHosts, SetReserve, SetWhenDegraded, VolumeName,
-    VolumeStats, VolumeStatus,
+    AddDrive, AllowHosts, ControlError, CreateCache, CreatePool, CreateService, CreateVolume,
+    DeleteVolume, DenyHosts, ExportPool, FlushReply, ImportPool, MoveService, NewerData,
+    NodeStatus, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive, ResizeVolume, ServiceStatus,
+    SetHosts, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
 };
 use transport::{Ask, Transport};
 
@@ -200,14 +200,47 @@ impl Client {
         self.send("PUT", &volume(name, "/when-degraded"), request)
     }
 
+    /// Makes a volume that caches a device.
+    ///
+    /// # Errors
+    /// Those of [`Control::create_cache`](crate::Control::create_cache).
+    pub fn create_cache(&self, request: &CreateCache) -> Result<VolumeStatus> {
+        self.send("POST", "/v1/caches", request)
+    }
+
+    /// Has a cached volume written back; it may have to be asked again.
+    ///
+    /// # Errors
+    /// Those of [`Control::flush_volume`](crate::Control::flush_volume).
+    pub fn flush_volume(&self, name: &VolumeName) -> Result<FlushReply> {
+        self.transport
+            .ask(&Ask::new("POST", &volume(name, "/flush")))
+    }
+
+    /// Takes up a cached volume that is not in service.
+    ///
+    /// # Errors
+    /// Those of [`Control::reopen_volume`](crate::Control::reopen_volume).
+    pub fn reopen_volume(&self, name: &VolumeName, request: &ReopenCache) -> Result<VolumeStatus> {
+        self.send("POST", &volume(name, "/reopen"), request)
+    }
+
+    /// What only the cache of a volume has.
+    ///
+    /// # Errors
+    /// Those of [`Control::newer_data`](crate::Control::newer_data).
+    pub fn newer_data(&self, name: &VolumeName) -> Result<NewerData> {
+        self.get(&volume(name, "/newer"))
+    }
+
     /// Deletes a volume.
     ///
     /// # Errors
     /// Those of [`Control::delete_volume`](crate::Control::delete_volume).
     pub fn delete_volume(&self, name: &VolumeName, request: &DeleteVolume) -> Result<()> {
         let query = format!(
-            "?destroy_data={}&force={}",
-            request.destroy_data, request.force
+            "?destroy_data={}&force={}&accept_data_loss={}",
+            request.destroy_data, request.force, request.accept_data_loss
         );
         self.transport
             .ask(&Ask::new("DELETE", &volume(name, &query)))

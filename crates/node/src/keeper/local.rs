@@ -15,7 +15,6 @@ use uuid::Uuid;
 use super::serve::{CORE, access_of, nqn};
 use super::{Keeper, Kept, LivePool};
 use crate::model::{ControlError, VolumeName};
-use crate::pool::VolumeOpener;
 
 /// How long one that is sent away may take: what its volume has is answered first.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -158,7 +157,7 @@ impl Keeper {
         &self,
         pools: &BTreeMap<String, Kept>,
         wish: &LocalWish,
-    ) -> Result<Arc<VolumeOpener>, LocalRefusal> {
+    ) -> Result<Arc<dyn Opener>, LocalRefusal> {
         let name = &wish.volume;
         let pool = match pools.get(&name.pool) {
             Some(Kept::Live(pool)) => pool,

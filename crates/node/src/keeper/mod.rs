@@ -1,5 +1,7 @@
 //! The [`Control`](crate::Control) of a real node: pools on the cores of a running target.
 
+mod cache_end;
+mod caches;
 mod drives;
 mod local;
 mod pools;
@@ -20,18 +22,21 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ashlar_reactor::Opener;
 use ashlar_store::Manage;
 use ashlar_target::server::{self, Server};
 use uuid::Uuid;
 
 use crate::control::Control;
 use crate::model::{
-    AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, DriveClass, ExportPool,
-    HostChange, ImportPool, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume, SetReserve,
-    SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
+    AddDrive, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume, DriveClass,
+    ExportPool, FlushReply, HostChange, ImportPool, NewerData, PoolStatus, RemoveDrive,
+    ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
+    VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
 use crate::{Config, DriveEntry, StateFile};
+pub use caches::OpenDevice;
 pub use local::{Dismissal, LocalRefusal, LocalUser, LocalWish, MakeLocal};
 
 /// A pool that is in service, or should be.
@@ -56,6 +61,8 @@ pub(crate) struct LivePool {
     pub(crate) joining: Vec<KnownDrive>,
     /// Volumes that are served, by number.
     pub(crate) volumes: BTreeMap<u32, Served>,
+    /// Of its volumes those that cache a device, by number; in service or not.
+    pub(crate) caches: BTreeMap<u32, caches::Cached>,
     pub(crate) since: Instant,
 }
 
@@ -144,13 +151,16 @@ fn class_of(class: ashlar_store::format::DriveClass) -> DriveClass {
 /// A volume that hosts can connect to.
 pub(crate) struct Served {
     pub(crate) nqn: String,
-    pub(crate) opener: Arc<VolumeOpener>,
+    pub(crate) opener: Arc<dyn Opener>,
+    /// The same, of a volume that can get another size.
+    pub(crate) volume: Option<Arc<VolumeOpener>>,
 }
 
 /// Keeps pools and serves their volumes.
 pub struct Keeper {
     state: Arc<StateFile>,
     target: server::Control,
+    open_device: OpenDevice,
     address: SocketAddr,
     advertise: Option<SocketAddr>,
     /// How long after a loss repair begins by itself.
@@ -171,10 +181,17 @@ pub struct Keeper {
 impl Keeper {
     /// A keeper over a running target, with the pools that are remembered or configured. A pool that
     /// cannot be imported is kept as failed, loudly: the others must not wait for it.
-    pub fn new(server: &Server, state: Arc<StateFile>, config: &Config) -> Arc<Self> {
+    /// `open_device` opens what volumes cache.
+    pub fn new(
+        server: &Server,
+        state: Arc<StateFile>,
+        config: &Config,
+        open_device: OpenDevice,
+    ) -> Arc<Self> {
         let keeper = Arc::new(Self {
             state,
             target: server.control(),
+            open_device,
             address: server.address(),
             advertise: config.advertise,
             repair_after: config.repair_after(),
@@ -294,6 +311,26 @@ impl Control for Keeper {
         request: DeleteVolume,
     ) -> Result<(), ControlError> {
         self.drop_volume(volume, &request)
+    }
+
+    fn create_cache(&self, request: CreateCache) -> Result<VolumeStatus, ControlError> {
+        self.make_cache(&request)
+    }
+
+    fn flush_volume(&self, volume: &VolumeName) -> Result<FlushReply, ControlError> {
+        self.write_back(volume)
+    }
+
+    fn reopen_volume(
+        &self,
+        volume: &VolumeName,
+        request: ReopenCache,
+    ) -> Result<VolumeStatus, ControlError> {
+        self.reopen_cache(volume, &request)
+    }
+
+    fn newer_data(&self, volume: &VolumeName) -> Result<NewerData, ControlError> {
+        self.newer_in_cache(volume)
     }
 
     fn change_hosts(

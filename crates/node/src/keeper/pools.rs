@@ -7,6 +7,7 @@ use ashlar_store::{Manage, Managed};
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
+use super::caches::CacheVolume;
 use super::serve::specs;
 use super::start::Opened;
 use super::wanted::{GO_ON, Wanted};
@@ -52,6 +53,10 @@ impl Keeper {
         let mut pool = self.settle(pool_id, imported)?;
         let state = self.state.read();
         for volume in volumes.iter().filter(|volume| !volume.deleting) {
+            if volume.is_cache {
+                self.take_up_cache(&mut pool, &CacheVolume::of(volume, name), None);
+                continue;
+            }
             let access = state.access(pool_id, volume.uuid);
             let full = format!("{name}/{}", volume.name);
             if let Err(error) = self.serve(&mut pool, volume.number, &full, volume.uuid, access) {
@@ -81,6 +86,7 @@ impl Keeper {
                 error!(nqn = volume.nqn, "{}: {error}", volume.nqn);
             }
         }
+        self.unsettle_caches(pool);
         if let Err(error) = self.unsettle(pool.id) {
             error!(pool = %pool.id, "pool {}: {}", pool.id, error.message);
         }
@@ -236,6 +242,7 @@ impl Keeper {
                 removed => removed?,
             }
         }
+        self.unsettle_caches(pool);
         let settled = match force {
             true => pool.link.settle_within(SETTLE_BY_FORCE),
             false => pool.link.manage(Manage::Settle).map(drop),

@@ -107,6 +107,7 @@ impl Keeper {
             drives: known,
             joining: Vec::new(),
             volumes: Default::default(),
+            caches: Default::default(),
             since: std::time::Instant::now(),
         })
     }
@@ -127,6 +128,19 @@ impl Keeper {
     ) -> Result<(), ControlError> {
         let opener = VolumeOpener::new(pool.link.clone(), number, name.to_owned())
             .map_err(|error| ControlError::environment(error.to_string()))?;
+        let served = self.export((name, uuid), opener.clone(), access)?;
+        let volume = Some(opener);
+        pool.volumes.insert(number, Served { volume, ..served });
+        Ok(())
+    }
+
+    /// Lets hosts connect to a device.
+    pub(super) fn export(
+        &self,
+        (name, uuid): (&str, Uuid),
+        opener: Arc<dyn Opener>,
+        access: Option<&VolumeAccess>,
+    ) -> Result<Served, ControlError> {
         let nqn = nqn(uuid);
         let export = Export {
             nqn: nqn.clone(),
@@ -143,8 +157,11 @@ impl Keeper {
             subsystem = nqn,
             "volume {name} is served as {nqn}"
         );
-        pool.volumes.insert(number, Served { nqn, opener });
-        Ok(())
+        Ok(Served {
+            nqn,
+            opener,
+            volume: None,
+        })
     }
 }
 

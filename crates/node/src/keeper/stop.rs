@@ -49,6 +49,7 @@ impl Keeper {
         }
         first = first.and(self.target.quiesce().map_err(served));
         for (name, pool) in &pools {
+            self.unsettle_caches(pool);
             let settled = pool.link.manage(Manage::Settle);
             let settled = settled.map(drop).map_err(|error| {
                 ControlError::environment(format!("pool {name} did not settle: {error}"))

@@ -37,7 +37,12 @@ impl Room {
         });
         let server = server.expect("a target");
         let state = StateFile::open(&dir.path().join("state.toml")).expect("none yet");
-        let keeper = Keeper::new(&server, Arc::new(state), &Config::default());
+        let keeper = Keeper::new(
+            &server,
+            Arc::new(state),
+            &Config::default(),
+            Box::new(|spec| ashlar_device::open(spec, ashlar_block::BlockSize::B4096)),
+        );
         Self {
             dir,
             keeper,

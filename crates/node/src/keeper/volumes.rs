@@ -49,6 +49,7 @@ impl Keeper {
                 .and_then(|bytes| Grain::of_bytes(bytes.into())),
             stops: request.when_degraded == WhenDegraded::Stop,
             class: request.class.map(stored_class),
+            is_cache: false,
         };
         let taken = |volume: &VolumeInfo| volume.name == request.name && !volume.deleting;
         if view.status.volumes.iter().any(taken) {
@@ -94,7 +95,11 @@ impl Keeper {
     }
 
     /// A volume by its name, and its pool's view.
-    fn find(&self, pool: &LivePool, name: &VolumeName) -> Result<(VolumeInfo, View), ControlError> {
+    pub(super) fn find(
+        &self,
+        pool: &LivePool,
+        name: &VolumeName,
+    ) -> Result<(VolumeInfo, View), ControlError> {
         let view = pool.link.view().map_err(engine)?;
         let mut named = view
             .status
@@ -111,7 +116,7 @@ impl Keeper {
         Ok((found, view))
     }
 
-    fn status_of(
+    pub(super) fn status_of(
         &self,
         pool: &LivePool,
         pool_name: &str,
@@ -138,10 +143,11 @@ impl Keeper {
             .find(|(number, _)| *number == volume.number);
         let shape = shape.map(|(_, geometry)| *geometry);
         let (state, reason) = state_of(volume, view);
-        VolumeStatus {
+        let status = VolumeStatus {
             pool: pool_name.to_owned(),
             name: volume.name.clone(),
             connected_hosts: self.connected(&nqn),
+            cache: None,
             warnings: no_room_for(volume, view).into_iter().collect(),
             nqn,
             nsid: 1,
@@ -166,6 +172,10 @@ impl Keeper {
                 .map(|a| a.allow_hosts.clone())
                 .unwrap_or_default(),
             allow_any_host: access.is_some_and(|access| access.allow_any_host),
+        };
+        match volume.is_cache {
+            true => self.as_cache(status, pool, (volume, view)),
+            false => status,
         }
     }
 
@@ -195,6 +205,11 @@ impl Keeper {
         let pools = self.lock();
         let pool = live(&pools, &name.pool)?;
         let (volume, view) = self.find(pool, name)?;
+        if volume.is_cache {
+            return Err(ControlError::conflict(format!(
+                "volume {name} has the size of the device that it caches"
+            )));
+        }
         request.allowed_on(&self.volume_status(pool, &name.pool, &volume, &view))?;
         let granules = request.bytes / GRANULE;
         let wish = Manage::ResizeVolume {
@@ -206,7 +221,9 @@ impl Keeper {
         let done = pool.link.manage(wish);
         done.map_err(|error| no_room(engine(error), asked, &view))?;
         if let Some(served_volume) = pool.volumes.get(&volume.number) {
-            served_volume.opener.refresh().map_err(engine)?;
+            if let Some(opener) = &served_volume.volume {
+                opener.refresh().map_err(engine)?;
+            }
             self.target.resized(&served_volume.nqn).map_err(served)?;
         }
         self.status_of(pool, &name.pool, &name.name)
@@ -220,6 +237,10 @@ impl Keeper {
         let mut pools = self.lock();
         let pool = live(&pools, &name.pool)?;
         let (volume, view) = self.find(pool, name)?;
+        if volume.is_cache && !volume.deleting {
+            drop(pools);
+            return self.drop_cache(name, request);
+        }
         request.allowed_on(&self.volume_status(pool, &name.pool, &volume, &view))?;
         let (id, link) = (pool.id, pool.link.clone());
         if let Some(Kept::Live(pool)) = pools.get_mut(&name.pool)
@@ -285,6 +306,10 @@ impl Keeper {
             .get(&volume.number)
             .copied()
             .unwrap_or_default();
+        // What its hosts do is not what the cache does with the pool.
+        let cache = pool.caches.get(&volume.number);
+        let cache = cache.and_then(|cached| cached.link.as_ref()?.view().ok());
+        let traffic = cache.map_or(traffic, |cache| cache.traffic);
         Ok(VolumeStats {
             since_seconds: pool.since.elapsed().as_secs(),
             in_flight: traffic.in_flight,

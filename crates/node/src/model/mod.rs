@@ -6,6 +6,7 @@
 //! Sizes are in bytes and times in seconds unless a name says otherwise.
 
 mod bytes;
+mod cache;
 mod error;
 mod hosts;
 mod layout;
@@ -20,6 +21,9 @@ mod tests;
 mod volume;
 
 pub use bytes::readable_bytes;
+pub use cache::{
+    ByteRange, CacheMode, CacheStatus, CreateCache, FlushReply, NewerData, ReopenCache,
+};
 pub use error::{ControlError, ErrorBody, ErrorKind};
 pub(crate) use hosts::check_remembered_hosts;
 pub use hosts::{AllowHosts, DenyHosts, HostChange, HostList, SetHosts};

@@ -85,7 +85,7 @@ fn check_drives(pool: &str, drives: &[String]) -> Result<(), ControlError> {
     Ok(())
 }
 
-fn check_spec(spec: &str) -> Result<(), ControlError> {
+pub(super) fn check_spec(spec: &str) -> Result<(), ControlError> {
     if spec.is_empty() || spec.len() > MAX_SPEC || spec.chars().any(char::is_control) {
         return Err(ControlError::usage(format!(
             "drive {:?}: a device is named by 1 to {MAX_SPEC} characters, none of them a control",
@@ -272,7 +272,7 @@ impl Check for CreateVolume {
     }
 }
 
-fn check_size(bytes: u64) -> Result<(), ControlError> {
+pub(super) fn check_size(bytes: u64) -> Result<(), ControlError> {
     if bytes == 0 || !bytes.is_multiple_of(SIZE_UNIT) {
         return Err(ControlError::usage(format!(
             "size of {bytes} bytes: it must be a multiple of {SIZE_UNIT}, and not 0"
@@ -344,6 +344,10 @@ pub struct DeleteVolume {
     #[serde(default)]
     #[param(required = false)]
     pub force: bool,
+    /// Of a cached volume: what only the cache has may be lost.
+    #[serde(default)]
+    #[param(required = false)]
+    pub accept_data_loss: bool,
 }
 
 impl Check for DeleteVolume {
@@ -360,15 +364,7 @@ impl DeleteVolume {
     /// meant; the message names what was found.
     pub fn allowed_on(&self, volume: &VolumeStatus) -> Result<(), ControlError> {
         let name = format!("volume {}/{}", volume.pool, volume.name);
-        if let (false, Some(host)) = (self.force, volume.connected_hosts.first()) {
-            let others = match volume.connected_hosts.len() {
-                1 => String::new(),
-                count => format!(" and {} more", count - 1),
-            };
-            return Err(ControlError::refused(format!(
-                "{name} is in use by {host}{others}: disconnect it, or say --force"
-            )));
-        }
+        self.allowed_by_hosts_of(volume)?;
         if self.destroy_data {
             return Ok(());
         }
@@ -378,6 +374,24 @@ impl DeleteVolume {
         };
         Err(ControlError::refused(format!(
             "{name} {holds}; say --destroy-data if that is meant"
+        )))
+    }
+
+    /// Whether it may be done as far as hosts are concerned.
+    ///
+    /// # Errors
+    /// Refused: one is connected, and the request does not say that it may lose the volume.
+    pub fn allowed_by_hosts_of(&self, volume: &VolumeStatus) -> Result<(), ControlError> {
+        let (false, Some(host)) = (self.force, volume.connected_hosts.first()) else {
+            return Ok(());
+        };
+        let others = match volume.connected_hosts.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        Err(ControlError::refused(format!(
+            "volume {}/{} is in use by {host}{others}: disconnect it, or say --force",
+            volume.pool, volume.name
         )))
     }
 }

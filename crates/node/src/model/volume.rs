@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{DriveClass, LayoutSpec};
+use super::{CacheStatus, DriveClass, LayoutSpec};
 
 /// How a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -78,6 +78,9 @@ pub struct VolumeStatus {
     pub allow_any_host: bool,
     /// The hosts that are connected now, by NQN.
     pub connected_hosts: Vec<String>,
+    /// What it caches, if it is a cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheStatus>,
     /// What an operator should know: that the pool has no room for all of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -80,6 +80,18 @@ pub struct VolumeTraffic {
     pub deallocate: Operations,
 }
 
+impl VolumeTraffic {
+    /// The count that an operation belongs to.
+    pub(crate) fn operations_mut(&mut self, op: Operation) -> &mut Operations {
+        match op {
+            Operation::Read => &mut self.read,
+            Operation::Write(_) => &mut self.write,
+            Operation::Flush => &mut self.flush,
+            Operation::WriteZeroes { .. } | Operation::Deallocate => &mut self.deallocate,
+        }
+    }
+}
+
 enum From {
     Local(usize),
     Remote(Arc<RemotePort>),
@@ -439,12 +451,7 @@ impl Host {
     fn count(&mut self, pending: &Pending, failed: bool) {
         let volume = self.traffic.volumes.entry(pending.volume).or_default();
         volume.in_flight = volume.in_flight.saturating_sub(1);
-        let operations = match pending.op {
-            Operation::Read => &mut volume.read,
-            Operation::Write(_) => &mut volume.write,
-            Operation::Flush => &mut volume.flush,
-            Operation::WriteZeroes { .. } | Operation::Deallocate => &mut volume.deallocate,
-        };
+        let operations = volume.operations_mut(pending.op);
         operations.count += 1;
         operations.bytes += pending.bytes;
         operations.errors += u64::from(failed);

@@ -53,27 +53,27 @@ pub(super) enum Mail {
 }
 
 /// Where completions for another core's device wait.
-pub(super) struct RemotePort {
+pub(crate) struct RemotePort {
     done: Mutex<Vec<Completion>>,
     waker: Waker,
 }
 
 impl RemotePort {
-    pub(super) fn new(waker: Waker) -> Self {
+    pub(crate) fn new(waker: Waker) -> Self {
         Self {
             done: Mutex::default(),
             waker,
         }
     }
 
-    pub(super) fn put(&self, completion: Completion) {
+    pub(crate) fn put(&self, completion: Completion) {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         done.push(completion);
         drop(done);
         self.waker.wake();
     }
 
-    pub(super) fn take(&self, into: &mut Vec<Completion>) {
+    pub(crate) fn take(&self, into: &mut Vec<Completion>) {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         into.append(&mut done);
     }

@@ -17,6 +17,7 @@ mod volume;
 
 pub use created::CreatedFiles;
 pub use host::{Host, Operations, Traffic, VolumeTraffic};
+pub(crate) use link::RemotePort;
 pub use link::{PoolLink, View};
 pub use pace::{Progress, Reclaim};
 pub use room::{room_of, scarcest};

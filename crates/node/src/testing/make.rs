@@ -1,9 +1,9 @@
 use uuid::Uuid;
 
 use crate::model::{
-    CreatePool, CreateVolume, DriveClass, DriveErrors, DriveState, DriveStatus, LayoutSpec,
-    LayoutStatus, LogFill, PoolCounters, PoolState, PoolStatus, Reserve, SpaceStatus, Survives,
-    VolumeState, VolumeStatus, WorkKind, WorkState, WorkStatus,
+    CacheStatus, CreateCache, CreatePool, CreateVolume, DriveClass, DriveErrors, DriveState,
+    DriveStatus, LayoutSpec, LayoutStatus, LogFill, PoolCounters, PoolState, PoolStatus, Reserve,
+    SpaceStatus, Survives, VolumeState, VolumeStatus, WorkKind, WorkState, WorkStatus,
 };
 
 const DRIVE_BYTES: u64 = 64 << 30;
@@ -157,6 +157,30 @@ pub(super) fn volume(request: CreateVolume) -> VolumeStatus {
         allow_hosts: request.allow_hosts,
         allow_any_host: request.allow_any_host,
         connected_hosts: Vec::new(),
+        cache: None,
         warnings: Vec::new(),
+    }
+}
+
+/// A volume that caches.
+pub(super) fn cached(volume: VolumeStatus, request: &CreateCache) -> VolumeStatus {
+    let cache = CacheStatus {
+        backing: request.backing.clone(),
+        mode: request.mode,
+        cache_bytes: request.cache_bytes.unwrap_or(volume.bytes),
+        cached_bytes: 8192,
+        newer_bytes: 4096,
+        is_marked: true,
+        read_hits: 0,
+        read_misses: 0,
+        written_around: 0,
+        written_back_bytes: 0,
+        backing_errors: 0,
+        memory_bytes: 0,
+    };
+    VolumeStatus {
+        cache: Some(cache),
+        allow_any_host: request.allow_any_host,
+        ..volume
     }
 }

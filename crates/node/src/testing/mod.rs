@@ -11,11 +11,12 @@ use uuid::Uuid;
 
 use crate::Control;
 use crate::model::{
-    AddDrive, ControlError, CreatePool, CreateVolume, DeleteVolume, DriveState, ExportPool,
-    HostChange, ImportPool, IoCounters, PoolStatus, RemoveDrive, ReplaceDrive, ResizeVolume,
-    SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WorkKind,
+    AddDrive, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume, DriveState,
+    ExportPool, FlushReply, HostChange, ImportPool, IoCounters, LayoutSpec, NewerData, PoolStatus,
+    RemoveDrive, ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded, VolumeName,
+    VolumeStats, VolumeStatus, WorkKind,
 };
-use make::{drive, pool, recount, volume, work};
+use make::{cached, drive, pool, recount, volume, work};
 
 /// Pools and volumes that exist by name only.
 #[derive(Debug, Default)]
@@ -88,6 +89,10 @@ impl FakeControl {
 
 fn no_pool(name: &str) -> ControlError {
     ControlError::not_found(format!("there is no pool {name}"))
+}
+
+fn no_cache(name: &VolumeName) -> ControlError {
+    ControlError::conflict(format!("volume {name} caches nothing"))
 }
 
 fn no_volume(name: &VolumeName) -> ControlError {
@@ -283,6 +288,47 @@ impl Control for FakeControl {
         request.allowed_on(inner.volumes.get(name).ok_or_else(|| no_volume(name))?)?;
         inner.volumes.remove(name);
         Ok(())
+    }
+
+    fn create_cache(&self, request: CreateCache) -> Result<VolumeStatus, ControlError> {
+        let name = VolumeName::new(&request.pool, &request.name)?;
+        let layout = LayoutSpec::Mirror { copies: 1 };
+        let plain = self.create_volume(CreateVolume::new(&name, 1 << 30, layout))?;
+        let made = cached(plain, &request);
+        self.inner().volumes.insert(name, made.clone());
+        Ok(made)
+    }
+
+    fn flush_volume(&self, name: &VolumeName) -> Result<FlushReply, ControlError> {
+        let mut inner = self.inner();
+        let volume = inner.volumes.get_mut(name).ok_or_else(|| no_volume(name))?;
+        let cache = volume.cache.as_mut().ok_or_else(|| no_cache(name))?;
+        cache.newer_bytes = 0;
+        cache.is_marked = false;
+        Ok(FlushReply {
+            done: true,
+            volume: volume.clone(),
+        })
+    }
+
+    fn reopen_volume(
+        &self,
+        name: &VolumeName,
+        request: ReopenCache,
+    ) -> Result<VolumeStatus, ControlError> {
+        let mut inner = self.inner();
+        let volume = inner.volumes.get_mut(name).ok_or_else(|| no_volume(name))?;
+        let cache = volume.cache.as_mut().ok_or_else(|| no_cache(name))?;
+        cache.backing = request
+            .backing
+            .unwrap_or(std::mem::take(&mut cache.backing));
+        Ok(volume.clone())
+    }
+
+    fn newer_data(&self, name: &VolumeName) -> Result<NewerData, ControlError> {
+        let volume = self.volume(name)?;
+        let cache = volume.cache.ok_or_else(|| no_cache(name))?;
+        Ok(NewerData::of(&[(0, cache.newer_bytes)]))
     }
 
     fn change_hosts(

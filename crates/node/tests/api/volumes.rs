@@ -61,7 +61,7 @@ fn a_volume_from_its_making_to_its_end() {
     );
     let meant = DeleteVolume {
         destroy_data: true,
-        force: false,
+        ..DeleteVolume::default()
     };
     client.delete_volume(&name(), &meant).expect("gone");
     assert_eq!(
@@ -191,6 +191,7 @@ fn data_and_hosts_are_not_lost_unasked() {
     let delete = |destroy_data, force| DeleteVolume {
         destroy_data,
         force,
+        accept_data_loss: false,
     };
     for (error, word) in [
         (

@@ -128,6 +128,7 @@ impl PoolStore {
             },
             grain: None,
             class: None,
+            is_cache: false,
             stops: false,
         };
         let Managed::Volume(volume) = pool.order(Manage::CreateVolume(plan))? else {

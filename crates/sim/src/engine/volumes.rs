@@ -180,6 +180,7 @@ impl<S: Subject> World<'_, S> {
             grain: wish.grain,
             stops: false,
             class: None,
+            is_cache: false,
         };
         self.order(Order::Create(volume), Manage::CreateVolume(plan));
     }

@@ -103,6 +103,7 @@ impl Engine {
             grain,
             stops: plan.stops,
             class: plan.class,
+            is_cache: plan.is_cache,
         };
         if entry.class.is_none() {
             entry.class = self.default_media(entry.layout.drives());

@@ -427,6 +427,7 @@ impl Engine {
                 deleting: entry.state == VolumeState::Deleting,
                 stops: entry.stops,
                 class: entry.class,
+                is_cache: entry.is_cache,
                 stopped: self.stop_reason(number),
             })
             .collect()
@@ -527,4 +528,6 @@ pub struct VolumeInfo {
     pub stopped: Option<String>,
     /// Drives of this class hold it; of any, without one.
     pub class: Option<DriveClass>,
+    /// It holds what a cache keeps of another device.
+    pub is_cache: bool,
 }

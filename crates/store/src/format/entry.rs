@@ -252,6 +252,8 @@ pub struct VolumeEntry {
     pub stops: bool,
     /// Drives of this class hold its homes; of any, without one.
     pub class: Option<DriveClass>,
+    /// It holds what a cache keeps of another device: no host is to see it as it is.
+    pub is_cache: bool,
 }
 
 impl VolumeEntry {
@@ -269,6 +271,7 @@ impl VolumeEntry {
             grain: Grain::K64,
             stops: false,
             class: None,
+            is_cache: false,
         }
     }
 
@@ -294,6 +297,7 @@ impl VolumeEntry {
             raw.name_length = self.name.len() as u8;
             raw.stops = u8::from(self.stops);
             raw.class = DriveClass::code(self.class);
+            raw.is_cache = u8::from(self.is_cache);
             raw.granules = self.granules.into();
             raw.uuid = *self.uuid.as_bytes();
             raw.name[..self.name.len()].copy_from_slice(self.name.as_bytes());
@@ -316,6 +320,7 @@ impl VolumeEntry {
         };
         zeroes(VOLUME, "padding", &raw.padding)?;
         ensure(raw.stops <= 1, VOLUME, "unknown rule of stopping")?;
+        ensure(raw.is_cache <= 1, VOLUME, "unknown use")?;
         let granules = raw.granules.get();
         ensure(
             granules <= VOLUME_GRANULES,
@@ -337,6 +342,7 @@ impl VolumeEntry {
             grain,
             stops: raw.stops == 1,
             class: DriveClass::of_code(VOLUME, raw.class)?,
+            is_cache: raw.is_cache == 1,
         })
     }
 }
@@ -364,7 +370,8 @@ struct RawVolume {
     granules: U64,
     uuid: [u8; 16],
     name: [u8; 64],
-    padding: [u8; VolumeEntry::BYTES - 96],
+    is_cache: u8,
+    padding: [u8; VolumeEntry::BYTES - 97],
 }
 
 const _: () = assert!(size_of::<RawVolume>() == VolumeEntry::BYTES);

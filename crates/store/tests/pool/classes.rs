@@ -101,6 +101,7 @@ fn too_few_drives_and_too_little_room_are_said_of_the_class() {
     assert!(refused.to_string().contains(why), "{refused}");
     let refused = bench.manage(Manage::CreateVolume(VolumePlan {
         class: Some(DriveClass::Ssd),
+        is_cache: false,
         ..bench.plan(16, MIRROR)
     }));
     assert!(refused.expect_err("none").to_string().contains("class ssd"));

@@ -147,6 +147,7 @@ fn nonsense_is_refused() {
             grain: None,
             stops: false,
             class: None,
+            is_cache: false,
         })
     };
     for bad in [

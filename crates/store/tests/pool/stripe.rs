@@ -39,6 +39,7 @@ fn plan(granules: u64, layout: Layout) -> Manage {
         grain: None,
         stops: false,
         class: None,
+        is_cache: false,
     })
 }
 

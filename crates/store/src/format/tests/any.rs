@@ -348,6 +348,7 @@ pub fn any_volume() -> impl Strategy<Value = VolumeEntry> {
             },
             stops: granules % 2 == 1,
             class: (granules % 3 == 1).then_some(DriveClass::Ssd),
+            is_cache: granules % 5 == 1,
         }
     };
     let fields = (

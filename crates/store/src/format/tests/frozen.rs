@@ -269,6 +269,12 @@ fn the_entries_bytes() {
     };
     let page = page_of(|page| slow.encode(page));
     expect(&page, &[(0, &[1, 1, 2, 2, 0, 0, 2, 0])]);
+    let cache = VolumeEntry {
+        is_cache: true,
+        ..volume()
+    };
+    let page = page_of(|page| cache.encode(page));
+    expect(&page, &[(96, &[1, 0, 0, 0])]);
 }
 
 #[test]

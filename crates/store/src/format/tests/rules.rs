@@ -240,6 +240,9 @@ fn volumes_with_impossible_contents() {
         (6, &[3], "accepted"),
         (6, &[4], "unknown drive class 4"),
         (8, &[1], "its size is out of bounds"),
+        (96, &[1], "accepted"),
+        (96, &[2], "unknown use"),
+        (97, &[1], "its padding must be zero"),
         (255, &[1], "its padding must be zero"),
     ] {
         let page = page_with(|page| volume().encode(page), at, value);

@@ -555,6 +555,7 @@ impl Bench {
             grain: None,
             stops: self.stops,
             class: self.class,
+            is_cache: false,
         }
     }
 

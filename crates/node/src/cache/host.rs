@@ -1,0 +1,358 @@
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+
+use ashlar_block::{
+    BlockDevice, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Request,
+};
+use ashlar_cache::{Cache, Header, Layout, Side};
+use ashlar_reactor::{Handle, Mailbox, Opener};
+use ashlar_target::server::Resident;
+use slab::Slab;
+use uuid::Uuid;
+
+use super::link::{CacheLink, CacheView, Mail};
+use crate::pool::{RemotePort, VolumeTraffic};
+
+/// Rounds of a turn: devices that answer at once must not keep the core.
+const ROUNDS: usize = 8;
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// The hosts that live on this thread, by number.
+    static HERE: RefCell<BTreeMap<u64, Rc<RefCell<Host>>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// A cache that is to come into service.
+pub(crate) enum Start {
+    /// One that does not exist yet.
+    New(Header),
+    /// One that does, and how its backing device is called now.
+    Known {
+        id: Uuid,
+        layout: Layout,
+        backing: String,
+    },
+}
+
+impl Start {
+    fn begin(self, backing: Geometry, now: Moment) -> Result<Cache, IoError> {
+        match self {
+            Self::New(header) => Cache::create(header, backing, now),
+            Self::Known {
+                id,
+                layout,
+                backing: name,
+            } => Cache::open(id, (layout, backing), &name, now),
+        }
+    }
+}
+
+enum From {
+    Local(usize),
+    Remote(Arc<RemotePort>),
+}
+
+/// A command on its way through the cache.
+struct Pending {
+    from: From,
+    tag: u64,
+    op: Operation,
+    bytes: u64,
+    begun: Moment,
+}
+
+/// A flush under way, and who waits for it.
+struct Flush {
+    number: u64,
+    waiting: Vec<Sender<Result<(), IoError>>>,
+}
+
+/// A cache and its devices, on one thread.
+pub(super) struct Host {
+    cache: Cache,
+    fast: Box<dyn BlockDevice>,
+    backing: Box<dyn BlockDevice>,
+    /// Requests that are with the devices.
+    flying: usize,
+    mail: Mailbox<Mail>,
+    now: Moment,
+    /// There is more to do at once.
+    posted: bool,
+    pending: Slab<Pending>,
+    ports: Slab<Vec<Completion>>,
+    flush: Option<Flush>,
+    flushes: u64,
+    opening: Vec<Sender<Result<(), IoError>>>,
+    resting: Option<Vec<Sender<()>>>,
+    traffic: VolumeTraffic,
+}
+
+/// A host as the target's core polls it.
+pub(crate) struct Settled {
+    host: Rc<RefCell<Host>>,
+    link: CacheLink,
+}
+
+impl Settled {
+    /// Opens both devices on this thread's reactor, and begins to open the cache here. With what hosts will see.
+    ///
+    /// # Errors
+    /// A device that cannot be opened, or does not fit.
+    pub(crate) fn settle(
+        start: Start,
+        (fast, backing): (&dyn Opener, &dyn Opener),
+        reactor: &Handle,
+    ) -> Result<(Self, Geometry), IoError> {
+        let (fast, backing) = (fast.open(reactor)?, backing.open(reactor)?);
+        let now = reactor.now();
+        let cache = start.begin(backing.geometry(), now)?;
+        let geometry = cache.geometry();
+        let link = CacheLink {
+            mail: Mailbox::new(reactor.waker()),
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+        };
+        let host = Rc::new(RefCell::new(Host {
+            cache,
+            fast,
+            backing,
+            flying: 0,
+            mail: link.mail.clone(),
+            now,
+            posted: true,
+            pending: Slab::new(),
+            ports: Slab::new(),
+            flush: None,
+            flushes: 0,
+            opening: Vec::new(),
+            resting: None,
+            traffic: VolumeTraffic::default(),
+        }));
+        HERE.with_borrow_mut(|here| here.insert(link.number, host.clone()));
+        Ok((Self { host, link }, geometry))
+    }
+
+    /// How other threads reach it.
+    pub(crate) fn link(&self) -> CacheLink {
+        self.link.clone()
+    }
+}
+
+impl Resident for Settled {
+    fn poll(&mut self, now: Moment) {
+        self.host.borrow_mut().turn(now);
+    }
+
+    fn next_deadline(&self) -> Option<Moment> {
+        self.host.borrow().next_deadline()
+    }
+}
+
+impl Drop for Settled {
+    fn drop(&mut self) {
+        HERE.with_borrow_mut(|here| here.remove(&self.link.number));
+    }
+}
+
+impl Host {
+    /// The host of a cache, if it lives on this thread.
+    pub(super) fn here(link: &CacheLink) -> Option<Rc<RefCell<Self>>> {
+        HERE.with_borrow(|here| here.get(&link.number).cloned())
+    }
+
+    pub(super) fn add_port(&mut self) -> usize {
+        self.ports.insert(Vec::new())
+    }
+
+    pub(super) fn remove_port(&mut self, port: usize) {
+        self.ports.try_remove(port);
+    }
+
+    pub(super) fn take_done(&mut self, port: usize, into: &mut Vec<Completion>) {
+        if let Some(done) = self.ports.get_mut(port) {
+            into.append(done);
+        }
+    }
+
+    /// Whether something waits to be taken by [`take_done`](Self::take_done).
+    pub(super) fn has_done(&self, port: usize) -> bool {
+        self.ports.get(port).is_some_and(|done| !done.is_empty())
+    }
+
+    /// The moment of the last turn.
+    pub(super) fn now(&self) -> Moment {
+        self.now
+    }
+
+    pub(super) fn local_command(&mut self, port: usize, request: Request) {
+        self.command(From::Local(port), request);
+    }
+
+    fn command(&mut self, from: From, mut request: Request) {
+        self.traffic.in_flight += 1;
+        let key = self.pending.insert(Pending {
+            from,
+            tag: request.tag,
+            op: request.op,
+            bytes: u64::from(request.range.count) * 4096,
+            begun: self.now,
+        });
+        request.tag = key as u64;
+        self.cache.submit(request);
+        self.posted = true;
+    }
+
+    /// Does everything that can be done now.
+    pub(super) fn turn(&mut self, now: Moment) {
+        self.now = now;
+        self.read_mail();
+        self.posted = false;
+        for round in 0.. {
+            let mut done = Vec::new();
+            self.fast.poll(now, &mut done);
+            self.completed(Side::Fast, &mut done);
+            self.backing.poll(now, &mut done);
+            self.completed(Side::Backing, &mut done);
+            self.cache.advance(now);
+            let mut io = Vec::new();
+            self.cache.take(&mut io, &mut done);
+            self.deliver(done);
+            if io.is_empty() {
+                break;
+            }
+            self.send(io);
+            if round == ROUNDS {
+                self.posted = true;
+                break;
+            }
+        }
+        self.answer();
+    }
+
+    /// When `turn` must be called next even if nothing happens.
+    pub(super) fn next_deadline(&self) -> Option<Moment> {
+        if self.posted {
+            return Some(self.now);
+        }
+        let devices = [&self.fast, &self.backing];
+        let devices = devices.into_iter().filter_map(|one| one.next_deadline());
+        devices.chain(self.cache.next_deadline()).min()
+    }
+
+    fn completed(&mut self, side: Side, done: &mut Vec<Completion>) {
+        for completion in done.drain(..) {
+            self.flying = self.flying.saturating_sub(1);
+            self.cache.completed(side, completion);
+        }
+    }
+
+    fn send(&mut self, io: Vec<(Side, Request)>) {
+        if self.resting.is_some() {
+            // The cache goes nowhere from here; what it has promised is where it must be.
+            return;
+        }
+        for (side, request) in io {
+            self.flying += 1;
+            match side {
+                Side::Fast => self.fast.submit(request),
+                Side::Backing => self.backing.submit(request),
+            }
+        }
+    }
+
+    fn read_mail(&mut self) {
+        while let Some(mail) = self.mail.take() {
+            // Who asks may have gone: an answer that nobody takes is dropped.
+            match mail {
+                Mail::Command(port, request) => self.command(From::Remote(port), request),
+                Mail::Flush(reply) => self.begin_flush(reply),
+                Mail::Opened(reply) => self.opening.push(reply),
+                Mail::Rest(reply) => self.resting.get_or_insert_default().push(reply),
+                Mail::Look(reply) => drop(reply.send(CacheView {
+                    status: self.cache.status(),
+                    traffic: self.traffic,
+                })),
+                Mail::Newer(reply) => drop(reply.send(self.cache.dirty_ranges())),
+            }
+        }
+    }
+
+    /// One at a time: who comes meanwhile waits for the same.
+    fn begin_flush(&mut self, reply: Sender<Result<(), IoError>>) {
+        if let Some(flush) = &mut self.flush {
+            return flush.waiting.push(reply);
+        }
+        self.flushes += 1;
+        self.cache.flush(self.flushes);
+        self.flush = Some(Flush {
+            number: self.flushes,
+            waiting: vec![reply],
+        });
+    }
+
+    fn answer(&mut self) {
+        for (number, result) in self.cache.take_answers() {
+            // One that a crash has interrupted ends with a number that nobody waits for.
+            if let Some(flush) = self.flush.take_if(|flush| flush.number == number) {
+                for reply in flush.waiting {
+                    let result = match &result {
+                        Ok(()) => Ok(()),
+                        Err(error) => Err(IoError::new(error.kind(), error.context().to_owned())),
+                    };
+                    drop(reply.send(result));
+                }
+            }
+        }
+        if !self.opening.is_empty() {
+            self.answer_opening();
+        }
+        if let Some(waiting) = self.resting.as_mut().filter(|_| self.flying == 0) {
+            for reply in waiting.drain(..) {
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    fn answer_opening(&mut self) {
+        let failure = self.cache.status().failure;
+        if !self.cache.is_open() && failure.is_none() {
+            return;
+        }
+        for reply in std::mem::take(&mut self.opening) {
+            let refused = |why| IoError::new(ErrorKind::InvalidRequest, why);
+            drop(reply.send(failure.clone().map(refused).map_or(Ok(()), Err)));
+        }
+    }
+
+    fn deliver(&mut self, done: Vec<Completion>) {
+        for mut completion in done {
+            let Some(pending) = self.pending.try_remove(completion.tag as usize) else {
+                continue;
+            };
+            self.count(&pending, completion.result.is_err());
+            completion.tag = pending.tag;
+            match pending.from {
+                From::Local(port) => {
+                    if let Some(done) = self.ports.get_mut(port) {
+                        done.push(completion);
+                    }
+                }
+                From::Remote(port) => port.put(completion),
+            }
+        }
+    }
+
+    fn count(&mut self, pending: &Pending, failed: bool) {
+        self.traffic.in_flight = self.traffic.in_flight.saturating_sub(1);
+        let nanos = self.now.since(pending.begun).as_nanos();
+        let operations = self.traffic.operations_mut(pending.op);
+        operations.count += 1;
+        operations.bytes += pending.bytes;
+        operations.errors += u64::from(failed);
+        operations.nanos += u64::try_from(nanos).unwrap_or(u64::MAX);
+    }
+}
