@@ -44,6 +44,7 @@ mod files;
 mod keeper;
 pub mod model;
 pub mod pool;
+mod replica;
 pub mod service;
 mod state;
 mod token;

@@ -1,5 +1,5 @@
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,9 @@ use super::link::{Mail, PATIENCE, PoolLink, RemotePort, View};
 use super::news::News;
 use super::pace::Paces;
 use super::sound::Soundness;
+use crate::replica::Replicated;
 
+mod replicas;
 #[cfg(test)]
 mod tests;
 
@@ -127,6 +129,10 @@ pub struct Host {
     news: News,
     paces: Paces,
     soundness: Soundness,
+    /// Copies of replicated volumes that are in service, by volume.
+    replicas: BTreeMap<u32, Replicated>,
+    /// Volumes that are copies, in service or not.
+    copies: BTreeSet<u32>,
 }
 
 impl Host {
@@ -152,7 +158,9 @@ impl Host {
         let flying = vec![0; opened.len()];
         let described = opened.iter().map(|drive| Some(drive.as_ref()?.describe()));
         let news = News::new(&engine, described);
+        let copies = engine.replicas().into_iter().map(|(volume, _)| volume);
         let host = Rc::new(RefCell::new(Self {
+            copies: copies.collect(),
             engine,
             drives: opened,
             flying,
@@ -172,6 +180,7 @@ impl Host {
             news,
             paces: Paces::default(),
             soundness,
+            replicas: BTreeMap::new(),
         }));
         HERE.with_borrow_mut(|here| here.insert(link.number, host.clone()));
         Ok(host)
@@ -239,6 +248,9 @@ impl Host {
             begun: self.now,
         });
         request.tag = key as u64;
+        if self.copies.contains(&volume) {
+            return self.replica_command(volume, request);
+        }
         self.post(Event::Command { volume, request });
     }
 
@@ -252,6 +264,7 @@ impl Host {
         self.now = now;
         self.read_mail();
         self.poll_drives();
+        self.turn_replicas();
         let mut deadlines = self
             .engine
             .next_deadline()
@@ -266,6 +279,7 @@ impl Host {
         // What was submitted in this turn goes out in this turn.
         self.poll_drives();
         self.deliver();
+        self.turn_replicas();
         self.news.tell(&self.engine, now);
         if self.paces.look(&self.engine, now) {
             self.soundness.look(&self.engine);
@@ -297,7 +311,8 @@ impl Host {
             .engine
             .next_deadline()
             .into_iter()
-            .chain(self.news.due());
+            .chain(self.news.due())
+            .chain(self.replicas.values().filter_map(Replicated::next_deadline));
         drives.chain(own).min()
     }
 
@@ -314,6 +329,8 @@ impl Host {
                 Mail::Manage { what, reply } => {
                     if let Manage::DeleteVolume { volume } = what {
                         self.paces.deleting(&self.engine, volume, self.now);
+                        self.replicas.remove(&volume);
+                        self.copies.remove(&volume);
                     }
                     let id = self.waiting.insert(reply) as u64;
                     self.post(Event::Manage { id, what });
@@ -324,6 +341,7 @@ impl Host {
                     opener,
                     reply,
                 } => self.add_drive((uuid, class), &*opener, reply),
+                Mail::Replica { volume, mail } => self.replica_mail(volume, mail),
                 // Whoever asked may have gone.
                 Mail::Look { reply } => drop(reply.send(self.view())),
             }
@@ -426,12 +444,24 @@ impl Host {
 
     fn deliver(&mut self) {
         for (id, answer) in std::mem::take(&mut self.out.managed) {
+            if let Some(volume) = ashlar_copy::volume_of(id) {
+                if let Some(replica) = self.replicas.get_mut(&volume) {
+                    replica.managed(id, answer);
+                }
+                continue;
+            }
             if let Some(reply) = self.waiting.try_remove(id as usize) {
                 // Whoever asked may have gone.
                 let _ = reply.send(answer);
             }
         }
         for mut completion in std::mem::take(&mut self.out.done) {
+            if let Some(volume) = ashlar_copy::volume_of(completion.tag) {
+                if let Some(replica) = self.replicas.get_mut(&volume) {
+                    replica.completed(completion);
+                }
+                continue;
+            }
             let Some(pending) = self.pending.try_remove(completion.tag as usize) else {
                 continue;
             };
