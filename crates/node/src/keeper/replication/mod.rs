@@ -234,6 +234,12 @@ impl Keeper {
         replication.map_or_else(Vec::new, |known| known.places().values().cloned().collect())
     }
 
+    /// Whether a volume that is in service here has copies on other nodes.
+    pub(super) fn is_copy(&self, volume: Uuid) -> bool {
+        let replication = self.replication.as_ref();
+        replication.is_some_and(|known| known.places().contains_key(&volume))
+    }
+
     /// A copy goes out of service.
     fn forget_copy(&self, volume: Uuid) {
         if let Some(replication) = &self.replication {

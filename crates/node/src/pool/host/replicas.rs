@@ -83,10 +83,6 @@ impl Host {
                 // Who asked may have gone.
                 let _ = reply.send(made);
             }
-            ReplicaMail::Stop { reply } => {
-                self.replicas.remove(&volume);
-                let _ = reply.send(());
-            }
             ReplicaMail::Answered { ask, reply } => {
                 self.with_replica(volume, |one, ground| one.answered(ask, reply, ground));
             }
