@@ -1,11 +1,11 @@
 //! One copy of one shard of a volume: follows an owner, would own, or owns.
 
-use ashlar_block::Moment;
+use ashlar_block::{Label, Moment};
 
 use crate::candidate::{Candidate, Reason};
 use crate::event::{At, Config, Effect, EntryBook, Event, HostOperation, Names, Outcome, Turn};
 use crate::extent::Extent;
-use crate::fence::{Label, Origin};
+use crate::fence::Origin;
 use crate::ids::{Ask, CommandId, Epoch, Incarnation, NodeId, Position};
 use crate::lease::Given;
 use crate::local::{Entry, Imported, Local};
