@@ -218,19 +218,12 @@ mod tests {
             ..CreatePool::default()
         };
         control.create_pool(pool).expect("made");
+        let name: VolumeName = "tank/db".parse().expect("a name");
         let volume = CreateVolume {
-            pool: "tank".into(),
-            name: "db".into(),
-            bytes: 1 << 30,
-            layout: LayoutSpec::Mirror { copies: 2 },
-            grain_bytes: None,
-            class: None,
-            when_degraded: Default::default(),
-            allow_hosts: Vec::new(),
             allow_any_host: true,
+            ..CreateVolume::new(&name, 1 << 30, LayoutSpec::Mirror { copies: 2 })
         };
         let mut volume = control.create_volume(volume).expect("made");
-        let name: VolumeName = "tank/db".parse().expect("a name");
         assert!(refuse_deleted(&name, &volume).is_ok());
         volume.state = VolumeState::Deleting;
         let refusal = refuse_deleted(&name, &volume).expect_err("refused");
