@@ -2,9 +2,9 @@ use std::net::SocketAddr;
 
 use crate::model::{
     AddDrive, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume, ExportPool,
-    FlushReply, HostChange, ImportPool, MetricsSnapshot, NewerData, PoolStatus, RemoveDrive,
-    ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded, VolumeMetrics,
-    VolumeName, VolumeStats, VolumeStatus,
+    FlushReply, HostChange, ImportPool, MetricsSnapshot, MoveVolume, NewerData, PoolStatus,
+    RemoveDrive, ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded,
+    VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
 };
 
 /// What a daemon can do with pools and volumes.
@@ -120,6 +120,17 @@ pub trait Control: Send + Sync + 'static {
     /// Not found; those of [`DeleteVolume::allowed_on`].
     fn delete_volume(&self, volume: &VolumeName, request: DeleteVolume)
     -> Result<(), ControlError>;
+
+    /// Has another node serve a replicated volume.
+    ///
+    /// # Errors
+    /// Not found. Usage: no such node. Conflict: it has no copy, or one that is not in sync. Environment: it has not
+    /// taken over in time.
+    fn move_volume(
+        &self,
+        volume: &VolumeName,
+        request: MoveVolume,
+    ) -> Result<VolumeStatus, ControlError>;
 
     /// Makes a volume that caches a device, and serves it.
     ///

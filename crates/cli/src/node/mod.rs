@@ -6,6 +6,7 @@ mod daemon;
 mod local;
 mod pool;
 mod pool_text;
+mod replication;
 mod service;
 mod table;
 mod volume;

@@ -11,9 +11,9 @@ pub use endpoint::Endpoint;
 use crate::Token;
 use crate::model::{
     AddDrive, AllowHosts, ControlError, CreateCache, CreatePool, CreateService, CreateVolume,
-    DeleteVolume, DenyHosts, ExportPool, FlushReply, ImportPool, MoveService, NewerData,
-    NodeStatus, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive, ResizeVolume, ServiceStatus,
-    SetHosts, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
+    DeleteVolume, DenyHosts, ExportPool, FlushReply, ImportPool, MoveService, MoveVolume,
+    NewerData, NodeStatus, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive, ResizeVolume,
+    ServiceStatus, SetHosts, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
 };
 use transport::{Ask, Transport};
 
@@ -198,6 +198,14 @@ impl Client {
         request: &SetWhenDegraded,
     ) -> Result<VolumeStatus> {
         self.send("PUT", &volume(name, "/when-degraded"), request)
+    }
+
+    /// Has another node serve a replicated volume.
+    ///
+    /// # Errors
+    /// Those of [`Control::move_volume`](crate::Control::move_volume).
+    pub fn move_volume(&self, name: &VolumeName, request: &MoveVolume) -> Result<VolumeStatus> {
+        self.send("POST", &volume(name, "/move"), request)
     }
 
     /// Makes a volume that caches a device.

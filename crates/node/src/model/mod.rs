@@ -13,6 +13,7 @@ mod layout;
 mod metrics;
 mod name;
 mod pool;
+mod replica;
 mod request;
 mod reserve;
 mod service;
@@ -33,6 +34,9 @@ pub use name::{VolumeName, check_name};
 pub use pool::{
     DriveClass, DriveErrors, DriveState, DriveStatus, LayoutStatus, LogFill, PoolCounters,
     PoolState, PoolStatus, Reserve, SpaceStatus, WorkKind, WorkState, WorkStatus,
+};
+pub use replica::{
+    FailoverCause, FailoverStatus, MoveVolume, ReplicaState, ReplicaStatus, ReplicationStatus,
 };
 pub use request::{
     AddDrive, Check, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool, RemoveDrive,

@@ -12,9 +12,9 @@ use uuid::Uuid;
 use crate::Control;
 use crate::model::{
     AddDrive, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume, DriveState,
-    ExportPool, FlushReply, HostChange, ImportPool, IoCounters, LayoutSpec, NewerData, PoolStatus,
-    RemoveDrive, ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded, VolumeName,
-    VolumeStats, VolumeStatus, WorkKind,
+    ExportPool, FlushReply, HostChange, ImportPool, IoCounters, LayoutSpec, MoveVolume, NewerData,
+    PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded,
+    VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
 use make::{cached, drive, pool, recount, volume, work};
 
@@ -329,6 +329,18 @@ impl Control for FakeControl {
         let volume = self.volume(name)?;
         let cache = volume.cache.ok_or_else(|| no_cache(name))?;
         Ok(NewerData::of(&[(0, cache.newer_bytes)]))
+    }
+
+    fn move_volume(
+        &self,
+        name: &VolumeName,
+        _request: MoveVolume,
+    ) -> Result<VolumeStatus, ControlError> {
+        let inner = self.inner();
+        inner.volumes.get(name).ok_or_else(|| no_volume(name))?;
+        Err(ControlError::conflict(format!(
+            "volume {name} has one copy, on this node: it cannot move"
+        )))
     }
 
     fn change_hosts(
