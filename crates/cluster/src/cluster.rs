@@ -174,7 +174,7 @@ impl Cluster {
     }
 
     /// Asks the quorum about a volume's key. `deliver` is called exactly once, within 3 s, on the cluster's thread; or
-    /// at once, on the caller's, when the cluster has stopped.
+    /// at once, on the caller's, when the cluster has stopped. So it must not ask again itself.
     pub fn ask(
         &self,
         volume: Uuid,

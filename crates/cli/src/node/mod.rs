@@ -8,6 +8,8 @@ mod pool;
 mod pool_text;
 mod replication;
 mod service;
+#[allow(dead_code)]
+mod supervise;
 mod table;
 mod volume;
 
