@@ -162,7 +162,8 @@ impl Keeper {
             controller_ids: first..=first + CONTROLLERS - 1,
             state: AnaState::Inaccessible,
             portals: others.filter_map(|node| node.portal).collect(),
-            is_fenced: false,
+            // Connections of other cores than the pool's are not asked for labels.
+            is_fenced: self.target.cores() == 1,
             quiesce: Duration::ZERO,
         }
     }
