@@ -10,16 +10,19 @@ use ashlar_node::service::{OneNode, Services};
 use ashlar_node::{Config, Control, Daemon};
 use clap::Args;
 
-use crate::args::LogOptions;
+use crate::args::{LogOptions, NodeCommand};
 use crate::exit::Failure;
 use crate::output::print;
 
 /// Keeps pools and serves their volumes, until SIGINT or SIGTERM.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct NodeArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<NodeCommand>,
     /// Where the daemon keeps its state, its socket `api.sock` and its token `api.token`
-    #[arg(long, value_name = "DIR")]
-    pub(crate) dir: PathBuf,
+    #[arg(long, value_name = "DIR", required = true)]
+    pub(crate) dir: Option<PathBuf>,
     /// Settings (docs/api.md); what the command line says counts more
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -77,7 +80,9 @@ pub(crate) fn run(
         None => Config::default(),
     };
     let config = config.overridden(arguments.listen, arguments.api);
-    let daemon = Daemon::open(&arguments.dir, config)?;
+    let dir = arguments.dir.as_deref();
+    let dir = dir.ok_or_else(|| Failure::usage("a node has --dir"))?;
+    let daemon = Daemon::open(dir, config)?;
     let cluster = arguments.cluster(&daemon)?;
     let control = assemble(&daemon, cluster)?;
     let ownership = Arc::new(OneNode::new(control.clone()));

@@ -7,6 +7,7 @@
 
 mod bytes;
 mod cache;
+mod cluster;
 mod error;
 mod hosts;
 mod layout;
@@ -24,6 +25,10 @@ mod volume;
 pub use bytes::readable_bytes;
 pub use cache::{
     ByteRange, CacheMode, CacheStatus, CreateCache, FlushReply, NewerData, ReopenCache,
+};
+pub use cluster::{
+    ClusterEvent, ClusterView, DrainNode, DrainReply, EventsAfter, KeptVolume, NodeOfCluster,
+    NodeState, QuorumOfCluster, VolumeOfCluster,
 };
 pub use error::{ControlError, ErrorBody, ErrorKind};
 pub(crate) use hosts::check_remembered_hosts;

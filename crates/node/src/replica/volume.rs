@@ -486,14 +486,17 @@ impl Replicated {
     }
 
     fn received(&mut self, from: Position, envelope: Envelope, ground: &mut Ground<'_>) {
-        if envelope.message.is_of_owner() {
+        let hands_over = matches!(envelope.message, Message::Handoff);
+        let is_of_owner = envelope.message.is_of_owner();
+        self.hear(Event::Received { from, envelope }, ground);
+        // Who is not followed yet has not served this copy.
+        if is_of_owner && (hands_over || self.replica.follows()) {
             self.heard = Some(ground.now);
-            self.cause = match envelope.message {
-                Message::Handoff => Cause::Move,
-                _ => Cause::Silence,
+            self.cause = match hands_over {
+                true => Cause::Move,
+                false => Cause::Silence,
             };
         }
-        self.hear(Event::Received { from, envelope }, ground);
     }
 
     /// The replica hears of something, and what it wants is done.

@@ -154,13 +154,19 @@ impl Replication {
         if request.nodes.is_empty() {
             let others = config.nodes.iter().map(|node| node.id);
             let others = others.filter(|&node| node != me);
+            let others = others.filter(|&node| self.asks_whether_drained(node) == Some(false));
             let chosen: Vec<NodeId> = std::iter::once(me).chain(others).take(wanted).collect();
             if chosen.len() < wanted {
-                return Err(ControlError::usage(format!(
-                    "{wanted} replicas on {} nodes: each needs one of its own, and cluster {} has no more",
-                    chosen.len(),
-                    config.name
-                )));
+                let text = format!(
+                    "{wanted} replicas need {wanted} nodes: of the {} of cluster {}, {} are reached and not drained",
+                    config.nodes.len(),
+                    config.name,
+                    chosen.len()
+                );
+                return Err(match config.nodes.len() < wanted {
+                    true => ControlError::usage(text),
+                    false => ControlError::environment(text),
+                });
             }
             return Ok(chosen);
         }
