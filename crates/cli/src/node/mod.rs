@@ -9,7 +9,6 @@ mod pool;
 mod pool_text;
 mod replication;
 mod service;
-#[allow(dead_code)]
 mod supervise;
 mod table;
 mod volume;
