@@ -23,7 +23,9 @@
 //! writes is sent over another before the lost association has ended: a controller of another path says
 //! so (Cross-Controller Reset), or the path itself when it is back, or its keep-alive has run out at the
 //! target, two seconds and CQT included. What a target *answers*, with a refusal for the path's sake too,
-//! has ended there, and may be sent over another path at once. Reads wait for nothing.
+//! has ended there, and may be sent over another path at once. Reads wait for nothing. A target that holds
+//! commands while another path is better, and does not say a word for a second, is given up: it is stopped, or
+//! cut off.
 //!
 //! A request that the controller leaves unanswered three times fails with `Timeout`. One that is
 //! [patient](Config::patient) goes on for [`Config::loss`], and does not take a refused Connect for an
@@ -243,9 +245,13 @@ impl Session {
             self.drive_path(now, at);
         }
         path::end_stale(now, &mut self.paths);
-        match self.best_path(now) {
+        let best = self.best_path(now);
+        match best {
             Some(_) => self.lost_since = None,
             None => self.lost_since = self.lost_since.or(Some(now)),
+        }
+        for (at, path) in self.paths.iter_mut().enumerate() {
+            path.look_after(now, best.is_some_and(|best| best != at));
         }
         let expired = |since: Moment| since + self.config.loss <= now;
         if self.dead.is_none() && !self.closing && self.lost_since.is_some_and(expired) {

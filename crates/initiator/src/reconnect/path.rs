@@ -15,6 +15,9 @@ use crate::failure::Failure;
 
 /// A path that has refused a command is not used for so long, whatever it says of itself.
 pub(super) const AVOIDED: Duration = Duration::from_millis(100);
+/// A target that another has taken over from, and that holds commands of ours, is to say a word within so
+/// long: one that is stopped or cut off would hold them until its keep-alive runs out.
+const WORD: Duration = Duration::from_secs(1);
 /// How long until another controller is asked again for the end of a lost one.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 /// How much later than the keep-alive says a target may notice that we are gone, and be done with what it
@@ -53,6 +56,8 @@ pub(super) struct Path {
     /// A write has gone this way.
     pub has_written: bool,
     avoided_until: Moment,
+    /// When its target was asked for a word, since another path is better and commands are out on this one.
+    word_asked: Option<Moment>,
     stale: Option<Stale>,
     /// The path whose lost association the controller is asked for.
     asked: Option<usize>,
@@ -74,6 +79,7 @@ impl Path {
             barred: false,
             has_written: false,
             avoided_until: now,
+            word_asked: None,
             stale: None,
             asked: None,
             knows_no_other: false,
@@ -84,6 +90,7 @@ impl Path {
     pub(super) fn connect(&mut self, now: Moment, pool: &BufferPool) {
         self.established = false;
         self.asked = None;
+        self.word_asked = None;
         self.knows_no_other = false;
         let association =
             Association::new(now, self.config.clone(), Purpose::Namespace, pool.clone());
@@ -156,6 +163,27 @@ impl Path {
         }
     }
 
+    /// Another path is better than this one, or not: one that holds commands is to say a word then, now and
+    /// again.
+    pub(super) fn look_after(&mut self, now: Moment, is_passed_over: bool) {
+        let is_ready = self.is_ready();
+        let association = self.association.as_mut();
+        let Some(association) =
+            association.filter(|one| is_passed_over && is_ready && one.is_busy())
+        else {
+            self.word_asked = None;
+            return;
+        };
+        match self.word_asked {
+            Some(asked) if now < asked + WORD => {}
+            Some(_) if association.is_asked() => {
+                let why = "it does not answer, and another target has taken over";
+                association.fail(Failure::Network(why.into()));
+            }
+            _ => self.word_asked = association.ask_path(now).then_some(now),
+        }
+    }
+
     /// When something is to be done next.
     pub(super) fn next_deadline(&self, now: Moment, is_alive: bool) -> Option<Moment> {
         let association = self.association.as_ref();
@@ -164,8 +192,10 @@ impl Path {
         let retry = retries.then_some(self.retry_at);
         let over = self.stale.and_then(|stale| stale.over_at);
         let avoided = (self.avoided_until > now).then_some(self.avoided_until);
+        let word = self.word_asked.map(|asked| asked + WORD);
         [
             own,
+            word.filter(|_| is_alive),
             retry,
             over.filter(|_| is_alive),
             avoided.filter(|_| is_alive),
