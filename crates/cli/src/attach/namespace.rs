@@ -66,6 +66,9 @@ fn local(volume: &str, arguments: &AttachArguments, config: &Config) -> Result<L
     if volume.starts_with(url::SCHEME) {
         return Err("a URL names no daemon".into());
     }
+    if !config.others.is_empty() {
+        return Err("several nodes serve it, and it is to outlive this one's daemon".into());
+    }
     let text = arguments.api.api.as_deref().unwrap_or(Endpoint::DEFAULT);
     let Ok(Endpoint::Socket(api)) = text.parse() else {
         return Err("the API is not asked through its socket".into());

@@ -35,6 +35,7 @@ mod part;
 mod path;
 #[cfg(test)]
 mod path_tests;
+mod report;
 #[cfg(test)]
 mod tests;
 mod unflushed;
@@ -59,6 +60,8 @@ use crate::streams::{Streams, Wish};
 
 use part::{Pending, Shape};
 use path::Path;
+pub use report::PathReport;
+use report::Told;
 pub use unflushed::Unflushed;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
@@ -110,6 +113,8 @@ pub struct Session {
     done: Vec<Completion>,
     /// When it was polled last.
     polled: Moment,
+    /// What was told of its paths.
+    told: Told,
 }
 
 impl Session {
@@ -155,6 +160,7 @@ impl Session {
             doubt_told: false,
             done: Vec::new(),
             polled: now,
+            told: Told::default(),
         }
     }
 
@@ -250,6 +256,7 @@ impl Session {
             Some(_) => self.lost_since = None,
             None => self.lost_since = self.lost_since.or(Some(now)),
         }
+        self.told.look(&self.paths, best);
         for (at, path) in self.paths.iter_mut().enumerate() {
             path.look_after(now, best.is_some_and(|best| best != at));
         }
@@ -371,6 +378,7 @@ impl Session {
         }
         path.back_off(now);
         path.last_failure = Some(failure.clone());
+        self.told.note_loss();
         if self.doubt {
             self.fail_queued_flushes();
         }

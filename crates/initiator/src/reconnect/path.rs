@@ -13,8 +13,12 @@ use crate::config::Config;
 use crate::controller::{Association, EndOfOther, Instance, Purpose, end_of_other};
 use crate::failure::Failure;
 
-/// A path that has refused a command is not used for so long, whatever it says of itself.
-pub(super) const AVOIDED: Duration = Duration::from_millis(100);
+/// A path that has refused a command is not used for so long, whatever it says of itself; of one that does so
+/// again soon, twice as long each time, up to the longest.
+const AVOIDED: Duration = Duration::from_millis(10);
+const LONGEST_AVOIDED: Duration = Duration::from_millis(100);
+/// What is not soon.
+const FORGIVEN: Duration = Duration::from_secs(1);
 /// A target that another has taken over from, and that holds commands of ours, is to say a word within so
 /// long: one that is stopped or cut off would hold them until its keep-alive runs out.
 const WORD: Duration = Duration::from_secs(1);
@@ -56,6 +60,7 @@ pub(super) struct Path {
     /// A write has gone this way.
     pub has_written: bool,
     avoided_until: Moment,
+    avoided_for: Duration,
     /// When its target was asked for a word, since another path is better and commands are out on this one.
     word_asked: Option<Moment>,
     stale: Option<Stale>,
@@ -79,6 +84,7 @@ impl Path {
             barred: false,
             has_written: false,
             avoided_until: now,
+            avoided_for: Duration::ZERO,
             word_asked: None,
             stale: None,
             asked: None,
@@ -139,6 +145,13 @@ impl Path {
         association.map(Association::path)
     }
 
+    /// Why the last connection, or attempt at one, has ended.
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        let association = self.association.as_ref();
+        let own = association.and_then(Association::failure);
+        own.or(self.last_failure.as_ref())
+    }
+
     /// Whether commands may go this way; the best way has the lowest rank.
     /// Of equals that is the one that became so last: a target that does not answer any more may have been
     /// the best before.
@@ -157,7 +170,14 @@ impl Path {
 
     /// A command was refused for the path's sake.
     pub(super) fn avoid(&mut self, now: Moment, state: AnaState) {
-        self.avoided_until = now + AVOIDED;
+        // Commands that were out together are refused together.
+        if self.avoided_until <= now {
+            self.avoided_for = match now.since(self.avoided_until) > FORGIVEN {
+                true => AVOIDED,
+                false => (self.avoided_for * 2).clamp(AVOIDED, LONGEST_AVOIDED),
+            };
+            self.avoided_until = now + self.avoided_for;
+        }
         if let Some(association) = &mut self.association {
             association.distrust_path(now, state);
         }
@@ -216,7 +236,7 @@ impl Path {
     }
 }
 
-fn name(state: AnaState) -> &'static str {
+pub(super) fn name(state: AnaState) -> &'static str {
     match state {
         AnaState::Optimized => "optimized",
         AnaState::NonOptimized => "non-optimized",
