@@ -330,6 +330,12 @@ impl Deref for IoBuffer {
     }
 }
 
+impl AsRef<[u8]> for IoBuffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 impl DerefMut for IoBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` is exclusive.

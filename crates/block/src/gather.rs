@@ -1,10 +1,13 @@
 use std::ops::Range;
 
+use bytes::Bytes;
+
 use crate::IoBuffer;
 
 enum Part {
     Head(Range<usize>),
     Payload(usize, Range<usize>),
+    Shared(Bytes),
 }
 
 /// Bytes on their way out of a connection: headers gathered in one vector, payloads by reference to
@@ -58,6 +61,12 @@ impl Gather {
         self.parts.push(Part::Payload(place, range));
     }
 
+    /// Queues bytes that others may hold, too: what goes to several peers is in memory once.
+    pub fn shared(&mut self, bytes: Bytes) {
+        self.bytes += bytes.len();
+        self.parts.push(Part::Shared(bytes));
+    }
+
     /// Keeps a buffer until the batch has been sent; returns its place for
     /// [`payload`](Self::payload).
     pub fn keep(&mut self, buffer: IoBuffer) -> usize {
@@ -87,6 +96,7 @@ impl Gather {
         self.parts.iter().map(|part| match part {
             Part::Head(range) => &self.head[range.clone()],
             Part::Payload(place, range) => &self.buffers[*place][range.clone()],
+            Part::Shared(bytes) => bytes,
         })
     }
 }
@@ -106,10 +116,11 @@ mod tests {
         batch.head(|v| v.extend(b"cd"));
         let place = batch.keep(buffer);
         batch.payload(place, 0..3);
+        batch.shared(Bytes::from_static(b"yy"));
         batch.head(|v| v.extend(b"ef"));
         let chunks: Vec<&[u8]> = batch.chunks().collect();
-        assert_eq!(chunks, [&b"abcd"[..], b"xxx", b"ef"]);
-        assert_eq!(batch.len(), 9);
+        assert_eq!(chunks, [&b"abcd"[..], b"xxx", b"yy", b"ef"]);
+        assert_eq!(batch.len(), 11);
         batch.clear();
         assert!(batch.is_empty() && pool.outstanding_bytes() == 0);
     }

@@ -58,9 +58,15 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
         "a cache takes its devices and its time as parameters",
     ),
     (
+        "cluster",
+        &["block", "plain", "replica"],
+        "it carries the protocol's questions and connections, and knows neither volumes nor what serves them",
+    ),
+    (
         "node",
         &[
-            "block", "cache", "nvme", "plain", "store", "target", "device", "reactor",
+            "block", "cache", "cluster", "copy", "nvme", "plain", "replica", "store", "target",
+            "device", "reactor",
         ],
         "the daemon assembles pools and a target, and knows hosts by their NQNs; only the binary stands above it",
     ),
@@ -104,6 +110,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
         &[
             "attach",
             "block",
+            "cluster",
             "nvme",
             "reactor",
             "device",

@@ -62,6 +62,18 @@ pub struct VolumeAccess {
     pub allow_any_host: bool,
 }
 
+/// A volume of a pool that is a copy of a replicated one, and who has the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicaEntry {
+    /// The pool's identity.
+    pub pool: Uuid,
+    /// The volume's identity, the same on all nodes.
+    pub volume: Uuid,
+    /// The nodes that have a copy, by position.
+    pub members: Vec<u32>,
+}
+
 /// What a daemon remembers across restarts, besides what is on the drives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,6 +88,12 @@ pub struct State {
     /// Who may connect to their volumes.
     #[serde(default, rename = "volume", skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeAccess>,
+    /// Their volumes that have copies on other nodes.
+    #[serde(default, rename = "replica", skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<ReplicaEntry>,
+    /// An operator has had this node drained.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drained: bool,
 }
 
 impl Default for State {
@@ -85,6 +103,8 @@ impl Default for State {
             pools: Vec::new(),
             drives: Vec::new(),
             volumes: Vec::new(),
+            replicas: Vec::new(),
+            drained: false,
         }
     }
 }
@@ -131,8 +151,26 @@ impl State {
         }
     }
 
+    /// Puts in who has copies of a volume, in place of what was remembered.
+    pub fn put_replica(&mut self, entry: ReplicaEntry) {
+        self.forget_replica(entry.pool, entry.volume);
+        self.replicas.push(entry);
+    }
+
+    fn forget_replica(&mut self, pool: Uuid, volume: Uuid) {
+        let other = |known: &ReplicaEntry| known.pool != pool || known.volume != volume;
+        self.replicas.retain(other);
+    }
+
+    /// Who has copies of a volume; `None` if it is not known to have any.
+    pub fn replica(&self, pool: Uuid, volume: Uuid) -> Option<&ReplicaEntry> {
+        let mut known = self.replicas.iter();
+        known.find(|known| known.pool == pool && known.volume == volume)
+    }
+
     /// Forgets a volume.
     pub fn forget_volume(&mut self, pool: Uuid, volume: Uuid) {
+        self.forget_replica(pool, volume);
         self.volumes
             .retain(|known| known.pool != pool || known.volume != volume);
     }

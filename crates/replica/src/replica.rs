@@ -264,6 +264,13 @@ impl Replica {
         Some(self.owner.as_ref()?.label(origin))
     }
 
+    /// An association is gone, and nothing of it is left: its writes still count against others.
+    pub fn association_ended(&mut self, origin: Origin) {
+        if let Some(owner) = self.owner.as_mut() {
+            owner.association_ended(origin);
+        }
+    }
+
     /// Whether hosts are served.
     pub fn is_serving(&self) -> bool {
         self.owner.as_ref().is_some_and(Owner::is_serving)

@@ -216,6 +216,12 @@ pub(crate) struct CreateVolumeArguments {
     /// What it does when a copy is missing
     #[arg(long, value_name = "WHAT", default_value = "continue")]
     pub(crate) when_degraded: WhenDegraded,
+    /// How many nodes have a copy, each in its pool of this name: 1 to 3
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) replicas: u8,
+    /// Which nodes, by their names in the cluster's configuration: a,b. This one must be among them
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) nodes: Vec<String>,
     #[command(flatten)]
     pub(crate) cache: CacheOptions,
     #[command(flatten)]
@@ -262,6 +268,16 @@ pub(crate) enum VolumeCommand {
         /// When a copy is missing that no drive can take
         #[arg(long, value_name = "WHAT")]
         when_degraded: WhenDegraded,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Have another node serve a replicated volume
+    Move {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        /// The node, by its name in the cluster's configuration
+        #[arg(long, value_name = "NODE")]
+        to: String,
         #[command(flatten)]
         api: ApiOptions,
     },

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ashlar_block::BlockSize;
+use ashlar_cluster::Cluster;
 use ashlar_device::Spec;
 use ashlar_node::{Config, Control, Daemon, Keeper};
 use ashlar_reactor::{Options, available_cores, raise_file_limit};
@@ -13,7 +14,10 @@ use super::local;
 use crate::exit::Failure;
 
 /// Imports the pools and serves their volumes. Hosts that come meanwhile wait.
-pub(crate) fn assemble(daemon: &Daemon) -> Result<Arc<dyn Control>, Failure> {
+pub(crate) fn assemble(
+    daemon: &Daemon,
+    cluster: Option<Cluster>,
+) -> Result<Arc<dyn Control>, Failure> {
     raise_file_limit();
     let config = daemon.config();
     let server = Server::start(ServerConfig {
@@ -30,7 +34,7 @@ pub(crate) fn assemble(daemon: &Daemon) -> Result<Arc<dyn Control>, Failure> {
     });
     let server = server.map_err(Failure::environment)?;
     let open = Box::new(|spec: &Spec| crate::stack::open(spec, BlockSize::B4096));
-    let keeper = Keeper::new(&server, daemon.state(), config, open);
+    let keeper = Keeper::new(&server, daemon.state(), config, open, cluster)?;
     let no_thread = |error| Failure::environment(format!("cannot start a thread: {error}"));
     keeper.watch_files(&daemon.alarm()).map_err(no_thread)?;
     server.control().welcome();

@@ -4,21 +4,25 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ashlar_cluster::{Cluster, ClusterConfig, Kind, Problem, Remembered};
 use ashlar_node::model::ControlError;
 use ashlar_node::service::{OneNode, Services};
 use ashlar_node::{Config, Control, Daemon};
 use clap::Args;
 
-use crate::args::LogOptions;
+use crate::args::{LogOptions, NodeCommand};
 use crate::exit::Failure;
 use crate::output::print;
 
 /// Keeps pools and serves their volumes, until SIGINT or SIGTERM.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct NodeArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<NodeCommand>,
     /// Where the daemon keeps its state, its socket `api.sock` and its token `api.token`
-    #[arg(long, value_name = "DIR")]
-    pub(crate) dir: PathBuf,
+    #[arg(long, value_name = "DIR", required = true)]
+    pub(crate) dir: Option<PathBuf>,
     /// Settings (docs/api.md); what the command line says counts more
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -28,23 +32,59 @@ pub(crate) struct NodeArguments {
     /// Offer the API on TCP, too; callers need the token
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) api: Option<SocketAddr>,
+    /// The cluster that the node is in (docs/replication.md)
+    #[arg(long, value_name = "FILE", requires = "name")]
+    pub(crate) cluster: Option<PathBuf>,
+    /// The node's name in it
+    #[arg(long, value_name = "NAME", requires = "cluster")]
+    pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) log: LogOptions,
+}
+
+impl NodeArguments {
+    /// The node's cluster, joined.
+    fn cluster(&self, daemon: &Daemon) -> Result<Option<Cluster>, Failure> {
+        let (Some(file), Some(name)) = (&self.cluster, &self.name) else {
+            return Ok(None);
+        };
+        let config = ClusterConfig::read(file).map_err(failure)?;
+        let remembered = Remembered::read(daemon.path()).map_err(failure)?;
+        let cluster = Cluster::start_as(config, name, &remembered).map_err(failure)?;
+        let now = Remembered {
+            cluster: Some(cluster.cluster_id()),
+            incarnation: cluster.incarnation(),
+            ..remembered
+        };
+        now.write(daemon.path()).map_err(failure)?;
+        Ok(Some(cluster))
+    }
+}
+
+fn failure(problem: Problem) -> Failure {
+    match problem.kind {
+        Kind::Usage | Kind::Refused => Failure::usage(problem.message),
+        Kind::Internal => Failure::check(problem.message),
+        _ => Failure::environment(problem.message),
+    }
 }
 
 /// Serves until SIGINT or SIGTERM. `assemble` imports the pools and begins to serve their volumes;
 /// it comes after the directory is locked and before anything can be asked.
 pub(crate) fn run(
     arguments: &NodeArguments,
-    assemble: impl FnOnce(&Daemon) -> Result<Arc<dyn Control>, Failure>,
+    assemble: impl FnOnce(&Daemon, Option<Cluster>) -> Result<Arc<dyn Control>, Failure>,
 ) -> Result<(), Failure> {
     let config = match &arguments.config {
         Some(path) => Config::read(path)?,
         None => Config::default(),
     };
     let config = config.overridden(arguments.listen, arguments.api);
-    let daemon = Daemon::open(&arguments.dir, config)?;
-    let control = assemble(&daemon)?;
+    let dir = arguments.dir.as_deref();
+    let dir = dir.ok_or_else(|| Failure::usage("a node has --dir"))?;
+    let daemon = Daemon::open(dir, config)?;
+    let cluster = arguments.cluster(&daemon)?;
+    let control = assemble(&daemon, cluster)?;
     let ownership = Arc::new(OneNode::new(control.clone()));
     let services = Services::open(daemon.path(), ownership)?;
     let daemon = daemon.with_services(services);
@@ -92,7 +132,7 @@ mod tests {
         let (path, file) = (path.expect("text"), file.expect("text"));
         let arguments = parse(&["--dir", path, "--config", file, "--listen", "127.0.0.1:2"]);
         let mut seen = None;
-        let result = run(&arguments, |daemon| {
+        let result = run(&arguments, |daemon, _| {
             seen = Some((
                 daemon.config().listen().port(),
                 daemon.config().cores.clone(),
@@ -109,7 +149,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let arguments = parse(&["--dir", dir.path().to_str().expect("text")]);
         let control = Arc::new(FakeControl::new());
-        let result = run(&arguments, |daemon| {
+        let result = run(&arguments, |daemon, _| {
             daemon.alarm().raise("core 1 has died");
             Ok(control.clone())
         });

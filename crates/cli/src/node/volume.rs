@@ -1,13 +1,13 @@
 //! `ashlar volume`.
 
 use ashlar_node::model::{
-    AllowHosts, CreateVolume, DeleteVolume, DenyHosts, IoCounters, ReopenCache, ResizeVolume,
-    SetWhenDegraded, VolumeStats, VolumeStatus, WhenDegraded,
+    AllowHosts, CreateVolume, DeleteVolume, DenyHosts, IoCounters, MoveVolume, ReopenCache,
+    ResizeVolume, SetWhenDegraded, VolumeStats, VolumeStatus, WhenDegraded,
 };
 
-use super::cache;
 use super::table::{bytes, duration, lines, table, word};
 use super::{Api, size};
+use super::{cache, replication};
 use crate::args::{self, CreateVolumeArguments, VolumeCommand};
 use crate::exit::Failure;
 use crate::output::print;
@@ -52,6 +52,11 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
                 when_degraded: said(*when_degraded),
             };
             api.show(&api.client.set_when_degraded(volume, &request)?, show)
+        }
+        VolumeCommand::Move { volume, to, api } => {
+            let api = Api::new(api)?;
+            let request = MoveVolume { to: to.clone() };
+            api.show(&api.client.move_volume(volume, &request)?, show)
         }
         VolumeCommand::Hosts { volume, api } => {
             let api = Api::new(api)?;
@@ -141,6 +146,8 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
         grain_bytes: grain.map_err(|_| Failure::usage("--grain: say 8k, 16k, 32k or 64k"))?,
         class: arguments.class,
         when_degraded: said(arguments.when_degraded),
+        replicas: arguments.replicas,
+        nodes: arguments.nodes.clone(),
         allow_hosts: arguments.hosts.allow_hosts.clone(),
         allow_any_host: arguments.hosts.allow_any_host,
         ..CreateVolume::new(&arguments.volume, size(bytes)?, layout)
@@ -275,6 +282,7 @@ pub(super) fn show(volume: &VolumeStatus) -> String {
         ("connected hosts", connected),
     ];
     all.extend(cache::lines_of(volume));
+    all.extend(replication::lines_of(volume));
     let mut text = lines(&all);
     for warning in &volume.warnings {
         text.push_str(&format!("warning: {warning}\n"));

@@ -8,8 +8,8 @@ use super::Context;
 use super::reply::{Body, Failure, MaybeBody, Options, VolumePath};
 use crate::model::{
     AllowHosts, CreateCache, CreateVolume, DeleteVolume, DenyHosts, ErrorBody, FlushReply,
-    HostChange, NewerData, ReopenCache, ResizeVolume, SetHosts, SetWhenDegraded, VolumeName,
-    VolumeStats, VolumeStatus,
+    HostChange, MoveVolume, NewerData, ReopenCache, ResizeVolume, SetHosts, SetWhenDegraded,
+    VolumeName, VolumeStats, VolumeStatus,
 };
 
 type Reply = Result<Json<VolumeStatus>, Failure>;
@@ -28,6 +28,7 @@ pub(super) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(flush))
         .routes(routes!(reopen))
         .routes(routes!(newer))
+        .routes(routes!(move_to))
 }
 
 /// All volumes of all pools, by name.
@@ -167,6 +168,22 @@ async fn set_when_degraded(
     let volume = context
         .calls()
         .call(move |control| control.set_when_degraded(&name, request));
+    Ok(Json(volume.await?))
+}
+
+/// Has another node serve a replicated volume. Answers when it does.
+#[utoipa::path(post, path = "/v1/volumes/{pool}/{volume}/move", operation_id = "volume_move",
+    tag = "volumes", params(("pool" = String, Path), ("volume" = String, Path)),
+    request_body = MoveVolume,
+    responses((status = 200, body = VolumeStatus), (status = "default", body = ErrorBody)))]
+async fn move_to(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+    Body(request): Body<MoveVolume>,
+) -> Reply {
+    let volume = context
+        .calls()
+        .call(move |control| control.move_volume(&name, request));
     Ok(Json(volume.await?))
 }
 

@@ -313,7 +313,7 @@ impl Keeper {
             why: None,
         };
         pool.caches.insert(volume.number, cached);
-        let served = self.export((&volume.name, volume.uuid), opener, access)?;
+        let served = self.export((&volume.name, volume.uuid), opener, (access, None))?;
         pool.volumes.insert(volume.number, served);
         Ok(())
     }

@@ -5,6 +5,7 @@ mod caches;
 mod drives;
 mod local;
 mod pools;
+mod replication;
 mod serve;
 mod start;
 mod status;
@@ -22,6 +23,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ashlar_cluster::Cluster;
 use ashlar_reactor::Opener;
 use ashlar_store::Manage;
 use ashlar_target::server::{self, Server};
@@ -29,10 +31,10 @@ use uuid::Uuid;
 
 use crate::control::Control;
 use crate::model::{
-    AddDrive, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume, DriveClass,
-    ExportPool, FlushReply, HostChange, ImportPool, NewerData, PoolStatus, RemoveDrive,
-    ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
-    VolumeStatus, WhenDegraded,
+    AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
+    DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool, FlushReply, HostChange,
+    ImportPool, MoveVolume, NewerData, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive,
+    ResizeVolume, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
 use crate::{Config, DriveEntry, StateFile};
@@ -176,20 +178,28 @@ pub struct Keeper {
     /// Taken after `pools`.
     local: Mutex<local::LocalUses>,
     watch: watch::Watch,
+    /// Its part in its cluster, if it is in one.
+    replication: Option<replication::Replication>,
 }
 
 impl Keeper {
     /// A keeper over a running target, with the pools that are remembered or configured. A pool that
     /// cannot be imported is kept as failed, loudly: the others must not wait for it.
     /// `open_device` opens what volumes cache.
+    ///
+    /// # Errors
+    /// Environment: a thread for the cluster cannot be started.
     pub fn new(
         server: &Server,
         state: Arc<StateFile>,
         config: &Config,
         open_device: OpenDevice,
-    ) -> Arc<Self> {
-        let keeper = Arc::new(Self {
-            state,
+        cluster: Option<Cluster>,
+    ) -> Result<Arc<Self>, ControlError> {
+        let joined = cluster.clone();
+        let mut failed = None;
+        let keeper = Arc::new_cyclic(|keeper| Self {
+            state: state.clone(),
             target: server.control(),
             open_device,
             address: server.address(),
@@ -201,9 +211,19 @@ impl Keeper {
             pools: Mutex::default(),
             local: Mutex::default(),
             watch: watch::Watch::default(),
+            replication: cluster.and_then(|cluster| {
+                let joined = Self::join_cluster(keeper, cluster, state.clone());
+                joined.map_err(|error| failed = Some(error)).ok()
+            }),
         });
+        if let Some(error) = failed {
+            return Err(error);
+        }
         keeper.import_remembered(config);
-        keeper
+        if let Some(cluster) = joined {
+            cluster.serve(Arc::new(replication::Peers(Arc::downgrade(&keeper))));
+        }
+        Ok(keeper)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
@@ -311,6 +331,26 @@ impl Control for Keeper {
         request: DeleteVolume,
     ) -> Result<(), ControlError> {
         self.drop_volume(volume, &request)
+    }
+
+    fn cluster(&self) -> Result<ClusterView, ControlError> {
+        self.cluster_view()
+    }
+
+    fn drain(&self, request: DrainNode) -> Result<DrainReply, ControlError> {
+        self.drain_node(&request)
+    }
+
+    fn events(&self, after: u64) -> Result<Vec<ClusterEvent>, ControlError> {
+        self.events_after(after)
+    }
+
+    fn move_volume(
+        &self,
+        volume: &VolumeName,
+        request: MoveVolume,
+    ) -> Result<VolumeStatus, ControlError> {
+        self.move_replicated(volume, &request)
     }
 
     fn create_cache(&self, request: CreateCache) -> Result<VolumeStatus, ControlError> {

@@ -8,6 +8,7 @@ use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use super::caches::CacheVolume;
+use super::replication::CopyVolume;
 use super::serve::specs;
 use super::start::Opened;
 use super::wanted::{GO_ON, Wanted};
@@ -51,10 +52,18 @@ impl Keeper {
         let pool_id = imported.engine.label().pool;
         let volumes = imported.engine.volumes();
         let mut pool = self.settle(pool_id, imported)?;
-        let state = self.state.read();
+        let state = self.state.read().clone();
         for volume in volumes.iter().filter(|volume| !volume.deleting) {
             if volume.is_cache {
                 self.take_up_cache(&mut pool, &CacheVolume::of(volume, name), None);
+                continue;
+            }
+            if let Some(identity) = volume.replica {
+                let copy = CopyVolume::of(volume, name);
+                // The pool's other volumes do not wait for it.
+                if let Err(error) = self.take_up_copy(&mut pool, name, &copy, identity) {
+                    error!(volume = copy.name, "{}", error.message);
+                }
                 continue;
             }
             let access = state.access(pool_id, volume.uuid);
@@ -231,6 +240,8 @@ impl Keeper {
             )));
         }
         let has_failed = pool.failure().is_some();
+        self.hand_over(pool);
+        self.forget_copies_of(name);
         for volume in pool.volumes.values() {
             let why = format!("pool {name} was exported");
             self.send_away(&volume.nqn, Dismissal::ForNow(why))?;

@@ -8,11 +8,12 @@ use std::sync::mpsc::channel;
 use ashlar_block::{ErrorKind, IoError, Moment};
 use ashlar_reactor::Opener;
 use ashlar_store::format::MemberState;
-use ashlar_target::HostAccess;
 use ashlar_target::server::{Export, Resident, ServeError};
+use ashlar_target::{HostAccess, Shared};
 use tracing::info;
 use uuid::Uuid;
 
+use super::replication::CopyVolume;
 use super::{Keeper, KnownDrive, LivePool, Served};
 use crate::VolumeAccess;
 use crate::model::ControlError;
@@ -128,9 +129,25 @@ impl Keeper {
     ) -> Result<(), ControlError> {
         let opener = VolumeOpener::new(pool.link.clone(), number, name.to_owned())
             .map_err(|error| ControlError::environment(error.to_string()))?;
-        let served = self.export((name, uuid), opener.clone(), access)?;
+        let served = self.export((name, uuid), opener.clone(), (access, None))?;
         let volume = Some(opener);
         pool.volumes.insert(number, Served { volume, ..served });
+        Ok(())
+    }
+
+    /// The same of a copy of a volume that other nodes serve, too.
+    pub(super) fn serve_shared(
+        &self,
+        pool: &mut LivePool,
+        volume: &CopyVolume,
+        access: Option<&VolumeAccess>,
+        shared: Shared,
+    ) -> Result<(), ControlError> {
+        let opener = VolumeOpener::new(pool.link.clone(), volume.number, volume.name.clone())
+            .map_err(|error| ControlError::environment(error.to_string()))?;
+        let named = (&volume.name[..], volume.uuid);
+        let served = self.export(named, opener, (access, Some(shared)))?;
+        pool.volumes.insert(volume.number, served);
         Ok(())
     }
 
@@ -139,7 +156,7 @@ impl Keeper {
         &self,
         (name, uuid): (&str, Uuid),
         opener: Arc<dyn Opener>,
-        access: Option<&VolumeAccess>,
+        (access, shared): (Option<&VolumeAccess>, Option<Shared>),
     ) -> Result<Served, ControlError> {
         let nqn = nqn(uuid);
         let export = Export {
@@ -149,7 +166,7 @@ impl Keeper {
             access: access_of(access),
             advertise: self.advertise,
             reservations: Vec::new(),
-            shared: None,
+            shared,
         };
         self.target.add(export).map_err(served)?;
         info!(

@@ -42,6 +42,7 @@ impl Keeper {
                 Kept::Failed { .. } => None,
             })
             .collect();
+        pools.values().for_each(|pool| self.hand_over(pool));
         settle_beside_hosts(&pools);
         for volume in pools.values().flat_map(|pool| pool.volumes.values()) {
             let why = Dismissal::ForNow("the daemon has ended".to_owned());

@@ -42,7 +42,9 @@ impl Room {
             Arc::new(state),
             &Config::default(),
             Box::new(|spec| ashlar_device::open(spec, ashlar_block::BlockSize::B4096)),
-        );
+            None,
+        )
+        .expect("a keeper");
         Self {
             dir,
             keeper,

@@ -1,5 +1,7 @@
 //! Volumes: made, changed, deleted, shown.
 
+use std::collections::BTreeMap;
+
 use ashlar_store::{Grain, HomeStatus, Layout, Manage, Managed, VolumeInfo, VolumePlan};
 use uuid::Uuid;
 
@@ -8,12 +10,13 @@ use super::serve::{access_of, nqn, served};
 use super::{Dismissal, Keeper, Kept, LivePool, class_of, live, stored_class};
 use crate::VolumeAccess;
 use crate::model::{
-    ControlError, CreateVolume, DeleteVolume, ErrorKind, HostChange, IoCounters, LayoutSpec,
-    ResizeVolume, VolumeName, VolumeState, VolumeStats, VolumeStatus, WhenDegraded, readable_bytes,
+    ControlError, CreateVolume, DeleteVolume, ErrorKind, HostChange, HostList, IoCounters,
+    LayoutSpec, ResizeVolume, VolumeName, VolumeState, VolumeStats, VolumeStatus, WhenDegraded,
+    readable_bytes,
 };
 use crate::pool::{Operations, View, room_of};
 
-const GRANULE: u64 = 4096;
+pub(super) const GRANULE: u64 = 4096;
 
 /// What this version's engine can keep. A `stripe` that says no number is over `columns`: as many
 /// drives as may be given more.
@@ -35,6 +38,9 @@ pub(super) fn layout(spec: LayoutSpec, columns: u8) -> Result<Layout, ControlErr
 
 impl Keeper {
     pub(super) fn make_volume(&self, request: &CreateVolume) -> Result<VolumeStatus, ControlError> {
+        if request.replicas > 1 {
+            return self.make_replicated(request);
+        }
         let mut pools = self.lock();
         let pool = live(&pools, &request.pool)?;
         let view = pool.link.view().map_err(engine)?;
@@ -148,6 +154,7 @@ impl Keeper {
             name: volume.name.clone(),
             connected_hosts: self.connected(&nqn),
             cache: None,
+            replication: self.replication_of(pool, volume.number, volume.uuid),
             warnings: no_room_for(volume, view).into_iter().collect(),
             nqn,
             nsid: 1,
@@ -194,7 +201,13 @@ impl Keeper {
     pub(super) fn one_volume(&self, name: &VolumeName) -> Result<VolumeStatus, ControlError> {
         let pools = self.lock();
         let pool = live(&pools, &name.pool)?;
-        self.status_of(pool, &name.pool, &name.name)
+        let mut status = self.status_of(pool, &name.pool, &name.name)?;
+        // The owner may be asked, and asks here.
+        drop(pools);
+        if let Some(own) = status.replication.take() {
+            status.replication = Some(self.completed_by_owner(status.uuid, own));
+        }
+        Ok(status)
     }
 
     pub(super) fn change_size(
@@ -208,6 +221,11 @@ impl Keeper {
         if volume.is_cache {
             return Err(ControlError::conflict(format!(
                 "volume {name} has the size of the device that it caches"
+            )));
+        }
+        if volume.replica.is_some() {
+            return Err(ControlError::conflict(format!(
+                "volume {name} has copies on other nodes: this version cannot give it another size"
             )));
         }
         request.allowed_on(&self.volume_status(pool, &name.pool, &volume, &view))?;
@@ -241,6 +259,10 @@ impl Keeper {
             drop(pools);
             return self.drop_cache(name, request);
         }
+        if volume.replica.is_some() && !volume.deleting {
+            drop(pools);
+            return self.drop_replicated(name, request);
+        }
         request.allowed_on(&self.volume_status(pool, &name.pool, &volume, &view))?;
         let (id, link) = (pool.id, pool.link.clone());
         if let Some(Kept::Live(pool)) = pools.get_mut(&name.pool)
@@ -267,6 +289,24 @@ impl Keeper {
         let pool = live(&pools, &name.pool)?;
         let (volume, view) = self.find(pool, name)?;
         let list = change.applied_to(&self.volume_status(pool, &name.pool, &volume, &view))?;
+        if volume.replica.is_none() {
+            return self.set_hosts(&pools, name, list);
+        }
+        // All nodes that serve it, or may, know the same hosts. A peer may be asking this node.
+        drop(pools);
+        self.tell_peers_hosts(volume.uuid, &list, change.disconnects())?;
+        self.set_hosts(&self.lock(), name, list)
+    }
+
+    /// Lets these hosts connect here, and no others.
+    pub(super) fn set_hosts(
+        &self,
+        pools: &BTreeMap<String, Kept>,
+        name: &VolumeName,
+        list: HostList,
+    ) -> Result<VolumeStatus, ControlError> {
+        let pool = live(pools, &name.pool)?;
+        let (volume, _) = self.find(pool, name)?;
         let access = VolumeAccess {
             pool: pool.id,
             volume: volume.uuid,

@@ -83,6 +83,18 @@ pub enum HostChange {
     Set(SetHosts),
 }
 
+impl HostChange {
+    /// Whether hosts that are connected may be cut off by it.
+    pub const fn disconnects(&self) -> bool {
+        match self {
+            Self::Allow(_) => false,
+            Self::Deny(DenyHosts { disconnect, .. }) | Self::Set(SetHosts { disconnect, .. }) => {
+                *disconnect
+            }
+        }
+    }
+}
+
 /// Who may connect to a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostList {

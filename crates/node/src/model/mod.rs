@@ -7,12 +7,14 @@
 
 mod bytes;
 mod cache;
+mod cluster;
 mod error;
 mod hosts;
 mod layout;
 mod metrics;
 mod name;
 mod pool;
+mod replica;
 mod request;
 mod reserve;
 mod service;
@@ -24,6 +26,10 @@ pub use bytes::readable_bytes;
 pub use cache::{
     ByteRange, CacheMode, CacheStatus, CreateCache, FlushReply, NewerData, ReopenCache,
 };
+pub use cluster::{
+    ClusterEvent, ClusterView, DrainNode, DrainReply, EventsAfter, KeptVolume, NodeOfCluster,
+    NodeState, QuorumOfCluster, VolumeOfCluster,
+};
 pub use error::{ControlError, ErrorBody, ErrorKind};
 pub(crate) use hosts::check_remembered_hosts;
 pub use hosts::{AllowHosts, DenyHosts, HostChange, HostList, SetHosts};
@@ -33,6 +39,9 @@ pub use name::{VolumeName, check_name};
 pub use pool::{
     DriveClass, DriveErrors, DriveState, DriveStatus, LayoutStatus, LogFill, PoolCounters,
     PoolState, PoolStatus, Reserve, SpaceStatus, WorkKind, WorkState, WorkStatus,
+};
+pub use replica::{
+    FailoverCause, FailoverStatus, MoveVolume, ReplicaState, ReplicaStatus, ReplicationStatus,
 };
 pub use request::{
     AddDrive, Check, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool, RemoveDrive,

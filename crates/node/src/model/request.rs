@@ -240,6 +240,16 @@ pub struct CreateVolume {
     /// Whether every host may.
     #[serde(default)]
     pub allow_any_host: bool,
+    /// How many nodes have a copy, each in its pool of this name: 1 to 3.
+    #[serde(default = "one")]
+    pub replicas: u8,
+    /// Which nodes; without it, this one and those that come first in the cluster's configuration.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
+}
+
+const fn one() -> u8 {
+    1
 }
 
 impl CreateVolume {
@@ -255,6 +265,8 @@ impl CreateVolume {
             when_degraded: WhenDegraded::default(),
             allow_hosts: Vec::new(),
             allow_any_host: false,
+            replicas: 1,
+            nodes: Vec::new(),
         }
     }
 }
@@ -263,6 +275,19 @@ impl Check for CreateVolume {
     fn check(&self) -> Result<(), ControlError> {
         VolumeName::new(&self.pool, &self.name)?;
         check_size(self.bytes)?;
+        if !(1..=3).contains(&self.replicas) {
+            return Err(ControlError::usage(format!(
+                "{} replicas: a volume has 1 to 3",
+                self.replicas
+            )));
+        }
+        let count = self.nodes.len();
+        if count != 0 && count != usize::from(self.replicas) {
+            return Err(ControlError::usage(format!(
+                "{count} nodes for {} replicas: name as many",
+                self.replicas
+            )));
+        }
         if let Some(grain) = self.grain_bytes.filter(|grain| !GRAINS.contains(grain)) {
             return Err(ControlError::usage(format!(
                 "grain of {grain} bytes: there are {GRAINS:?}"

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{CacheStatus, DriveClass, LayoutSpec};
+use super::{CacheStatus, DriveClass, LayoutSpec, ReplicationStatus};
 
 /// How a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -81,6 +81,9 @@ pub struct VolumeStatus {
     /// What it caches, if it is a cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheStatus>,
+    /// Its owner and its copies, if it has several.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<ReplicationStatus>,
     /// What an operator should know: that the pool has no room for all of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -1,12 +1,12 @@
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use ashlar_block::{
-    BlockDevice, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Request,
+    BlockDevice, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Provenance, Request,
 };
 use ashlar_reactor::{Handle, Mailbox, Opener};
 use ashlar_store::format::DriveClass;
@@ -18,7 +18,9 @@ use super::link::{Mail, PATIENCE, PoolLink, RemotePort, View};
 use super::news::News;
 use super::pace::Paces;
 use super::sound::Soundness;
+use crate::replica::Replicated;
 
+mod replicas;
 #[cfg(test)]
 mod tests;
 
@@ -127,6 +129,10 @@ pub struct Host {
     news: News,
     paces: Paces,
     soundness: Soundness,
+    /// Copies of replicated volumes that are in service, by volume.
+    replicas: BTreeMap<u32, Replicated>,
+    /// Volumes that are copies, in service or not.
+    copies: BTreeSet<u32>,
 }
 
 impl Host {
@@ -152,7 +158,9 @@ impl Host {
         let flying = vec![0; opened.len()];
         let described = opened.iter().map(|drive| Some(drive.as_ref()?.describe()));
         let news = News::new(&engine, described);
+        let copies = engine.replicas().into_iter().map(|(volume, _)| volume);
         let host = Rc::new(RefCell::new(Self {
+            copies: copies.collect(),
             engine,
             drives: opened,
             flying,
@@ -172,6 +180,7 @@ impl Host {
             news,
             paces: Paces::default(),
             soundness,
+            replicas: BTreeMap::new(),
         }));
         HERE.with_borrow_mut(|here| here.insert(link.number, host.clone()));
         Ok(host)
@@ -225,10 +234,27 @@ impl Host {
     }
 
     pub(super) fn local_command(&mut self, port: usize, volume: u32, request: Request) {
-        self.command(From::Local(port), volume, request);
+        self.command(From::Local(port), volume, request, None);
     }
 
-    fn command(&mut self, from: From, volume: u32, mut request: Request) {
+    /// The same, of a host's connection of this core.
+    pub(super) fn labelled_command(
+        &mut self,
+        port: usize,
+        volume: u32,
+        request: Request,
+        provenance: Provenance,
+    ) {
+        self.command(From::Local(port), volume, request, Some(provenance));
+    }
+
+    fn command(
+        &mut self,
+        from: From,
+        volume: u32,
+        mut request: Request,
+        provenance: Option<Provenance>,
+    ) {
         self.traffic.volumes.entry(volume).or_default().in_flight += 1;
         let key = self.pending.insert(Pending {
             from,
@@ -239,6 +265,9 @@ impl Host {
             begun: self.now,
         });
         request.tag = key as u64;
+        if self.copies.contains(&volume) {
+            return self.replica_command(volume, request, provenance);
+        }
         self.post(Event::Command { volume, request });
     }
 
@@ -252,6 +281,7 @@ impl Host {
         self.now = now;
         self.read_mail();
         self.poll_drives();
+        self.turn_replicas();
         let mut deadlines = self
             .engine
             .next_deadline()
@@ -266,6 +296,7 @@ impl Host {
         // What was submitted in this turn goes out in this turn.
         self.poll_drives();
         self.deliver();
+        self.turn_replicas();
         self.news.tell(&self.engine, now);
         if self.paces.look(&self.engine, now) {
             self.soundness.look(&self.engine);
@@ -297,7 +328,8 @@ impl Host {
             .engine
             .next_deadline()
             .into_iter()
-            .chain(self.news.due());
+            .chain(self.news.due())
+            .chain(self.replicas.values().filter_map(Replicated::next_deadline));
         drives.chain(own).min()
     }
 
@@ -309,11 +341,16 @@ impl Host {
                     volume,
                     request,
                 } => {
-                    self.command(From::Remote(port), volume, request);
+                    self.command(From::Remote(port), volume, request, None);
                 }
                 Mail::Manage { what, reply } => {
                     if let Manage::DeleteVolume { volume } = what {
                         self.paces.deleting(&self.engine, volume, self.now);
+                        self.replicas.remove(&volume);
+                        self.copies.remove(&volume);
+                    }
+                    if let Manage::MakeReplica { volume, .. } = what {
+                        self.copies.insert(volume);
                     }
                     let id = self.waiting.insert(reply) as u64;
                     self.post(Event::Manage { id, what });
@@ -324,6 +361,7 @@ impl Host {
                     opener,
                     reply,
                 } => self.add_drive((uuid, class), &*opener, reply),
+                Mail::Replica { volume, mail } => self.replica_mail(volume, mail),
                 // Whoever asked may have gone.
                 Mail::Look { reply } => drop(reply.send(self.view())),
             }
@@ -426,12 +464,24 @@ impl Host {
 
     fn deliver(&mut self) {
         for (id, answer) in std::mem::take(&mut self.out.managed) {
+            if let Some(volume) = ashlar_copy::volume_of(id) {
+                if let Some(replica) = self.replicas.get_mut(&volume) {
+                    replica.managed(id, answer);
+                }
+                continue;
+            }
             if let Some(reply) = self.waiting.try_remove(id as usize) {
                 // Whoever asked may have gone.
                 let _ = reply.send(answer);
             }
         }
         for mut completion in std::mem::take(&mut self.out.done) {
+            if let Some(volume) = ashlar_copy::volume_of(completion.tag) {
+                if let Some(replica) = self.replicas.get_mut(&volume) {
+                    replica.completed(completion);
+                }
+                continue;
+            }
             let Some(pending) = self.pending.try_remove(completion.tag as usize) else {
                 continue;
             };

@@ -1,9 +1,12 @@
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ashlar_block::{Completion, ErrorKind, Geometry, IoError, Request};
 use ashlar_reactor::{Mailbox, Opener, Waker};
+use ashlar_replica::quorum::Reply;
+use ashlar_replica::{Ask, Incarnation, NodeId, Position};
 use ashlar_store::format::DriveClass;
 use ashlar_store::{Manage, Managed, Status};
 use uuid::Uuid;
@@ -11,6 +14,7 @@ use uuid::Uuid;
 use super::host::Traffic;
 use super::pace::Progress;
 use super::sound::Doubts;
+use crate::replica::{Outside, ReplicaPlan, ReplicaView};
 
 /// How long the control plane waits for an answer: a pool whose drives hang must not hang it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,8 +52,38 @@ pub(super) enum Mail {
         opener: Arc<dyn Opener>,
         reply: Sender<Result<Managed, IoError>>,
     },
+    /// What concerns the copy of a replicated volume.
+    Replica { volume: u32, mail: ReplicaMail },
     /// A look at everything.
     Look { reply: Sender<View> },
+}
+
+/// Mail to the copy of a replicated volume.
+pub(crate) enum ReplicaMail {
+    /// It comes into service.
+    Start {
+        plan: ReplicaPlan,
+        outside: Box<dyn Outside>,
+        reply: Sender<Result<(), String>>,
+    },
+    /// The quorum has answered.
+    Answered { ask: Ask, reply: Reply },
+    /// A connection that it has asked for.
+    Dialled {
+        peer: Position,
+        stream: Result<OwnedFd, String>,
+    },
+    /// A peer has connected.
+    Accepted { from: NodeId, stream: OwnedFd },
+    /// A process of another node is certified dead.
+    Dead {
+        node: NodeId,
+        incarnation: Incarnation,
+    },
+    /// It is to hand over.
+    Move { to: Position },
+    /// A look at it.
+    Look { reply: Sender<Option<ReplicaView>> },
 }
 
 /// Where completions for another core's device wait.
@@ -166,6 +200,25 @@ impl PoolLink {
             )
         };
         found.map(|(_, geometry)| *geometry).ok_or_else(none)
+    }
+
+    /// Sends mail to the copy of a replicated volume. A volume that is none loses it.
+    pub(crate) fn post_to_replica(&self, volume: u32, mail: ReplicaMail) {
+        self.mail.post(Mail::Replica { volume, mail });
+    }
+
+    /// Sends such mail, and waits for the answer.
+    ///
+    /// # Errors
+    /// Those of [`view`](Self::view).
+    pub(crate) fn ask_replica<T>(
+        &self,
+        volume: u32,
+        mail: impl FnOnce(Sender<T>) -> ReplicaMail,
+    ) -> Result<T, IoError> {
+        let (reply, answer) = channel();
+        self.post_to_replica(volume, mail(reply));
+        self.wait(&answer)
     }
 
     fn wait<T>(&self, answer: &Receiver<T>) -> Result<T, IoError> {

@@ -158,6 +158,7 @@ pub(super) fn volume(request: CreateVolume) -> VolumeStatus {
         allow_any_host: request.allow_any_host,
         connected_hosts: Vec::new(),
         cache: None,
+        replication: None,
         warnings: Vec::new(),
     }
 }

@@ -155,6 +155,10 @@ impl Owner {
         self.fence.label(origin)
     }
 
+    pub(crate) fn association_ended(&mut self, origin: Origin) {
+        self.fence.ended(origin);
+    }
+
     pub(crate) fn is_serving(&self) -> bool {
         self.stage == Stage::Serving
     }

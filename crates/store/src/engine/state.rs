@@ -35,7 +35,7 @@ use crate::format::{
 };
 use crate::ring::{Index, Recent, Ring};
 use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
-use crate::{Cage, Canary, ReplicaTag};
+use crate::{Cage, Canary, ReplicaIdentity, ReplicaTag};
 use crate::{Layout, Sizes};
 
 /// Numbers of segments in a pool that is to run out of them.
@@ -428,6 +428,7 @@ impl Engine {
                 stops: entry.stops,
                 class: entry.class,
                 is_cache: entry.is_cache,
+                replica: self.replica_identity(number),
                 stopped: self.stop_reason(number),
             })
             .collect()
@@ -530,4 +531,6 @@ pub struct VolumeInfo {
     pub class: Option<DriveClass>,
     /// It holds what a cache keeps of another device.
     pub is_cache: bool,
+    /// Which copy of a replicated volume it is.
+    pub replica: Option<ReplicaIdentity>,
 }

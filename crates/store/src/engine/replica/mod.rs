@@ -342,6 +342,11 @@ impl Engine {
             .collect()
     }
 
+    /// Which copy of a replicated volume a volume is; none if it is no copy.
+    pub fn replica_identity(&self, volume: u32) -> Option<ReplicaIdentity> {
+        self.copy(volume).map(|copy| copy.entry().identity)
+    }
+
     /// What a volume's copy has durably promised; none if it is no copy.
     pub fn replica_promise(&self, volume: u32) -> Option<ReplicaPromise> {
         self.copy(volume).map(Copy::promise)

@@ -1,0 +1,59 @@
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ashlar_replica::{Incarnation, NodeId};
+use serde::Serialize;
+use uuid::Uuid;
+
+/// How the cluster looks from this node.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClusterStatus {
+    /// The cluster's name.
+    pub name: String,
+    /// Which cluster of that name it is.
+    pub id: Uuid,
+    /// This node.
+    pub node: NodeId,
+    /// This process.
+    pub incarnation: Incarnation,
+    /// Who decides.
+    pub quorum: QuorumStatus,
+    /// All other nodes, in the configuration's order.
+    pub peers: Vec<PeerStatus>,
+}
+
+/// How the quorum looks from this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QuorumStatus {
+    /// Where it is asked.
+    pub endpoints: Vec<String>,
+    /// Whether the last question had an answer.
+    pub reachable: bool,
+    /// How long ago it answered last.
+    pub last_answer: Option<Duration>,
+    /// Why it does not answer.
+    pub problem: Option<String>,
+}
+
+/// How a peer looks from this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PeerStatus {
+    /// Its number.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Where it listens for peers.
+    pub replication: SocketAddr,
+    /// Where hosts connect to its volumes.
+    pub portal: Option<SocketAddr>,
+    /// Whether the last attempt to reach it succeeded.
+    pub reachable: bool,
+    /// The newest of its processes that is known here.
+    pub incarnation: Option<Incarnation>,
+    /// How long ago it was reached, or reached this node, last.
+    pub last_seen: Option<Duration>,
+    /// Why it cannot be reached, or refuses this node.
+    pub problem: Option<String>,
+    /// Why this node refused it last, if it has not been let in since.
+    pub refused: Option<String>,
+}

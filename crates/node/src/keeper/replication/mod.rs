@@ -1,0 +1,349 @@
+//! Volumes with copies on several nodes: their copies in service, and what peers order.
+//!
+//! ```text
+//! quorum, peers ◀─ Cluster ◀── Link (Outside) ◀── Replicated, on the pool's core
+//!       │                        │ news
+//!       ╰─ Local ─▶ Keeper ◀─────╯ a thread: paths of hosts, what is shown
+//! ```
+
+mod cluster;
+mod events;
+mod link;
+mod make;
+mod news;
+mod orders;
+mod show;
+
+pub(super) use self::orders::Peers;
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use ashlar_cluster::{Cluster, OrderError, Problem, volume_id};
+use ashlar_nvme::log::AnaState;
+use ashlar_replica::{NodeId, Position, ReplicaUuid};
+use ashlar_store::{ReplicaIdentity, VolumeInfo};
+use ashlar_target::Shared;
+use uuid::Uuid;
+
+use self::cluster::heir;
+use self::events::Events;
+use self::link::Link;
+use self::news::{Item, Shown};
+use super::pools::engine;
+use super::{Keeper, LivePool};
+use crate::model::{ControlError, ErrorKind};
+use crate::pool::{PoolLink, ReplicaMail};
+use crate::replica::{ReplicaPlan, ReplicaView};
+use crate::{ReplicaEntry, StateFile};
+
+/// Ids of controllers that each member makes: hosts refuse a second controller of the same id.
+const CONTROLLERS: u16 = 20_000;
+/// How long a node that ends waits for others to take its volumes over.
+const HAND_OVER_WAIT: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A node's part in its cluster.
+pub(super) struct Replication {
+    cluster: Cluster,
+    news: Sender<Item>,
+    /// The copies that are here, for peers that call on the cluster's thread: it must not wait for a pool.
+    places: Mutex<BTreeMap<Uuid, CopyPlace>>,
+    events: Arc<Events>,
+    /// As it is remembered.
+    state: Arc<StateFile>,
+    /// What is known of volumes besides their copies' own account.
+    shown: Arc<Mutex<BTreeMap<Uuid, Shown>>>,
+}
+
+/// Where a copy is.
+#[derive(Clone)]
+struct CopyPlace {
+    volume: Uuid,
+    /// POOL/VOLUME.
+    name: String,
+    pool_name: String,
+    pool: PoolLink,
+    number: u32,
+}
+
+/// A volume of a live pool that is a copy.
+#[derive(Clone)]
+pub(super) struct CopyVolume {
+    pub(super) number: u32,
+    pub(super) uuid: Uuid,
+    pub(super) name: String,
+}
+
+impl CopyVolume {
+    pub(super) fn of(volume: &VolumeInfo, pool: &str) -> Self {
+        Self {
+            number: volume.number,
+            uuid: volume.uuid,
+            name: format!("{pool}/{}", volume.name),
+        }
+    }
+}
+
+impl Replication {
+    fn shown(&self) -> MutexGuard<'_, BTreeMap<Uuid, Shown>> {
+        // Single insertions and removals.
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn places(&self) -> MutexGuard<'_, BTreeMap<Uuid, CopyPlace>> {
+        // Single insertions and removals.
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.state.read().drained
+    }
+
+    fn node_name(&self, node: NodeId) -> String {
+        let known = self.cluster.config().node_by_id(node);
+        known.map_or_else(|| node.to_string(), |known| known.name.clone())
+    }
+}
+
+fn told(problem: Problem) -> ControlError {
+    let kind = match problem.kind {
+        ashlar_cluster::Kind::Usage => ErrorKind::Usage,
+        ashlar_cluster::Kind::NotFound => ErrorKind::NotFound,
+        ashlar_cluster::Kind::Conflict => ErrorKind::Conflict,
+        ashlar_cluster::Kind::Refused => ErrorKind::Refused,
+        ashlar_cluster::Kind::Unauthorized => ErrorKind::Unauthorized,
+        ashlar_cluster::Kind::Environment => ErrorKind::Environment,
+        ashlar_cluster::Kind::Internal => ErrorKind::Internal,
+    };
+    ControlError::new(kind, problem.message)
+}
+
+/// What a peer has said to an order, with the peer's name.
+fn refused(node: &str, error: OrderError) -> ControlError {
+    match error {
+        OrderError::Unreachable(why) => ControlError::environment(format!("node {node}: {why}")),
+        OrderError::Refused { kind, message } => {
+            told(Problem::new(kind, format!("node {node}: {message}")))
+        }
+    }
+}
+
+impl Keeper {
+    /// Takes part in a cluster: copies come into service, and peers are let in.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub(super) fn join_cluster(
+        keeper: &Weak<Self>,
+        cluster: Cluster,
+        state: Arc<StateFile>,
+    ) -> Result<Replication, ControlError> {
+        let (shown, events) = (Arc::default(), Arc::<Events>::default());
+        let news = news::start(keeper.clone(), Arc::clone(&shown), events.clone());
+        let news = news.map_err(|error| {
+            ControlError::environment(format!("cannot start a thread: {error}"))
+        })?;
+        Ok(Replication {
+            cluster,
+            news,
+            places: Mutex::default(),
+            events,
+            state,
+            shown,
+        })
+    }
+
+    /// The cluster's part.
+    ///
+    /// # Errors
+    /// Usage: the node is in no cluster.
+    fn replication(&self) -> Result<&Replication, ControlError> {
+        self.replication.as_ref().ok_or_else(|| {
+            ControlError::usage(
+                "this node is in no cluster: start it with `ashlar node --name NAME --cluster FILE`",
+            )
+        })
+    }
+
+    /// How hosts reach a copy, until its replica says more.
+    fn shared(&self, replication: &Replication, members: &[NodeId], position: Position) -> Shared {
+        let first = position.index() as u16 * CONTROLLERS + 1;
+        let nodes = members.iter();
+        let nodes = nodes.filter_map(|&node| replication.cluster.config().node_by_id(node));
+        let others = nodes.filter(|node| node.id != replication.cluster.me());
+        Shared {
+            controller_ids: first..=first + CONTROLLERS - 1,
+            state: AnaState::Inaccessible,
+            portals: others.filter_map(|node| node.portal).collect(),
+            // Connections of other cores than the pool's are not asked for labels.
+            is_fenced: self.target.cores() == 1,
+            quiesce: Duration::ZERO,
+        }
+    }
+
+    /// Serves a copy and brings it into service. Hosts get to it when it owns the volume.
+    pub(super) fn take_up_copy(
+        &self,
+        pool: &mut LivePool,
+        pool_name: &str,
+        volume: &CopyVolume,
+        identity: ReplicaIdentity,
+    ) -> Result<(), ControlError> {
+        let replication = self.replication().map_err(|error| {
+            let why = format!("volume {} has copies on other nodes. {error}", volume.name);
+            ControlError::environment(why)
+        })?;
+        let members = self.members_of(replication, pool.id, volume)?;
+        let place = Position::new(identity.position.into());
+        let place = place.filter(|place| place.index() < members.len());
+        let place = place.ok_or_else(|| {
+            ControlError::environment(format!(
+                "volume {}: copy {} of {} cannot be",
+                volume.name,
+                identity.position,
+                members.len()
+            ))
+        })?;
+        let shared = self.shared(replication, &members, place);
+        let access = self.state.read().access(pool.id, volume.uuid).cloned();
+        self.serve_shared(pool, volume, access.as_ref(), shared)?;
+        let plan = ReplicaPlan {
+            name: volume.name.clone(),
+            volume: volume_id(volume.uuid),
+            node: replication.cluster.me(),
+            incarnation: replication.cluster.incarnation(),
+            uuid: ReplicaUuid(identity.uuid.into_bytes()),
+            members,
+        };
+        let link = Link {
+            cluster: replication.cluster.clone(),
+            volume: volume.uuid,
+            number: volume.number,
+            pool: pool.link.clone(),
+            news: replication.news.clone(),
+        };
+        let started = pool
+            .link
+            .ask_replica(volume.number, |reply| ReplicaMail::Start {
+                plan,
+                outside: Box::new(link),
+                reply,
+            });
+        started.map_err(engine)?.map_err(ControlError::internal)?;
+        replication.places().insert(
+            volume.uuid,
+            CopyPlace {
+                volume: volume.uuid,
+                name: volume.name.clone(),
+                pool_name: pool_name.to_owned(),
+                pool: pool.link.clone(),
+                number: volume.number,
+            },
+        );
+        Ok(())
+    }
+
+    /// The copies that are here.
+    fn copies(&self) -> Vec<CopyPlace> {
+        let replication = self.replication.as_ref();
+        replication.map_or_else(Vec::new, |known| known.places().values().cloned().collect())
+    }
+
+    /// Whether a volume that is in service here has copies on other nodes.
+    pub(super) fn is_copy(&self, volume: Uuid) -> bool {
+        let replication = self.replication.as_ref();
+        replication.is_some_and(|known| known.places().contains_key(&volume))
+    }
+
+    /// A copy goes out of service.
+    fn forget_copy(&self, volume: Uuid) {
+        if let Some(replication) = &self.replication {
+            replication.places().remove(&volume);
+            replication.shown().remove(&volume);
+        }
+    }
+
+    /// The copies of a pool that goes out of service.
+    pub(super) fn forget_copies_of(&self, pool: &str) {
+        if let Some(replication) = &self.replication {
+            replication
+                .places()
+                .retain(|_, place| place.pool_name != pool);
+        }
+    }
+
+    /// Who has copies: as remembered, or as the volume's key says.
+    fn members_of(
+        &self,
+        replication: &Replication,
+        pool: Uuid,
+        volume: &CopyVolume,
+    ) -> Result<Vec<NodeId>, ControlError> {
+        if let Some(known) = self.state.read().replica(pool, volume.uuid) {
+            return Ok(known.members.iter().map(|&node| NodeId(node)).collect());
+        }
+        let key = replication.read_key(volume.uuid)?.ok_or_else(|| {
+            ControlError::environment(format!(
+                "volume {}: who has its other copies is neither remembered nor in the quorum",
+                volume.name
+            ))
+        })?;
+        let members: Vec<NodeId> = key.members.iter().map(|member| member.node).collect();
+        self.remember_copy(pool, volume.uuid, &members)?;
+        Ok(members)
+    }
+
+    fn remember_copy(
+        &self,
+        pool: Uuid,
+        volume: Uuid,
+        members: &[NodeId],
+    ) -> Result<(), ControlError> {
+        let entry = ReplicaEntry {
+            pool,
+            volume,
+            members: members.iter().map(|node| node.0).collect(),
+        };
+        self.state.update(|state| state.put_replica(entry))
+    }
+
+    fn replica_view(
+        &self,
+        pool: &LivePool,
+        number: u32,
+    ) -> Result<Option<ReplicaView>, ControlError> {
+        let look = |reply| ReplicaMail::Look { reply };
+        pool.link.ask_replica(number, look).map_err(engine)
+    }
+
+    /// Has other nodes take over what a pool's copies own, as far as that is quick: hosts go on there.
+    pub(super) fn hand_over(&self, pool: &LivePool) {
+        let begun = Instant::now();
+        let mut owned = self.owned(pool);
+        for (number, view) in &owned {
+            if let Some(to) = heir(view) {
+                pool.link.post_to_replica(*number, ReplicaMail::Move { to });
+            }
+        }
+        while !owned.is_empty() && begun.elapsed() < HAND_OVER_WAIT {
+            std::thread::sleep(LOOK_EVERY);
+            owned = self.owned(pool);
+            owned.retain(|(_, view)| !view.connected.is_empty());
+        }
+    }
+
+    fn owned(&self, pool: &LivePool) -> Vec<(u32, ReplicaView)> {
+        if self.replication.is_none() {
+            return Vec::new();
+        }
+        let numbers = pool.volumes.keys().copied();
+        let views = numbers.filter_map(|number| {
+            let view = self.replica_view(pool, number).ok()??;
+            view.owns.is_some().then_some((number, view))
+        });
+        views.collect()
+    }
+}

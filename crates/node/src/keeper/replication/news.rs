@@ -1,0 +1,160 @@
+//! What copies say on their cores becomes paths of hosts, lines of the log, and what is shown. On a thread of its own,
+//! for a core must not wait for another.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use ashlar_nvme::log::AnaState;
+use ashlar_replica::{Alarm, Positions};
+use tracing::{error, info, warn};
+use uuid::Uuid;
+
+use super::events::Events;
+use crate::Keeper;
+use crate::keeper::serve::nqn;
+use crate::model::{FailoverCause, FailoverStatus};
+use crate::replica::{Cause, Failover, News};
+
+/// News of a volume.
+pub(in crate::keeper) struct Item {
+    pub(super) volume: Uuid,
+    pub(super) news: News,
+}
+
+/// What is known of a volume besides its copy's own account.
+#[derive(Clone, Debug, Default)]
+pub(in crate::keeper) struct Shown {
+    /// As this node's last term began.
+    pub(super) last_failover: Option<FailoverStatus>,
+    /// What is wrong.
+    pub(super) alarm: Option<String>,
+}
+
+type All = Arc<Mutex<BTreeMap<Uuid, Shown>>>;
+
+/// Begins to follow news.
+pub(super) fn start(
+    keeper: Weak<Keeper>,
+    shown: All,
+    events: Arc<Events>,
+) -> io::Result<Sender<Item>> {
+    let (sender, receiver) = channel();
+    let follow = move || follow(&keeper, &receiver, (&shown, &events));
+    std::thread::Builder::new()
+        .name("replication".into())
+        .spawn(follow)?;
+    Ok(sender)
+}
+
+fn follow(keeper: &Weak<Keeper>, news: &Receiver<Item>, (shown, events): (&All, &Events)) {
+    // It ends with the last that could send.
+    for Item { volume, news } in news {
+        let Some(keeper) = keeper.upgrade() else {
+            return;
+        };
+        let (kind, text) = event_of(&news);
+        events.add(kind, keeper.name_of(volume), text);
+        let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all.entry(volume).or_default();
+        let path = learn(volume, known, news);
+        drop(all);
+        if let Some(state) = path {
+            keeper.set_path(volume, state);
+        }
+    }
+}
+
+/// What an operator may want to know of it.
+fn event_of(news: &News) -> (&'static str, String) {
+    match news {
+        News::Serves { epoch, failover } => (
+            "serves",
+            format!("this node serves it from {epoch} on: {failover}"),
+        ),
+        News::Stops(epoch) => (
+            "stops",
+            format!("this node does not serve it any more: {epoch}"),
+        ),
+        News::InSync(positions) => (
+            "in_sync",
+            format!("in sync: {}", positions_text(*positions)),
+        ),
+        News::Alarm(alarm) => ("alarm", alarm_text(alarm)),
+        News::Failed(why) => ("failed", format!("its copy here is out of service: {why}")),
+    }
+}
+
+/// Notes what is new; how hosts reach the volume from now on, if that has changed.
+fn learn(volume: Uuid, known: &mut Shown, news: News) -> Option<AnaState> {
+    match news {
+        News::Serves { failover, .. } => {
+            known.alarm = None;
+            known.last_failover = failover_status(failover).or(known.last_failover);
+            Some(AnaState::Optimized)
+        }
+        News::Stops(_) => Some(AnaState::Inaccessible),
+        News::InSync(positions) => {
+            info!(%volume, "volume {volume}: in sync are {}", positions_text(positions));
+            None
+        }
+        News::Alarm(alarm) => {
+            let text = alarm_text(&alarm);
+            if known.alarm.as_ref() != Some(&text) {
+                warn!(%volume, "volume {volume}: {text}");
+                known.alarm = Some(text);
+            }
+            None
+        }
+        News::Failed(why) => {
+            error!(%volume, "volume {volume}: its copy here is out of service: {why}");
+            known.alarm = Some(why);
+            Some(AnaState::Inaccessible)
+        }
+    }
+}
+
+fn failover_status(failover: Failover) -> Option<FailoverStatus> {
+    let gap = failover.gap?;
+    Some(FailoverStatus {
+        gap_ms: u64::try_from(gap.as_millis()).unwrap_or(u64::MAX),
+        cause: match failover.cause {
+            Cause::Start => FailoverCause::Start,
+            Cause::Move => FailoverCause::Move,
+            Cause::Death => FailoverCause::Death,
+            Cause::Silence => FailoverCause::Silence,
+        },
+    })
+}
+
+fn positions_text(positions: Positions) -> String {
+    let names: Vec<String> = positions.iter().map(|one| one.to_string()).collect();
+    names.join(", ")
+}
+
+fn alarm_text(alarm: &Alarm) -> String {
+    match alarm {
+        Alarm::StoreIsOld { stored, promised } => format!(
+            "the quorum says {stored}, and {promised} was promised here: it comes from a backup. No copy serves until \
+             the newer key is put back"
+        ),
+        Alarm::KeyUnreadable(why) => why.clone(),
+        Alarm::Differs { position, leaf } => {
+            format!("{position} differs in {leaf} from what it should be: it is copied again")
+        }
+        Alarm::LocalFailed => {
+            "this pool cannot read what it should have: another copy serves".into()
+        }
+        Alarm::OldImage => "this copy is an old image: it is copied in full".into(),
+    }
+}
+
+impl Keeper {
+    fn set_path(&self, volume: Uuid, state: AnaState) {
+        // One that is being deleted has no path any more.
+        if let Err(error) = self.target.set_path(&nqn(volume), None, state) {
+            warn!(%volume, "volume {volume}: its paths do not change: {error}");
+        }
+    }
+}

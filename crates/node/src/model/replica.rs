@@ -1,0 +1,88 @@
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Check, ControlError, check_name};
+
+/// How a copy of a replicated volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicaState {
+    /// Has everything that was acknowledged: its node may own the volume.
+    InSync,
+    /// Is given what it missed.
+    Resync,
+    /// Has all that it missed, and is compared before it counts as in sync.
+    Proving,
+    /// Its node is away, or its pool is not in service.
+    Absent,
+    /// What it is cannot be told: no owner was reached.
+    Unknown,
+}
+
+/// One copy of a replicated volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReplicaStatus {
+    /// The node that has it.
+    pub node: String,
+    /// How it is.
+    pub state: ReplicaState,
+    /// Bytes that it misses yet.
+    pub resync_bytes_left: u64,
+    /// Why the owner has no connection to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Why ownership has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FailoverCause {
+    /// All nodes started anew.
+    Start,
+    /// The owner handed over.
+    Move,
+    /// The owner's process was certified dead.
+    Death,
+    /// The owner was silent.
+    Silence,
+}
+
+/// The last change of ownership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FailoverStatus {
+    /// From the last that was heard of the owner before to the moment when the new one served, in milliseconds.
+    pub gap_ms: u64,
+    /// Why.
+    pub cause: FailoverCause,
+}
+
+/// Everything about a volume's copies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReplicationStatus {
+    /// The node that serves it; none while ownership changes.
+    pub owner: Option<String>,
+    /// The owner's term.
+    pub epoch: u32,
+    /// Its copies.
+    pub replicas: Vec<ReplicaStatus>,
+    /// Where hosts connect, `ADDR:PORT`: this node and the others.
+    #[serde(default)]
+    pub portals: Vec<String>,
+    /// The last change of ownership, as its owner remembers it.
+    #[serde(default)]
+    pub last_failover: Option<FailoverStatus>,
+}
+
+/// A replicated volume is to be served by another node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveVolume {
+    /// The node.
+    pub to: String,
+}
+
+impl Check for MoveVolume {
+    fn check(&self) -> Result<(), ControlError> {
+        check_name("node", &self.to)
+    }
+}

@@ -1,0 +1,231 @@
+//! Hosts' commands on their way through a replica.
+
+use std::sync::Arc;
+
+use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Operation, Request};
+use ashlar_replica::{CommandId, Content, Extent, Outcome};
+use bytes::Bytes;
+use slab::Slab;
+
+/// Most granules of a zeroing that the protocol carries at once: 32 MiB.
+const MOST_ZEROES: u32 = 8192;
+
+/// A write's data, which the protocol and the connections to peers hold as long as they need it.
+struct Held(Arc<IoBuffer>);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+enum Data {
+    None,
+    /// A read's, to be filled.
+    Own(IoBuffer),
+    /// A write's.
+    Held(Arc<IoBuffer>),
+}
+
+struct Command {
+    tag: u64,
+    data: Data,
+    /// Parts without an answer.
+    left: usize,
+    error: Option<IoError>,
+}
+
+/// What the protocol is asked for a request.
+pub(super) enum Asked {
+    Read(Extent),
+    Write(Extent, Content),
+    /// Everything that was answered is durable: there is nothing to ask.
+    Nothing,
+}
+
+/// Commands without an answer.
+#[derive(Default)]
+pub(super) struct Commands(Slab<Command>);
+
+impl Commands {
+    /// Takes a request in: its parts, each to be asked for with the name given.
+    ///
+    /// # Errors
+    /// The request's completion, for one that makes no sense.
+    pub(super) fn take(
+        &mut self,
+        request: Request,
+    ) -> Result<(CommandId, Vec<Asked>), Box<Completion>> {
+        let (tag, op, range) = (request.tag, request.op, request.range);
+        let extent = Extent::new(range.start.0, range.count);
+        let (data, asked) = match (op, extent, request.buffer) {
+            (Operation::Flush, _, _) => (Data::None, vec![Asked::Nothing]),
+            (Operation::Read, Some(extent), Some(buffer)) => {
+                (Data::Own(buffer), vec![Asked::Read(extent)])
+            }
+            (Operation::Write(_), Some(extent), Some(buffer)) => {
+                let buffer = Arc::new(buffer);
+                let content = Content::Data(Bytes::from_owner(Held(buffer.clone())));
+                (Data::Held(buffer), vec![Asked::Write(extent, content)])
+            }
+            (Operation::WriteZeroes { .. } | Operation::Deallocate, Some(extent), _) => {
+                let pieces = extent.pieces(MOST_ZEROES);
+                let asked = pieces.map(|piece| Asked::Write(piece, Content::Zeroes));
+                (Data::None, asked.collect())
+            }
+            (_, _, buffer) => {
+                let error = IoError::new(ErrorKind::InvalidRequest, "an empty range");
+                return Err(Box::new(Completion {
+                    tag,
+                    buffer,
+                    result: Err(error),
+                }));
+            }
+        };
+        let command = Command {
+            tag,
+            data,
+            left: asked.len(),
+            error: None,
+        };
+        Ok((CommandId(self.0.insert(command) as u64), asked))
+    }
+
+    /// A part has ended; the command's completion, if it was the last.
+    pub(super) fn answered(
+        &mut self,
+        command: CommandId,
+        outcome: Outcome,
+        fresh: impl FnOnce(usize) -> Option<IoBuffer>,
+    ) -> Option<Completion> {
+        let key = command.0 as usize;
+        let known = self.0.get_mut(key)?;
+        match (outcome, &mut known.data) {
+            (Outcome::Read(bytes), Data::Own(buffer)) if bytes.len() == buffer.len() => {
+                buffer.copy_from_slice(&bytes);
+            }
+            (Outcome::Written, Data::None | Data::Held(_)) => {}
+            (outcome, _) => known.error = Some(error_of(&outcome)),
+        }
+        known.left -= 1;
+        if known.left > 0 {
+            return None;
+        }
+        let command = self.0.remove(key);
+        let buffer = match command.data {
+            Data::None => None,
+            Data::Own(buffer) => Some(buffer),
+            // A peer that lags may hold it yet.
+            Data::Held(buffer) => match Arc::try_unwrap(buffer) {
+                Ok(buffer) => Some(buffer),
+                Err(buffer) => fresh(buffer.len()),
+            },
+        };
+        Some(Completion {
+            tag: command.tag,
+            buffer,
+            result: command.error.map_or(Ok(()), Err),
+        })
+    }
+
+    /// Ends all: the copy has stopped.
+    pub(super) fn end(&mut self) -> Vec<CommandId> {
+        self.0
+            .iter()
+            .map(|(key, _)| CommandId(key as u64))
+            .collect()
+    }
+}
+
+fn error_of(outcome: &Outcome) -> IoError {
+    let (kind, why) = match outcome {
+        Outcome::NotOwner => (
+            ErrorKind::PathInaccessible,
+            "another node serves the volume, or none yet",
+        ),
+        Outcome::Stale => (
+            ErrorKind::PathChanging,
+            "the command may be a late duplicate: send it again",
+        ),
+        Outcome::PathGone => (
+            ErrorKind::PathChanging,
+            "another node takes the volume over",
+        ),
+        Outcome::Failed => (
+            ErrorKind::NoSpace,
+            "the pool has no space for it, or cannot read or write there",
+        ),
+        Outcome::OutOfRange => (ErrorKind::OutOfRange, "beyond the volume"),
+        Outcome::Written | Outcome::Read(_) => {
+            (ErrorKind::Internal, "an answer to another question")
+        }
+    };
+    IoError::new(kind, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use ashlar_block::{BlockRange, BufferPool, Durability};
+
+    use super::*;
+
+    fn pool() -> BufferPool {
+        BufferPool::new(1 << 20)
+    }
+
+    #[test]
+    fn a_write_gives_its_buffer_back_even_while_a_peer_holds_it() {
+        let (pool, mut commands) = (pool(), Commands::default());
+        let buffer = pool.get(4096).expect("a buffer");
+        let range = BlockRange::new(3, 1);
+        let request = Request::write(7, range, buffer, Durability::Durable);
+        let (command, mut asked) = commands.take(request).expect("fine");
+        let Some(Asked::Write(extent, held)) = asked.pop() else {
+            panic!("a write is asked for");
+        };
+        assert_eq!(extent.granules(), 3..4);
+        let fresh = |len| pool.get(len);
+        let done = commands.answered(command, Outcome::Written, fresh);
+        let done = done.expect("the only part");
+        assert!(done.result.is_ok() && done.tag == 7);
+        assert_eq!(done.buffer.map(|buffer| buffer.len()), Some(4096));
+        drop(held);
+    }
+
+    #[test]
+    fn a_large_zeroing_ends_with_its_last_part_and_the_first_error_stays() {
+        let mut commands = Commands::default();
+        let request = Request {
+            tag: 9,
+            op: Operation::Deallocate,
+            range: BlockRange::new(0, 3 * MOST_ZEROES - 1),
+            buffer: None,
+        };
+        let (command, asked) = commands.take(request).expect("fine");
+        assert_eq!(asked.len(), 3);
+        assert!(
+            commands
+                .answered(command, Outcome::Failed, |_| None)
+                .is_none()
+        );
+        assert!(
+            commands
+                .answered(command, Outcome::Written, |_| None)
+                .is_none()
+        );
+        let done = commands.answered(command, Outcome::Written, |_| None);
+        let error = done.expect("the last part").result.expect_err("one failed");
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+    }
+
+    #[test]
+    fn what_another_node_serves_was_certainly_not_done() {
+        let (pool, mut commands) = (pool(), Commands::default());
+        let buffer = pool.get(4096).expect("a buffer");
+        let request = Request::read(1, BlockRange::new(0, 1), buffer);
+        let (command, _) = commands.take(request).expect("fine");
+        let done = commands.answered(command, Outcome::NotOwner, |_| None);
+        let error = done.expect("done").result.expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::PathInaccessible);
+    }
+}

@@ -1,0 +1,18 @@
+//! A replicated volume on its pool's core: the driver of [`ashlar_replica`] over [`ashlar_copy`].
+//!
+//! ```text
+//! connection ─▶ the volume's device ─▶ pool::Host ─▶ Replicated ─┬─▶ Copy ─▶ Engine ─▶ drives
+//!                                                   │            └─▶ Stream ─▶ the other nodes
+//!                                       Outside: quorum, dialling, news ─▶ keeper::replicas
+//! ```
+//!
+//! It lives in its pool's [`Host`](crate::pool::Host), which hands it commands of hosts, mail of the control plane and
+//! what the engine has completed.
+
+mod commands;
+mod stream;
+mod volume;
+
+pub(crate) use volume::{
+    Cause, Failover, Ground, News, Outside, ReplicaPlan, ReplicaView, Replicated,
+};

@@ -1,0 +1,607 @@
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
+use ashlar_copy::{Copy, EngineLocal, plane};
+use ashlar_reactor::{Handle, Port, What};
+use ashlar_replica::quorum::{Question, Reply};
+use ashlar_replica::{
+    Alarm, Ask, AssociationId, Cage, Codec, CommandId, Config, Effect, Envelope, Epoch, Event,
+    HostId, HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin, Outcome,
+    Position, Positions, ReadMode, Replica, ReplicaUuid, ShardId, Surroundings, TICK, VolumeId,
+};
+use ashlar_store::{Engine, Outbox};
+use tracing::{debug, info, warn};
+
+use super::commands::{Asked, Commands};
+use super::stream::{Ended, Stream};
+
+/// After a connection was lost, or could not be made: when the next is tried, at first and at most.
+const REDIAL: Duration = Duration::from_millis(50);
+const REDIAL_MOST: Duration = Duration::from_secs(1);
+/// Messages and answers that are dealt with in one turn: a busy peer must not keep the core.
+const ROUNDS: usize = 64;
+const GRANULE_BYTES: u64 = 4096;
+/// Whose commands come without a label.
+const UNLABELLED: Origin = Origin {
+    host: HostId(0),
+    association: AssociationId(0),
+};
+
+/// Who a copy is, and who the others are.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplicaPlan {
+    /// For people.
+    pub(crate) name: String,
+    pub(crate) volume: VolumeId,
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) uuid: ReplicaUuid,
+    /// The nodes that have a copy, by position.
+    pub(crate) members: Vec<NodeId>,
+}
+
+/// What a copy needs of the rest of the node. Nothing here blocks.
+pub(crate) trait Outside: Send {
+    /// Asks the quorum. The answer comes as [`Replicated::answered`].
+    fn ask(&self, ask: Ask, question: Question);
+    /// Connects to a member. The connection, or why there is none, comes as [`Replicated::dialled`].
+    fn dial(&self, to: NodeId, peer: Position);
+    /// Says what people and hosts must learn.
+    fn tell(&self, news: News);
+}
+
+/// What hosts' paths and people must learn of.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum News {
+    /// This node serves the volume from now on.
+    Serves { epoch: Epoch, failover: Failover },
+    /// It does not any more.
+    Stops(Epoch),
+    /// The copies in sync are these now.
+    InSync(Positions),
+    /// Something is wrong.
+    Alarm(Alarm),
+    /// The copy is out of service: its pool has stopped.
+    Failed(String),
+}
+
+/// How a node came to serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failover {
+    pub(crate) cause: Cause,
+    /// From the last that was heard of the owner before to the moment when this one serves.
+    pub(crate) gap: Option<Duration>,
+}
+
+/// Why ownership has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// No owner was heard by this process.
+    #[default]
+    Start,
+    /// The owner handed over.
+    Move,
+    /// The owner's process was certified dead.
+    Death,
+    /// The owner was silent.
+    Silence,
+}
+
+/// The pool's part of a turn.
+pub(crate) struct Ground<'a> {
+    pub(crate) engine: &'a mut Engine,
+    pub(crate) out: &'a mut Outbox,
+    pub(crate) now: Moment,
+}
+
+#[derive(Default)]
+struct Peer {
+    stream: Option<Stream>,
+    /// A connection is being made, or is not to be tried before.
+    dialling: bool,
+    redial_at: Option<Moment>,
+    redial: Duration,
+    /// Why there is no connection.
+    trouble: Option<Ended>,
+}
+
+/// What is shown of a copy.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplicaView {
+    pub(crate) position: Position,
+    pub(crate) members: Vec<NodeId>,
+    /// The epoch, if this node owns the volume.
+    pub(crate) owns: Option<Epoch>,
+    pub(crate) serves: bool,
+    pub(crate) promised: Epoch,
+    /// Who is not in sync, as this copy knows.
+    pub(crate) absent: Positions,
+    /// Bytes that each copy misses, as this one knows.
+    pub(crate) missing_bytes: Vec<u64>,
+    pub(crate) connected: Positions,
+    /// Why there is no connection to the others.
+    pub(crate) troubles: Vec<Option<String>>,
+}
+
+/// A replicated volume's copy on its pool's core: the protocol, the engine's part, and the connections to the others.
+pub(crate) struct Replicated {
+    plan: ReplicaPlan,
+    replica: Replica,
+    copy: Copy,
+    me: Position,
+    peers: Vec<Peer>,
+    /// All connections' events come here, by their keys.
+    port: Port,
+    next_key: u64,
+    commands: Commands,
+    buffers: BufferPool,
+    outside: Box<dyn Outside>,
+    tick_at: Moment,
+    envelopes: Vec<Envelope>,
+    /// When an owner was heard last, and what it said of its end.
+    heard: Option<Moment>,
+    cause: Cause,
+    is_over: bool,
+}
+
+impl Replicated {
+    /// The copy that a volume of the pool is.
+    ///
+    /// # Errors
+    /// The volume is no copy, or not one of these members.
+    pub(crate) fn new(
+        plan: ReplicaPlan,
+        volume: u32,
+        reactor: &Handle,
+        engine: &Engine,
+        outside: Box<dyn Outside>,
+    ) -> Result<Self, String> {
+        let buffers = reactor.buffers();
+        let copy = Copy::new(engine, volume, buffers.clone());
+        let copy = copy.ok_or_else(|| format!("volume {} is no copy", plan.name))?;
+        let me = copy.position();
+        if plan.members.get(me.index()) != Some(&plan.node) || plan.members.len() > MAX_MEMBERS {
+            return Err(format!("volume {}: this node is not its {me}", plan.name));
+        }
+        let now = reactor.now();
+        let config = Config {
+            volume: plan.volume,
+            shard: ShardId(0),
+            node: plan.node,
+            incarnation: plan.incarnation,
+            position: me,
+            uuid: plan.uuid,
+            shape: copy.shape(),
+            reads: ReadMode::Leased,
+            limits: Limits::default(),
+            cage: Cage::default(),
+        };
+        Ok(Self {
+            replica: Replica::new(config, copy.imported(), now),
+            copy,
+            me,
+            peers: plan.members.iter().map(|_| Peer::default()).collect(),
+            plan,
+            port: reactor.port(),
+            next_key: 0,
+            commands: Commands::default(),
+            buffers,
+            outside,
+            tick_at: now,
+            envelopes: Vec::new(),
+            heard: None,
+            cause: Cause::default(),
+            is_over: false,
+        })
+    }
+
+    /// A host's command; its completion comes with the engine's, under the request's tag. Without a provenance it is
+    /// of a user on another core, whose connections are not asked for labels.
+    pub(crate) fn command(
+        &mut self,
+        request: Request,
+        provenance: Option<Provenance>,
+        ground: &mut Ground<'_>,
+    ) {
+        let (command, asked) = match self.commands.take(request) {
+            Ok(taken) => taken,
+            Err(completion) => return ground.out.done.push(*completion),
+        };
+        let origin = provenance.map_or(UNLABELLED, |known| Origin {
+            host: known.host,
+            association: known.association,
+        });
+        let label = match provenance {
+            Some(known) => known.label,
+            None => self.replica.label(origin),
+        };
+        for part in asked {
+            let operation = match part {
+                Asked::Read(extent) => Some(HostOperation::Read { extent }),
+                Asked::Write(extent, content) => label.map(|label| HostOperation::Write {
+                    extent,
+                    content,
+                    origin,
+                    label,
+                }),
+                Asked::Nothing if self.replica.is_serving() => {
+                    self.answer(command, Outcome::Written, ground);
+                    continue;
+                }
+                Asked::Nothing => None,
+            };
+            match operation {
+                Some(operation) => self.hear(Event::Host { command, operation }, ground),
+                // It came when this node did not serve the volume, and may be older than what has been written since.
+                None if self.replica.is_serving() => {
+                    self.answer(command, Outcome::Stale, ground);
+                }
+                None => self.answer(command, Outcome::NotOwner, ground),
+            }
+        }
+    }
+
+    /// The label of what an association may send now; none while this node does not own the volume.
+    pub(crate) fn label(&self, origin: Origin) -> Option<Label> {
+        self.replica.label(origin)
+    }
+
+    /// Nothing more of an association will come.
+    pub(crate) fn association_ended(&mut self, origin: Origin) {
+        self.replica.association_ended(origin);
+    }
+
+    fn answer(&mut self, command: CommandId, outcome: Outcome, ground: &mut Ground<'_>) {
+        let buffers = &self.buffers;
+        let fresh = |bytes| buffers.get(bytes);
+        if let Some(completion) = self.commands.answered(command, outcome, fresh) {
+            ground.out.done.push(completion);
+        }
+    }
+
+    /// The engine has completed a command of this copy.
+    pub(crate) fn completed(&mut self, completion: Completion) {
+        self.copy.completed(completion);
+    }
+
+    /// The engine has answered an order of this copy.
+    pub(crate) fn managed(
+        &mut self,
+        id: u64,
+        answer: Result<ashlar_store::Managed, ashlar_block::IoError>,
+    ) {
+        self.copy.managed(id, answer);
+    }
+
+    /// The quorum has answered.
+    pub(crate) fn answered(&mut self, ask: Ask, reply: Reply, ground: &mut Ground<'_>) {
+        self.hear(Event::Answered { ask, reply }, ground);
+    }
+
+    /// A process of another node is certified dead.
+    pub(crate) fn dead(&mut self, node: NodeId, incarnation: Incarnation, ground: &mut Ground<'_>) {
+        if self.replica.follows() {
+            self.cause = Cause::Death;
+        }
+        self.hear(Event::Dead { node, incarnation }, ground);
+    }
+
+    /// An operator wants another owner.
+    pub(crate) fn give(&mut self, to: Position, ground: &mut Ground<'_>) {
+        self.hear(Event::Move { to }, ground);
+    }
+
+    /// A connection that this node has asked for, or why there is none.
+    pub(crate) fn dialled(
+        &mut self,
+        peer: Position,
+        stream: Result<OwnedFd, String>,
+        (reactor, ground): (&Handle, &mut Ground<'_>),
+    ) {
+        let known = &mut self.peers[peer.index()];
+        known.dialling = false;
+        match stream {
+            Ok(fd) => self.connected(peer, fd, (reactor, ground)),
+            Err(why) => {
+                known.redial = (known.redial * 2).clamp(REDIAL, REDIAL_MOST);
+                known.redial_at = Some(ground.now + known.redial);
+                if known.trouble.as_ref() != Some(&why) {
+                    warn!(
+                        volume = self.plan.name,
+                        "volume {}: no connection to {}: {why}",
+                        self.plan.name,
+                        self.plan.members[peer.index()]
+                    );
+                    known.trouble = Some(why);
+                }
+            }
+        }
+    }
+
+    /// A peer has connected.
+    pub(crate) fn accepted(
+        &mut self,
+        from: NodeId,
+        fd: OwnedFd,
+        (reactor, ground): (&Handle, &mut Ground<'_>),
+    ) {
+        let position = self.plan.members.iter().position(|&node| node == from);
+        match position.and_then(Position::new) {
+            Some(peer) if peer != self.me => self.connected(peer, fd, (reactor, ground)),
+            _ => warn!(
+                volume = self.plan.name,
+                "volume {}: {from} has no copy of it, and is not heard", self.plan.name
+            ),
+        }
+    }
+
+    fn connected(
+        &mut self,
+        peer: Position,
+        fd: OwnedFd,
+        (reactor, ground): (&Handle, &mut Ground<'_>),
+    ) {
+        self.lost(peer, "it has connected anew".into(), ground);
+        self.next_key += 1;
+        let codec = Codec {
+            granule_bytes: GRANULE_BYTES as u32,
+        };
+        let stream = Stream::new(fd, self.next_key, codec, reactor);
+        let known = &mut self.peers[peer.index()];
+        match stream {
+            Ok(stream) => {
+                known.stream = Some(stream);
+                known.trouble = None;
+                known.redial = Duration::ZERO;
+                debug!(
+                    volume = self.plan.name,
+                    "volume {}: connected to {peer}", self.plan.name
+                );
+            }
+            Err(why) => known.trouble = Some(why),
+        }
+        self.flush(ground);
+    }
+
+    /// A connection is over, if there was one.
+    fn lost(&mut self, peer: Position, why: Ended, ground: &mut Ground<'_>) {
+        let known = &mut self.peers[peer.index()];
+        if known.stream.take().is_none() {
+            return;
+        }
+        debug!(
+            volume = self.plan.name,
+            "volume {}: the connection to {peer} is over: {why}", self.plan.name
+        );
+        known.trouble = Some(why);
+        known.redial_at = Some(ground.now + REDIAL);
+        self.hear(Event::PeerGone { peer }, ground);
+    }
+
+    /// Does what can be done now. Whether anything happened that the engine may have to follow.
+    pub(crate) fn turn(&mut self, ground: &mut Ground<'_>) -> bool {
+        if self.is_over {
+            return false;
+        }
+        let mut any = self.take_events(ground);
+        if ground.now >= self.tick_at {
+            self.tick_at = ground.now + TICK;
+            self.hear(Event::Tick, ground);
+            self.dial(ground.now);
+            any = true;
+        }
+        any |= self.resume(ground);
+        for _ in 0..ROUNDS {
+            let Some(event) = self.copy.next_event() else {
+                break;
+            };
+            self.hear(event, ground);
+            any = true;
+        }
+        self.flush(ground);
+        let failure = ground.engine.failure().or(self.copy.failure());
+        if let Some(why) = failure.map(str::to_owned) {
+            self.end(why, ground);
+        }
+        any
+    }
+
+    /// The copy can do nothing more: others find out by its silence.
+    fn end(&mut self, why: String, ground: &mut Ground<'_>) {
+        self.is_over = true;
+        self.peers.iter_mut().for_each(|peer| peer.stream = None);
+        for command in self.commands.end() {
+            self.answer(command, Outcome::PathGone, ground);
+        }
+        self.outside.tell(News::Failed(why));
+    }
+
+    /// Whether commands are refused, because the copy has stopped.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// What has waited for buffers, or for its leaf.
+    fn resume(&mut self, ground: &mut Ground<'_>) -> bool {
+        let Ground { engine, out, now } = ground;
+        EngineLocal::new(engine, &mut self.copy, *now, out).resume()
+    }
+
+    /// When [`turn`](Self::turn) must be called next even if nothing happens.
+    pub(crate) const fn next_deadline(&self) -> Option<Moment> {
+        match self.is_over {
+            true => None,
+            false => Some(self.tick_at),
+        }
+    }
+
+    fn dial(&mut self, now: Moment) {
+        // The node of the lower position connects, so that there is one connection.
+        for (index, known) in self.peers.iter_mut().enumerate().skip(self.me.index() + 1) {
+            let due = known.redial_at.is_none_or(|at| now >= at);
+            let Some(peer) = Position::new(index) else {
+                continue;
+            };
+            if known.stream.is_none() && !known.dialling && due {
+                known.dialling = true;
+                self.outside.dial(self.plan.members[index], peer);
+            }
+        }
+    }
+
+    fn take_events(&mut self, ground: &mut Ground<'_>) -> bool {
+        let mut any = false;
+        for _ in 0..ROUNDS {
+            let Some(event) = self.port.next() else { break };
+            let is_its = |peer: &Peer| peer.stream.as_ref().is_some_and(|s| s.key() == event.key);
+            // Events of connections that are over come, too.
+            let Some(index) = self.peers.iter().position(is_its) else {
+                continue;
+            };
+            any = true;
+            let Some((peer, stream)) = Position::new(index).zip(self.peers[index].stream.as_mut())
+            else {
+                continue;
+            };
+            let mut envelopes = std::mem::take(&mut self.envelopes);
+            let result = match event.what {
+                What::Received(result, frame, _) => stream.received(result, frame, &mut envelopes),
+                What::Sent(result, batch) => stream.sent(result, batch),
+                _ => Ok(()),
+            };
+            for envelope in envelopes.drain(..) {
+                self.received(peer, envelope, ground);
+            }
+            self.envelopes = envelopes;
+            if let Err(why) = result {
+                self.lost(peer, why, ground);
+            }
+        }
+        any
+    }
+
+    fn received(&mut self, from: Position, envelope: Envelope, ground: &mut Ground<'_>) {
+        let hands_over = matches!(envelope.message, Message::Handoff);
+        let is_of_owner = envelope.message.is_of_owner();
+        self.hear(Event::Received { from, envelope }, ground);
+        // Who is not followed yet has not served this copy.
+        if is_of_owner && (hands_over || self.replica.follows()) {
+            self.heard = Some(ground.now);
+            self.cause = match hands_over {
+                true => Cause::Move,
+                false => Cause::Silence,
+            };
+        }
+    }
+
+    /// The replica hears of something, and what it wants is done.
+    fn hear(&mut self, event: Event, ground: &mut Ground<'_>) {
+        let mut effects = Vec::new();
+        let Ground { engine, out, now } = ground;
+        let local = &mut EngineLocal::new(engine, &mut self.copy, *now, out);
+        let surroundings = Surroundings {
+            now: *now,
+            local,
+            out: &mut effects,
+        };
+        self.replica.handle(event, surroundings);
+        for effect in effects {
+            self.carry_out(effect, ground);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect, ground: &mut Ground<'_>) {
+        match effect {
+            Effect::Send { to, envelope } => {
+                // Without a connection it is lost with its session, as the protocol expects.
+                if let Some(stream) = &mut self.peers[to.index()].stream {
+                    stream.push(&envelope);
+                }
+            }
+            Effect::Ask { ask, question } => self.outside.ask(ask, question),
+            Effect::Answer { command, outcome } => self.answer(command, outcome, ground),
+            Effect::Serves(epoch) => {
+                let failover = Failover {
+                    cause: std::mem::take(&mut self.cause),
+                    gap: self.heard.take().map(|at| ground.now.since(at)),
+                };
+                let name = &self.plan.name;
+                info!(
+                    volume = name,
+                    epoch = epoch.0,
+                    "volume {name}: this node serves it from now on ({epoch}, {failover})"
+                );
+                self.outside.tell(News::Serves { epoch, failover });
+            }
+            Effect::Stops(epoch) => {
+                let name = &self.plan.name;
+                info!(
+                    volume = name,
+                    epoch = epoch.0,
+                    "volume {name}: this node does not serve it any more ({epoch})"
+                );
+                self.outside.tell(News::Stops(epoch));
+            }
+            Effect::InSync(positions) => self.outside.tell(News::InSync(positions)),
+            Effect::Alarm(alarm) => self.outside.tell(News::Alarm(alarm)),
+        }
+    }
+
+    fn flush(&mut self, ground: &mut Ground<'_>) {
+        for index in 0..self.peers.len() {
+            let Some(stream) = &mut self.peers[index].stream else {
+                continue;
+            };
+            if let Err(why) = stream.flush(&self.port)
+                && let Some(peer) = Position::new(index)
+            {
+                self.lost(peer, why, ground);
+            }
+        }
+    }
+
+    pub(crate) fn view(&self, engine: &Engine) -> ReplicaView {
+        let volume = self.copy.volume();
+        let has = |peer: &Peer| peer.stream.is_some();
+        let connected = self.peers.iter().enumerate().filter(|(_, peer)| has(peer));
+        let missing = |index| {
+            let plane = Position::new(index).map(|position| plane(engine, volume, position));
+            plane.map_or(0, |plane| plane.granules() * GRANULE_BYTES)
+        };
+        ReplicaView {
+            position: self.me,
+            members: self.plan.members.clone(),
+            owns: self.replica.owns(),
+            serves: self.replica.is_serving(),
+            promised: self.copy.entry().promised,
+            absent: self.copy.entry().absent,
+            missing_bytes: (0..self.peers.len()).map(missing).collect(),
+            connected: connected
+                .filter_map(|(index, _)| Position::new(index))
+                .collect(),
+            troubles: self.peers.iter().map(|peer| peer.trouble.clone()).collect(),
+        }
+    }
+}
+
+impl std::fmt::Display for Failover {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.cause.name())?;
+        match self.gap {
+            Some(gap) => write!(f, ", {} ms after its owner was heard last", gap.as_millis()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Cause {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Move => "move",
+            Self::Death => "death",
+            Self::Silence => "silence",
+        }
+    }
+}
