@@ -15,6 +15,7 @@ mod honesty;
 mod life;
 mod owner;
 mod parting;
+mod paths;
 mod refusals;
 mod rig;
 mod silent;
