@@ -1,5 +1,8 @@
 //! Scenarios of databases.
 
+use std::collections::BTreeSet;
+
+use crate::common::{is_of_databases, shipped};
 use crate::rig::{all_hold, is_left_empty, lab, places, result};
 
 #[test]
@@ -292,7 +295,11 @@ fn every_scenario_that_ships_runs_at_its_smallest() {
         return;
     };
     let dir = room.path();
-    for (name, load) in [
+    let loads = [
+        (
+            "fleet",
+            "--set fleet.warehouses=1 --set fleet.small=true --set fleet.steps=[90]",
+        ),
         (
             "nvmeof-hammerdb",
             "--users 2 --set oltp.warehouses=1 --set oltp.small=true --set oltp.memory_pct=[38]",
@@ -309,7 +316,14 @@ fn every_scenario_that_ships_runs_at_its_smallest() {
             "statistics-self-test",
             "--users 2 --set oltp.warehouses=1 --set oltp.small=true",
         ),
-    ] {
+    ];
+    let mut shipped = shipped(dir);
+    shipped.retain(|name| is_of_databases(dir, name));
+    assert_eq!(
+        BTreeSet::from_iter(loads.map(|(name, _)| name)),
+        shipped.iter().map(String::as_str).collect()
+    );
+    for (name, load) in loads {
         let words = format!(
             "run {name} --scale min {load} --set measure.seconds=0.2 --set measure.ramp=0.1 --set measure.repeat=1 \
              --dir a --out {name}"
