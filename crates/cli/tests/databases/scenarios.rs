@@ -24,6 +24,9 @@ fn a_fleet_keeps_up_and_tells_of_each_database() {
     let all = result["databases"].as_array().expect("databases");
     let places: Vec<_> = all.iter().map(|of| of["place"].as_str()).collect();
     assert_eq!(places, [Some("one"), Some("other"), Some("one")]);
+    let nodes: Vec<_> = all.iter().map(|of| of["node"].as_str()).collect();
+    assert_eq!(nodes, [Some("node-1"), Some("node-2"), Some("node-1")]);
+    assert!(result["places"][0]["full_pct"].as_f64() > Some(0.0));
     let steps = result["steps"].as_array().expect("steps");
     let percents: Vec<_> = steps.iter().map(|step| step["percent"].as_u64()).collect();
     assert_eq!(percents, [Some(100), Some(90)]);
@@ -45,6 +48,15 @@ fn a_fleet_keeps_up_and_tells_of_each_database() {
                 .all(|share| share["p95_us"]["payment"].as_f64() > Some(0.0))
         );
         assert_eq!(step["complaints"], serde_json::json!([]));
+        let nodes = step["nodes"].as_array().expect("nodes");
+        let of = |key: &str| {
+            nodes
+                .iter()
+                .filter_map(|node| node[key].as_f64())
+                .sum::<f64>()
+        };
+        assert!((of("tps") / number("tps") - 1.0).abs() < 0.01, "{step}");
+        assert!(of("databases") == 3.0 && of("server_cpu_s") > 0.0, "{step}");
     }
     assert!(
         result["flags"].to_string().contains("small"),
@@ -60,6 +72,9 @@ fn a_fleet_keeps_up_and_tells_of_each_database() {
     is_left_empty(&dir.join("b"));
     let (code, text) = lab(dir, "run fleet --databases 0 --out wrong");
     assert!(code == 2 && text.contains("databases = 0"), "{text}");
+    let (code, text) = lab(dir, "run fleet --nodes 4 --place one=a --out wrong");
+    assert!(code == 2 && text.contains("nodes = 4"), "{text}");
+    assert!(!dir.join("wrong").exists(), "nothing was begun");
     let (code, text) = lab(dir, "run fixed-transactions --streams 5 --out wrong");
     assert!(code == 2 && text.contains("--streams"), "{text}");
 }
