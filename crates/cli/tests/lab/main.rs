@@ -345,6 +345,9 @@ fn every_scenario_of_devices_runs_at_its_smallest() {
             );
         }
         let report = std::fs::read_to_string(dir.join(&name).join("report.html"));
-        assert!(report.is_ok_and(|text| text.contains("</html>")), "{name}");
+        let report = report.expect("a report");
+        assert!(report.contains("</html>"), "{name}");
+        let is_told = |words: &str| report.contains(words);
+        assert!(is_told("Published figures, of their hardware"), "{name}");
     }
 }
