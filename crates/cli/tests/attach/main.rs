@@ -10,6 +10,7 @@ mod common;
 mod crashes;
 mod database;
 mod faults;
+mod fleet;
 mod full;
 mod honesty;
 mod life;
