@@ -201,6 +201,7 @@ impl Pool {
             stops: false,
             class: None,
             is_cache: false,
+            hot: None,
         };
         match self.manage(Manage::CreateVolume(plan))? {
             Managed::Volume(number) => Ok(number),

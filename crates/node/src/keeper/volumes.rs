@@ -50,6 +50,7 @@ impl Keeper {
             stops: request.when_degraded == WhenDegraded::Stop,
             class: request.class.map(stored_class),
             is_cache: false,
+            hot: None,
         };
         let taken = |volume: &VolumeInfo| volume.name == request.name && !volume.deleting;
         if view.status.volumes.iter().any(taken) {
@@ -332,7 +333,8 @@ impl Keeper {
 fn no_room_for(volume: &VolumeInfo, view: &View) -> Option<String> {
     let grain = volume.grain.filter(|_| !volume.deleting)?;
     let ours = |home: &&HomeStatus| {
-        home.layout == volume.layout && home.grain == grain && home.class == volume.class
+        let is_alike = home.layout == volume.layout && home.grain == grain;
+        is_alike && home.class == volume.class && home.hot_of.is_none()
     };
     let room = view.status.homes.iter().find(ours).map_or(0, room_of);
     let bytes = volume.granules * GRANULE;

@@ -14,7 +14,10 @@ pub fn room_of(home: &HomeStatus) -> u64 {
 
 fn has_less(home: &HomeStatus, share: f64) -> bool {
     let room = room_of(home);
-    home.used_bytes > 0 && (room as f64) < (home.used_bytes + room) as f64 * share
+    // A hot home that is full stops nothing.
+    home.hot_of.is_none()
+        && home.used_bytes > 0
+        && (room as f64) < (home.used_bytes + room) as f64 * share
 }
 
 /// Of the layouts that hold something and are nearly full, the one with the least room.
@@ -39,6 +42,7 @@ mod tests {
             layout: Layout::Mirror { copies: 2 },
             grain: Grain::K64,
             class: None,
+            hot_of: None,
             used_bytes,
             free_bytes,
             growth_bytes: 0,

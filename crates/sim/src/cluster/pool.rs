@@ -129,6 +129,7 @@ impl PoolStore {
             grain: None,
             class: None,
             is_cache: false,
+            hot: None,
             stops: false,
         };
         let Managed::Volume(volume) = pool.order(Manage::CreateVolume(plan))? else {

@@ -181,6 +181,7 @@ impl<S: Subject> World<'_, S> {
             stops: false,
             class: None,
             is_cache: false,
+            hot: None,
         };
         self.order(Order::Create(volume), Manage::CreateVolume(plan));
     }
