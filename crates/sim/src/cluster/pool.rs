@@ -64,6 +64,7 @@ fn identity(index: usize) -> Uuid {
 
 fn pool_shape(drives: usize, log_copies: u8) -> PoolShape {
     PoolShape {
+        fast: 0,
         pool: identity(0),
         salt: SALT,
         sizes: SMALL,
