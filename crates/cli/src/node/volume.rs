@@ -2,7 +2,7 @@
 
 use ashlar_node::model::{
     AllowHosts, CreateVolume, DeleteVolume, DenyHosts, IoCounters, ReopenCache, ResizeVolume,
-    SetWhenDegraded, VolumeStats, VolumeStatus, WhenDegraded,
+    SetWhenDegraded, TierStatus, VolumeStats, VolumeStatus, WhenDegraded,
 };
 
 use super::cache;
@@ -140,6 +140,8 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
     let request = CreateVolume {
         grain_bytes: grain.map_err(|_| Failure::usage("--grain: say 8k, 16k, 32k or 64k"))?,
         class: arguments.class,
+        hot: arguments.hot,
+        hot_share_percent: arguments.hot_share,
         when_degraded: said(arguments.when_degraded),
         allow_hosts: arguments.hosts.allow_hosts.clone(),
         allow_any_host: arguments.hosts.allow_any_host,
@@ -274,12 +276,52 @@ pub(super) fn show(volume: &VolumeStatus) -> String {
         ("allowed hosts", hosts(volume)),
         ("connected hosts", connected),
     ];
+    all.extend(volume.tier.iter().flat_map(tier_lines));
     all.extend(cache::lines_of(volume));
     let mut text = lines(&all);
     for warning in &volume.warnings {
         text.push_str(&format!("warning: {warning}\n"));
     }
     text
+}
+
+/// Lines about a volume's hot home.
+fn tier_lines(tier: &TierStatus) -> Vec<(&'static str, String)> {
+    let ratio = match tier.hit_ratio {
+        None => "no reads yet".to_owned(),
+        Some(ratio) => format!("{:.1} % of {} slots read", ratio * 100.0, tier.reads),
+    };
+    let cost = match tier.device_bytes_per_user_byte {
+        None => "no writes yet".to_owned(),
+        Some(cost) => format!("{cost:.2} (ring, homes and moves)"),
+    };
+    let demoting = if tier.demoting {
+        "; cold slots leave it"
+    } else {
+        ""
+    };
+    vec![
+        ("hot home", tier.hot.to_string()),
+        (
+            "hot",
+            format!(
+                "{} of {} ({} %){demoting}",
+                bytes(tier.hot_bytes),
+                bytes(tier.share_bytes),
+                tier.share_percent
+            ),
+        ),
+        ("hot reads", ratio),
+        (
+            "moved",
+            format!(
+                "{} to the hot home, {} from it",
+                bytes(tier.promoted_bytes),
+                bytes(tier.demoted_bytes)
+            ),
+        ),
+        ("device bytes a user byte", cost),
+    ]
 }
 
 fn stats(stats: &VolumeStats) -> String {

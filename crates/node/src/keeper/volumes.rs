@@ -1,6 +1,6 @@
 //! Volumes: made, changed, deleted, shown.
 
-use ashlar_store::{Grain, HomeStatus, Layout, Manage, Managed, VolumeInfo, VolumePlan};
+use ashlar_store::{Grain, HomeStatus, HotTier, Layout, Manage, Managed, VolumeInfo, VolumePlan};
 use uuid::Uuid;
 
 use super::pools::engine;
@@ -8,8 +8,9 @@ use super::serve::{access_of, nqn, served};
 use super::{Dismissal, Keeper, Kept, LivePool, class_of, live, stored_class};
 use crate::VolumeAccess;
 use crate::model::{
-    ControlError, CreateVolume, DeleteVolume, ErrorKind, HostChange, IoCounters, LayoutSpec,
-    ResizeVolume, VolumeName, VolumeState, VolumeStats, VolumeStatus, WhenDegraded, readable_bytes,
+    ControlError, CreateVolume, DeleteVolume, ErrorKind, HostChange, HotSpec, IoCounters,
+    LayoutSpec, ResizeVolume, TierStatus, VolumeName, VolumeState, VolumeStats, VolumeStatus,
+    WhenDegraded, readable_bytes,
 };
 use crate::pool::{Operations, View, room_of};
 
@@ -50,7 +51,11 @@ impl Keeper {
             stops: request.when_degraded == WhenDegraded::Stop,
             class: request.class.map(stored_class),
             is_cache: false,
-            hot: None,
+            hot: request.hot_home()?.map(|(hot, share)| HotTier {
+                copies: hot.copies,
+                class: hot.class.map(stored_class),
+                share,
+            }),
         };
         let taken = |volume: &VolumeInfo| volume.name == request.name && !volume.deleting;
         if view.status.volumes.iter().any(taken) {
@@ -156,6 +161,7 @@ impl Keeper {
             address: self.advertise.unwrap_or(self.address).to_string(),
             layout: volume.layout.into(),
             class: volume.class.map(class_of),
+            tier: volume.tier.map(tier_of),
             bytes: volume.granules * GRANULE,
             used_bytes: volume.used_bytes,
             block_bytes: GRANULE as u32,
@@ -326,6 +332,28 @@ impl Keeper {
         let mut hosts = self.target.target().hosts_of(nqn);
         hosts.extend(self.local_host(nqn));
         hosts
+    }
+}
+
+/// A volume's hot home as it is shown.
+fn tier_of(tier: ashlar_store::TierStatus) -> TierStatus {
+    let tally = tier.tally;
+    let ratio = |part: u64, all: u64| (all > 0).then(|| part as f64 / all as f64);
+    TierStatus {
+        hot: HotSpec {
+            copies: tier.layout.drives() as u8,
+            class: tier.class.map(class_of),
+        },
+        share_percent: tier.share.percent(),
+        share_bytes: tier.limit_bytes,
+        hot_bytes: tier.hot_bytes,
+        demoting: tier.is_demoting,
+        reads: tally.reads,
+        read_hits: tally.hits,
+        hit_ratio: ratio(tally.hits, tally.reads),
+        promoted_bytes: tally.promoted_bytes,
+        demoted_bytes: tally.demoted_bytes,
+        device_bytes_per_user_byte: ratio(tally.device_bytes, tally.user_bytes),
     }
 }
 
