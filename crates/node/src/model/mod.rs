@@ -20,6 +20,7 @@ mod reserve;
 mod service;
 #[cfg(test)]
 mod tests;
+mod tier;
 mod volume;
 
 pub use bytes::readable_bytes;
@@ -50,4 +51,5 @@ pub use request::{
 };
 pub use reserve::ReserveSpec;
 pub use service::{CreateService, MoveService, ServiceState, ServiceStatus};
+pub use tier::{HotSpec, TierStatus};
 pub use volume::{IoCounters, NodeStatus, VolumeState, VolumeStats, VolumeStatus, WhenDegraded};

@@ -193,6 +193,7 @@ impl Engine {
                 }
             }
         }
+        self.tell_tier(volume, first, &wanted);
         let guard = self.guards.enter();
         let runs = self.runs(&wanted);
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
@@ -230,6 +231,21 @@ impl Engine {
             }
         }
         self.end_read_if_done(op);
+    }
+
+    /// Tells a volume's tier which slots are read, and where they are.
+    fn tell_tier(&mut self, volume: u32, first: u64, wanted: &[Wanted]) {
+        if !self.has_tier(volume) {
+            return;
+        }
+        let grain = self.map.grain(volume);
+        let home = |(granule, wanted): (u64, &Wanted)| match wanted.source {
+            Source::Home(location, _) => Some((grain.slot_of(granule), location)),
+            _ => None,
+        };
+        let mut slots: Vec<(u64, u32)> = (first..).zip(wanted).filter_map(home).collect();
+        slots.dedup();
+        self.slots_read(volume, (wanted.len() * GRANULE) as u64, &slots);
     }
 
     fn look_up(&self, volume: u32, granule: u64) -> Option<Wanted> {

@@ -37,6 +37,8 @@ impl Keeper {
         let wanted = CreateVolume {
             grain_bytes: Some(status.grain_bytes),
             class: status.class,
+            hot: status.tier.as_ref().map(|tier| tier.hot),
+            hot_share_percent: status.tier.as_ref().map(|tier| tier.share_percent),
             when_degraded: status.when_degraded,
             allow_hosts: status.allow_hosts.clone(),
             allow_any_host: status.allow_any_host,
@@ -148,7 +150,7 @@ fn make_first(link: &PoolLink, volume: u32, copy: &NewCopy) -> Result<(), Contro
             absent: others.bits(),
         },
         marks_uncertain: false,
-        marks: vec![0..copy.bytes / GRANULE],
+        marks: vec![0..copy.wanted.bytes / GRANULE],
         own: OwnPlane::Until(Committed::default()),
     };
     let what = Manage::ChangeReplica { volume, change };

@@ -7,7 +7,7 @@ use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
     Epoch, Incarnation, Key, MemberId, NodeId, OwnerId, Position, Positions, ReplicaUuid, Revision,
 };
-use ashlar_store::{Grain, Manage, Managed, ReplicaIdentity, VolumeInfo, VolumePlan};
+use ashlar_store::{Manage, Managed, ReplicaIdentity, VolumeInfo};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -16,11 +16,11 @@ use super::{CopyVolume, LOOK_EVERY, Replication, refused, told};
 use crate::VolumeAccess;
 use crate::keeper::pools::engine;
 use crate::keeper::serve::served;
-use crate::keeper::volumes::{GRANULE, layout};
-use crate::keeper::{Dismissal, Keeper, Kept, live, stored_class};
+use crate::keeper::volumes::plan_of;
+use crate::keeper::{Dismissal, Keeper, Kept, live};
 use crate::model::{
-    ControlError, CreateVolume, DeleteVolume, DriveClass, HostList, LayoutSpec, MoveVolume,
-    VolumeName, VolumeStatus, WhenDegraded,
+    ControlError, CreateVolume, DeleteVolume, HostList, LayoutSpec, MoveVolume, VolumeName,
+    VolumeStatus,
 };
 use crate::pool::ReplicaMail;
 
@@ -33,17 +33,10 @@ const SERVED_WAIT: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewCopy {
-    pub(super) pool: String,
-    pub(super) name: String,
-    /// The volume's identity: the same on all nodes.
+    /// The volume, as it was asked for.
+    pub(super) wanted: CreateVolume,
+    /// Its identity: the same on all nodes.
     volume: Uuid,
-    pub(super) bytes: u64,
-    layout: LayoutSpec,
-    grain_bytes: Option<u32>,
-    class: Option<DriveClass>,
-    when_degraded: WhenDegraded,
-    allow_hosts: Vec<String>,
-    allow_any_host: bool,
     /// The copy's place in `members`.
     pub(super) position: u8,
     /// The copy's own identity.
@@ -52,18 +45,10 @@ pub(super) struct NewCopy {
 }
 
 impl NewCopy {
-    pub(super) fn of(request: &CreateVolume, volume: Uuid, members: &[NodeId]) -> Vec<Self> {
+    pub(super) fn of(wanted: &CreateVolume, volume: Uuid, members: &[NodeId]) -> Vec<Self> {
         let one = |position: usize| Self {
-            pool: request.pool.clone(),
-            name: request.name.clone(),
+            wanted: wanted.clone(),
             volume,
-            bytes: request.bytes,
-            layout: request.layout,
-            grain_bytes: request.grain_bytes,
-            class: request.class,
-            when_degraded: request.when_degraded,
-            allow_hosts: request.allow_hosts.clone(),
-            allow_any_host: request.allow_any_host,
             position: position as u8,
             replica: Uuid::new_v4(),
             members: members.to_vec(),
@@ -275,30 +260,21 @@ impl Keeper {
 
     pub(super) fn make_copy(&self, copy: &NewCopy) -> Result<(), ControlError> {
         self.replication()?;
+        let wanted = &copy.wanted;
         let pools = self.lock();
-        let pool = live(&pools, &copy.pool)?;
+        let pool = live(&pools, &wanted.pool)?;
         let view = pool.link.view().map_err(engine)?;
-        let taken = |volume: &VolumeInfo| volume.name == copy.name && !volume.deleting;
+        let taken = |volume: &VolumeInfo| volume.name == wanted.name && !volume.deleting;
         if view.status.volumes.iter().any(taken) {
-            let why = format!("there is a volume {}/{} already", copy.pool, copy.name);
+            let why = format!("there is a volume {}/{} already", wanted.pool, wanted.name);
             return Err(ControlError::conflict(why));
         }
-        let grain = copy.grain_bytes;
-        let plan = VolumePlan {
-            name: copy.name.clone(),
-            uuid: copy.volume,
-            granules: copy.bytes / GRANULE,
-            layout: layout(copy.layout, view.status.stripes.columns)?,
-            grain: grain.and_then(|bytes| Grain::of_bytes(bytes.into())),
-            stops: copy.when_degraded == WhenDegraded::Stop,
-            class: copy.class.map(stored_class),
-            is_cache: false,
-        };
+        let plan = plan_of(wanted, copy.volume, &view)?;
         let access = VolumeAccess {
             pool: pool.id,
             volume: copy.volume,
-            allow_hosts: copy.allow_hosts.clone(),
-            allow_any_host: copy.allow_any_host,
+            allow_hosts: wanted.allow_hosts.clone(),
+            allow_any_host: wanted.allow_any_host,
         };
         self.state.update(|state| state.put_volume(access))?;
         self.remember_copy(pool.id, copy.volume, &copy.members)?;
