@@ -125,7 +125,7 @@ impl ClusterConfig {
     }
 
     /// What holds for every configuration, wherever it comes from.
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         check_name("name", &self.name)?;
         if self.nodes.is_empty() {
             return Err("there is no [[node]]".into());
@@ -211,5 +211,124 @@ fn check_name(what: &str, name: &str) -> Result<(), String> {
         false => Err(format!(
             "{what} {name:?}: a name has 1 to {LONGEST_NAME} letters, digits, `-`, `_`, `.`"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::problem::Kind;
+
+    const TWO: &str = "name = 'x'\nkey_file = 'key'\nquorum = ['127.0.0.1:2379', 'http://etcd2/']\n\
+        [[node]]\nname = 'a'\nreplication = '10.0.0.1:7000'\nportal = '10.0.0.1:4420'\n\
+        [[node]]\nname = 'b'\nreplication = '[fd00::2]:7000'\n";
+
+    fn read(text: &str, mode: u32, key: &str) -> Result<ClusterConfig, Problem> {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("key"), key).expect("key");
+        fs::set_permissions(path("key"), PermissionsExt::from_mode(mode)).expect("mode");
+        fs::write(path("cluster.toml"), text).expect("file");
+        ClusterConfig::read(&path("cluster.toml"))
+    }
+
+    const SECRET: &str = "0123456789abcdef0123456789abcdef\n";
+
+    #[test]
+    fn everything_is_read() {
+        let config = read(TWO, 0o600, SECRET).expect("valid");
+        assert_eq!(config.name, "x");
+        let b = config.node("b").expect("there");
+        assert_eq!((b.id, b.portal), (NodeId(2), None));
+        assert_eq!(b.replication.to_string(), "[fd00::2]:7000");
+        assert!(config.node("a").expect("there").portal.is_some());
+        assert!(config.node("c").is_none());
+        let QuorumConfig::Etcd(endpoints) = &config.quorum else {
+            panic!("etcd");
+        };
+        let endpoints: Vec<String> = endpoints.iter().map(ToString::to_string).collect();
+        assert_eq!(endpoints, ["http://127.0.0.1:2379", "http://etcd2:2379"]);
+        let line_end = SECRET.trim_end();
+        let same = read(TWO, 0o400, line_end).expect("valid");
+        assert_eq!(config.key.mac(&[b"x"]), same.key.mac(&[b"x"]));
+        assert_eq!(format!("{:?}", config.key), "Key", "it is not shown");
+        let numbered = TWO.replace("name = 'a'", "name = 'a'\nid = 7");
+        let config = read(&numbered, 0o600, SECRET).expect("valid");
+        let ids: Vec<u32> = config.nodes.iter().map(|node| node.id.0).collect();
+        assert_eq!(ids, [7, 2]);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let changes = [
+            ("name = 'x'", "name = 'x y'", "x y"),
+            ("name = 'x'", "colour = 3", "colour"),
+            ("name = 'x'", "", "name"),
+            ("quorum = [", "quorum = [] #", "quorum"),
+            ("127.0.0.1:2379", "https://etcd", "https://etcd"),
+            ("127.0.0.1:2379", "etcd", "etcd"),
+            ("127.0.0.1:2379", "etcd:0", "etcd:0"),
+            ("127.0.0.1:2379", "etcd:1/x", "etcd:1/x"),
+            ("127.0.0.1:2379", "http://etcd2", "twice"),
+            ("name = 'b'", "name = 'a'", "node a is there twice"),
+            ("name = 'b'", "name = 'b'\nid = 1", "both have id 1"),
+            ("name = 'b'", "name = 'b'\nid = 0", "id = 0"),
+            ("name = 'b'", "name = ''", "node \"\""),
+            ("name = 'b'", "name = 'b'\nsize = 1", "size"),
+            (
+                "[fd00::2]:7000",
+                "10.0.0.1:7000",
+                "10.0.0.1:7000 is replication of node a",
+            ),
+            ("[fd00::2]:7000", "10.0.0.1:4420", "portal of node a"),
+            ("[fd00::2]:7000", "0.0.0.0:7000", "0.0.0.0:7000"),
+            ("[fd00::2]:7000", "10.0.0.2:0", "10.0.0.2:0"),
+            ("[fd00::2]:7000", "there", "replication"),
+            ("[[node]]", "[[knot]]", "knot"),
+        ];
+        for (from, to, word) in changes {
+            let text = TWO.replace(from, to);
+            assert_ne!(text, TWO);
+            let problem = read(&text, 0o600, SECRET).expect_err(to);
+            assert_eq!(problem.kind, Kind::Usage, "{problem}");
+            let said = &problem.message;
+            assert!(
+                said.contains(word) && said.contains("cluster.toml"),
+                "{to}: {said}"
+            );
+        }
+        let none = TWO.split("[[node]]").next().expect("a head");
+        let problem = read(none, 0o600, SECRET).expect_err("no nodes");
+        assert!(problem.message.contains("[[node]]"), "{problem}");
+    }
+
+    #[test]
+    fn a_key_that_is_none_is_refused_by_its_file() {
+        for (mode, key, word) in [
+            (0o640, SECRET, "0640"),
+            (0o604, SECRET, "0604"),
+            (0o600, "short\n", "32 bytes"),
+            (0o600, &" ".repeat(64), "32 bytes"),
+            (0o600, &"x".repeat(5000), "5000 bytes"),
+        ] {
+            let problem = read(TWO, mode, key).expect_err(word);
+            assert_eq!(problem.kind, Kind::Environment);
+            let said = &problem.message;
+            assert!(said.contains(word) && said.contains("/key"), "{said}");
+        }
+        let text = TWO.replace("'key'", "'lost'");
+        let problem = read(&text, 0o600, SECRET).expect_err("not there");
+        assert!(
+            problem.message.contains("/lost cannot be read"),
+            "{problem}"
+        );
+        let problem = ClusterConfig::read(Path::new("/nowhere/cluster.toml")).expect_err("none");
+        assert!(
+            problem.message.contains("/nowhere/cluster.toml"),
+            "{problem}"
+        );
     }
 }

@@ -1,4 +1,7 @@
-use std::path::Path;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use ashlar_replica::Incarnation;
 use serde::{Deserialize, Serialize};
@@ -15,7 +18,7 @@ pub struct Remembered {
     pub cluster: Option<Uuid>,
     /// The process that wrote it.
     pub incarnation: Incarnation,
-    /// What the parent of that process called it.
+    /// What the parent of that process called it: a parent believes only what its own child wrote.
     #[serde(default)]
     pub run: Option<Uuid>,
 }
@@ -26,8 +29,20 @@ impl Remembered {
     /// # Errors
     /// Environment: there is one, and it cannot be read.
     pub fn read(dir: &Path) -> Result<Self, Problem> {
-        let _ = dir;
-        Err(Problem::internal("not there yet"))
+        let path = path(dir);
+        let shown = path.display();
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(failed(&path, "cannot be read", &error)),
+        };
+        serde_json::from_slice(&text).map_err(|error| {
+            let why = ashlar_plain::reworded(&error.to_string());
+            Problem::environment(format!(
+                "{shown} is damaged: {why}; without it a quorum that was restored from a backup is not noticed. Remove \
+                 it if the quorum was not"
+            ))
+        })
     }
 
     /// Replaces it, durably, as a whole.
@@ -35,7 +50,57 @@ impl Remembered {
     /// # Errors
     /// Environment: it cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), Problem> {
-        let _ = dir;
-        Err(Problem::internal("not there yet"))
+        let path = path(dir);
+        let text = serde_json::to_vec(self);
+        let text = text.map_err(|error| Problem::internal(error.to_string()))?;
+        replace(dir, &path, &text).map_err(|error| failed(&path, "cannot be written", &error))
+    }
+}
+
+fn path(dir: &Path) -> PathBuf {
+    dir.join("incarnation")
+}
+
+fn replace(dir: &Path, path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)?;
+    file.write_all(text)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    File::open(dir)?.sync_all()
+}
+
+fn failed(path: &Path, what: &str, error: &std::io::Error) -> Problem {
+    Problem::environment(format!("{} {what}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_comes_back_as_it_was_written_and_damage_is_named() {
+        let dir = tempfile::tempdir().expect("directory");
+        let nothing = Remembered::read(dir.path()).expect("nothing");
+        assert_eq!(nothing, Remembered::default());
+        let remembered = Remembered {
+            cluster: Some(Uuid::from_u128(7)),
+            incarnation: Incarnation(9),
+            run: Some(Uuid::from_u128(8)),
+        };
+        remembered.write(dir.path()).expect("written");
+        assert_eq!(Remembered::read(dir.path()), Ok(remembered));
+        std::fs::write(dir.path().join("incarnation"), "{").expect("damaged");
+        let problem = Remembered::read(dir.path()).expect_err("damaged");
+        assert!(
+            problem.message.contains("incarnation is damaged"),
+            "{problem}"
+        );
     }
 }

@@ -1,8 +1,84 @@
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+
+use ashlar_replica::Revision;
+use ashlar_replica::quorum::Held;
+
+use super::json::{Outcome, Wish};
+use super::{Identity, Swap};
+use crate::lock;
 
 /// A store in this process, for tests. Clones are the same store.
 #[derive(Clone, Debug, Default)]
 pub struct Memory(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
-struct Inner {}
+struct Inner {
+    keys: BTreeMap<String, Held>,
+    revision: u64,
+    is_away: bool,
+    loses_answers: bool,
+}
+
+impl Memory {
+    /// Whether it does nothing from now on, and does not answer.
+    pub fn set_away(&self, is_away: bool) {
+        lock(&self.0).is_away = is_away;
+    }
+
+    /// Whether it makes swaps from now on, and does not answer.
+    pub fn set_loses_answers(&self, loses_answers: bool) {
+        lock(&self.0).loses_answers = loses_answers;
+    }
+
+    /// As after an accident: all keys are gone.
+    pub fn empty(&self) {
+        lock(&self.0).keys.clear();
+    }
+
+    pub(super) fn ask(
+        &self,
+        key: &str,
+        wish: Wish<'_>,
+        identity: Option<&Identity>,
+    ) -> Result<Outcome, String> {
+        let mut inner = lock(&self.0);
+        if inner.is_away {
+            return Err("the store in memory is away".into());
+        }
+        let foreign =
+            identity.and_then(|identity| identity.mismatch(inner.keys.get(&identity.key)));
+        if let Some(why) = foreign {
+            return Err(why);
+        }
+        let held = inner.keys.get(key).cloned();
+        let outcome = match wish {
+            Wish::Read => Outcome::Held(held),
+            Wish::Delete => {
+                inner.keys.remove(key);
+                Outcome::Deleted
+            }
+            Wish::Swap { revision, value } => {
+                let is_same = held.as_ref().map_or(Revision(0), |held| held.revision) == revision;
+                Outcome::Swap(match is_same {
+                    true => Swap::Made(inner.put(key, value)),
+                    false => Swap::NotMade(held),
+                })
+            }
+        };
+        match inner.loses_answers && !matches!(wish, Wish::Read) {
+            true => Err("the store in memory loses answers".into()),
+            false => Ok(outcome),
+        }
+    }
+}
+
+impl Inner {
+    fn put(&mut self, key: &str, value: &[u8]) -> Revision {
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        let value = value.to_vec();
+        self.keys.insert(key.into(), Held { revision, value });
+        revision
+    }
+}

@@ -1,7 +1,179 @@
 //! Keys that a majority of machines agrees on: etcd's, or a store in memory for tests.
 
 mod endpoint;
+mod etcd;
+mod http;
+mod json;
 mod memory;
 
 pub use endpoint::EtcdEndpoint;
 pub use memory::Memory;
+
+use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
+
+use ashlar_replica::Revision;
+use ashlar_replica::quorum::Held;
+use uuid::Uuid;
+
+use crate::config::QuorumConfig;
+use crate::lock;
+use crate::status::QuorumStatus;
+use etcd::Etcd;
+use json::{Outcome, Wish};
+
+/// What came of a swap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Swap {
+    /// It was made, and this is the key's revision now.
+    Made(Revision),
+    /// It was not: the key holds this.
+    NotMade(Option<Held>),
+    /// It may have been made, or may still be, or not.
+    Unknown(String),
+}
+
+/// Which cluster a store belongs to, by a key of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) key: String,
+    pub(crate) id: Uuid,
+}
+
+impl Identity {
+    /// Why a store whose key holds this is another cluster's, if it is.
+    fn mismatch(&self, held: Option<&Held>) -> Option<String> {
+        let found = held.map(|held| Uuid::try_parse_ascii(&held.value));
+        match found {
+            Some(Ok(id)) if id == self.id => None,
+            Some(Ok(id)) => Some(format!(
+                "it holds cluster {id}, and this node belongs to {}: name the etcd that all nodes use, or restore it",
+                self.id
+            )),
+            Some(Err(_)) => Some(format!(
+                "{} holds no cluster's id there: restore it",
+                self.key
+            )),
+            None => Some(format!(
+                "it has no {}: it was emptied, or is another etcd; name the one that all nodes use, or restore it",
+                self.key
+            )),
+        }
+    }
+}
+
+/// The store, and how it answers.
+#[derive(Debug)]
+pub(crate) struct Store {
+    keeper: Keeper,
+    /// A store that belongs to another cluster, or to none, is neither believed nor changed.
+    identity: OnceLock<Identity>,
+    health: Mutex<Health>,
+}
+
+#[derive(Debug)]
+enum Keeper {
+    Etcd(Etcd),
+    Memory(Memory),
+}
+
+#[derive(Debug, Default)]
+struct Health {
+    last_answer: Option<Instant>,
+    problem: Option<String>,
+}
+
+impl Store {
+    pub(crate) fn new(config: &QuorumConfig) -> Self {
+        let keeper = match config {
+            QuorumConfig::Etcd(endpoints) => Keeper::Etcd(Etcd::new(endpoints)),
+            QuorumConfig::Memory(memory) => Keeper::Memory(memory.clone()),
+        };
+        Self {
+            keeper,
+            identity: OnceLock::new(),
+            health: Mutex::default(),
+        }
+    }
+
+    /// From now on a store of another cluster is refused.
+    pub(crate) fn demand(&self, identity: Identity) {
+        // A second one would be the same: a process has one cluster.
+        let _ = self.identity.set(identity);
+    }
+
+    /// What a key holds: a linearizable read.
+    pub(crate) async fn read(&self, key: &str) -> Result<Option<Held>, String> {
+        match self.ask(key, Wish::Read).await? {
+            Outcome::Held(held) => Ok(held),
+            other => Err(unfit(&other)),
+        }
+    }
+
+    /// Changes a key if its revision is still this one. Done once at most.
+    pub(crate) async fn swap(&self, key: &str, revision: Revision, value: &[u8]) -> Swap {
+        match self.ask(key, Wish::Swap { revision, value }).await {
+            Ok(Outcome::Swap(swap)) => swap,
+            Ok(other) => Swap::Unknown(unfit(&other)),
+            Err(why) => Swap::Unknown(why),
+        }
+    }
+
+    /// Deletes a key. One that is not there is no error.
+    pub(crate) async fn delete(&self, key: &str) -> Result<(), String> {
+        match self.ask(key, Wish::Delete).await? {
+            Outcome::Deleted => Ok(()),
+            other => Err(unfit(&other)),
+        }
+    }
+
+    async fn ask(&self, key: &str, wish: Wish<'_>) -> Result<Outcome, String> {
+        let identity = self.identity.get();
+        let outcome = match &self.keeper {
+            Keeper::Etcd(etcd) => etcd.ask(key, wish, identity).await,
+            Keeper::Memory(memory) => memory.ask(key, wish, identity),
+        };
+        self.heard(outcome.as_ref().err());
+        outcome
+    }
+
+    /// Where it is, for messages.
+    pub(crate) fn names(&self) -> String {
+        self.endpoints().join(", ")
+    }
+
+    pub(crate) fn status(&self) -> QuorumStatus {
+        let health = lock(&self.health);
+        QuorumStatus {
+            endpoints: self.endpoints(),
+            reachable: health.last_answer.is_some() && health.problem.is_none(),
+            last_answer: health.last_answer.map(|at| at.elapsed()),
+            problem: health.problem.clone(),
+        }
+    }
+
+    fn endpoints(&self) -> Vec<String> {
+        match &self.keeper {
+            Keeper::Etcd(etcd) => etcd.endpoints(),
+            Keeper::Memory(_) => vec!["memory".into()],
+        }
+    }
+
+    fn heard(&self, problem: Option<&String>) {
+        let mut health = lock(&self.health);
+        match (problem, &health.problem) {
+            (None, Some(before)) => tracing::info!("the quorum answers again; before: {before}"),
+            (Some(why), None) => tracing::warn!("the quorum does not answer: {why}"),
+            _ => {}
+        }
+        if problem.is_none() {
+            health.last_answer = Some(Instant::now());
+        }
+        health.problem = problem.cloned();
+    }
+}
+
+/// An answer to another question: a defect of what asks.
+fn unfit(outcome: &Outcome) -> String {
+    format!("an answer to another question: {outcome:?}")
+}

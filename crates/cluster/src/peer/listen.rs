@@ -1,0 +1,244 @@
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ashlar_replica::{Incarnation, NodeId};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+
+use super::call::{HANDSHAKE_TIMEOUT, prepare, socket_of};
+use super::gate::{Gate, Pass};
+use super::handshake::{Called, Session};
+use super::order;
+use super::state::Peer;
+use super::wire::{
+    Challenge, Code, HELLO_BYTES, Hello, NameHash, NoHello, Nonce, PREFIX_BYTES, Purpose, Verdict,
+    hello_prefix,
+};
+use crate::key::MAC_BYTES;
+use crate::shared::Shared;
+
+/// How long after a failed accept the next is tried: the process may have no descriptors.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// How long a refusal may take to arrive before its connection ends.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// Lets peers in, for as long as it is polled.
+pub(crate) async fn listen(shared: Arc<Shared>, listener: TcpListener) {
+    let nodes = shared.config.nodes.iter();
+    let gate = Gate::new(nodes.map(|node| node.replication.ip()));
+    loop {
+        match listener.accept().await {
+            Ok((stream, from)) => greet(&shared, &gate, stream, from),
+            Err(error) => {
+                tracing::warn!("a peer's connection cannot be accepted: {error}");
+                sleep(ACCEPT_AGAIN).await;
+            }
+        }
+    }
+}
+
+fn greet(shared: &Arc<Shared>, gate: &Arc<Gate>, stream: TcpStream, from: SocketAddr) {
+    let shared = shared.clone();
+    match gate.enter(from.ip()) {
+        Some(pass) => {
+            tokio::spawn(async move {
+                if let Err(error) = serve(&shared, stream, pass).await {
+                    tracing::debug!("{from}: {error}");
+                }
+            });
+        }
+        None => {
+            // One packet, unless the socket is full; there is no place to wait for more.
+            let refusal = shared.challenge(Code::Busy).encode();
+            let _ = stream.try_write(&refusal);
+            tracing::debug!("{from}: too many connections without the key");
+        }
+    }
+}
+
+/// Who has shown the key.
+struct Guest {
+    stream: TcpStream,
+    session: Session,
+    hello: Hello,
+}
+
+async fn serve(shared: &Arc<Shared>, stream: TcpStream, pass: Pass) -> io::Result<()> {
+    let guest = timeout(HANDSHAKE_TIMEOUT, admit(shared, stream)).await?;
+    drop(pass);
+    let Some(guest) = guest? else {
+        return Ok(());
+    };
+    let Guest {
+        stream,
+        session,
+        hello,
+    } = guest;
+    match hello.purpose {
+        Purpose::Data => {
+            let stream = socket_of(stream)?;
+            shared.local_call(|local| local.accepted(hello.from, hello.volume, stream));
+        }
+        Purpose::Order => {
+            let _permit = shared.orders.acquire().await;
+            let Some(local) = shared.local.get() else {
+                return Ok(());
+            };
+            order::take(stream, session, local.clone(), hello.from).await?;
+        }
+        Purpose::Dead => shared.certified_dead(hello.from, hello.incarnation),
+        Purpose::Probe => {}
+    }
+    Ok(())
+}
+
+/// The handshake, from the side that is called. `None`: refused.
+async fn admit(shared: &Shared, mut stream: TcpStream) -> io::Result<Option<Guest>> {
+    prepare(&stream)?;
+    let mut bytes = [0; HELLO_BYTES];
+    stream.read_exact(&mut bytes[..PREFIX_BYTES]).await?;
+    let mut prefix = [0; PREFIX_BYTES];
+    prefix.copy_from_slice(&bytes[..PREFIX_BYTES]);
+    if let Err(no) = hello_prefix(&prefix) {
+        return refuse_hello(shared, stream, no).await;
+    }
+    stream.read_exact(&mut bytes[PREFIX_BYTES..]).await?;
+    let hello = match Hello::decode(&bytes) {
+        Ok(hello) => hello,
+        Err(no) => return refuse_hello(shared, stream, no).await,
+    };
+    let peer = match shared.expected(&hello) {
+        Ok(peer) => peer,
+        Err(code) => return refuse(stream, &shared.challenge(code).encode()).await,
+    };
+    let challenge = shared.challenge(Code::GoOn);
+    let (called, challenge) = Called::new(&shared.config.key, &bytes, &challenge);
+    stream.write_all(&challenge).await?;
+    let mut proof = [0; MAC_BYTES];
+    stream.read_exact(&mut proof).await?;
+    let is_proven = called.is_proven(&proof);
+    let verdict = match is_proven {
+        true => shared.judge(peer, &hello),
+        false => verdict(Code::WrongKey),
+    };
+    let is_let_in = verdict.code == Code::GoOn;
+    let (bytes, session) = called.verdict(&verdict);
+    if !is_let_in {
+        return refuse(stream, &bytes).await;
+    }
+    stream.write_all(&bytes).await?;
+    Ok(Some(Guest {
+        stream,
+        session,
+        hello,
+    }))
+}
+
+async fn refuse_hello(
+    shared: &Shared,
+    stream: TcpStream,
+    no: NoHello,
+) -> io::Result<Option<Guest>> {
+    let code = match no {
+        NoHello::Foreign => return Err(io::Error::other("speaks another protocol")),
+        NoHello::Version(version) => {
+            tracing::warn!(
+                "a peer speaks version {version} of the protocol between nodes: upgrade the older one"
+            );
+            Code::Version
+        }
+        NoHello::Malformed => Code::Malformed,
+    };
+    refuse(stream, &shared.challenge(code).encode()).await
+}
+
+/// Says no, and lets it arrive: a connection that is closed with something unread takes what was sent with it.
+async fn refuse(mut stream: TcpStream, bytes: &[u8]) -> io::Result<Option<Guest>> {
+    stream.write_all(bytes).await?;
+    stream.shutdown().await?;
+    let mut rest = [0; 1024];
+    let read = timeout(LAST_WORDS, stream.read(&mut rest)).await;
+    read.map_or(Ok(None), |read| read.map(|_| None))
+}
+
+fn verdict(code: Code) -> Verdict {
+    Verdict {
+        code,
+        newest: Incarnation(0),
+    }
+}
+
+impl Shared {
+    fn challenge(&self, code: Code) -> Challenge {
+        Challenge {
+            code,
+            node: self.me.id,
+            incarnation: self.incarnation,
+            nonce: Nonce::random(),
+        }
+    }
+
+    /// Who may show the key: a node of this cluster that means this node.
+    fn expected(&self, hello: &Hello) -> Result<&Peer, Code> {
+        let cluster = match hello.purpose {
+            Purpose::Dead => NameHash::of(&self.config.name).0,
+            Purpose::Data | Purpose::Order | Purpose::Probe => self.id.into_bytes(),
+        };
+        if hello.cluster != cluster {
+            return Err(Code::OtherCluster);
+        }
+        if hello.to != self.me.id {
+            return Err(Code::WrongNode);
+        }
+        if hello.from == self.me.id {
+            return Err(Code::Oneself);
+        }
+        let peer = self.peer(hello.from).ok_or(Code::UnknownNode)?;
+        match NameHash::of(&peer.config.name) == hello.name {
+            true => Ok(peer),
+            false => Err(Code::UnknownNode),
+        }
+    }
+
+    /// What a node that has shown the key is told.
+    fn judge(&self, peer: &Peer, hello: &Hello) -> Verdict {
+        if hello.purpose == Purpose::Dead {
+            return verdict(Code::GoOn);
+        }
+        if let Err(newest) = peer.let_in(hello.incarnation) {
+            let code = Code::Stale;
+            return Verdict { code, newest };
+        }
+        let needs_local = matches!(hello.purpose, Purpose::Data | Purpose::Order);
+        match needs_local && self.local.get().is_none() {
+            true => verdict(Code::Starting),
+            false => verdict(Code::GoOn),
+        }
+    }
+
+    /// A process is dead, as its own node says.
+    fn certified_dead(&self, node: NodeId, incarnation: Incarnation) {
+        let Some(peer) = self.peer(node) else { return };
+        let name = &peer.config.name;
+        tracing::warn!(
+            "a process of node {name} is dead: incarnation {}",
+            incarnation.0
+        );
+        peer.is_dead(incarnation);
+        self.local_call(|local| local.dead(node, incarnation));
+    }
+
+    /// Calls what peers want something of; a panic there is none of the cluster's thread.
+    fn local_call(&self, call: impl FnOnce(&dyn crate::cluster::Local)) {
+        let Some(local) = self.local.get() else {
+            return;
+        };
+        if catch_unwind(AssertUnwindSafe(|| call(&**local))).is_err() {
+            tracing::error!("what a peer wanted has panicked");
+        }
+    }
+}

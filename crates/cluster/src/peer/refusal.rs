@@ -1,0 +1,128 @@
+use ashlar_replica::{Incarnation, NodeId};
+
+use super::wire::{Code, NoAnswer, VERSION};
+use crate::config::{ClusterConfig, NodeConfig};
+
+/// Why a peer and this node do not talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// What answers is no Ashlar.
+    Foreign,
+    /// It speaks another version of the protocol between nodes.
+    Version(u16),
+    OtherCluster,
+    WrongNode(NodeId),
+    UnknownNode,
+    /// It knows a newer process of this node.
+    Stale(Incarnation),
+    /// The process that answers is older than one that is known.
+    OldProcess(Incarnation),
+    Busy,
+    Starting,
+    WrongKey,
+    Malformed,
+    /// A reason that only a newer version knows.
+    Other(u8),
+    Oneself,
+}
+
+impl Refusal {
+    /// What a code of an answer says.
+    pub(super) fn of(code: Code, node: NodeId, newest: Incarnation) -> Self {
+        match code {
+            // A refusal that says "go on" is none that this version knows.
+            Code::GoOn => Self::Other(0),
+            // The version itself is this one's; else the answer would have been read no further.
+            Code::Version => Self::Version(VERSION),
+            Code::OtherCluster => Self::OtherCluster,
+            Code::WrongNode => Self::WrongNode(node),
+            Code::UnknownNode => Self::UnknownNode,
+            Code::Stale => Self::Stale(newest),
+            Code::Busy => Self::Busy,
+            Code::Starting => Self::Starting,
+            Code::WrongKey => Self::WrongKey,
+            Code::Malformed => Self::Malformed,
+            Code::Oneself => Self::Oneself,
+        }
+    }
+
+    /// In words, with the next step. `me` has called `peer`.
+    pub(crate) fn words(
+        self,
+        config: &ClusterConfig,
+        me: &NodeConfig,
+        peer: &NodeConfig,
+    ) -> String {
+        let at = format!("node {} at {}", peer.name, peer.replication);
+        let mine = &me.name;
+        match self {
+            Self::Foreign => format!(
+                "{at}: what answers there is no node of Ashlar; correct `replication` of node {} in the cluster's file",
+                peer.name
+            ),
+            Self::Version(version) => format!(
+                "{at} speaks version {version} of the protocol between nodes, this one {VERSION}: upgrade the older one"
+            ),
+            Self::OtherCluster => format!(
+                "{at} belongs to another cluster than {}: let both name the same cluster and the same quorum; if the \
+                 quorum was emptied since that node has started, restore it",
+                config.name
+            ),
+            Self::WrongNode(node) => {
+                let other = config.node_by_id(node);
+                let other = other.map_or_else(|| node.to_string(), |n| format!("node {}", n.name));
+                format!(
+                    "{} is the address of {other}, not of node {}: correct `replication` in the cluster's file",
+                    peer.replication, peer.name
+                )
+            }
+            Self::UnknownNode => format!(
+                "{at} does not know node {mine} under number {}: its cluster's file is another one; copy the same to all \
+                 nodes and start that node again",
+                me.id.0
+            ),
+            Self::Stale(newest) => format!(
+                "{at} knows a newer process of node {mine} (incarnation {}), or this one as dead: two daemons run under \
+                 this node's name; end one of them",
+                newest.0
+            ),
+            Self::OldProcess(newest) => format!(
+                "{at}: an older process answers there than the newest one known (incarnation {}): two daemons run under \
+                 that node's name; end one of them",
+                newest.0
+            ),
+            Self::Busy => format!(
+                "{at} has too many connections that have not shown the key: it is tried again; if it stays, look for \
+                 what connects there"
+            ),
+            Self::Starting => format!("{at} is starting: it is tried again"),
+            Self::WrongKey => {
+                format!(
+                    "{at} has another key: copy the same key_file to all nodes, and start them again"
+                )
+            }
+            Self::Malformed => {
+                format!("{at} does not understand what this node says: upgrade the older one")
+            }
+            Self::Other(code) => {
+                format!(
+                    "{at} refuses for reason {code}, which this version does not know: upgrade this node"
+                )
+            }
+            Self::Oneself => format!(
+                "{at} is another daemon under the name of this node ({mine}): two daemons must not have one name; end \
+                 one of them, or correct its name"
+            ),
+        }
+    }
+}
+
+impl From<NoAnswer> for Refusal {
+    fn from(no: NoAnswer) -> Self {
+        match no {
+            NoAnswer::Foreign => Self::Foreign,
+            NoAnswer::Version(version) => Self::Version(version),
+            NoAnswer::Code(code) => Self::Other(code),
+        }
+    }
+}

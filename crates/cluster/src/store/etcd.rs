@@ -1,0 +1,158 @@
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hyper::body::Bytes;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use super::Identity;
+use super::endpoint::EtcdEndpoint;
+use super::http::{Connection, Failed};
+use super::json::{self, Outcome, Wish};
+use crate::lock;
+
+/// How long a member may take for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a member may take for an answer, before a read is asked elsewhere.
+const READ_TIMEOUT: Duration = Duration::from_millis(1000);
+/// How long a swap's answer is waited for; then its outcome is unknown, and who asks settles it.
+const SWAP_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How often all members are asked what may be asked twice, and how long between.
+const ROUNDS: usize = 2;
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
+/// Requests under way at a time.
+const AT_ONCE: usize = 32;
+/// Connections that are kept for a member while they are idle.
+const IDLE: usize = 8;
+
+const TXN: &str = "/v3/kv/txn";
+
+/// A client of etcd's JSON gateway.
+#[derive(Debug)]
+pub(super) struct Etcd {
+    members: Vec<Member>,
+    /// Which one is tried first: what answered last.
+    preferred: AtomicUsize,
+    limit: Semaphore,
+}
+
+#[derive(Debug)]
+struct Member {
+    endpoint: EtcdEndpoint,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Etcd {
+    pub(super) fn new(endpoints: &[EtcdEndpoint]) -> Self {
+        let member = |endpoint: &EtcdEndpoint| Member {
+            endpoint: endpoint.clone(),
+            idle: Mutex::default(),
+        };
+        Self {
+            members: endpoints.iter().map(member).collect(),
+            preferred: AtomicUsize::new(0),
+            limit: Semaphore::new(AT_ONCE),
+        }
+    }
+
+    pub(super) fn endpoints(&self) -> Vec<String> {
+        let names = self.members.iter();
+        names.map(|member| member.endpoint.to_string()).collect()
+    }
+
+    /// Asks one member after the other. What must not be done twice goes to another only if none before can have
+    /// seen it.
+    pub(super) async fn ask(
+        &self,
+        key: &str,
+        wish: Wish<'_>,
+        identity: Option<&Identity>,
+    ) -> Result<Outcome, String> {
+        let is_once = matches!(wish, Wish::Swap { .. });
+        let (rounds, patience) = match is_once {
+            true => (1, SWAP_TIMEOUT),
+            // A deletion may be done twice: no two volumes have one UUID.
+            false => (ROUNDS, READ_TIMEOUT),
+        };
+        let body = json::transaction(key, wish, identity).to_string();
+        let body = Bytes::from(body);
+        let _permit = self.limit.acquire().await;
+        let mut failures = Vec::new();
+        for round in 0..rounds {
+            if round > 0 {
+                sleep(BETWEEN_ROUNDS).await;
+            }
+            failures.clear();
+            let first = self.preferred.load(Ordering::Relaxed);
+            let count = self.members.len();
+            for index in (0..count).map(|turn| (first + turn) % count) {
+                let member = &self.members[index];
+                let answer = member.ask(&body, patience).await;
+                let outcome = answer.and_then(|answer| {
+                    match json::outcome(&answer, wish, identity).map_err(Failed::sent)? {
+                        // Nothing was done there.
+                        Outcome::Foreign(why) => Err(Failed::unsent(why)),
+                        outcome => Ok(outcome),
+                    }
+                });
+                let failed = match outcome {
+                    Ok(outcome) => {
+                        self.preferred.store(index, Ordering::Relaxed);
+                        return Ok(outcome);
+                    }
+                    Err(failed) => failed,
+                };
+                failures.push(format!("{}: {}", member.endpoint, failed.why));
+                if is_once && failed.is_sent {
+                    self.preferred.store((index + 1) % count, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        Err(failures.join("; "))
+    }
+}
+
+impl Member {
+    async fn ask(&self, body: &Bytes, patience: Duration) -> Result<Bytes, Failed> {
+        loop {
+            let idle = lock(&self.idle).pop();
+            let was_idle = idle.is_some();
+            let mut connection = match idle {
+                Some(connection) => connection,
+                None => self.connected().await?,
+            };
+            let answer = timeout(patience, connection.post(TXN, body.clone())).await;
+            let answer = match answer {
+                Ok(Ok(answer)) => answer,
+                // It had been closed meanwhile.
+                Ok(Err(failed)) if was_idle && !failed.is_sent => continue,
+                Ok(Err(failed)) => return Err(failed),
+                Err(_) => {
+                    // What is idle hangs as well.
+                    lock(&self.idle).clear();
+                    return Err(Failed::sent(format!("no answer within {patience:?}")));
+                }
+            };
+            self.keep(connection);
+            return match answer.status {
+                200 => Ok(answer.body),
+                status => Err(Failed::sent(json::complaint(status, &answer.body))),
+            };
+        }
+    }
+
+    async fn connected(&self) -> Result<Connection, Failed> {
+        let connected = timeout(CONNECT_TIMEOUT, Connection::open(&self.endpoint)).await;
+        let late = |_| Failed::unsent(format!("no connection within {CONNECT_TIMEOUT:?}"));
+        connected.map_err(late)?
+    }
+
+    fn keep(&self, connection: Connection) {
+        let mut idle = lock(&self.idle);
+        if idle.len() < IDLE {
+            idle.push(connection);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Clusters of one process on loopback, over a quorum in memory: who is let in, who is not and why, what is answered.
+
+mod incarnations;
+mod orders;
+mod quorum;
+mod refusals;
+mod rig;
+mod streams;
