@@ -7,6 +7,7 @@ mod databases;
 mod faults;
 mod interrupt;
 mod link;
+mod nodes;
 mod oltp;
 mod pools;
 mod process;
