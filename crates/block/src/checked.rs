@@ -1,5 +1,6 @@
 use crate::{
-    BlockDevice, Completion, Description, ErrorKind, Geometry, IoError, Moment, Operation, Request,
+    AssociationId, BlockDevice, Completion, Description, ErrorKind, Geometry, HostId, IoError,
+    Label, Moment, Operation, Provenance, Request,
 };
 
 /// The handle through which callers use a device: caches the geometry and refuses a malformed
@@ -58,6 +59,13 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
         }
     }
 
+    fn submit_from(&mut self, request: Request, provenance: Provenance) {
+        match self.check(&request) {
+            Ok(()) => self.device.submit_from(request, provenance),
+            Err(error) => self.refused.push(request.complete(Err(error))),
+        }
+    }
+
     fn poll(&mut self, now: Moment, done: &mut Vec<Completion>) {
         done.append(&mut self.refused);
         self.device.poll(now, done);
@@ -69,5 +77,17 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
 
     fn describe(&self) -> Description {
         self.device.describe()
+    }
+
+    fn labels_writes(&self) -> bool {
+        self.device.labels_writes()
+    }
+
+    fn label(&self, host: HostId, association: AssociationId) -> Option<Label> {
+        self.device.label(host, association)
+    }
+
+    fn association_ended(&mut self, host: HostId, association: AssociationId) {
+        self.device.association_ended(host, association);
     }
 }

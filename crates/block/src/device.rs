@@ -1,4 +1,7 @@
-use crate::{BlockRange, Description, Geometry, IoBuffer, IoError, Moment};
+use crate::{
+    AssociationId, BlockRange, Description, Geometry, HostId, IoBuffer, IoError, Label, Moment,
+    Provenance,
+};
 
 /// When a write may be acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,6 +132,27 @@ pub trait BlockDevice {
 
     /// What the device is made of.
     fn describe(&self) -> Description;
+
+    /// Whether what modifies the device must come with labels, by
+    /// [`submit_from`](Self::submit_from). Constant for the life of the object.
+    fn labels_writes(&self) -> bool {
+        false
+    }
+
+    /// The label of what may be sent from now on by an association whose socket is found empty afterwards.
+    /// `None` while the device knows none. Asked often; never blocks.
+    fn label(&self, _host: HostId, _association: AssociationId) -> Option<Label> {
+        None
+    }
+
+    /// As [`submit`](Self::submit), for a request that modifies: whose it is, and how old it may be.
+    fn submit_from(&mut self, request: Request, _provenance: Provenance) {
+        self.submit(request);
+    }
+
+    /// An association has ended: nothing of it is in devices, and nothing more of it will come. Told to one
+    /// core's object, and at least once unless the device is taken away before.
+    fn association_ended(&mut self, _host: HostId, _association: AssociationId) {}
 }
 
 impl<D: BlockDevice + ?Sized> BlockDevice for Box<D> {
@@ -146,5 +170,17 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Box<D> {
     }
     fn describe(&self) -> Description {
         (**self).describe()
+    }
+    fn labels_writes(&self) -> bool {
+        (**self).labels_writes()
+    }
+    fn label(&self, host: HostId, association: AssociationId) -> Option<Label> {
+        (**self).label(host, association)
+    }
+    fn submit_from(&mut self, request: Request, provenance: Provenance) {
+        (**self).submit_from(request, provenance);
+    }
+    fn association_ended(&mut self, host: HostId, association: AssociationId) {
+        (**self).association_ended(host, association);
     }
 }

@@ -31,6 +31,9 @@
 //!   ([`ErrorKind::Latched`]): a later success would be a lie. A remote namespace that lost its
 //!   connection over unflushed writes fails one flush ([`ErrorKind::Disconnected`]): what was
 //!   written before may be gone, and later flushes speak only for what came after.
+//! * **Late duplicates.** A host that loses an association sends its writes again by another, while the
+//!   first ones may still come. A device that is served on several nodes tells late ones by their
+//!   [`Label`] ([`BlockDevice::labels_writes`]); the others take requests without.
 //! * **Crash.** Writes not yet durable may be there, be lost, or be torn at
 //!   [`Geometry::atomic_blocks`]; nothing else changes.
 //!
@@ -54,6 +57,7 @@ mod error;
 mod gather;
 mod geometry;
 mod moment;
+mod provenance;
 mod range;
 
 pub use buffer::{BufferPool, IoBuffer, REGION_BYTES, RegionAddress};
@@ -64,4 +68,5 @@ pub use error::{ErrorKind, IoError};
 pub use gather::Gather;
 pub use geometry::{BlockSize, Geometry};
 pub use moment::Moment;
+pub use provenance::{AssociationId, HostId, Label, Provenance};
 pub use range::{BlockRange, Lba};

@@ -65,8 +65,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     (
         "node",
         &[
-            "block", "cache", "cluster", "nvme", "plain", "replica", "store", "target", "device",
-            "reactor",
+            "block", "cache", "cluster", "copy", "nvme", "plain", "replica", "store", "target",
+            "device", "reactor",
         ],
         "the daemon assembles pools and a target, and knows hosts by their NQNs; only the binary stands above it",
     ),

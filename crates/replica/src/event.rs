@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ashlar_block::{IoError, Moment};
+use ashlar_block::{IoError, Label, Moment};
 use bytes::Bytes;
 
 use crate::canary::{Cage, Canary};
 use crate::extent::Extent;
-use crate::fence::{Label, Origin};
+use crate::fence::Origin;
 use crate::ids::{
     Ask, CommandId, Epoch, Incarnation, Leaf, NodeId, Position, Positions, ReplicaUuid, ShardId,
     Token, VolumeId,

@@ -9,25 +9,10 @@
 
 use std::collections::BTreeMap;
 
+use ashlar_block::{AssociationId, HostId, Label};
+
 use crate::canary::{Cage, Canary};
 use crate::ids::Epoch;
-
-/// A host: its HOSTNQN and HOSTID, as a name of what hands commands in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostId(pub u64);
-
-/// An association of a host with a node, never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AssociationId(pub u64);
-
-/// What was known when a command's socket was last seen empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Label {
-    /// The owner's epoch.
-    pub epoch: Epoch,
-    /// Writes of the host's other associations in it.
-    pub writes: u64,
-}
 
 /// Whose command it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +47,7 @@ impl Fence {
     /// The label for what may now be sent by an association whose socket was just seen empty.
     pub fn label(&self, origin: Origin) -> Label {
         Label {
-            epoch: self.epoch,
+            epoch: self.epoch.0,
             writes: self.others(origin),
         }
     }

@@ -59,10 +59,11 @@ pub mod quorum;
 mod replica;
 mod wire;
 
+pub use ashlar_block::{AssociationId, HostId, Label};
 pub use canary::{Cage, Canary};
 pub use event::{Alarm, Config, Effect, Event, HostOperation, Limits, Outcome, ReadMode, Shape};
 pub use extent::{Extent, ExtentSet};
-pub use fence::{AssociationId, Fence, HostId, Label, Origin};
+pub use fence::{Fence, Origin};
 pub use ids::{
     Ask, CommandId, CopyId, Epoch, Incarnation, Known, Leaf, Low, MAX_MEMBERS, NodeId, Nonce,
     Position, Positions, ReplicaSequence, ReplicaUuid, Revision, SessionId, ShardId, Token,

@@ -1,11 +1,11 @@
 //! One copy of one shard of a volume: follows an owner, would own, or owns.
 
-use ashlar_block::Moment;
+use ashlar_block::{Label, Moment};
 
 use crate::candidate::{Candidate, Reason};
 use crate::event::{At, Config, Effect, EntryBook, Event, HostOperation, Names, Outcome, Turn};
 use crate::extent::Extent;
-use crate::fence::{Label, Origin};
+use crate::fence::Origin;
 use crate::ids::{Ask, CommandId, Epoch, Incarnation, NodeId, Position};
 use crate::lease::Given;
 use crate::local::{Entry, Imported, Local};
@@ -262,6 +262,13 @@ impl Replica {
     /// does not own the volume.
     pub fn label(&self, origin: Origin) -> Option<Label> {
         Some(self.owner.as_ref()?.label(origin))
+    }
+
+    /// An association is gone, and nothing of it is left: its writes still count against others.
+    pub fn association_ended(&mut self, origin: Origin) {
+        if let Some(owner) = self.owner.as_mut() {
+            owner.association_ended(origin);
+        }
     }
 
     /// Whether hosts are served.

@@ -210,6 +210,8 @@ impl Cores {
             Action::Attend(id) => return self.attend(env, index, id),
             Action::Place(id, qid) => self.place(env, index, id, qid),
             Action::Close(id) => self.close(env, index, id),
+            // No device of this world labels writes.
+            Action::Look(_) => return false,
             Action::Notify(notice) => {
                 for to in 0..self.workers.len() {
                     self.post(env, to, Mail::Notice(notice));

@@ -1,9 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ashlar_block::Moment;
+use ashlar_block::{AssociationId, Moment};
 use ashlar_nvme::Status;
 use ashlar_nvme::event::AsyncEvent;
 use ashlar_nvme::fabrics::{Cc, Csts, Shutdown};
@@ -70,6 +70,8 @@ pub(crate) struct Controller {
     pub(crate) role: Role,
     pub(crate) instance: Instance,
     alive: AtomicBool,
+    /// Connections that carry its queues, closed ones with commands in devices included.
+    connections: AtomicUsize,
     /// The target has ended it: its connections may answer what devices have.
     dismissed: AtomicBool,
     ready: AtomicBool,
@@ -132,6 +134,7 @@ impl Controller {
             role,
             instance,
             alive: AtomicBool::new(true),
+            connections: AtomicUsize::new(0),
             dismissed: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             write_cache: AtomicBool::new(true),
@@ -143,6 +146,22 @@ impl Controller {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What devices know it by: one for all its queues.
+    pub(crate) fn association(&self) -> AssociationId {
+        AssociationId(self.instance.number)
+    }
+
+    /// A connection carries a queue of it from now on.
+    pub(crate) fn join(&self) {
+        self.connections.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A connection that carried a queue of it is gone. True if the association has ended and nothing is
+    /// left of it.
+    pub(crate) fn part(&self) -> bool {
+        self.connections.fetch_sub(1, Ordering::AcqRel) == 1 && !self.is_alive()
     }
 
     /// Whether the association still exists.

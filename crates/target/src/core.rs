@@ -1,3 +1,5 @@
+mod labels;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -44,6 +46,10 @@ pub enum Action {
     Place(ConnectionId, u16),
     /// Close the socket, then call [`Core::closed`].
     Close(ConnectionId),
+    /// Call [`Core::about_to_look`], and then, if the socket is empty and nothing that was read of it is on
+    /// its way here, [`Core::seen_empty`]. A driver that serves no device that [labels
+    /// writes](BlockDevice::labels_writes) need not.
+    Look(ConnectionId),
     /// Tell every core, this one too.
     Notify(Notice),
 }
@@ -230,7 +236,7 @@ impl Core {
             self.actions.push_back(Action::Close(id));
             return true;
         }
-        let Some((connection, ctx)) = self.split(id, now) else {
+        let Some((connection, mut ctx)) = self.split(id, now) else {
             return true;
         };
         let Some((index, command, data)) = connection.pending_connect() else {
@@ -241,7 +247,11 @@ impl Core {
             Verdict::Connected(queue) => {
                 let cntlid = u64::from(queue.controller.id);
                 let host = queue.controller.clone();
+                host.join();
                 connection.attach(queue);
+                // The host is not connected before it is told, and sends nothing until then.
+                connection.ask_labels(&mut ctx);
+                connection.seen_empty();
                 connection.complete(index, Status::SUCCESS, cntlid);
                 connection.connect = None;
                 self.open_account(id, &host);
@@ -431,8 +441,8 @@ impl Core {
         self.shares
             .charge(connection.account, charged, Charge::default());
         self.shares.close(connection.account);
-        if let Some(queue) = connection.queue.as_ref().filter(|queue| queue.id > 0) {
-            queue.controller.release_queue(queue.id);
+        if let Some(queue) = &connection.queue {
+            Self::leave(&mut self.devices, queue);
         }
         self.starving.retain(|&other| other != id);
         self.waiting.retain(|&other| other != id);
@@ -443,7 +453,10 @@ impl Core {
     /// Numbers are used again: what was asked for one connection must not befall the next.
     fn forget_actions(&mut self, id: ConnectionId) {
         self.actions.retain(|action| match *action {
-            Action::Attend(other) | Action::Place(other, _) | Action::Close(other) => other != id,
+            Action::Attend(other)
+            | Action::Place(other, _)
+            | Action::Look(other)
+            | Action::Close(other) => other != id,
             Action::Notify(_) => true,
         });
     }
@@ -625,6 +638,7 @@ impl Core {
         let before = |age: Duration| {
             Moment::from_nanos(now.as_nanos().saturating_sub(age.as_nanos() as u64))
         };
+        self.look_around();
         self.refuse_waiting(now, before(timeouts.handshake));
         self.evict(now);
         for (id, connection) in &mut self.connections {
@@ -670,6 +684,10 @@ impl Core {
 
     /// Takes news from any core.
     pub fn notice(&mut self, notice: Notice) {
+        if notice == Notice::Events {
+            // Paths may have changed, and labels with them: hosts that come for that are told afterwards.
+            self.look_around();
+        }
         let ids: Vec<ConnectionId> = self.connections.iter().map(|(id, _)| id as u32).collect();
         for id in ids {
             let Some(connection) = self.connections.get_mut(id as usize) else {

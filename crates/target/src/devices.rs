@@ -1,8 +1,11 @@
-use ashlar_block::{BlockDevice, Checked, Completion, ErrorKind, IoError, Moment, Request};
+use ashlar_block::{
+    BlockDevice, Checked, Completion, ErrorKind, IoError, Moment, Provenance, Request,
+};
 
 /// A device that a core has opened.
 struct Opened {
     device: Checked<Box<dyn BlockDevice>>,
+    labels_writes: bool,
     /// Requests that have not come back.
     outstanding: usize,
 }
@@ -10,6 +13,7 @@ struct Opened {
 impl Opened {
     fn new(device: Box<dyn BlockDevice>) -> Self {
         Self {
+            labels_writes: device.labels_writes(),
             device: Checked::new(device),
             outstanding: 0,
         }
@@ -29,19 +33,29 @@ pub(crate) struct Devices {
     retiring: Vec<(usize, Opened)>,
     /// Requests to devices that are not there.
     refused: Vec<Completion>,
+    /// Some device of the list wants labels.
+    any_labels: bool,
     unpolled: bool,
     submitted: bool,
 }
 
 impl Devices {
     pub(crate) fn new(devices: Vec<Box<dyn BlockDevice>>) -> Self {
-        Self {
+        let mut devices = Self {
             list: devices.into_iter().map(|d| Some(Opened::new(d))).collect(),
             retiring: Vec::new(),
             refused: Vec::new(),
+            any_labels: false,
             unpolled: false,
             submitted: false,
-        }
+        };
+        devices.look_for_labels();
+        devices
+    }
+
+    fn look_for_labels(&mut self) {
+        let mut opened = self.list.iter().flatten();
+        self.any_labels = opened.any(|opened| opened.labels_writes);
     }
 
     /// Puts a device at `number`. One that was there takes nothing more, and is dropped when the
@@ -52,6 +66,7 @@ impl Devices {
             self.list.resize_with(number + 1, || None);
         }
         self.list[number] = Some(Opened::new(device));
+        self.look_for_labels();
     }
 
     /// Takes the device at `number` away, if there is one; it is dropped when the last of its
@@ -61,6 +76,7 @@ impl Devices {
         if let Some(old) = old.filter(|opened| opened.outstanding > 0) {
             self.retiring.push((number, old));
         }
+        self.look_for_labels();
     }
 
     /// Whether nothing is left of any device at `number`.
@@ -69,13 +85,29 @@ impl Devices {
         !there && self.retiring.iter().all(|(other, _)| *other != number)
     }
 
-    pub(crate) fn submit(&mut self, number: usize, request: Request) {
+    /// Whether some device wants labels.
+    pub(crate) fn any_labels(&self) -> bool {
+        self.any_labels
+    }
+
+    /// The device at `number`, if it wants labels.
+    pub(crate) fn labelling(&mut self, number: usize) -> Option<&mut dyn BlockDevice> {
+        let opened = self.list.get_mut(number)?.as_mut();
+        let opened = opened.filter(|opened| opened.labels_writes)?;
+        Some(&mut opened.device)
+    }
+
+    /// Hands over a request of this provenance; what modifies nothing needs none.
+    pub(crate) fn submit(&mut self, number: usize, request: Request, provenance: Provenance) {
         self.unpolled = true;
         self.submitted = true;
         match self.list.get_mut(number) {
             Some(Some(opened)) => {
                 opened.outstanding += 1;
-                opened.device.submit(request);
+                match request.op.modifies() {
+                    true => opened.device.submit_from(request, provenance),
+                    false => opened.device.submit(request),
+                }
             }
             _ => {
                 let gone = IoError::new(ErrorKind::Disconnected, "the device was taken away");

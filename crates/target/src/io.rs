@@ -1,7 +1,7 @@
 //! NVM commands: what one moves, whether it may, and the device requests it becomes (NVM Command
 //! Set 3.3).
 
-use ashlar_block::{BlockRange, Completion, Durability, IoBuffer, Operation, Request};
+use ashlar_block::{BlockRange, Completion, Durability, IoBuffer, Operation, Provenance, Request};
 use ashlar_nvme::command::{DSM_RANGES_MAX, DataPointer, DsmRange, Fuse, NSID_BROADCAST};
 use ashlar_nvme::reservation::ReservationStatus;
 use ashlar_nvme::{Command, Status, opcode};
@@ -247,7 +247,12 @@ impl Executor<'_> {
 
     fn submit(&mut self, slot: &mut Slot, namespace: &Namespace, request: Request) {
         slot.requests += 1;
-        self.devices.submit(namespace.device, request);
+        let provenance = Provenance {
+            host: self.controller.host.name,
+            association: self.controller.association(),
+            label: slot.label,
+        };
+        self.devices.submit(namespace.device, request, provenance);
     }
 
     fn flush(&mut self, slot: &mut Slot) {

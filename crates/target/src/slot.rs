@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use ashlar_block::{IoBuffer, Moment};
+use ashlar_block::{IoBuffer, Label, Moment};
 use ashlar_nvme::{Command, Status};
 
 use crate::io::Transfer;
@@ -26,6 +26,8 @@ pub(crate) enum Stage {
 pub(crate) struct Slot {
     pub(crate) stage: Stage,
     pub(crate) command: Command,
+    /// How old it may be, if its namespace's device wants to know.
+    pub(crate) label: Option<Label>,
     /// Bytes of its connection's share that it holds.
     pub(crate) held: usize,
     /// The data it moves, and which way.
@@ -55,6 +57,7 @@ impl Slot {
         Self {
             stage: Stage::Receiving,
             command,
+            label: None,
             held: 0,
             transfer: Transfer::None,
             received: 0,

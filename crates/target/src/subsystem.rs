@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use ashlar_block::Geometry;
+use ashlar_block::{Geometry, HostId as HostName};
 use ashlar_nvme::event::AsyncEvent;
 use ashlar_nvme::log::AnaState;
 use ashlar_nvme::reservation::Notification;
@@ -28,12 +28,15 @@ pub(crate) const MAX_TRANSFER_BYTES: u32 = 1 << 20;
 pub(crate) struct Host {
     pub(crate) nqn: String,
     pub(crate) id: [u8; 16],
+    /// What devices know it by.
+    pub(crate) name: HostName,
     associations: Mutex<Vec<Weak<Controller>>>,
 }
 
 impl Host {
     pub(crate) fn new(nqn: String, id: [u8; 16]) -> Self {
         Self {
+            name: name_of(&nqn, id),
             nqn,
             id,
             associations: Mutex::default(),
@@ -83,6 +86,13 @@ impl Host {
             .filter(of_it)
             .any(|controller| !controller.is_alive() || controller.is_draining())
     }
+}
+
+/// The same number on every node and in every release: nodes compare them (FNV-1a).
+fn name_of(nqn: &str, id: [u8; 16]) -> HostName {
+    let add = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let bytes = id.iter().chain(nqn.as_bytes());
+    HostName(bytes.fold(0xcbf2_9ce4_8422_2325, add))
 }
 
 /// What was done for hosts, as the SMART log counts it (NVM Command Set 1.0, 4.1.4.2).

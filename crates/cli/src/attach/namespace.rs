@@ -66,6 +66,11 @@ fn local(volume: &str, arguments: &AttachArguments, config: &Config) -> Result<L
     if volume.starts_with(url::SCHEME) {
         return Err("a URL names no daemon".into());
     }
+    if !config.others.is_empty() {
+        return Err(
+            "it has copies on several nodes, and goes on where this one's daemon does not".into(),
+        );
+    }
     let text = arguments.api.api.as_deref().unwrap_or(Endpoint::DEFAULT);
     let Ok(Endpoint::Socket(api)) = text.parse() else {
         return Err("the API is not asked through its socket".into());
@@ -146,11 +151,21 @@ fn of_pool(
         volume = unused(&api, name, volume, host)?;
     }
     let allowance = Allowance::give(&arguments.api, &volume, (name, &host.nqn))?;
-    let (address, nqn, nsid) = (&volume.address, &volume.nqn, volume.nsid);
-    let url = format!("{}{address}/{nqn}?ns={nsid}", url::SCHEME);
+    let (addresses, nqn, nsid) = (portals(&volume).join(","), &volume.nqn, volume.nsid);
+    let url = format!("{}{addresses}/{nqn}?ns={nsid}", url::SCHEME);
     // All of a stripe is taken from the beginning, and what is written in it nobody notes.
-    let notes = !matches!(volume.layout, LayoutSpec::Stripe { .. });
+    // What a copy here has is not what the volume holds.
+    let notes = !matches!(volume.layout, LayoutSpec::Stripe { .. }) && volume.replication.is_none();
     Ok(((url, notes.then_some(volume.used_bytes)), allowance))
+}
+
+/// Where a volume is served: by its node, or by all that have a copy.
+fn portals(volume: &VolumeStatus) -> Vec<String> {
+    let known = volume.replication.as_ref().map(|known| &known.portals);
+    match known.filter(|portals| !portals.is_empty()) {
+        Some(portals) => portals.clone(),
+        None => vec![volume.address.clone()],
+    }
 }
 
 /// Refuses a volume that is served no more, although it is still listed.
@@ -203,19 +218,12 @@ mod tests {
             ..CreatePool::default()
         };
         control.create_pool(pool).expect("made");
+        let name: VolumeName = "tank/db".parse().expect("a name");
         let volume = CreateVolume {
-            pool: "tank".into(),
-            name: "db".into(),
-            bytes: 1 << 30,
-            layout: LayoutSpec::Mirror { copies: 2 },
-            grain_bytes: None,
-            class: None,
-            when_degraded: Default::default(),
-            allow_hosts: Vec::new(),
             allow_any_host: true,
+            ..CreateVolume::new(&name, 1 << 30, LayoutSpec::Mirror { copies: 2 })
         };
         let mut volume = control.create_volume(volume).expect("made");
-        let name: VolumeName = "tank/db".parse().expect("a name");
         assert!(refuse_deleted(&name, &volume).is_ok());
         volume.state = VolumeState::Deleting;
         let refusal = refuse_deleted(&name, &volume).expect_err("refused");

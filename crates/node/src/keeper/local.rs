@@ -179,6 +179,11 @@ impl Keeper {
             let why = format!("there is no volume {name} ({})", wish.uuid);
             return Err(LocalRefusal::for_good(why));
         };
+        if self.is_copy(wish.uuid) {
+            return Err(LocalRefusal::for_good(format!(
+                "{name} has copies on several nodes: attach it by their portals"
+            )));
+        }
         self.admit(pool, wish)?;
         let bytes = served.opener.geometry().bytes();
         if bytes < wish.bytes {

@@ -65,6 +65,9 @@ pub struct ReplicationStatus {
     pub epoch: u32,
     /// Its copies.
     pub replicas: Vec<ReplicaStatus>,
+    /// Where hosts connect, `ADDR:PORT`: this node and the others.
+    #[serde(default)]
+    pub portals: Vec<String>,
     /// The last change of ownership, as its owner remembers it.
     #[serde(default)]
     pub last_failover: Option<FailoverStatus>,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use ashlar_block::{
-    BlockDevice, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Request,
+    BlockDevice, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Provenance, Request,
 };
 use ashlar_reactor::{Handle, Mailbox, Opener};
 use ashlar_store::format::DriveClass;
@@ -234,10 +234,27 @@ impl Host {
     }
 
     pub(super) fn local_command(&mut self, port: usize, volume: u32, request: Request) {
-        self.command(From::Local(port), volume, request);
+        self.command(From::Local(port), volume, request, None);
     }
 
-    fn command(&mut self, from: From, volume: u32, mut request: Request) {
+    /// The same, of a host's connection of this core.
+    pub(super) fn labelled_command(
+        &mut self,
+        port: usize,
+        volume: u32,
+        request: Request,
+        provenance: Provenance,
+    ) {
+        self.command(From::Local(port), volume, request, Some(provenance));
+    }
+
+    fn command(
+        &mut self,
+        from: From,
+        volume: u32,
+        mut request: Request,
+        provenance: Option<Provenance>,
+    ) {
         self.traffic.volumes.entry(volume).or_default().in_flight += 1;
         let key = self.pending.insert(Pending {
             from,
@@ -249,7 +266,7 @@ impl Host {
         });
         request.tag = key as u64;
         if self.copies.contains(&volume) {
-            return self.replica_command(volume, request);
+            return self.replica_command(volume, request, provenance);
         }
         self.post(Event::Command { volume, request });
     }
@@ -324,13 +341,16 @@ impl Host {
                     volume,
                     request,
                 } => {
-                    self.command(From::Remote(port), volume, request);
+                    self.command(From::Remote(port), volume, request, None);
                 }
                 Mail::Manage { what, reply } => {
                     if let Manage::DeleteVolume { volume } = what {
                         self.paces.deleting(&self.engine, volume, self.now);
                         self.replicas.remove(&volume);
                         self.copies.remove(&volume);
+                    }
+                    if let Manage::MakeReplica { volume, .. } = what {
+                        self.copies.insert(volume);
                     }
                     let id = self.waiting.insert(reply) as u64;
                     self.post(Event::Manage { id, what });

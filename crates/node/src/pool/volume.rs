@@ -2,8 +2,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ashlar_block::{BlockDevice, Completion, Description, Geometry, IoError, Moment, Request};
+use ashlar_block::{
+    AssociationId, BlockDevice, Completion, Description, Geometry, HostId, IoError, Label, Moment,
+    Provenance, Request,
+};
 use ashlar_reactor::{Handle, Opener};
+use ashlar_replica::Origin;
 
 use super::host::Host;
 use super::link::{Mail, PoolLink, RemotePort};
@@ -53,9 +57,11 @@ impl Opener for VolumeOpener {
         Ok(match Host::here(&self.link) {
             Some(host) => {
                 let port = host.borrow_mut().add_port();
+                let is_copy = host.borrow().is_copy(self.number);
                 Box::new(Local {
                     host,
                     port,
+                    is_copy,
                     volume: self.number,
                     geometry,
                     description,
@@ -80,6 +86,7 @@ impl Opener for VolumeOpener {
 struct Local {
     host: Rc<RefCell<Host>>,
     port: usize,
+    is_copy: bool,
     volume: u32,
     geometry: Geometry,
     description: Description,
@@ -115,6 +122,27 @@ impl BlockDevice for Local {
 
     fn describe(&self) -> Description {
         self.description.clone()
+    }
+
+    fn labels_writes(&self) -> bool {
+        self.is_copy
+    }
+
+    fn label(&self, host: HostId, association: AssociationId) -> Option<Label> {
+        let origin = Origin { host, association };
+        self.host.borrow().label(self.volume, origin)
+    }
+
+    fn submit_from(&mut self, request: Request, provenance: Provenance) {
+        let mut host = self.host.borrow_mut();
+        host.labelled_command(self.port, self.volume, request, provenance);
+    }
+
+    fn association_ended(&mut self, host: HostId, association: AssociationId) {
+        let origin = Origin { host, association };
+        self.host
+            .borrow_mut()
+            .association_ended(self.volume, origin);
     }
 }
 

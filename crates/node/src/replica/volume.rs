@@ -1,7 +1,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use ashlar_block::{BufferPool, Completion, Moment, Request};
+use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
 use ashlar_copy::{Copy, EngineLocal, plane, uncertain};
 use ashlar_reactor::{Handle, Port, What};
 use ashlar_replica::quorum::{Question, Reply};
@@ -22,6 +22,11 @@ const REDIAL_MOST: Duration = Duration::from_secs(1);
 /// Messages and answers that are dealt with in one turn: a busy peer must not keep the core.
 const ROUNDS: usize = 64;
 const GRANULE_BYTES: u64 = 4096;
+/// Whose commands come without a label.
+const UNLABELLED: Origin = Origin {
+    host: HostId(0),
+    association: AssociationId(0),
+};
 
 /// Who a copy is, and who the others are.
 #[derive(Clone, Debug)]
@@ -195,28 +200,35 @@ impl Replicated {
         })
     }
 
-    /// A host's command; its completion comes with the engine's, under the request's tag.
-    pub(crate) fn command(&mut self, request: Request, ground: &mut Ground<'_>) {
+    /// A host's command; its completion comes with the engine's, under the request's tag. Without a provenance it is
+    /// of a user on another core, whose connections are not asked for labels.
+    pub(crate) fn command(
+        &mut self,
+        request: Request,
+        provenance: Option<Provenance>,
+        ground: &mut Ground<'_>,
+    ) {
         let (command, asked) = match self.commands.take(request) {
             Ok(taken) => taken,
             Err(completion) => return ground.out.done.push(*completion),
         };
-        let origin = Origin {
-            host: HostId(0),
-            association: AssociationId(0),
+        let origin = provenance.map_or(UNLABELLED, |known| Origin {
+            host: known.host,
+            association: known.association,
+        });
+        let label = match provenance {
+            Some(known) => known.label,
+            None => self.replica.label(origin),
         };
         for part in asked {
             let operation = match part {
                 Asked::Read(extent) => Some(HostOperation::Read { extent }),
-                Asked::Write(extent, content) => {
-                    let label = self.replica.label(origin);
-                    label.map(|label| HostOperation::Write {
-                        extent,
-                        content,
-                        origin,
-                        label,
-                    })
-                }
+                Asked::Write(extent, content) => label.map(|label| HostOperation::Write {
+                    extent,
+                    content,
+                    origin,
+                    label,
+                }),
                 Asked::Nothing if self.replica.is_serving() => {
                     self.answer(command, Outcome::Written, ground);
                     continue;
@@ -225,9 +237,23 @@ impl Replicated {
             };
             match operation {
                 Some(operation) => self.hear(Event::Host { command, operation }, ground),
+                // It came when this node did not serve the volume, and may be older than what has been written since.
+                None if self.replica.is_serving() => {
+                    self.answer(command, Outcome::Stale, ground);
+                }
                 None => self.answer(command, Outcome::NotOwner, ground),
             }
         }
+    }
+
+    /// The label of what an association may send now; none while this node does not own the volume.
+    pub(crate) fn label(&self, origin: Origin) -> Option<Label> {
+        self.replica.label(origin)
+    }
+
+    /// Nothing more of an association will come.
+    pub(crate) fn association_ended(&mut self, origin: Origin) {
+        self.replica.association_ended(origin);
     }
 
     fn answer(&mut self, command: CommandId, outcome: Outcome, ground: &mut Ground<'_>) {

@@ -107,6 +107,11 @@ impl Receiver {
         self.at != At::Head || self.collected > 0
     }
 
+    /// Whether a PDU has begun of which nothing is known: not all of its header is there.
+    pub fn is_inside_header(&self) -> bool {
+        self.at == At::Head && self.collected > 0
+    }
+
     /// Payload bytes of the current PDU that [`next`](Self::next) has not handed out: after a
     /// [`Step::Pdu`] or [`Step::Data`], what may be received directly in its destination.
     pub fn payload_remaining(&self) -> usize {

@@ -18,14 +18,14 @@ mod writes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ashlar_block::{IoError, Moment};
+use ashlar_block::{IoError, Label, Moment};
 use bytes::Bytes;
 
 use crate::canary::Canary;
 use crate::candidate::Stored;
 use crate::event::{At, Effect, HostOperation, Outcome, ReadMode, Turn};
 use crate::extent::{Extent, ExtentSet};
-use crate::fence::{Fence, Label, Origin};
+use crate::fence::{Fence, Origin};
 use crate::ids::{
     Ask, CommandId, CopyId, Epoch, Leaf, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence,
     SessionId, Token,
@@ -153,6 +153,10 @@ impl Owner {
 
     pub(crate) fn label(&self, origin: Origin) -> Label {
         self.fence.label(origin)
+    }
+
+    pub(crate) fn association_ended(&mut self, origin: Origin) {
+        self.fence.ended(origin);
     }
 
     pub(crate) fn is_serving(&self) -> bool {

@@ -3,6 +3,7 @@
 
 mod command;
 mod dues;
+mod labels;
 mod receive;
 mod respond;
 
@@ -17,6 +18,7 @@ use ashlar_nvme::stream::{Limits, Receiver};
 use ashlar_nvme::{Command, Status};
 
 use self::dues::Dues;
+use self::labels::Labels;
 use crate::controller::{Controller, Role};
 use crate::devices::Devices;
 use crate::io;
@@ -174,6 +176,7 @@ pub(crate) struct Connection {
     receiver: Receiver,
     framing: Framing,
     slots: Slots,
+    labels: Labels,
     sink: Sink,
     /// Bytes of the current payload that stand before the slot's data.
     skip: usize,
@@ -245,6 +248,7 @@ impl Connection {
             receiver: Receiver::new(pdu::Role::Controller, limits),
             framing: Framing::PLAIN,
             slots,
+            labels: Labels::default(),
             sink: Sink::Discard(None),
             skip: 0,
             output: Gather::default(),

@@ -72,6 +72,8 @@ pub(super) struct Worker {
     /// Connections were closed because the server stops.
     closed_all: bool,
     clearing: Vec<Clearing>,
+    /// Sockets that were found empty in this turn.
+    found_empty: Vec<usize>,
     now: Moment,
     /// There is more to do in the next turn, which does not wait.
     busy: bool,
@@ -97,6 +99,7 @@ impl Worker {
             stopping: None,
             closed_all: false,
             clearing: Vec::new(),
+            found_empty: Vec::new(),
             now: handle.now(),
             busy: false,
             residents: Residents::default(),
@@ -121,6 +124,7 @@ impl Worker {
             while let Some(event) = self.port.next() {
                 self.event(event);
             }
+            self.confirm_empty();
             self.work();
             self.clear();
             self.answer_quiet();
@@ -158,7 +162,7 @@ impl Worker {
         let drains =
             self.stopping.is_some() || !self.clearing.is_empty() || !self.quiescing.is_empty();
         let check = drains.then(|| self.now + DRAIN_CHECK);
-        let at_once = self.busy.then_some(self.now);
+        let at_once = (self.busy || !self.found_empty.is_empty()).then_some(self.now);
         let core = self.core.next_deadline(self.now);
         let residents = self.residents.next_deadline();
         [core, residents, self.accept_again, check, at_once]
@@ -373,6 +377,8 @@ impl Worker {
             return;
         };
         let connection = socket.connection;
+        // After a look, what the core was asked for may be newer than the end of this receive.
+        socket.left_empty = !std::mem::take(&mut socket.looked_at) && !more;
         let direct_bytes = result.as_ref().map_or(0, |&bytes| frame.direct_part(bytes));
         let direct = frame.direct.take();
         // Only where the whole staging was on offer: a small one behind a payload fills easily.
@@ -401,6 +407,9 @@ impl Worker {
         let mut input = &frame.staging[socket.staged.clone()];
         self.core.receive(self.now, connection, &mut input);
         socket.staged.start = socket.staged.end - input.len();
+        if socket.staged.is_empty() && std::mem::take(&mut socket.left_empty) {
+            self.core.seen_empty(connection);
+        }
         self.receive(key, expect_idle);
     }
 
@@ -425,6 +434,7 @@ impl Worker {
             limit
         };
         frame.expect_idle = expect_idle;
+        self.core.about_to_look(self.now, socket.connection);
         self.port.recv(&socket.file, frame, key as u64);
     }
 
@@ -453,6 +463,7 @@ impl Worker {
             match action {
                 Action::Attend(connection) => self.attend(connection),
                 Action::Place(connection, qid) => self.place(connection, qid),
+                Action::Look(connection) => self.look(connection),
                 Action::Close(connection) => self.close(connection),
                 Action::Notify(notice) => {
                     for mailbox in &self.common.mailboxes {
@@ -485,6 +496,38 @@ impl Worker {
         }
         if self.sockets[key].frame.is_some() {
             self.feed(key, true);
+        }
+    }
+
+    /// Looks whether the socket is empty. What it held before may have been received without having come
+    /// here yet: the answer counts if the next turn brings nothing.
+    fn look(&mut self, connection: ConnectionId) {
+        let Some(key) = self.socket_of(connection) else {
+            return;
+        };
+        let socket = &mut self.sockets[key];
+        if socket.frame.is_some() {
+            return;
+        }
+        self.core.about_to_look(self.now, connection);
+        socket.looked_at = true;
+        if matches!(rustix::io::ioctl_fionread(&socket.file), Ok(0)) {
+            self.found_empty.push(key);
+        }
+    }
+
+    /// Tells the core of sockets that were found empty in the turn before.
+    fn confirm_empty(&mut self) {
+        if self.found_empty.is_empty() {
+            return;
+        }
+        let is_behind = self.handle.is_behind();
+        for key in self.found_empty.drain(..) {
+            let socket = self.sockets.get_mut(key);
+            if let Some(socket) = socket.filter(|socket| socket.looked_at && !is_behind) {
+                socket.looked_at = false;
+                self.core.seen_empty(socket.connection);
+            }
         }
     }
 

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use ashlar_block::{
-    BlockDevice, BlockRange, BlockSize, Completion, Description, ErrorKind, Geometry, IoError,
-    Moment, Operation, Request,
+    AssociationId, BlockDevice, BlockRange, BlockSize, Completion, Description, ErrorKind,
+    Geometry, HostId, IoError, Label, Moment, Operation, Provenance, Request,
 };
 
 /// The medium, shared by the queues that cores open on it.
@@ -19,6 +19,12 @@ pub struct Medium {
     /// What every request but a read fails with, and every read.
     pub fail_writes: Option<ErrorKind>,
     pub fail_reads: Option<ErrorKind>,
+    /// It labels writes: with how many requests it has executed.
+    pub labels: bool,
+    /// Of what modified it, in order.
+    pub provenances: Vec<Provenance>,
+    /// Associations that have ended.
+    pub ended: Vec<(HostId, AssociationId)>,
 }
 
 #[derive(Clone)]
@@ -33,7 +39,20 @@ impl Disk {
             hold: false,
             fail_writes: None,
             fail_reads: None,
+            labels: false,
+            provenances: Vec::new(),
+            ended: Vec::new(),
         })))
+    }
+
+    /// The same, which labels writes.
+    pub fn labelling(self) -> Self {
+        self.0.borrow_mut().labels = true;
+        self
+    }
+
+    pub fn take_provenances(&self) -> Vec<Provenance> {
+        std::mem::take(&mut self.0.borrow_mut().provenances)
     }
 
     /// A disk of `blocks` blocks with a volatile cache that deallocates.
@@ -96,6 +115,26 @@ impl BlockDevice for DiskQueue {
 
     fn describe(&self) -> Description {
         Description::leaf("scripted disk")
+    }
+
+    fn labels_writes(&self) -> bool {
+        self.disk.0.borrow().labels
+    }
+
+    fn label(&self, _: HostId, _: AssociationId) -> Option<Label> {
+        let medium = self.disk.0.borrow();
+        assert!(medium.labels, "it is asked in vain");
+        let writes = medium.log.len() as u64;
+        Some(Label { epoch: 1, writes })
+    }
+
+    fn submit_from(&mut self, request: Request, provenance: Provenance) {
+        self.disk.0.borrow_mut().provenances.push(provenance);
+        self.submit(request);
+    }
+
+    fn association_ended(&mut self, host: HostId, association: AssociationId) {
+        self.disk.0.borrow_mut().ended.push((host, association));
     }
 }
 

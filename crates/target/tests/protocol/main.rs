@@ -9,6 +9,7 @@ mod events;
 mod hoarders;
 mod host;
 mod io;
+mod labels;
 mod life;
 mod memory;
 mod paths;

@@ -291,6 +291,13 @@ impl World {
                     self.close(wire);
                 }
             }
+            Action::Look(id) => {
+                let wire = self.wire_of(core, id).expect("it is there");
+                self.cores[core].about_to_look(self.now, id);
+                if self.wires[wire].input.is_empty() {
+                    self.cores[core].seen_empty(id);
+                }
+            }
             Action::Notify(notice) => {
                 let now = self.now;
                 self.cores.iter_mut().for_each(|core| {
@@ -352,6 +359,10 @@ impl World {
         let placed = direct.map_or(0, |direct| self.place(wire, direct, &input[..limit]));
         let taken = placed + self.receive(wire, &input[placed..limit]);
         input.drain(..taken);
+        if input.is_empty() {
+            self.cores[core].seen_empty(id);
+        }
+        self.cores[core].about_to_look(self.now, id);
         self.wires[wire].input = input;
         taken > 0
     }

@@ -162,7 +162,8 @@ impl Keeper {
             controller_ids: first..=first + CONTROLLERS - 1,
             state: AnaState::Inaccessible,
             portals: others.filter_map(|node| node.portal).collect(),
-            is_fenced: false,
+            // Connections of other cores than the pool's are not asked for labels.
+            is_fenced: self.target.cores() == 1,
             quiesce: Duration::ZERO,
         }
     }
@@ -232,6 +233,12 @@ impl Keeper {
     fn copies(&self) -> Vec<CopyPlace> {
         let replication = self.replication.as_ref();
         replication.map_or_else(Vec::new, |known| known.places().values().cloned().collect())
+    }
+
+    /// Whether a volume that is in service here has copies on other nodes.
+    pub(super) fn is_copy(&self, volume: Uuid) -> bool {
+        let replication = self.replication.as_ref();
+        replication.is_some_and(|known| known.places().contains_key(&volume))
     }
 
     /// A copy goes out of service.

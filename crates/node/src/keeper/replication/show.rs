@@ -1,6 +1,6 @@
 //! What is shown of a volume's copies: the owner's account, or what this node knows.
 
-use ashlar_replica::Position;
+use ashlar_replica::{NodeId, Position};
 use uuid::Uuid;
 
 use super::Replication;
@@ -11,6 +11,14 @@ use crate::model::{ControlError, ReplicaState, ReplicaStatus, ReplicationStatus}
 use crate::replica::ReplicaView;
 
 impl Replication {
+    fn portals(&self, members: &[NodeId]) -> Vec<String> {
+        let nodes = members.iter();
+        let nodes = nodes.filter_map(|&node| self.cluster.config().node_by_id(node));
+        nodes
+            .filter_map(|node| Some(node.portal?.to_string()))
+            .collect()
+    }
+
     /// What a copy here knows by itself.
     fn account(&self, volume: Uuid, view: &ReplicaView) -> ReplicationStatus {
         let shown = self.shown().get(&volume).cloned().unwrap_or_default();
@@ -38,6 +46,7 @@ impl Replication {
             owner: view.serves.then_some(me),
             epoch: view.promised.0,
             replicas: (0..view.members.len()).map(replica).collect(),
+            portals: self.portals(&view.members),
             last_failover: shown.last_failover,
         }
     }

@@ -1,6 +1,7 @@
 //! Copies of replicated volumes in a pool's turn: commands of hosts go to them, and not to the engine.
 
-use ashlar_block::{ErrorKind, IoError, Request};
+use ashlar_block::{ErrorKind, IoError, Label, Provenance, Request};
+use ashlar_replica::Origin;
 
 use super::Host;
 use crate::pool::ReplicaMail;
@@ -8,7 +9,12 @@ use crate::replica::{Ground, Replicated};
 
 impl Host {
     /// A host's command. A copy that is not in service serves no host: what it holds may be old.
-    pub(super) fn replica_command(&mut self, volume: u32, request: Request) {
+    pub(super) fn replica_command(
+        &mut self,
+        volume: u32,
+        request: Request,
+        provenance: Option<Provenance>,
+    ) {
         let refused = |request: Request| {
             let why = "the copy of the volume is not in service here";
             request.complete(Err(IoError::new(ErrorKind::PathInaccessible, why)))
@@ -16,13 +22,29 @@ impl Host {
         let mut request = Some(request);
         self.with_replica(volume, |replica, ground| {
             if let Some(request) = request.take_if(|_| !replica.is_over()) {
-                replica.command(request, ground);
+                replica.command(request, provenance, ground);
             }
         });
         if let Some(request) = request {
             self.out.done.push(refused(request));
         }
         self.posted = true;
+    }
+
+    /// Whether a volume is a copy, whose writes come with labels.
+    pub(in crate::pool) fn is_copy(&self, volume: u32) -> bool {
+        self.copies.contains(&volume)
+    }
+
+    /// The label of what an association may send to a copy now.
+    pub(in crate::pool) fn label(&self, volume: u32, origin: Origin) -> Option<Label> {
+        self.replicas.get(&volume)?.label(origin)
+    }
+
+    pub(in crate::pool) fn association_ended(&mut self, volume: u32, origin: Origin) {
+        if let Some(replica) = self.replicas.get_mut(&volume) {
+            replica.association_ended(origin);
+        }
     }
 
     /// Hands a copy what it needs of the pool.
@@ -76,16 +98,9 @@ impl Host {
                 reply,
             } => {
                 let made = Replicated::new(plan, volume, &reactor, &self.engine, outside);
-                let made = made.map(|replica| {
-                    self.copies.insert(volume);
-                    self.replicas.insert(volume, replica);
-                });
+                let made = made.map(|replica| drop(self.replicas.insert(volume, replica)));
                 // Who asked may have gone.
                 let _ = reply.send(made);
-            }
-            ReplicaMail::Stop { reply } => {
-                self.replicas.remove(&volume);
-                let _ = reply.send(());
             }
             ReplicaMail::Answered { ask, reply } => {
                 self.with_replica(volume, |one, ground| one.answered(ask, reply, ground));

@@ -35,7 +35,7 @@ use crate::report::{Listener, Trace};
 const VOLUME: VolumeId = VolumeId(1);
 /// What a node that does not own the volume knows.
 const NO_LABEL: Label = Label {
-    epoch: Epoch(0),
+    epoch: 0,
     writes: 0,
 };
 /// How long a store takes, mostly.

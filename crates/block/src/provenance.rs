@@ -1,0 +1,28 @@
+/// A host: its NQN and identifier, as a number that is the same on every node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub u64);
+
+/// An association of a host with a target: all its queues. Never used twice in a process' life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AssociationId(pub u64);
+
+/// How old a command may be: what was known when its connection's socket was last seen empty, which was
+/// before the command came. Never made fresh again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The epoch of the device's owner.
+    pub epoch: u32,
+    /// Writes of the host's other associations in it.
+    pub writes: u64,
+}
+
+/// Whose command it is, and how old it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Provenance {
+    /// The host.
+    pub host: HostId,
+    /// By which association.
+    pub association: AssociationId,
+    /// `None` if the device knew no label then.
+    pub label: Option<Label>,
+}
