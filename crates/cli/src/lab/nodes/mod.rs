@@ -17,7 +17,7 @@ use ashlar_node::model::{CreatePool, ReserveSpec};
 use ashlar_oltp::processes::{self, Sign};
 use serde::{Deserialize, Serialize};
 
-pub(super) use network::{Network, Seat};
+pub(super) use network::{Network, Port, Seat};
 pub(super) use status::show;
 
 /// The pool that every node has.
