@@ -150,16 +150,21 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// What the first of these nodes says that answers.
+    /// What these nodes say, of those that answer the one that knows of the newest term: one that was cut off may not
+    /// have heard of it.
     fn ask_at(&self, may: impl Fn(&str) -> bool) -> Result<VolumeStatus, LabError> {
         let mut error = LabError::environment("no node is left to be asked");
+        let mut newest: Option<VolumeStatus> = None;
         for name in self.nodes.names.iter().filter(|name| may(name)) {
             match self.nodes.client(name)?.volume(&self.volume) {
-                Ok(status) => return Ok(status),
+                Ok(status) if epoch_of(&status) >= newest.as_ref().map_or(0, epoch_of) => {
+                    newest = Some(status);
+                }
+                Ok(_) => {}
                 Err(why) => error = LabError::caused(format!("node {name}"), why),
             }
         }
-        Err(error)
+        newest.ok_or(error)
     }
 
     /// Whether all copies are in sync, as a node says.
@@ -225,6 +230,10 @@ fn owner_of(status: &VolumeStatus) -> String {
     known
         .and_then(|known| known.owner.clone())
         .unwrap_or_default()
+}
+
+fn epoch_of(status: &VolumeStatus) -> u32 {
+    status.replication.as_ref().map_or(0, |known| known.epoch)
 }
 
 fn is_in_sync(status: &VolumeStatus) -> bool {
