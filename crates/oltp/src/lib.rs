@@ -68,7 +68,7 @@ mod usage;
 
 pub use compare::beside;
 pub use failover::{FailoverPlan, FailoverResult, KeepFailover, failover};
-pub use fleet::{FleetResult, FleetScenario, run_fleet};
+pub use fleet::{FleetResult, FleetScenario, NoVolumes, Served, VolumeNow, Volumes, run_fleet};
 pub use ledger::{Acknowledged, Audit, Count, Ledger};
 pub use load::{BuildPlan, BuildResult, build};
 pub use null::Null;

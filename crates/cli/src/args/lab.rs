@@ -319,6 +319,10 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "N")]
     pub(crate) streams: Option<u32>,
 
+    /// Nodes that the places are on, dealt out in turn, instead of one for each place; for fleets
+    #[arg(long, value_name = "N")]
+    pub(crate) nodes: Option<usize>,
+
     /// Overwrite what devices named in the scenario hold
     #[arg(long)]
     pub(crate) destroy_data: bool,

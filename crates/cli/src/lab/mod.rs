@@ -18,6 +18,7 @@ mod server;
 mod service;
 mod stacks;
 mod torn;
+mod volumes;
 mod worker;
 
 use std::path::{Path, PathBuf};
