@@ -132,10 +132,19 @@ impl Replication {
         to: NodeId,
         order: &Order,
     ) -> Result<serde_json::Value, ControlError> {
+        self.order_within(ORDER_TIMEOUT, to, order)
+    }
+
+    pub(super) fn order_within(
+        &self,
+        limit: Duration,
+        to: NodeId,
+        order: &Order,
+    ) -> Result<serde_json::Value, ControlError> {
         let name = self.node_name(to);
         let words = serde_json::to_value(order)
             .map_err(|error| ControlError::internal(error.to_string()))?;
-        let answer = self.cluster.order(to, &words, ORDER_TIMEOUT);
+        let answer = self.cluster.order(to, &words, limit);
         answer.map_err(|error| refused(&name, error))
     }
 
