@@ -4,8 +4,8 @@ use crate::model::{
     AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
     DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply, HostChange, ImportPool,
     MetricsSnapshot, MoveVolume, NewerData, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive,
-    ReplicateVolume, ResizeVolume, SetReserve, SetWhenDegraded, VolumeMetrics, VolumeName,
-    VolumeStats, VolumeStatus,
+    ReplicateVolume, ResizeVolume, RunAlone, SetReserve, SetWhenDegraded, VolumeMetrics,
+    VolumeName, VolumeStats, VolumeStatus,
 };
 
 /// What a daemon can do with pools and volumes.
@@ -149,6 +149,17 @@ pub trait Control: Send + Sync + 'static {
         &self,
         volume: &VolumeName,
         request: ReplicateVolume,
+    ) -> Result<VolumeStatus, ControlError>;
+
+    /// Has this node's copy, which was not in sync, serve without the others.
+    ///
+    /// # Errors
+    /// Not found. Refused: `accept_data_loss` was not said. Conflict: it is in sync, or one that is can be reached.
+    /// Environment: the quorum does not answer.
+    fn run_alone(
+        &self,
+        volume: &VolumeName,
+        request: RunAlone,
     ) -> Result<VolumeStatus, ControlError>;
 
     /// Has another node serve a replicated volume.

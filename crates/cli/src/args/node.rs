@@ -298,6 +298,16 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         api: ApiOptions,
     },
+    /// Have the node that is asked serve a replicated volume although its copy is not in sync: all that were are lost
+    RunAlone {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        /// What was written since this copy was in sync is lost for good
+        #[arg(long)]
+        accept_data_loss: bool,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
     /// Have another node serve a replicated volume
     Move {
         /// POOL/VOLUME

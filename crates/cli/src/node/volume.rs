@@ -2,8 +2,8 @@
 
 use ashlar_node::model::{
     AllowHosts, CreateVolume, DeleteVolume, DenyHosts, IoCounters, MoveVolume, ReopenCache,
-    ReplicateVolume, ResizeVolume, SetWhenDegraded, TierStatus, VolumeStats, VolumeStatus,
-    WhenDegraded,
+    ReplicateVolume, ResizeVolume, RunAlone, SetWhenDegraded, TierStatus, VolumeStats,
+    VolumeStatus, WhenDegraded,
 };
 
 use super::table::{bytes, duration, lines, table, word};
@@ -66,6 +66,17 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
                 nodes: nodes.clone(),
             };
             api.show(&api.client.replicate_volume(volume, &request)?, show)
+        }
+        VolumeCommand::RunAlone {
+            volume,
+            accept_data_loss,
+            api,
+        } => {
+            let api = Api::new(api)?;
+            let request = RunAlone {
+                accept_data_loss: *accept_data_loss,
+            };
+            api.show(&api.client.run_alone(volume, &request)?, show)
         }
         VolumeCommand::Move { volume, to, api } => {
             let api = Api::new(api)?;

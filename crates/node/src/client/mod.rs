@@ -13,8 +13,8 @@ use crate::model::{
     AddDrive, AllowHosts, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
     CreateService, CreateVolume, DeleteVolume, DenyHosts, DrainNode, DrainReply, ExportPool,
     FlushReply, ImportPool, MoveService, MoveVolume, NewerData, NodeStatus, PoolStatus,
-    RemoveDrive, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, ServiceStatus, SetHosts,
-    SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
+    RemoveDrive, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, ServiceStatus,
+    SetHosts, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
 };
 use transport::{Ask, Transport};
 
@@ -235,6 +235,14 @@ impl Client {
         request: &ReplicateVolume,
     ) -> Result<VolumeStatus> {
         self.send("POST", &volume(name, "/replicate"), request)
+    }
+
+    /// Has the daemon's copy serve without the others.
+    ///
+    /// # Errors
+    /// Those of [`Control::run_alone`](crate::Control::run_alone).
+    pub fn run_alone(&self, name: &VolumeName, request: &RunAlone) -> Result<VolumeStatus> {
+        self.send("POST", &volume(name, "/run-alone"), request)
     }
 
     /// Has another node serve a replicated volume.

@@ -34,7 +34,7 @@ use crate::model::{
     AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
     DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool, FlushReply, HostChange,
     ImportPool, MoveVolume, NewerData, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive,
-    ReplicateVolume, ResizeVolume, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
+    ReplicateVolume, ResizeVolume, RunAlone, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
     VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
@@ -352,6 +352,14 @@ impl Control for Keeper {
         request: ReplicateVolume,
     ) -> Result<VolumeStatus, ControlError> {
         self.replicate(volume, &request)
+    }
+
+    fn run_alone(
+        &self,
+        volume: &VolumeName,
+        request: RunAlone,
+    ) -> Result<VolumeStatus, ControlError> {
+        self.run_alone(volume, &request)
     }
 
     fn move_volume(

@@ -43,7 +43,7 @@ pub use pool::{
 };
 pub use replica::{
     FailoverCause, FailoverStatus, MoveVolume, ReplicaState, ReplicaStatus, ReplicateVolume,
-    ReplicationStatus,
+    ReplicationStatus, RunAlone,
 };
 pub use request::{
     AddDrive, Check, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool, RemoveDrive,

@@ -107,6 +107,21 @@ pub(super) fn check_count(replicas: u8, nodes: &[String]) -> Result<(), ControlE
     nodes.iter().try_for_each(|node| check_name("node", node))
 }
 
+/// A copy that was not in sync is to serve without the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunAlone {
+    /// What was written since it was in sync may be lost for good.
+    #[serde(default)]
+    pub accept_data_loss: bool,
+}
+
+impl Check for RunAlone {
+    fn check(&self) -> Result<(), ControlError> {
+        Ok(())
+    }
+}
+
 /// A replicated volume is to be served by another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -14,8 +14,8 @@ use crate::model::{
     AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
     DeleteVolume, DrainNode, DrainReply, DriveState, ExportPool, FlushReply, HostChange,
     ImportPool, IoCounters, LayoutSpec, MoveVolume, NewerData, PoolStatus, RemoveDrive,
-    ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, SetReserve, SetWhenDegraded,
-    VolumeName, VolumeStats, VolumeStatus, WorkKind,
+    ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetReserve,
+    SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
 use make::{cached, drive, pool, recount, volume, work};
 
@@ -352,6 +352,14 @@ impl Control for FakeControl {
         &self,
         _name: &VolumeName,
         _request: ReplicateVolume,
+    ) -> Result<VolumeStatus, ControlError> {
+        Err(no_cluster())
+    }
+
+    fn run_alone(
+        &self,
+        _name: &VolumeName,
+        _request: RunAlone,
     ) -> Result<VolumeStatus, ControlError> {
         Err(no_cluster())
     }

@@ -88,7 +88,7 @@ pub(super) fn first_key(copies: &[NewCopy], in_sync: usize) -> Key {
 
 impl Replication {
     /// Asks the quorum, and waits.
-    fn ask(&self, volume: Uuid, question: Question) -> Reply {
+    pub(super) fn ask(&self, volume: Uuid, question: Question) -> Reply {
         let (sender, receiver) = channel();
         self.cluster.ask(volume, question, move |reply| {
             // Who asked may have gone.

@@ -6,6 +6,7 @@
 //!       ╰─ Local ─▶ Keeper ◀─────╯ a thread: paths of hosts, what is shown
 //! ```
 
+mod alone;
 mod cluster;
 mod convert;
 mod events;
@@ -198,6 +199,19 @@ impl Keeper {
             ControlError::environment(why)
         })?;
         let members = self.members_of(replication, pool.id, volume)?;
+        let shared = self.shared_of(replication, &members, (volume, identity))?;
+        let access = self.state.read().access(pool.id, volume.uuid).cloned();
+        self.serve_shared(pool, volume, access.as_ref(), shared)?;
+        self.start_replica(pool, pool_name, volume, identity)
+    }
+
+    /// How hosts reach a copy, if it can be one.
+    fn shared_of(
+        &self,
+        replication: &Replication,
+        members: &[NodeId],
+        (volume, identity): (&CopyVolume, ReplicaIdentity),
+    ) -> Result<Shared, ControlError> {
         let place = Position::new(identity.position.into());
         let place = place.filter(|place| place.index() < members.len());
         let place = place.ok_or_else(|| {
@@ -208,9 +222,19 @@ impl Keeper {
                 members.len()
             ))
         })?;
-        let shared = self.shared(replication, &members, place);
-        let access = self.state.read().access(pool.id, volume.uuid).cloned();
-        self.serve_shared(pool, volume, access.as_ref(), shared)?;
+        Ok(self.shared(replication, members, place))
+    }
+
+    /// Brings a copy that is served into service.
+    fn start_replica(
+        &self,
+        pool: &LivePool,
+        pool_name: &str,
+        volume: &CopyVolume,
+        identity: ReplicaIdentity,
+    ) -> Result<(), ControlError> {
+        let replication = self.replication()?;
+        let members = self.members_of(replication, pool.id, volume)?;
         let plan = ReplicaPlan {
             name: volume.name.clone(),
             volume: volume_id(volume.uuid),

@@ -180,7 +180,7 @@ impl Keeper {
         self.set_hosts(&pools, &name, list).map(drop)
     }
 
-    fn place_of(&self, volume: Uuid) -> Result<CopyPlace, ControlError> {
+    pub(super) fn place_of(&self, volume: Uuid) -> Result<CopyPlace, ControlError> {
         let mut known = self.copies().into_iter();
         let found = known.find(|copy| copy.volume == volume);
         found.ok_or_else(|| not_here(volume))
