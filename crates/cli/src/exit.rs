@@ -51,6 +51,7 @@ impl Failure {
     }
 
     /// The exit code.
+    #[cfg(test)]
     pub(crate) fn code(&self) -> u8 {
         self.code
     }
