@@ -109,6 +109,8 @@ pub(crate) enum Part {
     Peer,
     /// What the storage engine costs, counted
     Cost,
+    /// What a volume with a hot home loses when writes are spread over more than that may hold
+    Tiers,
     /// How long the storage engine takes to come back, and its memory
     Recovery,
     /// Reads through the storage engine against its drives

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use ashlar_lab::Machine;
 use serde::Serialize;
 
-use crate::engine::{Cost, CostRatio, Memory, Reads, Recovery, cost_ratios};
+use crate::engine::{Cost, CostRatio, Memory, Reads, Recovery, TierRatio, cost_ratios};
 use crate::failure::Failure;
 use crate::figures::{Case, Row, Side, Spread};
 use crate::parts::{Bench, Hoarders, Idle, Remote, Scaling};
@@ -40,6 +40,8 @@ struct Results {
     cost: Option<Vec<Cost>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cost_ratios: Vec<CostRatio>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tiers: Option<Vec<TierRatio>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     recovery: Option<Vec<Recovery>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,6 +93,7 @@ impl Report {
                 peer: None,
                 cost: None,
                 cost_ratios: Vec::new(),
+                tiers: None,
                 recovery: None,
                 memory: None,
                 reads: None,
@@ -314,6 +317,38 @@ impl Report {
         print(&text)?;
         self.results.cost_ratios = ratios;
         self.results.cost = Some(cells);
+        self.save()
+    }
+
+    /// Writes that are spread over more than a hot home may hold.
+    pub(crate) fn tiers(&mut self, rows: Vec<TierRatio>) -> Result<(), Failure> {
+        let mut table = Table::new(&[
+            "load",
+            "of in-tier speed",
+            "goal",
+            "of mirror:2",
+            "device bytes a byte",
+            "MiB moved to, from",
+        ]);
+        for row in &rows {
+            let load = load_name("randwrite", row.block_bytes, row.depth as u32);
+            table.row([
+                format!("{load} {}", row.spread),
+                format!("{:.2}", row.of_inside),
+                row.goal.map_or_else(String::new, |goal| {
+                    format!("≥ {goal}{}", mark(row.of_inside >= goal))
+                }),
+                format!("{:.2}", row.of_mirror),
+                format!("{:.2}", row.device_bytes_per_user_byte),
+                format!("{}, {}", row.promoted_bytes >> 20, row.demoted_bytes >> 20),
+            ]);
+        }
+        print(
+            &table.text(
+                "parity:4+1 with 20 % in a hot mirror:2, all of it written (drives simulated)",
+            ),
+        )?;
+        self.results.tiers = Some(rows);
         self.save()
     }
 

@@ -4,8 +4,8 @@ use crate::model::{
     AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
     DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply, HostChange, ImportPool,
     MetricsSnapshot, MoveVolume, NewerData, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive,
-    ResizeVolume, SetReserve, SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats,
-    VolumeStatus,
+    ReplicateVolume, ResizeVolume, SetReserve, SetWhenDegraded, VolumeMetrics, VolumeName,
+    VolumeStats, VolumeStatus,
 };
 
 /// What a daemon can do with pools and volumes.
@@ -139,6 +139,17 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// Usage: it is in none.
     fn events(&self, after: u64) -> Result<Vec<ClusterEvent>, ControlError>;
+
+    /// Gives a volume copies on other nodes, in service.
+    ///
+    /// # Errors
+    /// Not found. Usage: no such node. Conflict: it has copies already, cannot have any, or is attached in process.
+    /// Environment: a node is not reached; nothing was changed.
+    fn replicate_volume(
+        &self,
+        volume: &VolumeName,
+        request: ReplicateVolume,
+    ) -> Result<VolumeStatus, ControlError>;
 
     /// Has another node serve a replicated volume.
     ///

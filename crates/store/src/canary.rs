@@ -55,6 +55,10 @@ pub enum Canary {
     MixVersions,
     /// A bit of each remembered batch of the ring flips, and what is taken from there is not checked.
     TrustMemory,
+    /// A slot that moves between a volume's homes is not locked: a newer write may come between.
+    MoveWithoutLock,
+    /// The home that a slot moves from is free before the map's change is durable.
+    MoveFreesEarly,
     /// Such bits flip, and nothing is broken: nothing may come of it.
     FlipMemory,
     /// A pool can number a few dozen segments only: it is full soon, and says so.
@@ -86,7 +90,7 @@ impl Canary {
     ];
 
     /// All that are to be noticed in worlds of one pool.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -107,6 +111,8 @@ impl Canary {
         Self::TrustMemory,
         Self::TagWithoutGeneration,
         Self::TimeoutCountsAsDone,
+        Self::MoveWithoutLock,
+        Self::MoveFreesEarly,
     ];
 }
 

@@ -90,6 +90,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let cells = engine::cost(&options.cost(), |cell| report.cost_cell(cell))?;
         report.cost(cells)?;
     }
+    if options.wants(Part::Tiers) {
+        report.tiers(engine::tiers()?)?;
+    }
     if options.wants(Part::Recovery) {
         report.recovery(engine::recovery()?)?;
     }

@@ -12,6 +12,7 @@ pub(crate) use cache::{CacheCommand, CacheOptions};
 pub(crate) use cluster::{GroupAction, GroupArguments, TuningWord};
 pub(crate) use crash::{CrashImageArguments, TraceArguments};
 pub(crate) use failover::FailoverArguments;
+pub(crate) use ha::{HaArguments, HaFault};
 pub(crate) use lab::{
     AgentArguments, ClientArguments, CompareArguments, LabCommand, RunArguments, SweepArguments,
 };
@@ -30,6 +31,7 @@ mod cache;
 mod cluster;
 mod crash;
 mod failover;
+mod ha;
 mod lab;
 mod log;
 mod node;

@@ -13,7 +13,7 @@
 //! | `PUT /v1/volumes/{pool}/{volume}/size`, `…/hosts`, `…/when-degraded` | resize; who may connect; what it does without redundancy |
 //! | `POST /v1/volumes/{pool}/{volume}/hosts/allow`, `…/hosts/deny` | one host more or less that may |
 //! | `GET /v1/volumes/{pool}/{volume}/stats` | counters |
-//! | `POST /v1/volumes/{pool}/{volume}/move` | another node serves it |
+//! | `POST /v1/volumes/{pool}/{volume}/replicate`, `…/move` | copies on other nodes; another node serves it |
 //! | `GET /v1/cluster`, `POST /v1/cluster/drain`, `GET /v1/events` | nodes, what they serve, what has happened |
 //! | `GET POST /v1/services` | list, create |
 //! | `GET DELETE /v1/services/{service}` | show: 200 where it runs, 503 elsewhere; forget |

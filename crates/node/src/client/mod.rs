@@ -13,8 +13,8 @@ use crate::model::{
     AddDrive, AllowHosts, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
     CreateService, CreateVolume, DeleteVolume, DenyHosts, DrainNode, DrainReply, ExportPool,
     FlushReply, ImportPool, MoveService, MoveVolume, NewerData, NodeStatus, PoolStatus,
-    RemoveDrive, ReopenCache, ReplaceDrive, ResizeVolume, ServiceStatus, SetHosts, SetReserve,
-    SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
+    RemoveDrive, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, ServiceStatus, SetHosts,
+    SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
 };
 use transport::{Ask, Transport};
 
@@ -223,6 +223,18 @@ impl Client {
     /// Those of [`Control::events`](crate::Control::events).
     pub fn events(&self, after: u64) -> Result<Vec<ClusterEvent>> {
         self.get(&format!("/v1/events?after={after}"))
+    }
+
+    /// Gives a volume copies on other nodes.
+    ///
+    /// # Errors
+    /// Those of [`Control::replicate_volume`](crate::Control::replicate_volume).
+    pub fn replicate_volume(
+        &self,
+        name: &VolumeName,
+        request: &ReplicateVolume,
+    ) -> Result<VolumeStatus> {
+        self.send("POST", &volume(name, "/replicate"), request)
     }
 
     /// Has another node serve a replicated volume.

@@ -163,6 +163,7 @@ impl Keeper {
             stops: false,
             class: request.class.map(stored_class),
             is_cache: true,
+            hot: None,
         };
         let access = VolumeAccess {
             pool: pool.id,
@@ -516,6 +517,7 @@ pub(super) fn link_of(
 /// have the same room then.
 pub(super) fn room_for(volume: &VolumeInfo, view: &View) -> u64 {
     let homes = view.status.homes.iter();
+    let homes = homes.filter(|home| home.hot_of.is_none());
     let like = homes.filter(|home| home.layout == volume.layout && home.class == volume.class);
     let exact = like.clone().find(|home| Some(home.grain) == volume.grain);
     exact.or_else(|| like.clone().next()).map_or(0, room_of)

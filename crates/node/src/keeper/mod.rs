@@ -34,7 +34,8 @@ use crate::model::{
     AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
     DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool, FlushReply, HostChange,
     ImportPool, MoveVolume, NewerData, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive,
-    ResizeVolume, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
+    ReplicateVolume, ResizeVolume, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
+    VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
 use crate::{Config, DriveEntry, StateFile};
@@ -343,6 +344,14 @@ impl Control for Keeper {
 
     fn events(&self, after: u64) -> Result<Vec<ClusterEvent>, ControlError> {
         self.events_after(after)
+    }
+
+    fn replicate_volume(
+        &self,
+        volume: &VolumeName,
+        request: ReplicateVolume,
+    ) -> Result<VolumeStatus, ControlError> {
+        self.replicate(volume, &request)
     }
 
     fn move_volume(

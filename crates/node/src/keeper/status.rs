@@ -11,7 +11,7 @@ use crate::model::{
     DriveClass, DriveErrors, DriveState, DriveStatus, LayoutSpec, LayoutStatus, LogFill,
     PoolCounters, PoolState, PoolStatus, Reserve, ReserveSpec, SpaceStatus, Survives,
 };
-use crate::pool::{Doubts, View, room_of, scarcest};
+use crate::pool::{Doubts, View, merged, room_of, scarcest};
 
 const GRANULE: u64 = 4096;
 
@@ -85,13 +85,13 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
         .filter(|m| m.in_service)
         .map(|m| m.bytes)
         .sum();
-    let homes = status.homes.iter().map(|home| {
+    let homes = merged(&status.homes).into_iter().map(|home| {
         let homes = (
             LayoutSpec::from(home.layout),
             Some(home.grain),
             home.class.map(class_of),
         );
-        layout_status(homes, home.used_bytes, room_of(home), raw)
+        layout_status(homes, home.used_bytes, room_of(&home), raw)
     });
     let stripes = &status.stripes;
     let stripe = (LayoutSpec::Stripe { columns: None }, None, None);

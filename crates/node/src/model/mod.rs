@@ -20,6 +20,7 @@ mod reserve;
 mod service;
 #[cfg(test)]
 mod tests;
+mod tier;
 mod volume;
 
 pub use bytes::readable_bytes;
@@ -41,7 +42,8 @@ pub use pool::{
     PoolState, PoolStatus, Reserve, SpaceStatus, WorkKind, WorkState, WorkStatus,
 };
 pub use replica::{
-    FailoverCause, FailoverStatus, MoveVolume, ReplicaState, ReplicaStatus, ReplicationStatus,
+    FailoverCause, FailoverStatus, MoveVolume, ReplicaState, ReplicaStatus, ReplicateVolume,
+    ReplicationStatus,
 };
 pub use request::{
     AddDrive, Check, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool, RemoveDrive,
@@ -49,4 +51,5 @@ pub use request::{
 };
 pub use reserve::ReserveSpec;
 pub use service::{CreateService, MoveService, ServiceState, ServiceStatus};
+pub use tier::{HotSpec, TierStatus};
 pub use volume::{IoCounters, NodeStatus, VolumeState, VolumeStats, VolumeStatus, WhenDegraded};

@@ -157,6 +157,7 @@ pub(super) fn volume(request: CreateVolume) -> VolumeStatus {
         allow_hosts: request.allow_hosts,
         allow_any_host: request.allow_any_host,
         connected_hosts: Vec::new(),
+        tier: None,
         cache: None,
         replication: None,
         warnings: Vec::new(),

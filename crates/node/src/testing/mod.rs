@@ -14,8 +14,8 @@ use crate::model::{
     AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
     DeleteVolume, DrainNode, DrainReply, DriveState, ExportPool, FlushReply, HostChange,
     ImportPool, IoCounters, LayoutSpec, MoveVolume, NewerData, PoolStatus, RemoveDrive,
-    ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
-    VolumeStatus, WorkKind,
+    ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, SetReserve, SetWhenDegraded,
+    VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
 use make::{cached, drive, pool, recount, volume, work};
 
@@ -345,6 +345,14 @@ impl Control for FakeControl {
     }
 
     fn events(&self, _after: u64) -> Result<Vec<ClusterEvent>, ControlError> {
+        Err(no_cluster())
+    }
+
+    fn replicate_volume(
+        &self,
+        _name: &VolumeName,
+        _request: ReplicateVolume,
+    ) -> Result<VolumeStatus, ControlError> {
         Err(no_cluster())
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ashlar_block::{BlockRange, BlockSize, Operation};
-use ashlar_store::format::Reserve;
-use ashlar_store::{Canary, Grain, Layout, Sizes};
+use ashlar_store::format::{DriveClass, Reserve};
+use ashlar_store::{Canary, Grain, HotTier, Layout, Sizes};
 use uuid::Uuid;
 
 use super::drive::Pace;
@@ -132,6 +132,9 @@ pub(crate) struct Wish {
     pub(crate) most: u64,
     /// How its blocks lie in the volume that is made for it.
     pub(crate) spread: Spread,
+    /// The drives that hold it, and what is small and hot of it.
+    pub(crate) class: Option<DriveClass>,
+    pub(crate) hot: Option<HotTier>,
 }
 
 /// Where the granules of a volume are in a larger one: the pool has volumes of which few places are used,
@@ -259,6 +262,7 @@ impl Plan {
                 log_copies,
                 reserve: Reserve::None,
                 drives: count,
+                fast: 0,
             },
             drives,
             pace: pace(chance),
@@ -277,6 +281,7 @@ impl Plan {
             canary: profile.canary,
         };
         plan.draw_spread();
+        plan.draw_tiers(profile);
         plan.draw_fates(chance, profile);
         plan.draw_repair();
         match kind {
@@ -285,12 +290,14 @@ impl Plan {
             Kind::Alone => plan.leave_alone(),
             Kind::Usual => {}
         }
-        if aside.happens(profile.orders) {
+        // Drives of several classes do not take each other's place.
+        if aside.happens(profile.orders) && plan.shape.fast == 0 {
             plan.draw_orders(&mut aside);
         }
         if aside.happens(profile.hangs) {
             plan.draw_hang(&mut aside);
         }
+        plan.trim_tiers();
         plan
     }
 
@@ -354,7 +361,7 @@ impl Plan {
 
     /// Makes every drive larger by the most that one will keep: the volumes have been promised the
     /// rest. Shares are whole columns, and one more.
-    fn make_room_for(&mut self, share: u64) {
+    pub(crate) fn make_room_for(&mut self, share: u64) {
         let column = self.shape.sizes.segment_bytes();
         let more = (share + 4 * column).next_multiple_of(1 << 20);
         for (_, bytes) in &mut self.drives {
@@ -671,6 +678,8 @@ fn wishes(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) 
             granules: chance.pick(&[most, most, most / 2]),
             most,
             spread: Spread::NONE,
+            class: None,
+            hot: None,
         }
     };
     let mut wished: Vec<Wish> = (0..initial + later).map(|_| wish(chance)).collect();
@@ -711,6 +720,8 @@ fn crowd(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) {
             granules: most,
             most,
             spread: Spread::NONE,
+            class: None,
+            hot: None,
         }
     };
     let _ = sizes;

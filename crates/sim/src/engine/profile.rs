@@ -32,6 +32,8 @@ pub struct Profile {
     /// Of a thousand worlds, those in which drives are added and taken out by order, other amounts are
     /// kept for repair, and volumes are told to stop when a copy is missing.
     pub orders: u32,
+    /// Of a thousand worlds, those in which volumes have a hot home beside their others.
+    pub tiers: u32,
     /// What is broken on purpose, in builds whose engine can be (feature `canary` of the store).
     pub canary: Option<Canary>,
 }
@@ -52,6 +54,7 @@ impl Profile {
         crowds: 100,
         changes: 6,
         orders: 250,
+        tiers: 300,
         canary: None,
     };
 

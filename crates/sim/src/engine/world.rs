@@ -371,7 +371,11 @@ impl<'a, S: Subject> World<'a, S> {
 
     /// The drives of a node that has failed.
     pub(crate) fn fail_power(&mut self) {
-        self.node = None;
+        if let Some(node) = self.node.take() {
+            let (to, from) = node.engine().moved();
+            self.summary.promoted += to;
+            self.summary.demoted += from;
+        }
         let power = self.power;
         self.say(|| format!("the node is gone, power lost: {power}"));
         for drive in &self.drives {

@@ -29,6 +29,7 @@
 //! | `invariant` | what cannot be |
 //! | `stop` | volumes that take no writes while a copy is missing |
 //! | `raw` | pass-through volumes |
+//! | `tier` | volumes with a hot home beside their others: what goes where, and moves between them |
 //! | `state`, `map`, `space`, `extents`, `class`, `locks`, `guard` | the state they share |
 
 mod admission;
@@ -69,6 +70,7 @@ mod stall;
 pub(crate) mod state;
 mod status;
 mod stop;
+mod tier;
 mod write;
 
 use std::fmt;
@@ -83,6 +85,7 @@ pub(crate) use manage::check_name;
 pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeCondition, VolumeInfo};
 pub use status::{HomeStatus, MemberStatus, Status, StripeStatus};
+pub use tier::{TierStatus, TierTally};
 
 use crate::ReplicaTag;
 use crate::format::PageId;
@@ -235,6 +238,8 @@ enum Waiter {
     Walk,
     /// The page itself is to be written to another place.
     Renew,
+    /// A tier's clock (for a page).
+    Tier,
 }
 
 impl Engine {
@@ -306,7 +311,7 @@ impl Engine {
             )),
             Some(geometry) => {
                 let changes = !matches!(request.op, Operation::Read | Operation::Flush);
-                let stopped = || self.stop_error(volume).filter(|_| changes);
+                let stopped = || changes.then(|| self.stop_error(volume)).flatten();
                 geometry.check(request.range).err().or_else(stopped)
             }
         }

@@ -48,6 +48,8 @@ pub struct HomeStatus {
     pub grain: Grain,
     /// The class of drives that they are on; any, without one.
     pub class: Option<DriveClass>,
+    /// The volume whose hot home they are; nobody else's.
+    pub hot_of: Option<u32>,
     /// Bytes of volumes that have homes, counted once.
     pub used_bytes: u64,
     /// Bytes that can be written before another segment must be made, counted once.
@@ -215,6 +217,7 @@ impl Engine {
             layout: class.layout(),
             grain: class.grain,
             class: class.media,
+            hot_of: class.hot_of,
             used_bytes: segments.map_or(0, |segments| segments.used()) * slot,
             free_bytes: self.spare_slots(class) * slot,
             growth_bytes: growth,

@@ -27,4 +27,5 @@ mod sparse;
 mod stop;
 mod strangers;
 mod stripe;
+mod tiers;
 mod volumes;

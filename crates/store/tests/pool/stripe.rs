@@ -40,6 +40,7 @@ fn plan(granules: u64, layout: Layout) -> Manage {
         stops: false,
         class: None,
         is_cache: false,
+        hot: None,
     })
 }
 

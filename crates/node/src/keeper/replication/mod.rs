@@ -7,6 +7,7 @@
 //! ```
 
 mod cluster;
+mod convert;
 mod events;
 mod link;
 mod make;

@@ -122,7 +122,7 @@ impl Keeper {
         let done = || Ok(Value::Null);
         match order {
             Order::MakeCopy(copy) => {
-                info!(target: crate::ORDERS, "{from}: make a copy of volume {}/{}", copy.pool, copy.name);
+                info!(target: crate::ORDERS, "{from}: make a copy of volume {}/{}", copy.wanted.pool, copy.wanted.name);
                 self.make_copy(&copy)?;
                 done()
             }

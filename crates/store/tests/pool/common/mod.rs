@@ -556,6 +556,7 @@ impl Bench {
             stops: self.stops,
             class: self.class,
             is_cache: false,
+            hot: None,
         }
     }
 
