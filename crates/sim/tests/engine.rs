@@ -83,6 +83,8 @@ fn regressions() {
     none(&[777_003_975], Profile::DRIVE_SWAP);
     // A write waited for a segment whose space the map had just taken: no event would ever come.
     none(&[777_018_864], Profile::CRASH);
+    // What rot had taken of the only copy had moved to a hot home of two.
+    none(&[771_000_725], Profile::BITROT);
 }
 
 /// Every crash in a workload; how many writes and flushes it has.
