@@ -55,7 +55,7 @@ pub(crate) enum LabCommand {
     /// something fails under them, and it is told how long they were not served, what was lost, and whether two servers
     /// took writes; for each topology and fault, several times.
     Failover(crate::args::FailoverArguments),
-    /// A private PostgreSQL in a directory: start, stop, kill, save, restore, promote
+    /// A private PostgreSQL (or MariaDB) in a directory: start, stop, kill, save, restore, promote
     ///
     /// `start` makes it if the directory is empty or not there, and prints what `lab oltp --db` takes.
     /// Everything is below the directory: data, socket, log, and the copy that `save` keeps and

@@ -22,7 +22,7 @@ pub(crate) use node::{
 };
 pub(crate) use nodes::{ClusterCommand, EventsArguments, NodeCommand};
 pub(crate) use oltp::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
-pub(crate) use server::{CommitWord, ServerAction, ServerArguments};
+pub(crate) use server::{CommitWord, EngineWord, ServerAction, ServerArguments};
 pub(crate) use service::{CreateServiceArguments, ServiceCommand};
 pub(crate) use torn::{TornPagesArguments, TornPart};
 
