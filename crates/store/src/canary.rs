@@ -63,6 +63,8 @@ pub enum Canary {
     TagWithoutGeneration,
     /// A write that a drive has not answered in its time counts as done.
     TimeoutCountsAsDone,
+    /// A write that a drive has no space or memory for counts as done.
+    NoSpaceCountsAsDone,
     /// The logs let go of a replica's records that are not known to be committed, and are in no plane.
     TrimUncertain,
     /// What is uncertain, or missed, is written with the next entry, not before the one that relies on it.
@@ -86,7 +88,7 @@ impl Canary {
     ];
 
     /// All that are to be noticed in worlds of one pool.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -107,6 +109,7 @@ impl Canary {
         Self::TrustMemory,
         Self::TagWithoutGeneration,
         Self::TimeoutCountsAsDone,
+        Self::NoSpaceCountsAsDone,
     ];
 }
 
