@@ -368,6 +368,15 @@ fn an_answer_that_is_taken_for_anothers_is_noticed() {
 }
 
 #[test]
+fn a_write_that_found_no_space_and_counts_as_done_is_noticed() {
+    let short = Profile {
+        shortages: 1000,
+        ..Profile::DRIVE_LOSS
+    };
+    sings(Canary::NoSpaceCountsAsDone, short);
+}
+
+#[test]
 fn a_write_without_an_answer_that_counts_as_done_is_noticed() {
     let hangs = Profile {
         hangs: 1000,

@@ -67,6 +67,8 @@ pub enum Canary {
     TagWithoutGeneration,
     /// A write that a drive has not answered in its time counts as done.
     TimeoutCountsAsDone,
+    /// A write that a drive has no space or memory for counts as done.
+    NoSpaceCountsAsDone,
     /// The logs let go of a replica's records that are not known to be committed, and are in no plane.
     TrimUncertain,
     /// What is uncertain, or missed, is written with the next entry, not before the one that relies on it.
@@ -90,7 +92,7 @@ impl Canary {
     ];
 
     /// All that are to be noticed in worlds of one pool.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -111,6 +113,7 @@ impl Canary {
         Self::TrustMemory,
         Self::TagWithoutGeneration,
         Self::TimeoutCountsAsDone,
+        Self::NoSpaceCountsAsDone,
         Self::MoveWithoutLock,
         Self::MoveFreesEarly,
     ];

@@ -53,7 +53,7 @@ pub use canary::{Cage, Canary};
 pub use create::{DrivePlan, PoolPlan, enlist, format};
 pub use drives::Drives;
 pub use engine::{
-    Counters, DRIVE_REPLY_TIMEOUT, DriveReplies, Engine, Event, HomeStatus, LeafMemory,
+    Counters, DRIVE_REPLY_TIMEOUT, DriveReplies, DriveWait, Engine, Event, HomeStatus, LeafMemory,
     MemberStatus, Outbox, Status, StripeStatus, TierStatus, TierTally, VolumeCondition, VolumeInfo,
 };
 pub use error::PoolError;

@@ -57,6 +57,8 @@ pub(crate) enum Fate {
         drive: usize,
         time: Option<Duration>,
     },
+    /// A drive has no space, or no memory, for most of what it is asked for.
+    Short { drive: usize, time: Duration },
     /// A drive that died comes back, with what it held when it died, or less.
     Return { drive: usize },
     /// Somebody wants everything read and mended.
@@ -297,6 +299,9 @@ impl Plan {
         if aside.happens(profile.hangs) {
             plan.draw_hang(&mut aside);
         }
+        if aside.happens(profile.shortages) {
+            plan.draw_shortage(&mut aside);
+        }
         plan.trim_tiers();
         plan
     }
@@ -534,6 +539,16 @@ impl Plan {
             },
         };
         self.fates.push((at, fate));
+        self.fates.sort_by_key(|(at, _)| *at);
+    }
+
+    /// A drive has no space for a while, which may be longer than it may take for an answer.
+    fn draw_shortage(&mut self, chance: &mut Chance) {
+        let at = chance.below(self.habits.commands);
+        let drive = chance.below(self.drives.len() as u64) as usize;
+        let most = Duration::from_secs(chance.pick(&[1, 3, 30]));
+        let time = chance.time(most);
+        self.fates.push((at, Fate::Short { drive, time }));
         self.fates.sort_by_key(|(at, _)| *at);
     }
 

@@ -16,6 +16,8 @@ pub struct Profile {
     /// Of a thousand worlds, those in which a drive hangs: it takes requests and answers them much later,
     /// or never.
     pub hangs: u32,
+    /// Of a thousand worlds, those in which a drive has no space, or no memory, for a while.
+    pub shortages: u32,
     /// Whether drives die, and perhaps return, within what the pool survives.
     pub deaths: bool,
     /// Of a thousand worlds in which drives die, those in which one that died comes back just when
@@ -47,6 +49,7 @@ impl Profile {
         import_cuts: 300,
         stalls: 1,
         hangs: 150,
+        shortages: 250,
         deaths: false,
         swaps: 0,
         rot: 0,

@@ -574,6 +574,7 @@ impl<'a, S: Subject> World<'a, S> {
                 }
             }
             Fate::Rest(time) => self.load.rest(now + time),
+            Fate::Short { drive, time } => self.drives[drive].borrow_mut().run_short(now + time),
             Fate::Stall { drive, time } => self.drives[drive].borrow_mut().stall(now + time),
             Fate::Die { drive } if drive < self.drives.len() => self.lose_drive(drive),
             Fate::Die { .. } => {}

@@ -466,7 +466,10 @@ impl Engine {
             self.repair_now();
         }
         if staying < self.wanted_columns(id) {
-            self.rebuild_wanted();
+            // Where no drive could take one, looking for it would pass over all segments, for each that is made.
+            if self.could_have_column(id) {
+                self.rebuild_wanted();
+            }
             self.judge_stop_for(id, class);
         }
     }

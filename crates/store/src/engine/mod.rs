@@ -27,6 +27,7 @@
 //! | `manage`, `status` | volumes, segments; what an operator is shown |
 //! | `stall` | a command that waits for nothing |
 //! | `invariant` | what cannot be |
+//! | `waits` | what a drive cannot do now, and is asked for again |
 //! | `stop` | volumes that take no writes while a copy is missing |
 //! | `raw` | pass-through volumes |
 //! | `tier` | volumes with a hot home beside their others: what goes where, and moves between them |
@@ -71,6 +72,7 @@ pub(crate) mod state;
 mod status;
 mod stop;
 mod tier;
+mod waits;
 mod write;
 
 use std::fmt;
@@ -86,11 +88,12 @@ pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeCondition, VolumeInfo};
 pub use status::{HomeStatus, MemberStatus, Status, StripeStatus};
 pub use tier::{TierStatus, TierTally};
+pub use waits::DriveWait;
 
 use crate::ReplicaTag;
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};
-use flights::Answered;
+use flights::{Answered, Asked};
 use state::Retired;
 
 /// What happens to an engine.
@@ -324,7 +327,15 @@ impl Engine {
             result,
         } = completion;
         match self.flights.answered(drive, tag) {
-            Answered::Owner(owner) => self.answered((owner, drive), buffer, result),
+            Answered::Owner(asked) => match result {
+                Err(error) if self.will_pass(&asked, &error) => {
+                    self.wait_for((asked, drive), buffer, &error);
+                }
+                result => {
+                    self.waits.is_over(&asked, drive);
+                    self.answered((asked.owner, drive), buffer, result);
+                }
+            },
             Answered::Late => {}
             Answered::Unknown => self.fail("a drive completed a request twice".into()),
         }
@@ -427,7 +438,14 @@ impl Engine {
             self.again = true;
             return;
         }
-        request.tag = self.flights.send(drive, owner, bytes, self.now);
+        let asked = Asked {
+            owner,
+            op: request.op,
+            range: request.range,
+            bytes,
+            since: None,
+        };
+        request.tag = self.flights.send(drive, asked, self.now);
         trace!(drive, ?owner, op = ?request.op, at = %request.range.start, blocks = request.range.count, "I/O sent");
         self.out.io.push((drive, request));
     }

@@ -501,7 +501,7 @@ impl DriveCounts {
     }
 
     /// Drives that have some.
-    fn drives(&self) -> impl Iterator<Item = u16> {
+    pub(crate) fn drives(&self) -> impl Iterator<Item = u16> {
         let counts = self.0.iter().enumerate();
         counts.filter_map(|(drive, &count)| (count > 0).then_some(drive as u16))
     }

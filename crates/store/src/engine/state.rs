@@ -29,6 +29,7 @@ use super::reserve::Kept;
 use super::salvage::Salvage;
 use super::space::{DriveCounts, SegmentIds, Segments};
 use super::tier::{TierStatus, Tiers};
+use super::waits::Waits;
 use super::{Op, Outbox, Owner, Waiter};
 use crate::format::{
     ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, PageId, Root, VolumeEntry,
@@ -129,6 +130,7 @@ pub struct Engine {
     /// Columns that are being filled: they are written, not read.
     pub(super) joining: BTreeMap<u32, Joining>,
     pub(super) flights: Flights,
+    pub(super) waits: Waits,
     /// Requests for drives that were out by the time they were made.
     pub(super) unsent: Vec<(Owner, usize, Option<IoBuffer>)>,
     /// Of the command that is taken in now.
@@ -267,6 +269,7 @@ impl Engine {
             raise: Raise::default(),
             joining: BTreeMap::new(),
             flights: Flights::new(parts.drive_timeout),
+            waits: Waits::default(),
             unsent: Vec::new(),
             tag: None,
             replicas: Replicas::found(parts.replicas),
@@ -352,7 +355,8 @@ impl Engine {
             return Some(self.now);
         }
         if self.failed.is_some() {
-            return self.flights.next_deadline();
+            let deadlines = [self.flights.next_deadline(), self.waits.deadline()];
+            return deadlines.into_iter().flatten().min();
         }
         if self.again {
             return Some(self.now);
@@ -366,6 +370,7 @@ impl Engine {
             self.checkpoint_deadline(),
             self.replica_deadline(),
             self.flights.next_deadline(),
+            self.waits.deadline(),
             self.discards.deadline(),
         ];
         deadlines.into_iter().flatten().min()

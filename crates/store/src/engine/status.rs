@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::DriveReplies;
 use super::class::Class;
 use super::space::Segments;
-use super::{Counters, Engine, VolumeInfo};
+use super::{Counters, DriveReplies, DriveWait, Engine, VolumeInfo};
 use crate::Layout;
 use crate::format::{DriveClass, Label, MemberState, Reserve};
 use crate::sizes::Grain;
@@ -37,6 +36,8 @@ pub struct MemberStatus {
     pub bad_copies: u64,
     /// How it answers.
     pub replies: DriveReplies,
+    /// What it cannot do now.
+    pub wait: Option<DriveWait>,
 }
 
 /// Space for the homes of one layout and grain.
@@ -136,6 +137,7 @@ impl Engine {
                 holds_homes: holds_homes.contains(&(index as u16)),
                 bad_copies: self.bad_by_drive.get(&index).copied().unwrap_or(0),
                 replies: self.replies(index),
+                wait: self.drive_wait(index),
             }
         });
         Status {

@@ -23,6 +23,7 @@ mod resume;
 mod room;
 mod rot;
 mod salvage;
+mod short;
 mod sparse;
 mod stop;
 mod strangers;

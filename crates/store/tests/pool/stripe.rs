@@ -50,6 +50,24 @@ fn trouble(bench: &Bench, volume: u32) -> Option<String> {
     found.next().unwrap().trouble
 }
 
+/// What is asked all the time, by hosts and by who watches, walks over no segments.
+#[test]
+fn neither_commands_nor_the_status_look_at_all_segments() {
+    let mut bench = Bench::new(3, DRIVE);
+    let volume = bench.volume_as(800, STRIPE3).unwrap();
+    let before = bench.engine.segment_steps();
+    bench.write(volume, 5, &pattern(2, 1)).unwrap();
+    assert_eq!(bench.read(volume, 5, 2).unwrap(), pattern(2, 1));
+    let status = bench.engine.status();
+    let taken: u64 = status.members.iter().map(|m| m.used_bytes).sum();
+    assert!(status.stripes.used_bytes > 0 && status.stripes.used_bytes < taken);
+    assert_eq!(
+        bench.engine.volumes()[0].used_bytes,
+        status.stripes.used_bytes
+    );
+    assert_eq!(bench.engine.segment_steps(), before);
+}
+
 #[test]
 fn what_is_written_is_in_place_and_stays() {
     let mut bench = Bench::new(3, DRIVE);
