@@ -21,7 +21,7 @@ pub(crate) use node::{
 };
 pub(crate) use oltp::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
 pub(crate) use server::{CommitWord, ServerAction, ServerArguments};
-pub(crate) use service::{CreateServiceArguments, ServiceCommand};
+pub(crate) use service::{CreateServiceArguments, ServiceCommand, ServiceGuardArguments};
 pub(crate) use torn::{TornPagesArguments, TornPart};
 
 mod attach;
@@ -71,6 +71,8 @@ pub(crate) enum Command {
     AttachGuardian(HelperArguments),
     #[command(hide = true)]
     AttachServer(HelperArguments),
+    #[command(hide = true)]
+    ServiceGuard(ServiceGuardArguments),
     /// Ask an NVMe/TCP target what it is
     #[command(subcommand)]
     Nvme(NvmeCommand),

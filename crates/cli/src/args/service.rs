@@ -79,6 +79,16 @@ pub(crate) enum ServiceCommand {
     },
 }
 
+/// Takes a replicated service down when its daemon is gone; started by the daemon.
+#[derive(Args)]
+pub(crate) struct ServiceGuardArguments {
+    /// The service's cgroup
+    pub(crate) group: PathBuf,
+    /// Where its volumes are mounted
+    #[arg(required = true)]
+    pub(crate) mounts: Vec<PathBuf>,
+}
+
 /// What is kept up.
 #[derive(Args)]
 #[command(after_help = "Examples:

@@ -3,11 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use ashlar_node::Token;
+use ashlar_node::service::GuardPlan;
 use ashlar_node::model::{CreateService, MoveService, ServiceStatus};
 
 use super::Api;
 use super::table::{duration, table, word};
-use crate::args::{CreateServiceArguments, FileSystemWord, ServiceCommand};
+use crate::args::{
+    CreateServiceArguments, FileSystemWord, ServiceCommand, ServiceGuardArguments,
+};
 use crate::exit::Failure;
 use crate::output::print;
 
@@ -49,6 +52,15 @@ pub(crate) fn run(command: &ServiceCommand) -> Result<(), Failure> {
             token_file,
         } => print(&haproxy(service, listen, nodes, token_file.as_deref())?),
     }
+}
+
+/// `ashlar service-guard`.
+pub(crate) fn guard(arguments: &ServiceGuardArguments) -> Result<(), Failure> {
+    let plan = GuardPlan {
+        group: arguments.group.clone(),
+        mounts: arguments.mounts.clone(),
+    };
+    ashlar_node::service::guard(&plan).map_err(Failure::environment)
 }
 
 fn wanted(arguments: &CreateServiceArguments) -> Result<CreateService, Failure> {

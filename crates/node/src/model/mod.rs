@@ -43,5 +43,5 @@ pub use request::{
     ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded,
 };
 pub use reserve::ReserveSpec;
-pub use service::{CreateService, MoveService, ServiceState, ServiceStatus};
+pub use service::{CreateService, MoveService, ServiceNode, ServiceState, ServiceStatus};
 pub use volume::{IoCounters, NodeStatus, VolumeState, VolumeStats, VolumeStatus, WhenDegraded};

@@ -4,11 +4,12 @@ mod make;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::service::{OneNode, Ownership};
 use crate::Control;
 use crate::model::{
     AddDrive, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume, DriveState,
@@ -111,6 +112,10 @@ impl Inner {
 }
 
 impl Control for FakeControl {
+    fn ownership(self: Arc<Self>) -> Arc<dyn Ownership> {
+        Arc::new(OneNode::new(self))
+    }
+
     fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], 4420))
     }

@@ -10,13 +10,15 @@ mod link;
 mod make;
 mod news;
 mod orders;
+mod services;
 mod show;
 
 pub(super) use self::orders::Peers;
+pub(super) use self::services::ClusterNodes;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ashlar_cluster::{Cluster, OrderError, Problem, volume_id};
@@ -34,6 +36,7 @@ use crate::ReplicaEntry;
 use crate::model::{ControlError, ErrorKind};
 use crate::pool::{PoolLink, ReplicaMail};
 use crate::replica::{ReplicaPlan, ReplicaView};
+use crate::service::Services;
 
 /// Ids of controllers that each member makes: hosts refuse a second controller of the same id.
 const CONTROLLERS: u16 = 20_000;
@@ -49,12 +52,17 @@ pub(super) struct Replication {
     places: Mutex<BTreeMap<Uuid, CopyPlace>>,
     /// What is known of volumes besides their copies' own account.
     shown: Arc<Mutex<BTreeMap<Uuid, Shown>>>,
+    /// Who keeps services on volumes, and hears what other nodes say of them.
+    services: OnceLock<Weak<Services>>,
 }
 
 /// Where a copy is.
 #[derive(Clone)]
 struct CopyPlace {
     volume: Uuid,
+    /// `pool/volume`.
+    name: String,
+    members: Vec<NodeId>,
     pool_name: String,
     pool: PoolLink,
     number: u32,
@@ -137,6 +145,7 @@ impl Keeper {
             news,
             places: Mutex::default(),
             shown,
+            services: OnceLock::new(),
         })
     }
 
@@ -194,6 +203,7 @@ impl Keeper {
         let shared = self.shared(replication, &members, place);
         let access = self.state.read().access(pool.id, volume.uuid).cloned();
         self.serve_shared(pool, volume, access.as_ref(), shared)?;
+        let member_nodes = members.clone();
         let plan = ReplicaPlan {
             name: volume.name.clone(),
             volume: volume_id(volume.uuid),
@@ -221,6 +231,8 @@ impl Keeper {
             volume.uuid,
             CopyPlace {
                 volume: volume.uuid,
+                name: volume.name.clone(),
+                members: member_nodes,
                 pool_name: pool_name.to_owned(),
                 pool: pool.link.clone(),
                 number: volume.number,

@@ -17,6 +17,7 @@ use crate::keeper::pools::engine;
 use crate::keeper::{LivePool, live};
 use crate::model::{ControlError, ErrorKind, HostChange, ReplicationStatus, SetHosts, VolumeName};
 use crate::pool::ReplicaMail;
+use crate::service::Words;
 
 /// An order to a peer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub(super) enum Order {
     Move { volume: Uuid, to: NodeId },
     /// Say what you know of it.
     Show { volume: Uuid },
+    /// About services.
+    Service { words: Box<Words> },
 }
 
 /// The answer to [`Order::Show`].
@@ -146,6 +149,7 @@ impl Keeper {
                 self.give_copy(volume, to)?;
                 done()
             }
+            Order::Service { words } => self.hear_of_services(*words),
             Order::Show { volume } => {
                 let status = self.own_account(volume)?;
                 serde_json::to_value(ShowReply { status })
