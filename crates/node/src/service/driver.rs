@@ -293,7 +293,7 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         errands.bad = Some("its guard has ended".into());
     }
     let mut inner = shared.lock();
-    inner.saw(shared, &owner);
+    let has_changed = inner.saw(shared, &owner);
     let seen = Seen {
         now: shared.begun.elapsed(),
         owner,
@@ -327,6 +327,9 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         guard.dismiss();
     }
     report(shared, errands, (has_given_up, is_steady));
+    if has_changed && let Some(services) = shared.services.upgrade() {
+        services.tell_now();
+    }
     let Some(action) = action else { return };
     if action == Action::Mount && errands.guard.is_none() {
         match shared.host.guard() {
@@ -343,8 +346,8 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
 }
 
 impl Inner {
-    /// Notes who has it now.
-    fn saw(&mut self, shared: &Shared, owner: &Owner) {
+    /// Notes who has it now; whether this node has it that had it not, or the other way round.
+    fn saw(&mut self, shared: &Shared, owner: &Owner) -> bool {
         let node = match owner {
             Owner::Here { .. } => Some(shared.ownership.node()),
             Owner::Elsewhere { node, .. } => Some(node.clone()),
@@ -354,7 +357,10 @@ impl Inner {
             self.moves += u64::from(self.last_node.is_some());
             self.last_node = node;
         }
+        let is_here = |owner: &Owner| matches!(owner, Owner::Here { .. });
+        let had_it = is_here(&self.owner);
         self.owner = owner.clone();
+        had_it != is_here(owner)
     }
 }
 
