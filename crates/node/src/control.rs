@@ -1,4 +1,5 @@
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::model::{
     AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
@@ -7,6 +8,7 @@ use crate::model::{
     ReplicateVolume, ResizeVolume, RunAlone, SetReserve, SetWhenDegraded, VolumeMetrics,
     VolumeName, VolumeStats, VolumeStatus,
 };
+use crate::service::{Ownership, Services};
 
 /// What a daemon can do with pools and volumes.
 ///
@@ -240,6 +242,15 @@ pub trait Control: Send + Sync + 'static {
             pools: self.pools(),
             volumes: self.volumes().into_iter().filter_map(with_stats).collect(),
         }
+    }
+
+    /// Who has volumes, as services must know it.
+    fn ownership(self: Arc<Self>) -> Arc<dyn Ownership>;
+
+    /// These services hear from now on what other nodes say of them.
+    fn keep_services(&self, services: &Arc<Services>) {
+        // Without other nodes there is nothing to hear.
+        let _ = services;
     }
 
     /// Ends everything in order: hosts are disconnected, logs settle, drives are let go. Called

@@ -23,7 +23,7 @@ pub(crate) use node::{
 pub(crate) use nodes::{ClusterCommand, EventsArguments, NodeCommand};
 pub(crate) use oltp::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
 pub(crate) use server::{CommitWord, EngineWord, ServerAction, ServerArguments};
-pub(crate) use service::{CreateServiceArguments, ServiceCommand};
+pub(crate) use service::{CreateServiceArguments, ServiceCommand, ServiceGuardArguments};
 pub(crate) use torn::{TornPagesArguments, TornPart};
 
 mod attach;
@@ -80,6 +80,8 @@ pub(crate) enum Command {
     AttachGuardian(HelperArguments),
     #[command(hide = true)]
     AttachServer(HelperArguments),
+    #[command(hide = true)]
+    ServiceGuard(ServiceGuardArguments),
     /// Ask an NVMe/TCP target what it is
     #[command(subcommand)]
     Nvme(NvmeCommand),

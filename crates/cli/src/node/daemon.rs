@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ashlar_cluster::{Cluster, ClusterConfig, Kind, Problem, Remembered};
 use ashlar_node::model::ControlError;
-use ashlar_node::service::{OneNode, Services};
+use ashlar_node::service::{Services, fence_left_behind};
 use ashlar_node::{Config, Control, Daemon};
 use clap::Args;
 
@@ -98,14 +98,16 @@ pub(crate) fn run(
     let dir = arguments.dir.as_deref();
     let dir = dir.ok_or_else(|| Failure::usage("a node has --dir"))?;
     let daemon = Daemon::open(dir, config)?;
+    fence_left_behind(daemon.path())?;
     let cluster = arguments.cluster(&daemon)?;
     let control = assemble(&daemon, cluster)?;
-    let ownership = Arc::new(OneNode::new(control.clone()));
-    let services = Services::open(daemon.path(), ownership)?;
-    let daemon = daemon.with_services(services);
+    let services = Services::open(daemon.path(), control.clone().ownership())?;
+    control.keep_services(&services);
+    let daemon = daemon.with_services(services.clone());
     // A closed standard output is no reason to stop serving; it is one not to start.
     let mut closed = None;
     let result = daemon.run(control, |ready| {
+        services.set_api(ready.api);
         print(&format!("{ready}\n")).map_err(|failure| {
             closed = Some(failure);
             ControlError::environment("standard output is closed")

@@ -38,6 +38,7 @@ use crate::model::{
     VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
+use crate::service::{OneNode, Ownership, Services};
 use crate::{Config, DriveEntry, StateFile};
 pub use caches::OpenDevice;
 pub use local::{Dismissal, LocalRefusal, LocalUser, LocalWish, MakeLocal};
@@ -408,6 +409,17 @@ impl Control for Keeper {
 
     fn volume_stats(&self, volume: &VolumeName) -> Result<VolumeStats, ControlError> {
         self.traffic_of(volume)
+    }
+
+    fn ownership(self: Arc<Self>) -> Arc<dyn Ownership> {
+        match self.replication {
+            Some(_) => Arc::new(replication::ClusterNodes::of(self)),
+            None => Arc::new(OneNode::new(self)),
+        }
+    }
+
+    fn keep_services(&self, services: &Arc<Services>) {
+        self.hear_for(services);
     }
 
     fn stop(&self) -> Result<(), ControlError> {

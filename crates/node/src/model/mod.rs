@@ -50,6 +50,6 @@ pub use request::{
     ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded,
 };
 pub use reserve::ReserveSpec;
-pub use service::{CreateService, MoveService, ServiceState, ServiceStatus};
+pub use service::{CreateService, MoveService, ServiceNode, ServiceState, ServiceStatus};
 pub use tier::{HotSpec, TierStatus};
 pub use volume::{IoCounters, NodeStatus, VolumeState, VolumeStats, VolumeStatus, WhenDegraded};

@@ -4,7 +4,7 @@ mod make;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -17,6 +17,7 @@ use crate::model::{
     ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetReserve,
     SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
+use crate::service::{OneNode, Ownership};
 use make::{cached, drive, pool, recount, volume, work};
 
 /// Pools and volumes that exist by name only.
@@ -116,6 +117,10 @@ fn no_cluster() -> ControlError {
 }
 
 impl Control for FakeControl {
+    fn ownership(self: Arc<Self>) -> Arc<dyn Ownership> {
+        Arc::new(OneNode::new(self))
+    }
+
     fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], 4420))
     }

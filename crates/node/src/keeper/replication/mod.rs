@@ -14,13 +14,15 @@ mod link;
 mod make;
 mod news;
 mod orders;
+mod services;
 mod show;
 
 pub(super) use self::orders::Peers;
+pub(super) use self::services::ClusterNodes;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ashlar_cluster::{Cluster, OrderError, Problem, volume_id};
@@ -39,6 +41,7 @@ use super::{Keeper, LivePool};
 use crate::model::{ControlError, ErrorKind};
 use crate::pool::{PoolLink, ReplicaMail};
 use crate::replica::{ReplicaPlan, ReplicaView};
+use crate::service::Services;
 use crate::{ReplicaEntry, StateFile};
 
 /// Ids of controllers that each member makes: hosts refuse a second controller of the same id.
@@ -58,6 +61,8 @@ pub(super) struct Replication {
     state: Arc<StateFile>,
     /// What is known of volumes besides their copies' own account.
     shown: Arc<Mutex<BTreeMap<Uuid, Shown>>>,
+    /// Who keeps services on volumes, and hears what other nodes say of them.
+    services: OnceLock<Weak<Services>>,
 }
 
 /// Where a copy is.
@@ -66,6 +71,7 @@ struct CopyPlace {
     volume: Uuid,
     /// POOL/VOLUME.
     name: String,
+    members: Vec<NodeId>,
     pool_name: String,
     pool: PoolLink,
     number: u32,
@@ -155,6 +161,7 @@ impl Keeper {
             events,
             state,
             shown,
+            services: OnceLock::new(),
         })
     }
 
@@ -235,6 +242,7 @@ impl Keeper {
     ) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let members = self.members_of(replication, pool.id, volume)?;
+        let member_nodes = members.clone();
         let plan = ReplicaPlan {
             name: volume.name.clone(),
             volume: volume_id(volume.uuid),
@@ -263,6 +271,7 @@ impl Keeper {
             CopyPlace {
                 volume: volume.uuid,
                 name: volume.name.clone(),
+                members: member_nodes,
                 pool_name: pool_name.to_owned(),
                 pool: pool.link.clone(),
                 number: volume.number,

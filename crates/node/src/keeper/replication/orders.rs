@@ -17,6 +17,7 @@ use crate::keeper::pools::engine;
 use crate::keeper::{LivePool, live};
 use crate::model::{ControlError, ErrorKind, HostChange, ReplicationStatus, SetHosts, VolumeName};
 use crate::pool::ReplicaMail;
+use crate::service::Words;
 
 /// An order to a peer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,6 +44,8 @@ pub(super) enum Order {
     IsDrained,
     /// Say what you know of it.
     Show { volume: Uuid },
+    /// About services.
+    Service { words: Box<Words> },
 }
 
 /// The answer to [`Order::Show`].
@@ -159,6 +162,7 @@ impl Keeper {
                 json(&self.drain_here(drain)?)
             }
             Order::IsDrained => json(&self.replication()?.is_drained()),
+            Order::Service { words } => self.hear_of_services(*words),
             Order::Show { volume } => {
                 let status = self.own_account(volume)?;
                 json(&ShowReply { status })
