@@ -67,6 +67,19 @@ impl DiskModel {
         ..Self::NEARLINE
     };
 
+    /// A 10,000 rpm SAS drive, after the Savvio 10K of 73 GB.
+    pub const TEN_K: Self = Self {
+        name: "10,000 rpm disk",
+        rpm: 10_000,
+        single_track: Duration::from_micros(200),
+        average_seek: Duration::from_micros(4000),
+        outer_rate: 72_000_000,
+        inner_rate: 48_000_000,
+        link_rate: 300_000_000,
+        overhead: Duration::from_micros(200),
+        ..Self::NEARLINE
+    };
+
     fn period(&self) -> f64 {
         60e9 / f64::from(self.rpm)
     }
@@ -122,6 +135,8 @@ pub(super) struct Disk {
     acknowledged: BinaryHeap<Reverse<(Moment, Id)>>,
     orders: u64,
     cache_turn: bool,
+    /// Times that the arm had to move to where a command begins.
+    seeks: u64,
 }
 
 impl Disk {
@@ -140,6 +155,7 @@ impl Disk {
             acknowledged: BinaryHeap::new(),
             orders: 0,
             cache_turn: false,
+            seeks: 0,
         }
     }
 
@@ -305,6 +321,7 @@ impl Model for Disk {
                 Some(_) => break,
                 None => match self.pick() {
                     Some((start, job)) => {
+                        self.seeks += u64::from(job.command.offset != self.head);
                         self.active = Some((self.finish_time(start, &job), job));
                     }
                     None => break,
@@ -324,5 +341,9 @@ impl Model for Disk {
         let arm = self.active.as_ref().map(|&(end, _)| end);
         let acknowledged = self.acknowledged.peek().map(|&Reverse((at, _))| at);
         [arm, acknowledged].into_iter().flatten().min()
+    }
+
+    fn seeks(&self) -> u64 {
+        self.seeks
     }
 }
