@@ -1,10 +1,10 @@
 use std::net::SocketAddr;
 
 use crate::model::{
-    AddDrive, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume, ExportPool,
-    FlushReply, HostChange, ImportPool, MetricsSnapshot, NewerData, PoolStatus, RemoveDrive,
-    ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded, VolumeMetrics,
-    VolumeName, VolumeStats, VolumeStatus,
+    AddDrive, CacheRule, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume,
+    ExportPool, FlushReply, HostChange, ImportPool, MetricsSnapshot, NewerData, PoolStatus,
+    PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ResizeVolume, SetReserve,
+    SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
 };
 
 /// What a daemon can do with pools and volumes.
@@ -150,6 +150,33 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// Not found. Conflict: the volume caches nothing. Environment: the pool cannot say.
     fn newer_data(&self, volume: &VolumeName) -> Result<NewerData, ControlError>;
+
+    /// What is kept out of a cache by hand, and what that did.
+    ///
+    /// # Errors
+    /// Not found. Conflict: the volume caches nothing.
+    fn cache_rules(&self, volume: &VolumeName) -> Result<Vec<CacheRule>, ControlError>;
+
+    /// Keeps files out of a cache, or says again where they lie.
+    ///
+    /// # Errors
+    /// Not found: the volume, or the rule that is to be renewed. Conflict: the volume caches nothing. Environment: the
+    /// cache is not in service.
+    fn put_cache_rule(
+        &self,
+        volume: &VolumeName,
+        request: PutRule,
+    ) -> Result<CacheRule, ControlError>;
+
+    /// Keeps them out no more.
+    ///
+    /// # Errors
+    /// Not found: the volume, or the rule. Conflict: the volume caches nothing.
+    fn remove_cache_rule(
+        &self,
+        volume: &VolumeName,
+        request: RemoveRule,
+    ) -> Result<(), ControlError>;
 
     /// Changes who may connect. Hosts that may no longer are disconnected, if the change says so.
     ///

@@ -33,6 +33,7 @@ pub(crate) fn assemble(daemon: &Daemon) -> Result<Arc<dyn Control>, Failure> {
     let keeper = Keeper::new(&server, daemon.state(), config, open);
     let no_thread = |error| Failure::environment(format!("cannot start a thread: {error}"));
     keeper.watch_files(&daemon.alarm()).map_err(no_thread)?;
+    keeper.watch_rules(&daemon.alarm()).map_err(no_thread)?;
     server.control().welcome();
     local::listen(daemon, &keeper)?;
     let wait = move || server.wait().map_err(|error| error.to_string());

@@ -2,6 +2,7 @@
 
 mod assemble;
 mod cache;
+mod cache_rule;
 mod daemon;
 mod local;
 mod pool;

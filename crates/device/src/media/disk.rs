@@ -14,6 +14,8 @@ use super::{Command, Id, Model, Work};
 const STARVED: Duration = Duration::from_secs(1);
 /// A contiguous command that starts within this time of the last one's end meets its sector.
 const ADJACENT: Duration = Duration::from_micros(5);
+/// Bytes that the drive reads on behind a read.
+const READ_AHEAD: u64 = 256 << 10;
 
 /// Parameters of a rotating disk, as data sheets have them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -163,15 +165,26 @@ impl Disk {
         (offset.min(self.capacity) as f64) / self.capacity as f64
     }
 
+    /// Whether the drive, which reads on behind the last read, has this or comes to it.
+    fn reads_on(&self, command: &Command) -> bool {
+        self.last_read
+            && command.work == Work::Read
+            && (self.head..self.head + READ_AHEAD).contains(&command.offset)
+    }
+
     /// When the head reaches the job's first sector if it sets out at `start`.
     fn reach(&self, start: Moment, job: &Job) -> Moment {
         let command = &job.command;
         if command.offset == self.head {
             // The drive read on after the last read; and a write right behind one just goes on.
-            let read_ahead = self.last_read && command.work == Work::Read;
-            if read_ahead || start.since(self.free_at) <= ADJACENT {
+            if self.reads_on(command) || start.since(self.free_at) <= ADJACENT {
                 return self.free_at;
             }
+        }
+        if self.reads_on(command) {
+            let rate = self.model.rate(self.part(self.head));
+            let between = (command.offset - self.head) as f64 / rate;
+            return self.free_at + Duration::from_nanos(between as u64);
         }
         let target = self.part(command.offset);
         let seek = self.model.seek((target - self.part(self.head)).abs());
@@ -321,7 +334,8 @@ impl Model for Disk {
                 Some(_) => break,
                 None => match self.pick() {
                     Some((start, job)) => {
-                        self.seeks += u64::from(job.command.offset != self.head);
+                        let stays = job.command.offset == self.head || self.reads_on(&job.command);
+                        self.seeks += u64::from(!stays);
                         self.active = Some((self.finish_time(start, &job), job));
                     }
                     None => break,

@@ -30,6 +30,7 @@ mod listen;
 mod metrics;
 mod pools;
 mod reply;
+mod rules;
 mod serve;
 mod services;
 mod visitors;
@@ -128,6 +129,7 @@ fn described() -> OpenApiRouter<Context> {
         .routes(routes!(node))
         .merge(pools::routes())
         .merge(volumes::routes())
+        .merge(rules::routes())
         .merge(services::routes())
 }
 

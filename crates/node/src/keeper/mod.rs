@@ -5,6 +5,7 @@ mod caches;
 mod drives;
 mod local;
 mod pools;
+mod rules;
 mod serve;
 mod start;
 mod status;
@@ -29,10 +30,10 @@ use uuid::Uuid;
 
 use crate::control::Control;
 use crate::model::{
-    AddDrive, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume, DriveClass,
-    ExportPool, FlushReply, HostChange, ImportPool, NewerData, PoolStatus, RemoveDrive,
-    ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
-    VolumeStatus, WhenDegraded,
+    AddDrive, CacheRule, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume,
+    DriveClass, ExportPool, FlushReply, HostChange, ImportPool, NewerData, PoolStatus, PutRule,
+    RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded,
+    VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
 use crate::{Config, DriveEntry, StateFile};
@@ -176,6 +177,7 @@ pub struct Keeper {
     /// Taken after `pools`.
     local: Mutex<local::LocalUses>,
     watch: watch::Watch,
+    rules: rules::Rules,
 }
 
 impl Keeper {
@@ -201,6 +203,7 @@ impl Keeper {
             pools: Mutex::default(),
             local: Mutex::default(),
             watch: watch::Watch::default(),
+            rules: rules::Rules::default(),
         });
         keeper.import_remembered(config);
         keeper
@@ -331,6 +334,26 @@ impl Control for Keeper {
 
     fn newer_data(&self, volume: &VolumeName) -> Result<NewerData, ControlError> {
         self.newer_in_cache(volume)
+    }
+
+    fn cache_rules(&self, volume: &VolumeName) -> Result<Vec<CacheRule>, ControlError> {
+        self.rules_of(volume)
+    }
+
+    fn put_cache_rule(
+        &self,
+        volume: &VolumeName,
+        request: PutRule,
+    ) -> Result<CacheRule, ControlError> {
+        self.put_rule(volume, &request)
+    }
+
+    fn remove_cache_rule(
+        &self,
+        volume: &VolumeName,
+        request: RemoveRule,
+    ) -> Result<(), ControlError> {
+        self.drop_rule(volume, &request)
     }
 
     fn change_hosts(

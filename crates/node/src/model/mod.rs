@@ -15,6 +15,7 @@ mod name;
 mod pool;
 mod request;
 mod reserve;
+mod rule;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -39,5 +40,6 @@ pub use request::{
     ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded,
 };
 pub use reserve::ReserveSpec;
+pub use rule::{CacheRule, MOST_RULE_RANGES, PutRule, RemoveRule, RuleExtents};
 pub use service::{CreateService, MoveService, ServiceState, ServiceStatus};
 pub use volume::{IoCounters, NodeStatus, VolumeState, VolumeStats, VolumeStatus, WhenDegraded};

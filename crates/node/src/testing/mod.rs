@@ -11,12 +11,12 @@ use uuid::Uuid;
 
 use crate::Control;
 use crate::model::{
-    AddDrive, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume, DriveState,
-    ExportPool, FlushReply, HostChange, ImportPool, IoCounters, LayoutSpec, NewerData, PoolStatus,
-    RemoveDrive, ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded, VolumeName,
-    VolumeStats, VolumeStatus, WorkKind,
+    AddDrive, CacheRule, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume,
+    DriveState, ExportPool, FlushReply, HostChange, ImportPool, IoCounters, LayoutSpec, NewerData,
+    PoolStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ResizeVolume,
+    SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
-use make::{cached, drive, pool, recount, volume, work};
+use make::{cached, drive, pool, recount, ruled, volume, work};
 
 /// Pools and volumes that exist by name only.
 #[derive(Debug, Default)]
@@ -29,6 +29,7 @@ struct Inner {
     pools: BTreeMap<String, PoolStatus>,
     exported: BTreeMap<String, PoolStatus>,
     volumes: BTreeMap<VolumeName, VolumeStatus>,
+    rules: BTreeMap<(VolumeName, String), CacheRule>,
     full_drives: BTreeSet<String>,
     panics: bool,
     stop_takes: Duration,
@@ -329,6 +330,35 @@ impl Control for FakeControl {
         let volume = self.volume(name)?;
         let cache = volume.cache.ok_or_else(|| no_cache(name))?;
         Ok(NewerData::of(&[(0, cache.newer_bytes)]))
+    }
+
+    fn cache_rules(&self, name: &VolumeName) -> Result<Vec<CacheRule>, ControlError> {
+        let inner = self.inner();
+        let rules = inner.rules.iter().filter(|((of, _), _)| of == name);
+        Ok(rules.map(|(_, rule)| rule.clone()).collect())
+    }
+
+    fn put_cache_rule(
+        &self,
+        name: &VolumeName,
+        request: PutRule,
+    ) -> Result<CacheRule, ControlError> {
+        let volume = self.volume(name)?;
+        volume.cache.ok_or_else(|| no_cache(name))?;
+        let rule = ruled(&request);
+        let key = (name.clone(), request.exclude);
+        self.inner().rules.insert(key, rule.clone());
+        Ok(rule)
+    }
+
+    fn remove_cache_rule(
+        &self,
+        name: &VolumeName,
+        request: RemoveRule,
+    ) -> Result<(), ControlError> {
+        let none = || ControlError::not_found(format!("volume {name} has no such rule"));
+        let removed = self.inner().rules.remove(&(name.clone(), request.exclude));
+        removed.map(drop).ok_or_else(none)
     }
 
     fn change_hosts(
