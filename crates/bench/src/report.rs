@@ -12,6 +12,7 @@ use crate::engine::{Cost, CostRatio, Memory, Reads, Recovery, TierRatio, cost_ra
 use crate::failure::Failure;
 use crate::figures::{Case, Row, Side, Spread};
 use crate::parts::{Bench, Hoarders, Idle, Remote, Scaling};
+use crate::policy::{self, PolicyCell};
 
 /// The `schema` of what this version writes.
 const SCHEMA: &str = "ashlar-bench-1";
@@ -48,6 +49,8 @@ struct Results {
     memory: Option<Memory>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reads: Option<Vec<Reads>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<Vec<PolicyCell>>,
     skipped: Vec<String>,
     flags: Vec<String>,
 }
@@ -97,6 +100,7 @@ impl Report {
                 recovery: None,
                 memory: None,
                 reads: None,
+                policy: None,
                 skipped: Vec::new(),
                 flags: Vec::new(),
             },
@@ -415,6 +419,39 @@ impl Report {
         }
         print(&table.text("Reads of mirror:2 through the engine / of its two files"))?;
         self.results.reads = Some(reads);
+        self.save()
+    }
+
+    /// A cell of the policies' table is there.
+    pub(crate) fn policy_cell(&mut self, cell: &PolicyCell) -> Result<(), Failure> {
+        let mut line = String::new();
+        if self.results.policy.is_none() {
+            self.results.policy = Some(Vec::new());
+            line.push_str("\nHit ratios of the cache's policy beside others (counted)\n");
+            let _ = write!(line, "  {:14}  {:>8}", "trace", "slots");
+            policy::NAMES
+                .iter()
+                .for_each(|name| line.push_str(&format!("  {name:>9}")));
+            line.push_str("   of the best  bytes a slot\n");
+        }
+        let _ = write!(line, "  {:14}  {:8}", cell.trace, cell.slots);
+        for ratio in cell.hit_ratios {
+            let _ = write!(line, "  {ratio:9.4}");
+        }
+        let met = mark(cell.of_best >= policy::GOAL);
+        let (of_best, bytes) = (cell.of_best, cell.bytes_a_slot);
+        let _ = writeln!(line, "   {of_best:11.3}  {bytes:12}{met}");
+        print(&line)
+    }
+
+    /// Policies beside each other.
+    pub(crate) fn policy(&mut self, cells: Vec<PolicyCell>) -> Result<(), Failure> {
+        let met = cells.iter().filter(|cell| cell.of_best >= policy::GOAL);
+        let (met, all, goal) = (met.count(), cells.len(), policy::GOAL);
+        print(&format!(
+            "  at least {goal} of the best of the others: {met} of {all}\n"
+        ))?;
+        self.results.policy = Some(cells);
         self.save()
     }
 

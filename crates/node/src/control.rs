@@ -2,11 +2,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::model::{
-    AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
-    DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply, HostChange, ImportPool,
-    MetricsSnapshot, MoveVolume, NewerData, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive,
-    ReplicateVolume, ResizeVolume, RunAlone, SetReserve, SetWhenDegraded, VolumeMetrics,
-    VolumeName, VolumeStats, VolumeStatus,
+    AddDrive, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
+    CreateVolume, DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply, HostChange,
+    ImportPool, MetricsSnapshot, MoveVolume, NewerData, PoolStatus, PutRule, RemoveDrive,
+    RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetReserve,
+    SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
 };
 use crate::service::{Ownership, Services};
 
@@ -204,6 +204,33 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// Not found. Conflict: the volume caches nothing. Environment: the pool cannot say.
     fn newer_data(&self, volume: &VolumeName) -> Result<NewerData, ControlError>;
+
+    /// What is kept out of a cache by hand, and what that did.
+    ///
+    /// # Errors
+    /// Not found. Conflict: the volume caches nothing.
+    fn cache_rules(&self, volume: &VolumeName) -> Result<Vec<CacheRule>, ControlError>;
+
+    /// Keeps files out of a cache, or says again where they lie.
+    ///
+    /// # Errors
+    /// Not found: the volume, or the rule that is to be renewed. Conflict: the volume caches nothing. Environment: the
+    /// cache is not in service.
+    fn put_cache_rule(
+        &self,
+        volume: &VolumeName,
+        request: PutRule,
+    ) -> Result<CacheRule, ControlError>;
+
+    /// Keeps them out no more.
+    ///
+    /// # Errors
+    /// Not found: the volume, or the rule. Conflict: the volume caches nothing.
+    fn remove_cache_rule(
+        &self,
+        volume: &VolumeName,
+        request: RemoveRule,
+    ) -> Result<(), ControlError>;
 
     /// Changes who may connect. Hosts that may no longer are disconnected, if the change says so.
     ///

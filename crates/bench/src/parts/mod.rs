@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             "two cores are needed, one for the server and one for the load",
         ));
     };
-    if !options.ashlar.is_file() {
+    if options.wants_the_binary() && !options.ashlar.is_file() {
         let path = options.ashlar.display();
         return Err(Failure::environment(format!("{path}: no such program")));
     }
@@ -102,6 +102,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         report.reads(on_core(bench.server_core, || {
             engine::reads(&out, bytes, options.rounds, length)
         })?)?;
+    }
+    if options.wants(Part::Policy) {
+        let cells = crate::policy::policy(&options.policy(), |cell| report.policy_cell(cell))?;
+        report.policy(cells)?;
     }
     report.finish()
 }

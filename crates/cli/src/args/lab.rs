@@ -13,7 +13,7 @@ pub(crate) enum LabCommand {
     ///
     /// Of devices: nvmeof-local-vs-remote, virtual-device-scaling, drive-baseline, vsan-vs-s2d. Of a private PostgreSQL
     /// on one or more places: nvmeof-hammerdb, scan-concurrency, fixed-transactions,
-    /// statistics-self-test; of many of them at once: fleet. `lab show NAME` prints one, to be edited.
+    /// flash-cache, statistics-self-test; of many of them at once: fleet. `lab show NAME` prints one, to be edited.
     Run(RunArguments),
     /// Make load for a sweep or scenario that another machine runs
     ///

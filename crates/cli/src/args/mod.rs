@@ -8,7 +8,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 pub(crate) use attach::{
     AttachArguments, DetachArguments, FileSystemWord, HelperArguments, ViaWord,
 };
-pub(crate) use cache::{CacheCommand, CacheOptions};
+pub(crate) use cache::{CacheCommand, CacheOptions, RuleCommand};
 pub(crate) use cluster::{GroupAction, GroupArguments, TuningWord};
 pub(crate) use crash::{CrashImageArguments, TraceArguments};
 pub(crate) use failover::FailoverArguments;

@@ -2,6 +2,7 @@
 
 mod assemble;
 mod cache;
+mod cache_rule;
 mod cluster;
 mod daemon;
 mod local;

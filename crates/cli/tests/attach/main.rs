@@ -5,6 +5,7 @@
 
 #![allow(clippy::print_stderr)] // Why tests were skipped, and what was left when one failed.
 
+mod cached;
 #[path = "../common/mod.rs"]
 mod common;
 mod crashes;

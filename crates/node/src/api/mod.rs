@@ -33,6 +33,7 @@ mod listen;
 mod metrics;
 mod pools;
 mod reply;
+mod rules;
 mod serve;
 mod services;
 mod visitors;
@@ -132,6 +133,7 @@ fn described() -> OpenApiRouter<Context> {
         .routes(routes!(node))
         .merge(pools::routes())
         .merge(volumes::routes())
+        .merge(rules::routes())
         .merge(services::routes())
         .merge(cluster::routes())
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use ashlar_block::{ErrorKind, Geometry, IoError};
-use ashlar_cache::{GRANULE, Header, Layout as CacheLayout, Mark, Mode};
+use ashlar_block::{BlockSize, ErrorKind, Geometry, IoError};
+use ashlar_cache::{GRANULE, HEAD_BYTES, Header, Layout as CacheLayout, Mark, Mode, blocks_for};
 use ashlar_device::{FindingKind, OpenError, OpenErrorKind, Spec, find_use};
 use ashlar_reactor::{Handle, Opener};
 use ashlar_store::{Grain, Manage, Managed, VolumeInfo, VolumePlan};
@@ -25,6 +25,8 @@ use crate::model::{
 };
 use crate::pool::{PoolLink, View, VolumeOpener, room_of};
 
+/// Granules of a device that say what it holds.
+const HEAD: u64 = (HEAD_BYTES / GRANULE) as u64;
 /// Least bytes of a device that is cached.
 const LEAST_BACKING: u64 = 1 << 20;
 /// How long a request to flush waits.
@@ -94,6 +96,15 @@ fn mode_of(mode: CacheMode) -> Mode {
 fn read_header(fast: &dyn Opener) -> Result<Header, IoError> {
     let at = CacheLayout::header_of(fast.geometry().blocks);
     Header::decode(&Direct::open(fast)?.read(at, 1)?)
+}
+
+/// Size of the blocks in which what a device holds can be used.
+fn blocks_of(backing: &dyn Opener, name: &str) -> Result<BlockSize, ControlError> {
+    let head = Direct::open(backing).and_then(|mut device| device.read(0, HEAD));
+    let head = head.map_err(|error| {
+        ControlError::environment(format!("backing device {name} cannot be read: {error}"))
+    })?;
+    Ok(blocks_for(&head))
 }
 
 impl Keeper {
@@ -230,6 +241,7 @@ impl Keeper {
             cache: volume.uuid,
             granules: layout.granules,
             cache_bytes: bytes.min(layout.granules * GRANULE as u64),
+            blocks: blocks_of(backing.as_ref(), &request.backing)?,
             mode: mode_of(request.mode),
             mark: Mark::Off,
             head_crc: None,
@@ -375,6 +387,7 @@ impl Keeper {
             layout: CacheLayout {
                 granules: header.granules,
             },
+            blocks: header.blocks,
             backing: text.to_owned(),
         };
         self.settle_cache(link, volume, start, backing)

@@ -6,6 +6,7 @@ mod drives;
 mod local;
 mod pools;
 mod replication;
+mod rules;
 mod serve;
 mod start;
 mod status;
@@ -31,11 +32,11 @@ use uuid::Uuid;
 
 use crate::control::Control;
 use crate::model::{
-    AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
-    DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool, FlushReply, HostChange,
-    ImportPool, MoveVolume, NewerData, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive,
-    ReplicateVolume, ResizeVolume, RunAlone, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
-    VolumeStatus, WhenDegraded,
+    AddDrive, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
+    CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool, FlushReply,
+    HostChange, ImportPool, MoveVolume, NewerData, PoolStatus, PutRule, RemoveDrive, RemoveRule,
+    ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetReserve,
+    SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
 use crate::service::{OneNode, Ownership, Services};
@@ -182,6 +183,7 @@ pub struct Keeper {
     watch: watch::Watch,
     /// Its part in its cluster, if it is in one.
     replication: Option<replication::Replication>,
+    rules: rules::Rules,
 }
 
 impl Keeper {
@@ -217,6 +219,7 @@ impl Keeper {
                 let joined = Self::join_cluster(keeper, cluster, state.clone());
                 joined.map_err(|error| failed = Some(error)).ok()
             }),
+            rules: rules::Rules::default(),
         });
         if let Some(error) = failed {
             return Err(error);
@@ -389,6 +392,26 @@ impl Control for Keeper {
 
     fn newer_data(&self, volume: &VolumeName) -> Result<NewerData, ControlError> {
         self.newer_in_cache(volume)
+    }
+
+    fn cache_rules(&self, volume: &VolumeName) -> Result<Vec<CacheRule>, ControlError> {
+        self.rules_of(volume)
+    }
+
+    fn put_cache_rule(
+        &self,
+        volume: &VolumeName,
+        request: PutRule,
+    ) -> Result<CacheRule, ControlError> {
+        self.put_rule(volume, &request)
+    }
+
+    fn remove_cache_rule(
+        &self,
+        volume: &VolumeName,
+        request: RemoveRule,
+    ) -> Result<(), ControlError> {
+        self.drop_rule(volume, &request)
     }
 
     fn change_hosts(

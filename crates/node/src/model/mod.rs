@@ -17,6 +17,7 @@ mod pool;
 mod replica;
 mod request;
 mod reserve;
+mod rule;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -50,6 +51,7 @@ pub use request::{
     ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded,
 };
 pub use reserve::ReserveSpec;
+pub use rule::{CacheRule, MOST_RULE_RANGES, PutRule, RemoveRule, RuleExtents};
 pub use service::{CreateService, MoveService, ServiceNode, ServiceState, ServiceStatus};
 pub use tier::{HotSpec, TierStatus};
 pub use volume::{IoCounters, NodeStatus, VolumeState, VolumeStats, VolumeStatus, WhenDegraded};
