@@ -11,7 +11,7 @@ use ashlar_oltp::check::check;
 use ashlar_oltp::database::Database;
 use ashlar_oltp::inputs::Mix;
 use ashlar_oltp::schema::{Shape, State};
-use ashlar_oltp::server::Settings;
+use ashlar_oltp::server::{Settings, can_limit_memory};
 use ashlar_oltp::{
     BuildPlan, Ledger, MariaDb, MariaServer, Mode, OltpResult, RunPlan, Sqlite, begin, build,
     run_with_ledger,
@@ -102,12 +102,21 @@ fn a_private_server_is_built_driven_killed_and_consistent() {
     };
     let dir = room.path().join("db");
     let server = Ended(MariaServer::at(&dir).expect("a server"));
+    let little = Settings {
+        memory_bytes: Some(64 << 20),
+        set: Vec::new(),
+    };
+    let error = server.0.start(Some(little)).expect_err("too little");
+    assert!(
+        error.exit_code() == 2 && error.to_string().contains("192 MiB"),
+        "{error}"
+    );
     let set = [
         "innodb-flush-log-at-trx-commit=1",
         "innodb-log-file-size=8M",
     ];
     let settings = Settings {
-        memory_bytes: None,
+        memory_bytes: can_limit_memory().is_ok().then_some(256 << 20),
         set: set.map(str::to_owned).into(),
     };
     let status = server.0.start(Some(settings)).expect("started");

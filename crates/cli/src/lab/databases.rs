@@ -38,51 +38,65 @@ pub(super) fn check(origin: &Origin) -> Result<(), Failure> {
 
 pub(super) fn run(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
     let places = places(origin)?;
-    let run = ScenarioRun {
-        text: &origin.scenario,
-        scale: origin.scale.parse::<Scale>()?,
-        places: &places,
-        dir: &origin.dir,
-        out,
-    };
+    let run = scenario_run(origin, &places, out)?;
     let result = run_scenario(&run, &interruptible()?, journal)?;
-    if !result.partial {
-        journal.end()?;
-    }
-    let report = report_path(out);
-    print(&format!("{}{}\n", result.text(), report.display()))?;
-    if let Some(text) = result.complaint() {
-        return Err(Failure::check(text));
-    }
-    if result.partial {
-        return Err(unfinished(&result.problems, out));
-    }
-    Ok(())
+    let told = Told {
+        text: result.text(),
+        complaint: result.complaint(),
+        problems: result.partial.then_some(&result.problems),
+    };
+    told.end(out, journal)
 }
 
 /// A fleet of databases.
 pub(super) fn fleet(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
     let places = places(origin)?;
-    let run = ScenarioRun {
+    let run = scenario_run(origin, &places, out)?;
+    let volumes = AttachedVolumes::here();
+    let result = run_fleet(&run, &volumes, &interruptible()?, journal)?;
+    let told = Told {
+        text: result.text(),
+        complaint: result.complaint(),
+        problems: result.partial.then_some(&result.problems),
+    };
+    told.end(out, journal)
+}
+
+fn scenario_run<'a>(
+    origin: &'a Origin,
+    places: &'a [Place],
+    out: &'a Path,
+) -> Result<ScenarioRun<'a>, Failure> {
+    Ok(ScenarioRun {
         text: &origin.scenario,
         scale: origin.scale.parse::<Scale>()?,
-        places: &places,
+        places,
         dir: &origin.dir,
         out,
-    };
-    let result = run_fleet(&run, &AttachedVolumes::here(), &interruptible()?, journal)?;
-    if !result.partial {
-        journal.end()?;
+    })
+}
+
+/// What a run of databases has to tell when it has ended.
+struct Told<'a> {
+    text: String,
+    /// A check that does not hold.
+    complaint: Option<String>,
+    /// Why it has not reached its end, if it has not.
+    problems: Option<&'a Vec<String>>,
+}
+
+impl Told<'_> {
+    fn end(self, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
+        if self.problems.is_none() {
+            journal.end()?;
+        }
+        print(&format!("{}{}\n", self.text, report_path(out).display()))?;
+        match (self.complaint, self.problems) {
+            (Some(text), _) => Err(Failure::check(text)),
+            (None, Some(problems)) => Err(unfinished(problems, out)),
+            (None, None) => Ok(()),
+        }
     }
-    let report = report_path(out);
-    print(&format!("{}{}\n", result.text(), report.display()))?;
-    if let Some(text) = result.complaint() {
-        return Err(Failure::check(text));
-    }
-    if result.partial {
-        return Err(unfinished(&result.problems, out));
-    }
-    Ok(())
 }
 
 pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {

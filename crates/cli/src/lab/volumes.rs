@@ -57,7 +57,7 @@ fn daemon(state: &State) -> Option<Endpoint> {
     match &state.local {
         Some(local) => Some(Endpoint::Socket(local.socket.with_file_name(API_SOCKET))),
         None => std::env::var("ASHLAR_API")
-            .map_or_else(|_| Endpoint::DEFAULT.to_owned(), |api| api)
+            .unwrap_or_else(|_| Endpoint::DEFAULT.to_owned())
             .parse()
             .ok(),
     }

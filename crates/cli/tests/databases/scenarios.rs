@@ -313,7 +313,7 @@ fn every_scenario_that_ships_runs_at_its_smallest() {
     let loads = [
         (
             "fleet",
-            "--set fleet.warehouses=1 --set fleet.small=true --set fleet.steps=[90]",
+            "--set fleet.engine=\"sqlite\" --set fleet.warehouses=1 --set fleet.small=true --set fleet.steps=[90]",
         ),
         (
             "nvmeof-hammerdb",

@@ -21,6 +21,9 @@ const INSTALL: &str = "/usr/bin/mariadb-install-db";
 const OWNER: &str = "root";
 /// The longest path of a unix socket, in bytes.
 const LONGEST_SOCKET: usize = 107;
+/// What its process takes besides InnoDB's cache, while indexes are made.
+const OWN_MEMORY: u64 = 144 << 20;
+const LEAST_MEMORY: u64 = OWN_MEMORY + (48 << 20);
 const START_WITHIN: Duration = Duration::from_secs(300);
 const STOP_WITHIN: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -95,7 +98,7 @@ impl MariaServer {
     /// # Errors
     /// The directory holds other things, the server runs already, or MariaDB's own complaint.
     pub fn start(&self, settings: Option<Settings>) -> Result<ServerStatus, LabError> {
-        settings.as_ref().map_or(Ok(()), check)?;
+        settings.as_ref().map_or(Ok(()), check_own)?;
         self.make()?;
         if let Some(pid) = self.pid() {
             let dir = self.dir.display();
@@ -107,7 +110,7 @@ impl MariaServer {
             Some(settings) => settings,
             None => self.settings()?,
         };
-        check(&settings)?;
+        check_own(&settings)?;
         self.run(&settings)?;
         // Only now: what it cannot be started with is not what it is started with next time.
         self.keep(&settings)?;
@@ -311,7 +314,18 @@ impl MariaServer {
     }
 }
 
-/// Half of the memory is InnoDB's own cache, unless told otherwise: it reads past the page cache.
+/// Whether a server can be started so.
+fn check_own(settings: &Settings) -> Result<(), LabError> {
+    if let Some(bytes) = settings.memory_bytes.filter(|bytes| *bytes < LEAST_MEMORY) {
+        return Err(LabError::usage(format!(
+            "memory of {bytes} bytes: a MariaDB needs at least {} MiB",
+            LEAST_MEMORY >> 20
+        )));
+    }
+    check(settings)
+}
+
+/// Half of what its process leaves is InnoDB's own cache, unless told otherwise: it reads past the page cache.
 fn buffer_pool(settings: &Settings) -> Option<String> {
     let is_said = |set: &String| {
         set.replace('-', "_")
@@ -319,5 +333,6 @@ fn buffer_pool(settings: &Settings) -> Option<String> {
     };
     let bytes = settings.memory_bytes?;
     let said = settings.set.iter().any(is_said);
-    (!said).then(|| format!("innodb-buffer-pool-size={}", (bytes / 2).max(5 << 20)))
+    let pool = bytes.saturating_sub(OWN_MEMORY) / 2;
+    (!said).then(|| format!("innodb-buffer-pool-size={pool}"))
 }
