@@ -47,7 +47,8 @@ xz-utils           unpacks the guest's kernel modules
 iproute2           network namespaces and veth pairs
 procps             ps, and sysctl
 postgresql-15      a private server that the OLTP lab's tests start
-etcd-server        the quorum of the lab's availability group
+mariadb-server     another one, with TPROC-C as stored procedures of InnoDB
+etcd-server        the quorum of clusters, and of the lab's availability group
 etcd-client        etcdctl, to look at that quorum
 patroni            keeps the lab's availability group
 python3-etcd       Patroni speaks to etcd with it
@@ -81,7 +82,7 @@ apt() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$
 
 # Services that Debian starts with their packages, and that the lab runs privately instead. Those of a machine that had
 # them before are left alone.
-services=(etcd patroni haproxy)
+services=(etcd patroni haproxy mariadb)
 
 # A freshly installed service is not started, now or at the next boot. A file of the administrator's stays.
 policy=/usr/sbin/policy-rc.d

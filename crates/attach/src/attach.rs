@@ -57,6 +57,8 @@ pub struct AttachOptions {
     pub destroy_data: bool,
     /// Mount options.
     pub options: Option<String>,
+    /// Another node may mount a copy of the file system: this machine may be both of them.
+    pub has_twins: bool,
     /// By what means.
     pub via: Via,
     /// Send flushes even if the volume does not need them.
@@ -67,6 +69,17 @@ pub struct AttachOptions {
     pub spin: Duration,
     /// Where every request is written down.
     pub trace: Option<PathBuf>,
+}
+
+impl AttachOptions {
+    /// XFS mounts one of two copies only, unless it is told that it does not matter.
+    fn mount_options(&self, kind: &str) -> Option<String> {
+        let twin = (self.has_twins && kind == "xfs").then(|| "nouuid".to_owned());
+        match (&self.options, twin) {
+            (Some(asked), Some(twin)) => Some(format!("{asked},{twin}")),
+            (asked, twin) => asked.clone().or(twin),
+        }
+    }
 }
 
 /// Whether this process may attach at all.
@@ -197,7 +210,8 @@ fn build(
         Some(wanted) => format::make(what, wanted, Content::Kept { used })?,
         None => format::find(what)?,
     };
-    let how = (kind.as_str(), options.options.as_deref());
+    let mount_options = options.mount_options(kind.as_str());
+    let how = (kind.as_str(), mount_options.as_deref());
     mounts::mount_device(&device, &state.mount, how, MOUNT).map_err(or_held_by)?;
     state.file_system = Some(kind);
     state.phase = Phase::Attached;

@@ -66,6 +66,20 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', value_name = "PERCENT,…", default_values_t = [50, 75, 90],
           value_parser = clap::value_parser!(u64).range(1..=95))]
     pub(crate) cost_fills: Vec<u64>,
+
+    /// Directory of the block traces of `policy`; without it, made-up ones
+    #[arg(long, value_name = "DIR")]
+    pub(crate) traces: Option<PathBuf>,
+
+    /// Bytes of a slot of `policy`
+    #[arg(long, value_name = "BYTES", default_value_t = 8192,
+          value_parser = clap::value_parser!(u64).range(512..=1 << 20))]
+    pub(crate) slot: u64,
+
+    /// Sizes of the cache of `policy`, in slots; shares of each trace without it
+    #[arg(long, value_delimiter = ',', value_name = "N,…",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(64..=1 << 28))]
+    pub(crate) slots: Vec<usize>,
 }
 
 impl Options {
@@ -76,6 +90,20 @@ impl Options {
             layouts: self.cost_layouts.clone(),
             fills: self.cost_fills.clone(),
         }
+    }
+
+    /// What `policy` is to compare.
+    pub(crate) fn policy(&self) -> crate::policy::PolicyOptions<'_> {
+        crate::policy::PolicyOptions {
+            traces: self.traces.as_deref(),
+            slot: self.slot,
+            slots: &self.slots,
+        }
+    }
+
+    /// Whether a part was asked for that measures the binary.
+    pub(crate) fn wants_the_binary(&self) -> bool {
+        self.only != [Part::Policy]
     }
 
     /// The measured time of a round.
@@ -109,10 +137,14 @@ pub(crate) enum Part {
     Peer,
     /// What the storage engine costs, counted
     Cost,
+    /// What a volume with a hot home loses when writes are spread over more than that may hold
+    Tiers,
     /// How long the storage engine takes to come back, and its memory
     Recovery,
     /// Reads through the storage engine against its drives
     Reads,
+    /// Hit ratios of the cache's policy beside others, on traces
+    Policy,
 }
 
 #[derive(Subcommand)]

@@ -5,7 +5,7 @@
 //! Outside. It starts the `ashlar` binary as any user would (`serve`, `lab sweep`), speaks to it over
 //! sockets, and reads what the kernel says about its processor time. Of the other rooms it uses only
 //! the words of the protocol (for its own raw client) and the lab's result format; and the storage
-//! engine, which it drives itself, over drives that count.
+//! engine, which it drives itself, over drives that count, and the cache's policy.
 //!
 //! ```text
 //! parts/bare   raw client ─▶ ashlar serve | bare socket server      IOPS, server CPU
@@ -16,6 +16,7 @@
 //! engine/cost      load ─▶ engine ─▶ drives that count              device bytes a user byte
 //! engine/recovery  crash ─▶ import                                  seconds, memory
 //! engine/reads     load ─▶ engine ─▶ files | the same files         IOPS
+//! policy           traces ─▶ the cache's policy | others             hit ratios
 //! parts/peer   a peer's perf tool ─▶ ashlar serve | a peer's target IOPS, target CPU
 //! ```
 //!
@@ -38,6 +39,7 @@ mod engine;
 mod failure;
 mod figures;
 mod parts;
+mod policy;
 mod raw;
 mod report;
 mod serve;

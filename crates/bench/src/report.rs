@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use ashlar_lab::Machine;
 use serde::Serialize;
 
-use crate::engine::{Cost, CostRatio, Memory, Reads, Recovery, cost_ratios};
+use crate::engine::{Cost, CostRatio, Memory, Reads, Recovery, TierRatio, cost_ratios};
 use crate::failure::Failure;
 use crate::figures::{Case, Row, Side, Spread};
 use crate::parts::{Bench, Hoarders, Idle, Remote, Scaling};
+use crate::policy::{self, PolicyCell};
 
 /// The `schema` of what this version writes.
 const SCHEMA: &str = "ashlar-bench-1";
@@ -41,11 +42,15 @@ struct Results {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cost_ratios: Vec<CostRatio>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    tiers: Option<Vec<TierRatio>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     recovery: Option<Vec<Recovery>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Memory>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reads: Option<Vec<Reads>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<Vec<PolicyCell>>,
     skipped: Vec<String>,
     flags: Vec<String>,
 }
@@ -91,9 +96,11 @@ impl Report {
                 peer: None,
                 cost: None,
                 cost_ratios: Vec::new(),
+                tiers: None,
                 recovery: None,
                 memory: None,
                 reads: None,
+                policy: None,
                 skipped: Vec::new(),
                 flags: Vec::new(),
             },
@@ -317,6 +324,38 @@ impl Report {
         self.save()
     }
 
+    /// Writes that are spread over more than a hot home may hold.
+    pub(crate) fn tiers(&mut self, rows: Vec<TierRatio>) -> Result<(), Failure> {
+        let mut table = Table::new(&[
+            "load",
+            "of in-tier speed",
+            "goal",
+            "of mirror:2",
+            "device bytes a byte",
+            "MiB moved to, from",
+        ]);
+        for row in &rows {
+            let load = load_name("randwrite", row.block_bytes, row.depth as u32);
+            table.row([
+                format!("{load} {}", row.spread),
+                format!("{:.2}", row.of_inside),
+                row.goal.map_or_else(String::new, |goal| {
+                    format!("≥ {goal}{}", mark(row.of_inside >= goal))
+                }),
+                format!("{:.2}", row.of_mirror),
+                format!("{:.2}", row.device_bytes_per_user_byte),
+                format!("{}, {}", row.promoted_bytes >> 20, row.demoted_bytes >> 20),
+            ]);
+        }
+        print(
+            &table.text(
+                "parity:4+1 with 20 % in a hot mirror:2, all of it written (drives simulated)",
+            ),
+        )?;
+        self.results.tiers = Some(rows);
+        self.save()
+    }
+
     /// How the engine comes back, and what its map takes.
     pub(crate) fn recovery(
         &mut self,
@@ -380,6 +419,39 @@ impl Report {
         }
         print(&table.text("Reads of mirror:2 through the engine / of its two files"))?;
         self.results.reads = Some(reads);
+        self.save()
+    }
+
+    /// A cell of the policies' table is there.
+    pub(crate) fn policy_cell(&mut self, cell: &PolicyCell) -> Result<(), Failure> {
+        let mut line = String::new();
+        if self.results.policy.is_none() {
+            self.results.policy = Some(Vec::new());
+            line.push_str("\nHit ratios of the cache's policy beside others (counted)\n");
+            let _ = write!(line, "  {:14}  {:>8}", "trace", "slots");
+            policy::NAMES
+                .iter()
+                .for_each(|name| line.push_str(&format!("  {name:>9}")));
+            line.push_str("   of the best  bytes a slot\n");
+        }
+        let _ = write!(line, "  {:14}  {:8}", cell.trace, cell.slots);
+        for ratio in cell.hit_ratios {
+            let _ = write!(line, "  {ratio:9.4}");
+        }
+        let met = mark(cell.of_best >= policy::GOAL);
+        let (of_best, bytes) = (cell.of_best, cell.bytes_a_slot);
+        let _ = writeln!(line, "   {of_best:11.3}  {bytes:12}{met}");
+        print(&line)
+    }
+
+    /// Policies beside each other.
+    pub(crate) fn policy(&mut self, cells: Vec<PolicyCell>) -> Result<(), Failure> {
+        let met = cells.iter().filter(|cell| cell.of_best >= policy::GOAL);
+        let (met, all, goal) = (met.count(), cells.len(), policy::GOAL);
+        print(&format!(
+            "  at least {goal} of the best of the others: {met} of {all}\n"
+        ))?;
+        self.results.policy = Some(cells);
         self.save()
     }
 

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use ashlar_block::{ErrorKind, IoError};
+use ashlar_block::{BlockSize, ErrorKind, IoError};
 use uuid::Uuid;
 
 use crate::bits::{Bits, WORDS};
@@ -123,6 +123,8 @@ pub struct Header {
     pub granules: u64,
     /// Bytes that may be cached.
     pub cache_bytes: u64,
+    /// Size of the blocks that hosts see.
+    pub blocks: BlockSize,
     /// How writes go.
     pub mode: Mode,
     /// What stands at the head of the backing device.
@@ -174,6 +176,7 @@ impl Header {
         bytes[48] = self.mode as u8;
         bytes[49] = self.mark as u8;
         bytes[50] = u8::from(self.head_crc.is_some());
+        bytes[51] = u8::from(self.blocks == BlockSize::B512);
         bytes[52..56].copy_from_slice(&self.head_crc.unwrap_or(0).to_le_bytes());
         let name = &self.backing.as_bytes()[..self.backing.len().min(NAME_BYTES)];
         bytes[56..60].copy_from_slice(&(name.len() as u32).to_le_bytes());
@@ -214,6 +217,11 @@ impl Header {
             3 => Mark::Restoring,
             _ => return Err(bad("header names an unknown state")),
         };
+        let blocks = match bytes[51] {
+            0 => BlockSize::B4096,
+            1 => BlockSize::B512,
+            _ => return Err(bad("header names an unknown size of blocks")),
+        };
         let length = u32_at(bytes, 56) as usize;
         let name = bytes.get(64..64 + length).filter(|_| length <= NAME_BYTES);
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
@@ -223,6 +231,7 @@ impl Header {
             cache: Uuid::from_bytes(cache),
             granules: u64_at(bytes, 32),
             cache_bytes: u64_at(bytes, 40),
+            blocks,
             mode,
             mark,
             head_crc: (bytes[50] == 1).then(|| u32_at(bytes, 52)),
@@ -277,6 +286,7 @@ mod tests {
             cache: Uuid::from_u128(7),
             granules: 1 << 20,
             cache_bytes: 1 << 30,
+            blocks: BlockSize::B512,
             mode: Mode::WriteThrough,
             mark: Mark::Restoring,
             head_crc: Some(9),

@@ -25,11 +25,15 @@
 //!
 //! Copies, checksums, recovery of the fast device: they are its pool's.
 mod bits;
+mod blocks;
 mod cache;
 mod layout;
 mod locks;
 pub mod mark;
 pub mod policy;
+mod rules;
 
+pub use blocks::blocks_for;
 pub use cache::{Cache, Defect, Side, Status};
 pub use layout::{GRANULE, HEAD_BYTES, Header, Layout, Mark, Mode};
+pub use rules::{RuleId, RuleStatus};

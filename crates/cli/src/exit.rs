@@ -50,7 +50,7 @@ impl Failure {
         }
     }
 
-    /// The exit code.
+    #[cfg(test)]
     pub(crate) fn code(&self) -> u8 {
         self.code
     }

@@ -60,6 +60,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Detach(arguments) => attach::detach(&arguments),
         Command::AttachGuardian(arguments) => attach::guardian(&arguments),
         Command::AttachServer(arguments) => attach::server(&arguments),
+        Command::ServiceGuard(arguments) => node::service_guard(&arguments),
         Command::Nvme(command) => nvme::run(&command),
         Command::Lab(command) => lab::run(&command),
         Command::Sim(SimCommand::Wire(arguments)) => sim::wire(&arguments),

@@ -87,9 +87,11 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     ),
     (
         "bench",
-        &["nvme", "lab", "block", "device", "reactor", "store"],
-        "the bench is outside: it starts the binary and speaks to its sockets; of the engine it counts \
-         the work, over drives of its own",
+        &[
+            "nvme", "lab", "block", "cache", "device", "reactor", "store",
+        ],
+        "the bench is outside: it starts the binary and speaks to its sockets; of the engine and the cache's \
+         policy it counts the work, over drives and traces of its own",
     ),
     (
         "sim",

@@ -26,9 +26,10 @@
 //!
 //! Volumes, redundancy, caching, the network: a remote namespace is only *recognised* here and
 //! built by whoever assembles the stack. `unsafe` is confined to `pages`, the memory device's
-//! pages.
+//! pages, and `extents`, an ioctl.
 
 mod error;
+mod extents;
 pub mod faults;
 mod file;
 mod guard;
@@ -44,6 +45,7 @@ mod stripe;
 mod testing;
 
 pub use error::{OpenError, OpenErrorKind};
+pub use extents::{Extent, extents};
 pub use file::{FileDevice, FileOptions};
 pub use guard::{Finding, FindingKind, find_use, inspect};
 pub use memory::Memory;

@@ -1,12 +1,14 @@
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::model::{
-    AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
-    DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply, HostChange, ImportPool,
-    MetricsSnapshot, MoveVolume, NewerData, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive,
-    ResizeVolume, SetReserve, SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats,
-    VolumeStatus,
+    AddDrive, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
+    CreateVolume, DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply, HostChange,
+    ImportPool, MetricsSnapshot, MoveVolume, NewerData, PoolStatus, PutRule, RemoveDrive,
+    RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetReserve,
+    SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
 };
+use crate::service::{Ownership, Services};
 
 /// What a daemon can do with pools and volumes.
 ///
@@ -140,6 +142,28 @@ pub trait Control: Send + Sync + 'static {
     /// Usage: it is in none.
     fn events(&self, after: u64) -> Result<Vec<ClusterEvent>, ControlError>;
 
+    /// Gives a volume copies on other nodes, in service.
+    ///
+    /// # Errors
+    /// Not found. Usage: no such node. Conflict: it has copies already, cannot have any, or is attached in process.
+    /// Environment: a node is not reached; nothing was changed.
+    fn replicate_volume(
+        &self,
+        volume: &VolumeName,
+        request: ReplicateVolume,
+    ) -> Result<VolumeStatus, ControlError>;
+
+    /// Has this node's copy, which was not in sync, serve without the others.
+    ///
+    /// # Errors
+    /// Not found. Refused: `accept_data_loss` was not said. Conflict: it is in sync, or one that is can be reached.
+    /// Environment: the quorum does not answer.
+    fn run_alone(
+        &self,
+        volume: &VolumeName,
+        request: RunAlone,
+    ) -> Result<VolumeStatus, ControlError>;
+
     /// Has another node serve a replicated volume.
     ///
     /// # Errors
@@ -181,6 +205,33 @@ pub trait Control: Send + Sync + 'static {
     /// Not found. Conflict: the volume caches nothing. Environment: the pool cannot say.
     fn newer_data(&self, volume: &VolumeName) -> Result<NewerData, ControlError>;
 
+    /// What is kept out of a cache by hand, and what that did.
+    ///
+    /// # Errors
+    /// Not found. Conflict: the volume caches nothing.
+    fn cache_rules(&self, volume: &VolumeName) -> Result<Vec<CacheRule>, ControlError>;
+
+    /// Keeps files out of a cache, or says again where they lie.
+    ///
+    /// # Errors
+    /// Not found: the volume, or the rule that is to be renewed. Conflict: the volume caches nothing. Environment: the
+    /// cache is not in service.
+    fn put_cache_rule(
+        &self,
+        volume: &VolumeName,
+        request: PutRule,
+    ) -> Result<CacheRule, ControlError>;
+
+    /// Keeps them out no more.
+    ///
+    /// # Errors
+    /// Not found: the volume, or the rule. Conflict: the volume caches nothing.
+    fn remove_cache_rule(
+        &self,
+        volume: &VolumeName,
+        request: RemoveRule,
+    ) -> Result<(), ControlError>;
+
     /// Changes who may connect. Hosts that may no longer are disconnected, if the change says so.
     ///
     /// # Errors
@@ -218,6 +269,15 @@ pub trait Control: Send + Sync + 'static {
             pools: self.pools(),
             volumes: self.volumes().into_iter().filter_map(with_stats).collect(),
         }
+    }
+
+    /// Who has volumes, as services must know it.
+    fn ownership(self: Arc<Self>) -> Arc<dyn Ownership>;
+
+    /// These services hear from now on what other nodes say of them.
+    fn keep_services(&self, services: &Arc<Services>) {
+        // Without other nodes there is nothing to hear.
+        let _ = services;
     }
 
     /// Ends everything in order: hosts are disconnected, logs settle, drives are let go. Called

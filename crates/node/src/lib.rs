@@ -45,6 +45,7 @@ mod keeper;
 pub mod model;
 pub mod pool;
 mod replica;
+pub mod rules;
 pub mod service;
 mod state;
 mod token;
@@ -58,7 +59,7 @@ pub use control::Control;
 pub use daemon::{AttachSocket, Daemon, Ready};
 pub use dir::{ATTACH_SOCKET, NodeDir};
 pub use keeper::{Dismissal, Keeper, LocalRefusal, LocalUser, LocalWish, MakeLocal, OpenDevice};
-pub use state::{DriveEntry, PoolEntry, ReplicaEntry, State, StateFile, VolumeAccess};
+pub use state::{DriveEntry, PoolEntry, ReplicaEntry, RuleEntry, State, StateFile, VolumeAccess};
 pub use token::Token;
 
 /// The target of the trace events that record orders and who gave them.

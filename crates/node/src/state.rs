@@ -74,6 +74,20 @@ pub struct ReplicaEntry {
     pub members: Vec<u32>,
 }
 
+/// Files that are kept out of a cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleEntry {
+    /// The pool's identity.
+    pub pool: Uuid,
+    /// The volume's identity.
+    pub volume: Uuid,
+    /// Which files.
+    pub exclude: String,
+    /// The machine that looks them up.
+    pub host: String,
+}
+
 /// What a daemon remembers across restarts, besides what is on the drives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -94,6 +108,9 @@ pub struct State {
     /// An operator has had this node drained.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drained: bool,
+    /// What is kept out of their caches.
+    #[serde(default, rename = "cache_rule", skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleEntry>,
 }
 
 impl Default for State {
@@ -105,6 +122,7 @@ impl Default for State {
             volumes: Vec::new(),
             replicas: Vec::new(),
             drained: false,
+            rules: Vec::new(),
         }
     }
 }
@@ -173,6 +191,21 @@ impl State {
         self.forget_replica(pool, volume);
         self.volumes
             .retain(|known| known.pool != pool || known.volume != volume);
+        self.rules.retain(|rule| rule.volume != volume);
+    }
+
+    /// Puts in a rule of a cache, in place of one of the same files.
+    pub fn put_rule(&mut self, rule: RuleEntry) {
+        self.forget_rule(rule.volume, &rule.exclude);
+        self.rules.push(rule);
+    }
+
+    /// Forgets a rule; whether it was there.
+    pub fn forget_rule(&mut self, volume: Uuid, exclude: &str) -> bool {
+        let before = self.rules.len();
+        self.rules
+            .retain(|rule| rule.volume != volume || rule.exclude != exclude);
+        self.rules.len() < before
     }
 
     /// Who may connect to a volume; `None` for one that is not known.
@@ -321,6 +354,15 @@ mod tests {
         }
     }
 
+    fn rule(volume: u128, exclude: &str, host: &str) -> RuleEntry {
+        RuleEntry {
+            pool: Uuid::from_u128(1),
+            volume: Uuid::from_u128(volume),
+            exclude: exclude.into(),
+            host: host.into(),
+        }
+    }
+
     #[test]
     fn what_was_written_is_read_again() {
         let dir = tempfile::tempdir().expect("directory");
@@ -342,6 +384,9 @@ mod tests {
             state.put_drives(Uuid::from_u128(1), drives.clone());
             state.put_volume(access(1, 2, "nqn.a"));
             state.put_volume(access(1, 3, "nqn.b"));
+            state.put_rule(rule(2, "/srv/wal/**", "old"));
+            state.put_rule(rule(2, "/srv/wal/**", "new"));
+            state.put_rule(rule(3, "/srv/wal/**", "new"));
         })
         .expect("written");
         file.update(|state| {
@@ -359,6 +404,7 @@ mod tests {
         assert_eq!(again.pools[0].name, "renamed");
         assert_eq!(again.volumes, [access(1, 2, "nqn.c")]);
         assert_eq!(again.drives, drives);
+        assert_eq!(again.rules, [rule(2, "/srv/wal/**", "new")]);
         let known = again.drive(Uuid::from_u128(1), Uuid::from_u128(9));
         assert!(known.is_some_and(|known| known.removed));
         assert_eq!(again.drive(Uuid::from_u128(2), Uuid::from_u128(9)), None);

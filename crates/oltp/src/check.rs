@@ -114,9 +114,9 @@ const CONDITIONS: [Condition; 12] = [
         sql: "SELECT count(*) FROM district LEFT JOIN \
               (SELECT o_w_id, o_d_id, sum(o_ol_cnt) AS promised FROM orders \
               GROUP BY o_w_id, o_d_id) o ON o_w_id = d_w_id AND o_d_id = d_id LEFT JOIN \
-              (SELECT ol_w_id, ol_d_id, count(*) AS lines FROM order_line \
+              (SELECT ol_w_id, ol_d_id, count(*) AS held FROM order_line \
               GROUP BY ol_w_id, ol_d_id) l ON ol_w_id = d_w_id AND ol_d_id = d_id \
-              WHERE coalesce(promised, 0) <> coalesce(lines, 0)",
+              WHERE coalesce(promised, 0) <> coalesce(held, 0)",
     },
     Condition {
         number: 5,
@@ -131,10 +131,10 @@ const CONDITIONS: [Condition; 12] = [
         unit: "orders",
         rule: "o_ol_cnt = count(order_line)",
         sql: "SELECT count(*) FROM orders LEFT JOIN \
-              (SELECT ol_w_id, ol_d_id, ol_o_id, count(*) AS lines FROM order_line \
+              (SELECT ol_w_id, ol_d_id, ol_o_id, count(*) AS held FROM order_line \
               GROUP BY ol_w_id, ol_d_id, ol_o_id) l \
               ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id \
-              WHERE o_ol_cnt <> coalesce(lines, 0)",
+              WHERE o_ol_cnt <> coalesce(held, 0)",
     },
     Condition {
         number: 7,

@@ -151,6 +151,11 @@ pub trait Watcher: Send {
         cents.to_string()
     }
 
+    /// The type of a whole number in a CAST.
+    fn integer(&self) -> &'static str {
+        "bigint"
+    }
+
     /// What ends the query that this runs, from another thread; nothing if it runs none.
     fn canceller(&self) -> Canceller;
 

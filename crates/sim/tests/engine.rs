@@ -1,7 +1,9 @@
 //! The storage engine over drives that lose power, die and lie: some seeds of every profile, a crash
 //! at every write of a small workload, and what is broken on purpose.
 
-use ashlar_sim::engine::{Canary, Counts, Grain, Layout, Profile, Work, run, run_every_crash};
+use ashlar_sim::engine::{
+    Canary, Counts, Grain, Layout, Profile, Sweep, Work, run, run_crashes, run_every_crash,
+};
 
 /// The first of these seeds that fails, and what it says.
 fn first_failure(seeds: std::ops::Range<u64>, profile: Profile) -> Option<String> {
@@ -81,6 +83,8 @@ fn regressions() {
     none(&[777_003_975], Profile::DRIVE_SWAP);
     // A write waited for a segment whose space the map had just taken: no event would ever come.
     none(&[777_018_864], Profile::CRASH);
+    // What rot had taken of the only copy had moved to a hot home of two.
+    none(&[771_000_725], Profile::BITROT);
 }
 
 /// Every crash in a workload; how many writes and flushes it has.
@@ -154,6 +158,59 @@ fn a_crash_at_every_write_while_volumes_change() {
         let counts = every_crash(Work::Volumes, layout, 37);
         assert!(counts.changes >= 50, "{layout}: {counts:?}");
     }
+}
+
+#[test]
+fn a_crash_at_every_write_while_slots_move_between_homes() {
+    let sweep = Sweep {
+        step: 3,
+        stride: 101,
+        ..Sweep::every(Work::Tier, Layout::Parity { data: 2, parity: 1 })
+    };
+    let counts = run_crashes(&sweep).unwrap_or_else(|(case, what)| panic!("{case}: {what}"));
+    assert!(counts.moves, "nothing has moved: {counts:?}");
+    assert!(counts.changes >= 80, "{counts:?}");
+}
+
+/// In every world volumes have a hot home.
+const TIERED: Profile = Profile {
+    tiers: 1000,
+    ..Profile::CRASH
+};
+
+#[test]
+fn hot_homes() {
+    for profile in Profile::EVERY {
+        let tiered = Profile {
+            tiers: 1000,
+            ..profile
+        };
+        assert_eq!(first_failure(2000..2050, tiered), None, "{}", profile.name);
+    }
+}
+
+/// Slots do move in these worlds, both ways.
+#[test]
+fn slots_move_between_homes() {
+    let (mut to, mut from) = (0, 0);
+    for seed in 0..20 {
+        let life = run(seed, &TIERED).expect("it lives");
+        (to, from) = (to + life.promoted, from + life.demoted);
+    }
+    assert!(
+        to > 1 << 20 && from > 1 << 20,
+        "{to} bytes to hot homes, {from} back"
+    );
+}
+
+#[test]
+fn a_move_over_a_newer_write_is_noticed() {
+    sings(Canary::MoveWithoutLock, TIERED);
+}
+
+#[test]
+fn a_home_that_is_free_before_its_slot_has_moved_is_noticed() {
+    sings(Canary::MoveFreesEarly, TIERED);
 }
 
 /// What is broken must be noticed within a hundred seeds.
@@ -308,6 +365,15 @@ fn an_answer_that_is_taken_for_anothers_is_noticed() {
         ..Profile::DRIVE_LOSS
     };
     sings(Canary::TagWithoutGeneration, hangs);
+}
+
+#[test]
+fn a_write_that_found_no_space_and_counts_as_done_is_noticed() {
+    let short = Profile {
+        shortages: 1000,
+        ..Profile::DRIVE_LOSS
+    };
+    sings(Canary::NoSpaceCountsAsDone, short);
 }
 
 #[test]

@@ -55,6 +55,10 @@ pub enum Canary {
     MixVersions,
     /// A bit of each remembered batch of the ring flips, and what is taken from there is not checked.
     TrustMemory,
+    /// A slot that moves between a volume's homes is not locked: a newer write may come between.
+    MoveWithoutLock,
+    /// The home that a slot moves from is free before the map's change is durable.
+    MoveFreesEarly,
     /// Such bits flip, and nothing is broken: nothing may come of it.
     FlipMemory,
     /// A pool can number a few dozen segments only: it is full soon, and says so.
@@ -63,6 +67,8 @@ pub enum Canary {
     TagWithoutGeneration,
     /// A write that a drive has not answered in its time counts as done.
     TimeoutCountsAsDone,
+    /// A write that a drive has no space or memory for counts as done.
+    NoSpaceCountsAsDone,
     /// The logs let go of a replica's records that are not known to be committed, and are in no plane.
     TrimUncertain,
     /// What is uncertain, or missed, is written with the next entry, not before the one that relies on it.
@@ -86,7 +92,7 @@ impl Canary {
     ];
 
     /// All that are to be noticed in worlds of one pool.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -107,6 +113,9 @@ impl Canary {
         Self::TrustMemory,
         Self::TagWithoutGeneration,
         Self::TimeoutCountsAsDone,
+        Self::NoSpaceCountsAsDone,
+        Self::MoveWithoutLock,
+        Self::MoveFreesEarly,
     ];
 }
 

@@ -47,13 +47,14 @@ mod recover;
 mod replica;
 pub mod ring;
 pub mod sizes;
+mod tier;
 
 pub use canary::{Cage, Canary};
 pub use create::{DrivePlan, PoolPlan, enlist, format};
 pub use drives::Drives;
 pub use engine::{
-    Counters, DRIVE_REPLY_TIMEOUT, DriveReplies, Engine, Event, HomeStatus, LeafMemory,
-    MemberStatus, Outbox, Status, StripeStatus, VolumeCondition, VolumeInfo,
+    Counters, DRIVE_REPLY_TIMEOUT, DriveReplies, DriveWait, Engine, Event, HomeStatus, LeafMemory,
+    MemberStatus, Outbox, Status, StripeStatus, TierStatus, TierTally, VolumeCondition, VolumeInfo,
 };
 pub use error::PoolError;
 pub use layout::Layout;
@@ -64,3 +65,4 @@ pub use replica::{
     Till,
 };
 pub use sizes::{Grain, Sizes};
+pub use tier::{HotTier, Share};

@@ -1,9 +1,9 @@
 use ashlar_block::Geometry;
 use uuid::Uuid;
 
-use crate::Layout;
 use crate::format::{DriveClass, Reserve};
 use crate::sizes::Grain;
+use crate::{HotTier, Layout};
 use crate::{ReplicaChange, ReplicaIdentity};
 
 /// A volume to be made.
@@ -25,6 +25,8 @@ pub struct VolumePlan {
     pub class: Option<DriveClass>,
     /// It holds what a cache keeps of another device.
     pub is_cache: bool,
+    /// What is small and hot of it lies there.
+    pub hot: Option<HotTier>,
 }
 
 /// What an operator may wish.

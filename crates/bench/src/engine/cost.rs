@@ -248,7 +248,10 @@ fn capacity(status: &Status, kind: &Kind) -> u64 {
         return status.stripes.free_bytes;
     }
     // What there is to grow by is the same for all grains, less what they pad.
-    let found = status.homes.iter().find(|home| home.layout == kind.layout);
+    let found = status
+        .homes
+        .iter()
+        .find(|home| home.layout == kind.layout && home.hot_of.is_none());
     found.map_or(0, |home| {
         home.used_bytes + home.free_bytes + home.growth_bytes
     })

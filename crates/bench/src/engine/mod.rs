@@ -6,6 +6,7 @@ mod drive;
 mod pool;
 mod reads;
 mod recovery;
+mod tiers;
 
 pub(crate) use cost::measure as cost;
 pub(crate) use cost::{Cost, CostOptions, CostRatio, ratios as cost_ratios};
@@ -13,3 +14,5 @@ pub(crate) use reads::Reads;
 pub(crate) use reads::measure as reads;
 pub(crate) use recovery::measure as recovery;
 pub(crate) use recovery::{Memory, Recovery};
+pub(crate) use tiers::TierRatio;
+pub(crate) use tiers::measure as tiers;

@@ -7,8 +7,8 @@ use ashlar_block::{
 };
 use ashlar_store::format::{DriveClass, Reserve, Salt};
 use ashlar_store::{
-    DrivePlan, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout, Manage, Managed,
-    Outbox, PoolPlan, Sizes, VolumePlan, format, import,
+    DrivePlan, Drives, Engine, Event, Grain, HotTier, ImportOptions, Imported, Layout, Manage,
+    Managed, Outbox, PoolPlan, Sizes, VolumePlan, format, import,
 };
 use uuid::Uuid;
 
@@ -193,15 +193,41 @@ impl Pool {
         bytes: u64,
     ) -> Result<u32, Failure> {
         let plan = VolumePlan {
+            grain,
+            ..self.plan(layout, bytes)
+        };
+        self.create(plan)
+    }
+
+    /// Another volume with a hot home.
+    pub(crate) fn tiered_volume(
+        &mut self,
+        layout: Layout,
+        hot: Option<HotTier>,
+        bytes: u64,
+    ) -> Result<u32, Failure> {
+        let plan = VolumePlan {
+            hot,
+            ..self.plan(layout, bytes)
+        };
+        self.create(plan)
+    }
+
+    fn plan(&self, layout: Layout, bytes: u64) -> VolumePlan {
+        VolumePlan {
             name: format!("v{}", self.next_id),
             uuid: Uuid::from_u128(1000 + u128::from(self.next_id)),
             granules: bytes / 4096,
             layout,
-            grain,
+            grain: None,
             stops: false,
             class: None,
             is_cache: false,
-        };
+            hot: None,
+        }
+    }
+
+    fn create(&mut self, plan: VolumePlan) -> Result<u32, Failure> {
         match self.manage(Manage::CreateVolume(plan))? {
             Managed::Volume(number) => Ok(number),
             other => Err(Failure::environment(format!("a volume: {other:?}"))),

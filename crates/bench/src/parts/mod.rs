@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             "two cores are needed, one for the server and one for the load",
         ));
     };
-    if !options.ashlar.is_file() {
+    if options.wants_the_binary() && !options.ashlar.is_file() {
         let path = options.ashlar.display();
         return Err(Failure::environment(format!("{path}: no such program")));
     }
@@ -90,6 +90,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let cells = engine::cost(&options.cost(), |cell| report.cost_cell(cell))?;
         report.cost(cells)?;
     }
+    if options.wants(Part::Tiers) {
+        report.tiers(engine::tiers()?)?;
+    }
     if options.wants(Part::Recovery) {
         report.recovery(engine::recovery()?)?;
     }
@@ -99,6 +102,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         report.reads(on_core(bench.server_core, || {
             engine::reads(&out, bytes, options.rounds, length)
         })?)?;
+    }
+    if options.wants(Part::Policy) {
+        let cells = crate::policy::policy(&options.policy(), |cell| report.policy_cell(cell))?;
+        report.policy(cells)?;
     }
     report.finish()
 }

@@ -18,6 +18,11 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// How long a backing device that has failed is left alone.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// How long after a part of a stream on the backing device another is expected.
+const STREAMING: Duration = Duration::from_millis(100);
+/// Between runs meanwhile: an arm that goes back and forth is worth a tenth to the stream.
+const PACE: Duration = Duration::from_millis(200);
+
 /// A run on its way back.
 pub(super) struct Run {
     first: u64,
@@ -48,6 +53,10 @@ pub(super) struct Cleaning {
     runs: usize,
     written: u64,
     flushing: bool,
+    /// Hosts had a stream on the backing device until then.
+    streaming_until: Option<Moment>,
+    /// When the next run may begin beside it.
+    next_at: Option<Moment>,
     settle_at: Option<Moment>,
     retry_at: Option<Moment>,
 }
@@ -93,12 +102,40 @@ impl Cache {
         if self.barrier.is_some() || !self.may_clean() {
             return;
         }
-        while self.cleaning.runs < RUNS {
+        while self.cleaning.runs < RUNS && !self.yields_to_streams() {
             let Some((first, end)) = self.next_run() else {
                 return;
             };
             self.begin_run(first, end);
         }
+    }
+
+    /// A part of a stream goes to the backing device.
+    pub(super) fn stream_goes_by(&mut self) {
+        self.cleaning.streaming_until = Some(self.now + STREAMING);
+    }
+
+    /// Whether a stream of the hosts has the backing device, but for a run now and then. A flush that is asked for does
+    /// not wait.
+    fn yields_to_streams(&mut self) -> bool {
+        let (now, cleaning) = (self.now, &mut self.cleaning);
+        let streams = cleaning.streaming_until.is_some_and(|until| now < until);
+        if !streams || self.draining {
+            return false;
+        }
+        let waits = cleaning.runs > 0 || cleaning.next_at.is_some_and(|at| now < at);
+        if !waits {
+            cleaning.next_at = Some(now + PACE);
+        }
+        waits
+    }
+
+    /// When write-back may go on that has made way for a stream.
+    pub(super) fn yield_deadline(&self) -> Option<Moment> {
+        let wants = self.cleaning.is_running && self.dirty_elsewhere() > 0;
+        let until = self.cleaning.streaming_until.filter(|_| wants);
+        let until = [until, self.cleaning.next_at].into_iter().flatten().min();
+        until.filter(|&at| wants && at > self.now)
     }
 
     /// The next run behind the last one, going round.

@@ -8,6 +8,7 @@ mod pages;
 mod piece;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use ashlar_block::{
@@ -19,6 +20,7 @@ use slab::Slab;
 use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, append_granule};
 use crate::locks::Locks;
 use crate::policy::{BlockIndex, S3Fifo, Streams};
+use crate::rules::{RuleId, RuleStatus, Rules};
 use barrier::{Barrier, Task};
 use clean::Cleaning;
 use open::Opening;
@@ -54,6 +56,10 @@ pub enum Defect {
     DataBeforeDirty,
     /// What goes is deallocated before that is recorded.
     DropBeforeRecord,
+    /// A write goes around before what is cached there is recorded as gone: a crash revives it.
+    AroundBeforeRecord,
+    /// What is clean is dropped when a cache is taken up after a crash.
+    ColdAfterCrash,
 }
 
 /// How a cache is.
@@ -81,13 +87,16 @@ pub struct Status {
     pub backing_errors: u64,
     /// Bytes of memory that the policy takes.
     pub policy_bytes: usize,
+    /// What is kept out by hand.
+    pub rules: Vec<RuleStatus>,
 }
 
 /// A host's request, cut into pieces.
 struct Whole {
     tag: u64,
     op: Operation,
-    first: u64,
+    /// The bytes of the device that it is about.
+    bytes: Range<u64>,
     buffer: Option<IoBuffer>,
     left: usize,
     error: Option<IoError>,
@@ -123,6 +132,8 @@ pub struct Cache {
     now: Moment,
     layout: Layout,
     header: Option<Header>,
+    /// Size of the blocks that hosts see.
+    blocks: BlockSize,
     backing: Geometry,
     failure: Option<String>,
     opening: Option<Opening>,
@@ -132,11 +143,14 @@ pub struct Cache {
     policy: S3Fifo,
     reads: Streams,
     writes: Streams,
+    rules: Rules,
     ops: Slab<Op>,
     owners: Slab<(Side, Owner)>,
     wholes: Slab<Whole>,
     waiting: VecDeque<Request>,
     pieces: usize,
+    /// Of these, what is being put on the fast device.
+    filling: usize,
     barrier: Option<Barrier>,
     tasks: VecDeque<Task>,
     draining: bool,
@@ -173,6 +187,7 @@ impl Cache {
             now,
             layout,
             header: None,
+            blocks: BlockSize::B4096,
             backing,
             failure: None,
             opening: None,
@@ -180,13 +195,15 @@ impl Cache {
             due: BTreeSet::new(),
             locks: Locks::default(),
             policy: S3Fifo::new(1),
-            reads: Streams::default(),
-            writes: Streams::default(),
+            reads: Streams::of_reads(),
+            writes: Streams::of_writes(),
+            rules: Rules::default(),
             ops: Slab::new(),
             owners: Slab::new(),
             wholes: Slab::new(),
             waiting: VecDeque::new(),
             pieces: 0,
+            filling: 0,
             barrier: None,
             tasks: VecDeque::new(),
             draining: false,
@@ -216,15 +233,16 @@ impl Cache {
         self.defect == Some(defect)
     }
 
-    /// What hosts see: the backing device's bytes in blocks of 4 KiB.
+    /// What hosts see: the backing device's bytes in blocks.
     pub fn geometry(&self) -> Geometry {
+        let more = 12 - self.blocks.shift();
         Geometry {
             atomic_blocks: 1,
-            max_blocks: 256,
-            optimal_blocks: UNIT as u32,
+            max_blocks: 256 << more,
+            optimal_blocks: (UNIT as u32) << more,
             volatile_cache: true,
             deallocates: self.backing.deallocates,
-            ..Geometry::plain(BlockSize::B4096, self.layout.granules)
+            ..Geometry::plain(self.blocks, self.layout.granules << more)
         }
     }
 
@@ -242,6 +260,7 @@ impl Cache {
             written_back_bytes: self.counters.written_back * GRANULE as u64,
             backing_errors: self.counters.backing_errors,
             policy_bytes: self.policy.bytes(),
+            rules: self.rules.status(),
         }
     }
 
@@ -265,6 +284,17 @@ impl Cache {
     pub fn submit(&mut self, request: Request) {
         self.asked = self.now;
         self.waiting.push_back(request);
+    }
+
+    /// From now on these granules are kept out: reads of them do not enter, and what is written there is absorbed and
+    /// leaves soon. What is cached of them stays until it is its turn. The rule's ranges before are forgotten.
+    pub fn set_rule(&mut self, id: RuleId, granules: Vec<Range<u64>>) {
+        self.rules.set(id, granules);
+    }
+
+    /// The rule keeps nothing out any more.
+    pub fn remove_rule(&mut self, id: RuleId) {
+        self.rules.remove(id);
     }
 
     /// Writes everything back and puts the backing device's head back; the answer has this number.
@@ -306,7 +336,8 @@ impl Cache {
     pub fn advance(&mut self, now: Moment) {
         self.now = self.now.max(now);
         loop {
-            while let Some(op) = self.granted.pop() {
+            // In order: what a host asks for in one request lies one behind the other on the backing device.
+            for op in std::mem::take(&mut self.granted) {
                 self.tell(op, News::Granted);
             }
             self.admit();
@@ -341,7 +372,9 @@ impl Cache {
         }
         let idle = (self.dirty_elsewhere() > 0).then(|| self.asked + IDLE);
         let idle = idle.filter(|&at| at > self.now);
-        idle.into_iter().chain(self.settle_deadline()).min()
+        let yields = self.yield_deadline();
+        let all = idle.into_iter().chain(yields);
+        all.chain(self.settle_deadline()).min()
     }
 
     /// It can do nothing any more.
@@ -445,18 +478,22 @@ impl Cache {
         if let Some(error) = self.failure_error() {
             return self.done.push(request.complete(Err(error)));
         }
-        let (first, count) = (request.range.start.0, u64::from(request.range.count));
+        let shift = self.blocks.shift();
+        let start = request.range.start.0 << shift;
+        let bytes = start..start + (u64::from(request.range.count) << shift);
         let Request {
             tag, op, buffer, ..
         } = request;
         let whole = self.wholes.insert(Whole {
             tag,
             op,
-            first,
+            bytes: bytes.clone(),
             buffer,
             left: 1,
             error: None,
         });
+        let granule = GRANULE as u64;
+        let granules = bytes.start / granule..bytes.end.div_ceil(granule);
         match op {
             Operation::Flush => {
                 let side = Side::Backing;
@@ -464,18 +501,20 @@ impl Cache {
             }
             Operation::Deallocate if !self.backing.deallocates => self.piece_over(whole, Ok(())),
             Operation::WriteZeroes { .. } | Operation::Deallocate => {
-                // What begins the device is never taken out of the cache while the mark is there.
-                let head = first..(first + count).min(self.head()).max(first);
-                self.begin_pieces(whole, head.start, head.end - head.start);
-                if first + count > head.end {
-                    let rest = head.end..first + count;
-                    self.tasks.push_back(Task::Zero(whole, rest));
-                } else {
-                    self.piece_over(whole, Ok(()));
+                // What begins the device is never taken out of the cache while the mark is there; and a part of a
+                // granule is written.
+                let from = bytes.start.div_ceil(granule).max(self.head());
+                let zeroed = from..bytes.end / granule;
+                if zeroed.is_empty() {
+                    self.begin_pieces(whole, granules);
+                    return self.piece_over(whole, Ok(()));
                 }
+                self.begin_pieces(whole, granules.start..zeroed.start);
+                self.begin_pieces(whole, zeroed.end..granules.end);
+                self.tasks.push_back(Task::Zero(whole, zeroed));
             }
             Operation::Read | Operation::Write(_) => {
-                self.begin_pieces(whole, first, count);
+                self.begin_pieces(whole, granules);
                 self.piece_over(whole, Ok(()));
             }
         }
@@ -492,19 +531,22 @@ impl Cache {
         }
     }
 
-    fn begin_pieces(&mut self, whole: usize, first: u64, count: u64) {
+    fn begin_pieces(&mut self, whole: usize, granules: Range<u64>) {
         let Some(Whole { op, .. }) = self.wholes.get(whole) else {
             return;
         };
-        let op = *op;
-        let bytes = (first * GRANULE as u64, count * GRANULE as u64);
-        let is_stream = match op {
-            Operation::Read => self.reads.follow(bytes.0, bytes.1),
-            _ => count > 0 && self.writes.follow(bytes.0, bytes.1),
+        if granules.is_empty() {
+            return;
+        }
+        let streams = match op {
+            Operation::Read => &mut self.reads,
+            _ => &mut self.writes,
         };
-        let (mut at, end) = (first, first + count);
-        while at < end {
-            let to = ((at / UNIT + 1) * UNIT).min(end);
+        let count = granules.end - granules.start;
+        let is_stream = streams.follow(granules.start * GRANULE as u64, count * GRANULE as u64);
+        let mut at = granules.start;
+        while at < granules.end {
+            let to = ((at / UNIT + 1) * UNIT).min(granules.end);
             if let Some(whole) = self.wholes.get_mut(whole) {
                 whole.left += 1;
             }

@@ -1,9 +1,9 @@
 //! The way into service: a new cache writes its header; one that was there reads header and pages, and looks
 //! whether the backing device is the one it knows, as it left it.
 
-use ashlar_block::{Durability, Geometry, IoBuffer, IoError, Moment};
+use ashlar_block::{BlockSize, Durability, Geometry, IoBuffer, IoError, Moment};
 
-use super::{BLOCK, Cache, Owner, Side};
+use super::{BLOCK, Cache, Defect, Owner, Side};
 use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, UNIT, decode_page};
 use crate::mark;
 use crate::policy::{Admission, S3Fifo};
@@ -45,6 +45,7 @@ impl Cache {
         };
         let mut cache = Self::new(layout, backing, now);
         cache.check_backing(&header.backing)?;
+        cache.blocks = header.blocks;
         cache.header = Some(header);
         cache.begin_opening(Wanted::New);
         Ok(cache)
@@ -64,6 +65,13 @@ impl Cache {
         cache.check_backing(name)?;
         cache.begin_opening(Wanted::Known(id, name.to_owned()));
         Ok(cache)
+    }
+
+    /// Hosts see blocks of this size, as the header says: it is needed before that is read.
+    #[must_use]
+    pub fn seen_in(mut self, blocks: BlockSize) -> Self {
+        self.blocks = blocks;
+        self
     }
 
     fn check_backing(&self, name: &str) -> Result<(), IoError> {
@@ -152,6 +160,12 @@ impl Cache {
                 header.granules, self.layout.granules
             ));
         }
+        if header.blocks != self.blocks {
+            return refuse(format!(
+                "the header says that hosts see blocks of {} bytes, not {}",
+                header.blocks, self.blocks
+            ));
+        }
         self.header = Some(header);
         self.opening_at(Step::Backing);
         self.read(Side::Backing, Owner::Open, 0, HEAD)
@@ -226,6 +240,12 @@ impl Cache {
     /// All is known: what is cached is as warm as it was.
     fn begin_service(&mut self) {
         self.opening = None;
+        if self.sings(Defect::ColdAfterCrash) {
+            self.cached = self.dirty;
+            for page in self.pages.values_mut() {
+                page.present = page.dirty.clone();
+            }
+        }
         let bytes = self.header.as_ref().map_or(0, |header| header.cache_bytes);
         let blocks = bytes / (BLOCK * GRANULE as u64);
         self.policy = S3Fifo::new(blocks.clamp(64, u64::from(u32::MAX)) as usize);

@@ -19,6 +19,10 @@ use crate::layout::{GRANULE, Mode, PAGE, UNIT};
 use crate::locks::Hold;
 use crate::policy::Admission;
 
+/// Pieces that are brought in at a time: when the fast device does not keep up, what is read is not kept.
+const MOST_FILLING: usize = 64;
+const _: () = assert!(UNIT <= 16, "a bit a granule of a piece");
+
 /// One piece.
 pub(super) struct Piece {
     /// The request that it is a part of; none once that has its answer.
@@ -28,17 +32,25 @@ pub(super) struct Piece {
     is_read: bool,
     durability: Durability,
     is_stream: bool,
+    /// That it is asked for says that it is to stay.
+    counts: bool,
     hold: Hold,
+    /// Granules that were not here when it asked for them, a bit each: another read may have brought them since.
+    absent: u16,
     step: Step,
     pending: u8,
     fast: Option<IoBuffer>,
     backing: Option<IoBuffer>,
+    /// What its granules hold, of a write of less.
+    patched: Option<IoBuffer>,
     error: Option<(Side, IoError)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Waiting,
+    /// A write of a part of a granule: what the rest holds is read.
+    Patching,
     /// A read: both devices.
     Reading,
     /// A read that failed on the fast device, of which nothing is newer there.
@@ -67,6 +79,25 @@ impl Piece {
     }
 }
 
+/// The bytes that a request and a piece of it have in common.
+struct Shared {
+    in_request: Range<usize>,
+    in_piece: Range<usize>,
+}
+
+impl Shared {
+    fn of(request: &Range<u64>, first: u64, bytes: usize) -> Self {
+        let piece = first * GRANULE as u64;
+        let from = request.start.max(piece);
+        let to = request.end.min(piece + bytes as u64).max(from);
+        let within = |start: u64| (from - start) as usize..(to - start) as usize;
+        Self {
+            in_request: within(request.start),
+            in_piece: within(piece),
+        }
+    }
+}
+
 impl Cache {
     pub(super) fn begin_piece(&mut self, whole: usize, granules: Range<u64>, is_stream: bool) {
         let op = self.wholes.get(whole).map(|whole| whole.op);
@@ -75,8 +106,13 @@ impl Cache {
             Some(Operation::Write(durability)) => (false, durability),
             _ => (false, Durability::Durable),
         };
-        let all = granules.clone().all(|granule| self.is_present(granule));
-        let hold = match is_read && (all || is_stream) {
+        let excluded = self.rules.exclude(&granules, is_read);
+        // A log that begins again at its start is written, not asked for.
+        let counts = !excluded && (is_read || !is_stream);
+        let is_stream =
+            excluded || is_stream && !(is_read && self.was_read_before(granules.clone()));
+        // Reads that bring the same in do so with the same data, and need not wait for each other.
+        let hold = match is_read {
             true => Hold::Shared,
             false => Hold::Alone,
         };
@@ -88,11 +124,14 @@ impl Cache {
             is_read,
             durability,
             is_stream,
+            counts,
             hold,
+            absent: 0,
             step: Step::Waiting,
             pending: 0,
             fast: None,
             backing: None,
+            patched: None,
             error: None,
         };
         self.pieces += 1;
@@ -100,6 +139,17 @@ impl Cache {
         if self.locks.take(unit, op, hold) {
             self.granted.push(op);
         }
+    }
+
+    /// Whether a part of a stream that is not here was read not long ago. Its name is known from now on.
+    fn was_read_before(&mut self, granules: Range<u64>) -> bool {
+        let mut any = false;
+        for block in Self::blocks(granules.start, granules.end) {
+            if !self.policy.has(block) {
+                any |= self.policy.admits(block, Admission::Stream);
+            }
+        }
+        any
     }
 
     fn piece(&mut self, op: usize) -> Option<&mut Piece> {
@@ -127,7 +177,9 @@ impl Cache {
         let error = piece.error.take();
         match (piece.step, error) {
             (Step::Waiting, _) if piece.is_read => self.start_read(op),
+            (Step::Waiting, _) if self.is_partial(op) => self.read_sides(op, Step::Patching),
             (Step::Waiting, _) => self.start_write(op),
+            (Step::Patching, error) => self.was_read_to_patch(op, error),
             (Step::Reading | Step::ReadingAgain, error) => self.was_read(op, error),
             (Step::Filling, None) => self.was_filled(op),
             // What is on the fast device is not read: nothing says that it is there.
@@ -155,25 +207,88 @@ impl Cache {
         self.piece(op).map_or(0..0, |piece| piece.granules())
     }
 
+    /// Tells the policy that a piece's blocks are asked for.
+    fn ask_for(&mut self, op: usize) {
+        if self.piece(op).is_some_and(|piece| piece.counts) {
+            let range = self.range_of(op);
+            for block in Self::blocks(range.start, range.end) {
+                self.policy.touch(block);
+            }
+        }
+    }
+
     fn start_read(&mut self, op: usize) {
         let range = self.range_of(op);
-        for block in Self::blocks(range.start, range.end) {
-            self.policy.touch(block);
-        }
-        let here = range.clone().filter(|&one| self.is_present(one)).count() as u64;
-        let all = range.end - range.start;
-        match here == all {
+        self.ask_for(op);
+        match range.clone().all(|granule| self.is_present(granule)) {
             true => self.counters.read_hits += 1,
             false => self.counters.read_misses += 1,
         }
-        let sides = [(Side::Fast, here > 0), (Side::Backing, here < all)];
+        self.read_sides(op, Step::Reading);
+    }
+
+    /// Reads all of a piece, from where it is.
+    fn read_sides(&mut self, op: usize, step: Step) {
+        let range = self.range_of(op);
+        let all = range.end - range.start;
+        let absent = (range.clone().enumerate())
+            .filter(|&(_, granule)| !self.is_present(granule))
+            .fold(0_u16, |absent, (at, _)| absent | 1 << at);
+        if let Some(piece) = self.piece(op) {
+            piece.absent = absent;
+        }
+        let missing = u64::from(absent.count_ones());
+        let sides = [(Side::Fast, missing < all), (Side::Backing, missing > 0)];
         let sides = sides.into_iter().filter(|(_, wanted)| *wanted);
         let sides: Vec<Side> = sides.map(|(side, _)| side).collect();
-        self.step(op, Step::Reading, sides.len() as u8);
+        if missing > 0 && self.piece(op).is_some_and(|piece| piece.is_stream) {
+            self.stream_goes_by();
+        }
+        self.step(op, step, sides.len() as u8);
         for side in sides {
             if let Err(error) = self.read(side, Owner::Op(op), range.start, all) {
                 return self.end_piece(op, Err(error));
             }
+        }
+    }
+
+    /// Whether a write is of less than its granules.
+    fn is_partial(&mut self, op: usize) -> bool {
+        let range = self.range_of(op);
+        let whole = self.piece(op).and_then(|piece| piece.whole);
+        let whole = whole.and_then(|whole| self.wholes.get(whole));
+        let granule = GRANULE as u64;
+        whole.is_some_and(|whole| {
+            whole.bytes.start > range.start * granule || whole.bytes.end < range.end * granule
+        })
+    }
+
+    fn was_read_to_patch(&mut self, op: usize, error: Option<(Side, IoError)>) {
+        if let Some((_, error)) = error {
+            return self.end_piece(op, Err(error));
+        }
+        let patched = self.merged(op);
+        if let Some(piece) = self.piece(op) {
+            piece.patched = patched;
+        }
+        self.start_write(op);
+    }
+
+    /// What both devices have sent, each where it has the newest.
+    fn merged(&mut self, op: usize) -> Option<IoBuffer> {
+        let piece = self.piece(op)?;
+        let absent = piece.absent;
+        match (piece.fast.take(), piece.backing.take()) {
+            (Some(mut fast), Some(backing)) => {
+                let places = fast.chunks_mut(GRANULE).zip(backing.chunks(GRANULE));
+                for (at, (place, newest)) in places.enumerate() {
+                    if absent >> at & 1 == 1 {
+                        place.copy_from_slice(newest);
+                    }
+                }
+                Some(fast)
+            }
+            (one, other) => one.or(other),
         }
     }
 
@@ -194,49 +309,32 @@ impl Cache {
             }
             return self.end_piece(op, Err(error));
         }
-        let from_backing =
-            |cache: &Self, granule: u64| step == Step::ReadingAgain || !cache.is_present(granule);
-        let absent: Vec<bool> = range
-            .clone()
-            .map(|granule| from_backing(self, granule))
-            .collect();
+        let data = self.merged(op);
+        let steps_aside = self.filling >= MOST_FILLING;
         let Some(piece) = self.piece(op) else {
             return;
         };
-        let (fast, backing) = (piece.fast.take(), piece.backing.take());
-        let may_fill = piece.hold == Hold::Alone && !piece.is_stream && step == Step::Reading;
+        let missing = piece.absent > 0;
+        let may_fill = !piece.is_stream && step == Step::Reading && !steps_aside;
         let whole = piece.whole.take();
-        let mut data = match (fast, backing) {
-            (Some(mut fast), Some(backing)) => {
-                for (granule, absent) in absent.iter().enumerate() {
-                    let bytes = granule * GRANULE..(granule + 1) * GRANULE;
-                    if *absent {
-                        fast[bytes.clone()].copy_from_slice(&backing[bytes]);
-                    }
-                }
-                fast
-            }
-            (Some(one), None) | (None, Some(one)) => one,
-            (None, None) => return self.end_piece(op, Ok(())),
+        let Some(data) = data else {
+            return self.end_piece(op, Ok(()));
         };
-        self.hand_over(whole, range.start, &mut data);
-        let missing = absent.iter().any(|absent| *absent);
+        self.hand_over(whole, range.start, &data);
         if !(may_fill && missing && self.let_in(range, Admission::Ordinary)) {
             return self.end_piece(op, Ok(()));
         }
-        self.step(op, Step::Filling, 1);
         let first = self.range_of(op).start;
-        let how = (Side::Fast, Durability::Cached);
-        self.write_buffer(how, Owner::Op(op), first, data);
+        self.fill(op, first, data);
     }
 
     /// Gives a host what was read for it.
-    fn hand_over(&mut self, whole: Option<usize>, first: u64, data: &mut IoBuffer) {
+    fn hand_over(&mut self, whole: Option<usize>, first: u64, data: &IoBuffer) {
         let Some(whole) = whole else { return };
         if let Some(one) = self.wholes.get_mut(whole) {
-            let at = (first - one.first) as usize * GRANULE;
+            let shared = Shared::of(&one.bytes, first, data.len());
             if let Some(buffer) = &mut one.buffer {
-                buffer[at..at + data.len()].copy_from_slice(data);
+                buffer[shared.in_request].copy_from_slice(&data[shared.in_piece]);
             }
         }
         self.piece_over(whole, Ok(()));
@@ -269,9 +367,7 @@ impl Cache {
 
     fn start_write(&mut self, op: usize) {
         let range = self.range_of(op);
-        for block in Self::blocks(range.start, range.end) {
-            self.policy.touch(block);
-        }
+        self.ask_for(op);
         let is_stream = self.piece(op).is_some_and(|piece| piece.is_stream);
         let how = match is_stream {
             true => Admission::Stream,
@@ -319,18 +415,26 @@ impl Cache {
         }
     }
 
-    /// What the host writes here.
+    /// What its granules are to hold: what the host writes here, over what they held.
     fn data_of(&mut self, op: usize) -> Vec<u8> {
         let range = self.range_of(op);
-        let whole = self.piece(op).and_then(|piece| piece.whole);
         let bytes = (range.end - range.start) as usize * GRANULE;
-        let whole = whole.and_then(|whole| self.wholes.get(whole));
-        let data = whole.and_then(|whole| {
-            let at = (range.start - whole.first) as usize * GRANULE;
-            Some(whole.buffer.as_ref()?[at..at + bytes].to_vec())
-        });
-        // What has no data is to read as zeroes.
-        data.unwrap_or_else(|| vec![0; bytes])
+        let Some(Op::Piece(piece)) = self.ops.get(op) else {
+            return vec![0; bytes];
+        };
+        let mut data = match &piece.patched {
+            Some(patched) => patched.to_vec(),
+            None => vec![0; bytes],
+        };
+        if let Some(whole) = piece.whole.and_then(|whole| self.wholes.get(whole)) {
+            let shared = Shared::of(&whole.bytes, range.start, bytes);
+            match &whole.buffer {
+                Some(buffer) => data[shared.in_piece].copy_from_slice(&buffer[shared.in_request]),
+                // What has no data is to read as zeroes.
+                None => data[shared.in_piece].fill(0),
+            }
+        }
+        data
     }
 
     fn write_data(&mut self, op: usize) {
@@ -392,6 +496,7 @@ impl Cache {
             }
         }
         match (changed, any) {
+            (true, _) if self.sings(Defect::AroundBeforeRecord) => self.write_around(op),
             (true, _) => self.wait_recorded(op, Step::Dropping),
             (false, true) => self.deallocate(op),
             (false, false) => self.write_around(op),
@@ -435,6 +540,9 @@ impl Cache {
         let data = self.data_of(op);
         let Some(piece) = self.piece(op) else { return };
         let (first, durability) = (piece.first, piece.durability);
+        if piece.is_stream {
+            self.stream_goes_by();
+        }
         self.step(op, Step::WritingAround, 1);
         let how = (Side::Backing, durability);
         if let Err(error) = self.write(how, Owner::Op(op), first, &data) {
@@ -456,11 +564,23 @@ impl Cache {
         if let Some(whole) = self.piece(op).and_then(|piece| piece.whole.take()) {
             self.piece_over(whole, Ok(()));
         }
+        let granules = range.end - range.start;
+        match self.buffer(granules) {
+            Ok(mut buffer) => {
+                buffer.copy_from_slice(&data);
+                self.fill(op, range.start, buffer);
+            }
+            // It is on the backing device, and may be cached another time.
+            Err(_) => self.end_piece(op, Ok(())),
+        }
+    }
+
+    /// Puts on the fast device what the backing device has.
+    fn fill(&mut self, op: usize, first: u64, data: IoBuffer) {
+        self.filling += 1;
         self.step(op, Step::Filling, 1);
         let how = (Side::Fast, Durability::Cached);
-        if let Err(error) = self.write(how, Owner::Op(op), range.start, &data) {
-            self.end_piece(op, Err(error));
-        }
+        self.write_buffer(how, Owner::Op(op), first, data);
     }
 
     fn end_piece(&mut self, op: usize, result: Result<(), IoError>) {
@@ -476,6 +596,7 @@ impl Cache {
             }
         }
         self.pieces -= 1;
+        self.filling -= usize::from(piece.step == Step::Filling);
         let next = self.locks.release(piece.first / UNIT, piece.hold);
         self.granted.extend(next);
         if let Some(whole) = piece.whole {

@@ -2,10 +2,24 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Requests side by side that make a stream.
-const REQUESTS: u32 = 8;
-/// So do fewer, of so many bytes together.
-const BYTES: u64 = 512 << 10;
+/// From when on requests side by side are a stream.
+#[derive(Clone, Copy, Debug)]
+struct Threshold {
+    requests: u32,
+    /// So do fewer, of so many bytes together.
+    bytes: u64,
+}
+
+/// A log writes a little at a time.
+const WRITES: Threshold = Threshold {
+    requests: 8,
+    bytes: 512 << 10,
+};
+/// A few neighbours that are read are an index or a row, and worth to be kept.
+const READS: Threshold = Threshold {
+    requests: u32::MAX,
+    bytes: 2 << 20,
+};
 /// Streams, and what may become one, that are followed: many more than 64, for every random request takes a
 /// place until it is forgotten.
 const FOLLOWED: usize = 1024;
@@ -18,21 +32,35 @@ struct Stream {
     used: u64,
 }
 
-impl Stream {
-    fn is_one(&self) -> bool {
-        self.requests >= REQUESTS || self.bytes >= BYTES
-    }
-}
-
 /// The streams that are followed, by the byte at which each goes on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Streams {
+    from: Threshold,
     next: HashMap<u64, Stream>,
     by_use: BTreeMap<u64, u64>,
     clock: u64,
 }
 
 impl Streams {
+    /// None yet, of what is read.
+    pub fn of_reads() -> Self {
+        Self::from(READS)
+    }
+
+    /// None yet, of what is written.
+    pub fn of_writes() -> Self {
+        Self::from(WRITES)
+    }
+
+    fn from(from: Threshold) -> Self {
+        Self {
+            from,
+            next: HashMap::new(),
+            by_use: BTreeMap::new(),
+            clock: 0,
+        }
+    }
+
     /// A request for these bytes; whether it belongs to a stream.
     pub fn follow(&mut self, at: u64, bytes: u64) -> bool {
         self.clock += 1;
@@ -52,7 +80,7 @@ impl Streams {
         }
         self.by_use.insert(self.clock, at + bytes);
         self.forget_oldest();
-        stream.is_one()
+        stream.requests >= self.from.requests || stream.bytes >= self.from.bytes
     }
 
     fn forget_oldest(&mut self) {
@@ -78,7 +106,7 @@ mod tests {
 
     #[test]
     fn many_interleaved_streams_are_told_from_random_requests() {
-        let mut streams = Streams::default();
+        let mut streams = Streams::of_writes();
         let mut random = 1_u64;
         let (mut seen, mut mistaken) = (0, 0);
         for step in 0..200_u64 {
@@ -91,15 +119,19 @@ mod tests {
                 mistaken += u32::from(streams.follow(at, 8192));
             }
         }
-        assert_eq!(seen, 64 * (200 - REQUESTS + 1));
+        assert_eq!(seen, 64 * (200 - WRITES.requests + 1));
         assert_eq!(mistaken, 0);
     }
 
     #[test]
     fn a_few_large_requests_are_a_stream() {
-        let mut streams = Streams::default();
-        assert!(!streams.follow(0, 256 << 10));
-        assert!(streams.follow(256 << 10, 256 << 10));
-        assert!(!streams.follow(0, 4096));
+        for (mut streams, bytes) in [
+            (Streams::of_writes(), 256 << 10),
+            (Streams::of_reads(), 1 << 20),
+        ] {
+            assert!(!streams.follow(0, bytes));
+            assert!(streams.follow(bytes, bytes));
+            assert!(!streams.follow(0, 4096));
+        }
     }
 }

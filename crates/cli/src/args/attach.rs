@@ -79,6 +79,9 @@ pub(crate) struct AttachArguments {
     /// Even if a host is connected to the volume: two file systems on one volume destroy each other
     #[arg(long)]
     pub(crate) shared: bool,
+    /// Reach a replicated volume through this node only: where its owner changes, I/O fails instead of following it
+    #[arg(long)]
+    pub(crate) here: bool,
     /// Write every request down: its number, kind, offset and length
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,

@@ -1,7 +1,9 @@
 //! `ashlar cache`, and what `ashlar volume` says of caches.
 
-use ashlar_node::model::CacheMode;
+use ashlar_node::model::{CacheMode, VolumeName};
 use clap::{Args, Subcommand, ValueEnum};
+
+use super::ApiOptions;
 
 /// How writes of a cached volume go.
 #[derive(Clone, Copy, Default, ValueEnum)]
@@ -58,5 +60,49 @@ pub(crate) enum CacheCommand {
         /// Lose what only the cache had
         #[arg(long)]
         accept_data_loss: bool,
+    },
+    /// Keep files out of the cache of a volume
+    #[command(subcommand)]
+    Rule(RuleCommand),
+}
+
+/// Files that are kept out of a cache: reads of them do not enter, and what is written there is absorbed and leaves
+/// soon. Where they lie is looked up on this machine, which must have the file system mounted.
+#[derive(Subcommand)]
+pub(crate) enum RuleCommand {
+    /// Keep files out from now on, also while they are not written back
+    Add {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        /// Which files: a whole path, in which * and ? stand for what is in one name, and ** for any folders
+        #[arg(long, value_name = "PATTERN")]
+        exclude: String,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Show what is kept out, and how often that was met
+    List {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Keep files out no more
+    Remove {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        /// As it was given
+        #[arg(long, value_name = "PATTERN")]
+        exclude: String,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Look up every few seconds where the files of this machine's rules lie, until SIGINT or SIGTERM: for a machine
+    /// other than the daemon's, which does it by itself
+    Renew {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        #[command(flatten)]
+        api: ApiOptions,
     },
 }

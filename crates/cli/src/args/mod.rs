@@ -8,10 +8,11 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 pub(crate) use attach::{
     AttachArguments, DetachArguments, FileSystemWord, HelperArguments, ViaWord,
 };
-pub(crate) use cache::{CacheCommand, CacheOptions};
+pub(crate) use cache::{CacheCommand, CacheOptions, RuleCommand};
 pub(crate) use cluster::{GroupAction, GroupArguments, TuningWord};
 pub(crate) use crash::{CrashImageArguments, TraceArguments};
 pub(crate) use failover::FailoverArguments;
+pub(crate) use ha::{HaArguments, HaFault};
 pub(crate) use lab::{
     AgentArguments, ClientArguments, CompareArguments, LabCommand, RunArguments, SweepArguments,
 };
@@ -21,8 +22,8 @@ pub(crate) use node::{
 };
 pub(crate) use nodes::{ClusterCommand, EventsArguments, NodeCommand};
 pub(crate) use oltp::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
-pub(crate) use server::{CommitWord, ServerAction, ServerArguments};
-pub(crate) use service::{CreateServiceArguments, ServiceCommand};
+pub(crate) use server::{CommitWord, EngineWord, ServerAction, ServerArguments};
+pub(crate) use service::{CreateServiceArguments, ServiceCommand, ServiceGuardArguments};
 pub(crate) use torn::{TornPagesArguments, TornPart};
 
 mod attach;
@@ -30,6 +31,7 @@ mod cache;
 mod cluster;
 mod crash;
 mod failover;
+mod ha;
 mod lab;
 mod log;
 mod node;
@@ -78,6 +80,8 @@ pub(crate) enum Command {
     AttachGuardian(HelperArguments),
     #[command(hide = true)]
     AttachServer(HelperArguments),
+    #[command(hide = true)]
+    ServiceGuard(ServiceGuardArguments),
     /// Ask an NVMe/TCP target what it is
     #[command(subcommand)]
     Nvme(NvmeCommand),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ashlar_node::model::{DriveClass, LayoutSpec, ReserveSpec, VolumeName};
+use ashlar_node::model::{DriveClass, HotSpec, LayoutSpec, ReserveSpec, VolumeName};
 use clap::{Args, Subcommand, ValueEnum};
 use uuid::Uuid;
 
@@ -194,6 +194,13 @@ pub(crate) struct NamedHosts {
     pub(crate) any_host: bool,
 }
 
+/// A share as it is said: `20%`, `20`.
+fn percent(text: &str) -> Result<u8, String> {
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let share = number.parse().ok().filter(|share| (1..=90).contains(share));
+    share.ok_or_else(|| format!("share `{text}`: say 1% to 90%"))
+}
+
 #[derive(Args)]
 pub(crate) struct CreateVolumeArguments {
     /// POOL/VOLUME
@@ -213,6 +220,13 @@ pub(crate) struct CreateVolumeArguments {
     /// room of those with drives enough
     #[arg(long, value_name = "CLASS")]
     pub(crate) class: Option<DriveClass>,
+    /// Where what is small and hot of it lies, and the rest as --layout says: mirror:2@nvme; without @CLASS on the
+    /// drives of the rest
+    #[arg(long, value_name = "MIRROR", conflicts_with = "backing")]
+    pub(crate) hot: Option<HotSpec>,
+    /// How much of the volume may be there, 1% to 90% (default: 20%)
+    #[arg(long, value_name = "PERCENT", requires = "hot", value_parser = percent)]
+    pub(crate) hot_share: Option<u8>,
     /// What it does when a copy is missing
     #[arg(long, value_name = "WHAT", default_value = "continue")]
     pub(crate) when_degraded: WhenDegraded,
@@ -268,6 +282,29 @@ pub(crate) enum VolumeCommand {
         /// When a copy is missing that no drive can take
         #[arg(long, value_name = "WHAT")]
         when_degraded: WhenDegraded,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Give a volume of this node copies on others, in service; its hosts come back to several portals
+    Replicate {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        /// How many nodes have a copy then: 2 or 3
+        #[arg(long, value_name = "N")]
+        replicas: u8,
+        /// Which nodes, by their names in the cluster's configuration: a,b. This one must be among them
+        #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+        nodes: Vec<String>,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
+    /// Have the node that is asked serve a replicated volume although its copy is not in sync: all that were are lost
+    RunAlone {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        /// What was written since this copy was in sync is lost for good
+        #[arg(long)]
+        accept_data_loss: bool,
         #[command(flatten)]
         api: ApiOptions,
     },

@@ -36,7 +36,8 @@ pub(crate) struct OltpArguments {
     pub(crate) action: Option<OltpAction>,
 
     /// The database: sqlite:PATH, or postgres://USER:PASSWORD@HOST:PORT/NAME, or
-    /// postgres:///NAME?host=/SOCKET/DIR&user=USER for a unix socket
+    /// postgres:///NAME?host=/SOCKET/DIR&user=USER for a unix socket; or mariadb://USER:PASSWORD@HOST:PORT/NAME, or
+    /// mariadb://USER@localhost/NAME?socket=/PATH
     #[arg(long, value_name = "URL")]
     pub(crate) db: String,
 

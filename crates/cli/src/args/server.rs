@@ -23,6 +23,15 @@ pub(crate) enum ServerAction {
     Status,
 }
 
+/// What kind of server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineWord {
+    /// PostgreSQL
+    Postgres,
+    /// MariaDB
+    Mariadb,
+}
+
 /// What a primary waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CommitWord {
@@ -50,6 +59,10 @@ pub(crate) struct ServerArguments {
     /// The server's directory
     #[arg(long)]
     pub(crate) dir: PathBuf,
+
+    /// What kind of server start makes: postgres, or mariadb, which has start, stop, kill and status
+    #[arg(long, value_enum, default_value = "postgres")]
+    pub(crate) engine: EngineWord,
 
     /// Memory that it may use, page cache included (a memory cgroup; needs root); a quarter of it is
     /// shared_buffers. Kept for later starts; none: no limit any more

@@ -65,18 +65,26 @@ pub(crate) enum ServiceCommand {
         /// Where clients connect
         #[arg(long, default_value = "*:5000", value_name = "ADDR:PORT")]
         listen: String,
-        /// A node: the address of its API, and the port of the service there; several times
-        #[arg(long = "node", required = true, value_name = "HOST:APIPORT:PORT")]
+        /// A node: the address of its API, and the port of the service there; several times. Without, all nodes that
+        /// can have it, as the daemon knows them
+        #[arg(long = "node", value_name = "HOST:APIPORT:PORT")]
         nodes: Vec<String>,
-        /// The token of the API: a copy of a daemon's DIR/api.token
-        #[arg(
-            long,
-            env = "ASHLAR_TOKEN_FILE",
-            value_name = "FILE",
-            hide_env_values = true
-        )]
-        token_file: Option<PathBuf>,
+        /// The service's port, where no node is said
+        #[arg(long, default_value_t = 5432, conflicts_with = "nodes")]
+        port: u16,
+        #[command(flatten)]
+        api: ApiOptions,
     },
+}
+
+/// Takes a replicated service down when its daemon is gone; started by the daemon.
+#[derive(Args)]
+pub(crate) struct ServiceGuardArguments {
+    /// The service's cgroup
+    pub(crate) group: PathBuf,
+    /// Where its volumes are mounted
+    #[arg(required = true)]
+    pub(crate) mounts: Vec<PathBuf>,
 }
 
 /// What is kept up.

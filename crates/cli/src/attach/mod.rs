@@ -55,6 +55,7 @@ pub(crate) fn attach(arguments: &AttachArguments) -> Result<(), Failure> {
         }),
         destroy_data: arguments.destroy_data,
         options: arguments.options.clone(),
+        has_twins: arguments.here,
         via,
         always_flush: arguments.always_flush,
         limit,

@@ -66,6 +66,9 @@ fn local(volume: &str, arguments: &AttachArguments, config: &Config) -> Result<L
     if volume.starts_with(url::SCHEME) {
         return Err("a URL names no daemon".into());
     }
+    if arguments.here {
+        return Err("it is reached through this node's portal".into());
+    }
     if !config.others.is_empty() {
         return Err(
             "it has copies on several nodes, and goes on where this one's daemon does not".into(),
@@ -151,7 +154,11 @@ fn of_pool(
         volume = unused(&api, name, volume, host)?;
     }
     let allowance = Allowance::give(&arguments.api, &volume, (name, &host.nqn))?;
-    let (addresses, nqn, nsid) = (portals(&volume).join(","), &volume.nqn, volume.nsid);
+    let (addresses, nqn, nsid) = (
+        portals(&volume, arguments.here).join(","),
+        &volume.nqn,
+        volume.nsid,
+    );
     let url = format!("{}{addresses}/{nqn}?ns={nsid}", url::SCHEME);
     // All of a stripe is taken from the beginning, and what is written in it nobody notes.
     // What a copy here has is not what the volume holds.
@@ -160,8 +167,9 @@ fn of_pool(
 }
 
 /// Where a volume is served: by its node, or by all that have a copy.
-fn portals(volume: &VolumeStatus) -> Vec<String> {
-    let known = volume.replication.as_ref().map(|known| &known.portals);
+fn portals(volume: &VolumeStatus, here: bool) -> Vec<String> {
+    let known = volume.replication.as_ref().filter(|_| !here);
+    let known = known.map(|known| &known.portals);
     match known.filter(|portals| !portals.is_empty()) {
         Some(portals) => portals.clone(),
         None => vec![volume.address.clone()],

@@ -13,8 +13,8 @@ use ashlar_oltp::scenario::ScenarioResult;
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
-    Around, BuildPlan, FailoverResult, FleetResult, Logic, Null, OltpResult, Postgres, Restore,
-    RunPlan, SavedFile, Sqlite, begin, build, built, check, planned, run_with,
+    Around, BuildPlan, FailoverResult, FleetResult, Logic, MariaDb, Null, OltpResult, Postgres,
+    Restore, RunPlan, SavedFile, Sqlite, begin, build, built, check, planned, run_with,
 };
 
 use super::interrupt::{LastWords, attended};
@@ -435,10 +435,11 @@ fn open(url: &str, sql: SqlLogic, progress: &Progress) -> Result<Arc<dyn Databas
         Some(("postgres" | "postgresql", _)) => {
             Ok(Arc::new(Postgres::new(url, logic(sql))?.until(progress)))
         }
+        Some(("mariadb" | "mysql", _)) => Ok(Arc::new(MariaDb::new(url)?)),
         Some(("null", warehouses)) => Ok(Arc::new(Null::new(warehouses)?)),
         // The rest is not repeated: it may hold a password.
         kind => Err(Failure::usage(format!(
-            "--db {}…: must be sqlite:PATH, postgres://… or null:WAREHOUSES",
+            "--db {}…: must be sqlite:PATH, postgres://…, mariadb://… or null:WAREHOUSES",
             kind.map_or("", |(kind, _)| kind)
         ))),
     }

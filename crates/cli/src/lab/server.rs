@@ -2,9 +2,10 @@
 
 use ashlar_device::parse_size;
 use ashlar_lab::LabError;
+use ashlar_oltp::MariaServer;
 use ashlar_oltp::server::{Commit, Server, ServerStatus, Settings};
 
-use crate::args::{CommitWord, ServerAction, ServerArguments};
+use crate::args::{CommitWord, EngineWord, ServerAction, ServerArguments};
 use crate::exit::Failure;
 use crate::output::print;
 
@@ -15,6 +16,9 @@ pub(super) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
         return Err(Failure::usage(
             "--memory, --set and --standby are for start",
         ));
+    }
+    if arguments.engine == EngineWord::Mariadb || MariaServer::is_one(&arguments.dir) {
+        return mariadb(arguments, says_how);
     }
     let server = Server::at(&arguments.dir)?;
     match arguments.action {
@@ -34,8 +38,28 @@ pub(super) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     }
 }
 
+fn mariadb(arguments: &ServerArguments, says_how: bool) -> Result<(), Failure> {
+    let server = MariaServer::at(&arguments.dir)?;
+    if arguments.standby.is_some() {
+        return Err(Failure::usage("--standby: PostgreSQL's alone"));
+    }
+    match arguments.action {
+        ServerAction::Start => {
+            let kept = known(server.status())?;
+            let settings = settings(arguments, &kept)?;
+            show(arguments, &server.start(says_how.then_some(settings))?)
+        }
+        ServerAction::Stop => told(arguments, server.stop()?, "stopped"),
+        ServerAction::Kill => told(arguments, server.kill()?, "killed"),
+        ServerAction::Status => show(arguments, &server.status()?),
+        ServerAction::Save | ServerAction::Restore | ServerAction::Promote => Err(Failure::usage(
+            "save, restore and promote: PostgreSQL's alone; a MariaDB has start, stop, kill and status",
+        )),
+    }
+}
+
 fn start(server: &Server, arguments: &ServerArguments, says_how: bool) -> Result<(), Failure> {
-    let kept = kept(server)?;
+    let kept = known(server.status())?;
     let settings = settings(arguments, &kept)?;
     let Some(standby) = &arguments.standby else {
         let status = server.start(says_how.then_some(settings))?;
@@ -57,8 +81,8 @@ fn start(server: &Server, arguments: &ServerArguments, says_how: bool) -> Result
 }
 
 /// How it ran last; of one that is not there yet, nothing.
-fn kept(server: &Server) -> Result<Settings, LabError> {
-    match server.status() {
+fn known(status: Result<ServerStatus, LabError>) -> Result<Settings, LabError> {
+    match status {
         Ok(status) => Ok(status.settings),
         Err(LabError::Usage(_)) => Ok(Settings::default()),
         Err(error) => Err(error),

@@ -37,6 +37,7 @@ pub(crate) fn assemble(
     let keeper = Keeper::new(&server, daemon.state(), config, open, cluster)?;
     let no_thread = |error| Failure::environment(format!("cannot start a thread: {error}"));
     keeper.watch_files(&daemon.alarm()).map_err(no_thread)?;
+    keeper.watch_rules(&daemon.alarm()).map_err(no_thread)?;
     server.control().welcome();
     local::listen(daemon, &keeper)?;
     let wait = move || server.wait().map_err(|error| error.to_string());

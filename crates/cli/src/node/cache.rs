@@ -12,10 +12,16 @@ use crate::output::print;
 use crate::stack;
 
 pub(crate) fn run(command: &CacheCommand) -> Result<(), Failure> {
-    let CacheCommand::GiveUp {
-        device,
-        accept_data_loss,
-    } = command;
+    match command {
+        CacheCommand::GiveUp {
+            device,
+            accept_data_loss,
+        } => give_up(device, *accept_data_loss),
+        CacheCommand::Rule(command) => super::cache_rule::run(command),
+    }
+}
+
+fn give_up(device: &str, accept_data_loss: bool) -> Result<(), Failure> {
     let mut spec: Spec = device.parse()?;
     spec.each_file(&mut |file| file.known = true);
     for path in spec.paths() {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use ashlar_cluster::{Cluster, ClusterConfig, Kind, Problem, Remembered};
 use ashlar_node::model::ControlError;
-use ashlar_node::service::{OneNode, Services};
+use ashlar_node::service::{Services, fence_left_behind};
 use ashlar_node::{Config, Control, Daemon};
 use clap::Args;
 
+use super::supervise;
 use crate::args::{LogOptions, NodeCommand};
 use crate::exit::Failure;
 use crate::output::print;
@@ -43,6 +44,21 @@ pub(crate) struct NodeArguments {
 }
 
 impl NodeArguments {
+    /// A node of a cluster has a parent: `None` in the daemon, how the daemon has ended in the parent.
+    fn supervise(&self) -> Option<Result<(), Failure>> {
+        let (Some(file), Some(name), Some(dir)) = (&self.cluster, &self.name, &self.dir) else {
+            return None;
+        };
+        let config = match ClusterConfig::read(file) {
+            Ok(config) => config,
+            Err(problem) => return Some(Err(failure(problem))),
+        };
+        match config.known(name).map(|node| node.id) {
+            Ok(me) => supervise::supervise(&config, me, dir),
+            Err(problem) => Some(Err(failure(problem))),
+        }
+    }
+
     /// The node's cluster, joined.
     fn cluster(&self, daemon: &Daemon) -> Result<Option<Cluster>, Failure> {
         let (Some(file), Some(name)) = (&self.cluster, &self.name) else {
@@ -51,11 +67,7 @@ impl NodeArguments {
         let config = ClusterConfig::read(file).map_err(failure)?;
         let remembered = Remembered::read(daemon.path()).map_err(failure)?;
         let cluster = Cluster::start_as(config, name, &remembered).map_err(failure)?;
-        let now = Remembered {
-            cluster: Some(cluster.cluster_id()),
-            incarnation: cluster.incarnation(),
-            ..remembered
-        };
+        let now = cluster.remembered(supervise::run_id());
         now.write(daemon.path()).map_err(failure)?;
         Ok(Some(cluster))
     }
@@ -69,12 +81,15 @@ fn failure(problem: Problem) -> Failure {
     }
 }
 
-/// Serves until SIGINT or SIGTERM. `assemble` imports the pools and begins to serve their volumes;
+/// Serves until SIGINT or SIGTERM; as a node of a cluster, in a child of this process. `assemble` imports the pools and begins to serve their volumes;
 /// it comes after the directory is locked and before anything can be asked.
 pub(crate) fn run(
     arguments: &NodeArguments,
     assemble: impl FnOnce(&Daemon, Option<Cluster>) -> Result<Arc<dyn Control>, Failure>,
 ) -> Result<(), Failure> {
+    if let Some(ended) = arguments.supervise() {
+        return ended;
+    }
     let config = match &arguments.config {
         Some(path) => Config::read(path)?,
         None => Config::default(),
@@ -83,14 +98,16 @@ pub(crate) fn run(
     let dir = arguments.dir.as_deref();
     let dir = dir.ok_or_else(|| Failure::usage("a node has --dir"))?;
     let daemon = Daemon::open(dir, config)?;
+    fence_left_behind(daemon.path())?;
     let cluster = arguments.cluster(&daemon)?;
     let control = assemble(&daemon, cluster)?;
-    let ownership = Arc::new(OneNode::new(control.clone()));
-    let services = Services::open(daemon.path(), ownership)?;
-    let daemon = daemon.with_services(services);
+    let services = Services::open(daemon.path(), control.clone().ownership())?;
+    control.keep_services(&services);
+    let daemon = daemon.with_services(services.clone());
     // A closed standard output is no reason to stop serving; it is one not to start.
     let mut closed = None;
     let result = daemon.run(control, |ready| {
+        services.set_api(ready.api);
         print(&format!("{ready}\n")).map_err(|failure| {
             closed = Some(failure);
             ControlError::environment("standard output is closed")

@@ -2,6 +2,7 @@
 
 mod assemble;
 mod cache;
+mod cache_rule;
 mod cluster;
 mod daemon;
 mod local;
@@ -9,7 +10,6 @@ mod pool;
 mod pool_text;
 mod replication;
 mod service;
-#[allow(dead_code)]
 mod supervise;
 mod table;
 mod volume;
@@ -38,7 +38,7 @@ pub(crate) fn daemon(arguments: &NodeArguments) -> Result<(), Failure> {
     }
 }
 
-pub(crate) use service::run as service;
+pub(crate) use service::{guard as service_guard, run as service};
 pub(crate) use volume::run as volume;
 
 /// The daemon that the options name.

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use ashlar_node::Token;
 use ashlar_node::model::{CreateService, MoveService, ServiceStatus};
+use ashlar_node::service::GuardPlan;
 
 use super::Api;
 use super::table::{duration, table, word};
-use crate::args::{CreateServiceArguments, FileSystemWord, ServiceCommand};
+use crate::args::{CreateServiceArguments, FileSystemWord, ServiceCommand, ServiceGuardArguments};
 use crate::exit::Failure;
 use crate::output::print;
 
@@ -46,9 +47,26 @@ pub(crate) fn run(command: &ServiceCommand) -> Result<(), Failure> {
             service,
             listen,
             nodes,
-            token_file,
-        } => print(&haproxy(service, listen, nodes, token_file.as_deref())?),
+            port,
+            api,
+        } => {
+            let token = api.token_file.clone();
+            let known = match nodes.is_empty() {
+                true => known_nodes(&Api::new(api)?.client.service(service)?, *port)?,
+                false => nodes.clone(),
+            };
+            print(&haproxy(service, listen, &known, token.as_deref())?)
+        }
     }
+}
+
+/// `ashlar service-guard`.
+pub(crate) fn guard(arguments: &ServiceGuardArguments) -> Result<(), Failure> {
+    let plan = GuardPlan {
+        group: arguments.group.clone(),
+        mounts: arguments.mounts.clone(),
+    };
+    ashlar_node::service::guard(&plan).map_err(Failure::environment)
 }
 
 fn wanted(arguments: &CreateServiceArguments) -> Result<CreateService, Failure> {
@@ -175,6 +193,29 @@ fn show(one: &ServiceStatus) -> String {
         text.push_str(&format!("  warning   {warning}\n"));
     }
     text
+}
+
+/// The nodes of a service, as `--node` says them.
+fn known_nodes(one: &ServiceStatus, port: u16) -> Result<Vec<String>, Failure> {
+    let name = &one.service.name;
+    if one.nodes.is_empty() {
+        return Err(Failure::environment(format!(
+            "service {name} is on volumes that are not replicated: say its node by --node"
+        )));
+    }
+    let known = one.nodes.iter().map(|node| match node.api {
+        Some(api) if !api.ip().is_unspecified() => Ok(format!("{api}:{port}")),
+        Some(api) => Err(Failure::environment(format!(
+            "node {}: its API listens on all addresses ({api}): say one by --node",
+            node.name
+        ))),
+        None => Err(Failure::environment(format!(
+            "node {}: its API listens on no TCP address that is known here: start it with --api ADDR:PORT, or say it \
+             by --node",
+            node.name
+        ))),
+    });
+    known.collect()
 }
 
 /// Each node is asked whether it runs the service; the one that does has the clients.

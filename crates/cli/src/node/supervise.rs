@@ -21,6 +21,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal,
     set_parent_process_death_signal,
 };
+use rustix::thread::set_name;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uuid::Uuid;
@@ -71,6 +72,8 @@ impl Run {
         let cannot =
             |error| Failure::environment(format!("cannot follow the parent process: {error}"));
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(cannot)?;
+        // Lists of processes would call it `exe`.
+        set_name(c"ashlar").map_err(cannot)?;
         let parent = getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
         match parent == self.parent {
             true => Ok(()),

@@ -2,7 +2,8 @@
 
 use ashlar_node::model::{
     AllowHosts, CreateVolume, DeleteVolume, DenyHosts, IoCounters, MoveVolume, ReopenCache,
-    ResizeVolume, SetWhenDegraded, VolumeStats, VolumeStatus, WhenDegraded,
+    ReplicateVolume, ResizeVolume, RunAlone, SetWhenDegraded, TierStatus, VolumeStats,
+    VolumeStatus, WhenDegraded,
 };
 
 use super::table::{bytes, duration, lines, table, word};
@@ -52,6 +53,30 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
                 when_degraded: said(*when_degraded),
             };
             api.show(&api.client.set_when_degraded(volume, &request)?, show)
+        }
+        VolumeCommand::Replicate {
+            volume,
+            replicas,
+            nodes,
+            api,
+        } => {
+            let api = Api::new(api)?;
+            let request = ReplicateVolume {
+                replicas: *replicas,
+                nodes: nodes.clone(),
+            };
+            api.show(&api.client.replicate_volume(volume, &request)?, show)
+        }
+        VolumeCommand::RunAlone {
+            volume,
+            accept_data_loss,
+            api,
+        } => {
+            let api = Api::new(api)?;
+            let request = RunAlone {
+                accept_data_loss: *accept_data_loss,
+            };
+            api.show(&api.client.run_alone(volume, &request)?, show)
         }
         VolumeCommand::Move { volume, to, api } => {
             let api = Api::new(api)?;
@@ -145,6 +170,8 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
     let request = CreateVolume {
         grain_bytes: grain.map_err(|_| Failure::usage("--grain: say 8k, 16k, 32k or 64k"))?,
         class: arguments.class,
+        hot: arguments.hot,
+        hot_share_percent: arguments.hot_share,
         when_degraded: said(arguments.when_degraded),
         replicas: arguments.replicas,
         nodes: arguments.nodes.clone(),
@@ -281,6 +308,7 @@ pub(super) fn show(volume: &VolumeStatus) -> String {
         ("allowed hosts", hosts(volume)),
         ("connected hosts", connected),
     ];
+    all.extend(volume.tier.iter().flat_map(tier_lines));
     all.extend(cache::lines_of(volume));
     all.extend(replication::lines_of(volume));
     let mut text = lines(&all);
@@ -288,6 +316,45 @@ pub(super) fn show(volume: &VolumeStatus) -> String {
         text.push_str(&format!("warning: {warning}\n"));
     }
     text
+}
+
+/// Lines about a volume's hot home.
+fn tier_lines(tier: &TierStatus) -> Vec<(&'static str, String)> {
+    let ratio = match tier.hit_ratio {
+        None => "no reads yet".to_owned(),
+        Some(ratio) => format!("{:.1} % of {} slots read", ratio * 100.0, tier.reads),
+    };
+    let cost = match tier.device_bytes_per_user_byte {
+        None => "no writes yet".to_owned(),
+        Some(cost) => format!("{cost:.2} (ring, homes and moves)"),
+    };
+    let demoting = if tier.demoting {
+        "; cold slots leave it"
+    } else {
+        ""
+    };
+    vec![
+        ("hot home", tier.hot.to_string()),
+        (
+            "hot",
+            format!(
+                "{} of {} ({} %){demoting}",
+                bytes(tier.hot_bytes),
+                bytes(tier.share_bytes),
+                tier.share_percent
+            ),
+        ),
+        ("hot reads", ratio),
+        (
+            "moved",
+            format!(
+                "{} to the hot home, {} from it",
+                bytes(tier.promoted_bytes),
+                bytes(tier.demoted_bytes)
+            ),
+        ),
+        ("device bytes a user byte", cost),
+    ]
 }
 
 fn stats(stats: &VolumeStats) -> String {

@@ -5,11 +5,13 @@
 
 #![allow(clippy::print_stderr)] // Why tests were skipped, and what was left when one failed.
 
+mod cached;
 #[path = "../common/mod.rs"]
 mod common;
 mod crashes;
 mod database;
 mod faults;
+mod fleet;
 mod full;
 mod honesty;
 mod life;

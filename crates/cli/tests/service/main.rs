@@ -5,6 +5,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod cluster;
+
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -16,6 +16,9 @@ use super::{Medium, fault};
 /// How often an operation that was merely interrupted is tried again.
 const TRIES: u8 = 100;
 
+/// How often a write that ended early is tried again as a whole.
+const SHORT_TRIES: u8 = 3;
+
 /// Longest transfer that is done at once in memory: what is longer takes long enough to be worth another
 /// thread.
 const AT_ONCE: u64 = 64 << 10;
@@ -183,10 +186,21 @@ impl FileQueue {
                 next if next < offset + all => self.fill(index, next, buffer),
                 _ => self.zeroed(index),
             },
+            Step::Transfer | Step::Fill { .. } if self.may_go_on(index) => {
+                // What has stopped a write says so when it is asked again.
+                self.flights[index].tries += 1;
+                self.start(index, buffer);
+            }
             Step::Transfer | Step::Fill { .. } => self.cut_short(index, bytes, buffer),
             Step::Punch | Step::ZeroRange => self.zeroed(index),
             Step::Sync => self.finish(index, Ok(()), None),
         }
+    }
+
+    /// Whether a transfer that ended early is tried again.
+    fn may_go_on(&self, index: usize) -> bool {
+        let flight = &self.flights[index];
+        flight.request.op != Operation::Read && flight.tries < SHORT_TRIES
     }
 
     /// The range reads as zeroes; durably, if that was asked for.
@@ -238,13 +252,14 @@ impl FileQueue {
     }
 
     /// Latches the device if the failure may have swallowed earlier writes: the kernel reports a
-    /// lost page to one sync only. A direct write that found no space has lost nothing else.
+    /// lost page to one sync only. A direct write that found no space, or no memory, has lost nothing else.
     fn lost(&self, index: usize, kind: ErrorKind) {
         let flight = &self.flights[index];
         let syncs = match (flight.step, flight.request.op) {
             (Step::Sync, _) => true,
             (_, Operation::Write(Durability::Durable)) => {
-                kind != ErrorKind::NoSpace || !self.medium.direct
+                let passes = matches!(kind, ErrorKind::NoSpace | ErrorKind::Exhausted);
+                !passes || !self.medium.direct
             }
             _ => false,
         };

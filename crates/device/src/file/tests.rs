@@ -353,6 +353,7 @@ fn only_failures_that_may_have_lost_something_latch() {
     let cases = [
         (Durability::Cached, rustix::io::Errno::IO, false),
         (Durability::Durable, rustix::io::Errno::NOSPC, false),
+        (Durability::Durable, rustix::io::Errno::NOMEM, false),
         (Durability::Durable, rustix::io::Errno::IO, true),
     ];
     for (i, (durability, errno, latches)) in cases.into_iter().enumerate() {

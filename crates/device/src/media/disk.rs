@@ -14,6 +14,8 @@ use super::{Command, Id, Model, Work};
 const STARVED: Duration = Duration::from_secs(1);
 /// A contiguous command that starts within this time of the last one's end meets its sector.
 const ADJACENT: Duration = Duration::from_micros(5);
+/// Bytes that the drive reads on behind a read.
+const READ_AHEAD: u64 = 256 << 10;
 
 /// Parameters of a rotating disk, as data sheets have them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,6 +66,19 @@ impl DiskModel {
         outer_rate: 250_000_000,
         inner_rate: 170_000_000,
         link_rate: 1_100_000_000,
+        ..Self::NEARLINE
+    };
+
+    /// A 10,000 rpm SAS drive, after the Savvio 10K of 73 GB.
+    pub const TEN_K: Self = Self {
+        name: "10,000 rpm disk",
+        rpm: 10_000,
+        single_track: Duration::from_micros(200),
+        average_seek: Duration::from_micros(4000),
+        outer_rate: 72_000_000,
+        inner_rate: 48_000_000,
+        link_rate: 300_000_000,
+        overhead: Duration::from_micros(200),
         ..Self::NEARLINE
     };
 
@@ -122,6 +137,8 @@ pub(super) struct Disk {
     acknowledged: BinaryHeap<Reverse<(Moment, Id)>>,
     orders: u64,
     cache_turn: bool,
+    /// Times that the arm had to move to where a command begins.
+    seeks: u64,
 }
 
 impl Disk {
@@ -140,6 +157,7 @@ impl Disk {
             acknowledged: BinaryHeap::new(),
             orders: 0,
             cache_turn: false,
+            seeks: 0,
         }
     }
 
@@ -147,15 +165,26 @@ impl Disk {
         (offset.min(self.capacity) as f64) / self.capacity as f64
     }
 
+    /// Whether the drive, which reads on behind the last read, has this or comes to it.
+    fn reads_on(&self, command: &Command) -> bool {
+        self.last_read
+            && command.work == Work::Read
+            && (self.head..self.head + READ_AHEAD).contains(&command.offset)
+    }
+
     /// When the head reaches the job's first sector if it sets out at `start`.
     fn reach(&self, start: Moment, job: &Job) -> Moment {
         let command = &job.command;
         if command.offset == self.head {
             // The drive read on after the last read; and a write right behind one just goes on.
-            let read_ahead = self.last_read && command.work == Work::Read;
-            if read_ahead || start.since(self.free_at) <= ADJACENT {
+            if self.reads_on(command) || start.since(self.free_at) <= ADJACENT {
                 return self.free_at;
             }
+        }
+        if self.reads_on(command) {
+            let rate = self.model.rate(self.part(self.head));
+            let between = (command.offset - self.head) as f64 / rate;
+            return self.free_at + Duration::from_nanos(between as u64);
         }
         let target = self.part(command.offset);
         let seek = self.model.seek((target - self.part(self.head)).abs());
@@ -305,6 +334,8 @@ impl Model for Disk {
                 Some(_) => break,
                 None => match self.pick() {
                     Some((start, job)) => {
+                        let stays = job.command.offset == self.head || self.reads_on(&job.command);
+                        self.seeks += u64::from(!stays);
                         self.active = Some((self.finish_time(start, &job), job));
                     }
                     None => break,
@@ -324,5 +355,9 @@ impl Model for Disk {
         let arm = self.active.as_ref().map(|&(end, _)| end);
         let acknowledged = self.acknowledged.peek().map(|&Reverse((at, _))| at);
         [arm, acknowledged].into_iter().flatten().min()
+    }
+
+    fn seeks(&self) -> u64 {
+        self.seeks
     }
 }

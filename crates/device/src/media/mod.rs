@@ -1,11 +1,12 @@
 //! Devices with the timing of real media, over a device that holds the data.
 //!
-//! A model (`disk`, `flash`) decides *when* a command is done; the device below does *what* it
+//! A model (`disk`, `array`, `flash`) decides *when* a command is done; the device below does *what* it
 //! asks; a command completes when both have happened. All queues of a device share its model, as
 //! they would share the arm or the channels. Models know no clock: time comes with `poll`, so a
 //! test or a simulator can run hours in a moment and get the same answer every time.
 //! `docs/devices.md` names where the parameters come from.
 
+mod array;
 mod disk;
 mod flash;
 mod queue;
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ashlar_block::{BlockDevice, Description, Durability, Geometry, IoError, Moment, Operation};
 use ashlar_reactor::{Handle, Opener};
 
+pub use array::{ArrayModel, Level};
 pub use disk::DiskModel;
 pub use flash::FlashModel;
 
@@ -70,6 +72,10 @@ trait Model: Send {
     fn advance(&mut self, now: Moment, finished: &mut Vec<Id>);
     /// When `advance` will have something to do.
     fn next_event(&self) -> Option<Moment>;
+    /// How often an arm had to move.
+    fn seeks(&self) -> u64 {
+        0
+    }
 }
 
 /// What the queues of one device share: the model, and each queue's finished commands.
@@ -112,6 +118,18 @@ impl Media {
         let timing = disk::Disk::new(model, child.geometry().bytes());
         let title = model.to_string();
         Self::over(child, Box::new(timing), title, model.cached_writes > 0)
+    }
+
+    /// `child` as disks behind a controller, each with its share of what `child` has.
+    pub fn array(child: Arc<dyn Opener>, model: ArrayModel) -> Arc<Self> {
+        let timing = array::Array::new(model, child.geometry().bytes());
+        let cached = model.disk.cached_writes > 0;
+        Self::over(child, Box::new(timing), model.to_string(), cached)
+    }
+
+    /// How often an arm had to move so far.
+    pub fn seeks(&self) -> u64 {
+        self.engine.lock().model.seeks()
     }
 
     /// `child` as a SATA SSD.

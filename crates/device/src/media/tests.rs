@@ -248,3 +248,78 @@ fn data_goes_through_in_real_time() {
             .all(|&b| b == 0x42)
     );
 }
+
+/// What the maker says of a drive, and what people who plan with it say of it and of arrays.
+#[test]
+fn a_ten_k_disk_is_as_its_maker_says() {
+    let mut disk = load(|child| Media::disk(child, DiskModel::TEN_K));
+    // 4.0 ms of average seek and 3.0 ms of latency: 143 a second; 140 is what is planned with.
+    near(disk.rate(READ, 4000), 133.0, 147.0);
+    // 360,000 bytes a track on average: 60 MB/s, and more where it begins.
+    let stream = Shape {
+        random: false,
+        blocks: 256,
+        ..READ
+    };
+    let mut disk = load(|child| Media::disk(child, DiskModel::TEN_K));
+    near(disk.rate(stream, 300) * 1.048_576, 66.0, 73.0);
+}
+
+/// The penalties of small writes that are planned with: 4 with parity, 2 with pairs. Reads go to all disks.
+#[test]
+fn an_array_reads_as_its_disks_and_pays_for_writes() {
+    let disk = DiskModel {
+        cached_writes: 0,
+        queue_depth: 1,
+        ..DiskModel::TEN_K
+    };
+    let array = |level| {
+        let disks = 10;
+        load(move |child| Media::array(child, ArrayModel { disk, level, disks }))
+    };
+    let many = Shape { depth: 200, ..READ };
+    let write = Shape {
+        write: Some(Durability::Durable),
+        ..many
+    };
+    let single = load(|child| Media::disk(child, disk)).rate(READ, 2000);
+    for (level, penalty) in [(Level::Raid5, 4.0), (Level::Raid10, 2.0)] {
+        let reads = array(level).rate(many, 20_000) / single;
+        near(reads * 100.0, 800.0, 1010.0);
+        // A write right behind the read of the same sector waits for one turn and seeks nowhere, so the penalty is
+        // a little less.
+        let writes = array(level).rate(write, 10_000) / single;
+        near(
+            writes * 100.0,
+            80.0 * 10.0 / penalty,
+            145.0 * 10.0 / penalty,
+        );
+    }
+    // A whole row needs no reading: nine disks write what is asked for, at once.
+    let row = Shape {
+        write: Some(Durability::Durable),
+        random: false,
+        blocks: 9 * 16,
+        depth: 4,
+    };
+    let mut whole = array(Level::Raid5);
+    near(whole.rate(row, 200) * 9.0 * 0.065_536, 150.0, 650.0);
+}
+
+#[test]
+fn seeks_are_counted() {
+    let null = Null::new(1 << 40, BlockSize::B4096, NullReads::Zeroes).expect("null");
+    let media = Media::disk(null, DiskModel::TEN_K);
+    let bench = Bench::open(&*media);
+    let mut device = media.open(&bench.handle()).expect("opens");
+    let (mut now, mut done) = (Moment::from_nanos(1), Vec::new());
+    for block in [0, 1, 2, 500, 501, 7] {
+        let range = BlockRange::new(block, 1);
+        device.submit(Request::read(block, range, bench.buffer(4096)));
+        while done.pop().is_none() {
+            device.poll(now, &mut done);
+            now = device.next_deadline().unwrap_or(now);
+        }
+    }
+    assert_eq!(media.seeks(), 2);
+}

@@ -50,6 +50,7 @@ pub fn open_with(
             Stripe::new(children?, *chunk)?
         }
         Spec::Disk(model, child) => Media::disk(open_with(child, block_size, remotes)?, *model),
+        Spec::Array(model, child) => Media::array(open_with(child, block_size, remotes)?, *model),
         Spec::Flash(model, child) => Media::flash(open_with(child, block_size, remotes)?, *model),
         Spec::Faulty(seed, rules, child) => {
             let control = FaultControl::new(*seed);

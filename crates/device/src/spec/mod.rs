@@ -22,7 +22,7 @@ mod text;
 use std::path::Path;
 
 use crate::faults::Rule;
-use crate::media::{DiskModel, FlashModel};
+use crate::media::{ArrayModel, DiskModel, FlashModel};
 use crate::record::Recording;
 use crate::{FileOptions, NullReads};
 pub use assemble::{Remotes, open, open_with};
@@ -42,6 +42,8 @@ pub enum Spec {
     Stripe(u64, Vec<Spec>),
     /// A device with the timing of a disk.
     Disk(DiskModel, Box<Spec>),
+    /// A device with the timing of disks behind a controller.
+    Array(ArrayModel, Box<Spec>),
     /// A device with the timing of a SATA SSD.
     Flash(FlashModel, Box<Spec>),
     /// A device with faults, by seed and rules.
@@ -58,6 +60,7 @@ impl Spec {
             Self::Stripe(_, children) => children.iter_mut().for_each(|c| c.each_file(change)),
             Self::Recorded(_, child)
             | Self::Disk(_, child)
+            | Self::Array(_, child)
             | Self::Flash(_, child)
             | Self::Faulty(_, _, child) => child.each_file(change),
             Self::Memory(_) | Self::Null(..) | Self::Remote(_) => {}
@@ -72,6 +75,7 @@ impl Spec {
             Self::Stripe(_, children) => children.iter().flat_map(Self::paths).collect(),
             Self::Recorded(_, child)
             | Self::Disk(_, child)
+            | Self::Array(_, child)
             | Self::Flash(_, child)
             | Self::Faulty(_, _, child) => child.paths(),
             Self::Memory(_) | Self::Null(..) | Self::Remote(_) => Vec::new(),

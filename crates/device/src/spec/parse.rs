@@ -8,12 +8,15 @@ use super::text::{
     Pair, leading_options, number, query, split_commas, switch, unbracket, unknown_option,
 };
 use crate::faults::{Action, Affects, Rule, Trigger};
-use crate::media::{DiskModel, FlashModel};
+use crate::media::{ArrayModel, DiskModel, FlashModel, Level};
 use crate::record::Recording;
 use crate::{DEFAULT_CHUNK_BYTES, FileOptions, NullReads, OpenError, parse_size};
 
 /// How deep devices may lie under devices: more is a mistake, and recursion must end.
 const MAX_DEPTH: usize = 16;
+/// Disks of an array, and what it may have.
+const MANY_DISKS: usize = 10;
+const MOST_DISKS: usize = 64;
 const KINDS: &str = "memory, null, file, stripe, hdd, ssd, faulty and nvme-tcp";
 
 impl FromStr for Spec {
@@ -151,13 +154,19 @@ fn disk(text: &str, depth: usize) -> Result<Spec, OpenError> {
     let (options, device) = leading_options(text);
     let mut model = DiskModel::NEARLINE;
     let mut cache = true;
+    let (mut level, mut disks) = (None, None);
     for (key, value) in options {
         match (key, value) {
             ("model", "nearline") => model = DiskModel::NEARLINE,
             ("model", "fast") => model = DiskModel::FAST,
+            ("model", "10k") => model = DiskModel::TEN_K,
+            ("raid", "5") => level = Some(Level::Raid5),
+            ("raid", "10") => level = Some(Level::Raid10),
+            ("disks", value) => disks = Some(number::<usize>(key, value)?),
             ("write-cache", value) => cache = switch(key, value)?,
             pair => {
-                let known = "model=nearline, model=fast, write-cache=on|off";
+                let known =
+                    "model=nearline, model=10k, model=fast, raid=5|10, disks=N, write-cache=on|off";
                 return Err(unknown_option("hdd", pair, known));
             }
         }
@@ -165,7 +174,28 @@ fn disk(text: &str, depth: usize) -> Result<Spec, OpenError> {
     if !cache {
         model.cached_writes = 0;
     }
-    Ok(Spec::Disk(model, child("hdd", device, depth)?))
+    let child = child("hdd", device, depth)?;
+    match (level, disks) {
+        (None, None) => Ok(Spec::Disk(model, child)),
+        (None, Some(disks)) => Err(OpenError::usage(
+            format!("`disks={disks}`"),
+            "is for an array: raid=5 or raid=10",
+        )),
+        (Some(level), disks) => Ok(Spec::Array(array(model, level, disks)?, child)),
+    }
+}
+
+fn array(disk: DiskModel, level: Level, disks: Option<usize>) -> Result<ArrayModel, OpenError> {
+    let (fewest, is_odd) = (ArrayModel::fewest(level), level == Level::Raid10);
+    let disks = disks.unwrap_or(MANY_DISKS);
+    if !(fewest..=MOST_DISKS).contains(&disks) || is_odd && disks % 2 == 1 {
+        let why = match level {
+            Level::Raid5 => format!("RAID-5 has {fewest} to {MOST_DISKS} disks"),
+            Level::Raid10 => format!("RAID-10 has {fewest} to {MOST_DISKS} disks, in pairs"),
+        };
+        return Err(OpenError::usage(format!("`disks={disks}`"), why));
+    }
+    Ok(ArrayModel { disk, level, disks })
 }
 
 fn flash(text: &str, depth: usize) -> Result<Spec, OpenError> {

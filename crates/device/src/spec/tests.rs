@@ -2,6 +2,7 @@ use ashlar_block::{BlockRange, BlockSize, Durability};
 use proptest::prelude::*;
 
 use super::*;
+use crate::media::Level;
 use crate::testing::Bench;
 use crate::{DEFAULT_CHUNK_BYTES, OpenErrorKind};
 
@@ -76,6 +77,15 @@ fn every_kind_parses() {
         .map(|p| p.display().to_string())
         .collect();
     assert_eq!(paths, ["/a", "/b", "/c", "/d"]);
+    let raid = ArrayModel {
+        disk: DiskModel::TEN_K,
+        level: Level::Raid10,
+        disks: 4,
+    };
+    assert_eq!(
+        spec("hdd:model=10k,raid=10,disks=4,/a"),
+        Spec::Array(raid, Box::new(plain("/a")))
+    );
     let Spec::Faulty(7, rules, _) = spec("faulty:seed=7,read-error=0.5,delay=5ms,memory:1m") else {
         panic!("faulty")
     };
@@ -96,6 +106,16 @@ fn errors_name_the_piece() {
         ("memory:", "size ``: does not start with a number"),
         ("memory:1XB", "size `1XB`: unknown unit"),
         ("null:1g?fill=1", "`fill=1`: is no option of null"),
+        ("hdd:disks=4,/a", "`disks=4`: is for an array"),
+        (
+            "hdd:raid=10,disks=5,/a",
+            "`disks=5`: RAID-10 has 2 to 64 disks, in pairs",
+        ),
+        (
+            "hdd:raid=5,disks=2,/a",
+            "`disks=2`: RAID-5 has 3 to 64 disks",
+        ),
+        ("hdd:raid=6,/a", "`raid=6`"),
         ("file:", "`file:`: names no path"),
         ("file:/a?size=x", "size `x`"),
         (

@@ -13,7 +13,7 @@
 //! | `PUT /v1/volumes/{pool}/{volume}/size`, `…/hosts`, `…/when-degraded` | resize; who may connect; what it does without redundancy |
 //! | `POST /v1/volumes/{pool}/{volume}/hosts/allow`, `…/hosts/deny` | one host more or less that may |
 //! | `GET /v1/volumes/{pool}/{volume}/stats` | counters |
-//! | `POST /v1/volumes/{pool}/{volume}/move` | another node serves it |
+//! | `POST /v1/volumes/{pool}/{volume}/replicate`, `…/move`, `…/run-alone` | copies on other nodes; another node serves it; without the others |
 //! | `GET /v1/cluster`, `POST /v1/cluster/drain`, `GET /v1/events` | nodes, what they serve, what has happened |
 //! | `GET POST /v1/services` | list, create |
 //! | `GET DELETE /v1/services/{service}` | show: 200 where it runs, 503 elsewhere; forget |
@@ -33,6 +33,7 @@ mod listen;
 mod metrics;
 mod pools;
 mod reply;
+mod rules;
 mod serve;
 mod services;
 mod visitors;
@@ -132,6 +133,7 @@ fn described() -> OpenApiRouter<Context> {
         .routes(routes!(node))
         .merge(pools::routes())
         .merge(volumes::routes())
+        .merge(rules::routes())
         .merge(services::routes())
         .merge(cluster::routes())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use ashlar_block::{
-    BlockDevice, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Request,
+    BlockDevice, BlockSize, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Request,
 };
 use ashlar_cache::{Cache, Header, Layout, Side};
 use ashlar_reactor::{Handle, Mailbox, Opener};
@@ -35,6 +35,8 @@ pub(crate) enum Start {
     Known {
         id: Uuid,
         layout: Layout,
+        /// Size of the blocks that hosts see.
+        blocks: BlockSize,
         backing: String,
     },
 }
@@ -46,8 +48,9 @@ impl Start {
             Self::Known {
                 id,
                 layout,
+                blocks,
                 backing: name,
-            } => Cache::open(id, (layout, backing), &name, now),
+            } => Ok(Cache::open(id, (layout, backing), &name, now)?.seen_in(blocks)),
         }
     }
 }
@@ -90,6 +93,8 @@ pub(super) struct Host {
     opening: Vec<Sender<Result<(), IoError>>>,
     resting: Option<Vec<Sender<()>>>,
     traffic: VolumeTraffic,
+    /// Of the blocks that hosts see.
+    block_shift: u32,
 }
 
 /// A host as the target's core polls it.
@@ -131,6 +136,7 @@ impl Settled {
             opening: Vec::new(),
             resting: None,
             traffic: VolumeTraffic::default(),
+            block_shift: geometry.block_size.shift(),
         }));
         HERE.with_borrow_mut(|here| here.insert(link.number, host.clone()));
         Ok((Self { host, link }, geometry))
@@ -198,7 +204,7 @@ impl Host {
             from,
             tag: request.tag,
             op: request.op,
-            bytes: u64::from(request.range.count) * 4096,
+            bytes: u64::from(request.range.count) << self.block_shift,
             begun: self.now,
         });
         request.tag = key as u64;
@@ -276,6 +282,8 @@ impl Host {
                     status: self.cache.status(),
                     traffic: self.traffic,
                 })),
+                Mail::SetRule(id, granules) => self.cache.set_rule(id, granules),
+                Mail::RemoveRule(id) => self.cache.remove_rule(id),
                 Mail::Newer(reply) => drop(reply.send(self.cache.dirty_ranges())),
             }
         }

@@ -1,9 +1,10 @@
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use ashlar_block::{ErrorKind, IoError, Request};
-use ashlar_cache::Status;
+use ashlar_cache::{RuleId, Status};
 use ashlar_reactor::Mailbox;
 
 use crate::pool::{RemotePort, VolumeTraffic};
@@ -36,6 +37,10 @@ pub(super) enum Mail {
     Look(Sender<CacheView>),
     /// What is newer than the backing device.
     Newer(Sender<Ranges>),
+    /// These granules are kept out from now on.
+    SetRule(RuleId, Vec<Range<u64>>),
+    /// The rule is no more.
+    RemoveRule(RuleId),
 }
 
 /// A cache's host, as other threads know it. Cloning shares it.
@@ -94,6 +99,16 @@ impl CacheLink {
     /// As for [`view`](Self::view).
     pub(crate) fn newer(&self) -> Result<Ranges, IoError> {
         self.ask(Mail::Newer)
+    }
+
+    /// Has granules kept out.
+    pub(crate) fn set_rule(&self, id: RuleId, granules: Vec<Range<u64>>) {
+        self.mail.post(Mail::SetRule(id, granules));
+    }
+
+    /// Ends that.
+    pub(crate) fn remove_rule(&self, id: RuleId) {
+        self.mail.post(Mail::RemoveRule(id));
     }
 
     fn ask<T>(&self, mail: impl FnOnce(Sender<T>) -> Mail) -> Result<T, IoError> {

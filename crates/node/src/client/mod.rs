@@ -10,11 +10,12 @@ pub use endpoint::Endpoint;
 
 use crate::Token;
 use crate::model::{
-    AddDrive, AllowHosts, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
-    CreateService, CreateVolume, DeleteVolume, DenyHosts, DrainNode, DrainReply, ExportPool,
-    FlushReply, ImportPool, MoveService, MoveVolume, NewerData, NodeStatus, PoolStatus,
-    RemoveDrive, ReopenCache, ReplaceDrive, ResizeVolume, ServiceStatus, SetHosts, SetReserve,
-    SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
+    AddDrive, AllowHosts, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache,
+    CreatePool, CreateService, CreateVolume, DeleteVolume, DenyHosts, DrainNode, DrainReply,
+    ExportPool, FlushReply, ImportPool, MoveService, MoveVolume, NewerData, NodeStatus, PoolStatus,
+    PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume,
+    RunAlone, ServiceStatus, SetHosts, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
+    VolumeStatus,
 };
 use transport::{Ask, Transport};
 
@@ -225,6 +226,26 @@ impl Client {
         self.get(&format!("/v1/events?after={after}"))
     }
 
+    /// Gives a volume copies on other nodes.
+    ///
+    /// # Errors
+    /// Those of [`Control::replicate_volume`](crate::Control::replicate_volume).
+    pub fn replicate_volume(
+        &self,
+        name: &VolumeName,
+        request: &ReplicateVolume,
+    ) -> Result<VolumeStatus> {
+        self.send("POST", &volume(name, "/replicate"), request)
+    }
+
+    /// Has the daemon's copy serve without the others.
+    ///
+    /// # Errors
+    /// Those of [`Control::run_alone`](crate::Control::run_alone).
+    pub fn run_alone(&self, name: &VolumeName, request: &RunAlone) -> Result<VolumeStatus> {
+        self.send("POST", &volume(name, "/run-alone"), request)
+    }
+
     /// Has another node serve a replicated volume.
     ///
     /// # Errors
@@ -264,6 +285,30 @@ impl Client {
     /// Those of [`Control::newer_data`](crate::Control::newer_data).
     pub fn newer_data(&self, name: &VolumeName) -> Result<NewerData> {
         self.get(&volume(name, "/newer"))
+    }
+
+    /// Files that are kept out of the cache of a volume.
+    ///
+    /// # Errors
+    /// Those of [`Control::cache_rules`](crate::Control::cache_rules).
+    pub fn cache_rules(&self, name: &VolumeName) -> Result<Vec<CacheRule>> {
+        self.get(&volume(name, "/rules"))
+    }
+
+    /// Keeps files out of the cache of a volume, or says again where they lie.
+    ///
+    /// # Errors
+    /// Those of [`Control::put_cache_rule`](crate::Control::put_cache_rule).
+    pub fn put_cache_rule(&self, name: &VolumeName, request: &PutRule) -> Result<CacheRule> {
+        self.send("PUT", &volume(name, "/rules"), request)
+    }
+
+    /// Keeps files out of the cache of a volume no more.
+    ///
+    /// # Errors
+    /// Those of [`Control::remove_cache_rule`](crate::Control::remove_cache_rule).
+    pub fn remove_cache_rule(&self, name: &VolumeName, request: &RemoveRule) -> Result<()> {
+        self.send("POST", &volume(name, "/rules/remove"), request)
     }
 
     /// Deletes a volume.

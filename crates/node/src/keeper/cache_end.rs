@@ -192,7 +192,8 @@ impl Keeper {
             return failed(status, cached.why.clone());
         };
         status.bytes = header.granules * GRANULE as u64;
-        status.atomic_bytes = GRANULE as u32;
+        status.block_bytes = header.blocks.bytes();
+        status.atomic_bytes = header.blocks.bytes();
         status.volatile_cache = true;
         status.warnings = warnings(&header, (volume, view), now.as_ref());
         status.cache = Some(shown(&header, now.as_ref()));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use ashlar_block::{ErrorKind, Geometry, IoError};
-use ashlar_cache::{GRANULE, Header, Layout as CacheLayout, Mark, Mode};
+use ashlar_block::{BlockSize, ErrorKind, Geometry, IoError};
+use ashlar_cache::{GRANULE, HEAD_BYTES, Header, Layout as CacheLayout, Mark, Mode, blocks_for};
 use ashlar_device::{FindingKind, OpenError, OpenErrorKind, Spec, find_use};
 use ashlar_reactor::{Handle, Opener};
 use ashlar_store::{Grain, Manage, Managed, VolumeInfo, VolumePlan};
@@ -25,6 +25,8 @@ use crate::model::{
 };
 use crate::pool::{PoolLink, View, VolumeOpener, room_of};
 
+/// Granules of a device that say what it holds.
+const HEAD: u64 = (HEAD_BYTES / GRANULE) as u64;
 /// Least bytes of a device that is cached.
 const LEAST_BACKING: u64 = 1 << 20;
 /// How long a request to flush waits.
@@ -96,6 +98,15 @@ fn read_header(fast: &dyn Opener) -> Result<Header, IoError> {
     Header::decode(&Direct::open(fast)?.read(at, 1)?)
 }
 
+/// Size of the blocks in which what a device holds can be used.
+fn blocks_of(backing: &dyn Opener, name: &str) -> Result<BlockSize, ControlError> {
+    let head = Direct::open(backing).and_then(|mut device| device.read(0, HEAD));
+    let head = head.map_err(|error| {
+        ControlError::environment(format!("backing device {name} cannot be read: {error}"))
+    })?;
+    Ok(blocks_for(&head))
+}
+
 impl Keeper {
     /// Opens the device that is to be cached, or is. Nothing is made, and one in use is refused.
     pub(super) fn open_backing(&self, text: &str) -> Result<Arc<dyn Opener>, ControlError> {
@@ -163,6 +174,7 @@ impl Keeper {
             stops: false,
             class: request.class.map(stored_class),
             is_cache: true,
+            hot: None,
         };
         let access = VolumeAccess {
             pool: pool.id,
@@ -229,6 +241,7 @@ impl Keeper {
             cache: volume.uuid,
             granules: layout.granules,
             cache_bytes: bytes.min(layout.granules * GRANULE as u64),
+            blocks: blocks_of(backing.as_ref(), &request.backing)?,
             mode: mode_of(request.mode),
             mark: Mark::Off,
             head_crc: None,
@@ -374,6 +387,7 @@ impl Keeper {
             layout: CacheLayout {
                 granules: header.granules,
             },
+            blocks: header.blocks,
             backing: text.to_owned(),
         };
         self.settle_cache(link, volume, start, backing)
@@ -516,6 +530,7 @@ pub(super) fn link_of(
 /// have the same room then.
 pub(super) fn room_for(volume: &VolumeInfo, view: &View) -> u64 {
     let homes = view.status.homes.iter();
+    let homes = homes.filter(|home| home.hot_of.is_none());
     let like = homes.filter(|home| home.layout == volume.layout && home.class == volume.class);
     let exact = like.clone().find(|home| Some(home.grain) == volume.grain);
     exact.or_else(|| like.clone().next()).map_or(0, room_of)

@@ -7,6 +7,7 @@ mod local;
 mod pools;
 mod replication;
 mod reservations;
+mod rules;
 mod serve;
 mod start;
 mod status;
@@ -32,12 +33,14 @@ use uuid::Uuid;
 
 use crate::control::Control;
 use crate::model::{
-    AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
-    DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool, FlushReply, HostChange,
-    ImportPool, MoveVolume, NewerData, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive,
-    ResizeVolume, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
+    AddDrive, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
+    CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool, FlushReply,
+    HostChange, ImportPool, MoveVolume, NewerData, PoolStatus, PutRule, RemoveDrive, RemoveRule,
+    ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetReserve,
+    SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
+use crate::service::{OneNode, Ownership, Services};
 use crate::{Config, DriveEntry, StateFile};
 pub use caches::OpenDevice;
 pub use local::{Dismissal, LocalRefusal, LocalUser, LocalWish, MakeLocal};
@@ -181,6 +184,7 @@ pub struct Keeper {
     watch: watch::Watch,
     /// Its part in its cluster, if it is in one.
     replication: Option<replication::Replication>,
+    rules: rules::Rules,
 }
 
 impl Keeper {
@@ -216,6 +220,7 @@ impl Keeper {
                 let joined = Self::join_cluster(keeper, cluster, state.clone());
                 joined.map_err(|error| failed = Some(error)).ok()
             }),
+            rules: rules::Rules::default(),
         });
         if let Some(error) = failed {
             return Err(error);
@@ -346,6 +351,22 @@ impl Control for Keeper {
         self.events_after(after)
     }
 
+    fn replicate_volume(
+        &self,
+        volume: &VolumeName,
+        request: ReplicateVolume,
+    ) -> Result<VolumeStatus, ControlError> {
+        self.replicate(volume, &request)
+    }
+
+    fn run_alone(
+        &self,
+        volume: &VolumeName,
+        request: RunAlone,
+    ) -> Result<VolumeStatus, ControlError> {
+        self.run_alone(volume, &request)
+    }
+
     fn move_volume(
         &self,
         volume: &VolumeName,
@@ -374,6 +395,26 @@ impl Control for Keeper {
         self.newer_in_cache(volume)
     }
 
+    fn cache_rules(&self, volume: &VolumeName) -> Result<Vec<CacheRule>, ControlError> {
+        self.rules_of(volume)
+    }
+
+    fn put_cache_rule(
+        &self,
+        volume: &VolumeName,
+        request: PutRule,
+    ) -> Result<CacheRule, ControlError> {
+        self.put_rule(volume, &request)
+    }
+
+    fn remove_cache_rule(
+        &self,
+        volume: &VolumeName,
+        request: RemoveRule,
+    ) -> Result<(), ControlError> {
+        self.drop_rule(volume, &request)
+    }
+
     fn change_hosts(
         &self,
         volume: &VolumeName,
@@ -392,6 +433,17 @@ impl Control for Keeper {
 
     fn volume_stats(&self, volume: &VolumeName) -> Result<VolumeStats, ControlError> {
         self.traffic_of(volume)
+    }
+
+    fn ownership(self: Arc<Self>) -> Arc<dyn Ownership> {
+        match self.replication {
+            Some(_) => Arc::new(replication::ClusterNodes::of(self)),
+            None => Arc::new(OneNode::new(self)),
+        }
+    }
+
+    fn keep_services(&self, services: &Arc<Services>) {
+        self.hear_for(services);
     }
 
     fn stop(&self) -> Result<(), ControlError> {

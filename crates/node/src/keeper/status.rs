@@ -11,7 +11,7 @@ use crate::model::{
     DriveClass, DriveErrors, DriveState, DriveStatus, LayoutSpec, LayoutStatus, LogFill,
     PoolCounters, PoolState, PoolStatus, Reserve, ReserveSpec, SpaceStatus, Survives,
 };
-use crate::pool::{Doubts, View, room_of, scarcest};
+use crate::pool::{Doubts, View, merged, room_of, scarcest};
 
 const GRANULE: u64 = 4096;
 
@@ -85,13 +85,13 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
         .filter(|m| m.in_service)
         .map(|m| m.bytes)
         .sum();
-    let homes = status.homes.iter().map(|home| {
+    let homes = merged(&status.homes).into_iter().map(|home| {
         let homes = (
             LayoutSpec::from(home.layout),
             Some(home.grain),
             home.class.map(class_of),
         );
-        layout_status(homes, home.used_bytes, room_of(home), raw)
+        layout_status(homes, home.used_bytes, room_of(&home), raw)
     });
     let stripes = &status.stripes;
     let stripe = (LayoutSpec::Stripe { columns: None }, None, None);
@@ -233,7 +233,7 @@ fn drives(pool: &LivePool, view: &View) -> Vec<DriveStatus> {
                 (false, _) if known.is_some_and(|known| known.is_here) => DriveState::Failed,
                 (false, _) => DriveState::Missing,
             },
-            reason: member.reason.clone(),
+            reason: member.reason.clone().or_else(|| wait_of(member)),
             bytes: member.bytes,
             used_bytes: member.used_bytes,
             errors: DriveErrors {
@@ -357,10 +357,13 @@ fn warnings(name: &str, view: &View, drives: &[DriveStatus], space: &SpaceStatus
     }
     warnings.extend(drives.iter().filter_map(drive_warning));
     warnings.extend(drives.iter().filter_map(|drive| way_out(name, drive)));
-    warnings.extend(drives.iter().filter_map(|drive| {
+    for drive in drives {
         let mut members = status.members.iter().rev();
-        silence(drive, members.find(|member| member.drive == drive.id)?)
-    }));
+        if let Some(member) = members.find(|member| member.drive == drive.id) {
+            warnings.extend(silence(drive, member));
+            warnings.extend(wait_warning(drive, member));
+        }
+    }
     warnings.extend(repair_warning(status));
     if let Some(home) = scarcest(&status.homes) {
         warnings.push(format!(
@@ -372,6 +375,23 @@ fn warnings(name: &str, view: &View, drives: &[DriveStatus], space: &SpaceStatus
     }
     warnings.extend(promise_warning(status, space));
     warnings
+}
+
+/// What a drive that serves cannot do now.
+fn wait_of(member: &MemberStatus) -> Option<String> {
+    let wait = member.wait.as_ref()?;
+    let seconds = wait.lasts.as_secs();
+    Some(format!("waits for {seconds} s: {}", wait.why))
+}
+
+/// The same, with what there is to do.
+fn wait_warning(drive: &DriveStatus, member: &MemberStatus) -> Option<String> {
+    let why = wait_of(member)?;
+    Some(format!(
+        "drive {} {why}. It is asked again until it can; writes wait, nothing is lost. Make room on the file \
+         system that it lies on, or memory on this machine",
+        drive_name(drive)
+    ))
 }
 
 /// For how long a drive has not answered a request, if that is worth a word.

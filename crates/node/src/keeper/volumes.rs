@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ashlar_store::{Grain, HomeStatus, Layout, Manage, Managed, VolumeInfo, VolumePlan};
+use ashlar_store::{Grain, HomeStatus, HotTier, Layout, Manage, Managed, VolumeInfo, VolumePlan};
 use uuid::Uuid;
 
 use super::pools::engine;
@@ -10,9 +10,9 @@ use super::serve::{access_of, nqn, served};
 use super::{Dismissal, Keeper, Kept, LivePool, class_of, live, stored_class};
 use crate::VolumeAccess;
 use crate::model::{
-    ControlError, CreateVolume, DeleteVolume, ErrorKind, HostChange, HostList, IoCounters,
-    LayoutSpec, ResizeVolume, VolumeName, VolumeState, VolumeStats, VolumeStatus, WhenDegraded,
-    readable_bytes,
+    ControlError, CreateVolume, DeleteVolume, ErrorKind, HostChange, HostList, HotSpec, IoCounters,
+    LayoutSpec, ResizeVolume, TierStatus, VolumeName, VolumeState, VolumeStats, VolumeStatus,
+    WhenDegraded, readable_bytes,
 };
 use crate::pool::{Operations, View, room_of};
 
@@ -36,6 +36,32 @@ pub(super) fn layout(spec: LayoutSpec, columns: u8) -> Result<Layout, ControlErr
     Ok(layout)
 }
 
+/// A volume as the engine is asked for it.
+pub(super) fn plan_of(
+    request: &CreateVolume,
+    uuid: Uuid,
+    view: &View,
+) -> Result<VolumePlan, ControlError> {
+    Ok(VolumePlan {
+        name: request.name.clone(),
+        uuid,
+        granules: request.bytes / GRANULE,
+        layout: layout(request.layout, view.status.stripes.columns)?,
+        // What there is not is refused before.
+        grain: request
+            .grain_bytes
+            .and_then(|bytes| Grain::of_bytes(bytes.into())),
+        stops: request.when_degraded == WhenDegraded::Stop,
+        class: request.class.map(stored_class),
+        is_cache: false,
+        hot: request.hot_home()?.map(|(hot, share)| HotTier {
+            copies: hot.copies,
+            class: hot.class.map(stored_class),
+            share,
+        }),
+    })
+}
+
 impl Keeper {
     pub(super) fn make_volume(&self, request: &CreateVolume) -> Result<VolumeStatus, ControlError> {
         if request.replicas > 1 {
@@ -44,19 +70,7 @@ impl Keeper {
         let mut pools = self.lock();
         let pool = live(&pools, &request.pool)?;
         let view = pool.link.view().map_err(engine)?;
-        let plan = VolumePlan {
-            name: request.name.clone(),
-            uuid: Uuid::new_v4(),
-            granules: request.bytes / GRANULE,
-            layout: layout(request.layout, view.status.stripes.columns)?,
-            // What there is not is refused before.
-            grain: request
-                .grain_bytes
-                .and_then(|bytes| Grain::of_bytes(bytes.into())),
-            stops: request.when_degraded == WhenDegraded::Stop,
-            class: request.class.map(stored_class),
-            is_cache: false,
-        };
+        let plan = plan_of(request, Uuid::new_v4(), &view)?;
         let taken = |volume: &VolumeInfo| volume.name == request.name && !volume.deleting;
         if view.status.volumes.iter().any(taken) {
             let why = format!(
@@ -162,6 +176,7 @@ impl Keeper {
             address: self.advertise.unwrap_or(self.address).to_string(),
             layout: volume.layout.into(),
             class: volume.class.map(class_of),
+            tier: volume.tier.map(tier_of),
             bytes: volume.granules * GRANULE,
             used_bytes: volume.used_bytes,
             block_bytes: GRANULE as u32,
@@ -198,7 +213,10 @@ impl Keeper {
         all
     }
 
-    pub(super) fn one_volume(&self, name: &VolumeName) -> Result<VolumeStatus, ControlError> {
+    pub(in crate::keeper) fn one_volume(
+        &self,
+        name: &VolumeName,
+    ) -> Result<VolumeStatus, ControlError> {
         let pools = self.lock();
         let pool = live(&pools, &name.pool)?;
         let mut status = self.status_of(pool, &name.pool, &name.name)?;
@@ -369,11 +387,34 @@ impl Keeper {
     }
 }
 
+/// A volume's hot home as it is shown.
+fn tier_of(tier: ashlar_store::TierStatus) -> TierStatus {
+    let tally = tier.tally;
+    let ratio = |part: u64, all: u64| (all > 0).then(|| part as f64 / all as f64);
+    TierStatus {
+        hot: HotSpec {
+            copies: tier.layout.drives() as u8,
+            class: tier.class.map(class_of),
+        },
+        share_percent: tier.share.percent(),
+        share_bytes: tier.limit_bytes,
+        hot_bytes: tier.hot_bytes,
+        demoting: tier.is_demoting,
+        reads: tally.reads,
+        read_hits: tally.hits,
+        hit_ratio: ratio(tally.hits, tally.reads),
+        promoted_bytes: tally.promoted_bytes,
+        demoted_bytes: tally.demoted_bytes,
+        device_bytes_per_user_byte: ratio(tally.device_bytes, tally.user_bytes),
+    }
+}
+
 /// What of a volume's bytes the pool has no room for, as it is now. It is thin: that shows when it is written.
 fn no_room_for(volume: &VolumeInfo, view: &View) -> Option<String> {
     let grain = volume.grain.filter(|_| !volume.deleting)?;
     let ours = |home: &&HomeStatus| {
-        home.layout == volume.layout && home.grain == grain && home.class == volume.class
+        let is_alike = home.layout == volume.layout && home.grain == grain;
+        is_alike && home.class == volume.class && home.hot_of.is_none()
     };
     let room = view.status.homes.iter().find(ours).map_or(0, room_of);
     let bytes = volume.granules * GRANULE;

@@ -17,9 +17,11 @@ mod pool;
 mod replica;
 mod request;
 mod reserve;
+mod rule;
 mod service;
 #[cfg(test)]
 mod tests;
+mod tier;
 mod volume;
 
 pub use bytes::readable_bytes;
@@ -41,12 +43,15 @@ pub use pool::{
     PoolState, PoolStatus, Reserve, SpaceStatus, WorkKind, WorkState, WorkStatus,
 };
 pub use replica::{
-    FailoverCause, FailoverStatus, MoveVolume, ReplicaState, ReplicaStatus, ReplicationStatus,
+    FailoverCause, FailoverStatus, MoveVolume, ReplicaState, ReplicaStatus, ReplicateVolume,
+    ReplicationStatus, RunAlone,
 };
 pub use request::{
     AddDrive, Check, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool, RemoveDrive,
     ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded,
 };
 pub use reserve::ReserveSpec;
-pub use service::{CreateService, MoveService, ServiceState, ServiceStatus};
+pub use rule::{CacheRule, MOST_RULE_RANGES, PutRule, RemoveRule, RuleExtents};
+pub use service::{CreateService, MoveService, ServiceNode, ServiceState, ServiceStatus};
+pub use tier::{HotSpec, TierStatus};
 pub use volume::{IoCounters, NodeStatus, VolumeState, VolumeStats, VolumeStatus, WhenDegraded};

@@ -1,13 +1,15 @@
 use std::collections::BTreeSet;
 
+use ashlar_store::Share;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::hosts::check_hosts;
+use super::replica::check_count;
 use super::{
-    ControlError, DriveClass, LayoutSpec, ReserveSpec, VolumeName, VolumeStatus, WhenDegraded,
-    check_name,
+    ControlError, DriveClass, HotSpec, LayoutSpec, ReserveSpec, VolumeName, VolumeStatus,
+    WhenDegraded, check_name,
 };
 
 /// Most drives of a pool.
@@ -231,6 +233,12 @@ pub struct CreateVolume {
     /// those with drives enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<DriveClass>,
+    /// Where what is small and hot of it lies, beside the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot: Option<HotSpec>,
+    /// How much of the volume may be there, in percent, 1 to 90; 20 without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot_share_percent: Option<u8>,
     /// What it does when a copy is missing.
     #[serde(default)]
     pub when_degraded: WhenDegraded,
@@ -262,12 +270,41 @@ impl CreateVolume {
             layout,
             grain_bytes: None,
             class: None,
+            hot: None,
+            hot_share_percent: None,
             when_degraded: WhenDegraded::default(),
             allow_hosts: Vec::new(),
             allow_any_host: false,
             replicas: 1,
             nodes: Vec::new(),
         }
+    }
+}
+
+impl CreateVolume {
+    /// Its hot home, and how much of it may be there.
+    ///
+    /// # Errors
+    /// A share without a hot home, or out of bounds.
+    pub(crate) fn hot_home(&self) -> Result<Option<(HotSpec, Share)>, ControlError> {
+        let said = self.hot_share_percent;
+        let Some(hot) = self.hot else {
+            return match said {
+                None => Ok(None),
+                Some(percent) => Err(ControlError::usage(format!(
+                    "a share of {percent} % is for a hot home: say which, as in mirror:2@nvme"
+                ))),
+            };
+        };
+        let share = said.map_or(Some(Share::DEFAULT), Share::of_percent);
+        let share = share.ok_or_else(|| {
+            ControlError::usage(format!(
+                "a share of {} % for hot home {hot}: it is 1 to {}",
+                said.unwrap_or(0),
+                Share::MOST
+            ))
+        })?;
+        Ok(Some((hot, share)))
     }
 }
 
@@ -281,18 +318,13 @@ impl Check for CreateVolume {
                 self.replicas
             )));
         }
-        let count = self.nodes.len();
-        if count != 0 && count != usize::from(self.replicas) {
-            return Err(ControlError::usage(format!(
-                "{count} nodes for {} replicas: name as many",
-                self.replicas
-            )));
-        }
+        check_count(self.replicas, &self.nodes)?;
         if let Some(grain) = self.grain_bytes.filter(|grain| !GRAINS.contains(grain)) {
             return Err(ControlError::usage(format!(
                 "grain of {grain} bytes: there are {GRAINS:?}"
             )));
         }
+        self.hot_home()?;
         check_hosts(&self.allow_hosts)
     }
 }

@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::path::{Component, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -154,9 +155,23 @@ pub struct ServiceStatus {
     /// Seconds from its last failure until it was ready again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_gap_seconds: Option<f64>,
+    /// The nodes that can have it; none where its volumes are not replicated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<ServiceNode>,
     /// What an operator should know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// A node that can have a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ServiceNode {
+    /// Its name.
+    pub name: String,
+    /// Where its API listens on TCP, if it has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub api: Option<SocketAddr>,
 }
 
 /// Where a service is to move.

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{CacheStatus, DriveClass, LayoutSpec, ReplicationStatus};
+use super::{CacheStatus, DriveClass, LayoutSpec, ReplicationStatus, TierStatus};
 
 /// How a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -78,6 +78,9 @@ pub struct VolumeStatus {
     pub allow_any_host: bool,
     /// The hosts that are connected now, by NQN.
     pub connected_hosts: Vec<String>,
+    /// Its hot home, if it has one; `layout` is for all else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierStatus>,
     /// What it caches, if it is a cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheStatus>,

@@ -12,7 +12,7 @@ pub(super) fn guess_class(spec: &Spec) -> DriveClass {
         // What injures or writes down what it passes on is of the class of its medium.
         Spec::Recorded(_, medium) | Spec::Faulty(_, _, medium) => guess_class(medium),
         Spec::Stripe(_, children) => children.first().map_or(DriveClass::Nvme, guess_class),
-        Spec::Disk(..) => DriveClass::Hdd,
+        Spec::Disk(..) | Spec::Array(..) => DriveClass::Hdd,
         Spec::File(file) => class_at(&file.path),
         _ => DriveClass::Nvme,
     }

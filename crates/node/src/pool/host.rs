@@ -425,7 +425,11 @@ impl Host {
                 self.flying[drive] = self.flying[drive].saturating_sub(1);
                 let is_read = completion.tag & READ != 0;
                 completion.tag &= !READ;
-                if completion.result.is_err() {
+                // What it cannot do now says nothing of what it holds.
+                let is_error = |error: &IoError| {
+                    !matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Exhausted)
+                };
+                if completion.result.as_ref().is_err_and(is_error) {
                     let (reads, writes) = &mut self.traffic.errors[drive];
                     *(if is_read { reads } else { writes }) += 1;
                 }

@@ -66,6 +66,8 @@ pub(crate) enum ReplicaMail {
         outside: Box<dyn Outside>,
         reply: Sender<Result<(), String>>,
     },
+    /// It goes out of service.
+    Stop { reply: Sender<()> },
     /// The quorum has answered.
     Answered { ask: Ask, reply: Reply },
     /// A connection that it has asked for.

@@ -20,7 +20,7 @@ pub use host::{Host, Operations, Traffic, VolumeTraffic};
 pub use link::{PoolLink, View};
 pub(crate) use link::{RemotePort, ReplicaMail};
 pub use pace::{Progress, Reclaim};
-pub use room::{room_of, scarcest};
+pub use room::{merged, room_of, scarcest};
 pub(crate) use setup::split_class;
 pub use setup::{
     Found, ImportedPool, Joined, OpenDrive, Opening, add, create, fit, import, missing,

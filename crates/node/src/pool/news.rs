@@ -2,7 +2,7 @@
 //!
 //! What is cheap to see is looked at in every turn, so that nothing short is missed; the rest every second.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ashlar_block::{Description, Moment};
@@ -43,6 +43,8 @@ pub(super) struct News {
     due: Option<Moment>,
     /// Of each drive, how many slow requests have been told of, and when.
     slow: BTreeMap<usize, (u64, Moment)>,
+    /// Drives that cannot do something now.
+    waiting: BTreeSet<usize>,
 }
 
 /// Copies that were not as they should be, since the import.
@@ -120,6 +122,7 @@ impl News {
                 self.tell_of_volumes(engine);
                 self.tell_of_room(engine);
                 self.tell_of_slowness(engine, now);
+                self.tell_of_waits(engine);
             }
         }
     }
@@ -319,6 +322,32 @@ impl News {
                 drive = name,
                 "pool {pool}: drive {name} took longer than a second for {more} requests{oldest}{waits}"
             );
+        }
+    }
+
+    /// Tells which drives cannot do something now, and when they can again.
+    fn tell_of_waits(&mut self, engine: &Engine) {
+        let pool = &engine.label().pool_name;
+        for number in 0..engine.members().len() {
+            match engine.drive_wait(number) {
+                Some(wait) if self.waiting.insert(number) => {
+                    let (drive, why) = (self.name_of(engine, number), wait.why);
+                    warn!(
+                        pool,
+                        drive,
+                        "pool {pool}: drive {drive} cannot do what it is asked, and is asked again until it can. \
+                         Writes wait, nothing is lost: {why}"
+                    );
+                }
+                None if self.waiting.remove(&number) => {
+                    let drive = self.name_of(engine, number);
+                    info!(
+                        pool,
+                        drive, "pool {pool}: drive {drive} does again what it is asked"
+                    );
+                }
+                _ => {}
+            }
         }
     }
 

@@ -8,7 +8,8 @@ use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
     Alarm, Ask, AssociationId, Cage, Codec, CommandId, Config, Effect, Envelope, Epoch, Event,
     HostId, HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin, Outcome,
-    Position, Positions, ReadMode, Replica, ReplicaUuid, ShardId, Surroundings, TICK, VolumeId,
+    Position, Positions, ReadMode, Replica, ReplicaUuid, SessionId, ShardId, Surroundings, TICK,
+    VolumeId,
 };
 use ashlar_store::{Engine, Outbox};
 use tracing::{debug, info, warn};
@@ -115,6 +116,8 @@ pub(crate) struct ReplicaView {
     pub(crate) owns: Option<Epoch>,
     pub(crate) serves: bool,
     pub(crate) promised: Epoch,
+    pub(crate) session: SessionId,
+    pub(crate) granules: u64,
     /// Who is not in sync, as this copy knows.
     pub(crate) absent: Positions,
     /// Bytes that each copy misses, as this one knows.
@@ -409,12 +412,17 @@ impl Replicated {
 
     /// The copy can do nothing more: others find out by its silence.
     fn end(&mut self, why: String, ground: &mut Ground<'_>) {
+        self.leave(ground);
+        self.outside.tell(News::Failed(why));
+    }
+
+    /// Goes out of service: what hosts have asked for is theirs to ask again.
+    pub(crate) fn leave(&mut self, ground: &mut Ground<'_>) {
         self.is_over = true;
         self.peers.iter_mut().for_each(|peer| peer.stream = None);
         for command in self.commands.end() {
             self.answer(command, Outcome::PathGone, ground);
         }
-        self.outside.tell(News::Failed(why));
     }
 
     /// Whether commands are refused, because the copy has stopped.
@@ -575,6 +583,8 @@ impl Replicated {
             owns: self.replica.owns(),
             serves: self.replica.is_serving(),
             promised: self.copy.entry().promised,
+            session: self.copy.entry().session,
+            granules: self.copy.shape().granules,
             absent: self.copy.entry().absent,
             missing_bytes: (0..self.peers.len()).map(missing).collect(),
             connected: connected

@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::Ownership;
+use super::guard::Guard;
 use super::host::Host;
-use super::machine::{Action, Machine, Owner, Seen, Wanted};
-use crate::model::{ControlError, CreateService, ServiceState, ServiceStatus, VolumeName};
+use super::machine::{Action, Machine, Owner, STEADY_AFTER, Seen, Wanted};
+use super::{Ownership, Services};
+use crate::model::{ControlError, ServiceState, ServiceStatus, VolumeName};
 
 /// It is looked at so often.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -24,44 +25,70 @@ struct Shared {
     host: Host,
     volumes: Vec<VolumeName>,
     ownership: Arc<dyn Ownership>,
+    services: Weak<Services>,
     begun: Instant,
     over: AtomicBool,
+    /// Over as soon as it is down.
+    retired: AtomicBool,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     machine: Machine,
     wanted: Wanted,
+    /// The daemon ends: it goes down, and does not come up.
+    ends: bool,
     move_to: Option<String>,
     owner: Owner,
+    /// Nodes that have given it up.
+    failed_on: Vec<String>,
     moves: u64,
+    /// The node that had it last.
+    last_node: Option<String>,
     /// For the log: what was told last.
     told: Option<ServiceState>,
 }
 
+/// What is known of a service when its watch begins.
+pub(super) struct Beginning {
+    pub(super) host: Host,
+    pub(super) ownership: Arc<dyn Ownership>,
+    pub(super) services: Weak<Services>,
+    pub(super) wanted: Wanted,
+    pub(super) failed_on: Vec<String>,
+}
+
 impl Running {
-    pub(super) fn begin(
-        host: Host,
-        ownership: Arc<dyn Ownership>,
-        wanted: Wanted,
-    ) -> Result<Self, ControlError> {
+    pub(super) fn begin(beginning: Beginning) -> Result<Self, ControlError> {
+        let Beginning {
+            host,
+            ownership,
+            services,
+            wanted,
+            failed_on,
+        } = beginning;
         let volumes = host.service.volume_names()?;
-        // One that a daemon before this one has left running.
-        let machine = Machine::new(host.group.is_alive() && host.are_mounted());
+        // One that a daemon before this one has left running. Of a replicated one nothing is left.
+        let is_running = !host.is_replicated() && host.group.is_alive() && host.are_mounted();
         let owner = ownership.owner(&volumes);
         let name = format!("svc-{}", host.service.name);
         let shared = Arc::new(Shared {
             host,
             volumes,
             ownership,
+            services,
             begun: Instant::now(),
             over: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
             inner: Mutex::new(Inner {
-                machine,
+                machine: Machine::new(is_running),
                 wanted,
+                ends: false,
                 move_to: None,
                 owner,
+                failed_on,
                 moves: 0,
+                last_node: None,
                 told: None,
             }),
         });
@@ -73,25 +100,46 @@ impl Running {
         Ok(Self(shared))
     }
 
-    pub(super) fn service(&self) -> &CreateService {
-        &self.0.host.service
-    }
-
-    pub(super) fn wanted(&self) -> Wanted {
-        self.0.lock().wanted
-    }
-
-    pub(super) fn want(&self, wanted: Wanted) {
+    pub(super) fn want(&self, wanted: Wanted, failed_on: &[String]) {
         let mut inner = self.0.lock();
         inner.wanted = wanted;
-        if wanted == Wanted::Run {
-            inner.machine.forgive();
-        }
+        inner.failed_on = failed_on.to_vec();
+    }
+
+    /// An operator has asked for it: what failed before does not count.
+    pub(super) fn forgive(&self) {
+        self.0.lock().machine.forgive();
+    }
+
+    /// Whether this node has its volumes.
+    pub(super) fn is_here(&self) -> bool {
+        matches!(self.0.lock().owner, Owner::Here { .. })
+    }
+
+    /// The daemon ends: in order down, here; what another node makes of it is its own affair.
+    pub(super) fn come_down(&self) {
+        self.0.lock().ends = true;
+    }
+
+    /// Whether nothing of it is left here.
+    pub(super) fn is_down(&self) -> bool {
+        self.0.lock().machine.is_down()
     }
 
     pub(super) fn move_to(&self, to: Option<String>) {
         let mut inner = self.0.lock();
         (inner.wanted, inner.move_to) = (Wanted::Moved, to);
+    }
+
+    /// Nodes that have given it up.
+    pub(super) fn heard_of_failures(&self, failed_on: &[String]) {
+        self.0.lock().failed_on = failed_on.to_vec();
+    }
+
+    /// It is no more: watched until it is down.
+    pub(super) fn retire(&self) {
+        self.come_down();
+        self.0.retired.store(true, Ordering::SeqCst);
     }
 
     /// Watches no longer, and leaves what runs.
@@ -108,16 +156,15 @@ impl Running {
             Owner::Elsewhere { node, epoch } => (Some(node.clone()), *epoch),
             Owner::Unusable { .. } => (None, 0),
         };
-        let can_move = shared.ownership.can_move(&shared.volumes);
+        let takers = shared.ownership.takers(&shared.volumes);
         let totals = inner.machine.totals;
-        let warning = "its volumes are not replicated: when this machine is lost it is down until the machine is back";
-        ServiceStatus {
+        let mut status = ServiceStatus {
             service: shared.host.service.clone(),
             state,
             reason,
             node,
             epoch,
-            highly_available: can_move,
+            highly_available: !takers.is_empty(),
             since_seconds: shared
                 .begun
                 .elapsed()
@@ -127,18 +174,51 @@ impl Running {
             starts: totals.starts,
             failures: totals.failures,
             last_gap_seconds: totals.last_gap.map(|gap| gap.as_secs_f64()),
-            warnings: if can_move {
-                Vec::new()
-            } else {
-                vec![warning.into()]
-            },
+            nodes: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let failed_on = inner.failed_on.clone();
+        drop(inner);
+        if !shared.host.is_replicated() {
+            status.warnings.push("its volumes are not replicated: when this machine is lost it is down until the machine is back".into());
+        } else if takers.is_empty() && self.is_here() {
+            status.warnings.push(
+                "no other node has a copy in sync: none takes over when this one is lost".into(),
+            );
         }
+        if !failed_on.is_empty() {
+            status.warnings.push(format!(
+                "given up on node {}: `ashlar service start {}` tries there again",
+                failed_on.join(", node "),
+                status.service.name
+            ));
+        }
+        status
     }
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who has the volumes; of others' nodes, what they have told.
+    fn owner(&self) -> Owner {
+        let owner = self.ownership.owner(&self.volumes);
+        if matches!(owner, Owner::Here { .. }) || !self.host.is_replicated() {
+            return owner;
+        }
+        let services = self.services.upgrade();
+        let told = services.and_then(|services| services.told_of(&self.host.service.name));
+        told.unwrap_or(owner)
+    }
+
+    /// The other nodes that could have it now, and have not given it up.
+    fn takers(&self) -> Vec<String> {
+        let mut takers = self.ownership.takers(&self.volumes);
+        let inner = self.lock();
+        takers.retain(|node| !inner.failed_on.contains(node));
+        takers
     }
 }
 
@@ -172,6 +252,13 @@ struct Errands {
     ready: Option<Errand<bool>>,
     asked: Option<Instant>,
     bad: Option<String>,
+    gather: Option<Errand<()>>,
+    gathered: Option<Instant>,
+    /// From before it is mounted until it is down.
+    guard: Option<Guard>,
+    /// Both have been said.
+    has_given_up: bool,
+    is_steady: bool,
 }
 
 fn watch(shared: &Arc<Shared>) {
@@ -182,30 +269,43 @@ fn watch(shared: &Arc<Shared>) {
     let mut errands = Errands::default();
     while !shared.over.load(Ordering::SeqCst) {
         turn(shared, &mut errands);
+        if shared.retired.load(Ordering::SeqCst) && shared.lock().machine.is_down() {
+            break;
+        }
         std::thread::sleep(LOOK_EVERY);
     }
 }
 
 fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     // Asked without the lock: it may take a while.
-    let owner = shared.ownership.owner(&shared.volumes);
-    let can_move = shared.ownership.can_move(&shared.volumes);
+    let owner = shared.owner();
+    let can_move = !shared.takers().is_empty();
+    let silence = shared.ownership.silence(&shared.volumes);
     let alive = shared.host.group.is_alive();
     let ready = ask(shared, errands);
+    gather(shared, errands, &owner);
     let done = errands.action.as_ref().and_then(Errand::ended);
     if done.is_some() {
         errands.action = None;
     }
-    let mut inner = shared.lock();
-    if epoch(&owner) != epoch(&inner.owner) {
-        inner.moves += 1;
+    if let Some(guard) = &mut errands.guard
+        && !guard.beat()
+        && errands.bad.is_none()
+    {
+        errands.bad = Some("its guard has ended".into());
     }
-    inner.owner = owner.clone();
+    let mut inner = shared.lock();
+    let has_changed = inner.saw(shared, &owner);
     let seen = Seen {
         now: shared.begun.elapsed(),
         owner,
-        wanted: inner.wanted,
+        wanted: if inner.ends {
+            Wanted::Stopped
+        } else {
+            inner.wanted
+        },
         can_move,
+        silence,
         bad: errands.bad.clone(),
         alive,
         ready,
@@ -217,40 +317,129 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     if !inner.machine.is_mounted() {
         errands.bad = None;
     }
+    let is_by_hand = inner.wanted == Wanted::Moved;
     if action == Some(Action::GiveAway) {
         // Then it is any node's that has the volumes.
         (inner.wanted, inner.move_to) = (Wanted::Run, None);
     }
+    let (is_down, has_given_up) = (inner.machine.is_down(), inner.machine.has_given_up());
+    let is_steady = inner.machine.runs_for(seen.now) >= STEADY_AFTER;
     drop(inner);
-    if let Some(action) = action {
-        let shared = shared.clone();
-        errands.action = Errand::begin("svc-action", move || {
-            act(&shared, action, move_to.as_deref())
-        });
+    if is_down
+        && action.is_none()
+        && let Some(guard) = errands.guard.take()
+    {
+        guard.dismiss();
+    }
+    report(shared, errands, (has_given_up, is_steady));
+    if has_changed && let Some(services) = shared.services.upgrade() {
+        services.tell_now();
+    }
+    let Some(action) = action else { return };
+    if action == Action::Mount && errands.guard.is_none() {
+        match shared.host.guard() {
+            Ok(guard) => errands.guard = guard,
+            Err(why) => errands.bad = Some(why),
+        }
+    }
+    let giving = Giving {
+        to: move_to,
+        is_by_hand,
+    };
+    let shared = shared.clone();
+    errands.action = Errand::begin("svc-action", move || act(&shared, action, &giving));
+}
+
+impl Inner {
+    /// Notes who has it now; whether this node has it that had it not, or the other way round.
+    fn saw(&mut self, shared: &Shared, owner: &Owner) -> bool {
+        let node = match owner {
+            Owner::Here { .. } => Some(shared.ownership.node()),
+            Owner::Elsewhere { node, .. } => Some(node.clone()),
+            Owner::Unusable { .. } => None,
+        };
+        if node.is_some() && node != self.last_node {
+            self.moves += u64::from(self.last_node.is_some());
+            self.last_node = node;
+        }
+        let is_here = |owner: &Owner| matches!(owner, Owner::Here { .. });
+        let had_it = is_here(&self.owner);
+        self.owner = owner.clone();
+        had_it != is_here(owner)
     }
 }
 
-fn epoch(owner: &Owner) -> Option<u64> {
-    match owner {
-        Owner::Here { epoch } | Owner::Elsewhere { epoch, .. } => Some(*epoch),
-        Owner::Unusable { .. } => None,
+/// Where it has failed is remembered on all its nodes, and forgotten when it has run well.
+fn report(shared: &Shared, errands: &mut Errands, (has_given_up, is_steady): (bool, bool)) {
+    let Some(services) = shared.services.upgrade() else {
+        return;
+    };
+    let name = &shared.host.service.name;
+    if has_given_up && !errands.has_given_up && shared.host.is_replicated() {
+        services.failed_here(name);
     }
+    errands.has_given_up = has_given_up;
+    if is_steady && !errands.is_steady {
+        services.runs_here(name);
+    }
+    errands.is_steady = is_steady;
 }
 
-fn act(shared: &Shared, action: Action, to: Option<&str>) -> Done {
+/// Volumes of one service are on one node: the one that has the first asks for the others.
+fn gather(shared: &Arc<Shared>, errands: &mut Errands, owner: &Owner) {
+    if errands.gather.as_ref().and_then(Errand::ended).is_some() {
+        errands.gather = None;
+    }
+    let is_due = errands
+        .gathered
+        .is_none_or(|gathered| gathered.elapsed() >= ASK_EVERY);
+    let is_apart = shared.host.is_replicated()
+        && shared.volumes.len() > 1
+        && matches!(owner, Owner::Unusable { .. });
+    if !is_apart || !is_due || errands.gather.is_some() {
+        return;
+    }
+    errands.gathered = Some(Instant::now());
+    let shared = shared.clone();
+    errands.gather = Errand::begin("svc-gather", move || {
+        if let Err(error) = shared.ownership.gather(&shared.volumes) {
+            let name = &shared.host.service.name;
+            tracing::warn!(service = %name, "service {name}: {}", error.message);
+        }
+    });
+}
+
+/// Where the volumes are to go.
+struct Giving {
+    to: Option<String>,
+    /// An operator has said so.
+    is_by_hand: bool,
+}
+
+fn act(shared: &Shared, action: Action, giving: &Giving) -> Done {
     let host = &shared.host;
     match action {
         Action::Mount => host.mount(),
         Action::Start => host.start(),
         Action::Stop => host.stop(),
         Action::Kill => host.group.kill(),
-        Action::Unmount => host.unmount(false),
-        Action::ForceUnmount => host.unmount(true),
-        Action::GiveAway => {
-            let given = shared.ownership.give(&shared.volumes, to);
-            given.map_err(|error| error.message)
-        }
+        Action::Unmount => host.unmount(),
+        Action::Fence => host.fence(),
+        Action::GiveAway => give(shared, giving),
     }
+}
+
+fn give(shared: &Shared, giving: &Giving) -> Done {
+    let to = giving.to.clone();
+    let to = to.or_else(|| shared.takers().into_iter().next());
+    let to = to.ok_or("no other node has a copy in sync")?;
+    if !giving.is_by_hand
+        && let Some(services) = shared.services.upgrade()
+    {
+        services.failed_here(&shared.host.service.name);
+    }
+    let given = shared.ownership.give(&shared.volumes, &to);
+    given.map_err(|error| error.message)
 }
 
 /// Asks a running service whether it is ready, and its volumes whether they take writes.

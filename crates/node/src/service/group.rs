@@ -28,6 +28,15 @@ impl Group {
         Ok(group)
     }
 
+    /// One that has been made.
+    pub(super) fn at(dir: &Path) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.dir
+    }
+
     /// It is there: one that was emptied is taken away.
     pub(super) fn ensure(&self) -> Result<(), String> {
         match std::fs::create_dir(&self.dir) {
@@ -67,10 +76,7 @@ impl Group {
     pub(super) fn kill(&self) -> Result<(), String> {
         let begun = Instant::now();
         loop {
-            // All at once, where the kernel can; otherwise until none is left.
-            if std::fs::write(self.dir.join("cgroup.kill"), "1").is_err() {
-                self.signal(Signal::KILL);
-            }
+            self.signal_kill();
             if !self.is_alive() {
                 return Ok(());
             }
@@ -82,6 +88,14 @@ impl Group {
                 ));
             }
             std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Kills all of them, and waits for none: what waits for a volume that hangs is not gone yet.
+    pub(super) fn signal_kill(&self) {
+        // All at once, where the kernel can; otherwise those that are there now.
+        if std::fs::write(self.dir.join("cgroup.kill"), "1").is_err() {
+            self.signal(Signal::KILL);
         }
     }
 

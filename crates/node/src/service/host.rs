@@ -4,10 +4,14 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
+
 use super::group::Group;
+use super::guard::{Guard, GuardPlan, take_down};
 use crate::model::{ControlError, CreateService};
 
 /// A service is ready within so long of its start, or has failed.
@@ -17,6 +21,8 @@ const STOPS_WITHIN: Duration = Duration::from_secs(60);
 /// A command that asks whether it is ready.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A command that was killed is gone after so long.
+const ABANDONED_WITHIN: Duration = Duration::from_secs(10);
 /// Of a log, so much is looked at for its last line.
 const LAST_BYTES: usize = 4096;
 /// A file in each mounted volume, written to see whether it takes writes.
@@ -31,10 +37,26 @@ pub(super) struct Host {
     program: PathBuf,
     socket: PathBuf,
     log: PathBuf,
+    /// Its volumes are replicated: they are reached through this node only, and a guard outlives the daemon.
+    is_replicated: bool,
+    attaching: Arc<Mutex<Attaching>>,
+}
+
+/// Volumes on their way to being mounted.
+#[derive(Debug, Default)]
+struct Attaching {
+    under_way: bool,
+    is_abandoned: bool,
+    /// The command under way: leader of a group of its own.
+    process: Option<Pid>,
 }
 
 impl Host {
-    pub(super) fn new(service: CreateService, dir: &Path) -> Result<Self, ControlError> {
+    pub(super) fn new(
+        service: CreateService,
+        dir: &Path,
+        is_replicated: bool,
+    ) -> Result<Self, ControlError> {
         let program = std::env::current_exe();
         let program = program
             .map_err(|error| ControlError::environment(format!("/proc/self/exe: {error}")))?;
@@ -44,11 +66,30 @@ impl Host {
             socket: dir.join("api.sock"),
             service,
             program,
+            is_replicated,
+            attaching: Arc::default(),
         })
     }
 
     /// Attaches and mounts all volumes, and gives each mounted file system to the service's user if it is new.
     pub(super) fn mount(&self) -> Result<(), String> {
+        *self.attaching() = Attaching {
+            under_way: true,
+            ..Attaching::default()
+        };
+        let mounted = self.mount_all();
+        self.attaching().under_way = false;
+        mounted
+    }
+
+    fn attaching(&self) -> MutexGuard<'_, Attaching> {
+        // Each change is of single fields.
+        self.attaching
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mount_all(&self) -> Result<(), String> {
         for (volume, mount) in self.service.volumes.iter().zip(&self.service.mounts) {
             if is_mounted(mount) {
                 return Err(format!(
@@ -70,7 +111,11 @@ impl Host {
     fn attach(&self, volume: &str, mount: &Path) -> Result<(), String> {
         let attach = |more: &[&str]| {
             let mut command = self.ashlar(&["attach", volume, "--mount"]);
-            finished(command.arg(mount).args(more))
+            command.arg(mount).args(more);
+            if self.is_replicated {
+                command.arg("--here");
+            }
+            self.attached(&mut command)
         };
         let Err(first) = attach(&[]) else {
             return Ok(());
@@ -81,14 +126,77 @@ impl Host {
         }
     }
 
+    /// Runs a command that attaches, unless it has been given up meanwhile.
+    fn attached(&self, command: &mut Command) -> Result<(), String> {
+        let child = {
+            let mut attaching = self.attaching();
+            if attaching.is_abandoned {
+                return Err("its volumes went while they were being mounted".into());
+            }
+            command.stdout(Stdio::null()).stderr(Stdio::piped());
+            let child = command.spawn();
+            let child = child.map_err(|error| format!("{}: {error}", self.program.display()))?;
+            attaching.process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            child
+        };
+        let output = child.wait_with_output();
+        self.attaching().process = None;
+        told(&output.map_err(|error| format!("{}: {error}", self.program.display()))?)
+    }
+
+    /// What is being mounted is given up.
+    fn abandon(&self) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            let mut attaching = self.attaching();
+            attaching.is_abandoned = true;
+            if !attaching.under_way {
+                return Ok(());
+            }
+            if let Some(process) = attaching.process {
+                // One that has ended meanwhile is as good.
+                let _ = kill_process_group(process, Signal::KILL);
+            }
+            drop(attaching);
+            if begun.elapsed() > ABANDONED_WITHIN {
+                return Err("what attaches its volumes was killed and does not end".into());
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Kills it and takes its volumes away, whatever hangs: they are another node's, or of no use.
+    pub(super) fn fence(&self) -> Result<(), String> {
+        self.abandon()?;
+        take_down(&self.program, &self.group, &self.service.mounts)?;
+        match self.service.mounts.iter().find(|mount| is_mounted(mount)) {
+            Some(left) => Err(format!("{} is still mounted", left.display())),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether another node can have its volumes.
+    pub(super) fn is_replicated(&self) -> bool {
+        self.is_replicated
+    }
+
+    /// What ends it when the daemon does not.
+    pub(super) fn guard(&self) -> Result<Option<Guard>, String> {
+        if !self.is_replicated {
+            return Ok(None);
+        }
+        let plan = GuardPlan {
+            group: self.group.path().into(),
+            mounts: self.service.mounts.clone(),
+        };
+        Guard::start(&self.program, &plan).map(Some)
+    }
+
     /// Unmounts and detaches what is mounted, the last first.
-    pub(super) fn unmount(&self, force: bool) -> Result<(), String> {
+    pub(super) fn unmount(&self) -> Result<(), String> {
         for mount in self.service.mounts.iter().rev() {
             let mut command = self.ashlar(&["detach"]);
             command.arg(mount);
-            if force {
-                command.arg("--force");
-            }
             // One that was unmounted by hand is still attached; of one that is not attached it is only said so.
             if let Err(why) = finished(&mut command)
                 && is_mounted(mount)
@@ -290,6 +398,11 @@ fn finished(command: &mut Command) -> Result<(), String> {
     let output = command
         .output()
         .map_err(|error| format!("{}: {error}", command.get_program().display()))?;
+    told(&output)
+}
+
+/// What a command of this program has said in the end, if it failed.
+fn told(output: &Output) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
@@ -300,6 +413,17 @@ fn finished(command: &mut Command) -> Result<(), String> {
         .find(|line| !line.trim().is_empty())
         .unwrap_or("it says nothing");
     Err(last.trim().trim_start_matches("ashlar: ").to_owned())
+}
+
+/// Takes an attachment away whatever state it is in; one that is not there is none.
+pub(super) fn detach_by_force(program: &Path, mount: &Path) -> Result<(), String> {
+    let mut command = Command::new(program);
+    command.arg("detach").arg(mount).arg("--force");
+    command.stdin(Stdio::null()).process_group(0);
+    match finished(&mut command) {
+        Err(why) if is_mounted(mount) => Err(why),
+        _ => Ok(()),
+    }
 }
 
 /// Whether something is mounted exactly there.

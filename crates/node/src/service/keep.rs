@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::Ownership;
-use super::driver::Running;
+use super::driver::{Beginning, Running};
+use super::entry::{Answer, Entry, Words};
 use super::host::{self, Host};
 use super::machine::{Owner, Wanted};
+use super::share::Heard;
+use super::{Ownership, one_copy};
 use crate::files;
 use crate::model::{ControlError, CreateService, MoveService, ServiceState, ServiceStatus};
 
@@ -21,27 +24,71 @@ struct Remembered {
     services: Vec<Entry>,
 }
 
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    #[serde(flatten)]
-    service: CreateServiceKept,
-    stopped: bool,
+const VERSION: u32 = 2;
+/// Of version 1, which has no nodes.
+const OLDEST_VERSION: u32 = 1;
+/// A daemon that ends waits so long for its replicated services to come down in order.
+const DOWN_WITHIN: Duration = Duration::from_secs(30);
+
+/// A service, and what watches it: one that was deleted is not watched.
+pub(super) struct One {
+    pub(super) entry: Entry,
+    pub(super) running: Option<Running>,
 }
 
-/// Flattened, it cannot deny unknown fields by itself.
-#[derive(Clone, Serialize, Deserialize)]
-struct CreateServiceKept {
-    service: CreateService,
+/// What an operator wants of it.
+pub(super) fn wanted(entry: &Entry) -> Wanted {
+    match entry.stopped {
+        true => Wanted::Stopped,
+        false => Wanted::Run,
+    }
 }
-
-const VERSION: u32 = 1;
 
 /// All services of a daemon.
 pub struct Services {
+    me: Weak<Self>,
     dir: PathBuf,
-    ownership: Arc<dyn Ownership>,
-    running: Mutex<BTreeMap<String, Running>>,
+    pub(super) ownership: Arc<dyn Ownership>,
+    pub(super) all: Mutex<BTreeMap<String, One>>,
+    /// What other nodes have told.
+    pub(super) heard: Heard,
+}
+
+fn file(dir: &Path) -> PathBuf {
+    dir.join("services.json")
+}
+
+fn remembered(dir: &Path) -> Result<Remembered, ControlError> {
+    let path = file(dir);
+    let Some(text) = files::read(&path)? else {
+        return Ok(Remembered::default());
+    };
+    let read: Remembered = serde_json::from_str(&text)
+        .map_err(|error| ControlError::environment(format!("{}: {error}", path.display())))?;
+    if !(OLDEST_VERSION..=VERSION).contains(&read.version) {
+        return Err(ControlError::environment(format!(
+            "{}: version {} is not {VERSION}, which is read here",
+            path.display(),
+            read.version
+        )));
+    }
+    Ok(read)
+}
+
+/// Takes away what an earlier daemon has left of replicated services: since then another node may have had their
+/// volumes, and what was mounted must not get to them again. To be called before volumes are served.
+///
+/// # Errors
+/// Environment: what is remembered cannot be read, or something does not go.
+pub fn fence_left_behind(dir: &Path) -> Result<(), ControlError> {
+    for entry in remembered(dir)?.services {
+        if entry.is_replicated() && !entry.deleted {
+            let name = entry.service.name.clone();
+            let fenced = Host::new(entry.service, dir, true)?.fence();
+            fenced.map_err(|why| ControlError::environment(format!("service {name}: {why}")))?;
+        }
+    }
+    Ok(())
 }
 
 impl Services {
@@ -50,75 +97,58 @@ impl Services {
     /// # Errors
     /// What is remembered cannot be read.
     pub fn open(dir: &Path, ownership: Arc<dyn Ownership>) -> Result<Arc<Self>, ControlError> {
-        let services = Arc::new(Self {
+        let services = Arc::new_cyclic(|me| Self {
+            me: me.clone(),
             dir: dir.to_owned(),
             ownership,
-            running: Mutex::default(),
+            all: Mutex::default(),
+            heard: Heard::new(),
         });
-        for entry in services.remembered()?.services {
-            let wanted = if entry.stopped {
-                Wanted::Stopped
-            } else {
-                Wanted::Run
-            };
-            services.begin(entry.service.service, wanted)?;
+        for entry in remembered(dir)?.services {
+            services.begin(entry)?;
         }
+        services.begin_telling()?;
         Ok(services)
     }
 
-    fn file(&self) -> PathBuf {
-        self.dir.join("services.json")
-    }
-
-    fn remembered(&self) -> Result<Remembered, ControlError> {
-        let path = self.file();
-        let Some(text) = files::read(&path)? else {
-            return Ok(Remembered::default());
-        };
-        let read: Remembered = serde_json::from_str(&text)
-            .map_err(|error| ControlError::environment(format!("{}: {error}", path.display())))?;
-        if read.version != VERSION {
-            return Err(ControlError::environment(format!(
-                "{}: version {} is not {VERSION}, which is read here",
-                path.display(),
-                read.version
-            )));
-        }
-        Ok(read)
-    }
-
-    fn remember(&self, running: &BTreeMap<String, Running>) -> Result<(), ControlError> {
-        let entry = |one: &Running| Entry {
-            service: CreateServiceKept {
-                service: one.service().clone(),
-            },
-            stopped: one.wanted() == Wanted::Stopped,
-        };
+    /// Remembers all of them.
+    pub(super) fn remember(&self, all: &BTreeMap<String, One>) -> Result<(), ControlError> {
         let all = Remembered {
             version: VERSION,
-            services: running.values().map(entry).collect(),
+            services: all.values().map(|one| one.entry.clone()).collect(),
         };
         let text = serde_json::to_string_pretty(&all);
         let text = text.map_err(|error| ControlError::internal(format!("services: {error}")))?;
-        files::replace(&self.file(), text.as_bytes())
+        files::replace(&file(&self.dir), text.as_bytes())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Running>> {
-        // Each change is a single insertion or removal.
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<String, One>> {
+        // Each change is a single insertion or removal, or of single fields.
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, service: CreateService, wanted: Wanted) -> Result<(), ControlError> {
-        let name = service.name.clone();
-        let host = Host::new(service, &self.dir)?;
-        let running = Running::begin(host, self.ownership.clone(), wanted)?;
-        self.lock().insert(name, running);
+    /// Watches a service from now on, in place of what it was before.
+    pub(super) fn begin(&self, entry: Entry) -> Result<(), ControlError> {
+        let name = entry.service.name.clone();
+        let running = match entry.deleted {
+            true => None,
+            false => Some(Running::begin(Beginning {
+                host: Host::new(entry.service.clone(), &self.dir, entry.is_replicated())?,
+                ownership: self.ownership.clone(),
+                services: self.me.clone(),
+                wanted: wanted(&entry),
+                failed_on: entry.failed_on.clone(),
+            })?),
+        };
+        self.lock().insert(name, One { entry, running });
         Ok(())
     }
 
     /// All of them, by name.
     pub fn list(&self) -> Vec<ServiceStatus> {
-        self.lock().values().map(Running::status).collect()
+        let all = self.lock();
+        let known = all.values().filter_map(|one| self.status(one));
+        known.collect()
     }
 
     /// One of them.
@@ -126,75 +156,128 @@ impl Services {
     /// # Errors
     /// Not found.
     pub fn show(&self, name: &str) -> Result<ServiceStatus, ControlError> {
-        self.with(name, |one| Ok(one.status()))
+        let all = self.lock();
+        let status = all.get(name).and_then(|one| self.status(one));
+        status.ok_or_else(|| not_found(name))
     }
 
     fn with<T>(
         &self,
         name: &str,
-        ask: impl FnOnce(&Running) -> Result<T, ControlError>,
+        ask: impl FnOnce(&mut Entry, &Running) -> Result<T, ControlError>,
     ) -> Result<T, ControlError> {
-        let running = self.lock();
-        let one = running.get(name);
-        ask(one.ok_or_else(|| ControlError::not_found(format!("there is no service {name}")))?)
+        let mut all = self.lock();
+        let Some(One {
+            entry,
+            running: Some(running),
+        }) = all.get_mut(name)
+        else {
+            return Err(not_found(name));
+        };
+        ask(entry, running)
+    }
+
+    /// Why a service cannot be one of this node's, if so.
+    pub(super) fn check(&self, service: &CreateService) -> Result<(), ControlError> {
+        let name = &service.name;
+        for other in self.lock().values().filter(|one| one.running.is_some()) {
+            let other = &other.entry.service;
+            if other.name == *name {
+                return Err(ControlError::conflict(format!(
+                    "there is a service {name} already"
+                )));
+            }
+            let volume = service
+                .volumes
+                .iter()
+                .find(|volume| other.volumes.contains(volume));
+            let mount = service
+                .mounts
+                .iter()
+                .find(|mount| other.mounts.contains(mount));
+            if let Some(taken) = volume
+                .cloned()
+                .or(mount.map(|mount| mount.display().to_string()))
+            {
+                return Err(ControlError::conflict(format!(
+                    "{taken} is used by service {}",
+                    other.name
+                )));
+            }
+        }
+        if let Some(user) = &service.user {
+            host::ids(user).map_err(ControlError::usage)?;
+        }
+        match service.mounts.iter().find(|mount| host::is_mounted(mount)) {
+            Some(mount) => Err(ControlError::conflict(format!(
+                "mount point {} is in use: something is mounted there",
+                mount.display()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The next revision of a service of this name.
+    fn next_revision(&self, name: &str) -> u64 {
+        let all = self.lock();
+        all.get(name).map_or(0, |one| one.entry.revision) + 1
     }
 
     /// Makes a service, and has it come up where its volumes are.
     ///
     /// # Errors
     /// Conflict: the name, a volume or a mount point is taken; its volumes have different owners or cannot be used.
-    /// Usage: there is no such user. Environment: it cannot be remembered.
+    /// Usage: there is no such user. Environment: it cannot be remembered, or a node that has copies of its volumes
+    /// cannot be reached.
     pub fn create(&self, service: CreateService) -> Result<ServiceStatus, ControlError> {
         let name = service.name.clone();
-        {
-            let running = self.lock();
-            if running.contains_key(&name) {
-                return Err(ControlError::conflict(format!(
-                    "there is a service {name} already"
-                )));
-            }
-            for other in running.values().map(Running::service) {
-                let volume = service
-                    .volumes
-                    .iter()
-                    .find(|volume| other.volumes.contains(volume));
-                let mount = service
-                    .mounts
-                    .iter()
-                    .find(|mount| other.mounts.contains(mount));
-                if let Some(taken) = volume
-                    .cloned()
-                    .or(mount.map(|mount| mount.display().to_string()))
-                {
-                    return Err(ControlError::conflict(format!(
-                        "{taken} is used by service {}",
-                        other.name
-                    )));
-                }
-            }
-        }
-        if let Some(user) = &service.user {
-            host::ids(user).map_err(ControlError::usage)?;
-        }
-        if let Some(mount) = service.mounts.iter().find(|mount| host::is_mounted(mount)) {
-            return Err(ControlError::conflict(format!(
-                "mount point {} is in use: something is mounted there",
-                mount.display()
-            )));
-        }
+        self.check(&service)?;
         let volumes = service.volume_names()?;
-        if let Owner::Unusable { why } = self.ownership.owner(&volumes) {
+        let nodes = self.ownership.nodes(&volumes)?;
+        if nodes.is_empty()
+            && let Owner::Unusable { why } = self.ownership.owner(&volumes)
+        {
             return Err(ControlError::conflict(format!("service {name}: {why}")));
         }
-        self.begin(service, Wanted::Run)?;
+        let entry = Entry::new(service, nodes, self.next_revision(&name));
+        // Others first: one that refuses it has nothing to undo here.
+        if let Err(error) = self.offer(&entry) {
+            self.withdraw(entry);
+            return Err(error);
+        }
+        self.begin(entry)?;
         let remembered = self.remember(&self.lock());
         if let Err(error) = remembered {
-            if let Some(one) = self.lock().remove(&name) {
-                one.end();
+            if let Some(One {
+                running: Some(running),
+                ..
+            }) = self.lock().remove(&name)
+            {
+                running.end();
             }
             return Err(error);
         }
         self.show(&name)
+    }
+
+    /// Offers a new service to the other nodes that have its volumes.
+    fn offer(&self, entry: &Entry) -> Result<(), ControlError> {
+        for node in self.others(entry) {
+            let entry = Box::new(entry.clone());
+            self.ownership.say(&node, Words::Offer { entry })?;
+        }
+        Ok(())
+    }
+
+    /// Takes back what one of the nodes has refused.
+    fn withdraw(&self, entry: Entry) {
+        let gone = Entry {
+            revision: entry.revision + 1,
+            deleted: true,
+            ..entry
+        };
+        self.take(vec![gone]);
+        self.tell_now();
     }
 
     /// Has it run again, after it was stopped or has failed too often.
@@ -202,7 +285,14 @@ impl Services {
     /// # Errors
     /// Not found. Environment: it cannot be remembered.
     pub fn start(&self, name: &str) -> Result<ServiceStatus, ControlError> {
-        self.want(name, Wanted::Run)
+        self.with(name, |_, running| {
+            running.forgive();
+            Ok(())
+        })?;
+        self.change(name, |entry| {
+            entry.stopped = false;
+            entry.failed_on.clear();
+        })
     }
 
     /// Stops it in order and unmounts its volumes; it stays so until it is started.
@@ -210,38 +300,93 @@ impl Services {
     /// # Errors
     /// Not found. Environment: it cannot be remembered.
     pub fn stop(&self, name: &str) -> Result<ServiceStatus, ControlError> {
-        self.want(name, Wanted::Stopped)
+        self.change(name, |entry| entry.stopped = true)
     }
 
-    fn want(&self, name: &str, wanted: Wanted) -> Result<ServiceStatus, ControlError> {
-        let status = self.with(name, |one| {
-            one.want(wanted);
-            Ok(one.status())
+    /// Changes what is remembered of it, here and then on its other nodes.
+    pub(super) fn change(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut Entry),
+    ) -> Result<ServiceStatus, ControlError> {
+        self.with(name, |entry, running| {
+            change(entry);
+            entry.revision += 1;
+            running.want(wanted(entry), &entry.failed_on);
+            Ok(())
         })?;
         self.remember(&self.lock())?;
-        Ok(status)
+        self.tell_now();
+        self.show(name)
     }
 
     /// Stops it in order and gives its volumes to another node, which runs it.
     ///
     /// # Errors
-    /// Not found. Conflict: no other node can have it.
+    /// Not found. Usage: no such node. Conflict: no other node can have it now.
     pub fn move_to(
         &self,
         name: &str,
         request: &MoveService,
     ) -> Result<ServiceStatus, ControlError> {
-        self.with(name, |one| {
-            let volumes = one.service().volume_names()?;
-            if !self.ownership.can_move(&volumes) {
-                let refused = self.ownership.give(&volumes, request.to.as_deref());
-                return Err(refused.err().unwrap_or_else(|| {
-                    ControlError::conflict(format!("service {name}: no other node can have it"))
-                }));
-            }
-            one.move_to(request.to.clone());
-            Ok(one.status())
-        })
+        let (entry, is_here) = self.with(name, |entry, running| {
+            Ok((entry.clone(), running.is_here()))
+        })?;
+        let volumes = entry.service.volume_names()?;
+        if !entry.is_replicated() {
+            return Err(one_copy(&volumes));
+        }
+        if let Some(to) = request.to.as_ref().filter(|to| !entry.nodes.contains(to)) {
+            return Err(ControlError::usage(format!(
+                "service {name}: node {to} has no copy of its volumes, which are on {}",
+                entry.nodes.join(", ")
+            )));
+        }
+        if !is_here {
+            return self.have_moved(name, request);
+        }
+        if request.to.as_deref() == Some(&self.ownership.node()) {
+            return self.show(name);
+        }
+        let takers = self.ownership.takers(&volumes);
+        let wished = |node: &&String| request.to.as_ref().is_none_or(|to| to == *node);
+        let Some(to) = takers.iter().find(wished) else {
+            let who = match &request.to {
+                Some(to) => format!("the copies on node {to} are"),
+                None => "no copies on another node are".into(),
+            };
+            let not = if request.to.is_some() { "not " } else { "" };
+            return Err(ControlError::conflict(format!(
+                "service {name}: {who} {not}in sync: `ashlar volume show {}` says more",
+                volumes[0]
+            )));
+        };
+        self.with(name, |_, running| {
+            running.move_to(Some(to.clone()));
+            Ok(())
+        })?;
+        self.show(name)
+    }
+
+    /// The node that runs it is to move it.
+    fn have_moved(&self, name: &str, request: &MoveService) -> Result<ServiceStatus, ControlError> {
+        let status = self.show(name)?;
+        let Some(node) = status.node.clone() else {
+            return Err(ControlError::conflict(format!(
+                "service {name}: no node has its volumes at present"
+            )));
+        };
+        if request.to.as_ref() == Some(&node) {
+            return Ok(status);
+        }
+        let words = Words::Move {
+            service: name.into(),
+            to: request.to.clone(),
+        };
+        match self.ownership.say(&node, words)? {
+            Answer::Moving { .. } => self.show(name),
+            _ => Err(ControlError::internal("an answer to another question")),
+        }
     }
 
     /// Forgets a service that is stopped; its volumes stay as they are.
@@ -249,27 +394,69 @@ impl Services {
     /// # Errors
     /// Not found. Conflict: it is not stopped.
     pub fn delete(&self, name: &str) -> Result<(), ControlError> {
-        let state = self.show(name)?.state;
-        if !matches!(
-            state,
-            ServiceState::Stopped | ServiceState::Failed | ServiceState::Elsewhere
-        ) {
+        let status = self.show(name)?;
+        let state = status.state;
+        let stopped = self.with(name, |entry, _| Ok(entry.stopped || !entry.is_replicated()))?;
+        if !stopped
+            || !matches!(
+                state,
+                ServiceState::Stopped | ServiceState::Failed | ServiceState::Elsewhere
+            )
+        {
             return Err(ControlError::conflict(format!(
                 "service {name} is {state:?}: stop it first (`ashlar service stop {name}`)"
             )));
         }
-        let one = self.lock().remove(name);
-        self.remember(&self.lock())?;
-        if let Some(one) = one {
-            one.end();
+        {
+            let mut all = self.lock();
+            let is_shared = all.get(name).is_some_and(|one| one.entry.is_replicated());
+            let running = match all.get_mut(name) {
+                Some(one) if is_shared => {
+                    one.entry.revision += 1;
+                    one.entry.deleted = true;
+                    one.running.take()
+                }
+                _ => all.remove(name).and_then(|one| one.running),
+            };
+            self.remember(&all)?;
+            if let Some(running) = running {
+                running.retire();
+            }
         }
+        self.tell_now();
         Ok(())
     }
 
-    /// Watches no longer. What runs goes on: a daemon that is restarted finds it.
+    /// Watches no longer. What runs on volumes of this node alone goes on: a daemon that is restarted finds it. What
+    /// runs on replicated ones comes down in order, for another node to have it.
     pub fn leave(&self) {
-        for one in self.lock().values() {
-            one.end();
+        let begun = Instant::now();
+        loop {
+            let all = self.lock();
+            let running = all.values().filter_map(|one| {
+                let running = one.running.as_ref()?;
+                Some((one.entry.is_replicated(), running))
+            });
+            let mut is_down = true;
+            for (is_replicated, running) in running {
+                if is_replicated && !running.is_down() && begun.elapsed() < DOWN_WITHIN {
+                    running.come_down();
+                    is_down = false;
+                }
+            }
+            if is_down {
+                for running in all.values().filter_map(|one| one.running.as_ref()) {
+                    running.end();
+                }
+                break;
+            }
+            drop(all);
+            std::thread::sleep(Duration::from_millis(50));
         }
+        self.heard.end();
     }
+}
+
+fn not_found(name: &str) -> ControlError {
+    ControlError::not_found(format!("there is no service {name}"))
 }

@@ -7,7 +7,7 @@ use crate::model::ServiceState;
 /// So many failures in a row, and it is given away or given up.
 pub(super) const MOST_FAILURES: u32 = 3;
 /// What ran for so long without a failure has none in a row.
-const STEADY_AFTER: Duration = Duration::from_secs(60);
+pub(super) const STEADY_AFTER: Duration = Duration::from_secs(60);
 /// Not ready for so long, having been: it hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(10);
 /// After a failure so much more is waited for each one in a row.
@@ -50,8 +50,10 @@ pub(super) struct Seen {
     pub(super) now: Duration,
     pub(super) owner: Owner,
     pub(super) wanted: Wanted,
-    /// Another node could have it.
+    /// Another node could have it, and has not given it up.
     pub(super) can_move: bool,
+    /// How long the owner before had been silent when this node had the volumes.
+    pub(super) silence: Option<Duration>,
     /// What is wrong with a mounted volume.
     pub(super) bad: Option<String>,
     /// It has processes.
@@ -75,8 +77,8 @@ pub(super) enum Action {
     Kill,
     /// Unmount and detach in order.
     Unmount,
-    /// The same, whatever state the volumes are in.
-    ForceUnmount,
+    /// Kill, unmount and detach whatever state the volumes are in, and whatever hangs.
+    Fence,
     /// Give the volumes to another node.
     GiveAway,
 }
@@ -120,6 +122,12 @@ pub(super) struct Machine {
     /// When it failed and has not been ready since.
     failed_at: Option<Duration>,
     reason: Option<String>,
+    /// The change of owners since which it is mounted.
+    epoch: Option<u64>,
+    /// The change of owners since which it was tried last.
+    came_with: Option<u64>,
+    /// Its volumes are not to be trusted: it is taken down whatever hangs.
+    is_lost: bool,
     pub(super) totals: Totals,
 }
 
@@ -132,7 +140,7 @@ pub(super) struct Totals {
 }
 
 impl Machine {
-    /// One that is down, or that another daemon has left running.
+    /// One that is down, or that another daemon has left running, of a service that only this node can have.
     pub(super) fn new(is_running: bool) -> Self {
         Self {
             phase: if is_running {
@@ -147,6 +155,9 @@ impl Machine {
             unready_since: None,
             failed_at: None,
             reason: None,
+            epoch: None,
+            came_with: None,
+            is_lost: false,
             totals: Totals::default(),
         }
     }
@@ -162,6 +173,23 @@ impl Machine {
             self.phase,
             Phase::Down | Phase::GivenUp | Phase::Giving | Phase::Mounting
         )
+    }
+
+    /// Whether nothing of it is left here.
+    pub(super) fn is_down(&self) -> bool {
+        matches!(self.phase, Phase::Down | Phase::GivenUp | Phase::Giving)
+    }
+
+    pub(super) fn has_given_up(&self) -> bool {
+        self.phase == Phase::GivenUp
+    }
+
+    /// For how long it has run.
+    pub(super) fn runs_for(&self, now: Duration) -> Duration {
+        match self.phase {
+            Phase::Running => now.saturating_sub(self.since),
+            _ => Duration::ZERO,
+        }
     }
 
     /// An operator wants it tried again at once.
@@ -238,7 +266,8 @@ impl Machine {
             (Phase::Killing(then), Some(Action::Kill), Ok(())) => {
                 self.enter(Phase::Unmounting(then), now);
             }
-            (Phase::Unmounting(then), Some(Action::Unmount | Action::ForceUnmount), Ok(())) => {
+            (Phase::Unmounting(then), Some(Action::Unmount), Ok(()))
+            | (Phase::Killing(then) | Phase::Unmounting(then), Some(Action::Fence), Ok(())) => {
                 self.came_down(then, now);
             }
             (Phase::Killing(_) | Phase::Unmounting(_), _, Err(why)) => {
@@ -258,6 +287,7 @@ impl Machine {
     }
 
     fn came_down(&mut self, then: Then, now: Duration) {
+        (self.is_lost, self.epoch) = (false, None);
         match then {
             Then::Rest | Then::Again => self.enter(Phase::Down, now),
             Then::GiveAway => self.enter(Phase::Giving, now),
@@ -279,23 +309,35 @@ impl Machine {
         }
     }
 
+    /// Why its volumes are not what they were when it was mounted, if so.
+    fn loss(&self, seen: &Seen) -> Option<String> {
+        match &seen.owner {
+            Owner::Here { epoch } if self.epoch.is_none_or(|known| known == *epoch) => None,
+            Owner::Here { .. } => Some("its volumes were another node's meanwhile".into()),
+            Owner::Elsewhere { node, .. } => Some(format!("its volumes are node {node}'s now")),
+            Owner::Unusable { why } => Some(why.clone()),
+        }
+    }
+
     /// Looks for a reason to leave the phase that it is in.
     fn notice(&mut self, seen: &Seen) {
         let now = seen.now;
-        if !matches!(
-            self.phase,
-            Phase::Mounting | Phase::Starting | Phase::Running
-        ) {
-            return;
-        }
-        if !matches!(seen.owner, Owner::Here { .. }) {
+        let is_up = match self.phase {
+            Phase::Mounting | Phase::Starting | Phase::Running => true,
+            Phase::Stopping(_) | Phase::Killing(_) | Phase::Unmounting(_) if !self.is_lost => false,
+            _ => return,
+        };
+        if let Some(why) = self.loss(seen) {
             // Another node may have it already: no orderly end.
-            self.failed_at.get_or_insert(now);
-            self.reason = Some(match &seen.owner {
-                Owner::Unusable { why } => why.clone(),
-                _ => "its volumes are another node's now".into(),
-            });
+            if is_up {
+                self.failed_at.get_or_insert(now);
+            }
+            self.reason = Some(why);
             return self.take_down_at_once(Then::Again, now);
+        }
+        if !is_up {
+            self.is_lost |= seen.bad.is_some();
+            return;
         }
         if let Some(why) = &seen.bad {
             self.totals.failures += 1;
@@ -349,36 +391,48 @@ impl Machine {
 
     /// What is under way, a start that hangs on its volume for instance, is not waited for: killing ends it.
     fn take_down_at_once(&mut self, then: Then, now: Duration) {
-        self.busy = None;
+        (self.busy, self.is_lost) = (None, true);
         self.enter(Phase::Killing(then), now);
+    }
+
+    /// It begins to come up, on volumes that this node has since this change of owners.
+    fn come_up(&mut self, epoch: u64, seen: &Seen) {
+        if self.came_with != Some(epoch) {
+            // It ran elsewhere: what happened here before has nothing to do with it.
+            self.failed_at = seen.silence.map(|silence| seen.now.saturating_sub(silence));
+            (self.failures, self.came_with) = (0, Some(epoch));
+        }
+        self.epoch = Some(epoch);
+        self.enter(Phase::Mounting, seen.now);
     }
 
     fn next(&mut self, seen: &Seen) -> Option<Action> {
         if seen.now < self.not_before && !matches!(self.phase, Phase::Stopping(_)) {
             return None;
         }
-        let is_forced = seen.bad.is_some() || !matches!(seen.owner, Owner::Here { .. });
         match self.phase {
             Phase::Down => {
-                let is_here = matches!(seen.owner, Owner::Here { .. });
+                let Owner::Here { epoch } = seen.owner else {
+                    return None;
+                };
                 match seen.wanted {
-                    Wanted::Run if is_here => {
-                        self.enter(Phase::Mounting, seen.now);
+                    Wanted::Run => {
+                        self.come_up(epoch, seen);
                         Some(Action::Mount)
                     }
-                    Wanted::Moved if is_here => {
+                    Wanted::Moved => {
                         self.enter(Phase::Giving, seen.now);
                         Some(Action::GiveAway)
                     }
-                    _ => None,
+                    Wanted::Stopped => None,
                 }
             }
             Phase::Mounting => Some(Action::Mount),
             Phase::Starting => Some(Action::Start),
             Phase::Running | Phase::GivenUp => None,
             Phase::Stopping(_) => Some(Action::Stop),
+            Phase::Killing(_) | Phase::Unmounting(_) if self.is_lost => Some(Action::Fence),
             Phase::Killing(_) => Some(Action::Kill),
-            Phase::Unmounting(_) if is_forced => Some(Action::ForceUnmount),
             Phase::Unmounting(_) => Some(Action::Unmount),
             Phase::Giving => Some(Action::GiveAway),
         }

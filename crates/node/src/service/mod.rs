@@ -7,39 +7,78 @@
 //! The `machine` is a state machine without I/O. The driver, a thread for each service, tells it what is seen and has the
 //! host do what it says. Who has the volumes is a parameter ([`Ownership`]): of volumes that are not replicated it is
 //! always this node, and a service on them has one node only.
+//!
+//! A service on replicated volumes is remembered by every node that has copies of them (`share`): each tells the others
+//! what it knows, the newer counts, and none needs the quorum to start what it has the volumes of.
+//!
+//! # Invariants
+//!
+//! 1. A service runs only while its node serves all of its volumes, since the change of owners at which it was mounted.
+//! 2. What was mounted before is gone before anything is mounted again, and before a daemon that comes up serves.
+//! 3. A daemon that is gone, or stands still, has its replicated services taken down by their guards.
 
 mod driver;
+mod entry;
 mod group;
+mod guard;
 mod host;
 mod keep;
 mod machine;
+mod share;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-pub use keep::Services;
+pub use entry::{Answer, Told, Words};
+pub use guard::{GuardPlan, guard};
+pub use keep::{Services, fence_left_behind};
 pub use machine::Owner;
 
 use crate::Control;
 use crate::model::{ControlError, VolumeName, VolumeState};
 
-/// Who has volumes.
+/// Who has volumes, and which other nodes there are.
 pub trait Ownership: Send + Sync + 'static {
     /// The name of this node.
     fn node(&self) -> String;
 
-    /// Who has all of these.
+    /// The other nodes.
+    fn peers(&self) -> Vec<String>;
+
+    /// Whether this node has all of these. Asked often: it must not wait for anything outside.
     fn owner(&self, volumes: &[VolumeName]) -> Owner;
 
-    /// Whether another node could have them, and take over when this one is lost.
-    fn can_move(&self, volumes: &[VolumeName]) -> bool;
+    /// How long the owner before had been silent when this one had the volumes.
+    fn silence(&self, volumes: &[VolumeName]) -> Option<Duration>;
 
-    /// Gives all of them to another node in one step, or to this one.
+    /// The nodes that have copies of all of these; none: they are not replicated.
     ///
     /// # Errors
-    /// Conflict: there is no such node, or none that has a copy of all of them.
-    fn give(&self, volumes: &[VolumeName], to: Option<&str>) -> Result<(), ControlError>;
+    /// Not found. Conflict: copies are on different nodes, or the volumes have different owners.
+    fn nodes(&self, volumes: &[VolumeName]) -> Result<Vec<String>, ControlError>;
+
+    /// The other nodes that could have all of them now, as far as this one knows, which has them.
+    fn takers(&self, volumes: &[VolumeName]) -> Vec<String>;
+
+    /// Gives all of them to another node.
+    ///
+    /// # Errors
+    /// Conflict: there is no such node, or it has no copy of all of them. Environment: it has not taken over.
+    fn give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError>;
+
+    /// Where this node has the first, asks for the others.
+    ///
+    /// # Errors
+    /// One does not come.
+    fn gather(&self, volumes: &[VolumeName]) -> Result<(), ControlError>;
+
+    /// Says something to another node.
+    ///
+    /// # Errors
+    /// It cannot be reached, or what it says.
+    fn say(&self, node: &str, words: Words) -> Result<Answer, ControlError>;
 }
 
 /// Volumes of this node alone.
@@ -66,10 +105,23 @@ impl OneNode {
     }
 }
 
+/// Words for volumes that have one copy.
+pub(crate) fn one_copy(volumes: &[VolumeName]) -> ControlError {
+    let names: Vec<String> = volumes.iter().map(ToString::to_string).collect();
+    ControlError::conflict(format!(
+        "{}: no other node has a copy, so there is nowhere to move to",
+        names.join(", ")
+    ))
+}
+
 impl Ownership for OneNode {
     fn node(&self) -> String {
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         name.trim().to_owned()
+    }
+
+    fn peers(&self) -> Vec<String> {
+        Vec::new()
     }
 
     fn owner(&self, volumes: &[VolumeName]) -> Owner {
@@ -79,15 +131,27 @@ impl Ownership for OneNode {
         }
     }
 
-    fn can_move(&self, _: &[VolumeName]) -> bool {
-        false
+    fn silence(&self, _: &[VolumeName]) -> Option<Duration> {
+        None
     }
 
-    fn give(&self, volumes: &[VolumeName], _: Option<&str>) -> Result<(), ControlError> {
-        let names: Vec<String> = volumes.iter().map(ToString::to_string).collect();
-        Err(ControlError::conflict(format!(
-            "{}: no other node has a copy, so there is nowhere to move to",
-            names.join(", ")
-        )))
+    fn nodes(&self, _: &[VolumeName]) -> Result<Vec<String>, ControlError> {
+        Ok(Vec::new())
+    }
+
+    fn takers(&self, _: &[VolumeName]) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn give(&self, volumes: &[VolumeName], _: &str) -> Result<(), ControlError> {
+        Err(one_copy(volumes))
+    }
+
+    fn gather(&self, _: &[VolumeName]) -> Result<(), ControlError> {
+        Ok(())
+    }
+
+    fn say(&self, node: &str, _: Words) -> Result<Answer, ControlError> {
+        Err(ControlError::not_found(format!("there is no node {node}")))
     }
 }

@@ -20,6 +20,7 @@ impl World {
                 owner: Owner::Here { epoch: 1 },
                 wanted: Wanted::Run,
                 can_move: false,
+                silence: None,
                 bad: None,
                 alive: false,
                 ready: None,
@@ -157,13 +158,52 @@ fn where_ownership_leaves_it_is_killed_without_asking_it() {
         node: "b".into(),
         epoch: 2,
     };
-    assert_eq!(world.after(10), Some(Action::Kill));
-    assert_eq!(world.done(Ok(())), Some(Action::ForceUnmount));
+    assert_eq!(world.after(10), Some(Action::Fence));
     world.done(Ok(()));
     assert_eq!(
         (world.state(), world.after(10_000)),
         (ServiceState::Elsewhere, None)
     );
+}
+
+#[test]
+fn what_was_mounted_before_another_node_had_the_volumes_is_not_used_again() {
+    let mut world = World::running();
+    world.seen.owner = Owner::Here { epoch: 3 };
+    world.seen.silence = Some(Duration::from_millis(700));
+    assert_eq!(world.after(10), Some(Action::Fence));
+    assert_eq!(world.done(Ok(())), Some(Action::Mount));
+    assert_eq!(world.done(Ok(())), Some(Action::Start));
+    world.seen.now += Duration::from_millis(200);
+    world.done(Ok(()));
+    let gap = world.machine.totals.last_gap.expect("a gap");
+    let silence_and_start = Duration::from_millis(700 + 200 + 2 * 10);
+    assert_eq!(
+        gap, silence_and_start,
+        "from the silence of the owner before"
+    );
+}
+
+#[test]
+fn one_that_is_being_stopped_or_mounted_is_not_waited_for_where_ownership_leaves() {
+    let elsewhere = Owner::Elsewhere {
+        node: "b".into(),
+        epoch: 2,
+    };
+    let mut stopping = World::running();
+    stopping.seen.wanted = Wanted::Stopped;
+    assert_eq!(stopping.after(10), Some(Action::Stop));
+    let mut mounting = World::new();
+    assert_eq!(mounting.after(0), Some(Action::Mount));
+    for world in [&mut stopping, &mut mounting] {
+        world.seen.owner = elsewhere.clone();
+        assert_eq!(world.after(10), Some(Action::Fence));
+        assert_eq!(world.after(10), None, "one action at a time");
+        assert_eq!(world.done(Err("it is still there")), None);
+        assert_eq!(world.after(1_000), Some(Action::Fence), "until it is gone");
+        world.done(Ok(()));
+        assert!(world.machine.is_down());
+    }
 }
 
 #[test]
@@ -173,8 +213,7 @@ fn a_start_that_hangs_on_a_bad_volume_is_not_waited_for() {
     assert_eq!(world.done(Ok(())), Some(Action::Start));
     world.seen.bad = Some("stuck".into());
     world.after(10);
-    assert_eq!(world.after(1_000), Some(Action::Kill));
-    assert_eq!(world.done(Ok(())), Some(Action::ForceUnmount));
+    assert_eq!(world.after(1_000), Some(Action::Fence));
     world.seen.owner = Owner::Unusable { why: "lost".into() };
     world.done(Ok(()));
     assert_eq!(

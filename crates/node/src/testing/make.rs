@@ -1,9 +1,10 @@
 use uuid::Uuid;
 
 use crate::model::{
-    CacheStatus, CreateCache, CreatePool, CreateVolume, DriveClass, DriveErrors, DriveState,
-    DriveStatus, LayoutSpec, LayoutStatus, LogFill, PoolCounters, PoolState, PoolStatus, Reserve,
-    SpaceStatus, Survives, VolumeState, VolumeStatus, WorkKind, WorkState, WorkStatus,
+    CacheRule, CacheStatus, CreateCache, CreatePool, CreateVolume, DriveClass, DriveErrors,
+    DriveState, DriveStatus, LayoutSpec, LayoutStatus, LogFill, PoolCounters, PoolState,
+    PoolStatus, PutRule, Reserve, SpaceStatus, Survives, VolumeState, VolumeStatus, WorkKind,
+    WorkState, WorkStatus,
 };
 
 const DRIVE_BYTES: u64 = 64 << 30;
@@ -157,6 +158,7 @@ pub(super) fn volume(request: CreateVolume) -> VolumeStatus {
         allow_hosts: request.allow_hosts,
         allow_any_host: request.allow_any_host,
         connected_hosts: Vec::new(),
+        tier: None,
         cache: None,
         replication: None,
         warnings: Vec::new(),
@@ -183,5 +185,20 @@ pub(super) fn cached(volume: VolumeStatus, request: &CreateCache) -> VolumeStatu
         cache: Some(cache),
         allow_any_host: request.allow_any_host,
         ..volume
+    }
+}
+
+/// A rule that nothing has met.
+pub(super) fn ruled(request: &PutRule) -> CacheRule {
+    let ranges = &request.extents.ranges;
+    CacheRule {
+        exclude: request.exclude.clone(),
+        host: request.host.clone(),
+        files: request.extents.files,
+        bytes: ranges.iter().map(|range| range.bytes).sum(),
+        renewed_s: Some(0.0),
+        reads: 0,
+        writes: 0,
+        warning: None,
     }
 }

@@ -4,20 +4,21 @@ mod make;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use uuid::Uuid;
 
 use crate::Control;
 use crate::model::{
-    AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
-    DeleteVolume, DrainNode, DrainReply, DriveState, ExportPool, FlushReply, HostChange,
-    ImportPool, IoCounters, LayoutSpec, MoveVolume, NewerData, PoolStatus, RemoveDrive,
-    ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
-    VolumeStatus, WorkKind,
+    AddDrive, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
+    CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveState, ExportPool, FlushReply,
+    HostChange, ImportPool, IoCounters, LayoutSpec, MoveVolume, NewerData, PoolStatus, PutRule,
+    RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone,
+    SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
-use make::{cached, drive, pool, recount, volume, work};
+use crate::service::{OneNode, Ownership};
+use make::{cached, drive, pool, recount, ruled, volume, work};
 
 /// Pools and volumes that exist by name only.
 #[derive(Debug, Default)]
@@ -30,6 +31,7 @@ struct Inner {
     pools: BTreeMap<String, PoolStatus>,
     exported: BTreeMap<String, PoolStatus>,
     volumes: BTreeMap<VolumeName, VolumeStatus>,
+    rules: BTreeMap<(VolumeName, String), CacheRule>,
     full_drives: BTreeSet<String>,
     panics: bool,
     stop_takes: Duration,
@@ -116,6 +118,10 @@ fn no_cluster() -> ControlError {
 }
 
 impl Control for FakeControl {
+    fn ownership(self: Arc<Self>) -> Arc<dyn Ownership> {
+        Arc::new(OneNode::new(self))
+    }
+
     fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], 4420))
     }
@@ -348,6 +354,22 @@ impl Control for FakeControl {
         Err(no_cluster())
     }
 
+    fn replicate_volume(
+        &self,
+        _name: &VolumeName,
+        _request: ReplicateVolume,
+    ) -> Result<VolumeStatus, ControlError> {
+        Err(no_cluster())
+    }
+
+    fn run_alone(
+        &self,
+        _name: &VolumeName,
+        _request: RunAlone,
+    ) -> Result<VolumeStatus, ControlError> {
+        Err(no_cluster())
+    }
+
     fn move_volume(
         &self,
         name: &VolumeName,
@@ -358,6 +380,35 @@ impl Control for FakeControl {
         Err(ControlError::conflict(format!(
             "volume {name} has one copy, on this node: it cannot move"
         )))
+    }
+
+    fn cache_rules(&self, name: &VolumeName) -> Result<Vec<CacheRule>, ControlError> {
+        let inner = self.inner();
+        let rules = inner.rules.iter().filter(|((of, _), _)| of == name);
+        Ok(rules.map(|(_, rule)| rule.clone()).collect())
+    }
+
+    fn put_cache_rule(
+        &self,
+        name: &VolumeName,
+        request: PutRule,
+    ) -> Result<CacheRule, ControlError> {
+        let volume = self.volume(name)?;
+        volume.cache.ok_or_else(|| no_cache(name))?;
+        let rule = ruled(&request);
+        let key = (name.clone(), request.exclude);
+        self.inner().rules.insert(key, rule.clone());
+        Ok(rule)
+    }
+
+    fn remove_cache_rule(
+        &self,
+        name: &VolumeName,
+        request: RemoveRule,
+    ) -> Result<(), ControlError> {
+        let none = || ControlError::not_found(format!("volume {name} has no such rule"));
+        let removed = self.inner().rules.remove(&(name.clone(), request.exclude));
+        removed.map(drop).ok_or_else(none)
     }
 
     fn change_hosts(

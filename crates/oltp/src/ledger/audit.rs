@@ -112,7 +112,8 @@ fn count(
 ) -> Result<usize, LabError> {
     let rows = some.iter().enumerate();
     let rows: Vec<String> = rows.flat_map(|(at, of)| rows_of(watcher, at, of)).collect();
-    let missing = watcher.number(&query(kind, &rows.join(",")))?;
+    let sql = query(kind, &rows.join(","), watcher.integer());
+    let missing = watcher.number(&sql)?;
     Ok(missing.max(0).unsigned_abs() as usize)
 }
 
@@ -157,7 +158,7 @@ fn rows_of(watcher: &dyn Watcher, at: usize, alike: &[Acknowledged]) -> Vec<Stri
 /// How many of these are not there as they were acknowledged: an order with its customer and all its lines; a
 /// payment as often as it was made; a delivery's orders with their carrier, all their lines delivered, and none of
 /// them new.
-fn query(kind: Kind, rows: &str) -> String {
+fn query(kind: Kind, rows: &str, integer: &str) -> String {
     match kind {
         Kind::NewOrder => format!(
             "WITH told(w, d, o, c, l) AS (VALUES {rows}) SELECT count(*) FROM told \
@@ -169,7 +170,7 @@ fn query(kind: Kind, rows: &str) -> String {
             "WITH told(w, d, cw, cd, c, a, n) AS (VALUES {rows}), found AS (\
              SELECT h_w_id, h_d_id, h_c_w_id, h_c_d_id, h_c_id, h_amount, count(*) AS f FROM history \
              GROUP BY h_w_id, h_d_id, h_c_w_id, h_c_d_id, h_c_id, h_amount) \
-             SELECT CAST(coalesce(sum(n - coalesce(f, 0)), 0) AS bigint) FROM told LEFT JOIN found \
+             SELECT CAST(coalesce(sum(n - coalesce(f, 0)), 0) AS {integer}) FROM told LEFT JOIN found \
              ON h_w_id = w AND h_d_id = d AND h_c_w_id = cw AND h_c_d_id = cd AND h_c_id = c AND h_amount = a \
              WHERE coalesce(f, 0) < n"
         ),

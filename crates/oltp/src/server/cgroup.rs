@@ -14,14 +14,14 @@ const TRIES: u32 = 100;
 const TRY_EVERY: Duration = Duration::from_millis(10);
 
 /// The cgroup of one server.
-pub(super) struct Cgroup {
+pub(crate) struct Cgroup {
     dir: PathBuf,
     /// Where this process is now.
     outside: PathBuf,
 }
 
 /// This process is in a cgroup, and leaves it when this is dropped: what it has started stays in.
-pub(super) struct Inside<'a>(&'a Cgroup);
+pub(crate) struct Inside<'a>(&'a Cgroup);
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
@@ -90,7 +90,7 @@ fn own(root: &Path, limit: &str) -> PathBuf {
 
 impl Cgroup {
     /// Makes it, with a limit.
-    pub(super) fn make(server: &Path, bytes: u64) -> Result<Self, LabError> {
+    pub(crate) fn make(server: &Path, bytes: u64) -> Result<Self, LabError> {
         let Some((root, limit)) = hierarchy() else {
             return Err(LabError::environment(format!(
                 "--memory: there is no memory cgroup in {ROOT}"
@@ -114,7 +114,7 @@ impl Cgroup {
     }
 
     /// Takes the limit of a server's away.
-    pub(super) fn lift(server: &Path) -> Result<(), LabError> {
+    pub(crate) fn lift(server: &Path) -> Result<(), LabError> {
         let Some((root, limit)) = hierarchy() else {
             return Ok(());
         };
@@ -124,13 +124,13 @@ impl Cgroup {
     }
 
     /// Puts this process in; what it starts from now on is in, too.
-    pub(super) fn enter(&self) -> Result<Inside<'_>, LabError> {
+    pub(crate) fn enter(&self) -> Result<Inside<'_>, LabError> {
         join(&self.dir).map_err(|e| LabError::caused(self.dir.display(), e))?;
         Ok(Inside(self))
     }
 
     /// Removes a server's, if it has one and nobody is in it.
-    pub(super) fn remove(server: &Path) {
+    pub(crate) fn remove(server: &Path) {
         let Some((root, _)) = hierarchy() else {
             return;
         };

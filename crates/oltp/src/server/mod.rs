@@ -24,8 +24,8 @@ pub use cgroup::can_limit_memory;
 pub use pair::{Pair, Topology, limited};
 pub use standby::Commit;
 
-use cgroup::Cgroup;
-pub(crate) use programs::Programs;
+pub(crate) use cgroup::Cgroup;
+pub(crate) use programs::{Programs, is_alive, numbers_of};
 
 /// Who owns the cluster within itself, and logs in over the socket without a password.
 pub const OWNER: &str = "owner";
@@ -284,7 +284,7 @@ impl Server {
             let _ = Pid::from_raw(pid as i32).map(|pid| kill_process(pid, Signal::KILL));
         }
         let patience = Instant::now() + Duration::from_secs(10);
-        while processes.iter().any(|&pid| programs::is_alive(pid)) {
+        while processes.iter().any(|&pid| is_alive(pid)) {
             if Instant::now() > patience {
                 return Err(LabError::environment(format!("process {pid} does not end")));
             }
@@ -378,7 +378,7 @@ impl Server {
         // The number may be somebody else's by now.
         let place = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
         let data = std::fs::canonicalize(self.data()).ok()?;
-        (place == data && programs::is_alive(pid)).then_some(pid)
+        (place == data && is_alive(pid)).then_some(pid)
     }
 
     /// PostgreSQL takes a killed postmaster that nobody has waited for yet for a living one.

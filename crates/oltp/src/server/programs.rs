@@ -41,7 +41,7 @@ impl Programs {
         Ok(Self {
             dir: newest.join("bin"),
             version,
-            user: is_root.then(unprivileged),
+            user: is_root.then(|| numbers_of(&["postgres", "nobody"])),
         })
     }
 
@@ -116,21 +116,20 @@ impl Programs {
     }
 }
 
-/// Somebody without rights.
-fn unprivileged() -> (u32, u32) {
+/// The numbers of the first of these users that this machine has, and of its group.
+pub(crate) fn numbers_of(names: &[&str]) -> (u32, u32) {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let numbers = |name: &str| {
+    let numbers = |name: &&str| {
         let mut lines = users.lines();
-        let line = lines.find(|line| line.split(':').next() == Some(name))?;
+        let line = lines.find(|line| line.split(':').next() == Some(*name))?;
         let mut fields = line.split(':').skip(2);
         Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
     };
-    let found = numbers("postgres").or_else(|| numbers("nobody"));
-    found.unwrap_or((65_534, 65_534))
+    names.iter().find_map(numbers).unwrap_or((65_534, 65_534))
 }
 
 /// Whether a process is there, and not only waited for.
-pub(super) fn is_alive(pid: u32) -> bool {
+pub(crate) fn is_alive(pid: u32) -> bool {
     state_and_parent(pid).is_some_and(|(state, _)| state != 'Z')
 }
 

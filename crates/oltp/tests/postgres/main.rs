@@ -4,5 +4,7 @@ mod cluster;
 mod damage;
 #[path = "../damages/mod.rs"]
 mod damages;
+#[path = "../fingerprint/mod.rs"]
+mod fingerprint;
 mod refusals;
 mod work;

@@ -64,6 +64,7 @@ fn identity(index: usize) -> Uuid {
 
 fn pool_shape(drives: usize, log_copies: u8) -> PoolShape {
     PoolShape {
+        fast: 0,
         pool: identity(0),
         salt: SALT,
         sizes: SMALL,
@@ -129,6 +130,7 @@ impl PoolStore {
             grain: None,
             class: None,
             is_cache: false,
+            hot: None,
             stops: false,
         };
         let Managed::Volume(volume) = pool.order(Manage::CreateVolume(plan))? else {

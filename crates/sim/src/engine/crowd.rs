@@ -15,7 +15,7 @@ impl<S: Subject> World<'_, S> {
     /// Slots that the pool has left for a volume, if the engine knows.
     fn room(&self, volume: usize) -> Option<u64> {
         let wish = self.volumes.wish(volume);
-        self.node.as_ref()?.engine().room(wish.layout, wish.grain)
+        self.node.as_ref()?.engine().room(&wish)
     }
 
     /// A write was refused for want of space: it must have been true.

@@ -79,6 +79,8 @@ pub(crate) struct Drive {
     pub(crate) lies: Lies,
     dead: bool,
     stalled_until: Moment,
+    /// Until then most requests find no space, or no memory.
+    short_until: Moment,
     /// It takes requests and does nothing with them, until then or for ever.
     hung: Option<Hang>,
     pending: Vec<Pending>,
@@ -117,6 +119,7 @@ impl Drive {
             lies: Lies::default(),
             dead: false,
             stalled_until: Moment::ORIGIN,
+            short_until: Moment::ORIGIN,
             hung: None,
             pending: Vec::new(),
             handles: 0,
@@ -152,6 +155,26 @@ impl Drive {
     /// Answers nothing for a while.
     pub(crate) fn stall(&mut self, until: Moment) {
         self.stalled_until = self.stalled_until.max(until);
+    }
+
+    /// Has no space, or no memory, for a while.
+    pub(crate) fn run_short(&mut self, until: Moment) {
+        self.short_until = self.short_until.max(until);
+    }
+
+    /// What a request lacks, if it lacks something: it may be done in part then.
+    fn shortage(&mut self, op: Operation) -> Option<ErrorKind> {
+        if self.rig.now() >= self.short_until || self.chance.happens(300) {
+            return None;
+        }
+        match op {
+            Operation::Read => Some(ErrorKind::Exhausted),
+            Operation::Write(_) => Some(
+                self.chance
+                    .pick(&[ErrorKind::NoSpace, ErrorKind::Exhausted]),
+            ),
+            _ => None,
+        }
     }
 
     /// Takes requests and does nothing with them.
@@ -193,6 +216,7 @@ impl Drive {
         self.lose_pending();
         self.pending.clear();
         self.stalled_until = Moment::ORIGIN;
+        self.short_until = Moment::ORIGIN;
         // A drive that hangs may need more than that.
         if self.hung == Some(Hang::Forever) && self.chance.happens(500) {
             self.rig.note(|| format!("drive {} hangs on", self.index));
@@ -426,7 +450,9 @@ impl Drive {
         let bytes = self.geometry.range_bytes(one.request.range);
         let from = (one.first as usize) << self.geometry.block_size.shift();
         let mut result = Ok(());
-        if one.request.op.modifies() {
+        if let Some(kind) = self.shortage(one.request.op) {
+            result = Err(IoError::new(kind, format!("drive {}: not now", self.index)));
+        } else if one.request.op.modifies() {
             self.put(&one, from, bytes - from);
         } else if let Some(covered) = &one.covered {
             self.pages.flush(covered);

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use ashlar_block::{BlockRange, BlockSize, Durability, Operation};
 use ashlar_store::format::Reserve;
-use ashlar_store::{Grain, Layout};
+use ashlar_store::{Grain, HotTier, Layout, Share};
 use uuid::Uuid;
 
 use super::drive::Pace;
 use super::layouts::Facts;
 use super::load::Habits;
 use super::plan::{Fate, Plan, SMALL, Spread, Step, Wish};
+use super::report::Summary;
 use super::rig::Cut;
 use super::run::panicked;
 use super::seam::{Shape, Subject};
@@ -41,12 +42,25 @@ pub enum Work {
     Replace,
     /// Blocks of one drive rot, and everything is read and mended.
     Scrub,
+    /// Slots of one volume move to its hot home, and from there.
+    Tier,
 }
 
 impl Work {
     /// Drives that it takes away by itself.
     fn losses(self) -> usize {
         usize::from(matches!(self, Self::Loss | Self::Leave | Self::Replace))
+    }
+
+    /// The hot home that its volumes have.
+    fn hot(self, layout: Layout) -> Option<HotTier> {
+        let copies = Facts::of(layout).losses as u8 + 1;
+        let share = Share::of_percent(10).filter(|_| self == Self::Tier)?;
+        Some(HotTier {
+            copies,
+            class: None,
+            share,
+        })
     }
 }
 
@@ -134,6 +148,8 @@ pub struct Counts {
     pub missing: u64,
     /// Lives in all.
     pub lives: u64,
+    /// Without a crash, slots have moved to a hot home and from there.
+    pub moves: bool,
 }
 
 fn write(volume: usize, start: u64, count: u32) -> Step {
@@ -303,6 +319,30 @@ fn scrub() -> Vec<Step> {
     steps
 }
 
+/// Small writes of more slots than may be hot, some of them again and again, and whole slots over those that
+/// move.
+fn tier() -> Vec<Step> {
+    let mut steps = vec![write(0, 0, 32), Step::Wait];
+    for round in 0..2 {
+        for slot in 0..6 {
+            steps.push(write(0, slot * 8 + round, 1));
+        }
+        steps.extend([
+            write(0, 3, 1),
+            Step::Wait,
+            Step::Settle,
+            write(0, 40 + round, 1),
+            write(0, 8, 8),
+            Step::Wait,
+            write(0, 16 * round, 16),
+            Step::Wait,
+            write(0, 70 + round, 2),
+            Step::Wait,
+        ]);
+    }
+    steps
+}
+
 /// Blocks and bytes of a drive.
 const SIZE: (BlockSize, u64) = (BlockSize::B4096, 16 << 20);
 
@@ -321,6 +361,7 @@ fn plan(case: &Case) -> Plan {
         log_copies: tolerant,
         reserve: Reserve::None,
         drives: count,
+        fast: 0,
     };
     let cut = if case.torn { Cut::Torn } else { Cut::Before };
     let wish = |granules| Wish {
@@ -329,6 +370,8 @@ fn plan(case: &Case) -> Plan {
         granules,
         most: 120,
         spread: Spread::NONE,
+        class: None,
+        hot: case.work.hot(case.layout),
     };
     Plan {
         shape,
@@ -362,6 +405,7 @@ pub(crate) struct Lived {
     ready: u64,
     changes: u64,
     imports: u64,
+    moves: bool,
 }
 
 pub(crate) fn live<S: Subject>(
@@ -383,8 +427,14 @@ pub(crate) fn live<S: Subject>(
         let changes = world.count().changes - before;
         world.lose_one_more(case)?;
         world.end()?;
-        let imports = world.count().imports;
+        let Summary {
+            imports,
+            promoted,
+            demoted,
+            ..
+        } = world.count();
         Ok(Lived {
+            moves: promoted > 0 && demoted > 0,
             ready,
             changes,
             imports,
@@ -407,6 +457,7 @@ impl<S: Subject> World<'_, S> {
             Work::Leave => leave(case.dies, false),
             Work::Replace => leave(case.dies, true),
             Work::Scrub => scrub(),
+            Work::Tier => tier(),
         })
     }
 
@@ -457,8 +508,13 @@ pub(crate) fn enumerate<S: Subject>(sweep: &Sweep) -> Result<Counts, (Case, Stri
         seed: sweep.seed,
     };
     let mut counts = Counts::default();
-    let Lived { ready, changes, .. } = live_counted::<S>(whole, &mut counts)?;
-    counts.changes = changes;
+    let Lived {
+        ready,
+        changes,
+        moves,
+        ..
+    } = live_counted::<S>(whole, &mut counts)?;
+    (counts.changes, counts.moves) = (changes, moves);
     for at in (0..changes).step_by(sweep.step.max(1) as usize) {
         for (torn, power) in [(false, true), (false, false), (true, true), (true, false)] {
             let case = Case {

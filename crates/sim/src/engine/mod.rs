@@ -36,6 +36,7 @@ mod report;
 mod rig;
 mod run;
 mod seam;
+mod tiers;
 #[cfg(test)]
 mod toy;
 mod volumes;

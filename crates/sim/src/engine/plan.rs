@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ashlar_block::{BlockRange, BlockSize, Operation};
-use ashlar_store::format::Reserve;
-use ashlar_store::{Canary, Grain, Layout, Sizes};
+use ashlar_store::format::{DriveClass, Reserve};
+use ashlar_store::{Canary, Grain, HotTier, Layout, Sizes};
 use uuid::Uuid;
 
 use super::drive::Pace;
@@ -57,6 +57,8 @@ pub(crate) enum Fate {
         drive: usize,
         time: Option<Duration>,
     },
+    /// A drive has no space, or no memory, for most of what it is asked for.
+    Short { drive: usize, time: Duration },
     /// A drive that died comes back, with what it held when it died, or less.
     Return { drive: usize },
     /// Somebody wants everything read and mended.
@@ -132,6 +134,9 @@ pub(crate) struct Wish {
     pub(crate) most: u64,
     /// How its blocks lie in the volume that is made for it.
     pub(crate) spread: Spread,
+    /// The drives that hold it, and what is small and hot of it.
+    pub(crate) class: Option<DriveClass>,
+    pub(crate) hot: Option<HotTier>,
 }
 
 /// Where the granules of a volume are in a larger one: the pool has volumes of which few places are used,
@@ -259,6 +264,7 @@ impl Plan {
                 log_copies,
                 reserve: Reserve::None,
                 drives: count,
+                fast: 0,
             },
             drives,
             pace: pace(chance),
@@ -277,6 +283,7 @@ impl Plan {
             canary: profile.canary,
         };
         plan.draw_spread();
+        plan.draw_tiers(profile);
         plan.draw_fates(chance, profile);
         plan.draw_repair();
         match kind {
@@ -285,12 +292,17 @@ impl Plan {
             Kind::Alone => plan.leave_alone(),
             Kind::Usual => {}
         }
-        if aside.happens(profile.orders) {
+        // Drives of several classes do not take each other's place.
+        if aside.happens(profile.orders) && plan.shape.fast == 0 {
             plan.draw_orders(&mut aside);
         }
         if aside.happens(profile.hangs) {
             plan.draw_hang(&mut aside);
         }
+        if aside.happens(profile.shortages) {
+            plan.draw_shortage(&mut aside);
+        }
+        plan.trim_tiers();
         plan
     }
 
@@ -354,7 +366,7 @@ impl Plan {
 
     /// Makes every drive larger by the most that one will keep: the volumes have been promised the
     /// rest. Shares are whole columns, and one more.
-    fn make_room_for(&mut self, share: u64) {
+    pub(crate) fn make_room_for(&mut self, share: u64) {
         let column = self.shape.sizes.segment_bytes();
         let more = (share + 4 * column).next_multiple_of(1 << 20);
         for (_, bytes) in &mut self.drives {
@@ -530,6 +542,16 @@ impl Plan {
         self.fates.sort_by_key(|(at, _)| *at);
     }
 
+    /// A drive has no space for a while, which may be longer than it may take for an answer.
+    fn draw_shortage(&mut self, chance: &mut Chance) {
+        let at = chance.below(self.habits.commands);
+        let drive = chance.below(self.drives.len() as u64) as usize;
+        let most = Duration::from_secs(chance.pick(&[1, 3, 30]));
+        let time = chance.time(most);
+        self.fates.push((at, Fate::Short { drive, time }));
+        self.fates.sort_by_key(|(at, _)| *at);
+    }
+
     /// How many drives may be lost without loss of data.
     pub(crate) fn tolerance(&self) -> usize {
         let facts = self.wishes.iter().map(|wish| Facts::of(wish.layout));
@@ -671,6 +693,8 @@ fn wishes(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) 
             granules: chance.pick(&[most, most, most / 2]),
             most,
             spread: Spread::NONE,
+            class: None,
+            hot: None,
         }
     };
     let mut wished: Vec<Wish> = (0..initial + later).map(|_| wish(chance)).collect();
@@ -711,6 +735,8 @@ fn crowd(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) {
             granules: most,
             most,
             spread: Spread::NONE,
+            class: None,
+            hot: None,
         }
     };
     let _ = sizes;

@@ -16,6 +16,8 @@ pub struct Profile {
     /// Of a thousand worlds, those in which a drive hangs: it takes requests and answers them much later,
     /// or never.
     pub hangs: u32,
+    /// Of a thousand worlds, those in which a drive has no space, or no memory, for a while.
+    pub shortages: u32,
     /// Whether drives die, and perhaps return, within what the pool survives.
     pub deaths: bool,
     /// Of a thousand worlds in which drives die, those in which one that died comes back just when
@@ -32,6 +34,8 @@ pub struct Profile {
     /// Of a thousand worlds, those in which drives are added and taken out by order, other amounts are
     /// kept for repair, and volumes are told to stop when a copy is missing.
     pub orders: u32,
+    /// Of a thousand worlds, those in which volumes have a hot home beside their others.
+    pub tiers: u32,
     /// What is broken on purpose, in builds whose engine can be (feature `canary` of the store).
     pub canary: Option<Canary>,
 }
@@ -45,6 +49,7 @@ impl Profile {
         import_cuts: 300,
         stalls: 1,
         hangs: 150,
+        shortages: 250,
         deaths: false,
         swaps: 0,
         rot: 0,
@@ -52,6 +57,7 @@ impl Profile {
         crowds: 100,
         changes: 6,
         orders: 250,
+        tiers: 300,
         canary: None,
     };
 

@@ -13,6 +13,10 @@ pub struct Summary {
     pub imports: u64,
     /// Writes and flushes done on drives.
     pub changes: u64,
+    /// Bytes of slots that have moved to hot homes.
+    pub promoted: u64,
+    /// Bytes of slots that have moved from there.
+    pub demoted: u64,
     /// Simulated time in microseconds.
     pub micros: u64,
     /// Turns of the world.

@@ -5,12 +5,13 @@ use std::time::Duration;
 use ashlar_block::{BlockDevice, BufferPool, Moment};
 use ashlar_store::format::{DriveClass, Label, Member, MemberState, Reserve, Salt};
 use ashlar_store::{
-    Cage, Canary, DrivePlan, Drives, Engine, Grain, ImportOptions, Layout, PoolPlan, Sizes,
+    Cage, Canary, DrivePlan, Drives, Engine, HomeStatus, ImportOptions, Layout, PoolPlan, Sizes,
     VolumeInfo, enlist,
 };
 use uuid::Uuid;
 
 use super::audit::{Found, Media};
+use super::plan;
 
 pub(crate) use ashlar_store::{DRIVE_REPLY_TIMEOUT, Event, Manage, Managed, Outbox, VolumePlan};
 
@@ -29,6 +30,17 @@ pub(crate) struct Shape {
     /// What is kept for repair.
     pub(crate) reserve: Reserve,
     pub(crate) drives: usize,
+    /// How many of them, the last ones, are faster than the others.
+    pub(crate) fast: usize,
+}
+
+impl Shape {
+    fn class(&self, drive: usize) -> DriveClass {
+        match self.fast == 0 || drive >= self.drives - self.fast {
+            true => DriveClass::Nvme,
+            false => DriveClass::Hdd,
+        }
+    }
 }
 
 /// How a pool is to be brought into service.
@@ -66,8 +78,8 @@ pub(crate) trait Subject: Sized {
     fn next_deadline(&self) -> Option<Moment>;
     /// Its volumes.
     fn volumes(&self) -> Vec<Known>;
-    /// Units of 64 KiB that a volume of this layout and grain could still get, if it knows.
-    fn room(&self, _: Layout, _: Option<Grain>) -> Option<u64> {
+    /// Units of 64 KiB that a volume could still get, if it knows.
+    fn room(&self, _: &plan::Wish) -> Option<u64> {
         None
     }
     /// Drives in service, if it knows.
@@ -101,6 +113,10 @@ pub(crate) trait Subject: Sized {
     /// What must not be so.
     fn audit(&self, _: &Media<'_>) -> Result<Option<Found>, String> {
         Ok(None)
+    }
+    /// Bytes of slots that have moved to hot homes, and from there.
+    fn moved(&self) -> (u64, u64) {
+        (0, 0)
     }
     /// What is taken and nobody's, when nothing is on its way.
     fn leak(&self) -> Option<String> {
@@ -167,7 +183,7 @@ impl Subject for Engine {
     fn format(devices: Devices, wait: Wait, shape: &Shape) -> Result<(), String> {
         let drive = |index: usize| DrivePlan {
             uuid: identity(index, 0),
-            class: DriveClass::Nvme,
+            class: shape.class(index),
         };
         let plan = PoolPlan {
             name: "tank".into(),
@@ -225,11 +241,14 @@ impl Subject for Engine {
         Engine::volumes(self).into_iter().map(known).collect()
     }
 
-    fn room(&self, layout: Layout, grain: Option<Grain>) -> Option<u64> {
-        let grain = grain.unwrap_or(layout.default_grain());
+    fn room(&self, wish: &plan::Wish) -> Option<u64> {
+        let grain = wish.grain.unwrap_or(wish.layout.default_grain());
         let homes = self.status().homes;
-        let mut homes = homes.iter();
-        let home = homes.find(|home| (home.layout, home.grain) == (layout, grain))?;
+        let ours = |home: &&HomeStatus| {
+            let alike = (home.layout, home.grain, home.class) == (wish.layout, grain, wish.class);
+            alike && home.hot_of.is_none()
+        };
+        let home = homes.iter().find(ours)?;
         Some((home.free_bytes + home.growth_bytes) / UNIT_BYTES)
     }
 
@@ -275,6 +294,14 @@ impl Subject for Engine {
 
     fn audit(&self, media: &Media<'_>) -> Result<Option<Found>, String> {
         Found::audit(media).map(Some)
+    }
+
+    fn moved(&self) -> (u64, u64) {
+        let volumes = Engine::volumes(self).into_iter();
+        let tallies = volumes.filter_map(|volume| Some(volume.tier?.tally));
+        tallies.fold((0, 0), |(to, from), tally| {
+            (to + tally.promoted_bytes, from + tally.demoted_bytes)
+        })
     }
 
     fn leak(&self) -> Option<String> {

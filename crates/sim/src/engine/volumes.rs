@@ -179,8 +179,9 @@ impl<S: Subject> World<'_, S> {
             layout: wish.layout,
             grain: wish.grain,
             stops: false,
-            class: None,
+            class: wish.class,
             is_cache: false,
+            hot: wish.hot,
         };
         self.order(Order::Create(volume), Manage::CreateVolume(plan));
     }
@@ -345,7 +346,11 @@ impl<S: Subject> World<'_, S> {
 
     /// Whether drives have been left out (an import may find one unreadable) that a volume needs.
     fn has_too_few_drives(&self, volume: usize) -> bool {
-        let width = Facts::of(self.volumes.wish(volume).layout).width;
+        let width = match self.plan.shape.fast {
+            0 => Facts::of(self.volumes.wish(volume).layout).width,
+            // Which of them it needs is another question.
+            _ => self.plan.drives.len(),
+        };
         let node = self.node.as_ref();
         let drives = node.and_then(|node| node.engine().drives_in_service());
         drives.is_some_and(|drives| drives < width)

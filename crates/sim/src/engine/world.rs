@@ -371,7 +371,11 @@ impl<'a, S: Subject> World<'a, S> {
 
     /// The drives of a node that has failed.
     pub(crate) fn fail_power(&mut self) {
-        self.node = None;
+        if let Some(node) = self.node.take() {
+            let (to, from) = node.engine().moved();
+            self.summary.promoted += to;
+            self.summary.demoted += from;
+        }
         let power = self.power;
         self.say(|| format!("the node is gone, power lost: {power}"));
         for drive in &self.drives {
@@ -570,6 +574,7 @@ impl<'a, S: Subject> World<'a, S> {
                 }
             }
             Fate::Rest(time) => self.load.rest(now + time),
+            Fate::Short { drive, time } => self.drives[drive].borrow_mut().run_short(now + time),
             Fate::Stall { drive, time } => self.drives[drive].borrow_mut().stall(now + time),
             Fate::Die { drive } if drive < self.drives.len() => self.lose_drive(drive),
             Fate::Die { .. } => {}

@@ -153,6 +153,11 @@ impl Engine {
         for (descriptor, piece) in descriptors.iter_mut().zip(&pieces) {
             descriptor.replica = self.tag_of_write(piece.op);
         }
+        let copies = self.log_copies() as u64;
+        for piece in &pieces {
+            let bytes = u64::from(piece.granules) * GRANULE as u64;
+            self.spent_on(piece.volume, bytes * copies);
+        }
         let metadata = metadata_bytes(records, granules);
         let at = self.ring.log.head.at;
         self.counters.ring_batches += 1;

@@ -13,6 +13,8 @@ pub(crate) struct Class {
     pub(crate) grain: Grain,
     /// The drives that they lie on; any, without one.
     pub(crate) media: Option<DriveClass>,
+    /// The volume whose hot home they are; nobody else's slots are there.
+    pub(crate) hot_of: Option<u32>,
 }
 
 /// What protects a slot.
@@ -43,6 +45,7 @@ impl Class {
             redundancy: Redundancy::Mirror(copies),
             grain: Grain::K64,
             media: None,
+            hot_of: None,
         }
     }
 
@@ -57,16 +60,33 @@ impl Class {
             redundancy,
             grain,
             media: None,
+            hot_of: None,
         })
     }
 
-    /// The class that a volume has homes in.
+    /// The class that a volume has homes in; of one with a tier, those that are not hot.
     pub(crate) fn of_volume(entry: &VolumeEntry) -> Option<Self> {
         let class = Self::of(entry.layout, entry.grain)?;
         Some(Self {
             media: entry.class,
             ..class
         })
+    }
+
+    /// The class of a volume's hot home, if it has one.
+    pub(crate) fn hot_of_volume(number: u32, entry: &VolumeEntry) -> Option<Self> {
+        let hot = entry.hot?;
+        Some(Self {
+            media: hot.class.or(entry.class),
+            hot_of: Some(number),
+            ..Self::of(hot.layout(), entry.grain)?
+        })
+    }
+
+    /// All classes that a volume has homes in.
+    pub(crate) fn all_of_volume(number: u32, entry: &VolumeEntry) -> impl Iterator<Item = Self> {
+        let hot = Self::hot_of_volume(number, entry);
+        Self::of_volume(entry).into_iter().chain(hot)
     }
 
     /// The class of a segment with this entry.
@@ -79,6 +99,7 @@ impl Class {
             redundancy,
             grain: entry.grain,
             media: entry.class,
+            hot_of: (entry.volume != 0).then_some(entry.volume),
         }
     }
 
@@ -146,7 +167,7 @@ impl Class {
             parity: shape.parity,
             grain: self.grain,
             class: self.media,
-            volume: 0,
+            volume: self.hot_of.unwrap_or(0),
             ordinal: 0,
             columns: columns
                 .iter()
@@ -242,6 +263,7 @@ mod tests {
             redundancy: Redundancy::Parity(4, 2),
             grain,
             media: None,
+            hot_of: None,
         };
         let shape = |data, parity| Shape {
             data,

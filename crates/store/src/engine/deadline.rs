@@ -18,6 +18,7 @@ impl Engine {
             self.answered((owner, drive), buffer, Err(error));
         }
         self.flights.look_at_clock(self.now);
+        self.ask_again();
         while let Some(slow) = self.flights.next_slow(self.now) {
             self.is_slow(slow);
         }
@@ -28,14 +29,21 @@ impl Engine {
 
     /// A read of a host looks for another copy; everything else waits.
     fn is_slow(&mut self, slow: Slow) {
-        let Slow { tag, drive, owner } = slow;
-        let elsewhere = match owner {
-            Some(Owner::ReadPart { op, at }) => self.read_part_elsewhere(op, at),
-            Some(Owner::ReadStrips { op, first }) => self.read_strips_elsewhere((op, first), drive),
-            _ => false,
-        };
-        if elsewhere {
+        let Slow { tag, drive, asked } = slow;
+        if let Some(asked) = asked
+            && self.read_elsewhere(asked.owner, drive)
+        {
             self.flights.disown(tag);
+            self.waits.is_over(&asked, drive);
+        }
+    }
+
+    /// Has a host's read go on without a drive; false if it is something else, or cannot.
+    pub(super) fn read_elsewhere(&mut self, owner: Owner, drive: usize) -> bool {
+        match owner {
+            Owner::ReadPart { op, at } => self.read_part_elsewhere(op, at),
+            Owner::ReadStrips { op, first } => self.read_strips_elsewhere((op, first), drive),
+            _ => false,
         }
     }
 
@@ -50,7 +58,9 @@ impl Engine {
         if self.failed.is_none() && !ignores {
             self.drive_failed(drive, &error());
         }
-        for owner in self.flights.give_up(drive) {
+        for asked in self.flights.give_up(drive) {
+            self.waits.is_over(&asked, drive);
+            let owner = asked.owner;
             let result = match ignores && !owner.is_read() {
                 true => Ok(()),
                 false => Err(error()),

@@ -13,9 +13,10 @@ use crate::format::{Leaf, PageId};
 use crate::ring::Mix;
 use crate::sizes::{Grain, LEAF_GRANULES};
 
-/// Bytes that a leaf takes in memory: itself, its places in the tables of what is here.
+/// Bytes that a leaf takes in memory: itself, its places in the tables of what is here, and how hot its slots are, as
+/// if its volume had a tier.
 const fn leaf_memory(grain: Grain) -> u64 {
-    size_of::<Leaf>() as u64 + 4 * grain.slots_a_leaf() as u64 + 128
+    size_of::<Leaf>() as u64 + 5 * grain.slots_a_leaf() as u64 + 152
 }
 
 /// The same of the smallest leaf.

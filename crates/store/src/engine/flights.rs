@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ashlar_block::Moment;
+use ashlar_block::{BlockRange, Moment, Operation};
 
 use super::Owner;
 
@@ -26,16 +26,27 @@ const NONE: u32 = u32::MAX;
 /// Generations are below this: the driver marks tags in the highest bit.
 const GENERATIONS: u32 = 1 << 31;
 
+/// What a drive is asked for, and for whom: enough to ask again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) owner: Owner,
+    pub(super) op: Operation,
+    pub(super) range: BlockRange,
+    /// Bytes of the engine's memory that it holds.
+    pub(super) bytes: usize,
+    /// Since when it is asked for again and again.
+    pub(super) since: Option<Moment>,
+}
+
 /// A request that a drive has.
 struct Flight {
-    /// Nothing once its owner has gone elsewhere.
-    owner: Option<Owner>,
+    asked: Asked,
+    /// Its owner has gone elsewhere.
+    is_disowned: bool,
     generation: u32,
     drive: usize,
     /// In time in which the process ran.
     sent: Moment,
-    /// Bytes of the engine's memory that it holds.
-    bytes: usize,
     is_slow: bool,
     before: u32,
     after: u32,
@@ -90,7 +101,7 @@ pub struct DriveReplies {
 /// Whom an answer is for.
 #[derive(Debug)]
 pub(super) enum Answered {
-    Owner(Owner),
+    Owner(Asked),
     /// Its owner had given it up.
     Late,
     /// There was no such request.
@@ -102,7 +113,7 @@ pub(super) enum Answered {
 pub(super) struct Slow {
     pub(super) tag: u64,
     pub(super) drive: usize,
-    pub(super) owner: Option<Owner>,
+    pub(super) asked: Option<Asked>,
 }
 
 pub(super) struct Flights {
@@ -171,8 +182,8 @@ impl Flights {
         }
     }
 
-    /// A request for a drive; returns its tag. `bytes` of the engine's memory go with it.
-    pub(super) fn send(&mut self, drive: usize, owner: Owner, bytes: usize, now: Moment) -> u64 {
+    /// A request for a drive; returns its tag.
+    pub(super) fn send(&mut self, drive: usize, asked: Asked, now: Moment) -> u64 {
         let (slot, generation) = match self.slots.get(self.free as usize) {
             Some(&Slot::Free { next, generation }) => {
                 let slot = std::mem::replace(&mut self.free, next);
@@ -187,11 +198,11 @@ impl Flights {
             }
         };
         self.slots[slot as usize] = Slot::Taken(Flight {
-            owner: Some(owner),
+            asked,
+            is_disowned: false,
             generation,
             drive,
             sent: self.running(now),
-            bytes,
             is_slow: false,
             before: NONE,
             after: NONE,
@@ -264,8 +275,8 @@ impl Flights {
             flight.drive == drive && flight.generation == generation || self.forgets_generations
         };
         if self.flight(slot).is_some_and(is_it) {
-            let owner = self.take(slot).and_then(|flight| flight.owner);
-            return owner.map_or(Answered::Late, Answered::Owner);
+            let flight = self.take(slot).filter(|flight| !flight.is_disowned);
+            return flight.map_or(Answered::Late, |flight| Answered::Owner(flight.asked));
         }
         match self.late.remove(&tag) {
             Some((drive, bytes)) => {
@@ -280,13 +291,13 @@ impl Flights {
     /// Its owner has gone elsewhere; the drive must answer in time all the same.
     pub(super) fn disown(&mut self, tag: u64) {
         if let Some(flight) = self.flight_mut(tag as u32) {
-            flight.owner = None;
+            flight.is_disowned = true;
         }
     }
 
-    /// Gives up everything that a drive has, oldest first; returns the owners.
-    pub(super) fn give_up(&mut self, drive: usize) -> Vec<Owner> {
-        let mut owners = Vec::new();
+    /// Gives up everything that a drive has, oldest first; returns what has owners.
+    pub(super) fn give_up(&mut self, drive: usize) -> Vec<Asked> {
+        let mut given_up = Vec::new();
         for list in [self.slow, self.fresh] {
             let mut slot = list.first;
             while let Some(flight) = self.flight(slot) {
@@ -295,15 +306,15 @@ impl Flights {
                     && let Some(flight) = self.take(slot)
                 {
                     let tag = tag_of(slot, generation);
-                    self.late.insert(tag, (drive, flight.bytes));
-                    self.late_bytes += flight.bytes;
+                    self.late.insert(tag, (drive, flight.asked.bytes));
+                    self.late_bytes += flight.asked.bytes;
                     self.record(drive).late += 1;
-                    owners.extend(flight.owner);
+                    given_up.extend((!flight.is_disowned).then_some(flight.asked));
                 }
                 slot = next;
             }
         }
-        owners
+        given_up
     }
 
     /// The drive is waited for, however long it takes.
@@ -320,14 +331,15 @@ impl Flights {
         self.unlink(slot);
         self.append(slot, true);
         let flight = self.flight(slot)?;
-        let (drive, generation, owner) = (flight.drive, flight.generation, flight.owner);
+        let (drive, generation) = (flight.drive, flight.generation);
+        let asked = (!flight.is_disowned).then_some(flight.asked);
         let record = self.record(drive);
         record.slow += 1;
         record.is_slow = true;
         Some(Slow {
             tag: tag_of(slot, generation),
             drive,
-            owner,
+            asked,
         })
     }
 

@@ -94,6 +94,10 @@ impl Engine {
                 "the pool has had {MAX_VOLUMES} volumes: no number is left"
             )));
         }
+        let class = plan
+            .class
+            .or_else(|| self.default_media(plan.layout.drives()));
+        self.check_hot(&plan, class, grain)?;
         let mut entry = VolumeEntry {
             state: VolumeState::Live,
             name: plan.name,
@@ -102,12 +106,10 @@ impl Engine {
             layout: plan.layout,
             grain,
             stops: plan.stops,
-            class: plan.class,
+            class,
             is_cache: plan.is_cache,
+            hot: plan.hot,
         };
-        if entry.class.is_none() {
-            entry.class = self.default_media(entry.layout.drives());
-        }
         if let Layout::Stripe { .. } = entry.layout {
             self.grow_raw(number, entry.clone(), id)?;
         } else {
@@ -241,6 +243,10 @@ impl Engine {
             .get(&number)
             .is_some_and(|old| old.state == VolumeState::Free);
         self.volumes.insert(number, entry);
+        self.know_tiers();
+        if state == VolumeState::Gone {
+            self.look_for_hot_of(number);
+        }
         self.want_copies_of_volumes();
         self.spread_reserve();
         self.look_at_empty();
@@ -284,6 +290,13 @@ impl Engine {
         let segments = self.segments_with(segment);
         let columns = segments.and_then(|segments| segments.columns(segment));
         columns.unwrap_or_default()
+    }
+
+    /// Shape and columns of a mirror segment; none of one with parity.
+    pub(super) fn mirror(&self, segment: u32) -> Option<(Shape, &[ChunkCopy])> {
+        let class = self.segment_classes.get(&segment)?;
+        let columns = self.homes.get(class)?.columns(segment)?;
+        (!class.has_parity()).then(|| (Shape::mirror(class.grain), columns))
     }
 
     /// The segments that one is among.
@@ -334,7 +347,7 @@ impl Engine {
         let low = |class: Class| u64::from(self.sizes.slots(class.grain)) / 2;
         let known = self.homes.keys().copied();
         let low: Vec<Class> = known
-            .filter(|&class| self.spare_slots(class) < low(class))
+            .filter(|&class| class.hot_of.is_none() && self.spare_slots(class) < low(class))
             .chain(self.short_of())
             .collect();
         for class in low {
@@ -343,12 +356,14 @@ impl Engine {
                 self.add_segment(class);
             }
         }
+        self.provision_tiers();
     }
 
     pub(super) fn has_volume_of(&self, class: Class) -> bool {
-        self.volumes
-            .values()
-            .any(|entry| entry.state == VolumeState::Live && Class::of_volume(entry) == Some(class))
+        self.volumes.iter().any(|(&number, entry)| {
+            let mut classes = Class::all_of_volume(number, entry);
+            entry.state == VolumeState::Live && classes.any(|one| one == class)
+        })
     }
 
     /// The classes of which writes that wait need more slots than there are.
@@ -407,7 +422,7 @@ impl Engine {
         room.collect()
     }
 
-    fn add_segment(&mut self, class: Class) {
+    pub(super) fn add_segment(&mut self, class: Class) {
         let columns = self.columns_for(class);
         let extents = class.shape_of(columns).extents(&self.sizes);
         let rooms = self.column_rooms(extents, |drive| self.kept_extents(drive));
@@ -451,7 +466,10 @@ impl Engine {
             self.repair_now();
         }
         if staying < self.wanted_columns(id) {
-            self.rebuild_wanted();
+            // Where no drive could take one, looking for it would pass over all segments, for each that is made.
+            if self.could_have_column(id) {
+                self.rebuild_wanted();
+            }
             self.judge_stop_for(id, class);
         }
     }

@@ -2,6 +2,7 @@
 //! what is newer here than on the drives.
 
 mod coming;
+mod heat;
 mod renew;
 mod restate;
 
@@ -17,6 +18,8 @@ use crate::format::{
 use crate::ring::Mix;
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
 use coming::Coming;
+use heat::Heat;
+pub(crate) use heat::Touch;
 use renew::Renewal;
 use restate::Changed;
 pub(crate) use restate::Restated;
@@ -90,6 +93,8 @@ struct Page {
     changed: Changed,
     /// It was looked at since the clock's hand came by.
     used: Cell<bool>,
+    /// Of a leaf's slots; none of a leaf of which nothing is known.
+    heat: Vec<Heat>,
 }
 
 #[derive(Clone, Debug)]
@@ -345,6 +350,7 @@ impl Map {
             first_dirty: None,
             changed: Changed::default(),
             used: Cell::new(true),
+            heat: Vec::new(),
         };
         self.pages.insert(id, page);
     }
@@ -457,6 +463,7 @@ impl Map {
             first_dirty: None,
             changed: Changed::default(),
             used: Cell::new(true),
+            heat: Vec::new(),
         });
         if page.first_dirty.is_none() {
             page.first_dirty = Some(sequence);

@@ -8,7 +8,7 @@
 use super::Engine;
 use super::class::Class;
 use super::extents::take_columns;
-use crate::format::{ChunkCopy, DriveClass, VolumeEntry, VolumeState};
+use crate::format::{ChunkCopy, DriveClass, VolumeState};
 
 impl Engine {
     /// The class of a drive.
@@ -88,13 +88,20 @@ impl Engine {
             .chain(self.provisioning.keys());
         let classes = classes.filter(|class| class.media == media);
         let most = classes.map(|class| class.columns()).max();
-        let homed = |entry: &&VolumeEntry| {
-            let is_homed = Class::of_volume(entry).is_some();
-            entry.state == VolumeState::Live && is_homed && entry.class == media
-        };
-        let volumes = self.volumes.values().filter(homed);
-        let promised = volumes.map(|entry| entry.layout.drives()).max();
+        let live = self.volumes.iter();
+        let live = live.filter(|(_, entry)| entry.state == VolumeState::Live);
+        let homes = live.flat_map(|(&number, entry)| Class::all_of_volume(number, entry));
+        let homes = homes.filter(|class| class.media == media);
+        let promised = homes.map(|class| class.columns()).max();
         most.max(promised).unwrap_or(0)
+    }
+
+    /// The class of all drives, if there is only one.
+    pub(super) fn only_media(&self) -> Option<DriveClass> {
+        let usable = self.usable().into_iter().enumerate();
+        let mut there = usable.filter(|&(_, stays)| stays);
+        let first = there.next().and_then(|(drive, _)| self.media_of(drive));
+        first.filter(|_| there.all(|(drive, _)| self.media_of(drive) == first))
     }
 
     /// The class of a new volume that names none: in a pool of one class any drive may hold it, for there is

@@ -353,7 +353,8 @@ impl Engine {
     /// Segments that were looked at for whatever there was to do, since the import.
     #[doc(hidden)]
     pub fn segment_steps(&self) -> u64 {
-        self.homes.values().map(Segments::steps).sum()
+        let homes: u64 = self.homes.values().map(Segments::steps).sum();
+        homes + self.raw.steps()
     }
 
     /// What the pool cannot go on without and has no copy of any more.

@@ -27,8 +27,10 @@
 //! | `manage`, `status` | volumes, segments; what an operator is shown |
 //! | `stall` | a command that waits for nothing |
 //! | `invariant` | what cannot be |
+//! | `waits` | what a drive cannot do now, and is asked for again |
 //! | `stop` | volumes that take no writes while a copy is missing |
 //! | `raw` | pass-through volumes |
+//! | `tier` | volumes with a hot home beside their others: what goes where, and moves between them |
 //! | `state`, `map`, `space`, `extents`, `class`, `locks`, `guard` | the state they share |
 
 mod admission;
@@ -69,6 +71,8 @@ mod stall;
 pub(crate) mod state;
 mod status;
 mod stop;
+mod tier;
+mod waits;
 mod write;
 
 use std::fmt;
@@ -83,11 +87,13 @@ pub(crate) use manage::check_name;
 pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeCondition, VolumeInfo};
 pub use status::{HomeStatus, MemberStatus, Status, StripeStatus};
+pub use tier::{TierStatus, TierTally};
+pub use waits::DriveWait;
 
 use crate::ReplicaTag;
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};
-use flights::Answered;
+use flights::{Answered, Asked};
 use state::Retired;
 
 /// What happens to an engine.
@@ -235,6 +241,8 @@ enum Waiter {
     Walk,
     /// The page itself is to be written to another place.
     Renew,
+    /// A tier's clock (for a page).
+    Tier,
 }
 
 impl Engine {
@@ -306,7 +314,7 @@ impl Engine {
             )),
             Some(geometry) => {
                 let changes = !matches!(request.op, Operation::Read | Operation::Flush);
-                let stopped = || self.stop_error(volume).filter(|_| changes);
+                let stopped = || changes.then(|| self.stop_error(volume)).flatten();
                 geometry.check(request.range).err().or_else(stopped)
             }
         }
@@ -319,7 +327,15 @@ impl Engine {
             result,
         } = completion;
         match self.flights.answered(drive, tag) {
-            Answered::Owner(owner) => self.answered((owner, drive), buffer, result),
+            Answered::Owner(asked) => match result {
+                Err(error) if self.will_pass(&asked, &error) => {
+                    self.wait_for((asked, drive), buffer, &error);
+                }
+                result => {
+                    self.waits.is_over(&asked, drive);
+                    self.answered((asked.owner, drive), buffer, result);
+                }
+            },
             Answered::Late => {}
             Answered::Unknown => self.fail("a drive completed a request twice".into()),
         }
@@ -422,7 +438,14 @@ impl Engine {
             self.again = true;
             return;
         }
-        request.tag = self.flights.send(drive, owner, bytes, self.now);
+        let asked = Asked {
+            owner,
+            op: request.op,
+            range: request.range,
+            bytes,
+            since: None,
+        };
+        request.tag = self.flights.send(drive, asked, self.now);
         trace!(drive, ?owner, op = ?request.op, at = %request.range.start, blocks = request.range.count, "I/O sent");
         self.out.io.push((drive, request));
     }

@@ -18,6 +18,7 @@ use super::append::Then;
 use super::class::Class;
 use super::invariant::invariant;
 use super::manage::segment_change;
+use super::space::Segments;
 use super::write::MAP_LIMIT;
 use crate::Canary;
 use crate::format::{ChunkCopy, SegmentEntry};
@@ -69,6 +70,14 @@ impl Engine {
             self.release.empty.insert(segment);
             self.release.look = true;
         }
+    }
+
+    /// A volume is gone, and with it what was its alone: its hot home, also what was never used of that.
+    pub(super) fn look_for_hot_of(&mut self, volume: u32) {
+        let theirs = self.segment_classes.iter();
+        let theirs = theirs.filter(|(_, class)| class.hot_of == Some(volume));
+        let theirs: Vec<u32> = theirs.map(|(&id, _)| id).collect();
+        self.release.empty.extend(theirs);
     }
 
     /// A volume has come or gone: what its class kept in stock may go, too.
@@ -125,6 +134,10 @@ impl Engine {
         let Some(columns) = segments.and_then(|segments| segments.remove(id)) else {
             return invariant!(self, "segment {id} is to be given back, but is not there");
         };
+        // Each volume with a tier has a class of its own.
+        if class.hot_of.is_some() && self.homes.get(&class).is_some_and(Segments::are_none) {
+            self.homes.remove(&class);
+        }
         self.release.freeing.insert(id, (columns, extents));
         if self.cage.sings(Canary::ReleaseBeforeDurable) {
             // As late as a record can be: never.

@@ -11,6 +11,7 @@ use ashlar_block::{ErrorKind, IoError};
 use super::Engine;
 use super::class::Class;
 use crate::format::{RepairReserve, Reserve, Root, VolumeState};
+use crate::{HotTier, Layout};
 
 /// What is kept, by drive.
 #[derive(Default)]
@@ -108,8 +109,12 @@ impl Engine {
     fn widths(&self) -> Vec<usize> {
         let live = self.volumes.values();
         let live = live.filter(|entry| entry.state == VolumeState::Live);
-        let redundant = live.filter(|entry| entry.layout.survives() > 0);
-        let mut widths: Vec<usize> = redundant.map(|entry| entry.layout.drives()).collect();
+        let layouts = live.flat_map(|entry| {
+            let hot = entry.hot.map(HotTier::layout);
+            std::iter::once(entry.layout).chain(hot)
+        });
+        let redundant = layouts.filter(|layout| layout.survives() > 0);
+        let mut widths: Vec<usize> = redundant.map(Layout::drives).collect();
         widths.sort_unstable();
         widths.dedup();
         widths

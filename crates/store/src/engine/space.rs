@@ -160,6 +160,8 @@ pub(crate) struct Segments {
     drives: DriveStates,
     units: u32,
     free: u64,
+    /// Units in use, also of segments of which none are taken any more.
+    taken: u64,
     /// Units, free or not, of segments of which some are still taken.
     open: u64,
     /// Segments that were looked at, for tests.
@@ -280,6 +282,7 @@ impl Segments {
         let segment = self.by_id.get_mut(&id)?;
         let unit = segment.take()?;
         self.free -= 1;
+        self.taken += 1;
         if segment.free == 0 {
             self.is_full(id);
         }
@@ -318,6 +321,7 @@ impl Segments {
             return false;
         };
         let claimed = segment.mark(unit);
+        self.taken += u64::from(claimed);
         self.free -= u64::from(claimed && !segment.closed);
         if segment.free == 0 {
             self.is_full(id);
@@ -333,6 +337,7 @@ impl Segments {
         let (words, _) = bits.as_chunks::<8>();
         for (at, word) in (first..).step_by(64).zip(words) {
             let claimed = segment.mark_word(at, u64::from_le_bytes(*word));
+            self.taken += u64::from(claimed);
             if !segment.closed {
                 self.free -= u64::from(claimed);
             }
@@ -349,10 +354,14 @@ impl Segments {
 
     /// Gives a unit back.
     pub(crate) fn release(&mut self, id: u32, unit: u32) {
-        if let Some(segment) = self.by_id.get_mut(&id)
-            && segment.release(unit)
-            && !segment.closed
-        {
+        let Some(segment) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        if !segment.release(unit) {
+            return;
+        }
+        self.taken -= 1;
+        if !segment.closed {
             self.free += 1;
             if segment.free == 1 {
                 self.sort_in(id);
@@ -387,6 +396,11 @@ impl Segments {
         segment.is_some_and(|segment| segment.free == segment.units)
     }
 
+    /// Whether there is no segment.
+    pub(crate) fn are_none(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
     /// Units of a segment that are in use.
     pub(crate) fn used_of(&self, id: u32) -> u32 {
         let segment = self.by_id.get(&id);
@@ -401,7 +415,9 @@ impl Segments {
     /// Forgets a segment of which nothing is in use; returns its columns.
     pub(crate) fn remove(&mut self, id: u32) -> Option<Vec<ChunkCopy>> {
         self.close(id);
-        let columns = self.by_id.remove(&id)?.columns;
+        let segment = self.by_id.remove(&id)?;
+        self.taken -= u64::from(segment.units - segment.free);
+        let columns = segment.columns;
         self.on_drive.remove(&columns);
         self.sort_in(id);
         Some(columns)
@@ -432,6 +448,11 @@ impl Segments {
     /// Free units.
     pub(crate) fn free(&self) -> u64 {
         self.free
+    }
+
+    /// Units in use, also of segments of which none are taken any more.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// Units in use.
@@ -480,7 +501,7 @@ impl DriveCounts {
     }
 
     /// Drives that have some.
-    fn drives(&self) -> impl Iterator<Item = u16> {
+    pub(crate) fn drives(&self) -> impl Iterator<Item = u16> {
         let counts = self.0.iter().enumerate();
         counts.filter_map(|(drive, &count)| (count > 0).then_some(drive as u16))
     }

@@ -7,7 +7,8 @@ use super::{Engine, Op};
 impl Engine {
     /// Whether commands wait although no I/O is on its way and no other turn is due.
     pub(super) fn waits_for_itself(&self) -> bool {
-        let idle = self.failed.is_none() && !self.again && self.flights.is_empty();
+        let nothing_asked = self.flights.is_empty() && self.waits.is_empty();
+        let idle = self.failed.is_none() && !self.again && nothing_asked;
         idle && (!self.admission.is_empty() || !self.clears.is_empty() || !self.settling.is_empty())
     }
 

@@ -28,6 +28,8 @@ use super::replica::{Copy, Replicas};
 use super::reserve::Kept;
 use super::salvage::Salvage;
 use super::space::{DriveCounts, SegmentIds, Segments};
+use super::tier::{TierStatus, Tiers};
+use super::waits::Waits;
 use super::{Op, Outbox, Owner, Waiter};
 use crate::format::{
     ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, PageId, Root, VolumeEntry,
@@ -128,6 +130,7 @@ pub struct Engine {
     /// Columns that are being filled: they are written, not read.
     pub(super) joining: BTreeMap<u32, Joining>,
     pub(super) flights: Flights,
+    pub(super) waits: Waits,
     /// Requests for drives that were out by the time they were made.
     pub(super) unsent: Vec<(Owner, usize, Option<IoBuffer>)>,
     /// Of the command that is taken in now.
@@ -194,6 +197,7 @@ pub struct Engine {
     /// Drives that were left out since the import, and why.
     pub(super) losses: Vec<(usize, String)>,
     pub(super) destage: Destage,
+    pub(super) tiers: Tiers,
     pub(super) checkpoint: Checkpoint,
     pub(super) settling: Vec<u64>,
 }
@@ -265,6 +269,7 @@ impl Engine {
             raise: Raise::default(),
             joining: BTreeMap::new(),
             flights: Flights::new(parts.drive_timeout),
+            waits: Waits::default(),
             unsent: Vec::new(),
             tag: None,
             replicas: Replicas::found(parts.replicas),
@@ -314,6 +319,7 @@ impl Engine {
             losses: Vec::new(),
             bad_by_drive: BTreeMap::new(),
             destage: Destage::default(),
+            tiers: Tiers::default(),
             checkpoint: Checkpoint::default(),
             settling: Vec::new(),
         };
@@ -322,6 +328,7 @@ impl Engine {
             engine.segment_ids.end_at(FEW_SEGMENTS);
         }
         engine.drives_changed();
+        engine.know_tiers();
         engine.hold_replica_pages();
         for key in parts.unhomed {
             engine.reserve(key);
@@ -348,19 +355,22 @@ impl Engine {
             return Some(self.now);
         }
         if self.failed.is_some() {
-            return self.flights.next_deadline();
+            let deadlines = [self.flights.next_deadline(), self.waits.deadline()];
+            return deadlines.into_iter().flatten().min();
         }
         if self.again {
             return Some(self.now);
         }
         let deadlines = [
             self.destage_deadline(),
+            self.moves_deadline(),
             self.repair_deadline(),
             self.walk_deadline(),
             self.renewal_deadline(),
             self.checkpoint_deadline(),
             self.replica_deadline(),
             self.flights.next_deadline(),
+            self.waits.deadline(),
             self.discards.deadline(),
         ];
         deadlines.into_iter().flatten().min()
@@ -429,6 +439,7 @@ impl Engine {
                 class: entry.class,
                 is_cache: entry.is_cache,
                 replica: self.replica_identity(number),
+                tier: self.tier_status(number, entry),
                 stopped: self.stop_reason(number),
             })
             .collect()
@@ -468,7 +479,7 @@ impl Engine {
             .collect()
     }
 
-    /// The class that a volume has homes in; none if there is no such volume, or if it is passed through.
+    /// The class that a volume has homes in, beside a hot one; none if there is no such volume, or if it is passed through.
     pub(super) fn class_of(&self, volume: u32) -> Option<Class> {
         self.volumes.get(&volume).and_then(Class::of_volume)
     }
@@ -533,4 +544,6 @@ pub struct VolumeInfo {
     pub is_cache: bool,
     /// Which copy of a replicated volume it is.
     pub replica: Option<ReplicaIdentity>,
+    /// Its hot home, if it has one.
+    pub tier: Option<TierStatus>,
 }

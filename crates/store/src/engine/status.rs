@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::DriveReplies;
 use super::class::Class;
 use super::space::Segments;
-use super::{Counters, Engine, VolumeInfo};
+use super::{Counters, DriveReplies, DriveWait, Engine, VolumeInfo};
 use crate::Layout;
 use crate::format::{DriveClass, Label, MemberState, Reserve};
 use crate::sizes::Grain;
@@ -37,6 +36,8 @@ pub struct MemberStatus {
     pub bad_copies: u64,
     /// How it answers.
     pub replies: DriveReplies,
+    /// What it cannot do now.
+    pub wait: Option<DriveWait>,
 }
 
 /// Space for the homes of one layout and grain.
@@ -48,6 +49,8 @@ pub struct HomeStatus {
     pub grain: Grain,
     /// The class of drives that they are on; any, without one.
     pub class: Option<DriveClass>,
+    /// The volume whose hot home they are; nobody else's.
+    pub hot_of: Option<u32>,
     /// Bytes of volumes that have homes, counted once.
     pub used_bytes: u64,
     /// Bytes that can be written before another segment must be made, counted once.
@@ -134,6 +137,7 @@ impl Engine {
                 holds_homes: holds_homes.contains(&(index as u16)),
                 bad_copies: self.bad_by_drive.get(&index).copied().unwrap_or(0),
                 replies: self.replies(index),
+                wait: self.drive_wait(index),
             }
         });
         Status {
@@ -215,6 +219,7 @@ impl Engine {
             layout: class.layout(),
             grain: class.grain,
             class: class.media,
+            hot_of: class.hot_of,
             used_bytes: segments.map_or(0, |segments| segments.used()) * slot,
             free_bytes: self.spare_slots(class) * slot,
             growth_bytes: growth,

@@ -44,21 +44,19 @@ impl Engine {
     pub(super) fn judge_stops(&mut self) {
         let wishes = self.volumes.iter();
         let wishes = wishes.filter(|(_, entry)| entry.stops && entry.state == VolumeState::Live);
-        let wishes: Vec<(u32, Option<Class>, bool)> = wishes
-            .map(|(&number, entry)| {
-                let drives = entry.layout.drives();
-                let there = self.active().into_iter();
-                let there = there.filter(|&drive| self.is_of(drive, entry.class));
-                (number, Class::of_volume(entry), drives > there.count())
-            })
+        let wishes: Vec<(u32, Vec<Class>)> = wishes
+            .map(|(&number, entry)| (number, Class::all_of_volume(number, entry).collect()))
             .collect();
         if wishes.is_empty() {
             return self.stopped.clear();
         }
         let short = self.short_classes();
-        let stops = |(_, class, lacks): &&(u32, Option<Class>, bool)| {
-            *lacks || class.is_some_and(|class| short.contains(&class))
+        let lacks = |class: &Class| {
+            let there = self.active().into_iter();
+            let there = there.filter(|&drive| self.is_of(drive, class.media));
+            class.columns() > there.count() || short.contains(class)
         };
+        let stops = |(_, classes): &&(u32, Vec<Class>)| classes.iter().any(lacks);
         self.stopped = wishes.iter().filter(stops).map(|&(n, ..)| n).collect();
     }
 
@@ -69,7 +67,9 @@ impl Engine {
         }
         let live = self.volumes.iter();
         let live = live.filter(|(_, entry)| entry.stops && entry.state == VolumeState::Live);
-        let stops = live.filter(|(_, entry)| Class::of_volume(entry) == Some(class));
+        let stops = live.filter(|&(&number, entry)| {
+            Class::all_of_volume(number, entry).any(|one| one == class)
+        });
         self.stopped.extend(stops.map(|(&number, _)| number));
     }
 

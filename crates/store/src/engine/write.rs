@@ -363,6 +363,7 @@ impl Engine {
             self.pin(volume, range.start, range.end);
         }
         self.hold_leaves(op, volume, range.clone());
+        self.slots_written(volume, range.clone());
         let grain = self.map.grain(volume);
         // Only at its ends can a write cover a part of a slot: what is whole is in one piece.
         let is_whole = |piece: &Piece| bypass && grain.divides(&piece.range());

@@ -4,8 +4,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use super::bytes::{Reader, ensure, zeroes};
 use super::{DriveClass, FormatError, MAX_MEMBERS};
-use crate::Layout;
 use crate::sizes::Grain;
+use crate::{HotTier, Layout, Share};
 
 const SEGMENT: &str = "segment entry";
 const VOLUME: &str = "volume entry";
@@ -49,7 +49,7 @@ pub struct SegmentEntry {
     pub grain: Grain,
     /// Drives of this class hold its columns; of any, without one. None for a free entry and a raw segment.
     pub class: Option<DriveClass>,
-    /// The volume that a raw segment is a part of; 0 for others.
+    /// The volume that a raw segment is a part of, or whose hot home a mirror segment is; 0 for others.
     pub volume: u32,
     /// Which part of that volume, from 0; 0 for others.
     pub ordinal: u32,
@@ -183,7 +183,8 @@ impl SegmentEntry {
     /// What the entry says about a volume.
     fn check_part(&self) -> Result<(), FormatError> {
         if self.kind != SegmentKind::Raw {
-            let none = self.volume == 0 && self.ordinal == 0;
+            let is_hot = self.kind == SegmentKind::Mirror && self.volume >= FIRST_VOLUME;
+            let none = (self.volume == 0 || is_hot) && self.ordinal == 0;
             return ensure(none, SEGMENT, "it is no part of a volume, but names one");
         }
         let whole = usize::from(self.copies) == self.columns.len();
@@ -254,6 +255,8 @@ pub struct VolumeEntry {
     pub class: Option<DriveClass>,
     /// It holds what a cache keeps of another device: no host is to see it as it is.
     pub is_cache: bool,
+    /// What is small and hot of it lies there, and `layout` is for all else.
+    pub hot: Option<HotTier>,
 }
 
 impl VolumeEntry {
@@ -272,6 +275,7 @@ impl VolumeEntry {
             stops: false,
             class: None,
             is_cache: false,
+            hot: None,
         }
     }
 
@@ -298,6 +302,11 @@ impl VolumeEntry {
             raw.stops = u8::from(self.stops);
             raw.class = DriveClass::code(self.class);
             raw.is_cache = u8::from(self.is_cache);
+            if let Some(hot) = self.hot {
+                raw.hot_copies = hot.copies;
+                raw.hot_class = DriveClass::code(hot.class);
+                raw.hot_share = hot.share.percent();
+            }
             raw.granules = self.granules.into();
             raw.uuid = *self.uuid.as_bytes();
             raw.name[..self.name.len()].copy_from_slice(self.name.as_bytes());
@@ -343,6 +352,7 @@ impl VolumeEntry {
             stops: raw.stops == 1,
             class: DriveClass::of_code(VOLUME, raw.class)?,
             is_cache: raw.is_cache == 1,
+            hot: raw.hot(layout)?,
         })
     }
 }
@@ -371,7 +381,10 @@ struct RawVolume {
     uuid: [u8; 16],
     name: [u8; 64],
     is_cache: u8,
-    padding: [u8; VolumeEntry::BYTES - 97],
+    hot_copies: u8,
+    hot_class: u8,
+    hot_share: u8,
+    padding: [u8; VolumeEntry::BYTES - 100],
 }
 
 const _: () = assert!(size_of::<RawVolume>() == VolumeEntry::BYTES);
@@ -385,6 +398,23 @@ impl RawVolume {
         std::str::from_utf8(name)
             .map(str::to_owned)
             .map_err(|_| bad())
+    }
+
+    fn hot(&self, layout: Layout) -> Result<Option<HotTier>, FormatError> {
+        if self.hot_copies == 0 {
+            zeroes(VOLUME, "hot home", &[self.hot_class, self.hot_share])?;
+            return Ok(None);
+        }
+        let share = Share::of_percent(self.hot_share);
+        let share = share.ok_or_else(|| FormatError::new(VOLUME, "its share is out of bounds"))?;
+        let hot = HotTier {
+            copies: self.hot_copies,
+            class: DriveClass::of_code(VOLUME, self.hot_class)?,
+            share,
+        };
+        let fits = hot.layout().is_possible() && !matches!(layout, Layout::Stripe { .. });
+        ensure(fits, VOLUME, "its hot home is out of bounds")?;
+        Ok(Some(hot))
     }
 
     fn layout(&self) -> Result<Layout, FormatError> {

@@ -148,6 +148,7 @@ fn nonsense_is_refused() {
             stops: false,
             class: None,
             is_cache: false,
+            hot: None,
         })
     };
     for bad in [

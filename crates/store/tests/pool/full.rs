@@ -98,6 +98,24 @@ fn steps(bench: &mut Bench, volume: u32, slots: std::ops::Range<u64>) -> u64 {
 }
 
 #[test]
+fn a_new_segment_of_a_pool_that_lacks_a_drive_looks_at_no_others() {
+    let sizes = Sizes {
+        segment_slots: 2,
+        ..small_sizes()
+    };
+    let mut bench = Bench::with_sizes(3, 80 << 20, sizes);
+    let volume = bench.volume(16_384, 3);
+    let is_write: fn(Operation) -> bool = |op| matches!(op, Operation::Write(_));
+    bench.seen.faults[2].set(Some((is_write, ErrorKind::Media)));
+    steps(&mut bench, volume, 0..20);
+    assert!(bench.engine.status().degraded);
+    let first = steps(&mut bench, volume, 20..120);
+    steps(&mut bench, volume, 120..700);
+    let last = steps(&mut bench, volume, 700..800);
+    assert!(last <= first + first / 4, "{first}, then {last}");
+}
+
+#[test]
 fn the_last_segment_takes_no_more_steps_than_the_first() {
     let sizes = Sizes {
         segment_slots: 2,

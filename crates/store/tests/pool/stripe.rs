@@ -40,6 +40,7 @@ fn plan(granules: u64, layout: Layout) -> Manage {
         stops: false,
         class: None,
         is_cache: false,
+        hot: None,
     })
 }
 
@@ -47,6 +48,24 @@ fn trouble(bench: &Bench, volume: u32) -> Option<String> {
     let volumes = bench.engine.volumes().into_iter();
     let mut found = volumes.filter(|info| info.number == volume);
     found.next().unwrap().trouble
+}
+
+/// What is asked all the time, by hosts and by who watches, walks over no segments.
+#[test]
+fn neither_commands_nor_the_status_look_at_all_segments() {
+    let mut bench = Bench::new(3, DRIVE);
+    let volume = bench.volume_as(800, STRIPE3).unwrap();
+    let before = bench.engine.segment_steps();
+    bench.write(volume, 5, &pattern(2, 1)).unwrap();
+    assert_eq!(bench.read(volume, 5, 2).unwrap(), pattern(2, 1));
+    let status = bench.engine.status();
+    let taken: u64 = status.members.iter().map(|m| m.used_bytes).sum();
+    assert!(status.stripes.used_bytes > 0 && status.stripes.used_bytes < taken);
+    assert_eq!(
+        bench.engine.volumes()[0].used_bytes,
+        status.stripes.used_bytes
+    );
+    assert_eq!(bench.engine.segment_steps(), before);
 }
 
 #[test]

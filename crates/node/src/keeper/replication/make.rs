@@ -7,7 +7,7 @@ use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
     Epoch, Incarnation, Key, MemberId, NodeId, OwnerId, Position, Positions, ReplicaUuid, Revision,
 };
-use ashlar_store::{Grain, Manage, Managed, ReplicaIdentity, VolumeInfo, VolumePlan};
+use ashlar_store::{Manage, Managed, ReplicaIdentity, VolumeInfo};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -16,11 +16,11 @@ use super::{CopyVolume, LOOK_EVERY, Replication, refused, told};
 use crate::VolumeAccess;
 use crate::keeper::pools::engine;
 use crate::keeper::serve::served;
-use crate::keeper::volumes::{GRANULE, layout};
-use crate::keeper::{Dismissal, Keeper, Kept, live, stored_class};
+use crate::keeper::volumes::plan_of;
+use crate::keeper::{Dismissal, Keeper, Kept, live};
 use crate::model::{
-    ControlError, CreateVolume, DeleteVolume, DriveClass, HostList, LayoutSpec, MoveVolume,
-    VolumeName, VolumeStatus, WhenDegraded,
+    ControlError, CreateVolume, DeleteVolume, HostList, LayoutSpec, MoveVolume, VolumeName,
+    VolumeStatus,
 };
 use crate::pool::ReplicaMail;
 
@@ -33,37 +33,22 @@ const SERVED_WAIT: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewCopy {
-    pub(super) pool: String,
-    pub(super) name: String,
-    /// The volume's identity: the same on all nodes.
+    /// The volume, as it was asked for.
+    pub(super) wanted: CreateVolume,
+    /// Its identity: the same on all nodes.
     volume: Uuid,
-    bytes: u64,
-    layout: LayoutSpec,
-    grain_bytes: Option<u32>,
-    class: Option<DriveClass>,
-    when_degraded: WhenDegraded,
-    allow_hosts: Vec<String>,
-    allow_any_host: bool,
     /// The copy's place in `members`.
-    position: u8,
+    pub(super) position: u8,
     /// The copy's own identity.
     replica: Uuid,
-    members: Vec<NodeId>,
+    pub(super) members: Vec<NodeId>,
 }
 
 impl NewCopy {
-    fn of(request: &CreateVolume, volume: Uuid, members: &[NodeId]) -> Vec<Self> {
+    pub(super) fn of(wanted: &CreateVolume, volume: Uuid, members: &[NodeId]) -> Vec<Self> {
         let one = |position: usize| Self {
-            pool: request.pool.clone(),
-            name: request.name.clone(),
+            wanted: wanted.clone(),
             volume,
-            bytes: request.bytes,
-            layout: request.layout,
-            grain_bytes: request.grain_bytes,
-            class: request.class,
-            when_degraded: request.when_degraded,
-            allow_hosts: request.allow_hosts.clone(),
-            allow_any_host: request.allow_any_host,
             position: position as u8,
             replica: Uuid::new_v4(),
             members: members.to_vec(),
@@ -71,13 +56,20 @@ impl NewCopy {
         (0..members.len()).map(one).collect()
     }
 
-    fn node(&self) -> NodeId {
+    pub(super) fn node(&self) -> NodeId {
         self.members[usize::from(self.position)]
+    }
+
+    pub(super) const fn identity(&self) -> ReplicaIdentity {
+        ReplicaIdentity {
+            position: self.position,
+            uuid: self.replica,
+        }
     }
 }
 
-/// The first key: no process owns it, and all copies are equal, for they are empty.
-fn first_key(copies: &[NewCopy]) -> Key {
+/// The first key: no process owns it yet, and so many copies, from the first on, have everything.
+pub(super) fn first_key(copies: &[NewCopy], in_sync: usize) -> Key {
     let member = |copy: &NewCopy| MemberId {
         node: copy.node(),
         replica: ReplicaUuid(copy.replica.into_bytes()),
@@ -88,7 +80,7 @@ fn first_key(copies: &[NewCopy]) -> Key {
             node: copies[0].node(),
             incarnation: Incarnation(0),
         },
-        in_sync: Positions::first(copies.len()),
+        in_sync: Positions::first(in_sync),
         members: copies.iter().map(member).collect(),
         forced: 0,
     }
@@ -96,7 +88,7 @@ fn first_key(copies: &[NewCopy]) -> Key {
 
 impl Replication {
     /// Asks the quorum, and waits.
-    fn ask(&self, volume: Uuid, question: Question) -> Reply {
+    pub(super) fn ask(&self, volume: Uuid, question: Question) -> Reply {
         let (sender, receiver) = channel();
         self.cluster.ask(volume, question, move |reply| {
             // Who asked may have gone.
@@ -120,7 +112,7 @@ impl Replication {
         }
     }
 
-    fn put_first_key(&self, volume: Uuid, key: &Key) -> Result<(), ControlError> {
+    pub(super) fn put_first_key(&self, volume: Uuid, key: &Key) -> Result<(), ControlError> {
         let question = Question::Swap {
             revision: Revision(0),
             value: key.encode(),
@@ -140,15 +132,24 @@ impl Replication {
         to: NodeId,
         order: &Order,
     ) -> Result<serde_json::Value, ControlError> {
+        self.order_within(ORDER_TIMEOUT, to, order)
+    }
+
+    pub(super) fn order_within(
+        &self,
+        limit: Duration,
+        to: NodeId,
+        order: &Order,
+    ) -> Result<serde_json::Value, ControlError> {
         let name = self.node_name(to);
         let words = serde_json::to_value(order)
             .map_err(|error| ControlError::internal(error.to_string()))?;
-        let answer = self.cluster.order(to, &words, ORDER_TIMEOUT);
+        let answer = self.cluster.order(to, &words, limit);
         answer.map_err(|error| refused(&name, error))
     }
 
     /// Which nodes get a copy, this one first.
-    fn choose(&self, request: &CreateVolume) -> Result<Vec<NodeId>, ControlError> {
+    pub(super) fn choose(&self, request: &CreateVolume) -> Result<Vec<NodeId>, ControlError> {
         let (config, me) = (self.cluster.config(), self.cluster.me());
         let wanted = usize::from(request.replicas);
         if request.nodes.is_empty() {
@@ -212,7 +213,7 @@ impl Keeper {
             )
         });
         if result.is_ok() {
-            result = replication.put_first_key(volume, &first_key(&copies));
+            result = replication.put_first_key(volume, &first_key(&copies, copies.len()));
         }
         if let Err(error) = result {
             for copy in &copies {
@@ -242,7 +243,7 @@ impl Keeper {
     }
 
     /// Waits until a volume has the owner that is wanted.
-    fn await_owner(
+    pub(super) fn await_owner(
         &self,
         name: &VolumeName,
         is_wanted: impl Fn(Option<&str>) -> bool,
@@ -268,40 +269,28 @@ impl Keeper {
 
     pub(super) fn make_copy(&self, copy: &NewCopy) -> Result<(), ControlError> {
         self.replication()?;
+        let wanted = &copy.wanted;
         let pools = self.lock();
-        let pool = live(&pools, &copy.pool)?;
+        let pool = live(&pools, &wanted.pool)?;
         let view = pool.link.view().map_err(engine)?;
-        let taken = |volume: &VolumeInfo| volume.name == copy.name && !volume.deleting;
+        let taken = |volume: &VolumeInfo| volume.name == wanted.name && !volume.deleting;
         if view.status.volumes.iter().any(taken) {
-            let why = format!("there is a volume {}/{} already", copy.pool, copy.name);
+            let why = format!("there is a volume {}/{} already", wanted.pool, wanted.name);
             return Err(ControlError::conflict(why));
         }
-        let grain = copy.grain_bytes;
-        let plan = VolumePlan {
-            name: copy.name.clone(),
-            uuid: copy.volume,
-            granules: copy.bytes / GRANULE,
-            layout: layout(copy.layout, view.status.stripes.columns)?,
-            grain: grain.and_then(|bytes| Grain::of_bytes(bytes.into())),
-            stops: copy.when_degraded == WhenDegraded::Stop,
-            class: copy.class.map(stored_class),
-            is_cache: false,
-        };
+        let plan = plan_of(wanted, copy.volume, &view)?;
         let access = VolumeAccess {
             pool: pool.id,
             volume: copy.volume,
-            allow_hosts: copy.allow_hosts.clone(),
-            allow_any_host: copy.allow_any_host,
+            allow_hosts: wanted.allow_hosts.clone(),
+            allow_any_host: wanted.allow_any_host,
         };
         self.state.update(|state| state.put_volume(access))?;
         self.remember_copy(pool.id, copy.volume, &copy.members)?;
         let made = pool.link.manage(Manage::CreateVolume(plan)).map_err(engine);
         let made = made.and_then(|made| match made {
             Managed::Volume(volume) => {
-                let identity = ReplicaIdentity {
-                    position: copy.position,
-                    uuid: copy.replica,
-                };
+                let identity = copy.identity();
                 let what = Manage::MakeReplica { volume, identity };
                 let done = pool.link.manage(what).map_err(engine);
                 done.inspect_err(|_| {

@@ -6,19 +6,23 @@
 //!       ╰─ Local ─▶ Keeper ◀─────╯ a thread: paths of hosts, what is shown
 //! ```
 
+mod alone;
 mod cluster;
+mod convert;
 mod events;
 mod link;
 mod make;
 mod news;
 mod orders;
+mod services;
 mod show;
 
 pub(super) use self::orders::Peers;
+pub(super) use self::services::ClusterNodes;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ashlar_cluster::{Cluster, OrderError, Problem, volume_id};
@@ -37,6 +41,7 @@ use super::{Keeper, LivePool};
 use crate::model::{ControlError, ErrorKind};
 use crate::pool::{PoolLink, ReplicaMail};
 use crate::replica::{ReplicaPlan, ReplicaView};
+use crate::service::Services;
 use crate::{ReplicaEntry, StateFile};
 
 /// Ids of controllers that each member makes: hosts refuse a second controller of the same id.
@@ -56,6 +61,8 @@ pub(super) struct Replication {
     state: Arc<StateFile>,
     /// What is known of volumes besides their copies' own account.
     shown: Arc<Mutex<BTreeMap<Uuid, Shown>>>,
+    /// Who keeps services on volumes, and hears what other nodes say of them.
+    services: OnceLock<Weak<Services>>,
 }
 
 /// Where a copy is.
@@ -64,6 +71,7 @@ struct CopyPlace {
     volume: Uuid,
     /// POOL/VOLUME.
     name: String,
+    members: Vec<NodeId>,
     pool_name: String,
     pool: PoolLink,
     number: u32,
@@ -153,6 +161,7 @@ impl Keeper {
             events,
             state,
             shown,
+            services: OnceLock::new(),
         })
     }
 
@@ -197,6 +206,19 @@ impl Keeper {
             ControlError::environment(why)
         })?;
         let members = self.members_of(replication, pool.id, volume)?;
+        let shared = self.shared_of(replication, &members, (volume, identity))?;
+        let access = self.state.read().access(pool.id, volume.uuid).cloned();
+        self.serve_shared(pool, volume, access.as_ref(), shared)?;
+        self.start_replica(pool, pool_name, volume, identity)
+    }
+
+    /// How hosts reach a copy, if it can be one.
+    fn shared_of(
+        &self,
+        replication: &Replication,
+        members: &[NodeId],
+        (volume, identity): (&CopyVolume, ReplicaIdentity),
+    ) -> Result<Shared, ControlError> {
         let place = Position::new(identity.position.into());
         let place = place.filter(|place| place.index() < members.len());
         let place = place.ok_or_else(|| {
@@ -207,9 +229,20 @@ impl Keeper {
                 members.len()
             ))
         })?;
-        let shared = self.shared(replication, &members, place);
-        let access = self.state.read().access(pool.id, volume.uuid).cloned();
-        self.serve_shared(pool, volume, access.as_ref(), shared)?;
+        Ok(self.shared(replication, members, place))
+    }
+
+    /// Brings a copy that is served into service.
+    fn start_replica(
+        &self,
+        pool: &LivePool,
+        pool_name: &str,
+        volume: &CopyVolume,
+        identity: ReplicaIdentity,
+    ) -> Result<(), ControlError> {
+        let replication = self.replication()?;
+        let members = self.members_of(replication, pool.id, volume)?;
+        let member_nodes = members.clone();
         let plan = ReplicaPlan {
             name: volume.name.clone(),
             volume: volume_id(volume.uuid),
@@ -238,6 +271,7 @@ impl Keeper {
             CopyPlace {
                 volume: volume.uuid,
                 name: volume.name.clone(),
+                members: member_nodes,
                 pool_name: pool_name.to_owned(),
                 pool: pool.link.clone(),
                 number: volume.number,

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ashlar_nvme::log::AnaState;
-use ashlar_replica::{Alarm, Positions};
+use ashlar_replica::{Alarm, Epoch, Positions};
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
@@ -30,6 +30,10 @@ pub(in crate::keeper) struct Shown {
     pub(super) last_failover: Option<FailoverStatus>,
     /// What is wrong.
     pub(super) alarm: Option<String>,
+    /// The epoch since which this node serves it, where hosts reach it by now.
+    pub(super) serves: Option<Epoch>,
+    /// The copies in sync, as this node knew when it served last.
+    pub(super) in_sync: Positions,
 }
 
 type All = Arc<Mutex<BTreeMap<Uuid, Shown>>>;
@@ -58,10 +62,18 @@ fn follow(keeper: &Weak<Keeper>, news: &Receiver<Item>, (shown, events): (&All, 
         events.add(kind, keeper.name_of(volume), text);
         let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.entry(volume).or_default();
-        let path = learn(volume, known, news);
+        let path = learn(volume, known, &news);
+        if !matches!(news, News::Serves { .. } | News::InSync(_) | News::Alarm(_)) {
+            known.serves = None;
+        }
         drop(all);
         if let Some(state) = path {
             keeper.set_path(volume, state);
+        }
+        // Who asks for that connects at once.
+        if let News::Serves { epoch, .. } = news {
+            let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
+            all.entry(volume).or_default().serves = Some(epoch);
         }
     }
 }
@@ -87,20 +99,21 @@ fn event_of(news: &News) -> (&'static str, String) {
 }
 
 /// Notes what is new; how hosts reach the volume from now on, if that has changed.
-fn learn(volume: Uuid, known: &mut Shown, news: News) -> Option<AnaState> {
+fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
     match news {
         News::Serves { failover, .. } => {
             known.alarm = None;
-            known.last_failover = failover_status(failover).or(known.last_failover);
+            known.last_failover = failover_status(*failover).or(known.last_failover);
             Some(AnaState::Optimized)
         }
         News::Stops(_) => Some(AnaState::Inaccessible),
         News::InSync(positions) => {
-            info!(%volume, "volume {volume}: in sync are {}", positions_text(positions));
+            known.in_sync = *positions;
+            info!(%volume, "volume {volume}: in sync are {}", positions_text(*positions));
             None
         }
         News::Alarm(alarm) => {
-            let text = alarm_text(&alarm);
+            let text = alarm_text(alarm);
             if known.alarm.as_ref() != Some(&text) {
                 warn!(%volume, "volume {volume}: {text}");
                 known.alarm = Some(text);
@@ -109,7 +122,7 @@ fn learn(volume: Uuid, known: &mut Shown, news: News) -> Option<AnaState> {
         }
         News::Failed(why) => {
             error!(%volume, "volume {volume}: its copy here is out of service: {why}");
-            known.alarm = Some(why);
+            known.alarm = Some(why.clone());
             Some(AnaState::Inaccessible)
         }
     }

@@ -17,6 +17,7 @@ use crate::keeper::pools::engine;
 use crate::keeper::{LivePool, live};
 use crate::model::{ControlError, ErrorKind, HostChange, ReplicationStatus, SetHosts, VolumeName};
 use crate::pool::ReplicaMail;
+use crate::service::Words;
 
 /// An order to a peer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,6 +44,8 @@ pub(super) enum Order {
     IsDrained,
     /// Say what you know of it.
     Show { volume: Uuid },
+    /// About services.
+    Service { words: Box<Words> },
 }
 
 /// The answer to [`Order::Show`].
@@ -122,7 +125,7 @@ impl Keeper {
         let done = || Ok(Value::Null);
         match order {
             Order::MakeCopy(copy) => {
-                info!(target: crate::ORDERS, "{from}: make a copy of volume {}/{}", copy.pool, copy.name);
+                info!(target: crate::ORDERS, "{from}: make a copy of volume {}/{}", copy.wanted.pool, copy.wanted.name);
                 self.make_copy(&copy)?;
                 done()
             }
@@ -159,6 +162,7 @@ impl Keeper {
                 json(&self.drain_here(drain)?)
             }
             Order::IsDrained => json(&self.replication()?.is_drained()),
+            Order::Service { words } => self.hear_of_services(*words),
             Order::Show { volume } => {
                 let status = self.own_account(volume)?;
                 json(&ShowReply { status })
@@ -180,7 +184,7 @@ impl Keeper {
         self.set_hosts(&pools, &name, list).map(drop)
     }
 
-    fn place_of(&self, volume: Uuid) -> Result<CopyPlace, ControlError> {
+    pub(super) fn place_of(&self, volume: Uuid) -> Result<CopyPlace, ControlError> {
         let mut known = self.copies().into_iter();
         let found = known.find(|copy| copy.volume == volume);
         found.ok_or_else(|| not_here(volume))

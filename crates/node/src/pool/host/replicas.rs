@@ -69,6 +69,17 @@ impl Host {
         Some(act(replica, &mut ground))
     }
 
+    fn with_ground(&mut self, act: impl FnOnce(&mut Ground<'_>)) {
+        let Self {
+            engine, out, now, ..
+        } = self;
+        act(&mut Ground {
+            engine,
+            out,
+            now: *now,
+        });
+    }
+
     /// A turn of each copy. What they post, the engine follows.
     pub(super) fn turn_replicas(&mut self) {
         let Self {
@@ -101,6 +112,12 @@ impl Host {
                 let made = made.map(|replica| drop(self.replicas.insert(volume, replica)));
                 // Who asked may have gone.
                 let _ = reply.send(made);
+            }
+            ReplicaMail::Stop { reply } => {
+                if let Some(mut stopped) = self.replicas.remove(&volume) {
+                    self.with_ground(|ground| stopped.leave(ground));
+                }
+                let _ = reply.send(());
             }
             ReplicaMail::Answered { ask, reply } => {
                 self.with_replica(volume, |one, ground| one.answered(ask, reply, ground));

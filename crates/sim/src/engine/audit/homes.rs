@@ -19,7 +19,10 @@ impl Found {
                 let Some(segment) = self.segments.get(&(location >> 12)) else {
                     continue;
                 };
-                self.check_home(media, segment, location & 0xFFF, crcs)
+                // Its hot home may have more copies than the home that a granule was lost in.
+                let volume = self.volumes.get(&id.node);
+                let is_alone = volume.is_some_and(|entry| entry.layout.survives() == 0);
+                self.check_home(media, (segment, is_alone), location & 0xFFF, crcs)
                     .map_err(|why| format!("{id:?}, slot {slot} at {location:#x}: {why}"))?;
             }
         }
@@ -29,7 +32,7 @@ impl Found {
     fn check_home(
         &self,
         media: &Media<'_>,
-        segment: &SegmentEntry,
+        (segment, is_alone): (&SegmentEntry, bool),
         slot: u32,
         crcs: &[u32],
     ) -> Result<(), String> {
@@ -51,7 +54,7 @@ impl Found {
                 _ => Some(crcs),
             };
             let granules = crcs.unwrap_or_default().iter().zip(strip.chunks(GRANULE));
-            if segment.kind == SegmentKind::Mirror && segment.copies == 1 && media.lies() {
+            if is_alone && media.lies() {
                 // What rot has taken of the only copy is lost, also where it has moved since.
                 continue;
             }

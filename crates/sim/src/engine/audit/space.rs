@@ -144,7 +144,7 @@ impl Found {
                 if entry.grain != grain || grain.first(slot) >= entry.granules {
                     return Err(format!("{whose} has a home, but is not of {entry:?}"));
                 }
-                self.check_location(location, entry)
+                self.check_location(location, (volume, entry))
                     .map_err(|why| format!("{whose}: {why}"))?;
                 if let Some(other) = mapped.insert(location, whose.clone()) {
                     return Err(format!("{whose} and {other} share location {location:#x}"));
@@ -162,8 +162,12 @@ impl Found {
         Ok(())
     }
 
-    /// A home is in a segment of its volume's kind.
-    fn check_location(&self, location: u32, volume: &VolumeEntry) -> Result<(), String> {
+    /// A home is in a segment of its volume's kind, or in one of its hot home.
+    fn check_location(
+        &self,
+        location: u32,
+        (id, volume): (u32, &VolumeEntry),
+    ) -> Result<(), String> {
         let (number, slot) = (location >> 12, location & 0xFFF);
         let segment = self.segments.get(&number);
         let segment = segment.ok_or_else(|| format!("there is no segment {number}"))?;
@@ -177,6 +181,11 @@ impl Found {
             }
             Layout::Stripe { .. } => false,
         };
+        let is_hot = volume.hot.is_some_and(|hot| {
+            let is_mirror = segment.kind == SegmentKind::Mirror && segment.copies == hot.copies;
+            is_mirror && segment.volume == id
+        });
+        let fits = is_hot || fits && segment.volume == 0;
         let within = slot < self.pool.label.sizes.slots(segment.grain);
         match fits && within && segment.grain == volume.grain {
             true => Ok(()),

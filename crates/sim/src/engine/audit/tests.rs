@@ -16,6 +16,7 @@ const PROFILE: Profile = Profile {
     crashes: 0,
     import_cuts: 0,
     crowds: 0,
+    tiers: 0,
     changes: 0,
     orders: 0,
     hangs: 0,

@@ -10,6 +10,7 @@ const SHORT: Profile = Profile {
     commands: 120,
     stalls: 1,
     hangs: 0,
+    tiers: 0,
     crowds: 0,
     changes: 0,
     ..Profile::CRASH

@@ -100,16 +100,19 @@ impl Engine {
             self.destage.seen = self.ring.log.head.number;
             self.destage.last_write = self.now;
         }
-        if self.destage.phase != Phase::Idle || self.index.is_empty() {
+        if self.destage.phase != Phase::Idle {
             return;
         }
         let idle = self.now >= self.destage.last_write + IDLE;
         let filling = self.ring.log.fill() > LOW || self.ring_holds_map();
         let asked = !self.settling.is_empty() || self.is_healing() || self.has_many_terms();
-        if idle || filling || asked {
-            self.collect_jobs();
-            self.read_jobs();
+        if self.may_move() {
+            self.collect_moves();
         }
+        if !self.index.is_empty() && (idle || filling || asked) {
+            self.collect_jobs();
+        }
+        self.read_jobs();
     }
 
     /// The slots of the oldest records; neighbours get homes one after the other.
@@ -157,10 +160,18 @@ impl Engine {
         self.map.hold(self.leaf_of(key));
         let Some(class) = self.class_of(key.volume) else {
             invariant!(self, "volume {} has records, but no homes", key.volume);
-            return self.let_job_go(key);
+            return self.let_job_go(key, true);
         };
-        if class.has_parity() {
-            return self.collect_whole(key, home);
+        let is_hot = self.is_hot_home(home) && self.is_readable(segment_and_slot(home).0);
+        let fresh = if is_hot { None } else { self.take_hot(key) };
+        if let Some(fresh) = fresh {
+            return self.collect_whole(key, (home, fresh), true);
+        }
+        if class.has_parity() && !is_hot {
+            return match self.take_fresh(key) {
+                Some(fresh) => self.collect_whole(key, (home, fresh), true),
+                None => self.let_job_go(key, true),
+            };
         }
         // A home whose drives are all gone is none: what the ring has goes to a fresh one.
         let is_lost = home != 0 && !self.is_readable(segment_and_slot(home).0);
@@ -171,7 +182,7 @@ impl Engine {
             Some(home)
         };
         let Some(home) = home else {
-            return self.let_job_go(key);
+            return self.let_job_go(key, true);
         };
         let Some(buffer) = self.buffer(self.map.grain(key.volume).bytes() as usize) else {
             return;
@@ -420,9 +431,10 @@ impl Engine {
                 self.give_up_whole(&job);
                 continue;
             }
+            self.tell_tier_of(&job);
             if !self.is_readable(segment_and_slot(job.location).0) {
                 // It never arrived: the ring keeps it.
-                self.let_job_go(job.key);
+                self.let_job_go(job.key, job.is_locked());
                 continue;
             }
             let first = self.granules_of(job.key).start;
@@ -437,21 +449,47 @@ impl Engine {
                 }
             }
             self.unreserve_if_homed(job.key);
-            self.let_job_go(job.key);
+            self.let_job_go(job.key, job.is_locked());
         }
+        self.moves_ended();
     }
 }
 
 impl Engine {
     /// Nothing is to be done with a slot any more.
-    fn let_job_go(&mut self, key: SlotKey) {
+    pub(super) fn let_job_go(&mut self, key: SlotKey, is_locked: bool) {
         self.map.let_go(self.leaf_of(key));
         self.unpin_slot(key);
-        self.unlock(key);
+        if is_locked {
+            self.unlock(key);
+        }
+    }
+
+    /// A slot with a tier is home.
+    fn tell_tier_of(&mut self, job: &Job) {
+        if !self.has_tier(job.key.volume) {
+            return;
+        }
+        if let Some(whole) = &job.whole {
+            self.slot_moved(job.key.volume, whole.old, job.location);
+        }
+        let segment = segment_and_slot(job.location).0;
+        let slot = self.slot_cost(segment);
+        let granules = self.map.grain(job.key.volume).granules();
+        let bytes = match job.whole {
+            Some(_) => slot,
+            None => slot * job.granules.len() as u64 / granules,
+        };
+        self.spent_on(job.key.volume, bytes);
     }
 }
 
 impl Job {
+    /// Whether the slot is locked for it: a canary's is not.
+    fn is_locked(&self) -> bool {
+        self.whole.as_ref().is_none_or(|whole| whole.is_locked)
+    }
+
     /// Runs of neighbouring granules.
     fn runs(&self) -> Vec<std::ops::Range<usize>> {
         let mut runs: Vec<std::ops::Range<usize>> = Vec::new();

@@ -19,19 +19,24 @@ use crate::sizes::{GRANULE, UNIT_GRANULES};
 /// A slot that moves to a fresh home with all its granules.
 pub(super) struct Whole {
     /// Where it was; 0 for nowhere.
-    old: u32,
+    pub(super) old: u32,
     /// Checksums of all its granules, 0 for those that nobody has written.
     crcs: [u32; UNIT_GRANULES as usize],
     /// Its change of place is staged.
     pub(super) placed: bool,
+    /// Something that it keeps cannot be read, and nothing says that it has to move.
+    stays: bool,
+    pub(super) is_locked: bool,
 }
 
 impl Engine {
     /// A slot with parity is never written in place: it goes to a fresh home with what it keeps.
-    pub(super) fn collect_whole(&mut self, key: SlotKey, old: u32) {
-        let Some(home) = self.take_fresh(key) else {
-            return self.let_job_go(key);
-        };
+    pub(in crate::engine) fn collect_whole(
+        &mut self,
+        key: SlotKey,
+        (old, home): (u32, u32),
+        is_locked: bool,
+    ) {
         let Some(mut buffer) = self.buffer(self.map.grain(key.volume).bytes() as usize) else {
             return;
         };
@@ -55,12 +60,14 @@ impl Engine {
                 old,
                 crcs,
                 placed: false,
+                stays: false,
+                is_locked,
             }),
         });
     }
 
     /// A fresh slot: on the reservation if there is one, else of those that only destage may take.
-    fn take_fresh(&mut self, key: SlotKey) -> Option<u32> {
+    pub(super) fn take_fresh(&mut self, key: SlotKey) -> Option<u32> {
         let Some(class) = self.class_of(key.volume) else {
             invariant!(self, "volume {} has records, but no homes", key.volume);
             return None;
@@ -116,14 +123,20 @@ impl Engine {
                 state.buffer[i * GRANULE..(i + 1) * GRANULE].copy_from_slice(bytes);
             }
         }
-        self.counters.lost += found.lost() as u64;
+        let lost = found.lost() as u64;
+        match &mut state.whole {
+            // Its old home may yet be read, or mended.
+            Some(whole) if lost > 0 && recorded.is_empty() => whole.stays = true,
+            _ => self.counters.lost += lost,
+        }
         self.write_jobs_if_read();
     }
 
     /// Writes them to their fresh homes, those side by side together.
     pub(super) fn write_wholes(&mut self) {
         let jobs = self.destage.jobs.iter_mut();
-        let wholes = jobs.filter(|job| job.whole.is_some());
+        let moves = |whole: &Whole| !whole.stays;
+        let wholes = jobs.filter(|job| job.whole.as_ref().is_some_and(moves));
         // Nobody asks for their bytes again.
         let mut wholes: Vec<(u32, IoBuffer)> = wholes
             .map(|job| (job.location, job.buffer.split_off(0)))
@@ -148,7 +161,8 @@ impl Engine {
             let state = &self.destage.jobs[job];
             let arrived = self.is_readable(segment_and_slot(state.location).0);
             let state = &mut self.destage.jobs[job];
-            let Some(whole) = state.whole.as_mut().filter(|whole| !whole.placed) else {
+            let moves = |whole: &&mut Whole| !whole.placed && !whole.stays;
+            let Some(whole) = state.whole.as_mut().filter(moves) else {
                 continue;
             };
             if !arrived {
@@ -180,6 +194,6 @@ impl Engine {
         if job.whole.as_ref().is_some_and(|whole| whole.old == 0) {
             self.reserve(job.key);
         }
-        self.let_job_go(job.key);
+        self.let_job_go(job.key, job.is_locked());
     }
 }

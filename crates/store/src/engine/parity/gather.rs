@@ -134,6 +134,26 @@ impl Gather {
         self.gathered(self.rows.clone().map(row).collect())
     }
 
+    /// The good copy of each granule, where every column has all of them.
+    fn choose(&self, crc: impl Fn(&[u8]) -> u32) -> Gathered {
+        let row = |number: usize| {
+            let expected = self.crcs[number];
+            let good = |bytes: &&[u8]| expected == 0 || crc(bytes) == expected;
+            let copies = 0..self.columns.len();
+            let found = copies.clone().filter_map(|copy| self.found(copy, number));
+            let chosen = found.filter(|bytes| good(bytes)).map(<[u8]>::to_vec).next();
+            let is_bad =
+                |&copy: &usize| self.asked[copy] && self.found(copy, number).filter(good).is_none();
+            Row {
+                number,
+                bad: copies.filter(is_bad).collect(),
+                lost: chosen.is_none().then_some(0).into_iter().collect(),
+                columns: vec![chosen],
+            }
+        };
+        self.gathered(self.rows.clone().map(row).collect())
+    }
+
     fn gathered(&self, rows: Vec<Row>) -> Gathered {
         Gathered {
             location: self.wish.location,
@@ -144,6 +164,9 @@ impl Gather {
     }
 
     fn solve(&self, salt: crate::format::Salt) -> Gathered {
+        if self.shape.is_mirror() {
+            return self.choose(|bytes| salt.crc(bytes));
+        }
         let data = usize::from(self.shape.data);
         let solve_row = |row: usize| {
             let granules: Vec<Option<usize>> =

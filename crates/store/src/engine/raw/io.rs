@@ -186,7 +186,8 @@ impl Engine {
     /// A flush of every drive that holds a part of the volume.
     pub(super) fn begin_raw_flush(&mut self, volume: u32, whom: Whom) {
         let op = self.insert_raw(volume, whom, Operation::Flush, 0..0);
-        for drive in self.raw.drives(volume) {
+        let drives: Vec<u16> = self.raw.drives(volume).collect();
+        for drive in drives {
             if !self.in_service(drive) {
                 let error = self.out_of_service(drive);
                 if let Some(raw) = self.raw_op(op) {

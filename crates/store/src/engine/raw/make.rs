@@ -9,7 +9,7 @@ use std::ops::Range;
 use ashlar_block::{Durability, ErrorKind, IoError, Operation};
 
 use super::io::Whom;
-use super::{Raw, RawSegment};
+use super::{Raw, RawSegment, RawSegments};
 use crate::engine::append::{StagedChange, Then};
 use crate::engine::extents::{most_segments, take_columns};
 use crate::engine::invariant::invariant;
@@ -60,7 +60,7 @@ impl Engine {
         id: u64,
     ) -> Result<(), IoError> {
         let before = self.volumes.get(&volume).map_or(0, |old| old.granules);
-        let had = self.raw.volumes.get(&volume).map_or(0, Vec::len);
+        let had = self.raw.volumes.get(&volume).map_or(0, RawSegments::len);
         let shape = self.raw_shape(&entry);
         let wanted = shape.segments(entry.granules).saturating_sub(had);
         let over = (shape.columns as usize, entry.class);
@@ -88,7 +88,7 @@ impl Engine {
     ) -> Result<Vec<RawSegment>, IoError> {
         let known = self.raw.volumes.get(&volume);
         let mut home: Vec<u16> = known
-            .and_then(|segments| segments.first())
+            .and_then(|segments| segments.get(0))
             .map(|segment| segment.columns.iter().map(|copy| copy.drive).collect())
             .unwrap_or_default();
         let mut taken = Vec::new();
@@ -222,8 +222,9 @@ impl Engine {
             return;
         };
         let segments = self.raw.volumes.get(&making.volume);
-        let fresh = segments.into_iter().flatten().enumerate().skip(making.had);
-        let records = fresh.map(|(ordinal, segment)| {
+        let fresh = segments.map_or(&[][..], |segments| segments.from(making.had));
+        let fresh = fresh.iter().zip(making.had..);
+        let records = fresh.map(|(segment, ordinal)| {
             let entry = SegmentEntry {
                 kind: SegmentKind::Raw,
                 copies: segment.columns.len() as u8,
@@ -280,6 +281,7 @@ impl Engine {
     pub(in crate::engine) fn raw_freed(&mut self, id: u32) {
         self.raw.unpublished -= 1;
         if let Some((_, columns)) = self.raw.freeing.remove(&id) {
+            self.raw.freeing_on.remove(&columns);
             self.give_extents(&columns);
             self.segment_ids.give(id);
         }
@@ -368,8 +370,8 @@ impl Engine {
         };
         let mut tail = Vec::new();
         if let Some(segments) = self.raw.volumes.get_mut(&volume) {
-            tail = segments.split_off(needed.min(segments.len()));
-            if segments.is_empty() {
+            tail = segments.split_off(needed);
+            if segments.len() == 0 {
                 self.raw.volumes.remove(&volume);
             }
         }
@@ -380,6 +382,7 @@ impl Engine {
                 Then::RawFreed(segment.id),
             );
             self.raw.queue.push_back(change);
+            self.raw.freeing_on.add(&segment.columns);
             self.raw
                 .freeing
                 .insert(segment.id, (volume, segment.columns));

@@ -18,12 +18,14 @@ mod io;
 mod make;
 mod shape;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ashlar_block::{BlockSize, Geometry};
 
 use super::Engine;
 use super::append::StagedChange;
+use super::space::DriveCounts;
 use crate::Layout;
 use crate::format::{ChunkCopy, VolumeEntry};
 use io::RawIo;
@@ -38,13 +40,58 @@ pub(crate) struct RawSegment {
     pub(crate) columns: Vec<ChunkCopy>,
 }
 
+/// The parts of a volume, in order. Which drives they are on is counted as they change: there may be a million.
+#[derive(Default)]
+pub(crate) struct RawSegments {
+    list: Vec<RawSegment>,
+    on: DriveCounts,
+    columns: u64,
+    /// Segments that were walked over, for tests.
+    steps: Cell<u64>,
+}
+
+impl RawSegments {
+    fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    fn get(&self, at: usize) -> Option<&RawSegment> {
+        self.list.get(at)
+    }
+
+    /// All from one on.
+    fn from(&self, at: usize) -> &[RawSegment] {
+        let rest = self.list.get(at..).unwrap_or_default();
+        self.steps.set(self.steps.get() + rest.len() as u64);
+        rest
+    }
+
+    fn extend(&mut self, more: Vec<RawSegment>) {
+        for segment in &more {
+            self.on.add(&segment.columns);
+            self.columns += segment.columns.len() as u64;
+        }
+        self.list.extend(more);
+    }
+
+    fn split_off(&mut self, at: usize) -> Vec<RawSegment> {
+        let tail = self.list.split_off(at.min(self.list.len()));
+        for segment in &tail {
+            self.on.remove(&segment.columns);
+            self.columns -= segment.columns.len() as u64;
+        }
+        tail
+    }
+}
+
 /// What the engine knows of pass-through volumes.
 #[derive(Default)]
 pub(crate) struct Raw {
     /// Segments by volume and ordinal, also of volumes that are being made or are gone.
-    volumes: BTreeMap<u32, Vec<RawSegment>>,
+    volumes: BTreeMap<u32, RawSegments>,
     /// Segments on their way back, by number: whose they were, and what they hold until then.
     freeing: BTreeMap<u32, (u32, Vec<ChunkCopy>)>,
+    freeing_on: DriveCounts,
     /// Volumes being made or grown; the first one is worked on.
     makings: VecDeque<make::Making>,
     /// Volumes whose last segments can go once commands older than a serial are through.
@@ -72,31 +119,48 @@ pub(crate) fn segments(columns: u8, slots: u32, granules: u64) -> usize {
 
 impl Raw {
     pub(crate) fn new(volumes: BTreeMap<u32, Vec<RawSegment>>) -> Self {
+        let counted = volumes.into_iter().map(|(volume, list)| {
+            let mut segments = RawSegments::default();
+            segments.extend(list);
+            (volume, segments)
+        });
         Self {
-            volumes,
+            volumes: counted.collect(),
             ..Self::default()
         }
     }
 
-    fn columns(&self, volume: u32) -> impl Iterator<Item = &ChunkCopy> {
-        let segments = self.volumes.get(&volume).into_iter().flatten();
-        segments.flat_map(|segment| &segment.columns)
+    /// Columns that a volume has.
+    fn columns(&self, volume: u32) -> u64 {
+        self.volumes
+            .get(&volume)
+            .map_or(0, |segments| segments.columns)
     }
 
-    fn drives(&self, volume: u32) -> BTreeSet<u16> {
-        self.columns(volume).map(|copy| copy.drive).collect()
+    /// Drives that a volume is on.
+    fn drives(&self, volume: u32) -> impl Iterator<Item = u16> {
+        let segments = self.volumes.get(&volume).into_iter();
+        segments.flat_map(|segments| segments.on.drives())
+    }
+
+    /// Segments that were walked over since the import, for tests.
+    pub(super) fn steps(&self) -> u64 {
+        self.volumes
+            .values()
+            .map(|segments| segments.steps.get())
+            .sum()
     }
 
     /// A volume with columns on a drive.
     pub(super) fn volume_on(&self, drive: u16) -> Option<u32> {
-        let mut volumes = self.volumes.keys().copied();
-        volumes.find(|&volume| self.columns(volume).any(|copy| copy.drive == drive))
+        let mut volumes = self.volumes.iter();
+        let found = volumes.find(|(_, segments)| segments.on.on(usize::from(drive)) > 0);
+        found.map(|(&volume, _)| volume)
     }
 
     /// Whether anything on a drive is, or was until just now, part of such a volume.
     pub(super) fn is_on(&self, drive: u16) -> bool {
-        let freeing = self.freeing.values().flat_map(|(_, columns)| columns);
-        self.volume_on(drive).is_some() || freeing.into_iter().any(|copy| copy.drive == drive)
+        self.volume_on(drive).is_some() || self.freeing_on.on(usize::from(drive)) > 0
     }
 }
 
@@ -120,7 +184,7 @@ impl Engine {
 
     /// What hosts are told of such a volume: nothing that its drives do not promise.
     pub(super) fn raw_geometry(&self, volume: u32, granules: u64) -> Geometry {
-        let drives = self.raw.drives(volume).into_iter();
+        let drives = self.raw.drives(volume);
         let drives: Vec<&Geometry> = drives
             .filter_map(|drive| self.drives.get(usize::from(drive)))
             .map(|drive| &drive.geometry)
@@ -138,7 +202,7 @@ impl Engine {
         if let Some(why) = self.raw.latched.get(&volume) {
             return Some(why.clone());
         }
-        let drives = self.raw.drives(volume).into_iter();
+        let drives = self.raw.drives(volume);
         let out: Vec<String> = drives
             .filter(|&drive| !self.in_service(drive))
             .map(|drive| drive.to_string())
@@ -149,6 +213,6 @@ impl Engine {
 
     /// Bytes that a pass-through volume takes of its drives.
     pub(super) fn raw_bytes(&self, volume: u32) -> u64 {
-        self.raw.columns(volume).count() as u64 * self.sizes.segment_bytes()
+        self.raw.columns(volume) * self.sizes.segment_bytes()
     }
 }

@@ -47,12 +47,13 @@ impl BypassOp {
 impl Engine {
     /// Whether homes of this class are free once a write past the ring is through.
     pub(in crate::engine) fn supersedes(&self, bypass: &BypassOp, class: Class) -> bool {
-        let homed = |slot| self.map.location(bypass.volume, slot);
-        self.class_of(bypass.volume) == Some(class)
-            && bypass
-                .slots
-                .clone()
-                .any(|slot| homed(slot).is_some_and(|home| home != 0))
+        let homed = |slot| self.map.location(bypass.volume, slot).unwrap_or(0);
+        let class_at = |home| self.segment_classes.get(&segment_and_slot(home).0);
+        bypass
+            .slots
+            .clone()
+            .map(homed)
+            .any(|home| home != 0 && class_at(home) == Some(&class))
     }
 
     pub(super) fn begin_bypass(
@@ -65,6 +66,7 @@ impl Engine {
         let Some(class) = self.class_of(volume) else {
             return invariant!(self, "volume {volume} takes whole slots, but has no homes");
         };
+        let class = self.hot_class_for(volume, slots.clone()).unwrap_or(class);
         let wanted = (slots.end - slots.start) as usize;
         let mut homes = Vec::with_capacity(wanted);
         while homes.len() < wanted {
@@ -113,10 +115,11 @@ impl Engine {
             .chunks(slot_bytes)
             .take(homes.len())
             .collect();
-        let mut pending = 0;
+        let (mut pending, mut spent) = (0, 0);
         for run in self.runs_of_homes(&homes) {
             let place = segment_and_slot(homes[run.start]);
             let owner = Owner::Bypass { op };
+            spent += self.slot_cost(place.0) * run.len() as u64;
             pending += self.write_slots(place, &slots[run], Durability::Durable, owner);
         }
         if let Some(Op::Write(write)) = self.ops.get_mut(parent) {
@@ -124,6 +127,8 @@ impl Engine {
         }
         if let Some(Op::Bypass(bypass)) = self.ops.get_mut(op) {
             bypass.pending = pending;
+            let volume = bypass.volume;
+            self.spent_on(volume, spent);
         }
     }
 

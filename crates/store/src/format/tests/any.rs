@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::samples::{SALT, block};
 use crate::format::*;
 use crate::sizes::Grain;
-use crate::{Layout, ReplicaTag, Sizes};
+use crate::{HotTier, Layout, ReplicaTag, Share, Sizes};
 
 pub fn any_label() -> impl Strategy<Value = Label> {
     let ids = (any::<u128>(), any::<u128>(), any::<u32>());
@@ -329,6 +329,16 @@ pub fn any_segment() -> impl Strategy<Value = SegmentEntry> {
     })
 }
 
+/// A hot home, of some volumes that may have one.
+fn any_hot(layout: Layout, granules: u64) -> Option<HotTier> {
+    let may = !matches!(layout, Layout::Stripe { .. }) && granules % 7 == 1;
+    may.then(|| HotTier {
+        copies: 1 + (granules % 4) as u8,
+        class: (granules % 2 == 1).then_some(DriveClass::Nvme),
+        share: Share::of_percent(1 + (granules % 90) as u8).expect("a share"),
+    })
+}
+
 pub fn any_volume() -> impl Strategy<Value = VolumeEntry> {
     let layout = prop_oneof![
         (1..=4u8).prop_map(|copies| Layout::Mirror { copies }),
@@ -349,6 +359,7 @@ pub fn any_volume() -> impl Strategy<Value = VolumeEntry> {
             stops: granules % 2 == 1,
             class: (granules % 3 == 1).then_some(DriveClass::Ssd),
             is_cache: granules % 5 == 1,
+            hot: any_hot(layout, granules),
         }
     };
     let fields = (

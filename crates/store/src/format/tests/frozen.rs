@@ -4,6 +4,7 @@
 use super::samples::*;
 use crate::format::*;
 use crate::sizes::{GRANULE, Grain};
+use crate::{HotTier, Share};
 
 fn expect(bytes: &[u8], fields: &[(usize, &[u8])]) {
     for (at, field) in fields {
@@ -231,6 +232,13 @@ fn the_entries_bytes() {
     let page = page_of(|page| slow.encode(page));
     expect(&page, &[(0, &[3, 3, 4, 3, 1, 0, 3, 0])]);
 
+    let hot = SegmentEntry {
+        volume: 17,
+        ..segment()
+    };
+    let page = page_of(|page| hot.encode(page));
+    expect(&page, &[(72, &[17, 0, 0, 0, 0, 0, 0, 0])]);
+
     let page = page_of(|page| raw_segment().encode(page));
     expect(
         &page,
@@ -275,6 +283,16 @@ fn the_entries_bytes() {
     };
     let page = page_of(|page| cache.encode(page));
     expect(&page, &[(96, &[1, 0, 0, 0])]);
+    let tiered = VolumeEntry {
+        hot: Some(HotTier {
+            copies: 2,
+            class: Some(DriveClass::Nvme),
+            share: Share::of_percent(20).expect("a share"),
+        }),
+        ..volume()
+    };
+    let page = page_of(|page| tiered.encode(page));
+    expect(&page, &[(96, &[0, 2, 1, 20, 0])]);
 }
 
 #[test]

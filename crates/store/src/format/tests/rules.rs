@@ -161,7 +161,7 @@ fn segments_with_impossible_contents() {
         (12, &[64], "a column's member is out of bounds"),
         (14, &[1], "its padding must be zero"),
         (127, &[1], "its padding must be zero"),
-        (72, &[16], "it is no part of a volume, but names one"),
+        (72, &[15], "it is no part of a volume, but names one"),
         (76, &[1], "it is no part of a volume, but names one"),
     ] {
         let page = page_with(|page| segment().encode(page), at, value);
@@ -242,7 +242,14 @@ fn volumes_with_impossible_contents() {
         (8, &[1], "its size is out of bounds"),
         (96, &[1], "accepted"),
         (96, &[2], "unknown use"),
-        (97, &[1], "its padding must be zero"),
+        (97, &[2, 0, 20], "accepted"),
+        (97, &[2, 0, 0], "its share is out of bounds"),
+        (97, &[2, 0, 91], "its share is out of bounds"),
+        (97, &[5, 0, 20], "its hot home is out of bounds"),
+        (97, &[2, 4, 20], "unknown drive class 4"),
+        (98, &[1], "its hot home must be zero"),
+        (99, &[20], "its hot home must be zero"),
+        (100, &[1], "its padding must be zero"),
         (255, &[1], "its padding must be zero"),
     ] {
         let page = page_with(|page| volume().encode(page), at, value);

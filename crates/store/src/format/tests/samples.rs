@@ -241,6 +241,7 @@ pub fn volume() -> VolumeEntry {
         stops: false,
         class: None,
         is_cache: false,
+        hot: None,
         state: VolumeState::Live,
         name: "db".to_owned(),
         uuid: Uuid::from_u128(0x2122_2324_2526_2728_292a_2b2c_2d2e_2f30),

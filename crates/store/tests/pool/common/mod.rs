@@ -492,9 +492,10 @@ impl Bench {
         false
     }
 
-    pub fn pass(&mut self, nanos: u64) {
+    /// Lets time pass; returns what was answered by then.
+    pub fn pass(&mut self, nanos: u64) -> Answers {
         self.now = Moment::from_nanos(self.now.as_nanos() + nanos);
-        self.run(Event::Tick);
+        self.run(Event::Tick)
     }
 
     pub fn manage(&mut self, what: Manage) -> Result<Managed, IoError> {
@@ -556,6 +557,7 @@ impl Bench {
             stops: self.stops,
             class: self.class,
             is_cache: false,
+            hot: None,
         }
     }
 

@@ -1,0 +1,402 @@
+//! Two nodes of a cluster on this machine, each with mounts of its own, and a service on a replicated volume.
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::common::{self, Running, ashlar, can_attach, eventually, is_there, ok, refuses, send};
+
+/// A node: its daemon, and the process whose mounts are its.
+struct Node {
+    name: &'static str,
+    portal: u16,
+    mounts: Running,
+    daemon: Option<Running>,
+}
+
+/// A cluster of two, pool tank on each.
+struct Rig {
+    dir: tempfile::TempDir,
+    nodes: [Node; 2],
+    _etcd: Running,
+}
+
+const A: usize = 0;
+const B: usize = 1;
+
+/// Ports that were free a moment ago.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+    listeners.map(|one| one.local_addr().expect("an address").port())
+}
+
+/// A process with mounts of its own, which daemons that come and go enter.
+fn own_mounts() -> Running {
+    let words = [
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        "echo ready; sleep 3600",
+    ];
+    let mut holder = Running::start(Command::new("unshare").args(words));
+    holder.ready();
+    holder
+}
+
+fn etcd(dir: &Path, client: u16, peer: u16) -> Running {
+    let (client, peer) = (
+        format!("http://127.0.0.1:{client}"),
+        format!("http://127.0.0.1:{peer}"),
+    );
+    let mut command = Command::new("/usr/bin/etcd");
+    command.arg("--data-dir").arg(dir.join("etcd"));
+    command.args([
+        "--listen-client-urls",
+        &client,
+        "--advertise-client-urls",
+        &client,
+    ]);
+    command.args([
+        "--listen-peer-urls",
+        &peer,
+        "--initial-advertise-peer-urls",
+        &peer,
+    ]);
+    command.args(["--initial-cluster", &format!("default={peer}")]);
+    let log = std::fs::File::create(dir.join("etcd.log")).expect("a file");
+    Running::start(command.stderr(log))
+}
+
+impl Rig {
+    fn new() -> Self {
+        let dir = common::open_folder();
+        let [client, peer, ra, pa, rb, pb] = free_ports();
+        let etcd = etcd(dir.path(), client, peer);
+        std::fs::write(dir.path().join("key"), "0123456789abcdef0123456789abcdef\n").expect("key");
+        let only_ours = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(dir.path().join("key"), only_ours).expect("mode");
+        let text = format!(
+            "name = 'test'\nkey_file = 'key'\nquorum = ['127.0.0.1:{client}']\n\
+             [[node]]\nname = 'a'\nreplication = '127.0.0.1:{ra}'\nportal = '127.0.0.1:{pa}'\n\
+             [[node]]\nname = 'b'\nreplication = '127.0.0.1:{rb}'\nportal = '127.0.0.1:{pb}'\n"
+        );
+        std::fs::write(dir.path().join("cluster.toml"), text).expect("written");
+        let node = |name, portal| Node {
+            name,
+            portal,
+            mounts: own_mounts(),
+            daemon: None,
+        };
+        let nodes = [node("a", pa), node("b", pb)];
+        let mut rig = Self {
+            dir,
+            nodes,
+            _etcd: etcd,
+        };
+        for node in [A, B] {
+            rig.start(node);
+            let drive = |number| {
+                let file = rig.path(&format!("{}.d{number}", rig.nodes[node].name));
+                format!("file:{}?size=1GiB", file.display())
+            };
+            let (d0, d1) = (drive(0), drive(1));
+            rig.ok(
+                node,
+                &["pool", "create", "tank", "--drive", &d0, "--drive", &d1],
+            );
+        }
+        rig
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn start(&mut self, node: usize) {
+        let Node {
+            name,
+            portal,
+            mounts,
+            ..
+        } = &self.nodes[node];
+        let errors = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.path(&format!("{name}.log")));
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--mount=/proc/{}/ns/mnt", mounts.id()));
+        command.arg(env!("CARGO_BIN_EXE_ashlar"));
+        command.arg("node").arg("--dir").arg(self.path(name));
+        command.args([
+            "--name",
+            name,
+            "--listen",
+            &format!("127.0.0.1:{portal}"),
+            "--api",
+            "127.0.0.1:0",
+        ]);
+        command.arg("--cluster").arg(self.path("cluster.toml"));
+        command.env(
+            "ASHLAR_ATTACH_STATE",
+            self.path(&format!("attached-{name}")),
+        );
+        let mut daemon = Running::start(command.stderr(errors.expect("a file")));
+        daemon.ready();
+        self.nodes[node].daemon = Some(daemon);
+    }
+
+    fn daemon(&mut self, node: usize) -> &mut Running {
+        self.nodes[node].daemon.as_mut().expect("it runs")
+    }
+
+    fn command(&self, node: usize, words: &[&str]) -> Command {
+        let mut command = ashlar(words);
+        command.env(
+            "ASHLAR_API",
+            self.path(self.nodes[node].name).join("api.sock"),
+        );
+        command
+    }
+
+    fn ok(&self, node: usize, words: &[&str]) -> String {
+        ok(&mut self.command(node, words))
+    }
+
+    fn show(&self, node: usize, service: &str) -> Value {
+        let text = self.ok(node, &["service", "show", service, "--json"]);
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    fn becomes(&self, node: usize, service: &str, state: &str) -> Value {
+        let mut last = Value::Null;
+        let what = format!("{service} is {state} on {}", self.nodes[node].name);
+        eventually(&what, || {
+            last = self.show(node, service);
+            last["state"] == state
+        });
+        last
+    }
+
+    /// What a load balancer is told.
+    fn health(&self, node: usize, service: &str) -> u16 {
+        let socket = self.path(self.nodes[node].name).join("api.sock");
+        let mut stream = std::os::unix::net::UnixStream::connect(socket).expect("the API");
+        let request =
+            format!("GET /v1/services/{service} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let number = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+        number.expect("a status")
+    }
+
+    fn await_in_sync(&self, node: usize, volume: &str) {
+        eventually("both copies are in sync", || {
+            let text = self.ok(node, &["volume", "show", volume, "--json"]);
+            let volume: Value = serde_json::from_str(&text).expect("JSON");
+            let replicas = volume["replication"]["replicas"].as_array();
+            replicas.is_some_and(|all| all.iter().all(|one| one["state"] == "in_sync"))
+        });
+    }
+
+    /// Waits until the service has acknowledged something anew.
+    fn await_progress(&self) {
+        let acknowledged = || lines(&self.path("acknowledged")).len();
+        let before = acknowledged();
+        eventually("it works", || acknowledged() > before + 2);
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for file in ["a.log", "b.log", "a/service-s.log", "b/service-s.log"] {
+            let text = std::fs::read_to_string(self.path(file)).unwrap_or_default();
+            eprintln!("{file}:\n{text}");
+        }
+        // The guards take down what the daemons leave.
+        for node in &mut self.nodes {
+            node.daemon = None;
+        }
+        std::thread::sleep(std::time::Duration::from_secs(5));
+    }
+}
+
+fn lines(path: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Each writer has a number of its own. What it has written is followed by nothing of one before it, and all that it
+/// has acknowledged is there.
+fn check_written(written: &[String], acknowledged: &[String]) {
+    let mut writers: Vec<&str> = Vec::new();
+    for line in written {
+        let writer = line.split(' ').next().expect("a number");
+        if writers.last() != Some(&writer) {
+            assert!(
+                !writers.contains(&writer),
+                "{writer} has written after another had begun"
+            );
+            writers.push(writer);
+        }
+    }
+    let there: std::collections::BTreeSet<&String> = written.iter().collect();
+    for line in acknowledged {
+        assert!(
+            there.contains(line),
+            "{line:?} was acknowledged and is not there"
+        );
+    }
+    assert!(
+        writers.len() >= 4,
+        "it has run on each node twice: {writers:?}"
+    );
+}
+
+#[test]
+fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
+    let has_etcd = is_there("etcd", Path::new("/usr/bin/etcd").exists());
+    if !has_etcd || !can_attach() {
+        return;
+    }
+    let mut rig = Rig::new();
+    let replicated = "volume create tank/s --size 400MiB --layout mirror:2 --replicas 2";
+    rig.ok(A, &replicated.split(' ').collect::<Vec<_>>());
+    let alone = "volume create tank/alone --size 100MiB --layout mirror:2 --allow-any-host";
+    rig.ok(A, &alone.split(' ').collect::<Vec<_>>());
+    let mount = rig.path("mnt");
+    let (mount, acknowledged) = (
+        mount.display().to_string(),
+        rig.path("acknowledged").display().to_string(),
+    );
+    let create = |start: &str, more: &[&str]| -> Vec<String> {
+        let words = [
+            "service", "create", "s", "--volume", "tank/s", "--mount", &mount, "--start", start,
+        ];
+        let all = words.iter().chain(more);
+        all.map(|&word| word.to_owned()).collect()
+    };
+    let words = |all: &[String]| -> Vec<&'static str> {
+        // A test's words may live as long as it does.
+        all.iter()
+            .map(|word| &*Box::leak(word.clone().into_boxed_str()))
+            .collect()
+    };
+    let other = rig.path("other").display().to_string();
+    let mixed = create("x", &["--volume", "tank/alone", "--mount", &other]);
+    let why = [
+        "tank/alone has one copy",
+        "tank/s is replicated",
+        "--replicas 2",
+    ];
+    refuses(&mut rig.command(A, &words(&mixed)), 3, &why);
+
+    // It is made on one node, and the other knows it, too.
+    let work = format!(
+        "n=0; while :; do n=$((n+1)); echo $$ $n >> {mount}/written && sync -d {mount}/written && \
+         echo $$ $n >> {acknowledged}; sleep 0.03; done"
+    );
+    rig.ok(B, &words(&create(&work, &[])));
+    let up = rig.becomes(A, "s", "running");
+    assert_eq!(
+        (&up["node"], &up["highly_available"]),
+        (&"a".into(), &true.into())
+    );
+    rig.becomes(B, "s", "elsewhere");
+    assert_eq!((rig.health(A, "s"), rig.health(B, "s")), (200, 503));
+    refuses(
+        &mut rig.command(A, &["service", "move", "s", "--to", "c"]),
+        2,
+        &["node c", "a, b"],
+    );
+    rig.await_progress();
+
+    // By hand, ordered where it does not run.
+    rig.ok(B, &["service", "move", "s"]);
+    let moved = rig.becomes(B, "s", "running");
+    assert!(moved["last_gap_seconds"].as_f64() > Some(0.0), "{moved}");
+    let left = rig.becomes(A, "s", "elsewhere");
+    eventually("the other knows", || rig.show(A, "s")["node"] == "b");
+    assert!(left["moves"].as_u64() >= Some(1), "{left}");
+    rig.await_progress();
+
+    // Its daemon is killed, and then the next one stands still: another node has it, and it ends where it was.
+    rig.daemon(B).kill();
+    rig.becomes(A, "s", "running");
+    rig.await_progress();
+    rig.start(B);
+    rig.becomes(B, "s", "elsewhere");
+    rig.await_in_sync(A, "tank/s");
+    let stopped = i32::try_from(rig.daemon(A).id()).expect("a process");
+    send(stopped, Signal::STOP);
+    rig.becomes(B, "s", "running");
+    rig.await_progress();
+    send(stopped, Signal::CONT);
+    rig.becomes(A, "s", "elsewhere");
+    rig.await_in_sync(B, "tank/s");
+
+    let haproxy = rig.ok(A, &["service", "haproxy", "s", "--port", "77"]);
+    assert!(
+        haproxy.contains("server node2 127.0.0.1:77 check port"),
+        "{haproxy}"
+    );
+
+    // A daemon that ends gives it away in order.
+    rig.daemon(B).end(Signal::TERM);
+    rig.becomes(A, "s", "running");
+    rig.await_progress();
+    let inside = rig.nodes[A].mounts.id();
+    let inside = PathBuf::from(format!("/proc/{inside}/root{mount}/written"));
+    let before = lines(Path::new(&acknowledged));
+    check_written(&lines(&inside), &before);
+    rig.start(B);
+    rig.await_in_sync(A, "tank/s");
+    refuses(
+        &mut rig.command(A, &["service", "delete", "s"]),
+        3,
+        &["stop it first"],
+    );
+    rig.ok(B, &["service", "stop", "s"]);
+    rig.becomes(A, "s", "stopped");
+    rig.becomes(B, "s", "stopped");
+    rig.ok(A, &["service", "delete", "s"]);
+    eventually("the other has forgotten it", || {
+        rig.ok(B, &["service", "list", "--json"]).trim() == "[]"
+    });
+
+    // What does not start is tried on both nodes, and then given up.
+    rig.ok(A, &words(&create("echo no such thing >&2; exit 7", &[])));
+    let mut given_up = Value::Null;
+    eventually("it was given up on both nodes", || {
+        let states = [rig.show(A, "s"), rig.show(B, "s")];
+        let failed = states.into_iter().find(|one| one["state"] == "failed");
+        given_up = failed.unwrap_or_default();
+        given_up["warnings"][0]
+            .as_str()
+            .is_some_and(|text| text.contains("node a, node b"))
+    });
+    let reason = given_up["reason"].as_str().expect("a reason");
+    assert!(
+        reason.contains("exit status: 7") && reason.contains("no such thing"),
+        "{reason}"
+    );
+    rig.ok(A, &["service", "stop", "s"]);
+    eventually("it can be deleted", || {
+        rig.command(A, &["service", "delete", "s"])
+            .output()
+            .is_ok_and(|out| out.status.success())
+    });
+    for node in [A, B] {
+        rig.daemon(node).end(Signal::TERM);
+    }
+}

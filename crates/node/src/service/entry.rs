@@ -1,0 +1,159 @@
+//! What is remembered of a service, and what the nodes that have its volumes tell each other of it.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{CreateService, ServiceStatus};
+
+/// A service as it is remembered: the same on every node that has its volumes, once they have heard of each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    pub(super) service: CreateService,
+    /// An operator has stopped it.
+    pub(super) stopped: bool,
+    /// The nodes that have copies of its volumes. None: they are not replicated.
+    #[serde(default)]
+    pub(super) nodes: Vec<String>,
+    /// Goes up with each change.
+    #[serde(default)]
+    pub(super) revision: u64,
+    /// Nodes that have given it up.
+    #[serde(default)]
+    pub(super) failed_on: Vec<String>,
+    /// It is remembered only so that others learn that it is no more.
+    #[serde(default)]
+    pub(super) deleted: bool,
+}
+
+impl Entry {
+    pub(super) fn new(service: CreateService, nodes: Vec<String>, revision: u64) -> Self {
+        Self {
+            service,
+            stopped: false,
+            nodes,
+            revision,
+            failed_on: Vec::new(),
+            deleted: false,
+        }
+    }
+
+    /// Whether another node can have it.
+    pub(super) fn is_replicated(&self) -> bool {
+        !self.nodes.is_empty()
+    }
+
+    /// Whether it is what has become of the other. Two changes at once, each made where the other was not known: one
+    /// of them counts, the same everywhere.
+    pub(super) fn supersedes(&self, other: &Self) -> bool {
+        let rank = |entry: &Self| (entry.revision, entry.deleted, entry.stopped);
+        let failed = (self.revision == other.revision).then(|| self.failed_on > other.failed_on);
+        rank(self) > rank(other) || (rank(self) == rank(other) && failed == Some(true))
+    }
+}
+
+/// What a node says to another.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Words {
+    /// A new service: take it, or say why not.
+    Offer {
+        /// It.
+        entry: Box<Entry>,
+    },
+    /// What is known here of services that both have.
+    Tell {
+        /// All of it.
+        told: Told,
+    },
+    /// Move this service, which you run.
+    Move {
+        /// Its name.
+        service: String,
+        /// The node; without, any other.
+        to: Option<String>,
+    },
+}
+
+/// What a node knows of the services that it shares with another.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Told {
+    pub(super) node: String,
+    pub(super) entries: Vec<Entry>,
+    /// Of services whose volumes it has: how they are.
+    pub(super) here: Vec<ServiceStatus>,
+    /// Where its API listens on TCP.
+    pub(super) api: Option<SocketAddr>,
+}
+
+/// The answer to [`Words`].
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// What is known there.
+    Told {
+        /// All of it.
+        told: Told,
+    },
+    /// It is being moved.
+    Moving {
+        /// How it is.
+        status: Box<ServiceStatus>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(revision: u64) -> Entry {
+        let service = CreateService {
+            name: "s".into(),
+            volumes: vec!["tank/s".into()],
+            mounts: vec!["/s".into()],
+            user: None,
+            start: "x".into(),
+            stop: None,
+            ready: None,
+            file_system: None,
+        };
+        Entry::new(service, vec!["a".into(), "b".into()], revision)
+    }
+
+    #[test]
+    fn of_two_changes_at_once_the_same_one_counts_everywhere() {
+        let old = entry(1);
+        let variants = [
+            entry(2),
+            Entry {
+                stopped: true,
+                ..entry(2)
+            },
+            Entry {
+                deleted: true,
+                ..entry(2)
+            },
+            Entry {
+                failed_on: vec!["a".into()],
+                ..entry(2)
+            },
+        ];
+        for one in &variants {
+            assert!(one.supersedes(&old) && !old.supersedes(one) && !one.supersedes(one));
+            for other in variants.iter().filter(|other| *other != one) {
+                assert_ne!(one.supersedes(other), other.supersedes(one));
+            }
+        }
+    }
+
+    #[test]
+    fn what_an_older_version_has_remembered_is_read() {
+        let old = r#"{"service":{"name":"s","volumes":["tank/s"],"mounts":["/s"],"start":"x"},"stopped":true}"#;
+        let read: Entry = serde_json::from_str(old).expect("read");
+        assert!(read.stopped && !read.is_replicated() && read.revision == 0);
+    }
+}

@@ -1,0 +1,106 @@
+//! A process beside a replicated service, which outlives the daemon: where that is gone or stands still, another node
+//! may have the volumes, and what runs here must end without it.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use super::group::Group;
+use super::host::detach_by_force;
+
+/// A daemon that has said nothing for so long is taken for gone. Another node serves the volumes no sooner than the
+/// time for which this one had promises of the others, which is about as long.
+const SILENT_AFTER: Duration = Duration::from_millis(2500);
+
+/// What a guard takes down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardPlan {
+    /// The service's cgroup.
+    pub group: PathBuf,
+    /// Where its volumes are mounted.
+    pub mounts: Vec<PathBuf>,
+}
+
+/// Guards until the daemon says that all is down, which is a `Q` on standard input, or is gone or silent.
+///
+/// # Errors
+/// Something does not go.
+pub fn guard(plan: &GuardPlan) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
+    let (heard, hear) = channel();
+    std::thread::spawn(move || {
+        let mut words = [0; 64];
+        let mut input = std::io::stdin();
+        // An error is as good as the end.
+        while let Ok(count @ 1..) = input.read(&mut words) {
+            if heard.send(words[..count].contains(&QUIT)).is_err() {
+                return;
+            }
+        }
+    });
+    loop {
+        match hear.recv_timeout(SILENT_AFTER) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    take_down(&program, &Group::at(&plan.group), &plan.mounts)
+}
+
+/// Kills, and takes the mounts away whatever hangs: what waits for a volume ends only when that fails.
+pub(super) fn take_down(program: &Path, group: &Group, mounts: &[PathBuf]) -> Result<(), String> {
+    group.signal_kill();
+    let mut failed = None;
+    for mount in mounts.iter().rev() {
+        if let Err(why) = detach_by_force(program, mount) {
+            failed = Some(why);
+        }
+    }
+    group.kill()?;
+    group.remove();
+    failed.map_or(Ok(()), Err)
+}
+
+const BEAT: u8 = b'.';
+const QUIT: u8 = b'Q';
+
+/// A daemon's end of a guard.
+pub(super) struct Guard {
+    child: Child,
+    words: ChildStdin,
+}
+
+impl Guard {
+    /// Starts one.
+    pub(super) fn start(program: &Path, plan: &GuardPlan) -> Result<Self, String> {
+        use std::os::unix::process::CommandExt;
+        let failed = |error: std::io::Error| format!("a guard: {error}");
+        let mut command = Command::new(program);
+        command.arg("service-guard").arg(&plan.group);
+        command.args(&plan.mounts).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        command.current_dir("/");
+        let mut child = command.spawn().map_err(failed)?;
+        let words = child.stdin.take().ok_or("a guard: it does not listen")?;
+        Ok(Self { child, words })
+    }
+
+    /// The daemon is there. False: the guard is not.
+    pub(super) fn beat(&mut self) -> bool {
+        use std::io::Write;
+        // It reads at once: the pipe is never full.
+        self.words.write_all(&[BEAT]).is_ok() && matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// All is down.
+    pub(super) fn dismiss(mut self) {
+        use std::io::Write;
+        // One that has ended is as good.
+        let _ = self.words.write_all(&[QUIT]);
+        drop(self.words);
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,356 @@
+//! What nodes tell each other of the services that they share: each says what it knows, and the newer counts.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+use super::Services;
+use super::entry::{Answer, Entry, Told, Words};
+use super::keep::{One, wanted};
+use super::machine::Owner;
+use crate::model::{ControlError, MoveService, ServiceNode, ServiceStatus};
+
+/// Another node is told so often, and at once what is new.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// What was told so long ago is not counted on.
+const STALE_AFTER: Duration = Duration::from_secs(5);
+
+/// What other nodes have told.
+pub(super) struct Heard {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Where this node's API listens.
+    api: Option<SocketAddr>,
+    /// Goes up with each change that others are to learn of.
+    changes: u64,
+    is_over: bool,
+    /// By service: the node that has its volumes, and how it is there.
+    accounts: BTreeMap<String, Account>,
+    apis: BTreeMap<String, SocketAddr>,
+}
+
+struct Account {
+    node: String,
+    status: ServiceStatus,
+    at: Instant,
+}
+
+impl Heard {
+    pub(super) fn new() -> Self {
+        Self {
+            inner: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Single insertions and fields.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing more is told.
+    pub(super) fn end(&self) {
+        self.lock().is_over = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until there is something to tell; false: it is over.
+    fn wait(&self, told: &mut u64) -> bool {
+        let inner = self.lock();
+        let nothing_new = |inner: &mut Inner| !inner.is_over && inner.changes == *told;
+        let waited = self
+            .changed
+            .wait_timeout_while(inner, TELL_EVERY, nothing_new);
+        let (inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        *told = inner.changes;
+        !inner.is_over
+    }
+}
+
+impl Services {
+    /// Tells each other node from now on, each on a thread of its own: one that hangs holds up no other.
+    pub(super) fn begin_telling(self: &Arc<Self>) -> Result<(), ControlError> {
+        for node in self.ownership.peers() {
+            let services = Arc::downgrade(self);
+            let thread = std::thread::Builder::new().name("svc-tell".into());
+            let thread = thread.spawn(move || tell(&services, &node));
+            thread.map_err(|error| ControlError::environment(format!("a thread: {error}")))?;
+        }
+        Ok(())
+    }
+
+    /// Where the daemon's API listens, for other nodes to tell.
+    pub fn set_api(&self, api: Option<SocketAddr>) {
+        self.heard.lock().api = api;
+    }
+
+    /// Something is new.
+    pub(super) fn tell_now(&self) {
+        self.heard.lock().changes += 1;
+        self.heard.changed.notify_all();
+    }
+
+    /// The other nodes that can have a service.
+    pub(super) fn others(&self, entry: &Entry) -> Vec<String> {
+        let me = self.ownership.node();
+        let others = entry.nodes.iter().filter(|node| **node != me);
+        others.cloned().collect()
+    }
+
+    /// How a service is, with what the node says that has it.
+    pub(super) fn status(&self, one: &One) -> Option<ServiceStatus> {
+        let mut status = one.running.as_ref()?.status();
+        let heard = self.heard.lock();
+        let me = self.ownership.node();
+        if status.node.as_ref() != Some(&me)
+            && let Some(account) = heard.accounts.get(&status.service.name)
+            && account.at.elapsed() < STALE_AFTER
+        {
+            let there = &account.status;
+            status.since_seconds = there.since_seconds;
+            status.last_gap_seconds = there.last_gap_seconds;
+            status.moves = status.moves.max(there.moves);
+            status.highly_available = there.highly_available;
+            status.warnings = there.warnings.clone();
+        }
+        let node = |name: &String| ServiceNode {
+            name: name.clone(),
+            api: match *name == me {
+                true => heard.api,
+                false => heard.apis.get(name).copied(),
+            },
+        };
+        status.nodes = one.entry.nodes.iter().map(node).collect();
+        Some(status)
+    }
+
+    /// Who has a service's volumes, as another node has told.
+    pub(super) fn told_of(&self, service: &str) -> Option<Owner> {
+        let heard = self.heard.lock();
+        let account = heard.accounts.get(service)?;
+        (account.at.elapsed() < STALE_AFTER).then(|| Owner::Elsewhere {
+            node: account.node.clone(),
+            epoch: account.status.epoch,
+        })
+    }
+
+    /// It cannot be kept up on this node.
+    pub(super) fn failed_here(&self, service: &str) {
+        let me = self.ownership.node();
+        self.note(service, |entry| {
+            let is_new = !entry.failed_on.contains(&me);
+            if is_new {
+                entry.failed_on.push(me);
+                entry.failed_on.sort();
+            }
+            is_new
+        });
+        self.tell_others_of(service);
+    }
+
+    /// It runs well on this node: what has failed elsewhere may be tried again.
+    pub(super) fn runs_here(&self, service: &str) {
+        self.note(service, |entry| {
+            let is_new = !entry.failed_on.is_empty();
+            entry.failed_on.clear();
+            is_new
+        });
+    }
+
+    /// Changes what is remembered of a service, if there is something to change.
+    fn note(&self, service: &str, change: impl FnOnce(&mut Entry) -> bool) {
+        let mut all = self.lock();
+        let Some(one) = all.get_mut(service) else {
+            return;
+        };
+        if !change(&mut one.entry) {
+            return;
+        }
+        one.entry.revision += 1;
+        if let Some(running) = &one.running {
+            running.heard_of_failures(&one.entry.failed_on);
+        }
+        // Not remembered, it is known to this process at least.
+        if let Err(error) = self.remember(&all) {
+            warn!(service, "service {service}: {}", error.message);
+        }
+        drop(all);
+        self.tell_now();
+    }
+
+    /// Tells them, and waits for it: they are about to have it.
+    fn tell_others_of(&self, service: &str) {
+        let others = self
+            .lock()
+            .get(service)
+            .map(|one| self.others(&one.entry))
+            .unwrap_or_default();
+        for node in others {
+            // It is told again until it has heard.
+            let _ = self.tell(&node);
+        }
+    }
+
+    /// What another node is to know.
+    fn for_node(&self, node: &str) -> Told {
+        let all = self.lock();
+        let shared = |one: &&One| {
+            let nodes = &one.entry.nodes;
+            nodes.iter().any(|known| known == node)
+        };
+        let shared: Vec<&One> = all.values().filter(shared).collect();
+        let here = shared.iter().filter_map(|one| {
+            let running = one.running.as_ref()?;
+            running.is_here().then(|| running.status())
+        });
+        Told {
+            node: self.ownership.node(),
+            here: here.collect(),
+            entries: shared.iter().map(|one| one.entry.clone()).collect(),
+            api: self.heard.lock().api,
+        }
+    }
+
+    /// Tells a node what is known here, and hears what is known there.
+    fn tell(&self, node: &str) -> Result<(), ControlError> {
+        let told = self.for_node(node);
+        if told.entries.is_empty() {
+            return Ok(());
+        }
+        match self.ownership.say(node, Words::Tell { told })? {
+            Answer::Told { told } => self.hear(told),
+            _ => return Err(ControlError::internal("an answer to another question")),
+        }
+        Ok(())
+    }
+
+    fn hear(&self, told: Told) {
+        let Told {
+            node,
+            entries,
+            here,
+            api,
+        } = told;
+        {
+            let mut heard = self.heard.lock();
+            match api {
+                Some(api) => heard.apis.insert(node.clone(), api),
+                None => heard.apis.remove(&node),
+            };
+            let is_there = |name: &str| here.iter().any(|status| status.service.name == name);
+            heard
+                .accounts
+                .retain(|name, account| account.node != node || is_there(name));
+            for status in here {
+                let account = Account {
+                    node: node.clone(),
+                    at: Instant::now(),
+                    status,
+                };
+                let name = account.status.service.name.clone();
+                heard.accounts.insert(name, account);
+            }
+        }
+        self.take(entries);
+    }
+
+    /// Takes what is newer than what is known here.
+    pub(super) fn take(&self, entries: Vec<Entry>) {
+        let me = self.ownership.node();
+        for entry in entries {
+            if !entry.nodes.contains(&me) {
+                continue;
+            }
+            let mut all = self.lock();
+            let name = entry.service.name.clone();
+            let known = all.get(&name).map(|one| &one.entry);
+            if known.is_some_and(|known| !entry.supersedes(known)) {
+                continue;
+            }
+            info!(service = %name, revision = entry.revision, "service {name}: another node has changed it");
+            let is_same = known.is_some_and(|known| {
+                known.service == entry.service && !known.deleted && !entry.deleted
+            });
+            if is_same && let Some(one) = all.get_mut(&name) {
+                if let Some(running) = &one.running {
+                    if one.entry.failed_on != entry.failed_on && entry.failed_on.is_empty() {
+                        running.forgive();
+                    }
+                    running.want(wanted(&entry), &entry.failed_on);
+                }
+                one.entry = entry;
+            } else {
+                if let Some(One {
+                    running: Some(running),
+                    ..
+                }) = all.remove(&name)
+                {
+                    running.retire();
+                }
+                drop(all);
+                if let Err(error) = self.begin(entry) {
+                    warn!(service = %name, "service {name}: {}", error.message);
+                }
+                all = self.lock();
+            }
+            if let Err(error) = self.remember(&all) {
+                warn!(service = %name, "service {name}: {}", error.message);
+            }
+        }
+    }
+
+    /// Another node says something.
+    ///
+    /// # Errors
+    /// What is refused, and why.
+    pub(crate) fn answer(&self, words: Words) -> Result<Answer, ControlError> {
+        match words {
+            Words::Offer { entry } => {
+                self.check(&entry.service)?;
+                self.take(vec![*entry]);
+                Ok(Answer::Done)
+            }
+            Words::Tell { told } => {
+                let node = told.node.clone();
+                self.hear(told);
+                Ok(Answer::Told {
+                    told: self.for_node(&node),
+                })
+            }
+            Words::Move { service, to } => {
+                let status = self.move_to(&service, &MoveService { to })?;
+                Ok(Answer::Moving {
+                    status: Box::new(status),
+                })
+            }
+        }
+    }
+}
+
+/// Tells one node, until it is over.
+fn tell(services: &Weak<Services>, node: &str) {
+    let (mut told, mut is_away) = (0, false);
+    loop {
+        let Some(services) = services.upgrade() else {
+            return;
+        };
+        if !services.heard.wait(&mut told) {
+            return;
+        }
+        let failed = services.tell(node).err();
+        if let Some(error) = failed.as_ref().filter(|_| !is_away) {
+            warn!(
+                node,
+                "node {node} does not hear of services: {}", error.message
+            );
+        }
+        is_away = failed.is_some();
+    }
+}

@@ -1,0 +1,156 @@
+//! Transactions as calls of procedures: one prepared statement and one round trip each.
+
+use mysql::prelude::{FromRow, Queryable};
+use mysql::{Conn, Error, Params, Row};
+
+use crate::database::{Delivered, Failure, Outcome, Session};
+use crate::inputs::{NewOrder, Transaction, Who};
+
+/// What a server says that has no more room, ends, or takes no writes.
+const LOST: [u16; 9] = [1021, 1040, 1053, 1114, 1129, 1290, 1317, 1836, 1927];
+/// A deadlock, a lock that was waited for too long, a row that has changed since it was read.
+const RETRY: [u16; 3] = [1213, 1205, 1020];
+
+pub(super) struct ProcedureSession {
+    connection: Conn,
+}
+
+impl ProcedureSession {
+    pub(super) fn new(connection: Conn) -> Self {
+        Self { connection }
+    }
+
+    /// The first row of what a procedure gives; the rest is received and let go.
+    fn call<T: FromRow>(
+        &mut self,
+        sql: &str,
+        values: impl Into<Params>,
+    ) -> Result<Option<T>, Error> {
+        self.connection.exec_first(sql, values.into())
+    }
+
+    fn new_order(&mut self, order: &NewOrder) -> Result<Outcome, Error> {
+        let place = order.place;
+        let values = (
+            place.warehouse,
+            place.district,
+            order.customer,
+            lines(order),
+        );
+        let row: Option<Row> = self.call("CALL ashlar_new_order(?, ?, ?, ?)", values)?;
+        Ok(match row.and_then(|row| row.get::<i32, _>(0)) {
+            Some(0) => Outcome::RolledBack,
+            Some(number) => Outcome::Ordered(number),
+            None => Outcome::Committed,
+        })
+    }
+}
+
+/// `[[item, supplying warehouse, quantity], …]`
+fn lines(order: &NewOrder) -> String {
+    let each = order.lines.iter();
+    let each = each.map(|line| format!("[{},{},{}]", line.item, line.supply, line.quantity));
+    format!("[{}]", each.collect::<Vec<_>>().join(","))
+}
+
+/// `1 2101 2 2101 `: districts, each with its order.
+fn delivered(text: &str) -> Delivered {
+    let mut orders = Delivered::default();
+    let numbers: Vec<i32> = text.split_whitespace().flat_map(str::parse).collect();
+    for pair in numbers.chunks_exact(2) {
+        let at = usize::try_from(pair[0] - 1).unwrap_or(usize::MAX);
+        if let Some(order) = orders.get_mut(at) {
+            *order = Some(pair[1]);
+        }
+    }
+    orders
+}
+
+/// A customer as number or name.
+fn customer(who: &Who) -> (Option<i32>, Option<&str>) {
+    match who {
+        Who::Number(number) => (Some(*number), None),
+        Who::Last(name) => (None, Some(name)),
+    }
+}
+
+/// Cents as a decimal that a `decimal(…,2)` takes.
+fn decimal(cents: i64) -> String {
+    format!("{}.{:02}", cents / 100, cents % 100)
+}
+
+impl Session for ProcedureSession {
+    fn run(&mut self, transaction: &Transaction) -> Result<Outcome, Failure> {
+        let done = match transaction {
+            Transaction::NewOrder(order) => self.new_order(order),
+            Transaction::Payment(payment) => {
+                let (number, last) = customer(&payment.who);
+                let values = (
+                    payment.place.warehouse,
+                    payment.place.district,
+                    payment.home.warehouse,
+                    payment.home.district,
+                    number,
+                    last,
+                    decimal(payment.cents),
+                );
+                let row: Result<Option<Row>, _> =
+                    self.call("CALL ashlar_payment(?, ?, ?, ?, ?, ?, ?)", values);
+                let paid_by = |row: Row| row.get::<Option<i32>, _>(0).flatten();
+                row.map(|row| {
+                    row.and_then(paid_by)
+                        .map_or(Outcome::Committed, Outcome::Paid)
+                })
+            }
+            Transaction::OrderStatus { place, who } => {
+                let (number, last) = customer(who);
+                let values = (place.warehouse, place.district, number, last);
+                let row: Result<Option<Row>, _> =
+                    self.call("CALL ashlar_order_status(?, ?, ?, ?)", values);
+                row.map(|_| Outcome::Committed)
+            }
+            &Transaction::Delivery { warehouse, carrier } => {
+                let text = self.call("CALL ashlar_delivery(?, ?)", (warehouse, carrier));
+                text.map(|text: Option<String>| {
+                    Outcome::Delivered(delivered(&text.unwrap_or_default()))
+                })
+            }
+            Transaction::StockLevel { place, threshold } => {
+                let values = (place.warehouse, place.district, threshold);
+                let low: Result<Option<i64>, _> =
+                    self.call("CALL ashlar_stock_level(?, ?, ?)", values);
+                low.map(|_| Outcome::Committed)
+            }
+        };
+        done.map_err(|error| failure(&error))
+    }
+}
+
+fn failure(error: &Error) -> Failure {
+    let text = super::words(error);
+    match error {
+        Error::MySqlError(of) if RETRY.contains(&of.code) => Failure::Retry(text),
+        Error::MySqlError(of) if !LOST.contains(&of.code) => Failure::Error(text),
+        _ => Failure::Lost(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_delivered_is_told_by_district() {
+        let orders = delivered("1 2101 10 7 ");
+        assert_eq!(
+            (orders[0], orders[1], orders[9]),
+            (Some(2101), None, Some(7))
+        );
+        assert_eq!(delivered(""), Delivered::default());
+        assert_eq!(delivered("0 1 11 2 x 3"), Delivered::default());
+        assert_eq!(
+            (decimal(123_405), decimal(7)),
+            ("1234.05".into(), "0.07".into())
+        );
+    }
+}

@@ -1,0 +1,395 @@
+//! Volumes with two homes: a mirror for what is small and hot, and the volume's own layout for all else. The
+//! map says where a slot is, and the segment there says how it lies, so a slot is in either.
+//!
+//! | what | goes |
+//! |-|-|
+//! | whole slots of a host's write | to the capacity; where the mirror is on faster drives, hot ones stay there |
+//! | smaller writes, as they leave the ring | to the mirror while it has room; else only hot ones |
+//! | slots that are read often | to the mirror, where it is on faster drives ([`walk`]) |
+//! | slots that are cold | to the capacity, when the mirror fills up ([`walk`]) |
+//!
+//! Nobody counts on the mirror: a write is let in when the *capacity* has room for it, and what the mirror does
+//! not take goes there. So a full mirror stops nothing, and how much of it is in use is a matter of speed only.
+//!
+//! The mirror's segments are one volume's alone: what is in use of them is what is hot.
+
+mod walk;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use ashlar_block::{IoError, Moment};
+
+use super::Engine;
+use super::class::Class;
+use super::locks::SlotKey;
+use super::manage::refuse;
+use super::map::Touch;
+use super::space::{location, segment_and_slot};
+use crate::format::{DriveClass, VolumeEntry, VolumeState};
+use crate::manage::VolumePlan;
+use crate::sizes::Grain;
+use crate::{Layout, Share};
+
+/// From which part of its share on, in percent, a mirror gives cold slots up; and down to which.
+const HIGH: u64 = 90;
+const LOW: u64 = 80;
+/// From so many writes, or reads, on a slot is hot.
+const HOT: u8 = 2;
+/// A request of so many granules is one of a scan, and says nothing of what is hot.
+const SCAN: u64 = 64;
+/// Slots that wait to be promoted.
+const WISHES: usize = 64;
+/// Of the bytes that hosts move, the part that is promoted at most.
+const PROMOTED: u64 = 10;
+/// What may be promoted at once after a while without promotions.
+const CREDIT: u64 = 1 << 20;
+
+/// What has happened to a tier since the import.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierTally {
+    /// Slots that hosts' reads have found at home, in the mirror or not.
+    pub reads: u64,
+    /// Of these, in the mirror.
+    pub hits: u64,
+    /// Bytes of slots that have moved to the mirror.
+    pub promoted_bytes: u64,
+    /// Bytes of slots that have moved from it.
+    pub demoted_bytes: u64,
+    /// Bytes that hosts have written.
+    pub user_bytes: u64,
+    /// Bytes that drives were given for it, in the ring and at home: all copies and parity, without the map.
+    pub device_bytes: u64,
+}
+
+/// A volume's tier at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TierStatus {
+    /// How its hot home is laid out.
+    pub layout: Layout,
+    /// The drives that hold that; any, without one.
+    pub class: Option<DriveClass>,
+    /// How much of the volume may be there.
+    pub share: Share,
+    /// The same in bytes.
+    pub limit_bytes: u64,
+    /// Bytes that are there.
+    pub hot_bytes: u64,
+    /// Cold slots are leaving it.
+    pub is_demoting: bool,
+    /// What has happened since the import.
+    pub tally: TierTally,
+}
+
+/// A volume's tier as the engine has it in memory.
+#[derive(Default)]
+struct Tier {
+    /// It has been fuller than it may be, and gives cold slots up.
+    is_demoting: bool,
+    /// A slot has found no room, or may come, and there may be more room.
+    wants_room: bool,
+    /// Slots on their way out in this round.
+    leaving: u64,
+    /// The granule that the clock's hand has come to, and how often it has come round without a find.
+    hand: u64,
+    laps: u8,
+    /// Slots that are read often.
+    wishes: VecDeque<u64>,
+    /// Bytes that may be promoted.
+    credit: u64,
+    tally: TierTally,
+}
+
+/// All volumes' tiers, and the moves between them.
+#[derive(Default)]
+pub(super) struct Tiers {
+    of: BTreeMap<u32, Tier>,
+    /// When the round of moves that is under way began.
+    began: Option<Moment>,
+    rests_until: Moment,
+}
+
+impl Engine {
+    /// Learns which volumes have tiers: one has come or gone.
+    pub(super) fn know_tiers(&mut self) {
+        let live = self.volumes.iter();
+        let live =
+            live.filter(|(_, entry)| entry.state == VolumeState::Live && entry.hot.is_some());
+        let live: Vec<u32> = live.map(|(&number, _)| number).collect();
+        self.tiers.of.retain(|number, _| live.contains(number));
+        for number in live {
+            self.tiers.of.entry(number).or_default();
+        }
+    }
+
+    /// The class of a volume's hot home.
+    fn hot_class(&self, volume: u32) -> Option<Class> {
+        let entry = self.volumes.get(&volume)?;
+        Class::hot_of_volume(volume, entry)
+    }
+
+    /// Whether a slot is in a hot home.
+    pub(super) fn is_hot_home(&self, location: u32) -> bool {
+        let class = self.segment_classes.get(&segment_and_slot(location).0);
+        class.is_some_and(|class| class.hot_of.is_some())
+    }
+
+    /// Slots that a volume may have in its hot home.
+    fn hot_limit(&self, volume: u32) -> u64 {
+        let entry = self.volumes.get(&volume);
+        entry.map_or(0, |entry| {
+            let slots = entry.granules.div_ceil(entry.grain.granules());
+            entry.hot.map_or(0, |hot| hot.share.of(slots))
+        })
+    }
+
+    /// Slots that it has there.
+    fn hot_slots(&self, volume: u32) -> u64 {
+        let class = self.hot_class(volume);
+        let segments = class.and_then(|class| self.homes.get(&class));
+        segments.map_or(0, |segments| segments.taken())
+    }
+
+    /// Whether a volume's hot home is on faster drives than its others.
+    fn is_across(&self, volume: u32) -> bool {
+        let (hot, all) = (self.hot_class(volume), self.class_of(volume));
+        let media = |class: Option<Class>| class.and_then(|class| class.media);
+        match (media(hot), media(all)) {
+            (Some(hot), Some(all)) => hot < all,
+            _ => false,
+        }
+    }
+
+    /// Begins to demote when a tier is too full, and ends when it is not any more.
+    fn judge_tier(&mut self, volume: u32) {
+        let (slots, limit) = (self.hot_slots(volume), self.hot_limit(volume));
+        let Some(tier) = self.tiers.of.get_mut(&volume) else {
+            return;
+        };
+        let percent = slots.saturating_sub(tier.leaving) * 100;
+        tier.is_demoting = match tier.is_demoting {
+            true => percent > limit * LOW,
+            false => percent >= limit * HIGH,
+        };
+    }
+
+    /// Whether a volume's tier is below where it begins to give slots up.
+    fn has_hot_room(&mut self, volume: u32) -> bool {
+        self.judge_tier(volume);
+        let tier = self.tiers.of.get(&volume);
+        tier.is_some_and(|tier| !tier.is_demoting)
+    }
+
+    /// A fresh hot home for a slot whose small writes leave the ring, if its tier takes it.
+    pub(super) fn take_hot(&mut self, key: SlotKey) -> Option<u32> {
+        if !self.tiers.of.contains_key(&key.volume) {
+            return None;
+        }
+        let takes = self.has_hot_room(key.volume) || self.map.heat(key).writes() >= HOT;
+        if !takes || self.hot_slots(key.volume) >= self.hot_limit(key.volume) {
+            return None;
+        }
+        let class = self.hot_class(key.volume)?;
+        let found = self.take_slot(class);
+        if found.is_none()
+            && let Some(tier) = self.tiers.of.get_mut(&key.volume)
+        {
+            tier.wants_room = true;
+        }
+        found.map(|(segment, slot)| location(segment, slot))
+    }
+
+    /// The hot home for these slots of a write that covers them, if they are to go there: hot ones, where that
+    /// is on faster drives. On the same drives parity costs fewer bytes than a mirror.
+    pub(super) fn hot_class_for(&mut self, volume: u32, slots: Range<u64>) -> Option<Class> {
+        if !self.tiers.of.contains_key(&volume) || !self.is_across(volume) {
+            return None;
+        }
+        let class = self.hot_class(volume)?;
+        let count = slots.end - slots.start;
+        let few = count * class.grain.granules() < SCAN;
+        let is_hot = |slot| {
+            let key = SlotKey { volume, slot };
+            let home = self.map.location(volume, slot).unwrap_or(0);
+            self.is_hot_home(home) || self.map.heat(key).writes() >= HOT
+        };
+        if !few || !slots.clone().all(is_hot) {
+            return None;
+        }
+        let fits = self.hot_slots(volume) + count <= self.hot_limit(volume);
+        if fits && self.spare_slots(class) < count {
+            self.tiers.of.get_mut(&volume)?.wants_room = true;
+            return None;
+        }
+        fits.then_some(class)
+    }
+
+    /// Space for hot homes that found too little, as far as their shares go.
+    pub(super) fn provision_tiers(&mut self) {
+        let wanting = self.tiers.of.iter().filter(|(_, tier)| tier.wants_room);
+        for volume in wanting.map(|(&volume, _)| volume).collect::<Vec<_>>() {
+            let (Some(class), Some(all)) = (self.hot_class(volume), self.class_of(volume)) else {
+                continue;
+            };
+            let spare = self.spare_slots(class);
+            let enough = spare >= u64::from(self.sizes.slots(class.grain)) / 2
+                || self.hot_slots(volume) + spare >= self.hot_limit(volume);
+            // The capacity has the first claim on what is left of the drives that it shares.
+            let would_starve = all.media == class.media && self.growth(all) < 2;
+            if !enough && !would_starve && !self.provisioning.contains_key(&class) {
+                self.add_segment(class);
+            }
+            if let Some(tier) = self.tiers.of.get_mut(&volume) {
+                tier.wants_room = false;
+            }
+        }
+    }
+
+    /// A host's write is let in.
+    pub(super) fn slots_written(&mut self, volume: u32, granules: Range<u64>) {
+        if !self.tiers.of.contains_key(&volume) {
+            return;
+        }
+        let bytes = (granules.end - granules.start) * crate::sizes::GRANULE as u64;
+        let is_scan = granules.end - granules.start >= SCAN;
+        self.tally(volume, |tally| tally.user_bytes += bytes);
+        self.earn(volume, bytes);
+        if is_scan {
+            return;
+        }
+        let grain = self.map.grain(volume);
+        let may_enter = !grain.divides(&granules) || self.is_across(volume);
+        if let Some(tier) = self.tiers.of.get_mut(&volume) {
+            tier.wants_room |= may_enter;
+        }
+        for slot in grain.slots_of(granules) {
+            self.map.warm(SlotKey { volume, slot }, Touch::Write);
+        }
+    }
+
+    /// A host reads so many bytes of a volume's homes, of these slots and from there.
+    pub(super) fn slots_read(&mut self, volume: u32, bytes: u64, slots: &[(u64, u32)]) {
+        let is_scan = bytes >= SCAN * crate::sizes::GRANULE as u64;
+        self.earn(volume, bytes);
+        for &(slot, home) in slots {
+            let is_hit = self.is_hot_home(home);
+            self.tally(volume, |tally| {
+                tally.reads += 1;
+                tally.hits += u64::from(is_hit);
+            });
+            let key = SlotKey { volume, slot };
+            if is_scan {
+                continue;
+            }
+            self.map.warm(key, Touch::Read);
+            if !is_hit && self.map.heat(key).reads() >= HOT && self.is_across(volume) {
+                self.wish_for(key);
+            }
+        }
+    }
+
+    /// Whether a volume has a tier that is told of reads and writes.
+    pub(super) fn has_tier(&self, volume: u32) -> bool {
+        !self.tiers.of.is_empty() && self.tiers.of.contains_key(&volume)
+    }
+
+    /// Drives were given so many bytes for a volume.
+    pub(super) fn spent_on(&mut self, volume: u32, bytes: u64) {
+        self.tally(volume, |tally| tally.device_bytes += bytes);
+    }
+
+    /// Bytes that writing a slot of this segment takes of drives.
+    pub(super) fn slot_cost(&self, segment: u32) -> u64 {
+        let columns = self.written_columns(segment).len() as u64;
+        columns * self.shape(segment).strip_bytes() as u64
+    }
+
+    fn tally(&mut self, volume: u32, count: impl FnOnce(&mut TierTally)) {
+        if let Some(tier) = self.tiers.of.get_mut(&volume) {
+            count(&mut tier.tally);
+        }
+    }
+
+    fn earn(&mut self, volume: u32, bytes: u64) {
+        if let Some(tier) = self.tiers.of.get_mut(&volume) {
+            tier.credit = (tier.credit + bytes / PROMOTED).min(CREDIT);
+        }
+    }
+
+    fn wish_for(&mut self, key: SlotKey) {
+        if !self.has_hot_room(key.volume) {
+            return;
+        }
+        if let Some(tier) = self.tiers.of.get_mut(&key.volume)
+            && tier.wishes.len() < WISHES
+            && !tier.wishes.contains(&key.slot)
+        {
+            tier.wishes.push_back(key.slot);
+        }
+    }
+
+    /// A volume's tier as it is shown.
+    pub(super) fn tier_status(&self, volume: u32, entry: &VolumeEntry) -> Option<TierStatus> {
+        let hot = entry.hot?;
+        let slot = entry.grain.bytes();
+        let tier = self.tiers.of.get(&volume);
+        Some(TierStatus {
+            layout: hot.layout(),
+            class: hot.class.or(entry.class),
+            share: hot.share,
+            limit_bytes: self.hot_limit(volume) * slot,
+            hot_bytes: self.hot_slots(volume) * slot,
+            is_demoting: tier.is_some_and(|tier| tier.is_demoting),
+            tally: tier.map(|tier| tier.tally).unwrap_or_default(),
+        })
+    }
+
+    /// Whether a new volume may have the hot home that it wants, with its others on drives of this class.
+    pub(super) fn check_hot(
+        &self,
+        plan: &VolumePlan,
+        class: Option<DriveClass>,
+        grain: Grain,
+    ) -> Result<(), IoError> {
+        let (Some(hot), layout) = (plan.hot, plan.layout) else {
+            return Ok(());
+        };
+        let mirror = hot.layout();
+        if let Layout::Stripe { .. } = layout {
+            return Err(refuse(format!(
+                "{layout} is passed through and has no hot home"
+            )));
+        }
+        if plan.is_cache {
+            return Err(refuse(
+                "what a cache keeps is hot already: it has no hot home".to_owned(),
+            ));
+        }
+        if !mirror.takes(grain) || !mirror.is_possible() {
+            return Err(refuse(format!("hot home {mirror}: 1 to 4 copies")));
+        }
+        if mirror.survives() < layout.survives() {
+            return Err(refuse(format!(
+                "hot home {mirror} survives {} lost drives, {layout} {}: it would be the weaker part",
+                mirror.survives(),
+                layout.survives()
+            )));
+        }
+        let all = class.or_else(|| self.only_media());
+        let wanted = hot.class.or(all);
+        self.check_layout(mirror, hot.class.or(class))?;
+        let is_slower = wanted.zip(all).is_some_and(|(wanted, all)| wanted > all);
+        let is_same = wanted == all;
+        let is_mirror = matches!(layout, Layout::Mirror { .. });
+        if is_slower || is_same && is_mirror {
+            let name =
+                |class: Option<DriveClass>| class.map_or("any".to_owned(), |c| c.to_string());
+            return Err(refuse(format!(
+                "hot home {mirror} on drives of class {} is no faster than {layout} on class {}",
+                name(wanted),
+                name(all)
+            )));
+        }
+        Ok(())
+    }
+}
