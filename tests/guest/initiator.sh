@@ -95,6 +95,7 @@ node_target() {
 
 # Where a daemon's API is: the last word that it says.
 api() { awk '{ print $3 }' "$state/$1.out"; }
+volume_nqn() { volume show tank/db --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["nqn"])'; }
 volume() { ASHLAR_API=$(api node) "$(head -n 1 "$state/node.args")" volume "$@"; }
 
 # Two reactors where the machine has two cores, so that queues of one host meet different cores.
@@ -224,10 +225,11 @@ run_disturb() {
 }
 
 run_paths() {
-    local port port_two port_reserved options
+    local port port_two port_reserved port_node nqn_node options
     port=$(free_port)
     port_two=$(free_port)
     port_reserved=$(free_port)
+    port_node=$(free_port)
     truncate -s 64M "$state/shared.img"
     options=(--device "file:$state/shared.img?share=on" --allow-any-host)
     ordered_target one "$nqn_base:paths" "$port" --controller-ids 1-99 "${options[@]}" \
@@ -236,16 +238,20 @@ run_paths() {
         "${options[@]}" || { no_target paths; return; }
     target reserved "$nqn_base:reserved" "$port_reserved" --device "file:$state/reserved.img?size=16MiB" \
         --reservations "$state/reservations" --allow-any-host || { no_target paths; return; }
+    node_target node "$port_node" > /dev/null || { no_target paths; return; }
+    volume allow tank/db --host nqn.2014-08.org.nvmexpress:uuid:22222222-2222-4222-8222-222222222222 > /dev/null
+    nqn_node=$(volume_nqn)
     boot paths "PORT=$port" "PORT_TWO=$port_two" "NQN=$nqn_base:paths" \
-        "PORT_RESERVED=$port_reserved" "NQN_RESERVED=$nqn_base:reserved"
-    survived paths one two reserved
+        "PORT_RESERVED=$port_reserved" "NQN_RESERVED=$nqn_base:reserved" \
+        "PORT_NODE=$port_node" "NQN_NODE=$nqn_node"
+    survived paths one two reserved node
 }
 
 run_attach() {
     local port nqn
     port=$(free_port)
     node_target node "$port" > /dev/null || { no_target attach; return; }
-    nqn=$(volume show tank/db --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["nqn"])')
+    nqn=$(volume_nqn)
     GUEST_PROGRAM=$binary GUEST_MEMORY=768 boot attach "PORT=$port" "NQN=$nqn"
     survived attach node
 }

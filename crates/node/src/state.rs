@@ -269,6 +269,11 @@ pub struct StateFile {
 }
 
 impl StateFile {
+    /// A file or folder beside it.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.path.with_file_name(name)
+    }
+
     /// Reads it; a file that is not there is an empty state.
     ///
     /// # Errors

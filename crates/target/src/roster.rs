@@ -110,7 +110,7 @@ impl Target {
     }
 
     /// The subsystem `nqn`, if hosts can connect to it.
-    fn known(&self, nqn: &str) -> Result<Arc<Subsystem>, ConfigError> {
+    pub(crate) fn known(&self, nqn: &str) -> Result<Arc<Subsystem>, ConfigError> {
         let found = self.roster().find(nqn).cloned();
         found.ok_or_else(|| invalid(nqn, "there is none of this name"))
     }

@@ -1,9 +1,9 @@
 # Two targets of one device: native multipath follows ANA, and no I/O fails while paths change, on the disk
 # itself, and while each target in turn is killed and comes back, in a file system on it. Then
-# reservations, of a device that one target serves.
+# reservations, of a device that one target serves and of a volume of a daemon.
 #
 # Targets `one` (PORT) and `two` (PORT_TWO) of NQN, over the same file; `reserved` (PORT_RESERVED,
-# NQN_RESERVED). The host's hook serves `path one|two STATE`, `kill` and `start`.
+# NQN_RESERVED); daemon `node` (PORT_NODE, NQN_NODE). The host's hook serves `path one|two STATE`, `kill` and `start`.
 . /guest/lib.sh
 
 # A path's state, by the target's port.
@@ -86,26 +86,33 @@ within 10 is_gone "$NQN"
 
 # --- reservations ---------------------------------------------------------------------------------
 other=nqn.2014-08.org.nvmexpress:uuid:22222222-2222-4222-8222-222222222222
-require connect-reserved connect "$NQN_RESERVED" --port "$PORT_RESERVED"
-require reserved-disk wait_disk "$NQN_RESERVED" 1
-disk=$(disk_of "$NQN_RESERVED" 1)
+other_id=22222222-2222-4222-8222-222222222222
 write_one() { dd if=/dev/zero of="$disk" bs=4096 count=1 oflag=direct; }
-check register nvme resv-register "$disk" -n 1 --nrkey=0x11 --rrega=0 --cptpl=3
-check acquire nvme resv-acquire "$disk" -n 1 --crkey=0x11 --rtype=1 --racqa=0
-check report says 'rtype *: 1' nvme resv-report "$disk" -n 1 --eds
-check holder-writes write_one
-require second-host disconnect "$NQN_RESERVED"
-require second-host-connects connect "$NQN_RESERVED" --port "$PORT_RESERVED" \
-    --as "$other" 22222222-2222-4222-8222-222222222222
-require second-hosts-disk wait_disk "$NQN_RESERVED" 1
-disk=$(disk_of "$NQN_RESERVED" 1)
-check fenced-write-fails fails write_one
-check fenced-host-reads dd if="$disk" of=/dev/null bs=4096 count=1 iflag=direct
-check register-the-second nvme resv-register "$disk" -n 1 --nrkey=0x22 --rrega=0 --cptpl=3
-check preempt nvme resv-acquire "$disk" -n 1 --crkey=0x22 --prkey=0x11 --rtype=1 --racqa=1
-check it-writes-now write_one
-check survives-a-kill host restart reserved
-within 60 is_live "$NQN_RESERVED"
-check reported-after-the-kill says '2222' nvme resv-report "$disk" -n 1 --eds
-check clear nvme resv-release "$disk" -n 1 --crkey=0x22 --rrela=1
-check disconnect-reserved disconnect "$NQN_RESERVED"
+
+# Puts it through two hosts: reserved TARGET PORT NQN
+reserved() {
+    require "$1-connect" connect "$3" --port "$2"
+    require "$1-disk" wait_disk "$3" 1
+    disk=$(disk_of "$3" 1)
+    check "$1-register" nvme resv-register "$disk" -n 1 --nrkey=0x11 --rrega=0 --cptpl=3
+    check "$1-acquire" nvme resv-acquire "$disk" -n 1 --crkey=0x11 --rtype=1 --racqa=0
+    check "$1-report" says 'rtype *: 1' nvme resv-report "$disk" -n 1 --eds
+    check "$1-holder-writes" write_one
+    require "$1-second-host" disconnect "$3"
+    require "$1-second-host-connects" connect "$3" --port "$2" --as "$other" "$other_id"
+    require "$1-second-hosts-disk" wait_disk "$3" 1
+    disk=$(disk_of "$3" 1)
+    check "$1-fenced-write-fails" fails write_one
+    check "$1-fenced-host-reads" dd if="$disk" of=/dev/null bs=4096 count=1 iflag=direct
+    check "$1-register-the-second" nvme resv-register "$disk" -n 1 --nrkey=0x22 --rrega=0 --cptpl=3
+    check "$1-preempt" nvme resv-acquire "$disk" -n 1 --crkey=0x22 --prkey=0x11 --rtype=1 --racqa=1
+    check "$1-it-writes-now" write_one
+    check "$1-survives-a-kill" host restart "$1"
+    within 60 is_live "$3"
+    check "$1-reported-after-the-kill" says '2222' nvme resv-report "$disk" -n 1 --eds
+    check "$1-clear" nvme resv-release "$disk" -n 1 --crkey=0x22 --rrela=1
+    check "$1-disconnect" disconnect "$3"
+}
+
+reserved reserved "$PORT_RESERVED" "$NQN_RESERVED"
+reserved node "$PORT_NODE" "$NQN_NODE"

@@ -32,10 +32,16 @@ impl Medium {
         let image = dir.path().join("image");
         let file = File::create(&image).expect("a file");
         file.set_len(64 << 20).expect("a sparse file");
-        let mut losetup = Command::new("losetup");
-        losetup.args(["-f", "--show", "--direct-io=on", "--sector-size", "4096"]);
-        let device = common::ok(losetup.arg(&image));
-        let device = PathBuf::from(device.trim());
+        // Another process may take the device that it has found to be free: then it finds another one.
+        let mut device = None;
+        eventually("a loop device", || {
+            let mut losetup = Command::new("losetup");
+            losetup.args(["-f", "--show", "--direct-io=on", "--sector-size", "4096"]);
+            let ended = common::ended(losetup.arg(&image));
+            device = (ended.code == 0).then(|| PathBuf::from(ended.out.trim()));
+            device.is_some()
+        });
+        let device = device.expect("a loop device");
         let name = device.file_name().expect("a name").to_string_lossy();
         let cache = format!("/sys/block/{name}/queue/write_cache");
         std::fs::write(cache, "write through").expect("root");

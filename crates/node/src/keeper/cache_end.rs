@@ -114,6 +114,7 @@ impl Keeper {
         }
         let expected = format!("cache {}", info.uuid);
         self.target.target().expect_no_more(&expected);
+        self.forget_reservations(info.uuid)?;
         self.state
             .update(|state| state.forget_volume(id, info.uuid))
     }

@@ -190,7 +190,9 @@ impl Keeper {
             let why = format!("{name} has {bytes} bytes, and had {}", wish.bytes);
             return Err(LocalRefusal::for_good(why));
         }
-        Ok(served.opener.clone())
+        // Its reservations are kept with it, and so is this.
+        let opener = self.target.for_stranger(&nqn, served.opener.clone());
+        opener.map_err(|error| LocalRefusal::for_now(format!("{name}: {error}")))
     }
 
     fn admit(&self, pool: &LivePool, wish: &LocalWish) -> Result<(), LocalRefusal> {

@@ -6,6 +6,7 @@ mod drives;
 mod local;
 mod pools;
 mod replication;
+mod reservations;
 mod rules;
 mod serve;
 mod start;

@@ -165,7 +165,11 @@ impl Keeper {
             identities: vec![Some(uuid)],
             access: access_of(access),
             advertise: self.advertise,
-            reservations: Vec::new(),
+            // Of a volume on several nodes one node alone would keep them.
+            reservations: match shared.is_some() {
+                true => Vec::new(),
+                false => vec![Some(self.reservations(uuid)?)],
+            },
             shared,
         };
         self.target.add(export).map_err(served)?;

@@ -393,3 +393,36 @@ fn a_file_that_is_deleted_or_cut_short_is_told_of_and_so_is_its_return() {
     file.set_len(96 << 20).expect("grown");
     assert!(!warned("d0", "deleted") && !warned("d1", "cut short"));
 }
+
+#[test]
+fn reservations_lie_beside_the_state_and_go_with_their_volume() {
+    let room = Room::new();
+    let drives = room.tank(2);
+    room.volume("db", LayoutSpec::Mirror { copies: 2 });
+    let name = VolumeName::new("tank", "db").expect("a name");
+    let uuid = room.keeper.volume(&name).expect("there").uuid;
+    let file = room.path("reservations").join(uuid.to_string());
+    let import = || {
+        let request = ImportPool {
+            drives: drives.clone(),
+            ..ImportPool::default()
+        };
+        room.keeper.import_pool("tank", request)
+    };
+    let export = || room.keeper.export_pool("tank", ExportPool::default());
+    export().expect("nobody uses it");
+    std::fs::write(&file, "no reservations").expect("written");
+    let error = import().expect_err("damaged");
+    let shown = file.display().to_string();
+    assert!(error.message.contains(&shown), "{error}");
+    assert!(error.message.contains("Move it away"), "{error}");
+    assert_eq!(std::fs::read(&file).expect("left"), b"no reservations");
+    std::fs::write(&file, ashlar_target::Table::default().encode()).expect("written");
+    import().expect("in service");
+    let request = DeleteVolume {
+        destroy_data: true,
+        ..DeleteVolume::default()
+    };
+    room.keeper.delete_volume(&name, request).expect("gone");
+    assert!(!file.exists());
+}

@@ -294,6 +294,7 @@ impl Keeper {
             volume: volume.number,
         })
         .map_err(engine)?;
+        self.forget_reservations(volume.uuid)?;
         self.state
             .update(|state| state.forget_volume(id, volume.uuid))
     }

@@ -17,6 +17,7 @@ use super::error::ServeError;
 use super::export::{Export, geometries};
 use super::mail::{Mail, Reply};
 use super::resident::MakeResident;
+use super::stranger::Strangers;
 use crate::config::HostAccess;
 use crate::core::Notice;
 use crate::roster::Listing;
@@ -169,6 +170,20 @@ impl Control {
         self.0.target.allow(nqn, access)?;
         self.tell(&[Notice::Reap, Notice::Events]);
         Ok(())
+    }
+
+    /// `opener`'s device, which is the only one of a subsystem, for a user without a connection: what hosts
+    /// have reserved holds for it as for one that is not registered.
+    ///
+    /// # Errors
+    /// There is no such subsystem.
+    pub fn for_stranger(
+        &self,
+        nqn: &str,
+        opener: Arc<dyn Opener>,
+    ) -> Result<Arc<dyn Opener>, ServeError> {
+        let subsystem = self.0.target.known(nqn)?;
+        Ok(Arc::new(Strangers { subsystem, opener }))
     }
 
     /// How namespace `nsid` of a shared subsystem, or all with `None`, is reached here from now on. Hosts

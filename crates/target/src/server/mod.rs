@@ -17,6 +17,7 @@ mod reservations;
 mod resident;
 mod run;
 mod socket;
+mod stranger;
 mod worker;
 
 pub use control::Control;

@@ -7,3 +7,4 @@ mod ends;
 mod labels;
 mod residents;
 mod rig;
+mod strangers;
