@@ -96,7 +96,7 @@ pub struct DriveStatus {
     pub class: Option<DriveClass>,
     /// How it is.
     pub state: DriveState,
-    /// Why it is not online.
+    /// Why it is not online, or what it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What the pool uses of it.

@@ -162,6 +162,11 @@ impl Drive {
         self.short_until = self.short_until.max(until);
     }
 
+    /// Has space and memory again.
+    pub(crate) fn end_shortage(&mut self) {
+        self.short_until = Moment::ORIGIN;
+    }
+
     /// What a request lacks, if it lacks something: it may be done in part then.
     fn shortage(&mut self, op: Operation) -> Option<ErrorKind> {
         if self.rig.now() >= self.short_until || self.chance.happens(300) {
@@ -216,7 +221,7 @@ impl Drive {
         self.lose_pending();
         self.pending.clear();
         self.stalled_until = Moment::ORIGIN;
-        self.short_until = Moment::ORIGIN;
+        self.end_shortage();
         // A drive that hangs may need more than that.
         if self.hung == Some(Hang::Forever) && self.chance.happens(500) {
             self.rig.note(|| format!("drive {} hangs on", self.index));

@@ -90,6 +90,8 @@ impl<S: Subject> World<'_, S> {
             }
         };
         self.forget_handles(drive);
+        // One that cannot be labelled would be refused.
+        self.drives[drive].borrow_mut().end_shortage();
         let identity = identity(drive, time);
         let wait = self.wait_for(&self.drives[drive]);
         let Some(node) = &mut self.node else {

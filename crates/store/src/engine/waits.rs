@@ -3,7 +3,7 @@
 //! waits and is sent again four times a second, for as long as it takes: outside of the time that a drive has for
 //! an answer. Whom it is for is not told; hosts' reads go to another copy.
 //!
-//! A flush is never asked for twice: what it was for may be lost by then. Nor is what a host has passed through.
+//! A flush is never asked for twice: what it was for may be lost by then.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use ashlar_block::{ErrorKind, IoBuffer, IoError, Moment, Operation, Request};
 use tracing::{debug, trace};
 
+use super::Engine;
 use super::flights::Asked;
-use super::{Engine, Owner};
 use crate::Canary;
 
 const SEND_AGAIN: Duration = Duration::from_millis(250);
@@ -80,7 +80,7 @@ impl Waits {
 impl Engine {
     /// Whether a drive's error is one to wait out.
     pub(super) fn will_pass(&self, asked: &Asked, error: &IoError) -> bool {
-        let passes = match (asked.op, error.kind()) {
+        match (asked.op, error.kind()) {
             // There may be another copy.
             (Operation::Read, ErrorKind::Exhausted) => asked
                 .since
@@ -90,8 +90,7 @@ impl Engine {
                 may_pass && self.failed.is_none()
             }
             _ => false,
-        };
-        passes && !matches!(asked.owner, Owner::Raw(_))
+        }
     }
 
     pub(super) fn wait_for(

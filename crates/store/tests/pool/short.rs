@@ -2,7 +2,7 @@
 
 use crate::common::{Bench, Rule, pattern};
 use ashlar_block::{BlockRange, Durability, ErrorKind, Operation, Request};
-use ashlar_store::Event;
+use ashlar_store::{Event, Layout};
 
 const DRIVE: usize = 32 << 20;
 const MS: u64 = 1_000_000;
@@ -71,6 +71,24 @@ fn what_waits_for_a_drive_that_fails_goes_on_without_it() {
     let status = bench.engine.status();
     assert!(!status.members[0].in_service && status.members[0].wait.is_none());
     assert_eq!(bench.read(volume, 0, 2).unwrap(), pattern(2, 2));
+}
+
+/// So does what is passed through.
+#[test]
+fn a_stripe_waits_as_well() {
+    let mut bench = Bench::new(2, DRIVE);
+    let volume = bench.volume_as(64, Layout::Stripe { columns: 2 }).unwrap();
+    for drive in 0..2 {
+        bench.seen.faults[drive].set(Some((IS_WRITE, ErrorKind::NoSpace)));
+    }
+    let (done, _) = bench.run(write(&bench, volume, &pattern(32, 2)));
+    assert!(done.is_empty(), "{done:?}");
+    for drive in 0..2 {
+        bench.seen.faults[drive].set(None);
+    }
+    let (done, _) = bench.pass(300 * MS);
+    assert!(matches!(&done[..], [one] if one.result.is_ok()), "{done:?}");
+    assert_eq!(bench.read(volume, 0, 32).unwrap(), pattern(32, 2));
 }
 
 /// What a flush was for may be lost when it fails: it is not asked for once more.
