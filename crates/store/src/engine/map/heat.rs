@@ -45,7 +45,7 @@ impl Heat {
 
     /// Half of it.
     const fn halved(self) -> Self {
-        Self(self.reads() / 2 | (self.writes() / 2) << 4)
+        Self((self.reads() / 2) | ((self.writes() / 2) << 4))
     }
 }
 
