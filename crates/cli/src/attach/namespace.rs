@@ -210,6 +210,8 @@ mod tests {
             layout: LayoutSpec::Mirror { copies: 2 },
             grain_bytes: None,
             class: None,
+            hot: None,
+            hot_share_percent: None,
             when_degraded: Default::default(),
             allow_hosts: Vec::new(),
             allow_any_host: true,

@@ -28,6 +28,12 @@ const LAPS: u8 = 6;
 const FRUITLESS: Duration = Duration::from_secs(1);
 
 impl Engine {
+    /// Whether slots are on their way between homes, or have just left one: both homes are in use then.
+    pub fn is_moving(&self) -> bool {
+        let left = |what: &Retired| matches!(what, Retired::Slot(_));
+        self.tiers.began.is_some() || self.guards.waits(left)
+    }
+
     /// When moves that rest go on.
     pub(in crate::engine) fn moves_deadline(&self) -> Option<Moment> {
         let at = self.tiers.rests_until;
