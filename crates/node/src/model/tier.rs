@@ -109,7 +109,34 @@ pub struct TierStatus {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Check, CreateVolume, VolumeName};
     use super::*;
+
+    #[test]
+    fn a_share_is_of_a_hot_home_and_has_bounds() {
+        let volume = VolumeName::new("tank", "db").expect("a name");
+        let layout = "parity:4+1".parse().expect("a layout");
+        let with = |hot: Option<&str>, share| CreateVolume {
+            hot: hot.map(|hot| hot.parse().expect("a mirror")),
+            hot_share_percent: share,
+            ..CreateVolume::new(&volume, 1 << 30, layout)
+        };
+        let fast = Some("mirror:2@nvme");
+        for fine in [with(None, None), with(fast, None), with(fast, Some(90))] {
+            assert_eq!(fine.check(), Ok(()));
+        }
+        for (bad, why) in [
+            (with(None, Some(20)), "a share of 20 % is for a hot home"),
+            (
+                with(fast, Some(0)),
+                "a share of 0 % for hot home mirror:2@nvme",
+            ),
+            (with(fast, Some(91)), "it is 1 to 90"),
+        ] {
+            let message = bad.check().expect_err(why).message;
+            assert!(message.contains(why), "{message}");
+        }
+    }
 
     #[test]
     fn hot_homes_are_mirrors_and_say_their_drives() {

@@ -310,7 +310,8 @@ impl Subject for Engine {
         let theirs = status.volumes.iter().filter(homed);
         let theirs: u64 = theirs.map(|info| info.used_bytes).sum();
         let taken: u64 = status.homes.iter().map(|home| home.used_bytes).sum();
-        (taken != theirs && !status.degraded)
+        // Slots go on moving while a scrub is waited for.
+        (taken != theirs && !status.degraded && !self.is_moving())
             .then(|| format!("{taken} bytes of homes are taken, {theirs} are volumes'"))
     }
 }

@@ -354,16 +354,12 @@ impl Segments {
 
     /// Gives a unit back.
     pub(crate) fn release(&mut self, id: u32, unit: u32) {
-        let Some(segment) = self.by_id.get_mut(&id) else {
-            return;
-        };
-        if !segment.release(unit) {
-            return;
-        }
-        self.taken -= 1;
-        if !segment.closed {
-            self.free += 1;
-            if segment.free == 1 {
+        if let Some(segment) = self.by_id.get_mut(&id)
+            && segment.release(unit)
+        {
+            self.taken -= 1;
+            self.free += u64::from(!segment.closed);
+            if segment.free == 1 && !segment.closed {
                 self.sort_in(id);
             }
         }

@@ -45,7 +45,7 @@ impl Heat {
 
     /// Half of it.
     const fn halved(self) -> Self {
-        Self(self.reads() / 2 | (self.writes() / 2) << 4)
+        Self((self.reads() / 2) | ((self.writes() / 2) << 4))
     }
 }
 
@@ -68,14 +68,9 @@ impl Map {
     pub(crate) fn warm(&mut self, key: SlotKey, touch: Touch) {
         let slots = self.grain(key.volume).slots_a_leaf();
         let (id, at) = self.place_of(key);
-        let Some(page) = self.pages.get_mut(&id) else {
-            return;
-        };
-        if page.heat.is_empty() {
-            page.heat = vec![Heat::default(); slots];
-        }
-        if let Some(heat) = page.heat.get_mut(at) {
-            *heat = heat.touched(touch);
+        if let Some(page) = self.pages.get_mut(&id) {
+            page.heat.resize(slots, Heat::default());
+            page.heat[at] = page.heat[at].touched(touch);
         }
     }
 

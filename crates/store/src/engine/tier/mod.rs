@@ -163,14 +163,13 @@ impl Engine {
     /// Begins to demote when a tier is too full, and ends when it is not any more.
     fn judge_tier(&mut self, volume: u32) {
         let (slots, limit) = (self.hot_slots(volume), self.hot_limit(volume));
-        let Some(tier) = self.tiers.of.get_mut(&volume) else {
-            return;
-        };
-        let percent = slots.saturating_sub(tier.leaving) * 100;
-        tier.is_demoting = match tier.is_demoting {
-            true => percent > limit * LOW,
-            false => percent >= limit * HIGH,
-        };
+        if let Some(tier) = self.tiers.of.get_mut(&volume) {
+            let percent = slots.saturating_sub(tier.leaving) * 100;
+            tier.is_demoting = match tier.is_demoting {
+                true => percent > limit * LOW,
+                false => percent >= limit * HIGH,
+            };
+        }
     }
 
     /// Whether a volume's tier is below where it begins to give slots up.

@@ -16,6 +16,7 @@ use super::super::{Engine, Waiter};
 use super::{HOT, SlotKey};
 use crate::Canary;
 use crate::engine::class::Class;
+use crate::engine::invariant::invariant;
 use crate::engine::space::{location, segment_and_slot};
 use crate::engine::state::Retired;
 use crate::sizes::LEAF_GRANULES;
@@ -27,6 +28,12 @@ const LAPS: u8 = 6;
 const FRUITLESS: Duration = Duration::from_secs(1);
 
 impl Engine {
+    /// Whether slots are on their way between homes, or have just left one: both homes are in use then.
+    pub fn is_moving(&self) -> bool {
+        let left = |what: &Retired| matches!(what, Retired::Slot(_));
+        self.tiers.began.is_some() || self.guards.waits(left)
+    }
+
     /// When moves that rest go on.
     pub(in crate::engine) fn moves_deadline(&self) -> Option<Moment> {
         let at = self.tiers.rests_until;
@@ -90,16 +97,10 @@ impl Engine {
 
     fn promote_some(&mut self, volume: u32, budget: &mut u64) {
         let bytes = self.map.grain(volume).bytes();
-        while *budget >= bytes && self.has_hot_room(volume) {
-            let Some(tier) = self.tiers.of.get_mut(&volume) else {
-                return;
-            };
-            if tier.credit < bytes {
-                return;
-            }
-            let Some(slot) = tier.wishes.pop_front() else {
-                return;
-            };
+        while *budget >= bytes
+            && self.has_hot_room(volume)
+            && let Some(slot) = self.next_wish(volume, bytes)
+        {
             let key = SlotKey { volume, slot };
             let is_wanted = self.map.heat(key).reads() >= HOT;
             let Some(hot) = self.hot_class(volume).filter(|_| is_wanted) else {
@@ -120,17 +121,24 @@ impl Engine {
         }
     }
 
+    /// The next slot that is read often, if so many bytes may be promoted.
+    fn next_wish(&mut self, volume: u32, bytes: u64) -> Option<u64> {
+        let tier = self.tiers.of.get_mut(&volume)?;
+        let may = tier.credit >= bytes;
+        may.then(|| tier.wishes.pop_front()).flatten()
+    }
+
     fn demote_some(&mut self, volume: u32, budget: &mut u64) {
         let bytes = self.map.grain(volume).bytes();
         let Some(all) = self.class_of(volume) else {
-            return;
+            return invariant!(self, "volume {volume} has a tier, but no homes");
         };
         let end = self.volumes.get(&volume).map_or(0, |entry| entry.granules);
         for _ in 0..LOOKS {
             self.judge_tier(volume);
             let room = *budget >= bytes && self.spare_slots(all) > 0;
             let Some(tier) = self.tiers.of.get_mut(&volume) else {
-                return;
+                return invariant!(self, "volume {volume} has no tier to be relieved");
             };
             if !tier.is_demoting || !room {
                 return;
