@@ -47,7 +47,7 @@ xz-utils           unpacks the guest's kernel modules
 iproute2           network namespaces and veth pairs
 procps             ps, and sysctl
 postgresql-15      a private server that the OLTP lab's tests start
-etcd-server        the quorum of the lab's availability group
+etcd-server        the quorum of clusters and availability groups of the lab
 etcd-client        etcdctl, to look at that quorum
 patroni            keeps the lab's availability group
 python3-etcd       Patroni speaks to etcd with it

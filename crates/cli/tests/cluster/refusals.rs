@@ -16,7 +16,13 @@ fn begin(command: &mut Command) -> Child {
 /// Runs a daemon that must end by itself with this code, and say these in its log.
 fn ends(cluster: &Cluster, (seat, code): (&str, i32), command: &mut Command, says: &[&str]) {
     let before = cluster.log(seat).len();
-    let status = command.stdout(Stdio::null()).status().expect("it runs");
+    let mut child = begin(command);
+    let mut status = None;
+    eventually("it ends", || {
+        status = child.try_wait().expect("our child");
+        status.is_some()
+    });
+    let status = status.expect("it has ended");
     let log = cluster.log(seat);
     let said = &log[before..];
     assert_eq!(status.code(), Some(code), "{said}");
@@ -36,7 +42,11 @@ fn files_keys_and_names_that_do_not_fit_are_refused() {
         "volume", "create", "tank/db", "--size", "16MiB", "--layout", "mirror:2",
     ];
     let three = [&three[..], &["--replicas", "3"]].concat();
-    refuses(&mut cluster.to("a", &three), 2, &["3 replicas on 2 nodes"]);
+    refuses(
+        &mut cluster.to("a", &three),
+        2,
+        &["3 replicas need 3 nodes"],
+    );
     let four = [&three[..8], &["4"]].concat();
     refuses(&mut cluster.to("a", &four), 2, &["replicas"]);
     // Two nodes of one name in the file, and two daemons under one name.
@@ -147,7 +157,9 @@ fn a_quorum_that_was_emptied_or_restored_is_not_believed() {
     // The backup knows less than what comes now.
     cluster.kill("b");
     begin(&mut cluster.daemon("b", &usual));
-    eventually("b is in sync again", || is_in_sync(&cluster));
+    eventually("b has come back", || {
+        cluster.log("b").contains("incarnation 2") && is_in_sync(&cluster)
+    });
     for seat in ["a", "b", "etcd"] {
         cluster.kill(seat);
     }
@@ -203,7 +215,11 @@ fn a_pool_that_was_copied_with_dd_is_not_taken_for_the_other_copy() {
     let drives =
         ["drive-0", "drive-1"].map(|name| cluster.path("b").join(name).display().to_string());
     let import = [&import[..], &[&drives[0], "--drive", &drives[1]]].concat();
-    refuses(&mut cluster.to("b", &import), 3, &["copy", "tank/db"]);
+    refuses(
+        &mut cluster.to("b", &import),
+        3,
+        &["another pool tank", "--as"],
+    );
     let shown = cluster.volume("a");
     assert_eq!(shown["owner"], "a", "{shown}");
 }

@@ -80,7 +80,8 @@ impl Etcd {
         };
         let body = json::transaction(key, wish, identity).to_string();
         let body = Bytes::from(body);
-        let proof = is_once.then(|| Bytes::from(json::transaction(key, Wish::Read, None).to_string()));
+        let proof =
+            is_once.then(|| Bytes::from(json::transaction(key, Wish::Read, None).to_string()));
         let _permit = self.limit.acquire().await;
         let mut failures = Vec::new();
         for round in 0..rounds {
