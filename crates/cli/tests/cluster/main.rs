@@ -1,5 +1,7 @@
 //! Nodes of a cluster as processes: what fails under a load that checks everything, what is refused, what is left.
 
+#![allow(clippy::print_stdout)] // Gaps, beside what they are meant to be.
+
 #[path = "../common/mod.rs"]
 mod common;
 mod faults;

@@ -3,20 +3,21 @@
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use crate::common::{eventually, ok, refuses};
 use crate::rig::{Cluster, has_cluster};
 
 /// Starts what is to go on, and is ended with the cluster.
-fn begin(command: &mut Command) -> Child {
-    command.stdout(Stdio::null()).spawn().expect("it starts")
+fn begin(command: &mut Command) {
+    let mut child = command.stdout(Stdio::null()).spawn().expect("it starts");
+    std::thread::spawn(move || child.wait());
 }
 
 /// Runs a daemon that must end by itself with this code, and say these in its log.
 fn ends(cluster: &Cluster, (seat, code): (&str, i32), command: &mut Command, says: &[&str]) {
     let before = cluster.log(seat).len();
-    let mut child = begin(command);
+    let mut child = command.stdout(Stdio::null()).spawn().expect("it starts");
     let mut status = None;
     eventually("it ends", || {
         status = child.try_wait().expect("our child");
@@ -97,7 +98,7 @@ fn files_keys_and_names_that_do_not_fit_are_refused() {
         &cluster,
         ("b", 3),
         &mut cluster.daemon("b", &named),
-        &["another cluster"],
+        &["/ashlar/other/id", "name the etcd"],
     );
     // After all that it comes back as if nothing had been.
     begin(&mut cluster.daemon("b", &usual));
@@ -164,7 +165,10 @@ fn a_quorum_that_was_emptied_or_restored_is_not_believed() {
         cluster.kill(seat);
     }
     fs::rename(&data, &newest).expect("moved");
-    for (backup, says) in [(None, "another"), (Some(&old), "backup")] {
+    for (backup, says) in [
+        (None, "has no /ashlar/lab/id"),
+        (Some(&old), "older backup"),
+    ] {
         if let Some(backup) = backup {
             copy_folder(backup, &data);
         }
