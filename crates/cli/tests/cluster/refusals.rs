@@ -224,6 +224,8 @@ fn a_pool_that_was_copied_with_dd_is_not_taken_for_the_other_copy() {
         3,
         &["another pool tank", "--as"],
     );
-    let shown = cluster.volume("a");
-    assert_eq!(shown["owner"], "a", "{shown}");
+    // A busy quorum may have it begin another term.
+    eventually("the true copy serves", || {
+        cluster.volume("a")["owner"] == "a"
+    });
 }
