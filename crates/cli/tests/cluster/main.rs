@@ -1,0 +1,10 @@
+//! Nodes of a cluster as processes: what fails under a load that checks everything, what is refused, what is left.
+
+#![allow(clippy::print_stdout)] // Gaps, beside what they are meant to be.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod faults;
+mod refusals;
+mod rig;
+mod starter;
