@@ -2,10 +2,11 @@
 CARGO ?= cargo
 BIN := target/release/ashlar
 
-.PHONY: help build demo test bench bench-attach bench-oltp soak setup setup-test clean
+.PHONY: help build demo demo-ha test bench bench-attach bench-oltp soak setup setup-test clean
 
 help:
 	@echo "make demo   set up, build, and measure remote against local: demo/report.html, demo/result.json"
+	@echo "make demo-ha   two nodes and etcd, the owner of a replicated volume killed under load: demo-ha/result.json"
 	@echo "make test   set up and pass all tests"
 	@echo "make bench  ratios: against the bare socket, remote against local, idle CPU, a peer if given"
 	@echo "make bench-attach   a database on a plain disk, on an attached volume in process, and through the initiator"
@@ -24,6 +25,10 @@ build: setup
 demo: build
 	scripts/demo.sh $(BIN)
 
+# etcd is among what the tests need.
+demo-ha: setup-test build
+	$(BIN) lab ha --fault kill --out demo-ha
+
 test: setup-test
 	scripts/test.sh
 
@@ -41,4 +46,4 @@ soak: setup-test build
 
 clean:
 	$(CARGO) clean
-	rm -rf demo .cache bench-out soak-out
+	rm -rf demo demo-ha .cache bench-out soak-out

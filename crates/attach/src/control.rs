@@ -1,12 +1,16 @@
-//! What a server can be asked: its counts, through a socket in the attachment's folder.
+//! What a server can be asked: its counts and paths, through a socket in the attachment's folder.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::counters::{Counters, Tallies};
 use crate::error::AttachError;
+use crate::paths::{PathStatus, Paths};
 
 const SOCKET: &str = "server.sock";
 /// A stopped server does not answer, and nobody waits for it long.
@@ -14,8 +18,21 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Longer than any answer.
 const LONGEST: u64 = 64 << 10;
 
+/// What a server says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    #[serde(flatten)]
+    pub(crate) tallies: Tallies,
+    #[serde(default)]
+    pub(crate) paths: Vec<PathStatus>,
+}
+
 /// Answers from now on, in a thread of its own.
-pub(crate) fn answer(dir: &Path, counters: Counters) -> Result<(), AttachError> {
+pub(crate) fn answer(
+    dir: &Path,
+    counters: Counters,
+    paths: Option<Arc<dyn Paths>>,
+) -> Result<(), AttachError> {
     let path = dir.join(SOCKET);
     let failed = |what: &str, error: std::io::Error| {
         AttachError::environment(format!("{what} {}: {error}", path.display()))
@@ -25,7 +42,11 @@ pub(crate) fn answer(dir: &Path, counters: Counters) -> Result<(), AttachError> 
     let listener = UnixListener::bind(&path).map_err(|error| failed("socket", error))?;
     let wait = move || {
         for stream in listener.incoming().flatten() {
-            tell(stream, &counters.tallies());
+            let answer = Answer {
+                tallies: counters.tallies(),
+                paths: paths.as_ref().map_or_else(Vec::new, |paths| paths.paths()),
+            };
+            tell(stream, &answer);
         }
     };
     let thread = std::thread::Builder::new()
@@ -36,16 +57,16 @@ pub(crate) fn answer(dir: &Path, counters: Counters) -> Result<(), AttachError> 
         .map_err(|error| failed("a thread for", error))
 }
 
-fn tell(mut stream: UnixStream, tallies: &Tallies) {
+fn tell(mut stream: UnixStream, answer: &Answer) {
     // Whoever asked may be gone.
     let _ = stream.set_write_timeout(Some(PATIENCE));
-    if let Ok(text) = serde_json::to_vec(tallies) {
+    if let Ok(text) = serde_json::to_vec(answer) {
         let _ = stream.write_all(&text);
     }
 }
 
 /// What has arrived at the server in `dir`; nothing if it does not answer.
-pub(crate) fn ask(dir: &Path) -> Option<Tallies> {
+pub(crate) fn ask(dir: &Path) -> Option<Answer> {
     let stream = UnixStream::connect(dir.join(SOCKET)).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let mut text = Vec::new();

@@ -8,6 +8,7 @@ use crate::control;
 use crate::counters::Tallies;
 use crate::local;
 use crate::nvme::{self, Health};
+use crate::paths::PathStatus;
 use crate::state::{Folder, Phase, Processes, State};
 use crate::system::mounts;
 
@@ -43,6 +44,8 @@ pub struct Attachment {
     pub processes: Option<Processes>,
     /// What has arrived since the server started, or the daemon took it; nothing if it does not answer.
     pub requests: Option<Tallies>,
+    /// By which paths its server reaches the volume; none if it does not answer, or is another's.
+    pub paths: Vec<PathStatus>,
 }
 
 /// Everything that is attached.
@@ -55,11 +58,12 @@ fn look(folder: &Folder) -> Option<Attachment> {
     let state = folder.state().ok()?;
     let processes = folder.processes();
     let condition = condition(&state, processes.as_ref());
-    let requests = match condition {
-        Condition::Stopped | Condition::Unserved => None,
-        _ => match &state.local {
-            Some(daemon) => local::count(&daemon.socket, &state.identity),
-            None => control::ask(folder.path()),
+    let (requests, paths) = match (condition, &state.local) {
+        (Condition::Stopped | Condition::Unserved, _) => (None, Vec::new()),
+        (_, Some(daemon)) => (local::count(&daemon.socket, &state.identity), Vec::new()),
+        (_, None) => match control::ask(folder.path()) {
+            Some(answer) => (Some(answer.tallies), answer.paths),
+            None => (None, Vec::new()),
         },
     };
     Some(Attachment {
@@ -67,6 +71,7 @@ fn look(folder: &Folder) -> Option<Attachment> {
         condition,
         processes,
         requests,
+        paths,
     })
 }
 

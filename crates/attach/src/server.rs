@@ -15,6 +15,7 @@ use crate::error::AttachError;
 use crate::fuse::carrier::Carrier;
 use crate::fuse::exchange::Exchange;
 use crate::local::Over;
+use crate::paths::Paths;
 use crate::system::memory;
 use crate::trace::Trace;
 
@@ -32,6 +33,8 @@ pub struct ServerOptions<'a> {
     pub pool_bytes: usize,
     /// Where every request is written down.
     pub trace: Option<&'a Path>,
+    /// By which paths the volume is reached, if it is remote.
+    pub paths: Option<Arc<dyn Paths>>,
     /// An earlier server may have read requests that it did not answer.
     pub takes_over: bool,
 }
@@ -63,7 +66,7 @@ pub fn serve(
     let device = opener.open(&handle);
     let device = device.map_err(|error| environment(error.to_string()))?;
     let counters = Counters::default();
-    control::answer(options.dir, counters.clone())?;
+    control::answer(options.dir, counters.clone(), options.paths.clone())?;
     let mut exchange = Exchange::new(device.geometry(), options.pool_bytes, counters);
     if let Some(path) = options.trace {
         let trace = Trace::open(path);

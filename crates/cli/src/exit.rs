@@ -42,6 +42,19 @@ impl Failure {
         }
     }
 
+    /// A process that this one stands for has ended so, and has said why.
+    pub(crate) fn passed_on(code: u8) -> Self {
+        Self {
+            code,
+            message: String::new(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+
     /// What is said of it.
     pub(crate) fn message(&self) -> &str {
         &self.message
@@ -49,8 +62,10 @@ impl Failure {
 
     /// Prints the message and gives the code.
     pub(crate) fn report(self) -> ExitCode {
-        // Not `eprintln`: the code must be right even if nobody can be told why.
-        let _ = writeln!(std::io::stderr(), "ashlar: {}", self.message);
+        if !self.message.is_empty() {
+            // Not `eprintln`: the code must be right even if nobody can be told why.
+            let _ = writeln!(std::io::stderr(), "ashlar: {}", self.message);
+        }
         ExitCode::from(self.code)
     }
 }

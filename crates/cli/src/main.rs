@@ -54,6 +54,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Volume(command) => node::volume(&command),
         Command::Cache(command) => node::cache(&command),
         Command::Service(command) => node::service(&command),
+        Command::Cluster(command) => node::cluster(&command),
+        Command::Events(arguments) => node::events(&arguments),
         Command::Attach(arguments) => attach::attach(&arguments),
         Command::Detach(arguments) => attach::detach(&arguments),
         Command::AttachGuardian(arguments) => attach::guardian(&arguments),

@@ -90,13 +90,7 @@ impl Cluster {
         remembered: &Remembered,
     ) -> Result<Self, Problem> {
         config.check().map_err(Problem::usage)?;
-        let me = config.node(me).cloned().ok_or_else(|| {
-            Problem::usage(format!(
-                "node {me:?} is not in cluster {}; its nodes: {}",
-                config.name,
-                config.names()
-            ))
-        })?;
+        let me = config.known(me)?.clone();
         // Before an incarnation is taken: a second daemon of this name on this machine ends here.
         let listener = bind(&me)?;
         let start = Start {
@@ -174,7 +168,7 @@ impl Cluster {
     }
 
     /// Asks the quorum about a volume's key. `deliver` is called exactly once, within 3 s, on the cluster's thread; or
-    /// at once, on the caller's, when the cluster has stopped.
+    /// at once, on the caller's, when the cluster has stopped. So it must not ask again itself.
     pub fn ask(
         &self,
         volume: Uuid,

@@ -113,15 +113,24 @@ impl ClusterConfig {
         self.nodes.iter().find(|node| node.name == name)
     }
 
+    /// The same of a node that must be there.
+    ///
+    /// # Errors
+    /// Usage: it is not; the message names those that are.
+    pub fn known(&self, name: &str) -> Result<&NodeConfig, Problem> {
+        self.node(name).ok_or_else(|| {
+            let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+            Problem::usage(format!(
+                "node {name:?} is not in cluster {}; its nodes: {}",
+                self.name,
+                names.join(", ")
+            ))
+        })
+    }
+
     /// A node by its number.
     pub fn node_by_id(&self, id: NodeId) -> Option<&NodeConfig> {
         self.nodes.iter().find(|node| node.id == id)
-    }
-
-    /// The names of all nodes, for messages.
-    pub(crate) fn names(&self) -> String {
-        let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
-        names.join(", ")
     }
 
     /// What holds for every configuration, wherever it comes from.

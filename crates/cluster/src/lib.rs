@@ -50,6 +50,7 @@ mod store;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use ashlar_replica::{Incarnation, NodeId, VolumeId};
 pub use certify::certify;
 pub use cluster::{Cluster, Local, volume_id};
 pub use config::{ClusterConfig, NodeConfig, QuorumConfig};

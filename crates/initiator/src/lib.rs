@@ -52,6 +52,7 @@ mod streams;
 pub mod url;
 
 pub use config::{Config, Host, Replay};
-pub use driver::{Remote, RemoteDevice, discover, identify, local_host};
+pub use driver::{PathBoard, Remote, RemoteDevice, discover, identify, local_host};
 pub use failure::Failure;
+pub use reconnect::PathReport;
 pub use streams::{Streams, Wish};

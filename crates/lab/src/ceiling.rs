@@ -53,6 +53,7 @@ fn measure(threads: u32, block_bytes: u32, copies: bool, cpus: &[usize]) -> Resu
             measure: MEASURE,
             seed: u64::from(thread),
             stop: None,
+            pulse: None,
         })
     };
     let jobs = (0..threads)

@@ -1,6 +1,7 @@
 //! Processor time of the whole machine, and pinning.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Ticks of all processors together since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,15 @@ impl CpuTicks {
         })
     }
 
+    /// Processor seconds that there were since `earlier`, used or not; `None` if no tick has passed.
+    pub(crate) fn seconds_since(self, earlier: Self) -> Option<f64> {
+        let total = self.total.checked_sub(earlier.total);
+        let per_second = rustix::param::clock_ticks_per_second() as f64;
+        total
+            .filter(|&ticks| ticks > 0)
+            .map(|ticks| ticks as f64 / per_second)
+    }
+
     /// Share of the machine in use since `earlier`, 0 to 100; `None` if no tick has passed.
     pub fn pct_since(self, earlier: Self) -> Option<f64> {
         let total = self
@@ -43,6 +53,12 @@ impl CpuTicks {
         let busy = self.busy.checked_sub(earlier.busy)?;
         Some(100.0 * busy as f64 / total as f64)
     }
+}
+
+/// Processor seconds that the calling thread has used.
+pub(crate) fn thread_cpu_s() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// The processors this process may use.
@@ -74,6 +90,7 @@ mod tests {
         let a = at("cpu  100 0 100 800 0 0 0 50 7 0\ncpu0 1 2 3 4 5 6 7 8\n");
         let b = at("cpu  130 0 120 840 0 5 5 90 9 0\n");
         assert_eq!(b.pct_since(a), Some(60.0));
+        assert!(b.seconds_since(a) > Some(0.0) && a.seconds_since(b).is_none());
         assert_eq!(a.pct_since(a), None);
         assert_eq!(a.pct_since(b), None);
         assert_eq!(CpuTicks::parse("cpu 1 2\n"), None);

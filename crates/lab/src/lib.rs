@@ -79,7 +79,7 @@ pub use plan::{CellSpec, Configuration, Matrix, Pattern, Pool, Precondition, Swe
 pub use progress::Progress;
 pub use report::{chart, page, render_index, render_report};
 pub use result_file::{ResultFile, keys, schema_in};
-pub use runner::{Means, RunOutcome, run_plan, run_sweep};
+pub use runner::{Endurance, EndurePlan, Endured, Means, Pulse, RunOutcome, run_plan, run_sweep};
 pub use scenario::{
     SHIPPED, Scale, ScenarioFile, ScenarioOptions, find_text, run_scenario, scenario_text,
 };

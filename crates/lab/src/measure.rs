@@ -73,6 +73,10 @@ pub(crate) struct Measured {
     pub(crate) lost_workers: u32,
     /// Share of the machine's processor time in use while measuring.
     pub(crate) cpu_pct: Option<f64>,
+    /// Processor seconds that the machine had in that time, used or not.
+    pub(crate) machine_cpu_s: Option<f64>,
+    /// Processor seconds that this machine's load threads used in it.
+    pub(crate) load_cpu_s: f64,
 }
 
 const MOST_EXAMPLES: usize = 5;
@@ -92,6 +96,8 @@ impl Measured {
             missed: 0,
             lost_workers: 0,
             cpu_pct: None,
+            machine_cpu_s: None,
+            load_cpu_s: 0.0,
         })
     }
 
@@ -124,6 +130,8 @@ impl Measured {
         self.missed += other.missed;
         self.lost_workers += other.lost_workers;
         self.cpu_pct = self.cpu_pct.or(other.cpu_pct);
+        self.machine_cpu_s = self.machine_cpu_s.or(other.machine_cpu_s);
+        self.load_cpu_s += other.load_cpu_s;
         Ok(())
     }
 
@@ -138,6 +146,12 @@ impl Measured {
         // Same bounds, so adding cannot fail.
         let _ = all.add(&self.writes);
         all
+    }
+
+    /// The load threads' share of the machine's processor time, 0 to 100.
+    pub(crate) fn load_cpu_pct(&self) -> Option<f64> {
+        let machine = self.machine_cpu_s.filter(|seconds| *seconds > 0.0)?;
+        Some((100.0 * self.load_cpu_s / machine).min(100.0))
     }
 
     /// Accesses a second in each interval.

@@ -84,6 +84,7 @@ fn figures(record: &StringRecord, column: usize) -> Option<PublishedFigures> {
         iops: number(record, column)?,
         mib_s: number(record, column + 1)?,
         latency_us: number::<f64>(record, column + 2)? * 1000.0,
+        iops_per_cpu_pct: None,
         pct_of_first: None,
     })
 }
@@ -142,10 +143,11 @@ fn vsan_row(record: &StringRecord) -> Option<Vec<Entry>> {
         threads: number(record, 2)?,
         depth: number(record, 3)?,
     };
-    Some(vec![(
-        (record.get(0)?.to_owned(), cell),
-        figures(record, 4)?,
-    )])
+    let figures = PublishedFigures {
+        iops_per_cpu_pct: number(record, 8),
+        ..figures(record, 4)?
+    };
+    Some(vec![((record.get(0)?.to_owned(), cell), figures)])
 }
 
 #[cfg(test)]
@@ -195,5 +197,6 @@ mod tests {
         assert_eq!(found.map(|f| f.iops), Some(531_000.0));
         let found = table.find("vsan_mirror_raid5", &cell(Pattern::RandRw, 70, "4k", 3, 2));
         assert_eq!(found.map(|f| f.iops), Some(241_500.0));
+        assert!(found.is_some_and(|f| f.iops_per_cpu_pct.is_some()));
     }
 }

@@ -174,6 +174,18 @@ pub struct CellResult {
     pub cpu_pct: Option<f64>,
     /// `iops / nodes / cpu_pct`.
     pub iops_per_cpu_pct: Option<f64>,
+    /// What of `cpu_pct` was not the load threads'; absent in old results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_cpu_pct: Option<f64>,
+    /// `iops / nodes / storage_cpu_pct`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops_per_storage_cpu_pct: Option<f64>,
+    /// Reads of a mixed load, medians over the repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads: Option<Apart>,
+    /// Writes of a mixed load, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writes: Option<Apart>,
     /// The repeats, in order.
     pub repeats: Vec<RepeatResult>,
     /// Mean of the repeats' IOPS.
@@ -253,6 +265,15 @@ pub struct RepeatResult {
     pub max_us: f64,
     /// Processor time in use, of the whole machine, 0 to 100.
     pub cpu_pct: Option<f64>,
+    /// What of it the load threads used; absent in old results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_cpu_pct: Option<f64>,
+    /// Reads of a mixed load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads: Option<Apart>,
+    /// Writes of a mixed load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writes: Option<Apart>,
     /// Throughput was steady.
     pub steady: bool,
     /// Accesses that failed.
@@ -265,18 +286,29 @@ pub struct RepeatResult {
     pub lost_workers: u32,
     /// Flushes between writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub flushes: Option<Between>,
+    pub flushes: Option<Apart>,
     /// Space that was given back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trims: Option<Between>,
+    pub trims: Option<Apart>,
     /// What each client had of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<ClientPart>,
 }
 
-/// What came between accesses, and does not count as one.
+impl RepeatResult {
+    /// Processor time in use that was not the load's, 0 to 100. Agents on other machines make theirs there.
+    pub(crate) fn storage_cpu_pct(&self) -> Option<f64> {
+        let load = match self.clients.is_empty() {
+            true => self.load_cpu_pct?,
+            false => 0.0,
+        };
+        Some((self.cpu_pct? - load).max(0.0))
+    }
+}
+
+/// What is told apart: accesses of one kind, or what came between them and does not count as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Between {
+pub struct Apart {
     /// How many a second.
     pub per_s: f64,
     /// Latency.
@@ -345,6 +377,9 @@ pub struct PublishedFigures {
     pub mib_s: f64,
     /// Mean latency in microseconds.
     pub latency_us: f64,
+    /// Its IOPS for 1 % of a node's processors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops_per_cpu_pct: Option<f64>,
     /// Its IOPS as a share of the first configuration's, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pct_of_first: Option<f64>,

@@ -2,10 +2,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::model::{
-    AddDrive, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume, ExportPool,
-    FlushReply, HostChange, ImportPool, MetricsSnapshot, MoveVolume, NewerData, PoolStatus,
-    RemoveDrive, ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded,
-    VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
+    AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
+    DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply, HostChange, ImportPool,
+    MetricsSnapshot, MoveVolume, NewerData, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive,
+    ReplicateVolume, ResizeVolume, SetReserve, SetWhenDegraded, VolumeMetrics, VolumeName,
+    VolumeStats, VolumeStatus,
 };
 use crate::service::{Ownership, Services};
 
@@ -122,6 +123,35 @@ pub trait Control: Send + Sync + 'static {
     /// Not found; those of [`DeleteVolume::allowed_on`].
     fn delete_volume(&self, volume: &VolumeName, request: DeleteVolume)
     -> Result<(), ControlError>;
+
+    /// The cluster that this node is in, as it sees it.
+    ///
+    /// # Errors
+    /// Usage: it is in none.
+    fn cluster(&self) -> Result<ClusterView, ControlError>;
+
+    /// Has others serve a node's volumes, or lets it serve again.
+    ///
+    /// # Errors
+    /// Usage: no cluster, or no such node. Environment: the node is not reached.
+    fn drain(&self, request: DrainNode) -> Result<DrainReply, ControlError>;
+
+    /// What has happened in the cluster after the event of this number, as far as this node knows.
+    ///
+    /// # Errors
+    /// Usage: it is in none.
+    fn events(&self, after: u64) -> Result<Vec<ClusterEvent>, ControlError>;
+
+    /// Gives a volume copies on other nodes, in service.
+    ///
+    /// # Errors
+    /// Not found. Usage: no such node. Conflict: it has copies already, cannot have any, or is attached in process.
+    /// Environment: a node is not reached; nothing was changed.
+    fn replicate_volume(
+        &self,
+        volume: &VolumeName,
+        request: ReplicateVolume,
+    ) -> Result<VolumeStatus, ControlError>;
 
     /// Has another node serve a replicated volume.
     ///

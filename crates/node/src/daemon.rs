@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixListener as UnixListenerOfStd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
@@ -19,6 +19,10 @@ use crate::{Alarm, Config, Control, NodeDir, StateFile, Token};
 
 /// How long requests under way may take when the daemon ends.
 const LAST_CALLS: Duration = Duration::from_secs(60);
+
+/// Signals that come so soon after the first are the same wish: what manages services signals parent and child, and the
+/// parent passes its own on.
+const SAME_WISH: Duration = Duration::from_secs(1);
 
 /// What everything listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +88,17 @@ impl Signals {
             Some(()) = self.terminate.recv() => {}
             Some(()) = self.interrupt.recv() => {}
             else => pending().await,
+        }
+    }
+
+    /// One that is a wish of its own, after one that has just come.
+    async fn another(&mut self) {
+        let first = Instant::now();
+        loop {
+            self.next().await;
+            if first.elapsed() >= SAME_WISH {
+                return;
+            }
         }
     }
 }
@@ -287,7 +302,7 @@ impl Running {
         };
         tokio::select! {
             result = end => result,
-            () = signals.next() => {
+            () = signals.another() => {
                 Err(ControlError::internal("a second signal: ended without settling"))
             }
         }

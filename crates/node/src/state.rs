@@ -91,6 +91,9 @@ pub struct State {
     /// Their volumes that have copies on other nodes.
     #[serde(default, rename = "replica", skip_serializing_if = "Vec::is_empty")]
     pub replicas: Vec<ReplicaEntry>,
+    /// An operator has had this node drained.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drained: bool,
 }
 
 impl Default for State {
@@ -101,6 +104,7 @@ impl Default for State {
             drives: Vec::new(),
             volumes: Vec::new(),
             replicas: Vec::new(),
+            drained: false,
         }
     }
 }

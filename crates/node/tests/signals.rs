@@ -29,7 +29,7 @@ fn a_second_signal_does_not_wait() {
     let start = Instant::now();
     let result = daemon.run(control, |_| {
         later(Duration::from_millis(50), Signal::TERM);
-        later(Duration::from_millis(500), Signal::TERM);
+        later(Duration::from_millis(1500), Signal::TERM);
         Ok(())
     });
     let error = result.expect_err("not in order");
@@ -46,12 +46,15 @@ fn a_signal_ends_it_in_order_even_one_that_came_early() {
         let dir = tempfile::tempdir().expect("directory");
         let daemon = Daemon::open(dir.path(), Config::default()).expect("it opens");
         let control = Arc::new(FakeControl::new());
+        control.slow_stop(Duration::from_millis(300));
         if early {
             kill_process(getpid(), signal).expect("ourselves");
         }
         let result = daemon.run(control.clone(), |_| {
             if !early {
+                // Twice, as when a parent passes on what its child has got, too.
                 later(Duration::from_millis(50), signal);
+                later(Duration::from_millis(60), signal);
             }
             Ok(())
         });

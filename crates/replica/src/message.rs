@@ -35,6 +35,18 @@ pub enum Content {
     Zeroes,
 }
 
+impl Content {
+    /// What bytes are: those that are all zero are not sent.
+    pub fn of(data: Bytes) -> Self {
+        const CHUNK: [u8; 512] = [0; 512];
+        let is_zero = |chunk: &[u8]| *chunk == CHUNK[..chunk.len()];
+        match data.chunks(CHUNK.len()).all(is_zero) {
+            true => Self::Zeroes,
+            false => Self::Data(data),
+        }
+    }
+}
+
 /// Why an owner sends a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
@@ -214,5 +226,21 @@ impl Message {
                 | Self::DigestAsk { .. }
                 | Self::Handoff
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_all_zero_are_zeroes() {
+        for len in [1, 511, 512, 513, 4096] {
+            let mut bytes = vec![0; len];
+            assert_eq!(Content::of(Bytes::from(bytes.clone())), Content::Zeroes);
+            bytes[len - 1] = 1;
+            let data = Bytes::from(bytes);
+            assert_eq!(Content::of(data.clone()), Content::Data(data));
+        }
     }
 }

@@ -4,16 +4,20 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// What to do with a group.
+/// What to do with a group, or with nodes of Ashlar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GroupAction {
-    /// Make it in an empty directory, start it, wait until it is ready, print the listener's URL
-    Start,
-    /// End all its processes and remove all that was made: also what a starter that was killed has left
-    Stop,
-    /// Say what it is at
+    /// Nodes of Ashlar and an etcd in an empty directory, each in a network namespace, each with a pool `tank`
+    Up,
+    /// End all processes of that and remove all that was made: also what a starter that was killed has left
+    Down,
+    /// Say what is in the directory, nodes of Ashlar or a group of PostgreSQL
     Status,
-    /// Have the other node be the primary, in order
+    /// A group of PostgreSQL: make it in an empty directory, start it, wait until it is ready, print the listener's URL
+    Start,
+    /// End all processes of a group, and remove all that was made
+    Stop,
+    /// Have the group's other node be the primary, in order
     Move,
 }
 
@@ -26,9 +30,12 @@ pub(crate) enum TuningWord {
     Fast,
 }
 
-/// Which group, and what it lies on.
+/// Which cluster, and what it lies on.
 #[derive(Args)]
 #[command(after_help = "Examples:
+  ashlar lab cluster up --dir /tmp/cluster
+  ashlar volume create tank/db --size 1GiB --layout mirror:2 --replicas 2 --api /tmp/cluster/a/state/api.sock
+  ashlar lab cluster down --dir /tmp/cluster
   ashlar lab cluster start --dir /tmp/group
   ashlar lab oltp --db 'postgres:///tpcc?host=/tmp/group/run&user=owner' --users 4 --out /tmp/run
   ashlar lab cluster start --dir /tmp/group --place-a /mnt/volume-a --place-b /mnt/volume-b --tuning fast
@@ -38,11 +45,19 @@ pub(crate) struct GroupArguments {
     #[arg(value_enum)]
     pub(crate) action: GroupAction,
 
-    /// The group's directory: empty, or not there; a short path
+    /// Its directory: to begin with empty, or not there; a short path
     #[arg(long)]
     pub(crate) dir: PathBuf,
 
-    /// Where node a has its database: a directory on a local drive or a mounted volume [default: --dir]
+    /// With up: how many nodes, 1 to 7 [default: 2]
+    #[arg(long, value_name = "N")]
+    pub(crate) nodes: Option<usize>,
+
+    /// With up: the size of each node's two drives, which are sparse files [default: 2GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) drive_size: Option<String>,
+
+    /// With start: where node a has its database: a directory on a local drive or a mounted volume [default: --dir]
     #[arg(long, value_name = "DIR")]
     pub(crate) place_a: Option<PathBuf>,
 
@@ -50,11 +65,11 @@ pub(crate) struct GroupArguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) place_b: Option<PathBuf>,
 
-    /// How fast it notices
+    /// With start: how fast it notices
     #[arg(long, value_enum, default_value = "default")]
     pub(crate) tuning: TuningWord,
 
-    /// A setting of postgresql.conf, name=value, of both; may be repeated
+    /// With start: a setting of postgresql.conf, name=value, of both; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
 
@@ -62,7 +77,7 @@ pub(crate) struct GroupArguments {
     #[arg(long)]
     pub(crate) loopback: bool,
 
-    /// Print status as JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -62,12 +62,23 @@ pub(crate) enum LabCommand {
     /// `restore` puts back (by reference where the file system can). As root, the server runs as the user
     /// postgres, or nobody. A server that was killed leaves no shared memory behind.
     Server(crate::args::ServerArguments),
-    /// An availability group on this machine: etcd, Patroni with two PostgreSQL, HAProxy
+    /// A cluster on this machine: nodes of Ashlar, or an availability group of PostgreSQL
     ///
-    /// Three members of etcd, two PostgreSQL that replicate synchronously under Patroni, and HAProxy as the listener, all
-    /// private: directories, ports and, as root, a network namespace for each node. `stop` leaves nothing. Needs
-    /// etcd-server, patroni, python3-etcd and haproxy of Debian (`scripts/setup.sh test`).
+    /// `up` makes nodes of Ashlar with an etcd, each with a pool `tank` on files, and as root each in a network namespace of
+    /// its own; it prints their portals, API sockets and process numbers, and `down` leaves nothing. Needs etcd-server.
+    ///
+    /// `start` makes an availability group of others: three members of etcd, two PostgreSQL that replicate synchronously
+    /// under Patroni, and HAProxy as the listener, all private: directories, ports and, as root, a network namespace for
+    /// each node. `stop` leaves nothing. It needs etcd-server, patroni, python3-etcd and haproxy of Debian
+    /// (`scripts/setup.sh test`).
     Cluster(crate::args::GroupArguments),
+    /// A replicated volume on nodes that are killed, stopped and cut off, under a load that checks everything
+    ///
+    /// Makes a cluster as `lab cluster up` does, a volume with copies on its nodes, and loads that through our own initiator
+    /// over all portals. Something fails, and is mended when the cluster has found its way; then the next. At the end
+    /// everything is read back. Exit code 1: something acknowledged is not there, something read came back older, an
+    /// access failed, or the copies are not in sync.
+    Ha(crate::args::HaArguments),
     /// Count what a device with `?record=TRACE` has recorded: writes, flushes, the longest run without
     Trace(crate::args::TraceArguments),
     /// Make an image of what recorded devices may hold after a power cut
@@ -307,6 +318,10 @@ pub(crate) struct RunArguments {
     /// Streams of each database instead of the scenario's; for fleets
     #[arg(long, value_name = "N")]
     pub(crate) streams: Option<u32>,
+
+    /// Nodes that the places are on, dealt out in turn, instead of one for each place; for fleets
+    #[arg(long, value_name = "N")]
+    pub(crate) nodes: Option<usize>,
 
     /// Overwrite what devices named in the scenario hold
     #[arg(long)]

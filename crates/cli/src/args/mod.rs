@@ -12,6 +12,7 @@ pub(crate) use cache::{CacheCommand, CacheOptions};
 pub(crate) use cluster::{GroupAction, GroupArguments, TuningWord};
 pub(crate) use crash::{CrashImageArguments, TraceArguments};
 pub(crate) use failover::FailoverArguments;
+pub(crate) use ha::{HaArguments, HaFault};
 pub(crate) use lab::{
     AgentArguments, ClientArguments, CompareArguments, LabCommand, RunArguments, SweepArguments,
 };
@@ -19,6 +20,7 @@ pub(crate) use log::{LogFormat, LogOptions};
 pub(crate) use node::{
     ApiOptions, CreateVolumeArguments, PoolCommand, VolumeCommand, WhenDegraded,
 };
+pub(crate) use nodes::{ClusterCommand, EventsArguments, NodeCommand};
 pub(crate) use oltp::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
 pub(crate) use server::{CommitWord, ServerAction, ServerArguments};
 pub(crate) use service::{CreateServiceArguments, ServiceCommand, ServiceGuardArguments};
@@ -29,9 +31,11 @@ mod cache;
 mod cluster;
 mod crash;
 mod failover;
+mod ha;
 mod lab;
 mod log;
 mod node;
+mod nodes;
 mod oltp;
 mod server;
 mod service;
@@ -63,6 +67,11 @@ pub(crate) enum Command {
     /// Keep databases up where their volumes are
     #[command(subcommand)]
     Service(Box<ServiceCommand>),
+    /// Show the cluster that a node is in
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// List what has happened in the cluster
+    Events(EventsArguments),
     /// Make a volume a disk of this machine, and mount it
     Attach(Box<AttachArguments>),
     /// Unmount an attached volume and let it go

@@ -271,6 +271,19 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         api: ApiOptions,
     },
+    /// Give a volume of this node copies on others, in service; its hosts come back to several portals
+    Replicate {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        /// How many nodes have a copy then: 2 or 3
+        #[arg(long, value_name = "N")]
+        replicas: u8,
+        /// Which nodes, by their names in the cluster's configuration: a,b. This one must be among them
+        #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+        nodes: Vec<String>,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
     /// Have another node serve a replicated volume
     Move {
         /// POOL/VOLUME

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ashlar_attach::{Folder, ServerOptions, State};
+use ashlar_attach::{Folder, PathStatus, Paths, ServerOptions, State};
 use ashlar_block::ErrorKind;
-use ashlar_initiator::{Config, Remote, local_host, url};
+use ashlar_initiator::{Config, PathBoard, PathReport, Remote, local_host, url};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -40,6 +40,22 @@ pub(crate) fn guardian(arguments: &HelperArguments) -> Result<(), Failure> {
     Ok(guarded?)
 }
 
+/// The initiator's paths, as attachments tell of them.
+#[derive(Debug)]
+struct Board(PathBoard);
+
+impl Paths for Board {
+    fn paths(&self) -> Vec<PathStatus> {
+        let status = |path: PathReport| PathStatus {
+            state: path.word().to_owned(),
+            in_use: path.is_in_use,
+            failure: path.failure.filter(|_| path.state.is_none()),
+            address: path.address,
+        };
+        self.0.paths().into_iter().map(status).collect()
+    }
+}
+
 /// `ashlar attach-server`.
 pub(crate) fn server(arguments: &HelperArguments) -> Result<(), Failure> {
     let folder = Folder::at(&arguments.folder);
@@ -55,6 +71,7 @@ pub(crate) fn server(arguments: &HelperArguments) -> Result<(), Failure> {
         spin: Duration::from_micros(state.spin_us),
         pool_bytes: POOL_BYTES,
         trace: state.trace.as_deref(),
+        paths: Some(Arc::new(Board(remote.board()))),
         takes_over: arguments.takes_over,
     };
     let stop = Arc::new(AtomicBool::new(false));

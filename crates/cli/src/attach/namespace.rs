@@ -154,7 +154,11 @@ fn of_pool(
         volume = unused(&api, name, volume, host)?;
     }
     let allowance = Allowance::give(&arguments.api, &volume, (name, &host.nqn))?;
-    let (addresses, nqn, nsid) = (portals(&volume, arguments.here).join(","), &volume.nqn, volume.nsid);
+    let (addresses, nqn, nsid) = (
+        portals(&volume, arguments.here).join(","),
+        &volume.nqn,
+        volume.nsid,
+    );
     let url = format!("{}{addresses}/{nqn}?ns={nsid}", url::SCHEME);
     // All of a stripe is taken from the beginning, and what is written in it nobody notes.
     // What a copy here has is not what the volume holds.

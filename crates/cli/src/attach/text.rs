@@ -1,6 +1,6 @@
 //! Attachments as people read them.
 
-use ashlar_attach::{Attachment, Condition, State};
+use ashlar_attach::{Attachment, Condition, PathStatus, State};
 
 use crate::node::{bytes, table, word};
 
@@ -32,8 +32,28 @@ pub(super) fn list(attachments: &[Attachment]) -> String {
         if let Some(note) = note(one) {
             text.push_str(&format!("{}: {note}\n", one.state.mount.display()));
         }
+        if let Some(paths) = paths(&one.paths) {
+            text.push_str(&format!("{}: {paths}\n", one.state.mount.display()));
+        }
     }
     text
+}
+
+/// By which paths the volume is reached, where there is something to tell of them.
+fn paths(all: &[PathStatus]) -> Option<String> {
+    let is_told = all.len() > 1 || all.iter().any(|path| !path.in_use);
+    let told: Vec<String> = all.iter().map(path).collect();
+    is_told.then(|| match all.iter().any(|path| path.in_use) {
+        true => told.join("; "),
+        false => format!("no path, I/O waits: {}", told.join("; ")),
+    })
+}
+
+fn path(one: &PathStatus) -> String {
+    let used = if one.in_use { ", in use" } else { "" };
+    let why = one.failure.as_ref();
+    let why = why.map_or(String::new(), |why| format!(": {why}"));
+    format!("{} {}{used}{why}", one.address, one.state)
 }
 
 fn row(one: &Attachment) -> Vec<String> {
@@ -77,5 +97,31 @@ fn note(one: &Attachment) -> Option<&'static str> {
              gives up",
         ),
         Condition::Unmounted => Some("its file system is not mounted; `ashlar detach` clears it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_told_where_there_is_something_to_tell() {
+        let path = |address: &str, state: &str, in_use| PathStatus {
+            address: address.into(),
+            state: state.into(),
+            in_use,
+            failure: (state == "down").then(|| "connection refused".into()),
+        };
+        assert_eq!(paths(&[]), None);
+        assert_eq!(paths(&[path("a:1", "optimized", true)]), None);
+        let two = [path("a:1", "optimized", true), path("b:1", "down", false)];
+        assert_eq!(
+            paths(&two).as_deref(),
+            Some("a:1 optimized, in use; b:1 down: connection refused")
+        );
+        assert_eq!(
+            paths(&two[1..]).as_deref(),
+            Some("no path, I/O waits: b:1 down: connection refused")
+        );
     }
 }

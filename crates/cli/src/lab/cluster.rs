@@ -1,23 +1,18 @@
 //! `ashlar lab cluster`.
 
+use ashlar_device::parse_size;
 use ashlar_oltp::group::{Group, GroupPlan, GroupStatus, Tuning};
 
 use super::interrupt::interruptible;
+use super::nodes::{self, MOST_NODES, Nodes, NodesPlan};
 use crate::args::{GroupAction, GroupArguments, TuningWord};
 use crate::exit::Failure;
 use crate::output::print;
 
+const DRIVE_SIZE: &str = "2GiB";
+
 pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
-    let starts = arguments.action == GroupAction::Start;
-    let says_how = arguments.place_a.is_some()
-        || arguments.place_b.is_some()
-        || !arguments.set.is_empty()
-        || arguments.loopback;
-    if !starts && says_how {
-        return Err(Failure::usage(
-            "--place-a, --place-b, --set and --loopback are for start",
-        ));
-    }
+    check(arguments)?;
     let dir = arguments.dir.display();
     match arguments.action {
         GroupAction::Start => {
@@ -37,6 +32,20 @@ pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
             Group::at(&arguments.dir)?.stop()?;
             print(&format!("{dir}: ended, and nothing of it is left\n"))
         }
+        GroupAction::Up => {
+            let plan = nodes_plan(arguments)?;
+            let progress = interruptible()?;
+            let nodes = Nodes::up(&arguments.dir, &plan, &progress)?;
+            progress.finish();
+            nodes::show(&nodes, arguments.json)
+        }
+        GroupAction::Down => {
+            Nodes::at(&arguments.dir)?.down()?;
+            print(&format!("{dir}: ended, and nothing of it is left\n"))
+        }
+        GroupAction::Status if Nodes::is_in(&arguments.dir) => {
+            nodes::show(&Nodes::at(&arguments.dir)?, arguments.json)
+        }
         GroupAction::Status => show(arguments, &Group::at(&arguments.dir)?.status()),
         GroupAction::Move => {
             let group = Group::at(&arguments.dir)?;
@@ -44,6 +53,41 @@ pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
             show(arguments, &group.status())
         }
     }
+}
+
+/// Refuses what another action takes.
+fn check(arguments: &GroupArguments) -> Result<(), Failure> {
+    let starts = arguments.action == GroupAction::Start;
+    let ups = arguments.action == GroupAction::Up;
+    let of_group =
+        arguments.place_a.is_some() || arguments.place_b.is_some() || !arguments.set.is_empty();
+    if !starts && of_group {
+        return Err(Failure::usage(
+            "--place-a, --place-b and --set are for start",
+        ));
+    }
+    if !starts && !ups && arguments.loopback {
+        return Err(Failure::usage("--loopback is for up and start"));
+    }
+    if !ups && (arguments.nodes.is_some() || arguments.drive_size.is_some()) {
+        return Err(Failure::usage("--nodes and --drive-size are for up"));
+    }
+    Ok(())
+}
+
+fn nodes_plan(arguments: &GroupArguments) -> Result<NodesPlan, Failure> {
+    let nodes = arguments.nodes.unwrap_or(2);
+    if !(1..=MOST_NODES).contains(&nodes) {
+        return Err(Failure::usage(format!(
+            "--nodes {nodes}: 1 to {MOST_NODES}"
+        )));
+    }
+    let size = arguments.drive_size.as_deref().unwrap_or(DRIVE_SIZE);
+    Ok(NodesPlan {
+        nodes,
+        drive_bytes: parse_size(size)?,
+        loopback: arguments.loopback,
+    })
 }
 
 pub(super) fn tuning(word: TuningWord) -> Tuning {

@@ -6,7 +6,9 @@ use std::time::Duration;
 use ashlar_lab::{Journal, LabError, Origin, ResultFile, Scale, check_out_dir};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::schema::Shape;
-use ashlar_oltp::{FailoverPlan, FailoverResult, ScenarioRun, run_fleet, run_scenario};
+use ashlar_oltp::{
+    FailoverPlan, FailoverResult, FleetScenario, ScenarioRun, run_fleet, run_scenario,
+};
 
 pub(super) use ashlar_oltp::scenario::SHIPPED;
 
@@ -15,6 +17,7 @@ use super::oltp::{logic, time};
 use super::report_path;
 use super::runs::unfinished;
 use super::server::commit;
+use super::volumes::AttachedVolumes;
 use crate::args::{CommitWord, FailoverArguments};
 use crate::exit::Failure;
 use crate::output::print;
@@ -26,7 +29,11 @@ pub(super) fn check(origin: &Origin) -> Result<(), Failure> {
             "--destroy-data: a database's folder is always a new one",
         ));
     }
-    places(origin).map(drop)
+    let places = places(origin)?;
+    if FleetScenario::is_one(&origin.scenario)? {
+        FleetScenario::parse(&origin.scenario)?.check_places(places.len())?;
+    }
+    Ok(())
 }
 
 pub(super) fn run(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
@@ -63,7 +70,7 @@ pub(super) fn fleet(origin: &Origin, out: &Path, journal: &mut Journal) -> Resul
         dir: &origin.dir,
         out,
     };
-    let result = run_fleet(&run, &interruptible()?, journal)?;
+    let result = run_fleet(&run, &AttachedVolumes::here(), &interruptible()?, journal)?;
     if !result.partial {
         journal.end()?;
     }

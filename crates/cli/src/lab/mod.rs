@@ -5,8 +5,10 @@ mod cluster;
 mod crash;
 mod databases;
 mod faults;
+mod ha;
 mod interrupt;
 mod link;
+mod nodes;
 mod oltp;
 mod pools;
 mod process;
@@ -16,6 +18,7 @@ mod server;
 mod service;
 mod stacks;
 mod torn;
+mod volumes;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -44,6 +47,7 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
         LabCommand::Failover(arguments) => databases::failover(arguments),
         LabCommand::Server(arguments) => server::run(arguments),
         LabCommand::Cluster(arguments) => cluster::run(arguments),
+        LabCommand::Ha(arguments) => ha::run(arguments),
         LabCommand::Trace(arguments) => crash::trace(arguments),
         LabCommand::CrashImage(arguments) => crash::image(arguments),
         LabCommand::TornPages(arguments) => torn::run(arguments),

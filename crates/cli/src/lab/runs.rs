@@ -56,6 +56,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         for (option, is_given) in [
             ("--databases", arguments.databases.is_some()),
             ("--streams", arguments.streams.is_some()),
+            ("--nodes", arguments.nodes.is_some()),
         ] {
             if is_given {
                 return Err(Failure::usage(format!(
@@ -129,6 +130,7 @@ fn set(arguments: &RunArguments) -> Vec<String> {
             .streams
             .map(|streams| format!("fleet.streams={streams}")),
     );
+    set.extend(arguments.nodes.map(|nodes| format!("fleet.nodes={nodes}")));
     if arguments.databases.is_some() || arguments.streams.is_some() {
         set.push("fleet.keep=true".to_owned());
     }

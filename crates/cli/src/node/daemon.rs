@@ -10,16 +10,20 @@ use ashlar_node::service::{Services, fence_left_behind};
 use ashlar_node::{Config, Control, Daemon};
 use clap::Args;
 
-use crate::args::LogOptions;
+use super::supervise;
+use crate::args::{LogOptions, NodeCommand};
 use crate::exit::Failure;
 use crate::output::print;
 
 /// Keeps pools and serves their volumes, until SIGINT or SIGTERM.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct NodeArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<NodeCommand>,
     /// Where the daemon keeps its state, its socket `api.sock` and its token `api.token`
-    #[arg(long, value_name = "DIR")]
-    pub(crate) dir: PathBuf,
+    #[arg(long, value_name = "DIR", required = true)]
+    pub(crate) dir: Option<PathBuf>,
     /// Settings (docs/api.md); what the command line says counts more
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -40,6 +44,21 @@ pub(crate) struct NodeArguments {
 }
 
 impl NodeArguments {
+    /// A node of a cluster has a parent: `None` in the daemon, how the daemon has ended in the parent.
+    fn supervise(&self) -> Option<Result<(), Failure>> {
+        let (Some(file), Some(name), Some(dir)) = (&self.cluster, &self.name, &self.dir) else {
+            return None;
+        };
+        let config = match ClusterConfig::read(file) {
+            Ok(config) => config,
+            Err(problem) => return Some(Err(failure(problem))),
+        };
+        match config.known(name).map(|node| node.id) {
+            Ok(me) => supervise::supervise(&config, me, dir),
+            Err(problem) => Some(Err(failure(problem))),
+        }
+    }
+
     /// The node's cluster, joined.
     fn cluster(&self, daemon: &Daemon) -> Result<Option<Cluster>, Failure> {
         let (Some(file), Some(name)) = (&self.cluster, &self.name) else {
@@ -48,11 +67,7 @@ impl NodeArguments {
         let config = ClusterConfig::read(file).map_err(failure)?;
         let remembered = Remembered::read(daemon.path()).map_err(failure)?;
         let cluster = Cluster::start_as(config, name, &remembered).map_err(failure)?;
-        let now = Remembered {
-            cluster: Some(cluster.cluster_id()),
-            incarnation: cluster.incarnation(),
-            ..remembered
-        };
+        let now = cluster.remembered(supervise::run_id());
         now.write(daemon.path()).map_err(failure)?;
         Ok(Some(cluster))
     }
@@ -66,18 +81,23 @@ fn failure(problem: Problem) -> Failure {
     }
 }
 
-/// Serves until SIGINT or SIGTERM. `assemble` imports the pools and begins to serve their volumes;
+/// Serves until SIGINT or SIGTERM; as a node of a cluster, in a child of this process. `assemble` imports the pools and begins to serve their volumes;
 /// it comes after the directory is locked and before anything can be asked.
 pub(crate) fn run(
     arguments: &NodeArguments,
     assemble: impl FnOnce(&Daemon, Option<Cluster>) -> Result<Arc<dyn Control>, Failure>,
 ) -> Result<(), Failure> {
+    if let Some(ended) = arguments.supervise() {
+        return ended;
+    }
     let config = match &arguments.config {
         Some(path) => Config::read(path)?,
         None => Config::default(),
     };
     let config = config.overridden(arguments.listen, arguments.api);
-    let daemon = Daemon::open(&arguments.dir, config)?;
+    let dir = arguments.dir.as_deref();
+    let dir = dir.ok_or_else(|| Failure::usage("a node has --dir"))?;
+    let daemon = Daemon::open(dir, config)?;
     fence_left_behind(daemon.path())?;
     let cluster = arguments.cluster(&daemon)?;
     let control = assemble(&daemon, cluster)?;

@@ -2,12 +2,14 @@
 
 mod assemble;
 mod cache;
+mod cluster;
 mod daemon;
 mod local;
 mod pool;
 mod pool_text;
 mod replication;
 mod service;
+mod supervise;
 mod table;
 mod volume;
 
@@ -22,13 +24,17 @@ use crate::exit::Failure;
 use crate::output::print;
 
 pub(crate) use cache::run as cache;
+pub(crate) use cluster::{events, run as cluster};
 pub(crate) use daemon::NodeArguments;
 pub(crate) use pool::run as pool;
 pub(crate) use table::{bytes, table, word};
 
 /// `ashlar node`.
 pub(crate) fn daemon(arguments: &NodeArguments) -> Result<(), Failure> {
-    daemon::run(arguments, assemble::assemble)
+    match &arguments.command {
+        Some(command) => cluster::node(command),
+        None => daemon::run(arguments, assemble::assemble),
+    }
 }
 
 pub(crate) use service::{guard as service_guard, run as service};

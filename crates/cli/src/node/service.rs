@@ -3,14 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use ashlar_node::Token;
-use ashlar_node::service::GuardPlan;
 use ashlar_node::model::{CreateService, MoveService, ServiceStatus};
+use ashlar_node::service::GuardPlan;
 
 use super::Api;
 use super::table::{duration, table, word};
-use crate::args::{
-    CreateServiceArguments, FileSystemWord, ServiceCommand, ServiceGuardArguments,
-};
+use crate::args::{CreateServiceArguments, FileSystemWord, ServiceCommand, ServiceGuardArguments};
 use crate::exit::Failure;
 use crate::output::print;
 

@@ -2,7 +2,7 @@
 
 use ashlar_node::model::{
     AllowHosts, CreateVolume, DeleteVolume, DenyHosts, IoCounters, MoveVolume, ReopenCache,
-    ResizeVolume, SetWhenDegraded, VolumeStats, VolumeStatus, WhenDegraded,
+    ReplicateVolume, ResizeVolume, SetWhenDegraded, VolumeStats, VolumeStatus, WhenDegraded,
 };
 
 use super::table::{bytes, duration, lines, table, word};
@@ -52,6 +52,19 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
                 when_degraded: said(*when_degraded),
             };
             api.show(&api.client.set_when_degraded(volume, &request)?, show)
+        }
+        VolumeCommand::Replicate {
+            volume,
+            replicas,
+            nodes,
+            api,
+        } => {
+            let api = Api::new(api)?;
+            let request = ReplicateVolume {
+                replicas: *replicas,
+                nodes: nodes.clone(),
+            };
+            api.show(&api.client.replicate_volume(volume, &request)?, show)
         }
         VolumeCommand::Move { volume, to, api } => {
             let api = Api::new(api)?;

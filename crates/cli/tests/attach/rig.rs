@@ -98,7 +98,8 @@ impl Rig {
         (rig, url)
     }
 
-    fn empty() -> Self {
+    /// Nothing that serves, and a folder to mount on.
+    pub fn empty() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(dir.path().join("mnt")).expect("a folder");
         Self {

@@ -106,6 +106,24 @@ pub fn lab(folder: &Path, words: impl IntoIterator<Item = impl AsRef<OsStr>>) ->
     (ended.code, ended.said())
 }
 
+/// Scenarios that ship, as the command line names them where there is none of that name.
+pub fn shipped(folder: &Path) -> Vec<String> {
+    let (_, said) = lab(folder, ["show", "no-such-scenario"]);
+    let names = said
+        .split_once('(')
+        .and_then(|(_, rest)| rest.split_once(')'));
+    let (names, _) = names.expect("the names");
+    names.split(", ").map(str::to_owned).collect()
+}
+
+/// Whether a scenario that ships is of databases: it has a section of what drives them, whatever else it has.
+pub fn is_of_databases(folder: &Path, name: &str) -> bool {
+    let (code, text) = lab(folder, ["show", name]);
+    assert_eq!(code, 0, "{text}");
+    let sections = ["[oltp]", "[scan]", "[fleet]"];
+    text.lines().any(|line| sections.contains(&line.trim()))
+}
+
 /// Sends a signal to a process that need not be our child.
 pub fn send(pid: i32, signal: Signal) {
     let pid = Pid::from_raw(pid).expect("a process");

@@ -1,5 +1,8 @@
 //! Scenarios of databases.
 
+use std::collections::BTreeSet;
+
+use crate::common::{is_of_databases, shipped};
 use crate::rig::{all_hold, is_left_empty, lab, places, result};
 
 #[test]
@@ -21,6 +24,9 @@ fn a_fleet_keeps_up_and_tells_of_each_database() {
     let all = result["databases"].as_array().expect("databases");
     let places: Vec<_> = all.iter().map(|of| of["place"].as_str()).collect();
     assert_eq!(places, [Some("one"), Some("other"), Some("one")]);
+    let nodes: Vec<_> = all.iter().map(|of| of["node"].as_str()).collect();
+    assert_eq!(nodes, [Some("node-1"), Some("node-2"), Some("node-1")]);
+    assert!(result["places"][0]["full_pct"].as_f64() > Some(0.0));
     let steps = result["steps"].as_array().expect("steps");
     let percents: Vec<_> = steps.iter().map(|step| step["percent"].as_u64()).collect();
     assert_eq!(percents, [Some(100), Some(90)]);
@@ -42,6 +48,15 @@ fn a_fleet_keeps_up_and_tells_of_each_database() {
                 .all(|share| share["p95_us"]["payment"].as_f64() > Some(0.0))
         );
         assert_eq!(step["complaints"], serde_json::json!([]));
+        let nodes = step["nodes"].as_array().expect("nodes");
+        let of = |key: &str| {
+            nodes
+                .iter()
+                .filter_map(|node| node[key].as_f64())
+                .sum::<f64>()
+        };
+        assert!((of("tps") / number("tps") - 1.0).abs() < 0.01, "{step}");
+        assert!(of("databases") == 3.0 && of("server_cpu_s") > 0.0, "{step}");
     }
     assert!(
         result["flags"].to_string().contains("small"),
@@ -57,6 +72,9 @@ fn a_fleet_keeps_up_and_tells_of_each_database() {
     is_left_empty(&dir.join("b"));
     let (code, text) = lab(dir, "run fleet --databases 0 --out wrong");
     assert!(code == 2 && text.contains("databases = 0"), "{text}");
+    let (code, text) = lab(dir, "run fleet --nodes 4 --place one=a --out wrong");
+    assert!(code == 2 && text.contains("nodes = 4"), "{text}");
+    assert!(!dir.join("wrong").exists(), "nothing was begun");
     let (code, text) = lab(dir, "run fixed-transactions --streams 5 --out wrong");
     assert!(code == 2 && text.contains("--streams"), "{text}");
 }
@@ -292,7 +310,11 @@ fn every_scenario_that_ships_runs_at_its_smallest() {
         return;
     };
     let dir = room.path();
-    for (name, load) in [
+    let loads = [
+        (
+            "fleet",
+            "--set fleet.warehouses=1 --set fleet.small=true --set fleet.steps=[90]",
+        ),
         (
             "nvmeof-hammerdb",
             "--users 2 --set oltp.warehouses=1 --set oltp.small=true --set oltp.memory_pct=[38]",
@@ -309,7 +331,14 @@ fn every_scenario_that_ships_runs_at_its_smallest() {
             "statistics-self-test",
             "--users 2 --set oltp.warehouses=1 --set oltp.small=true",
         ),
-    ] {
+    ];
+    let mut shipped = shipped(dir);
+    shipped.retain(|name| is_of_databases(dir, name));
+    assert_eq!(
+        BTreeSet::from_iter(loads.map(|(name, _)| name)),
+        shipped.iter().map(String::as_str).collect()
+    );
+    for (name, load) in loads {
         let words = format!(
             "run {name} --scale min {load} --set measure.seconds=0.2 --set measure.ramp=0.1 --set measure.repeat=1 \
              --dir a --out {name}"

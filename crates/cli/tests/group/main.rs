@@ -73,7 +73,11 @@ fn what_makes_no_sense_is_refused_by_name() {
             "failover --topology group --fault move --commit local --out o",
         ),
         (2, "no group of ours", "cluster stop --dir nothing"),
-        (2, "are for start", "cluster stop --dir nothing --loopback"),
+        (
+            2,
+            "for up and start",
+            "cluster stop --dir nothing --loopback",
+        ),
     ] {
         let (found, said) = words(dir, text);
         assert!(

@@ -5,6 +5,8 @@ mod etcd;
 mod http;
 mod json;
 mod memory;
+#[cfg(test)]
+mod tests;
 
 pub use endpoint::EtcdEndpoint;
 pub use memory::Memory;

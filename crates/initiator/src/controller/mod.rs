@@ -221,6 +221,12 @@ impl Association {
             })
     }
 
+    /// Whether an I/O command is outstanding.
+    pub fn is_busy(&self) -> bool {
+        let busy = |stream: &Stream| matches!(stream, Stream::Up(pair) if pair.outstanding() > 0);
+        self.streams[1..].iter().any(busy)
+    }
+
     /// Submits an admin command of the owner's; its answer comes by [`called`](Self::called).
     ///
     /// # Errors

@@ -46,6 +46,21 @@ impl Association {
         facts.is_some_and(|facts| facts.raw.cmic & cmic::ANA_REPORTING != 0)
     }
 
+    /// Asks the controller how the namespace is reached, whatever it told last. False if it tells nothing of
+    /// that.
+    pub fn ask_path(&mut self, now: Moment) -> bool {
+        let tells = self.has_paths();
+        if tells {
+            self.read_paths(now);
+        }
+        tells
+    }
+
+    /// Whether the controller has yet to answer that.
+    pub fn is_asked(&self) -> bool {
+        self.reading != Reading::Not
+    }
+
     /// A command was refused with this state: it holds until the log page, read again, says otherwise.
     pub fn distrust_path(&mut self, now: Moment, state: AnaState) {
         if self.has_paths() {

@@ -6,6 +6,7 @@ use ashlar_reactor::Handle;
 
 use super::record::Record;
 use super::sockets::Sockets;
+use super::watch::{PathBoard, Watch};
 use crate::config::Config;
 use crate::controller::{Instance, NamespaceFacts};
 use crate::reconnect::{Session, Unflushed};
@@ -19,6 +20,7 @@ pub struct RemoteDevice {
     sockets: Option<Sockets>,
     handle: Handle,
     description: Description,
+    watch: Watch,
     record: Option<Arc<Record>>,
     /// Who is named in the record, a path each.
     named: Vec<Option<Instance>>,
@@ -30,9 +32,10 @@ impl RemoteDevice {
         config: Arc<Config>,
         peers: Vec<SocketAddr>,
         (facts, unflushed): (NamespaceFacts, Arc<Unflushed>),
-        description: Description,
+        (description, board): (Description, PathBoard),
     ) -> Self {
         let now = handle.now();
+        let watch = Watch::new(config.clone(), board);
         let session = Session::new(now, config, facts, unflushed, handle.buffers());
         let sockets = Sockets::new(handle.port(), peers, session.streams());
         Self {
@@ -40,6 +43,7 @@ impl RemoteDevice {
             sockets: Some(sockets),
             handle: handle.clone(),
             description,
+            watch,
             record: None,
             named: Vec::new(),
         }
@@ -60,6 +64,7 @@ impl RemoteDevice {
     /// fail, nothing goes out, and the next poll tries again.)
     fn poll_session(&mut self, now: Moment, done: &mut Vec<Completion>) -> bool {
         self.session.poll(now, done);
+        self.watch.look(now, &mut self.session);
         let Some(record) = &self.record else {
             return true;
         };
@@ -106,10 +111,12 @@ impl BlockDevice for RemoteDevice {
 
     fn next_deadline(&self) -> Option<Moment> {
         let sockets = self.sockets.as_ref().and_then(Sockets::next_deadline);
+        let watch = self.watch.next_deadline(&self.session);
         self.session
             .next_deadline()
             .into_iter()
             .chain(sockets)
+            .chain(watch)
             .min()
     }
 

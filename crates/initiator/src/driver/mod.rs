@@ -6,8 +6,10 @@ mod host;
 mod record;
 mod remote;
 mod sockets;
+mod watch;
 
 pub use blocking::{Identification, NamespaceIdentification, discover, identify};
 pub use device::RemoteDevice;
 pub use host::local_host;
 pub use remote::Remote;
+pub use watch::PathBoard;

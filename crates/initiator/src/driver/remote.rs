@@ -1,6 +1,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ashlar_block::{BlockDevice, Description, ErrorKind, Geometry, IoError};
 use ashlar_reactor::{Handle, Opener};
@@ -8,9 +9,13 @@ use ashlar_reactor::{Handle, Opener};
 use super::blocking;
 use super::device::RemoteDevice;
 use super::record::Record;
+use super::watch::PathBoard;
 use crate::config::Config;
 use crate::controller::NamespaceFacts;
 use crate::reconnect::Unflushed;
+
+/// How long a path has to answer while there are others to be tried.
+const GLANCE: Duration = Duration::from_secs(2);
 
 /// A remote namespace that every core opens for itself: each opened device has its own association.
 pub struct Remote {
@@ -19,6 +24,7 @@ pub struct Remote {
     facts: NamespaceFacts,
     unflushed: Arc<Unflushed>,
     record: Option<Arc<Record>>,
+    board: PathBoard,
 }
 
 impl Remote {
@@ -37,6 +43,7 @@ impl Remote {
             facts,
             unflushed: Arc::default(),
             record: None,
+            board: PathBoard::default(),
         })
     }
 
@@ -56,13 +63,19 @@ impl Remote {
         &self.facts
     }
 
+    /// Where its paths are shown once a device is open; of several devices, as the last of them has found
+    /// them.
+    pub fn board(&self) -> PathBoard {
+        self.board.clone()
+    }
+
     /// Opens the namespace on the calling thread's reactor. The association is made while the
     /// device is polled; until then requests wait.
     pub fn open_device(&self, reactor: &Handle) -> RemoteDevice {
         let shared = (self.facts.clone(), self.unflushed.clone());
-        let description = self.describe();
+        let shown = (self.describe(), self.board.clone());
         let config = self.config.clone();
-        RemoteDevice::open(reactor, config, self.peers.clone(), shared, description)
+        RemoteDevice::open(reactor, config, self.peers.clone(), shared, shown)
             .recorded_in(self.record.clone())
     }
 }
@@ -96,15 +109,22 @@ impl Opener for Remote {
     }
 }
 
-/// Learns the namespace's shape by the first path that leads to it.
+/// Learns the namespace's shape by the first path that leads to it. Of several, one whose target is stopped or
+/// cut off is left for the next before long.
 fn find_namespace(config: &Config, peers: &[SocketAddr]) -> Result<NamespaceFacts, IoError> {
-    let mut errors = Vec::new();
-    for (path, &peer) in config.paths().iter().zip(peers) {
-        match blocking::find_namespace(path, peer) {
-            Ok(facts) => return Ok(facts),
-            Err(error) => errors.push(error),
-        }
+    let hasty = Config {
+        timeout: config.timeout.min(GLANCE),
+        ..config.clone()
+    };
+    let is_late = |error: &IoError| error.kind() == ErrorKind::Timeout;
+    let mut tried = find_by_any(if peers.len() > 1 { &hasty } else { config }, peers);
+    if peers.len() > 1 && matches!(&tried, Err(errors) if errors.iter().any(is_late)) {
+        tried = find_by_any(config, peers);
     }
+    let mut errors = match tried {
+        Ok(facts) => return Ok(facts),
+        Err(errors) => errors,
+    };
     let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
     match errors.pop() {
         Some(only) if errors.is_empty() => Err(only),
@@ -113,6 +133,17 @@ fn find_namespace(config: &Config, peers: &[SocketAddr]) -> Result<NamespaceFact
             Err(IoError::new(kind, format!("no path: {}", all.join("; "))))
         }
     }
+}
+
+fn find_by_any(config: &Config, peers: &[SocketAddr]) -> Result<NamespaceFacts, Vec<IoError>> {
+    let mut errors = Vec::new();
+    for (path, &peer) in config.paths().iter().zip(peers) {
+        match blocking::find_namespace(path, peer) {
+            Ok(facts) => return Ok(facts),
+            Err(error) => errors.push(error),
+        }
+    }
+    Err(errors)
 }
 
 /// The first address that `host:port` stands for.

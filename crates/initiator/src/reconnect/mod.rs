@@ -23,7 +23,9 @@
 //! writes is sent over another before the lost association has ended: a controller of another path says
 //! so (Cross-Controller Reset), or the path itself when it is back, or its keep-alive has run out at the
 //! target, two seconds and CQT included. What a target *answers*, with a refusal for the path's sake too,
-//! has ended there, and may be sent over another path at once. Reads wait for nothing.
+//! has ended there, and may be sent over another path at once. Reads wait for nothing. A target that holds
+//! commands while another path is better, and does not say a word for a second, is given up: it is stopped, or
+//! cut off.
 //!
 //! A request that the controller leaves unanswered three times fails with `Timeout`. One that is
 //! [patient](Config::patient) goes on for [`Config::loss`], and does not take a refused Connect for an
@@ -33,6 +35,7 @@ mod part;
 mod path;
 #[cfg(test)]
 mod path_tests;
+mod report;
 #[cfg(test)]
 mod tests;
 mod unflushed;
@@ -57,6 +60,8 @@ use crate::streams::{Streams, Wish};
 
 use part::{Pending, Shape};
 use path::Path;
+pub use report::PathReport;
+use report::Told;
 pub use unflushed::Unflushed;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
@@ -108,6 +113,8 @@ pub struct Session {
     done: Vec<Completion>,
     /// When it was polled last.
     polled: Moment,
+    /// What was told of its paths.
+    told: Told,
 }
 
 impl Session {
@@ -153,6 +160,7 @@ impl Session {
             doubt_told: false,
             done: Vec::new(),
             polled: now,
+            told: Told::default(),
         }
     }
 
@@ -243,9 +251,14 @@ impl Session {
             self.drive_path(now, at);
         }
         path::end_stale(now, &mut self.paths);
-        match self.best_path(now) {
+        let best = self.best_path(now);
+        match best {
             Some(_) => self.lost_since = None,
             None => self.lost_since = self.lost_since.or(Some(now)),
+        }
+        self.told.look(&self.paths, best);
+        for (at, path) in self.paths.iter_mut().enumerate() {
+            path.look_after(now, best.is_some_and(|best| best != at));
         }
         let expired = |since: Moment| since + self.config.loss <= now;
         if self.dead.is_none() && !self.closing && self.lost_since.is_some_and(expired) {
@@ -365,6 +378,7 @@ impl Session {
         }
         path.back_off(now);
         path.last_failure = Some(failure.clone());
+        self.told.note_loss();
         if self.doubt {
             self.fail_queued_flushes();
         }

@@ -13,8 +13,15 @@ use crate::config::Config;
 use crate::controller::{Association, EndOfOther, Instance, Purpose, end_of_other};
 use crate::failure::Failure;
 
-/// A path that has refused a command is not used for so long, whatever it says of itself.
-pub(super) const AVOIDED: Duration = Duration::from_millis(100);
+/// A path that has refused a command is not used for so long, whatever it says of itself; of one that does so
+/// again soon, twice as long each time, up to the longest.
+const AVOIDED: Duration = Duration::from_millis(10);
+const LONGEST_AVOIDED: Duration = Duration::from_millis(100);
+/// What is not soon.
+const FORGIVEN: Duration = Duration::from_secs(1);
+/// A target that another has taken over from, and that holds commands of ours, is to say a word within so
+/// long: one that is stopped or cut off would hold them until its keep-alive runs out.
+const WORD: Duration = Duration::from_secs(1);
 /// How long until another controller is asked again for the end of a lost one.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 /// How much later than the keep-alive says a target may notice that we are gone, and be done with what it
@@ -53,6 +60,9 @@ pub(super) struct Path {
     /// A write has gone this way.
     pub has_written: bool,
     avoided_until: Moment,
+    avoided_for: Duration,
+    /// When its target was asked for a word, since another path is better and commands are out on this one.
+    word_asked: Option<Moment>,
     stale: Option<Stale>,
     /// The path whose lost association the controller is asked for.
     asked: Option<usize>,
@@ -74,6 +84,8 @@ impl Path {
             barred: false,
             has_written: false,
             avoided_until: now,
+            avoided_for: Duration::ZERO,
+            word_asked: None,
             stale: None,
             asked: None,
             knows_no_other: false,
@@ -84,6 +96,7 @@ impl Path {
     pub(super) fn connect(&mut self, now: Moment, pool: &BufferPool) {
         self.established = false;
         self.asked = None;
+        self.word_asked = None;
         self.knows_no_other = false;
         let association =
             Association::new(now, self.config.clone(), Purpose::Namespace, pool.clone());
@@ -132,6 +145,13 @@ impl Path {
         association.map(Association::path)
     }
 
+    /// Why the last connection, or attempt at one, has ended.
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        let association = self.association.as_ref();
+        let own = association.and_then(Association::failure);
+        own.or(self.last_failure.as_ref())
+    }
+
     /// Whether commands may go this way; the best way has the lowest rank.
     /// Of equals that is the one that became so last: a target that does not answer any more may have been
     /// the best before.
@@ -150,9 +170,37 @@ impl Path {
 
     /// A command was refused for the path's sake.
     pub(super) fn avoid(&mut self, now: Moment, state: AnaState) {
-        self.avoided_until = now + AVOIDED;
+        // Commands that were out together are refused together.
+        if self.avoided_until <= now {
+            self.avoided_for = match now.since(self.avoided_until) > FORGIVEN {
+                true => AVOIDED,
+                false => (self.avoided_for * 2).clamp(AVOIDED, LONGEST_AVOIDED),
+            };
+            self.avoided_until = now + self.avoided_for;
+        }
         if let Some(association) = &mut self.association {
             association.distrust_path(now, state);
+        }
+    }
+
+    /// Another path is better than this one, or not: one that holds commands is to say a word then, now and
+    /// again.
+    pub(super) fn look_after(&mut self, now: Moment, is_passed_over: bool) {
+        let is_ready = self.is_ready();
+        let association = self.association.as_mut();
+        let Some(association) =
+            association.filter(|one| is_passed_over && is_ready && one.is_busy())
+        else {
+            self.word_asked = None;
+            return;
+        };
+        match self.word_asked {
+            Some(asked) if now < asked + WORD => {}
+            Some(_) if association.is_asked() => {
+                let why = "it does not answer, and another target has taken over";
+                association.fail(Failure::Network(why.into()));
+            }
+            _ => self.word_asked = association.ask_path(now).then_some(now),
         }
     }
 
@@ -164,8 +212,10 @@ impl Path {
         let retry = retries.then_some(self.retry_at);
         let over = self.stale.and_then(|stale| stale.over_at);
         let avoided = (self.avoided_until > now).then_some(self.avoided_until);
+        let word = self.word_asked.map(|asked| asked + WORD);
         [
             own,
+            word.filter(|_| is_alive),
             retry,
             over.filter(|_| is_alive),
             avoided.filter(|_| is_alive),
@@ -186,7 +236,7 @@ impl Path {
     }
 }
 
-fn name(state: AnaState) -> &'static str {
+pub(super) fn name(state: AnaState) -> &'static str {
     match state {
         AnaState::Optimized => "optimized",
         AnaState::NonOptimized => "non-optimized",

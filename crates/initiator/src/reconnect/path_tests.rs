@@ -136,6 +136,40 @@ fn a_path_that_comes_back_speaks_for_itself() {
 }
 
 #[test]
+fn a_stopped_target_is_given_up_once_another_has_taken_over() {
+    let mut rig = rig([OPTIMIZED, INACCESSIBLE]);
+    rig.world.target.stopped = vec![0];
+    write(&mut rig, 1);
+    rig.read(2);
+    rig.run(SHORT);
+    assert!(rig.results().is_empty(), "it may answer yet");
+    rig.world.turn(1, OPTIMIZED);
+    rig.run(Duration::from_millis(900));
+    assert!(rig.results().is_empty(), "and now");
+    rig.run(Duration::from_millis(200));
+    assert_eq!(rig.results(), [(1, None), (2, None)]);
+    assert_eq!(taken(&mut rig), [1, 1]);
+    assert_eq!(
+        rig.world.target.resets.len(),
+        1,
+        "the write had to wait for its end"
+    );
+}
+
+#[test]
+fn a_slow_target_is_not_given_up_while_it_answers_for_itself() {
+    let mut rig = rig([OPTIMIZED, INACCESSIBLE]);
+    rig.world.target.mute = true;
+    write(&mut rig, 1);
+    rig.run(SHORT);
+    rig.world.turn(1, OPTIMIZED);
+    rig.run(Duration::from_secs(10));
+    assert_eq!(rig.session.losses(), 0);
+    assert!(rig.results().is_empty());
+    assert_eq!(taken(&mut rig), [0]);
+}
+
+#[test]
 fn what_a_path_refuses_goes_over_another_at_once() {
     for refusal in [
         Status::ANA_TRANSITION,

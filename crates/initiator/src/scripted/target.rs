@@ -53,6 +53,8 @@ pub(crate) struct Target {
     pub paths: Vec<AnaState>,
     /// Paths over which nothing goes.
     pub cut: Vec<usize>,
+    /// Paths whose target is stopped: it takes everything, and does nothing.
+    pub stopped: Vec<usize>,
     /// The path of each I/O command executed, in order.
     pub by: Vec<usize>,
     events: Vec<Option<u16>>,
@@ -97,6 +99,7 @@ impl Target {
             each: usize::MAX,
             paths: Vec::new(),
             cut: Vec::new(),
+            stopped: Vec::new(),
             by: Vec::new(),
             events: vec![None; 4],
             cc: 0,
@@ -358,6 +361,9 @@ impl World {
         let sent: Vec<u8> = out.chunks().flatten().copied().collect();
         peer.feed(&sent);
         streams.sent(at, &mut out);
+        if self.target.stopped.contains(&(at / self.target.each)) {
+            return !sent.is_empty();
+        }
         self.target.serve(at, peer);
         let mut back = peer.take();
         for (at, by) in &self.flips {

@@ -170,6 +170,9 @@ impl Home {
             missed: self.missed,
             lost_workers: self.lost_workers,
             cpu_pct: None,
+            machine_cpu_s: None,
+            // Of another machine than the one that is told of.
+            load_cpu_s: 0.0,
         }
     }
 }

@@ -4,6 +4,7 @@ pub mod chart;
 mod clients;
 mod database;
 mod index;
+mod more;
 pub mod page;
 mod plot;
 mod style;

@@ -27,6 +27,8 @@ struct Point {
     mib_s: f64,
     /// Processors in use; 0 if it is not known.
     cpu_pct: f64,
+    /// IOPS and mean latency as published; none if they were not.
+    published: Option<(f64, f64)>,
 }
 
 /// All plots of a result.
@@ -64,6 +66,12 @@ fn cards(plots: &[Plot]) -> Markup {
                         summary { "MiB/s, and processors in use" }
                         (draw_means(plot))
                     }
+                    @if plot.is_published() {
+                        details {
+                            summary { "As published, on their hardware" }
+                            (draw_published(plot))
+                        }
+                    }
                 }
             }
         }
@@ -97,6 +105,7 @@ fn collect(result: &RunResult) -> Vec<Plot> {
                 latency_us: cell.latency_us.mean,
                 mib_s: cell.mib_s,
                 cpu_pct: cell.cpu_pct.unwrap_or(0.0),
+                published: cell.published.as_ref().map(|of| (of.iops, of.latency_us)),
             });
         }
     }
@@ -127,27 +136,46 @@ fn title(cell: &CellResult) -> String {
 
 fn draw(plot: &Plot) -> Markup {
     let charts = [
-        plot.chart("IOPS", |point| point.iops),
-        plot.chart("us", |point| point.latency_us),
+        plot.chart("IOPS", |point| Some(point.iops)),
+        plot.chart("us", |point| Some(point.latency_us)),
     ];
     Chart::draw(&charts, &plot.title)
 }
 
 fn draw_means(plot: &Plot) -> Markup {
     let charts = [
-        plot.chart("MiB/s", |point| point.mib_s),
-        plot.chart("CPU %", |point| point.cpu_pct),
+        plot.chart("MiB/s", |point| Some(point.mib_s)),
+        plot.chart("CPU %", |point| Some(point.cpu_pct)),
     ];
     Chart::draw(&charts, &format!("{}: MiB/s and processors", plot.title))
 }
 
+/// In panels of their own: absolute figures of other hardware would press ours flat, or theirs.
+fn draw_published(plot: &Plot) -> Markup {
+    let mut charts = [
+        plot.chart("IOPS", |point| Some(point.published?.0)),
+        plot.chart("us", |point| Some(point.published?.1)),
+    ];
+    let lines = charts.iter_mut().flat_map(|chart| &mut chart.lines);
+    lines.for_each(|line| line.dashed = true);
+    Chart::draw(&charts, &format!("{}: as published", plot.title))
+}
+
 impl Plot {
-    fn chart(&self, unit: &'static str, value: fn(&Point) -> f64) -> Chart {
+    /// Whether a line of what was published has two points.
+    fn is_published(&self) -> bool {
+        let count = |line: &Vec<Point>| line.iter().filter(|of| of.published.is_some()).count();
+        self.lines.iter().any(|line| count(line) > 1)
+    }
+
+    fn chart(&self, unit: &'static str, value: fn(&Point) -> Option<f64>) -> Chart {
         let line = |(color, points): (usize, &Vec<Point>)| {
             let points = points.iter();
             Line {
                 color,
-                points: points.map(|of| (f64::from(of.tick), value(of))).collect(),
+                points: points
+                    .filter_map(|of| Some((f64::from(of.tick), value(of)?)))
+                    .collect(),
                 dashed: false,
             }
         };

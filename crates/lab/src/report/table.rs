@@ -3,6 +3,7 @@
 
 use maud::{Markup, html};
 
+use super::more::{self, us};
 use crate::CellSpec;
 use crate::result::{CellResult, RunResult};
 use crate::units::{grouped, short_bytes};
@@ -39,10 +40,7 @@ pub(super) fn tables(result: &RunResult) -> Markup {
             @for (title, cells) in &groups {
                 h3 { (title) }
                 div.scroll { (one(result, cells, &contradictions)) }
-                details {
-                    summary { "Percentiles, and IOPS for 1 % of the processors" }
-                    div.scroll { (percentiles(result, cells)) }
-                }
+                (more::folds(result, cells))
             }
         }
     }
@@ -164,56 +162,6 @@ fn contradictions(result: &RunResult) -> Vec<Contradiction> {
     found
 }
 
-/// Latency to 99.999 %, and what processors give.
-fn percentiles(result: &RunResult, cells: &[CellSpec]) -> Markup {
-    html! {
-        table.figures {
-            thead {
-                tr.names {
-                    th colspan="3" {}
-                    @for (index, configuration) in result.configurations.iter().enumerate() {
-                        th.edge colspan="7" { span class={ "dot s" (index % 6) } {} (configuration.name) }
-                    }
-                }
-                tr {
-                    th { "block" } th { "threads" } th { "depth" }
-                    @for _ in &result.configurations {
-                        th.edge { "p50" } th { "p95" } th { "p99" } th { "p99.9" } th { "p99.99" } th { "p99.999" }
-                        th { "IOPS / 1 % CPU" }
-                    }
-                }
-            }
-            tbody {
-                @for spec in cells {
-                    tr {
-                        td.key { (short_bytes(u64::from(spec.block_bytes))) }
-                        td.key { (spec.threads) } td.key { (spec.depth) }
-                        @for configuration in &result.configurations {
-                            @match configuration.cells.iter().find(|cell| cell.spec() == *spec) {
-                                Some(cell) => {
-                                    @let of = &cell.latency_us;
-                                    td.edge { (us(of.p50)) } td { (us(of.p95)) } td { (us(of.p99)) } td { (us(of.p999)) }
-                                    td { (told(of.p9999)) } td { (told(of.p99999)) }
-                                    td { @if let Some(iops) = cell.iops_per_cpu_pct { (grouped(iops)) } }
-                                }
-                                None => { td.edge colspan="7" { "not measured" } }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// A percentile that older results do not have.
-fn told(value: f64) -> String {
-    match value > 0.0 {
-        true => us(value),
-        false => "-".to_owned(),
-    }
-}
-
 fn figures(shown: &Shown<'_>) -> Markup {
     let &Shown {
         share, published, ..
@@ -274,12 +222,4 @@ fn range(cell: &CellResult) -> Option<String> {
         "{low:.0} to {high:.0} % over {} pairs",
         ratio.pairs
     ))
-}
-
-fn us(us: f64) -> String {
-    if us < 100.0 {
-        format!("{us:.1}")
-    } else {
-        grouped(us)
-    }
 }

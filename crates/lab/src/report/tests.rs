@@ -77,6 +77,24 @@ fn a_run_s_directory_is_complete_and_each_file_reads_back() {
         assert!(cell["latency_us"][key].is_number());
     }
     assert!(json["schema"].is_string() && json["machine"].is_object());
+    assert!(cell.get("reads").is_none(), "reads alone are no mixed load");
+    let cells = json["configurations"][0]["cells"]
+        .as_array()
+        .expect("cells");
+    let mixed = cells.iter().find(|cell| cell["pattern"] == "randrw");
+    let repeat = &mixed.expect("a mixed cell")["repeats"][0];
+    let (reads, writes) = (&repeat["reads"], &repeat["writes"]);
+    assert_eq!(
+        (&reads["per_s"], &writes["per_s"]),
+        (&repeat["read_iops"], &repeat["write_iops"])
+    );
+    for part in [reads, writes] {
+        assert!(part["latency_us"]["p99"].as_f64() > Some(0.0), "{part}");
+    }
+    for cell in cells {
+        let (all, storage) = (cell["cpu_pct"].as_f64(), cell["storage_cpu_pct"].as_f64());
+        assert!(storage.is_none() || storage <= all, "{cell}");
+    }
 
     let fio: serde_json::Value = serde_json::from_str(&read("result.fio.json")).expect("JSON");
     assert_eq!(fio["jobs"].as_array().map(Vec::len), Some(48));
@@ -108,6 +126,12 @@ fn a_run_s_directory_is_complete_and_each_file_reads_back() {
 
     let html = read("report.html");
     assert!(html.contains("remote &amp; co") && html.contains("local &lt;1&gt;"));
+    assert_eq!(
+        html.matches("Reads and writes apart").count(),
+        1,
+        "of mixed loads alone"
+    );
+    assert!(!html.contains("As published") && html.contains("IOPS / 1 % storage CPU"));
     assert!(html.contains("<svg") && !html.contains("http://") && !html.contains("https://"));
     assert!(!html.contains("NaN") && !html.contains("inf "));
     std::fs::remove_file(dir.path().join("report.html")).expect("removed");

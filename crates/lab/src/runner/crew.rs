@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
-use crate::cpu::{CpuTicks, pin};
+use crate::cpu::{CpuTicks, pin, thread_cpu_s};
 use crate::measure::Measured;
 use crate::result::ClientPart;
 use crate::verify::{Model, Tally};
@@ -89,23 +89,37 @@ struct Post<'a> {
     watches: bool,
 }
 
-/// Reads the machine's processor time at both ends.
+/// Reads processor time at both ends: the thread's own, and for one of them the machine's.
 #[derive(Default)]
 struct CpuWatch {
+    of_machine: bool,
     begin: Option<CpuTicks>,
-    pct: Option<f64>,
+    end: Option<CpuTicks>,
+    own: (f64, f64),
+}
+
+impl CpuWatch {
+    fn ticks(&self) -> Option<CpuTicks> {
+        self.of_machine.then(CpuTicks::now).flatten()
+    }
+
+    fn tell(&self, measured: &mut Measured) {
+        let machine = self.begin.zip(self.end);
+        measured.cpu_pct = machine.and_then(|(from, to)| to.pct_since(from));
+        measured.machine_cpu_s = machine.and_then(|(from, to)| to.seconds_since(from));
+        measured.load_cpu_s = (self.own.1 - self.own.0).max(0.0);
+    }
 }
 
 impl Watcher for CpuWatch {
     fn begins(&mut self) {
-        self.begin = CpuTicks::now();
+        self.begin = self.ticks();
+        self.own.0 = thread_cpu_s();
     }
 
     fn ends(&mut self) {
-        self.pct = self
-            .begin
-            .zip(CpuTicks::now())
-            .and_then(|(a, b)| b.pct_since(a));
+        self.own.1 = thread_cpu_s();
+        self.end = self.ticks();
     }
 }
 
@@ -206,12 +220,12 @@ impl Crew<'_> {
         if !gate.pass() {
             return Ok((Measured::new(job.shape())?, None, None));
         }
-        let mut watch = CpuWatch::default();
-        let (mut measured, content, loss) = match watches {
-            true => load.run(&mut watch),
-            false => load.run(&mut ()),
+        let mut watch = CpuWatch {
+            of_machine: watches,
+            ..CpuWatch::default()
         };
-        measured.cpu_pct = watch.pct;
+        let (mut measured, content, loss) = load.run(&mut watch);
+        watch.tell(&mut measured);
         Ok((measured, content.into_tally(), loss))
     }
 }

@@ -2,6 +2,7 @@
 //! repeat by repeat, and checks what was written.
 
 mod crew;
+mod endure;
 mod generator;
 mod pass;
 mod setup;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 pub(crate) use crew::{Crew, Outcome};
+pub use endure::{Endurance, EndurePlan, Endured, Pulse};
 use generator::Generator;
 pub(crate) use setup::Fill;
 use setup::Setup;

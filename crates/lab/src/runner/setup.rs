@@ -226,7 +226,7 @@ impl Fill {
     }
 
     /// The same, with stamps instead of random data.
-    fn stamp(
+    pub(super) fn stamp(
         &self,
         stacks: &dyn Stacks,
         model: &Model,
@@ -253,7 +253,7 @@ impl Fill {
     }
 }
 
-fn pass_options(bytes: u64, writes: bool) -> OpenOptions {
+pub(super) fn pass_options(bytes: u64, writes: bool) -> OpenOptions {
     OpenOptions {
         thread: 0,
         threads: 1,
@@ -265,7 +265,7 @@ fn pass_options(bytes: u64, writes: bool) -> OpenOptions {
     }
 }
 
-fn on_own_thread<T: Send>(
+pub(super) fn on_own_thread<T: Send>(
     work: impl FnOnce() -> Result<T, LabError> + Send,
 ) -> Result<T, LabError> {
     std::thread::scope(|scope| scope.spawn(work).join())

@@ -8,7 +8,7 @@ use super::setup::Setup;
 use super::{Detail, Run};
 use crate::CellSpec;
 use crate::measure::Measured;
-use crate::result::{Between, CellResult, LatencyUs, RepeatResult, RunResult};
+use crate::result::{Apart, CellResult, LatencyUs, RepeatResult, RunResult};
 use crate::stats::{Ratio, correct, mean, median, spread};
 use crate::steady::is_steady;
 
@@ -38,12 +38,21 @@ pub(super) fn cell(
     let cpu: Vec<f64> = repeats.iter().filter_map(|r| r.cpu_pct).collect();
     let cpu_pct = (!cpu.is_empty()).then(|| median(&cpu));
     let nodes = run.plan.nodes;
+    let storage: Vec<f64> = repeats
+        .iter()
+        .filter_map(RepeatResult::storage_cpu_pct)
+        .collect();
+    let storage_cpu_pct = (!storage.is_empty()).then(|| median(&storage));
     let middle = median(&iops);
     let role = run
         .plan
         .matrices
         .iter()
         .find(|matrix| matrix.cells().any(|c| c == *cell));
+    let for_1_pct = |pct: Option<f64>| {
+        let pct = pct.filter(|&pct| pct > 0.0);
+        pct.map(|pct| middle / f64::from(nodes) / pct)
+    };
     Some(CellResult {
         pattern: cell.pattern,
         read_pct: cell.read_pct,
@@ -53,19 +62,13 @@ pub(super) fn cell(
         nodes,
         iops: middle,
         mib_s: median(&all(|r| r.mib_s)),
-        latency_us: LatencyUs {
-            mean: median(&all(|r| r.latency_us.mean)),
-            p50: median(&all(|r| r.latency_us.p50)),
-            p95: median(&all(|r| r.latency_us.p95)),
-            p99: median(&all(|r| r.latency_us.p99)),
-            p999: median(&all(|r| r.latency_us.p999)),
-            p9999: median(&all(|r| r.latency_us.p9999)),
-            p99999: median(&all(|r| r.latency_us.p99999)),
-        },
+        latency_us: middle_latency(&repeats.iter().map(|r| r.latency_us).collect::<Vec<_>>()),
         cpu_pct,
-        iops_per_cpu_pct: cpu_pct
-            .filter(|&pct| pct > 0.0)
-            .map(|pct| middle / f64::from(nodes) / pct),
+        iops_per_cpu_pct: for_1_pct(cpu_pct),
+        storage_cpu_pct,
+        iops_per_storage_cpu_pct: for_1_pct(storage_cpu_pct),
+        reads: middle_apart(repeats.iter().filter_map(|r| r.reads)),
+        writes: middle_apart(repeats.iter().filter_map(|r| r.writes)),
         mean: mean(&iops),
         median: middle,
         spread: spread(&iops),
@@ -85,12 +88,36 @@ pub(super) fn cell(
     })
 }
 
+/// Medians of each figure.
+fn middle_latency(all: &[LatencyUs]) -> LatencyUs {
+    let of = |figure: fn(&LatencyUs) -> f64| median(&all.iter().map(figure).collect::<Vec<_>>());
+    LatencyUs {
+        mean: of(|l| l.mean),
+        p50: of(|l| l.p50),
+        p95: of(|l| l.p95),
+        p99: of(|l| l.p99),
+        p999: of(|l| l.p999),
+        p9999: of(|l| l.p9999),
+        p99999: of(|l| l.p99999),
+    }
+}
+
+fn middle_apart(all: impl Iterator<Item = Apart>) -> Option<Apart> {
+    let all: Vec<Apart> = all.collect();
+    (!all.is_empty()).then(|| Apart {
+        per_s: median(&all.iter().map(|of| of.per_s).collect::<Vec<_>>()),
+        latency_us: middle_latency(&all.iter().map(|of| of.latency_us).collect::<Vec<_>>()),
+    })
+}
+
 /// The figures of one repeat.
 pub(super) fn repeat(measured: &Measured, number: u32, time: Duration) -> RepeatResult {
     let seconds = time.as_secs_f64();
     let all = measured.all();
     let iops = measured.count() as f64 / seconds;
     let shape = crate::measure::SeriesShape::of(time);
+    let is_mixed = !measured.reads.is_empty() && !measured.writes.is_empty();
+    let apart = |of: &Histogram<u64>| is_mixed.then(|| between(of, seconds)).flatten();
     RepeatResult {
         repeat: number,
         iops,
@@ -100,6 +127,9 @@ pub(super) fn repeat(measured: &Measured, number: u32, time: Duration) -> Repeat
         latency_us: latency(&all),
         max_us: all.max() as f64 / 1000.0,
         cpu_pct: measured.cpu_pct,
+        load_cpu_pct: measured.load_cpu_pct(),
+        reads: apart(&measured.reads),
+        writes: apart(&measured.writes),
         steady: measured.lost_workers == 0 && is_steady(&measured.rates(shape.interval)),
         errors: measured.errors,
         backlog_max: measured.backlog_max,
@@ -111,8 +141,8 @@ pub(super) fn repeat(measured: &Measured, number: u32, time: Duration) -> Repeat
     }
 }
 
-fn between(ns: &Histogram<u64>, seconds: f64) -> Option<Between> {
-    (!ns.is_empty()).then(|| Between {
+fn between(ns: &Histogram<u64>, seconds: f64) -> Option<Apart> {
+    (!ns.is_empty()).then(|| Apart {
         per_s: ns.len() as f64 / seconds,
         latency_us: latency(ns),
     })

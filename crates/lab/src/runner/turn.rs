@@ -165,6 +165,7 @@ impl Run<'_> {
                 measure: times.measure,
                 seed: seed_of(self.plan.seed, salt, thread),
                 stop: self.progress.stopper(),
+                pulse: None,
             })
         };
         (0..cell.threads).map(job).collect()

@@ -94,6 +94,7 @@ impl Model {
             if inspect(block) == Found::Intact(want) {
                 if expected & SEEN == 0 {
                     entry.store(expected | SEEN, Relaxed);
+                    self.seen(lba, want.generation);
                 }
             } else {
                 good = false;
@@ -131,9 +132,20 @@ impl Model {
             let arrived = blocks
                 .iter()
                 .any(|other| other.lba != block.lba && sibling(other));
-            if let Some(class) = block.class(self.run, arrived) {
-                tally.add(class, || block.example(class));
+            match block.class(self.run, arrived) {
+                Some(class) => tally.add(class, || block.example(class)),
+                None => self.seen(block.lba, block.generation(self.run)),
             }
+        }
+    }
+
+    /// A write that may have failed was read: what is older must not come back.
+    fn seen(&self, lba: u64, generation: u64) {
+        if !self.doubtful.load(Relaxed) {
+            return;
+        }
+        if let Some(oldest) = self.doubts().get_mut(&lba) {
+            *oldest = generation.max(*oldest);
         }
     }
 
@@ -340,6 +352,28 @@ mod tests {
         assert_eq!(classes(&model, &medium, range), []);
         let _ = acknowledge(&model, range);
         assert_eq!(classes(&model, &medium, range), [(7, Lost)]);
+    }
+
+    #[test]
+    fn a_failed_write_that_was_read_must_not_be_undone() {
+        let (model, mut medium) = filled();
+        let range = BlockRange::new(7, 1);
+        let before = medium.clone();
+        let mut writes = Vec::new();
+        for _ in 0..2 {
+            let mut failed = vec![1; LOGICAL];
+            let generation = model.stamp(&mut failed, range);
+            model.uncertain(range, generation);
+            writes.push(failed);
+        }
+        assert_eq!(classes(&model, &before, range), []);
+        medium[bytes(range)].copy_from_slice(&writes[0]);
+        assert_eq!(classes(&model, &medium, range), []);
+        assert_eq!(classes(&model, &before, range), [(7, Lost)]);
+        let mut newest = medium.clone();
+        newest[bytes(range)].copy_from_slice(&writes[1]);
+        assert_eq!(classes(&model, &newest, range), []);
+        assert_eq!(classes(&model, &medium, range), [(7, Stale)]);
     }
 
     #[test]

@@ -427,6 +427,10 @@ impl<'a> Load<'a> {
             return Ok(());
         }
         let now = self.worker.now();
+        if let Some(pulse) = &self.job.pulse {
+            let well = done.iter().filter(|completion| completion.result.is_ok());
+            pulse.answered(well.count() as u64);
+        }
         let interval = self.clock.interval(now);
         for completion in done.drain(..) {
             self.complete(completion, now, interval)?;

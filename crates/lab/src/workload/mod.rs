@@ -27,6 +27,7 @@ pub(crate) use content::{Content, random_fill};
 pub(crate) use load::{Load, Watcher};
 
 use crate::CellSpec;
+use crate::Pulse;
 use crate::access::{Access, Share};
 use crate::measure::SeriesShape;
 
@@ -51,6 +52,9 @@ pub(crate) struct Job {
     /// Set when it is to end before its time.
     #[serde(skip)]
     pub(crate) stop: Option<Arc<AtomicBool>>,
+    /// Told of every answer.
+    #[serde(skip)]
+    pub(crate) pulse: Option<Arc<Pulse>>,
 }
 
 impl Job {

@@ -13,6 +13,8 @@
 //! | `PUT /v1/volumes/{pool}/{volume}/size`, `…/hosts`, `…/when-degraded` | resize; who may connect; what it does without redundancy |
 //! | `POST /v1/volumes/{pool}/{volume}/hosts/allow`, `…/hosts/deny` | one host more or less that may |
 //! | `GET /v1/volumes/{pool}/{volume}/stats` | counters |
+//! | `POST /v1/volumes/{pool}/{volume}/replicate`, `…/move` | copies on other nodes; another node serves it |
+//! | `GET /v1/cluster`, `POST /v1/cluster/drain`, `GET /v1/events` | nodes, what they serve, what has happened |
 //! | `GET POST /v1/services` | list, create |
 //! | `GET DELETE /v1/services/{service}` | show: 200 where it runs, 503 elsewhere; forget |
 //! | `POST /v1/services/{service}/start`, `…/stop`, `…/move` | |
@@ -26,6 +28,7 @@
 mod auth;
 mod caller;
 mod calls;
+mod cluster;
 mod listen;
 mod metrics;
 mod pools;
@@ -114,6 +117,7 @@ impl Context {
         (name = "node", description = "The daemon"),
         (name = "pools", description = "Drives that became pools"),
         (name = "volumes", description = "Block devices for hosts"),
+        (name = "cluster", description = "Nodes that have copies of one another's volumes"),
         (name = "services", description = "Databases that are kept up where their volumes are"),
     )
 )]
@@ -129,6 +133,7 @@ fn described() -> OpenApiRouter<Context> {
         .merge(pools::routes())
         .merge(volumes::routes())
         .merge(services::routes())
+        .merge(cluster::routes())
 }
 
 /// The OpenAPI document of the API.

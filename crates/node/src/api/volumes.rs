@@ -8,8 +8,8 @@ use super::Context;
 use super::reply::{Body, Failure, MaybeBody, Options, VolumePath};
 use crate::model::{
     AllowHosts, CreateCache, CreateVolume, DeleteVolume, DenyHosts, ErrorBody, FlushReply,
-    HostChange, MoveVolume, NewerData, ReopenCache, ResizeVolume, SetHosts, SetWhenDegraded,
-    VolumeName, VolumeStats, VolumeStatus,
+    HostChange, MoveVolume, NewerData, ReopenCache, ReplicateVolume, ResizeVolume, SetHosts,
+    SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
 };
 
 type Reply = Result<Json<VolumeStatus>, Failure>;
@@ -29,6 +29,7 @@ pub(super) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(reopen))
         .routes(routes!(newer))
         .routes(routes!(move_to))
+        .routes(routes!(replicate))
 }
 
 /// All volumes of all pools, by name.
@@ -168,6 +169,23 @@ async fn set_when_degraded(
     let volume = context
         .calls()
         .call(move |control| control.set_when_degraded(&name, request));
+    Ok(Json(volume.await?))
+}
+
+/// Gives a volume copies on other nodes, in service: its hosts lose their connections and come back. Answers when it
+/// is served again; the copies are filled behind.
+#[utoipa::path(post, path = "/v1/volumes/{pool}/{volume}/replicate",
+    operation_id = "volume_replicate", tag = "volumes",
+    params(("pool" = String, Path), ("volume" = String, Path)), request_body = ReplicateVolume,
+    responses((status = 200, body = VolumeStatus), (status = "default", body = ErrorBody)))]
+async fn replicate(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+    Body(request): Body<ReplicateVolume>,
+) -> Reply {
+    let volume = context
+        .calls()
+        .call(move |control| control.replicate_volume(&name, request));
     Ok(Json(volume.await?))
 }
 

@@ -10,10 +10,11 @@ pub use endpoint::Endpoint;
 
 use crate::Token;
 use crate::model::{
-    AddDrive, AllowHosts, ControlError, CreateCache, CreatePool, CreateService, CreateVolume,
-    DeleteVolume, DenyHosts, ExportPool, FlushReply, ImportPool, MoveService, MoveVolume,
-    NewerData, NodeStatus, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive, ResizeVolume,
-    ServiceStatus, SetHosts, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
+    AddDrive, AllowHosts, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
+    CreateService, CreateVolume, DeleteVolume, DenyHosts, DrainNode, DrainReply, ExportPool,
+    FlushReply, ImportPool, MoveService, MoveVolume, NewerData, NodeStatus, PoolStatus,
+    RemoveDrive, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, ServiceStatus, SetHosts,
+    SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
 };
 use transport::{Ask, Transport};
 
@@ -198,6 +199,42 @@ impl Client {
         request: &SetWhenDegraded,
     ) -> Result<VolumeStatus> {
         self.send("PUT", &volume(name, "/when-degraded"), request)
+    }
+
+    /// The cluster, as the daemon sees it.
+    ///
+    /// # Errors
+    /// Those of [`Control::cluster`](crate::Control::cluster).
+    pub fn cluster(&self) -> Result<ClusterView> {
+        self.get("/v1/cluster")
+    }
+
+    /// Has others serve a node's volumes, or lets it serve again.
+    ///
+    /// # Errors
+    /// Those of [`Control::drain`](crate::Control::drain).
+    pub fn drain(&self, request: &DrainNode) -> Result<DrainReply> {
+        self.send("POST", "/v1/cluster/drain", request)
+    }
+
+    /// What has happened after the event of this number.
+    ///
+    /// # Errors
+    /// Those of [`Control::events`](crate::Control::events).
+    pub fn events(&self, after: u64) -> Result<Vec<ClusterEvent>> {
+        self.get(&format!("/v1/events?after={after}"))
+    }
+
+    /// Gives a volume copies on other nodes.
+    ///
+    /// # Errors
+    /// Those of [`Control::replicate_volume`](crate::Control::replicate_volume).
+    pub fn replicate_volume(
+        &self,
+        name: &VolumeName,
+        request: &ReplicateVolume,
+    ) -> Result<VolumeStatus> {
+        self.send("POST", &volume(name, "/replicate"), request)
     }
 
     /// Has another node serve a replicated volume.

@@ -31,9 +31,10 @@ use uuid::Uuid;
 
 use crate::control::Control;
 use crate::model::{
-    AddDrive, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume, DriveClass,
-    ExportPool, FlushReply, HostChange, ImportPool, MoveVolume, NewerData, PoolStatus, RemoveDrive,
-    ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
+    AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
+    DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool, FlushReply, HostChange,
+    ImportPool, MoveVolume, NewerData, PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive,
+    ReplicateVolume, ResizeVolume, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
     VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
@@ -200,7 +201,7 @@ impl Keeper {
         let joined = cluster.clone();
         let mut failed = None;
         let keeper = Arc::new_cyclic(|keeper| Self {
-            state,
+            state: state.clone(),
             target: server.control(),
             open_device,
             address: server.address(),
@@ -213,7 +214,7 @@ impl Keeper {
             local: Mutex::default(),
             watch: watch::Watch::default(),
             replication: cluster.and_then(|cluster| {
-                let joined = Self::join_cluster(keeper, cluster);
+                let joined = Self::join_cluster(keeper, cluster, state.clone());
                 joined.map_err(|error| failed = Some(error)).ok()
             }),
         });
@@ -332,6 +333,26 @@ impl Control for Keeper {
         request: DeleteVolume,
     ) -> Result<(), ControlError> {
         self.drop_volume(volume, &request)
+    }
+
+    fn cluster(&self) -> Result<ClusterView, ControlError> {
+        self.cluster_view()
+    }
+
+    fn drain(&self, request: DrainNode) -> Result<DrainReply, ControlError> {
+        self.drain_node(&request)
+    }
+
+    fn events(&self, after: u64) -> Result<Vec<ClusterEvent>, ControlError> {
+        self.events_after(after)
+    }
+
+    fn replicate_volume(
+        &self,
+        volume: &VolumeName,
+        request: ReplicateVolume,
+    ) -> Result<VolumeStatus, ControlError> {
+        self.replicate(volume, &request)
     }
 
     fn move_volume(

@@ -198,7 +198,10 @@ impl Keeper {
         all
     }
 
-    pub(in crate::keeper) fn one_volume(&self, name: &VolumeName) -> Result<VolumeStatus, ControlError> {
+    pub(in crate::keeper) fn one_volume(
+        &self,
+        name: &VolumeName,
+    ) -> Result<VolumeStatus, ControlError> {
         let pools = self.lock();
         let pool = live(&pools, &name.pool)?;
         let mut status = self.status_of(pool, &name.pool, &name.name)?;

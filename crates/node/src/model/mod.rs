@@ -7,6 +7,7 @@
 
 mod bytes;
 mod cache;
+mod cluster;
 mod error;
 mod hosts;
 mod layout;
@@ -25,6 +26,10 @@ pub use bytes::readable_bytes;
 pub use cache::{
     ByteRange, CacheMode, CacheStatus, CreateCache, FlushReply, NewerData, ReopenCache,
 };
+pub use cluster::{
+    ClusterEvent, ClusterView, DrainNode, DrainReply, EventsAfter, KeptVolume, NodeOfCluster,
+    NodeState, QuorumOfCluster, VolumeOfCluster,
+};
 pub use error::{ControlError, ErrorBody, ErrorKind};
 pub(crate) use hosts::check_remembered_hosts;
 pub use hosts::{AllowHosts, DenyHosts, HostChange, HostList, SetHosts};
@@ -36,7 +41,8 @@ pub use pool::{
     PoolState, PoolStatus, Reserve, SpaceStatus, WorkKind, WorkState, WorkStatus,
 };
 pub use replica::{
-    FailoverCause, FailoverStatus, MoveVolume, ReplicaState, ReplicaStatus, ReplicationStatus,
+    FailoverCause, FailoverStatus, MoveVolume, ReplicaState, ReplicaStatus, ReplicateVolume,
+    ReplicationStatus,
 };
 pub use request::{
     AddDrive, Check, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool, RemoveDrive,

@@ -73,6 +73,40 @@ pub struct ReplicationStatus {
     pub last_failover: Option<FailoverStatus>,
 }
 
+/// A volume of one node is to have copies on others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicateVolume {
+    /// How many nodes have a copy then: 2 or 3.
+    pub replicas: u8,
+    /// Which nodes, this one among them; without it, this one and the first others that are up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
+}
+
+impl Check for ReplicateVolume {
+    fn check(&self) -> Result<(), ControlError> {
+        if !(2..=3).contains(&self.replicas) {
+            return Err(ControlError::usage(format!(
+                "{} replicas: a volume is given copies on other nodes, 2 or 3 in all",
+                self.replicas
+            )));
+        }
+        check_count(self.replicas, &self.nodes)
+    }
+}
+
+/// Nodes are named for all copies, or for none.
+pub(super) fn check_count(replicas: u8, nodes: &[String]) -> Result<(), ControlError> {
+    let count = nodes.len();
+    if count != 0 && count != usize::from(replicas) {
+        return Err(ControlError::usage(format!(
+            "{count} nodes for {replicas} replicas: name as many"
+        )));
+    }
+    nodes.iter().try_for_each(|node| check_name("node", node))
+}
+
 /// A replicated volume is to be served by another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

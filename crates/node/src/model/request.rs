@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::hosts::check_hosts;
+use super::replica::check_count;
 use super::{
     ControlError, DriveClass, LayoutSpec, ReserveSpec, VolumeName, VolumeStatus, WhenDegraded,
     check_name,
@@ -281,13 +282,7 @@ impl Check for CreateVolume {
                 self.replicas
             )));
         }
-        let count = self.nodes.len();
-        if count != 0 && count != usize::from(self.replicas) {
-            return Err(ControlError::usage(format!(
-                "{count} nodes for {} replicas: name as many",
-                self.replicas
-            )));
-        }
+        check_count(self.replicas, &self.nodes)?;
         if let Some(grain) = self.grain_bytes.filter(|grain| !GRAINS.contains(grain)) {
             return Err(ControlError::usage(format!(
                 "grain of {grain} bytes: there are {GRAINS:?}"

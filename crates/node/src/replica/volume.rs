@@ -2,7 +2,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
-use ashlar_copy::{Copy, EngineLocal, plane, uncertain};
+use ashlar_copy::{Copy, EngineLocal, plane};
 use ashlar_reactor::{Handle, Port, What};
 use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
@@ -114,15 +114,11 @@ pub(crate) struct ReplicaView {
     /// The epoch, if this node owns the volume.
     pub(crate) owns: Option<Epoch>,
     pub(crate) serves: bool,
-    /// An owner's session is open here.
-    pub(crate) follows: bool,
     pub(crate) promised: Epoch,
     /// Who is not in sync, as this copy knows.
     pub(crate) absent: Positions,
     /// Bytes that each copy misses, as this one knows.
     pub(crate) missing_bytes: Vec<u64>,
-    /// Bytes that may differ here from other copies.
-    pub(crate) uncertain_bytes: u64,
     pub(crate) connected: Positions,
     /// Why there is no connection to the others.
     pub(crate) troubles: Vec<Option<String>>,
@@ -486,14 +482,17 @@ impl Replicated {
     }
 
     fn received(&mut self, from: Position, envelope: Envelope, ground: &mut Ground<'_>) {
-        if envelope.message.is_of_owner() {
+        let hands_over = matches!(envelope.message, Message::Handoff);
+        let is_of_owner = envelope.message.is_of_owner();
+        self.hear(Event::Received { from, envelope }, ground);
+        // Who is not followed yet has not served this copy.
+        if is_of_owner && (hands_over || self.replica.follows()) {
             self.heard = Some(ground.now);
-            self.cause = match envelope.message {
-                Message::Handoff => Cause::Move,
-                _ => Cause::Silence,
+            self.cause = match hands_over {
+                true => Cause::Move,
+                false => Cause::Silence,
             };
         }
-        self.hear(Event::Received { from, envelope }, ground);
     }
 
     /// The replica hears of something, and what it wants is done.
@@ -575,11 +574,9 @@ impl Replicated {
             members: self.plan.members.clone(),
             owns: self.replica.owns(),
             serves: self.replica.is_serving(),
-            follows: self.replica.follows(),
             promised: self.copy.entry().promised,
             absent: self.copy.entry().absent,
             missing_bytes: (0..self.peers.len()).map(missing).collect(),
-            uncertain_bytes: uncertain(engine, volume).granules() * GRANULE_BYTES,
             connected: connected
                 .filter_map(|(index, _)| Position::new(index))
                 .collect(),

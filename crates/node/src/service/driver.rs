@@ -182,7 +182,9 @@ impl Running {
         if !shared.host.is_replicated() {
             status.warnings.push("its volumes are not replicated: when this machine is lost it is down until the machine is back".into());
         } else if takers.is_empty() && self.is_here() {
-            status.warnings.push("no other node has a copy in sync: none takes over when this one is lost".into());
+            status.warnings.push(
+                "no other node has a copy in sync: none takes over when this one is lost".into(),
+            );
         }
         if !failed_on.is_empty() {
             status.warnings.push(format!(
@@ -323,7 +325,10 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     let (is_down, has_given_up) = (inner.machine.is_down(), inner.machine.has_given_up());
     let is_steady = inner.machine.runs_for(seen.now) >= STEADY_AFTER;
     drop(inner);
-    if is_down && action.is_none() && let Some(guard) = errands.guard.take() {
+    if is_down
+        && action.is_none()
+        && let Some(guard) = errands.guard.take()
+    {
         guard.dismiss();
     }
     report(shared, errands, (has_given_up, is_steady));

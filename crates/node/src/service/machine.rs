@@ -399,9 +399,7 @@ impl Machine {
     fn come_up(&mut self, epoch: u64, seen: &Seen) {
         if self.came_with != Some(epoch) {
             // It ran elsewhere: what happened here before has nothing to do with it.
-            self.failed_at = seen
-                .silence
-                .map(|silence| seen.now.saturating_sub(silence));
+            self.failed_at = seen.silence.map(|silence| seen.now.saturating_sub(silence));
             (self.failures, self.came_with) = (0, Some(epoch));
         }
         self.epoch = Some(epoch);

@@ -178,7 +178,10 @@ fn what_was_mounted_before_another_node_had_the_volumes_is_not_used_again() {
     world.done(Ok(()));
     let gap = world.machine.totals.last_gap.expect("a gap");
     let silence_and_start = Duration::from_millis(700 + 200 + 2 * 10);
-    assert_eq!(gap, silence_and_start, "from the silence of the owner before");
+    assert_eq!(
+        gap, silence_and_start,
+        "from the silence of the owner before"
+    );
 }
 
 #[test]

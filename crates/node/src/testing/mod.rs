@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::service::{OneNode, Ownership};
 use crate::Control;
 use crate::model::{
-    AddDrive, ControlError, CreateCache, CreatePool, CreateVolume, DeleteVolume, DriveState,
-    ExportPool, FlushReply, HostChange, ImportPool, IoCounters, LayoutSpec, MoveVolume, NewerData,
-    PoolStatus, RemoveDrive, ReopenCache, ReplaceDrive, ResizeVolume, SetReserve, SetWhenDegraded,
+    AddDrive, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool, CreateVolume,
+    DeleteVolume, DrainNode, DrainReply, DriveState, ExportPool, FlushReply, HostChange,
+    ImportPool, IoCounters, LayoutSpec, MoveVolume, NewerData, PoolStatus, RemoveDrive,
+    ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, SetReserve, SetWhenDegraded,
     VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
+use crate::service::{OneNode, Ownership};
 use make::{cached, drive, pool, recount, volume, work};
 
 /// Pools and volumes that exist by name only.
@@ -109,6 +110,10 @@ impl Inner {
             "drive {drive} holds a file system; say --destroy-data if that is meant"
         )))
     }
+}
+
+fn no_cluster() -> ControlError {
+    ControlError::usage("this node is in no cluster")
 }
 
 impl Control for FakeControl {
@@ -334,6 +339,26 @@ impl Control for FakeControl {
         let volume = self.volume(name)?;
         let cache = volume.cache.ok_or_else(|| no_cache(name))?;
         Ok(NewerData::of(&[(0, cache.newer_bytes)]))
+    }
+
+    fn cluster(&self) -> Result<ClusterView, ControlError> {
+        Err(no_cluster())
+    }
+
+    fn drain(&self, _request: DrainNode) -> Result<DrainReply, ControlError> {
+        Err(no_cluster())
+    }
+
+    fn events(&self, _after: u64) -> Result<Vec<ClusterEvent>, ControlError> {
+        Err(no_cluster())
+    }
+
+    fn replicate_volume(
+        &self,
+        _name: &VolumeName,
+        _request: ReplicateVolume,
+    ) -> Result<VolumeStatus, ControlError> {
+        Err(no_cluster())
     }
 
     fn move_volume(

@@ -5,7 +5,8 @@ use std::path::Path;
 use ashlar_lab::{LabError, OwnFolder, Progress};
 
 use super::kinds::{Fault, Topology};
-use crate::group::{Group, GroupPlan, Member, NodeName, OWN, Sign, Tuning};
+use crate::group::{Group, GroupPlan, Member, NodeName, OWN, Tuning};
+use crate::processes::Sign;
 use crate::server::{Server, Settings};
 
 /// A database that is kept up, in one of the ways that there are.

@@ -7,6 +7,7 @@ use ashlar_lab::units::human_bytes;
 use ashlar_lab::{LabError, OwnFolder, Progress};
 
 use super::file::{Engine, FleetScenario};
+use super::nodes::Nodes;
 use super::result::{FleetDatabase, FleetResult};
 use crate::database::{Database, ServerPlace};
 use crate::load::{BuildPlan, build};
@@ -27,9 +28,18 @@ pub(crate) struct Crew {
     pub(crate) all: Vec<Member>,
 }
 
+/// Where a crew is made.
+pub(crate) struct Ground<'a> {
+    pub(crate) places: &'a [Place],
+    pub(crate) folders: &'a [OwnFolder],
+    pub(crate) nodes: &'a Nodes,
+}
+
 /// A database of a fleet.
 pub(crate) struct Member {
     pub(crate) name: String,
+    /// The node that it is on, from 0.
+    pub(crate) node: usize,
     pub(crate) database: Arc<dyn Database>,
     pub(crate) marker: Marker,
     /// Where its storage and processes can be looked at.
@@ -51,8 +61,7 @@ impl Crew {
     /// Makes and builds them, one after the other, and tells of each in the result.
     pub(crate) fn make(
         file: &FleetScenario,
-        places: &[Place],
-        folders: &[OwnFolder],
+        ground: &Ground<'_>,
         progress: &Progress,
         result: &mut FleetResult,
     ) -> Result<Self, LabError> {
@@ -60,18 +69,21 @@ impl Crew {
         let count = file.fleet.databases;
         for number in 0..count {
             progress.go_on()?;
-            let at = number % places.len();
-            let (member, told) = member(file, number, &folders[at], progress)?;
+            let home = ground.nodes.home(number);
+            let (mut member, told) = member(file, number, &ground.folders[home.place], progress)?;
+            member.node = home.node;
+            let place = &ground.places[home.place].name;
             progress.say(&format!(
                 "database {} of {count} on {}: {}, memory {}",
                 number + 1,
-                places[at].name,
+                place,
                 human_bytes(told.bytes),
                 told.memory_bytes
                     .map_or("not limited".to_owned(), human_bytes)
             ));
             result.databases.push(FleetDatabase {
-                place: places[at].name.clone(),
+                place: place.clone(),
+                node: Nodes::name(home.node),
                 ..told
             });
             all.push(member);
@@ -116,6 +128,7 @@ fn member(
     let told = FleetDatabase {
         name: name.clone(),
         place: String::new(),
+        node: String::new(),
         bytes,
         memory_bytes: memory_bytes.as_ref().ok().copied().flatten(),
         memory_reason: memory_bytes.err(),
@@ -123,6 +136,7 @@ fn member(
     };
     let member = Member {
         name,
+        node: 0,
         marker: crate::run::built(database.as_ref())?,
         place: database.watcher()?.place(),
         database,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ashlar_lab::{LabError, Scale};
 use serde::{Deserialize, Serialize};
 
+use super::nodes::Nodes;
 use crate::inputs::Mix;
 use crate::run::{Mode, RunPlan};
 use crate::schema::Shape;
@@ -54,6 +55,12 @@ pub struct FleetSection {
     pub databases: usize,
     /// Streams of each.
     pub streams: u32,
+    /// Nodes that the places are on, dealt out in turn; absent: one for each place.
+    #[serde(default)]
+    pub nodes: Option<usize>,
+    /// How full the storage is made before it is measured, in percent; as it is without.
+    #[serde(default)]
+    pub full_pct: Option<f64>,
     /// Transactions a second of each stream.
     #[serde(default = "unit")]
     pub rate: f64,
@@ -164,6 +171,12 @@ impl FleetScenario {
         {
             return refuse("memory_pct: must be 0.01 to 1000".into());
         }
+        if fleet
+            .full_pct
+            .is_some_and(|pct| !(1.0..=95.0).contains(&pct))
+        {
+            return refuse("full_pct: must be 1 to 95".into());
+        }
         match file.published.as_deref() {
             None | Some(super::result::PUBLISHED) => {}
             Some(other) => {
@@ -178,6 +191,14 @@ impl FleetScenario {
             file.plan(percent)?.check()?;
         }
         Ok(file)
+    }
+
+    /// Refuses places that its nodes cannot be on; without any it has one.
+    ///
+    /// # Errors
+    /// A usage error that says how many there are.
+    pub fn check_places(&self, places: usize) -> Result<(), LabError> {
+        Nodes::of(self.fleet.nodes, places.max(1)).map(drop)
     }
 
     /// The title, or the name.
@@ -283,6 +304,7 @@ mod tests {
             ("steps = [100, 90]", "steps = []", "steps"),
             ("memory_pct = 3", "memory_pct = 0", "memory_pct"),
             ("streams = 200", "streams = 0", "streams"),
+            ("full_pct = 70", "full_pct = 100", "full_pct"),
             ("rate = 1.0", "rate = 1.0\nnonsense = 1", "nonsense"),
             ("warehouses = 100", "warehouses = 0", "warehouses"),
             ("sessions = 4", "sessions = 0", "--users 0"),

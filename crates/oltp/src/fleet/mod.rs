@@ -3,20 +3,28 @@
 
 mod crew;
 mod file;
+mod fill;
+mod nodes;
 mod report;
 mod result;
 mod step;
+mod storage;
 
 use ashlar_lab::result::ScenarioNote;
 use ashlar_lab::{Journal, LabError, Machine, OwnFolder, ResultFile, Schedule, write_whole};
 use ashlar_lab::{Measurement, Nest, Progress, Turn, Workload, carry_out};
 
-use crew::Crew;
+use crew::{Crew, Ground};
 pub use file::FleetScenario;
+use nodes::Nodes;
 pub(crate) use report::html;
+use result::FleetPlace;
 pub use result::{FleetResult, FleetStep};
+use step::Fleet;
+use storage::Storage;
+pub use storage::{NoVolumes, Served, VolumeNow, Volumes};
 
-use crate::scenario::ScenarioRun;
+use crate::scenario::{Place, ScenarioRun};
 
 /// Runs it, or what the journal does not have of it, and writes its directory. What goes wrong while measuring ends
 /// the run and is told in the result, in `partial` and `problems`.
@@ -25,14 +33,16 @@ use crate::scenario::ScenarioRun;
 /// For what is wrong before anything is measured, and for what cannot be written.
 pub fn run_fleet(
     run: &ScenarioRun<'_>,
+    volumes: &dyn Volumes,
     progress: &Progress,
     journal: &mut Journal,
 ) -> Result<FleetResult, LabError> {
     let mut file = FleetScenario::parse(run.text)?;
     let scaled = file.scale(run.scale);
     let places = crate::scenario::or_here(run.places, run.dir)?;
+    let nodes = Nodes::of(file.fleet.nodes, places.len())?;
     crate::scenario::clear(journal.folders())?;
-    let folder = |place: &crate::scenario::Place| OwnFolder::make(&place.dir);
+    let folder = |place: &Place| OwnFolder::make(&place.dir);
     let folders = places.iter().map(folder);
     let folders = folders.collect::<Result<Vec<OwnFolder>, LabError>>()?;
     for folder in &folders {
@@ -52,7 +62,28 @@ pub fn run_fleet(
         result.flags.push(crate::schema::SMALL.to_owned());
     }
     result.so_far().write(run.out)?;
-    let crew = Crew::make(&file, &places, &folders, progress, &mut result)?;
+    let ground = Ground {
+        places: &places,
+        folders: &folders,
+        nodes: &nodes,
+    };
+    let crew = Crew::make(&file, &ground, progress, &mut result)?;
+    let wanted = file.fleet.full_pct.map(|percent| fill::Wanted {
+        percent,
+        scale: run.scale,
+    });
+    result.places = ground.fill(wanted, volumes, progress)?;
+    let file_of = |member: &crew::Member| member.place.storage.clone().ok();
+    let fleet = Fleet {
+        file: &file,
+        crew: &crew,
+        nodes: &nodes,
+        storage: Storage {
+            places: places.iter().map(|place| place.dir.clone()).collect(),
+            files: crew.all.iter().filter_map(file_of).collect(),
+            volumes,
+        },
+    };
     let schedule = Schedule {
         configurations: 1,
         cells: file.fleet.steps.iter().map(ToString::to_string).collect(),
@@ -61,8 +92,7 @@ pub fn run_fleet(
         seed: file.measure.seed,
     };
     let mut load = Load {
-        file: &file,
-        crew: &crew,
+        fleet: &fleet,
         result: &mut result,
         out: run,
         progress,
@@ -80,10 +110,33 @@ pub fn run_fleet(
     Ok(result)
 }
 
+impl Ground<'_> {
+    /// Makes all places as full as they are to be, when the databases are there.
+    fn fill(
+        &self,
+        wanted: Option<fill::Wanted>,
+        volumes: &dyn Volumes,
+        progress: &Progress,
+    ) -> Result<Vec<FleetPlace>, LabError> {
+        let both = self.places.iter().zip(self.folders).enumerate();
+        let fill = |(at, (place, folder)): (usize, (&Place, &OwnFolder))| {
+            let filled = fill::fill(&place.dir, folder, wanted, progress)?;
+            Ok(FleetPlace {
+                name: place.name.clone(),
+                node: Nodes::name(self.nodes.of_place(at)),
+                volume: volumes.under(&place.dir).map(|volume| volume.name),
+                full_pct: filled.percent,
+                ballast_bytes: filled.ballast_bytes,
+                full_reason: filled.reason,
+            })
+        };
+        both.map(fill).collect()
+    }
+}
+
 /// A turn is a step: so many percent of the streams.
 struct Load<'a> {
-    file: &'a FleetScenario,
-    crew: &'a Crew,
+    fleet: &'a Fleet<'a>,
     result: &'a mut FleetResult,
     out: &'a ScenarioRun<'a>,
     progress: &'a Progress,
@@ -100,7 +153,7 @@ impl Workload for Load<'_> {
         let percent = turn.cell.parse();
         let wrong = |_| LabError::environment(format!("{:?}: no step", turn.cell));
         let percent = percent.map_err(wrong)?;
-        let step = step::step(self.file, self.crew, (percent, turn.repeat), self.progress)?;
+        let step = step::step(self.fleet, (percent, turn.repeat), self.progress)?;
         let line = step.line();
         match step.partial {
             false => Ok(Measurement::Whole(step, line)),
@@ -114,6 +167,5 @@ impl Workload for Load<'_> {
     }
 }
 
-/// Ends the servers in folders of a run that was killed, and removes those.
 #[cfg(test)]
 pub(crate) use result::sample;

@@ -8,6 +8,7 @@ use ashlar_lab::{LabError, page};
 use maud::{Markup, html};
 
 use super::result::{FleetResult, FleetStep, PublishedStep, slowest};
+use super::storage::Accesses;
 use crate::inputs::Kind;
 
 /// The whole page.
@@ -25,6 +26,7 @@ pub(crate) fn html(result: &FleetResult) -> Result<String, LabError> {
         }
         (answers(result))
         (steps(result, &published))
+        (nodes(result, &published))
         (by_kind(result))
         (over_time(result))
         (devices(result, &published))
@@ -76,7 +78,7 @@ fn steps(result: &FleetResult, published: &[PublishedStep]) -> Markup {
                     thead {
                         tr {
                             th { "" } th { "databases" } th { "streams each" } th { "TPS" }
-                            th { "of what was asked" } th { "TPS a node" } th { "CPU %" } th { "p95, slowest kind" }
+                            th { "of what was asked" } th { "CPU %" } th { "p95, slowest kind" }
                             th { "worst database" } th { "began late, p95" } th { "not begun" }
                             th { "client CPU s" } th { "servers' CPU s" }
                         }
@@ -88,7 +90,6 @@ fn steps(result: &FleetResult, published: &[PublishedStep]) -> Markup {
                                 td.key.published { "published" } td.published { (row.databases) }
                                 td.published { (row.users_per_database) } td.published { (grouped(row.total_tps)) }
                                 td.published { (format!("{:.1} %", 100.0 * row.total_tps / row.offered_tps())) }
-                                td.published { (grouped(row.total_tps / f64::from(row.nodes))) }
                                 td.published {
                                     @if let Some(cpu) = row.cpu_pct { (format!("{cpu:.0}")) } @else { "at its peak" }
                                 }
@@ -114,7 +115,6 @@ fn row(step: &FleetStep) -> Markup {
         tr {
             td.key { (name(step)) } td { (step.databases.len()) } td { (step.streams) }
             td { (grouped(step.tps)) } td.pct { (format!("{:.1} %", 100.0 * step.kept())) }
-            td { (grouped(step.tps)) }
             td { @if let Some(cpu) = step.machine_cpu_pct { (format!("{cpu:.0}")) } }
             td { @if let Some((_, p95)) = slowest { (human_us(p95)) } }
             td {
@@ -125,6 +125,68 @@ fn row(step: &FleetStep) -> Markup {
             td { @if let Some(late) = &step.lateness_us { (human_us(late.p95)) } }
             td { (step.missed) } td { (format!("{:.1}", step.client_cpu_s)) }
             td { @if let Some(cpu) = step.server_cpu_s { (format!("{cpu:.1}")) } @else { "-" } }
+        }
+    }
+}
+
+/// What each node had, and what that took.
+fn nodes(result: &FleetResult, published: &[PublishedStep]) -> Markup {
+    let seconds = |cpu: Option<f64>| cpu.map_or("-".to_owned(), |cpu| format!("{cpu:.1}"));
+    html! {
+        @if result.steps.iter().any(|step| !step.nodes.is_empty()) {
+            section {
+                h2 { "Each node" }
+                div.scroll {
+                    table.figures {
+                        thead {
+                            tr {
+                                th { "" } th { "node" } th { "databases" } th { "TPS" } th { "processors in use" }
+                                th { "TPS a processor" } th { "servers' CPU s" } th { "daemon's CPU s" }
+                            }
+                        }
+                        tbody {
+                            @for step in &result.steps {
+                                @for (index, node) in step.nodes.iter().enumerate() {
+                                    tr.block[index == 0] {
+                                        td.key { @if index == 0 { (name(step)) } } td.key { (node.name) }
+                                        td { (node.databases) } td { (grouped(node.tps)) }
+                                        @match node.processors() {
+                                            Some(used) => {
+                                                td { (format!("{used:.2}")) } td { (grouped(node.tps / used.max(1e-9))) }
+                                            }
+                                            None => { td { "-" } td { "-" } }
+                                        }
+                                        td { (seconds(node.server_cpu_s)) } td { (seconds(node.daemon_cpu_s)) }
+                                    }
+                                }
+                            }
+                            @for row in published {
+                                tr.block {
+                                    td.key.published { "published" } td.published { "each of " (row.nodes) }
+                                    td.published { (row.databases / row.nodes.max(1)) }
+                                    td.published { (grouped(row.total_tps / f64::from(row.nodes))) }
+                                    td.published colspan="4" {
+                                        @match row.cpu_pct {
+                                            Some(cpu) => { (format!("{cpu:.0} % of its processors")) }
+                                            None => { "all of its processors" }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+                p.note {
+                    @for place in &result.places {
+                        (place.name) " is on " (place.node)
+                        @if let Some(volume) = &place.volume { ", volume " (volume) }
+                        ", " (format!("{:.0} % full", place.full_pct))
+                        @if place.ballast_bytes > 0 { ", " (human_bytes(place.ballast_bytes)) " of it random data" }
+                        ". "
+                    }
+                    "Processors: of the databases' servers, and of the daemon that has their volumes, where there is one."
+                }
+            }
         }
     }
 }
@@ -191,37 +253,79 @@ fn over_time(result: &FleetResult) -> Markup {
     }
 }
 
+/// A step and what a device or volume did in it.
+struct Seen<'a> {
+    step: &'a FleetStep,
+    accesses: &'a Accesses,
+    pool_full_pct: Option<f64>,
+}
+
 fn devices(result: &FleetResult, published: &[PublishedStep]) -> Markup {
-    let ms = |value: Option<f64>| value.map_or("-".to_owned(), |ms| format!("{ms:.2} ms"));
+    let mut volumes = Vec::new();
+    let mut devices = Vec::new();
+    for step in &result.steps {
+        volumes.extend(step.volumes.iter().map(|volume| Seen {
+            step,
+            accesses: &volume.accesses,
+            pool_full_pct: Some(volume.pool_full_pct),
+        }));
+        devices.extend(step.accesses.iter().map(|accesses| Seen {
+            step,
+            accesses,
+            pool_full_pct: None,
+        }));
+    }
     html! {
-        @if result.steps.iter().any(|step| !step.accesses.is_empty()) {
+        @if !volumes.is_empty() {
+            section {
+                h2 { "The volumes, as their nodes tell" }
+                (accesses(&volumes, "volume"))
+                p.note { "From a command's arrival at the node to its end." (published_ms(published)) }
+            }
+        }
+        @if !devices.is_empty() {
             section {
                 h2 { "The storage, as the kernel sees it" }
-                div.scroll {
-                    table.figures {
-                        thead {
-                            tr {
-                                th { "" } th { "device" } th { "reads/s" } th { "mean read" } th { "writes/s" }
-                                th { "mean write" }
-                            }
-                        }
-                        tbody {
-                            @for step in &result.steps {
-                                @for of in &step.accesses {
-                                    tr {
-                                        td.key { (name(step)) } td.key { (of.device) } td { (grouped(of.read_iops)) }
-                                        td { (ms(of.read_ms)) } td { (grouped(of.write_iops)) } td { (ms(of.write_ms)) }
-                                    }
-                                }
-                            }
-                        }
-                    }
-                }
+                (accesses(&devices, "device"))
                 p.note {
                     "Of the block devices under the databases, whoever uses them: the disk that an attached volume is, "
-                    "where a place is one."
-                    @if let Some(row) = published.first() {
-                        " Published: reads " (ms(row.read_latency_ms)) ", writes " (ms(row.write_latency_ms)) "."
+                    "where a place is one." (published_ms(published))
+                }
+            }
+        }
+    }
+}
+
+fn ms(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |ms| format!("{ms:.2} ms"))
+}
+
+fn published_ms(published: &[PublishedStep]) -> Markup {
+    html! {
+        @if let Some(row) = published.first() {
+            " Published: reads " (ms(row.read_latency_ms)) ", writes " (ms(row.write_latency_ms)) "."
+        }
+    }
+}
+
+fn accesses(all: &[Seen<'_>], what: &str) -> Markup {
+    let of_pools = all.iter().any(|seen| seen.pool_full_pct.is_some());
+    html! {
+        div.scroll {
+            table.figures {
+                thead {
+                    tr {
+                        th { "" } th { (what) } th { "reads/s" } th { "mean read" } th { "writes/s" } th { "mean write" }
+                        @if of_pools { th { "its pool" } }
+                    }
+                }
+                tbody {
+                    @for Seen { step, accesses: of, pool_full_pct } in all {
+                        tr {
+                            td.key { (name(step)) } td.key { (of.device) } td { (grouped(of.read_iops)) }
+                            td { (ms(of.read_ms)) } td { (grouped(of.write_iops)) } td { (ms(of.write_ms)) }
+                            @if let Some(full) = pool_full_pct { td { (format!("{full:.0} % full")) } }
+                        }
                     }
                 }
             }

@@ -10,9 +10,9 @@ use ashlar_lab::{LabError, Machine, ResultFile};
 use serde::{Deserialize, Serialize};
 
 use super::file::{Engine, FleetScenario};
+use super::storage::{Accesses, VolumeAccesses};
 use crate::inputs::Kind;
 use crate::result::{KindResult, LatencyUs, StepResult, UNFINISHED};
-use crate::usage::Counters;
 
 /// The table that stands beside it.
 pub(crate) const PUBLISHED: &str = "s2d_fleet_144_databases.csv";
@@ -45,6 +45,9 @@ pub struct FleetResult {
     pub seconds: f64,
     /// Memory of a server as asked for, in percent of its database; null: no limit.
     pub memory_pct: Option<f64>,
+    /// The places; none in old results.
+    #[serde(default)]
+    pub places: Vec<FleetPlace>,
     /// The databases.
     pub databases: Vec<FleetDatabase>,
     /// The measurements, in the order in which they were made.
@@ -57,6 +60,24 @@ pub struct FleetResult {
     pub problems: Vec<String>,
 }
 
+/// A place, when the databases were there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FleetPlace {
+    /// Its name.
+    pub name: String,
+    /// The node that it is on.
+    pub node: String,
+    /// The volume that it is on, if a node tells.
+    pub volume: Option<String>,
+    /// How full its file system is, in percent.
+    pub full_pct: f64,
+    /// How much of that was written for it to be.
+    pub ballast_bytes: u64,
+    /// Why it is not as full as it was to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_reason: Option<String>,
+}
+
 /// A database, as it was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FleetDatabase {
@@ -64,6 +85,9 @@ pub struct FleetDatabase {
     pub name: String,
     /// Which place it is on.
     pub place: String,
+    /// Which node that is on; empty in old results.
+    #[serde(default)]
+    pub node: String,
     /// Bytes when it was built.
     pub bytes: u64,
     /// Memory that its server has, page cache included; null: no limit.
@@ -104,6 +128,12 @@ pub struct FleetStep {
     pub server_cpu_s: Option<f64>,
     /// What the block devices under the databases did.
     pub accesses: Vec<Accesses>,
+    /// What the volumes under them did, as their nodes tell; none if there are none.
+    #[serde(default)]
+    pub volumes: Vec<VolumeAccesses>,
+    /// Each node; none in old results.
+    #[serde(default)]
+    pub nodes: Vec<FleetNode>,
     /// Each database.
     pub databases: Vec<FleetShare>,
     /// Transactions completed in each second.
@@ -114,6 +144,23 @@ pub struct FleetStep {
     pub partial: bool,
     /// The first errors, in words.
     pub problems: Vec<String>,
+}
+
+/// A node's share of a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FleetNode {
+    /// Its name.
+    pub name: String,
+    /// How many databases are on it.
+    pub databases: usize,
+    /// Transactions a second that these had.
+    pub tps: f64,
+    /// Measured seconds.
+    pub elapsed_s: f64,
+    /// Processor seconds of their servers; null if it cannot be told.
+    pub server_cpu_s: Option<f64>,
+    /// Processor seconds of the daemon that has the volumes; null without one on this machine.
+    pub daemon_cpu_s: Option<f64>,
 }
 
 /// A database's share of a step.
@@ -131,21 +178,6 @@ pub struct FleetShare {
     pub errors: u64,
     /// Processor seconds of its server.
     pub server_cpu_s: Option<f64>,
-}
-
-/// What a block device did for those above it, as the kernel counts it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Accesses {
-    /// The kernel's number of it, major:minor.
-    pub device: String,
-    /// Reads a second.
-    pub read_iops: f64,
-    /// Writes a second.
-    pub write_iops: f64,
-    /// Mean of a read, in milliseconds; null without reads.
-    pub read_ms: Option<f64>,
-    /// Mean of a write.
-    pub write_ms: Option<f64>,
 }
 
 /// A row of the published table.
@@ -174,18 +206,11 @@ impl PublishedStep {
     }
 }
 
-impl Accesses {
-    pub(crate) fn between(device: String, [from, to]: [&Counters; 2], seconds: f64) -> Self {
-        let reads = to.reads.saturating_sub(from.reads);
-        let writes = to.writes.saturating_sub(from.writes);
-        let each = |ms: u64, count: u64| (count > 0).then(|| ms as f64 / count as f64);
-        Self {
-            device,
-            read_iops: reads as f64 / seconds,
-            write_iops: writes as f64 / seconds,
-            read_ms: each(to.read_ms.saturating_sub(from.read_ms), reads),
-            write_ms: each(to.write_ms.saturating_sub(from.write_ms), writes),
-        }
+impl FleetNode {
+    /// Processors in use by its databases and its daemon, as if each were a whole one.
+    pub fn processors(&self) -> Option<f64> {
+        let used = self.server_cpu_s? + self.daemon_cpu_s.unwrap_or_default();
+        Some(used / self.elapsed_s.max(1e-9))
     }
 }
 
@@ -252,6 +277,7 @@ impl FleetResult {
             rate: fleet.rate,
             seconds: file.measure.seconds,
             memory_pct: fleet.memory_pct,
+            places: Vec::new(),
             databases: Vec::new(),
             steps: Vec::new(),
             flags: Vec::new(),
@@ -274,6 +300,13 @@ impl FleetResult {
                 let name = &database.name;
                 self.flags
                     .push(format!("{name}: its memory has no limit: {reason}"));
+            }
+        }
+        for place in &self.places {
+            if let Some(reason) = &place.full_reason {
+                let (name, full) = (&place.name, place.full_pct);
+                self.flags
+                    .push(format!("{name} is {full:.0} % full: {reason}"));
             }
         }
         for step in &self.steps {
@@ -393,6 +426,14 @@ pub(crate) fn sample() -> FleetResult {
         source: PUBLISHED.into(),
     };
     let mut result = FleetResult::new("t", Machine::default(), note, &file);
+    result.places = vec![FleetPlace {
+        name: "here".into(),
+        node: "node-1".into(),
+        volume: Some("tank/db".into()),
+        full_pct: 12.0,
+        ballast_bytes: 0,
+        full_reason: Some("no mount point".into()),
+    }];
     result.databases = vec![FleetDatabase {
         name: "db-1".into(),
         memory_reason: Some("no cgroup".into()),
@@ -407,18 +448,29 @@ pub(crate) fn sample() -> FleetResult {
         elapsed_s: 10.0,
         transactions: BTreeMap::from([("payment".to_owned(), kind(2000.0, 1500))]),
         lateness_us: Some(LatencyUs::default()),
-        accesses: vec![Accesses::between(
-            "8:0".into(),
-            [
-                &Counters::default(),
-                &Counters {
-                    reads: 100,
-                    read_ms: 50,
-                    ..Counters::default()
-                },
-            ],
-            10.0,
-        )],
+        accesses: vec![Accesses {
+            device: "8:0".into(),
+            read_iops: 10.0,
+            read_ms: Some(0.5),
+            ..Accesses::default()
+        }],
+        volumes: vec![VolumeAccesses {
+            accesses: Accesses {
+                device: "tank/db".into(),
+                read_iops: 20.0,
+                ..Accesses::default()
+            },
+            daemon_cpu_s: Some(5.0),
+            pool_full_pct: 71.0,
+        }],
+        nodes: vec![FleetNode {
+            name: "node-1".into(),
+            databases: 2,
+            tps: 150.0,
+            elapsed_s: 10.0,
+            server_cpu_s: Some(15.0),
+            daemon_cpu_s: Some(5.0),
+        }],
         databases: vec![share("db-1", 100.0, 1000.0), share("db-2", 50.0, 3000.0)],
         ..FleetStep::default()
     }];
@@ -438,19 +490,17 @@ mod tests {
             "75 % of what was asked for",
             "2 of 2 databases",
             "db-1: its memory has no limit",
+            "here is 12 % full: no mount point",
         ] {
             assert!(said.contains(words), "{words}: {said}");
         }
         let step = &result.steps[0];
         assert_eq!(step.worst("payment"), Some((3000.0, "db-2")));
         assert_eq!(slowest(&step.transactions), Some(("payment", 2000.0)));
-        let disk = &step.accesses[0];
-        assert_eq!(
-            (disk.read_iops, disk.read_ms, disk.write_ms),
-            (10.0, Some(0.5), None)
-        );
+        assert_eq!(step.nodes[0].processors(), Some(2.0));
         assert!(result.text().contains("db-2 3.0"), "{}", result.text());
         let page = super::super::html(&result).expect("a page");
+        assert!(page.contains("tank/db") && page.contains("node-1"));
         assert!(page.contains("75.0 %") && page.contains("25,920") && page.contains("98.0 %"));
     }
 }

@@ -1,7 +1,6 @@
 //! One step: all databases' streams begin together, are measured for the same time, and end.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -9,11 +8,13 @@ use ashlar_lab::{CpuTicks, LabError, Progress};
 
 use super::crew::{Crew, Member};
 use super::file::FleetScenario;
-use super::result::{Accesses, FleetShare, FleetStep};
+use super::nodes::Nodes;
+use super::result::{FleetNode, FleetShare, FleetStep};
+use super::storage::{Done, Looked, Storage, VolumeAccesses};
 use crate::inputs::Kind;
 use crate::result::StepResult;
 use crate::run::{Crowd, Measured, RunPlan, examine, setting};
-use crate::usage::{Counters, device_counters, process_cpu_s};
+use crate::usage::process_cpu_s;
 
 /// What a database's thread brings home.
 struct Home {
@@ -21,13 +22,21 @@ struct Home {
     measured: Measured,
 }
 
+/// A fleet that is there, and what it is on.
+pub(super) struct Fleet<'a> {
+    pub(super) file: &'a FleetScenario,
+    pub(super) crew: &'a Crew,
+    pub(super) nodes: &'a Nodes,
+    pub(super) storage: Storage<'a>,
+}
+
 /// Measures a step.
 pub(super) fn step(
-    file: &FleetScenario,
-    crew: &Crew,
+    fleet: &Fleet<'_>,
     (percent, repeat): (u32, u32),
     progress: &Progress,
 ) -> Result<FleetStep, LabError> {
+    let Fleet { file, crew, .. } = *fleet;
     let plan = file.plan(percent)?;
     let count = crew.all.len();
     // Login takes turns of its own length; all begin together.
@@ -42,7 +51,7 @@ pub(super) fn step(
                 repeat,
                 together: &together,
                 refused: &refused,
-                watch: (index == 0).then_some((&watch, crew)),
+                watch: (index == 0).then_some((&watch, &fleet.storage)),
                 progress,
             };
             scope.spawn(move || part.drive())
@@ -63,10 +72,12 @@ pub(super) fn step(
         offered_tps: f64::from(file.streams(percent)) * file.fleet.rate * count as f64,
         machine_cpu_pct: watch.cpu_pct,
         client_cpu_s: watch.client_cpu_s,
-        accesses: watch.accesses,
+        accesses: watch.done.devices,
         ..FleetStep::default()
     };
     step.add(&homes)?;
+    step.nodes = fleet.by_node(&homes, &watch.done.volumes);
+    step.volumes = watch.done.volumes.into_iter().flatten().collect();
     for (member, home) in crew.all.iter().zip(homes) {
         let mut own = home.step;
         member.lift_limit()?;
@@ -79,6 +90,36 @@ pub(super) fn step(
             .extend(own.consistency.complaint().map(|text| named(&text)));
     }
     Ok(step)
+}
+
+impl Fleet<'_> {
+    /// What the databases of each node have together.
+    fn by_node(&self, homes: &[Home], volumes: &[Option<VolumeAccesses>]) -> Vec<FleetNode> {
+        let of_node = |node| {
+            let members = self.crew.all.iter().zip(homes);
+            let own = members.filter(|(member, _)| member.node == node);
+            let own: Vec<&Home> = own.map(|(_, home)| home).collect();
+            let tps =
+                |home: &&Home| home.measured.transactions() as f64 / home.step.elapsed_s.max(1e-9);
+            let cpu: Option<Vec<f64>> = own.iter().map(|home| home.step.server_cpu_s).collect();
+            let elapsed = own.iter().map(|home| home.step.elapsed_s);
+            let daemons = volumes.iter().enumerate();
+            let daemons = daemons.filter(|(place, _)| self.nodes.of_place(*place) == node);
+            let daemons: Option<Vec<f64>> = daemons
+                .map(|(_, volume)| volume.as_ref()?.daemon_cpu_s)
+                .collect();
+            FleetNode {
+                name: Nodes::name(node),
+                databases: own.len(),
+                tps: own.iter().map(tps).sum(),
+                elapsed_s: elapsed.fold(0.0, f64::max),
+                server_cpu_s: cpu.map(|all| all.iter().sum()),
+                // Volumes of one node have one daemon.
+                daemon_cpu_s: daemons.and_then(|all| all.into_iter().reduce(f64::max)),
+            }
+        };
+        (0..self.nodes.count()).map(of_node).collect()
+    }
 }
 
 impl FleetStep {
@@ -111,7 +152,7 @@ struct Part<'a> {
     together: &'a Barrier,
     refused: &'a Mutex<Option<LabError>>,
     /// The first one looks at the machine for all.
-    watch: Option<(&'a Mutex<Watch>, &'a Crew)>,
+    watch: Option<(&'a Mutex<Watch>, &'a Storage<'a>)>,
     progress: &'a Progress,
 }
 
@@ -141,10 +182,10 @@ impl Part<'_> {
         }
         let mut crowd = crowd?;
         crowd.ramp(self.plan.ramp);
-        let before = self.watch.map(|(_, crew)| Watch::begin(crew));
+        let before = self.watch.map(|(_, storage)| Watch::begin(storage));
         let window = crowd.measure(self.plan.measure)?;
-        if let Some(((watch, crew), before)) = self.watch.zip(before) {
-            *watch.lock().unwrap_or_else(PoisonError::into_inner) = before.end(crew);
+        if let Some(((watch, storage), before)) = self.watch.zip(before) {
+            *watch.lock().unwrap_or_else(PoisonError::into_inner) = before.end(storage);
         }
         let stuck = crowd.stop();
         let measured = window.measured().clone();
@@ -165,7 +206,7 @@ impl Part<'_> {
 struct Watch {
     cpu_pct: Option<f64>,
     client_cpu_s: f64,
-    accesses: Vec<Accesses>,
+    done: Done,
 }
 
 /// Counters at its beginning.
@@ -173,48 +214,28 @@ struct Begun {
     at: Instant,
     ticks: Option<CpuTicks>,
     client_cpu_s: f64,
-    devices: Vec<(String, Counters)>,
+    looked: Looked,
 }
 
 impl Watch {
-    fn begin(crew: &Crew) -> Begun {
+    fn begin(storage: &Storage<'_>) -> Begun {
         Begun {
             at: Instant::now(),
             ticks: CpuTicks::now(),
             client_cpu_s: process_cpu_s(),
-            devices: devices(crew),
+            looked: storage.now(),
         }
     }
 }
 
 impl Begun {
-    fn end(self, crew: &Crew) -> Watch {
+    fn end(self, storage: &Storage<'_>) -> Watch {
         let seconds = self.at.elapsed().as_secs_f64().max(1e-9);
         let ticks = CpuTicks::now().zip(self.ticks);
-        let now = devices(crew);
-        let of = |(name, from): (String, Counters)| {
-            let (_, to) = now.iter().find(|(other, _)| *other == name)?;
-            Some(Accesses::between(name, [&from, to], seconds))
-        };
         Watch {
             cpu_pct: ticks.and_then(|(to, from)| to.pct_since(from)),
             client_cpu_s: process_cpu_s() - self.client_cpu_s,
-            accesses: self.devices.into_iter().filter_map(of).collect(),
+            done: self.looked.until(storage.now(), seconds),
         }
     }
-}
-
-/// The block devices that hold the databases, each once.
-fn devices(crew: &Crew) -> Vec<(String, Counters)> {
-    let mut all: Vec<(String, Counters)> = Vec::new();
-    for member in &crew.all {
-        let path: Option<&Path> = member.place.storage.as_deref().ok();
-        let found = path.and_then(|path| device_counters(path).ok());
-        if let Some((name, counters)) = found
-            && !all.iter().any(|(other, _)| *other == name)
-        {
-            all.push((name, counters));
-        }
-    }
-    all
 }

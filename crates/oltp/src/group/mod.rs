@@ -6,7 +6,6 @@
 //! starter that was killed has left is found, and ended, from the directory alone.
 
 mod config;
-mod finding;
 mod http;
 
 mod network;
@@ -19,8 +18,8 @@ use std::time::{Duration, Instant};
 use ashlar_lab::{LabError, Progress};
 use serde::{Deserialize, Serialize};
 
+use crate::processes;
 use crate::server::{OWNER, Programs};
-pub use finding::Sign;
 pub use network::Network;
 pub use node::{Member, NodeName};
 
@@ -161,7 +160,7 @@ impl Group {
             let name = entry.file_name();
             let starter = name.to_str().and_then(|name| name.strip_prefix("ashlar-"));
             let starter = starter.and_then(|rest| rest.split_once('-')?.0.parse().ok());
-            let is_left = |pid| finding::state(pid).is_none_or(|state| state == 'Z');
+            let is_left = |pid| processes::state(pid).is_none_or(|state| state == 'Z');
             if let (true, Ok(group)) = (starter.is_some_and(is_left), Self::at(&folder.join(OWN))) {
                 group.stop()?;
                 remove_folder(&folder)?;
@@ -176,7 +175,7 @@ impl Group {
     /// # Errors
     /// A process that does not end, a folder that cannot be removed.
     pub fn stop(&self) -> Result<(), LabError> {
-        finding::end(&self.folders)?;
+        processes::end(&self.folders)?;
         self.network.remove()?;
         for name in [NodeName::A, NodeName::B] {
             remove_folder(&self.home(name))?;

@@ -1,16 +1,16 @@
 //! Where a group's nodes meet: a network namespace for each, or ports of 127.0.0.1.
 //!
-//! The namespaces meet in one more, the hub, which has the bridge. The machine's own network is not touched: clients
-//! come in over the listener's unix socket, which knows no namespaces.
+//! Clients come in over the listener's unix socket, which knows no namespaces.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 
 use ashlar_lab::LabError;
 use serde::{Deserialize, Serialize};
 
 use super::node::Seat;
+use crate::namespaces::{Namespaces, Place};
 
 /// What something listens for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -51,11 +51,8 @@ pub(super) enum Program<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Network {
-    /// Namespaces whose names begin with this.
-    Namespaces {
-        /// The beginning of their names.
-        prefix: String,
-    },
+    /// A namespace for each.
+    Namespaces(Namespaces),
     /// Ports of 127.0.0.1.
     Loopback {
         /// Each node's four, in the order of `Port::ALL`.
@@ -66,12 +63,11 @@ pub enum Network {
 impl Network {
     /// Namespaces of this prefix.
     pub(super) fn namespaces(prefix: String) -> Result<Self, LabError> {
-        let network = Self::Namespaces { prefix };
-        let made = network.make();
-        if made.is_err() {
-            network.remove()?;
-        }
-        made.map(|()| network)
+        let places = Seat::NODES.map(|seat| Place {
+            name: seat.letter(),
+            address: address(seat),
+        });
+        Namespaces::make(prefix, address(Seat::Hub), &places).map(Self::Namespaces)
     }
 
     /// Ports that are free now.
@@ -97,7 +93,7 @@ impl Network {
     /// `namespaces` or `loopback`.
     pub fn word(&self) -> &'static str {
         match self {
-            Self::Namespaces { .. } => "namespaces",
+            Self::Namespaces(_) => "namespaces",
             Self::Loopback { .. } => "loopback",
         }
     }
@@ -106,21 +102,19 @@ impl Network {
     pub(super) fn names(&self) -> Vec<String> {
         match self {
             Self::Loopback { .. } => Vec::new(),
-            Self::Namespaces { prefix } => [Seat::A, Seat::B, Seat::Witness, Seat::Hub]
-                .map(|seat| format!("{prefix}{}", seat.letter()))
-                .into(),
+            Self::Namespaces(all) => all.names(),
         }
     }
 
     /// Whether a node can be cut off.
     pub fn can_be_cut(&self) -> bool {
-        matches!(self, Self::Namespaces { .. })
+        matches!(self, Self::Namespaces(_))
     }
 
     pub(super) fn host(&self, seat: Seat) -> String {
         match self {
             Self::Loopback { .. } => "127.0.0.1".into(),
-            Self::Namespaces { .. } => address(seat).into(),
+            Self::Namespaces(_) => address(seat).to_string(),
         }
     }
 
@@ -148,13 +142,8 @@ impl Network {
         program: Program<'_>,
     ) -> Command {
         let mut words: Vec<String> = Vec::new();
-        if let Self::Namespaces { prefix } = self {
-            let name = seat.letter();
-            words.extend([
-                "nsenter".into(),
-                format!("--net=/run/netns/{prefix}{name}"),
-                "--".into(),
-            ]);
+        if let Self::Namespaces(all) = self {
+            words.extend(all.entered(seat.letter()));
             if let Program::Keeper(_) = program {
                 let own = [
                     "unshare",
@@ -189,42 +178,12 @@ impl Network {
     /// # Errors
     /// `ip` complains; there are no namespaces.
     pub(super) fn set_connected(&self, seat: Seat, connected: bool) -> Result<(), LabError> {
-        let Self::Namespaces { prefix } = self else {
+        let Self::Namespaces(all) = self else {
             return Err(LabError::usage(
                 "cut-network needs network namespaces, and so root: these nodes are ports of 127.0.0.1",
             ));
         };
-        let (hub, state) = (format!("{prefix}h"), if connected { "up" } else { "down" });
-        let link = format!("to-{}", seat.letter());
-        ip(&["-n", &hub, "link", "set", &link, state])
-    }
-
-    fn make(&self) -> Result<(), LabError> {
-        let Self::Namespaces { prefix } = self else {
-            return Ok(());
-        };
-        let hub = format!("{prefix}h");
-        ip(&["netns", "add", &hub])?;
-        ip(&["-n", &hub, "link", "set", "lo", "up"])?;
-        ip(&["-n", &hub, "link", "add", "hub", "type", "bridge"])?;
-        let own = format!("{}/24", address(Seat::Hub));
-        ip(&["-n", &hub, "address", "add", &own, "dev", "hub"])?;
-        ip(&["-n", &hub, "link", "set", "hub", "up"])?;
-        for seat in Seat::NODES {
-            let name = format!("{prefix}{}", seat.letter());
-            let link = format!("to-{}", seat.letter());
-            let own = format!("{}/24", address(seat));
-            ip(&["netns", "add", &name])?;
-            ip(&["-n", &name, "link", "set", "lo", "up"])?;
-            ip(&[
-                "-n", &hub, "link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns",
-                &name,
-            ])?;
-            ip(&["-n", &hub, "link", "set", &link, "master", "hub", "up"])?;
-            ip(&["-n", &name, "address", "add", &own, "dev", "eth0"])?;
-            ip(&["-n", &name, "link", "set", "eth0", "up"])?;
-        }
-        Ok(())
+        all.set_connected(seat.letter(), connected)
     }
 
     /// Removes what was made; what is not there is as it should be.
@@ -232,35 +191,20 @@ impl Network {
     /// # Errors
     /// A namespace stays.
     pub(super) fn remove(&self) -> Result<(), LabError> {
-        for name in self.names() {
-            if std::path::Path::new("/run/netns").join(&name).exists() {
-                ip(&["netns", "delete", &name])?;
-            }
+        match self {
+            Self::Loopback { .. } => Ok(()),
+            Self::Namespaces(all) => all.remove(),
         }
-        Ok(())
     }
 }
 
 /// A node's address in the private network.
-fn address(seat: Seat) -> &'static str {
-    match seat {
-        Seat::A => "10.77.0.1",
-        Seat::B => "10.77.0.2",
-        Seat::Witness => "10.77.0.3",
-        Seat::Hub => "10.77.0.4",
-    }
-}
-
-fn ip(words: &[&str]) -> Result<(), LabError> {
-    let output = Command::new("ip").args(words).output();
-    let output = output.map_err(|error| LabError::caused("ip (package iproute2)", error))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(LabError::environment(format!(
-        "ip {}: {}",
-        words.join(" "),
-        said.trim()
-    )))
+fn address(seat: Seat) -> Ipv4Addr {
+    let last = match seat {
+        Seat::A => 1,
+        Seat::B => 2,
+        Seat::Witness => 3,
+        Seat::Hub => 4,
+    };
+    Ipv4Addr::new(10, 77, 0, last)
 }

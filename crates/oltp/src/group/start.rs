@@ -7,10 +7,11 @@ use std::process::Stdio;
 
 use ashlar_lab::{LabError, Progress};
 
-use super::finding::{self, Sign};
 use super::network::{Network, Program};
 use super::node::{Member, NodeName};
 use super::{Group, GroupPlan, LONGEST_DIR, needed};
+use crate::namespaces::Namespaces;
+use crate::processes::{self, Sign};
 use crate::server::{DATABASE, Programs};
 
 impl Group {
@@ -26,7 +27,7 @@ impl Group {
         }
         let is_root = rustix::process::getuid().is_root();
         let network = match is_root && !plan.loopback {
-            true => Network::namespaces(prefix(&dir))?,
+            true => Network::namespaces(Namespaces::prefix_of(&dir))?,
             false => Network::loopback()?,
         };
         let mut group = Self {
@@ -138,23 +139,23 @@ impl Group {
 
     /// A member's processes.
     pub fn processes(&self, member: Member) -> Vec<u32> {
-        finding::working_in(&[self.folder(member)])
+        processes::working_in(&[self.folder(member)])
     }
 
     /// The processes of a node's PostgreSQL alone.
     pub fn database_processes(&self, node: NodeName) -> Vec<u32> {
-        finding::working_in(&[self.home(node).join("data")])
+        processes::working_in(&[self.home(node).join("data")])
     }
 
     /// Does something to all processes of these members.
     pub fn signal(&self, members: &[Member], sign: Sign) {
         let folders: Vec<PathBuf> = members.iter().map(|&member| self.folder(member)).collect();
-        finding::signal(&folders, sign);
+        processes::signal(&folders, sign);
     }
 
     /// Kills a node's PostgreSQL, and leaves its keeper.
     pub fn kill_database(&self, node: NodeName) {
-        finding::signal(&[self.home(node).join("data")], Sign::Kill);
+        processes::signal(&[self.home(node).join("data")], Sign::Kill);
     }
 
     /// Cuts a node off from all others, or connects it again.
@@ -171,7 +172,7 @@ impl Group {
     }
 
     pub(super) fn is_frozen(&self, node: NodeName) -> bool {
-        let stopped = |&pid: &u32| finding::state(pid) == Some('T');
+        let stopped = |&pid: &u32| processes::state(pid) == Some('T');
         self.processes(Member::Patroni(node)).iter().any(stopped)
     }
 
@@ -210,7 +211,7 @@ fn claim(dir: &Path) -> Result<PathBuf, LabError> {
     std::fs::create_dir_all(dir).map_err(caused)?;
     let dir = std::fs::canonicalize(dir).map_err(caused)?;
     if let Ok(group) = Group::at(&dir) {
-        if !finding::working_in(&group.folders).is_empty() {
+        if !processes::working_in(&group.folders).is_empty() {
             let dir = dir.display();
             return Err(LabError::usage(format!(
                 "{dir}: a group runs there already: `ashlar lab cluster stop --dir {dir}` ends it"
@@ -234,12 +235,4 @@ fn claim(dir: &Path) -> Result<PathBuf, LabError> {
         )));
     }
     Ok(dir)
-}
-
-/// Names of namespaces that no other group has: one of the directory, which only one group has.
-fn prefix(dir: &Path) -> String {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hasher = DefaultHasher::new();
-    dir.hash(&mut hasher);
-    format!("ashlar-{:08x}-", hasher.finish() as u32)
 }

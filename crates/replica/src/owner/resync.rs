@@ -121,7 +121,7 @@ impl Owner {
         let Some(extent) = learner.copies.get(&copy).map(|copying| copying.extent) else {
             return;
         };
-        let content = Content::Data(data);
+        let content = Content::of(data);
         peer.send(
             turn,
             epoch,

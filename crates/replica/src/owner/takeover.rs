@@ -169,7 +169,7 @@ impl Owner {
             recorded: Recorded::Restoring,
             command: None,
             extent,
-            content: Content::Data(data),
+            content: Content::of(data),
             place,
             is_local: true,
             acks: Positions::NONE,

@@ -205,7 +205,7 @@ impl Owner {
         };
         op.kind = RecordKind::Restore;
         op.recorded = Recorded::As(record);
-        op.content = Content::Data(data);
+        op.content = Content::of(data);
         op.is_local = true;
         op.since = turn.now;
         for position in Positions::first(self.peers.len()).iter() {

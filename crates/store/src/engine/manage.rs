@@ -286,6 +286,13 @@ impl Engine {
         columns.unwrap_or_default()
     }
 
+    /// Shape and columns of a mirror segment; none of one with parity.
+    pub(super) fn mirror(&self, segment: u32) -> Option<(Shape, &[ChunkCopy])> {
+        let class = self.segment_classes.get(&segment)?;
+        let columns = self.homes.get(class)?.columns(segment)?;
+        (!class.has_parity()).then(|| (Shape::mirror(class.grain), columns))
+    }
+
     /// The segments that one is among.
     fn segments_with(&self, segment: u32) -> Option<&Segments> {
         self.homes.get(self.segment_classes.get(&segment)?)

@@ -306,7 +306,7 @@ impl Engine {
             )),
             Some(geometry) => {
                 let changes = !matches!(request.op, Operation::Read | Operation::Flush);
-                let stopped = || self.stop_error(volume).filter(|_| changes);
+                let stopped = || changes.then(|| self.stop_error(volume)).flatten();
                 geometry.check(request.range).err().or_else(stopped)
             }
         }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Request};
 
+use super::class::Shape;
 use super::guard::Guard;
 use super::invariant::invariant;
 use super::locks::SlotKey;
@@ -15,9 +16,9 @@ use super::parity::{For, Gathered, Wish};
 use super::space::segment_and_slot;
 use super::{Engine, Op, Owner, Waiter};
 use crate::Canary;
-use crate::format::ChunkCopy;
+use crate::format::{ChunkCopy, Salt};
 use crate::ring::GranuleKey;
-use crate::sizes::{GRANULE, UNIT_GRANULES};
+use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
 
 /// Where a granule's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,16 @@ struct Part {
     done: bool,
 }
 
+impl Part {
+    /// Whether these bytes are what they should be.
+    fn are_good(&self, salt: Salt, bytes: &[u8]) -> bool {
+        let granules = bytes.chunks(GRANULE);
+        granules
+            .zip(&self.wanted)
+            .all(|(bytes, wanted)| salt.crc(bytes) == wanted.crc)
+    }
+}
+
 /// The parts of a read, by first granule counted from the request's: nearly always one, so they are in a row.
 #[derive(Default)]
 struct Parts(Vec<(u32, Part)>);
@@ -81,8 +92,21 @@ impl Parts {
         self.0.insert(place, (at, part));
     }
 
+    fn place(&self, at: u32) -> Option<usize> {
+        self.0.binary_search_by_key(&at, |&(at, _)| at).ok()
+    }
+
+    fn get(&self, at: u32) -> Option<&Part> {
+        Some(&self.0[self.place(at)?].1)
+    }
+
+    fn get_mut(&mut self, at: u32) -> Option<&mut Part> {
+        let place = self.place(at)?;
+        Some(&mut self.0[place].1)
+    }
+
     fn remove(&mut self, at: u32) -> Option<Part> {
-        let place = self.0.binary_search_by_key(&at, |&(at, _)| at).ok()?;
+        let place = self.place(at)?;
         Some(self.0.remove(place).1)
     }
 
@@ -233,16 +257,26 @@ impl Engine {
     /// Start and length of runs that are contiguous where they lie.
     fn runs(&self, wanted: &[Wanted]) -> Vec<(usize, usize)> {
         let mut runs: Vec<(usize, usize)> = Vec::new();
+        let mut last = (0, Shape::mirror(Grain::K64));
         for (i, granule) in wanted.iter().enumerate() {
+            if let Source::Home(location, _) = granule.source
+                && let (segment, _) = segment_and_slot(location)
+                && segment != last.0
+            {
+                last = (segment, self.shape(segment));
+            }
             match runs.last_mut() {
-                Some((_, len)) if self.follows(wanted[i - 1].source, granule.source) => *len += 1,
+                Some((_, len)) if self.follows(wanted[i - 1].source, granule.source, last.1) => {
+                    *len += 1;
+                }
                 _ => runs.push((i, 1)),
             }
         }
         runs
     }
 
-    fn follows(&self, before: Source, after: Source) -> bool {
+    /// Whether one lies right behind the other, whose segment has this shape.
+    fn follows(&self, before: Source, after: Source, shape: Shape) -> bool {
         match (before, after) {
             (Source::Zero, Source::Zero) => true,
             (Source::Ring(a), Source::Ring(b)) => {
@@ -250,7 +284,6 @@ impl Engine {
                 b == a + GRANULE as u64 && shape.chunk_number(a) == shape.chunk_number(b)
             }
             (Source::Home(a, i), Source::Home(b, j)) => {
-                let shape = self.shape(a >> 12);
                 if !shape.is_mirror() {
                     let same = shape.place(i as usize).0 == shape.place(j as usize).0;
                     return a == b && j == i + 1 && same;
@@ -302,12 +335,10 @@ impl Engine {
     fn choose_copy(&self, source: Source, tried: u64) -> Option<(usize, u64)> {
         if let Source::Home(location, inner) = source
             && let (segment, slot) = segment_and_slot(location)
-            && let shape = self.shape(segment)
-            && shape.is_mirror()
+            && let Some((shape, columns)) = self.mirror(segment)
         {
             // Nearly every read: nothing is allocated for it.
             let offset = u64::from(inner) * GRANULE as u64;
-            let columns = self.segment_columns(segment);
             let serving = columns.iter().filter(|copy| self.in_service(copy.drive));
             let turn = location as usize % serving.clone().count().max(1);
             let in_turn = serving.clone().skip(turn).chain(serving.take(turn));
@@ -330,29 +361,36 @@ impl Engine {
     }
 
     fn start_part(&mut self, op: usize, at: u32) {
+        let Some(part) = self.read_part(op, at) else {
+            return invariant!(self, "read {op} has no part {at} to begin");
+        };
+        let (source, asked) = (part.wanted[0].source, part.tried | part.slow);
+        let may_be_here = part.tried == 0 && !matches!(source, Source::Home(..));
+        if may_be_here && let Some(mut part) = self.take_part(op, at) {
+            part.done = self.fill_from_memory(&mut part);
+            let done = part.done;
+            self.put_part(op, at, part);
+            if done {
+                return;
+            }
+        }
+        let Some((drive, byte)) = self.choose_copy(source, asked) else {
+            if let Some(part) = self.take_part(op, at) {
+                self.solve_part(op, at, part);
+            }
+            return;
+        };
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
             return invariant!(self, "read {op} is not there in start_part");
         };
-        let Some(mut part) = read.parts.remove(at) else {
-            return invariant!(self, "read {op} has no part {at} to begin");
-        };
-        let source = part.wanted[0].source;
-        let filled = part.tried == 0 && self.fill_from_memory(&mut part);
-        if filled {
-            part.done = true;
-            return self.put_part(op, at, part);
-        }
-        let Some((drive, byte)) = self.choose_copy(source, part.tried | part.slow) else {
-            return self.solve_part(op, at, part);
+        read.pending += 1;
+        let Some(part) = read.parts.get_mut(at) else {
+            return invariant!(self, "read {op} has lost part {at}");
         };
         part.drive = drive;
-        let range = self.range(drive, byte, part.buffer.len());
         // The buffer travels with the I/O and is put back when it returns.
         let buffer = part.buffer.split_off(0);
-        self.put_part(op, at, part);
-        if let Some(Op::Read(read)) = self.ops.get_mut(op) {
-            read.pending += 1;
-        }
+        let range = self.range(drive, byte, buffer.len());
         self.send(drive, Owner::ReadPart { op, at }, |tag| {
             Request::read(tag, range, buffer)
         });
@@ -385,6 +423,20 @@ impl Engine {
         self.recent.forget(at);
     }
 
+    fn read_part(&self, op: usize, at: u32) -> Option<&Part> {
+        match self.ops.get(op) {
+            Some(Op::Read(read)) => read.parts.get(at),
+            _ => None,
+        }
+    }
+
+    fn take_part(&mut self, op: usize, at: u32) -> Option<Part> {
+        match self.ops.get_mut(op) {
+            Some(Op::Read(read)) => read.parts.remove(at),
+            _ => None,
+        }
+    }
+
     fn put_part(&mut self, op: usize, at: u32, part: Part) {
         if let Some(Op::Read(read)) = self.ops.get_mut(op) {
             read.parts.insert(at, part);
@@ -398,11 +450,25 @@ impl Engine {
         buffer: Option<IoBuffer>,
         result: Result<(), IoError>,
     ) {
+        let salt = self.label.salt;
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
             return invariant!(self, "a part of read {op} is here, but it is not");
         };
-        let Some(mut part) = read.parts.remove(at) else {
+        let Some(part) = read.parts.get_mut(at) else {
             return invariant!(self, "read {op} has no part {at} that was read");
+        };
+        let buffer = match buffer {
+            // Nearly every read: nothing is to be written again.
+            Some(buffer) if result.is_ok() && part.tried == 0 && part.are_good(salt, &buffer) => {
+                part.buffer = buffer;
+                part.done = true;
+                read.pending -= 1;
+                return self.end_read_if_done(op);
+            }
+            other => other,
+        };
+        let Some(mut part) = self.take_part(op, at) else {
+            return invariant!(self, "read {op} has lost part {at}");
         };
         let has_memory = match buffer {
             Some(buffer) => {
@@ -425,20 +491,13 @@ impl Engine {
 
     /// A part's bytes are here, or cannot be read where they were.
     fn part_read(&mut self, op: usize, at: u32, mut part: Part, told: Told) {
-        if told == Told::Bytes && self.verifies(&part) {
+        if told == Told::Bytes && part.are_good(self.label.salt, &part.buffer) {
             part.done = true;
             self.mend(op, at, &part);
             self.put_part(op, at, part);
         } else {
             self.retry_part(op, at, part, told);
         }
-    }
-
-    fn verifies(&self, part: &Part) -> bool {
-        let granules = part.buffer.chunks(GRANULE);
-        granules
-            .zip(&part.wanted)
-            .all(|(bytes, wanted)| self.label.salt.crc(bytes) == wanted.crc)
     }
 
     /// Granule by granule: what is good stays, what is bad is read from another copy, and what may be

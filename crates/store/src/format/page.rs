@@ -1,7 +1,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::bytes::{Reader, counter, ensure, zeroes};
+use super::bytes::{Reader, append, counter, ensure, zeroes};
 use super::{FormatError, Salt};
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, LEAF_SLOTS, UNIT_GRANULES};
 
@@ -45,7 +45,7 @@ impl PageId {
             index: self.index.into(),
             level: u32::from(self.level).into(),
         };
-        Salt(crc32c::crc32c_append(salt.0, name.as_bytes())).crc(page)
+        Salt(append(salt.0, name.as_bytes())).crc(page)
     }
 }
 

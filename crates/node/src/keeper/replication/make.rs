@@ -37,7 +37,7 @@ pub(super) struct NewCopy {
     pub(super) name: String,
     /// The volume's identity: the same on all nodes.
     volume: Uuid,
-    bytes: u64,
+    pub(super) bytes: u64,
     layout: LayoutSpec,
     grain_bytes: Option<u32>,
     class: Option<DriveClass>,
@@ -45,14 +45,14 @@ pub(super) struct NewCopy {
     allow_hosts: Vec<String>,
     allow_any_host: bool,
     /// The copy's place in `members`.
-    position: u8,
+    pub(super) position: u8,
     /// The copy's own identity.
     replica: Uuid,
-    members: Vec<NodeId>,
+    pub(super) members: Vec<NodeId>,
 }
 
 impl NewCopy {
-    fn of(request: &CreateVolume, volume: Uuid, members: &[NodeId]) -> Vec<Self> {
+    pub(super) fn of(request: &CreateVolume, volume: Uuid, members: &[NodeId]) -> Vec<Self> {
         let one = |position: usize| Self {
             pool: request.pool.clone(),
             name: request.name.clone(),
@@ -71,13 +71,20 @@ impl NewCopy {
         (0..members.len()).map(one).collect()
     }
 
-    fn node(&self) -> NodeId {
+    pub(super) fn node(&self) -> NodeId {
         self.members[usize::from(self.position)]
+    }
+
+    pub(super) const fn identity(&self) -> ReplicaIdentity {
+        ReplicaIdentity {
+            position: self.position,
+            uuid: self.replica,
+        }
     }
 }
 
-/// The first key: no process owns it, and all copies are equal, for they are empty.
-fn first_key(copies: &[NewCopy]) -> Key {
+/// The first key: no process owns it yet, and so many copies, from the first on, have everything.
+pub(super) fn first_key(copies: &[NewCopy], in_sync: usize) -> Key {
     let member = |copy: &NewCopy| MemberId {
         node: copy.node(),
         replica: ReplicaUuid(copy.replica.into_bytes()),
@@ -88,7 +95,7 @@ fn first_key(copies: &[NewCopy]) -> Key {
             node: copies[0].node(),
             incarnation: Incarnation(0),
         },
-        in_sync: Positions::first(copies.len()),
+        in_sync: Positions::first(in_sync),
         members: copies.iter().map(member).collect(),
         forced: 0,
     }
@@ -120,7 +127,7 @@ impl Replication {
         }
     }
 
-    fn put_first_key(&self, volume: Uuid, key: &Key) -> Result<(), ControlError> {
+    pub(super) fn put_first_key(&self, volume: Uuid, key: &Key) -> Result<(), ControlError> {
         let question = Question::Swap {
             revision: Revision(0),
             value: key.encode(),
@@ -140,27 +147,42 @@ impl Replication {
         to: NodeId,
         order: &Order,
     ) -> Result<serde_json::Value, ControlError> {
+        self.order_within(ORDER_TIMEOUT, to, order)
+    }
+
+    pub(super) fn order_within(
+        &self,
+        limit: Duration,
+        to: NodeId,
+        order: &Order,
+    ) -> Result<serde_json::Value, ControlError> {
         let name = self.node_name(to);
         let words = serde_json::to_value(order)
             .map_err(|error| ControlError::internal(error.to_string()))?;
-        let answer = self.cluster.order(to, &words, ORDER_TIMEOUT);
+        let answer = self.cluster.order(to, &words, limit);
         answer.map_err(|error| refused(&name, error))
     }
 
     /// Which nodes get a copy, this one first.
-    fn choose(&self, request: &CreateVolume) -> Result<Vec<NodeId>, ControlError> {
+    pub(super) fn choose(&self, request: &CreateVolume) -> Result<Vec<NodeId>, ControlError> {
         let (config, me) = (self.cluster.config(), self.cluster.me());
         let wanted = usize::from(request.replicas);
         if request.nodes.is_empty() {
             let others = config.nodes.iter().map(|node| node.id);
             let others = others.filter(|&node| node != me);
+            let others = others.filter(|&node| self.asks_whether_drained(node) == Some(false));
             let chosen: Vec<NodeId> = std::iter::once(me).chain(others).take(wanted).collect();
             if chosen.len() < wanted {
-                return Err(ControlError::usage(format!(
-                    "{wanted} replicas on {} nodes: each needs one of its own, and cluster {} has no more",
-                    chosen.len(),
-                    config.name
-                )));
+                let text = format!(
+                    "{wanted} replicas need {wanted} nodes: of the {} of cluster {}, {} are reached and not drained",
+                    config.nodes.len(),
+                    config.name,
+                    chosen.len()
+                );
+                return Err(match config.nodes.len() < wanted {
+                    true => ControlError::usage(text),
+                    false => ControlError::environment(text),
+                });
             }
             return Ok(chosen);
         }
@@ -206,7 +228,7 @@ impl Keeper {
             )
         });
         if result.is_ok() {
-            result = replication.put_first_key(volume, &first_key(&copies));
+            result = replication.put_first_key(volume, &first_key(&copies, copies.len()));
         }
         if let Err(error) = result {
             for copy in &copies {
@@ -236,7 +258,7 @@ impl Keeper {
     }
 
     /// Waits until a volume has the owner that is wanted.
-    fn await_owner(
+    pub(super) fn await_owner(
         &self,
         name: &VolumeName,
         is_wanted: impl Fn(Option<&str>) -> bool,
@@ -292,10 +314,7 @@ impl Keeper {
         let made = pool.link.manage(Manage::CreateVolume(plan)).map_err(engine);
         let made = made.and_then(|made| match made {
             Managed::Volume(volume) => {
-                let identity = ReplicaIdentity {
-                    position: copy.position,
-                    uuid: copy.replica,
-                };
+                let identity = copy.identity();
                 let what = Manage::MakeReplica { volume, identity };
                 let done = pool.link.manage(what).map_err(engine);
                 done.inspect_err(|_| {

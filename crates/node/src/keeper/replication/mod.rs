@@ -6,6 +6,9 @@
 //!       ╰─ Local ─▶ Keeper ◀─────╯ a thread: paths of hosts, what is shown
 //! ```
 
+mod cluster;
+mod convert;
+mod events;
 mod link;
 mod make;
 mod news;
@@ -28,15 +31,17 @@ use ashlar_store::{ReplicaIdentity, VolumeInfo};
 use ashlar_target::Shared;
 use uuid::Uuid;
 
+use self::cluster::heir;
+use self::events::Events;
 use self::link::Link;
 use self::news::{Item, Shown};
 use super::pools::engine;
 use super::{Keeper, LivePool};
-use crate::ReplicaEntry;
 use crate::model::{ControlError, ErrorKind};
 use crate::pool::{PoolLink, ReplicaMail};
 use crate::replica::{ReplicaPlan, ReplicaView};
 use crate::service::Services;
+use crate::{ReplicaEntry, StateFile};
 
 /// Ids of controllers that each member makes: hosts refuse a second controller of the same id.
 const CONTROLLERS: u16 = 20_000;
@@ -50,6 +55,9 @@ pub(super) struct Replication {
     news: Sender<Item>,
     /// The copies that are here, for peers that call on the cluster's thread: it must not wait for a pool.
     places: Mutex<BTreeMap<Uuid, CopyPlace>>,
+    events: Arc<Events>,
+    /// As it is remembered.
+    state: Arc<StateFile>,
     /// What is known of volumes besides their copies' own account.
     shown: Arc<Mutex<BTreeMap<Uuid, Shown>>>,
     /// Who keeps services on volumes, and hears what other nodes say of them.
@@ -60,9 +68,8 @@ pub(super) struct Replication {
 #[derive(Clone)]
 struct CopyPlace {
     volume: Uuid,
-    /// `pool/volume`.
+    /// POOL/VOLUME.
     name: String,
-    members: Vec<NodeId>,
     pool_name: String,
     pool: PoolLink,
     number: u32,
@@ -95,6 +102,10 @@ impl Replication {
     fn places(&self) -> MutexGuard<'_, BTreeMap<Uuid, CopyPlace>> {
         // Single insertions and removals.
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.state.read().drained
     }
 
     fn node_name(&self, node: NodeId) -> String {
@@ -134,9 +145,10 @@ impl Keeper {
     pub(super) fn join_cluster(
         keeper: &Weak<Self>,
         cluster: Cluster,
+        state: Arc<StateFile>,
     ) -> Result<Replication, ControlError> {
-        let shown = Arc::new(Mutex::new(BTreeMap::new()));
-        let news = news::start(keeper.clone(), shown.clone());
+        let (shown, events) = (Arc::default(), Arc::<Events>::default());
+        let news = news::start(keeper.clone(), Arc::clone(&shown), events.clone());
         let news = news.map_err(|error| {
             ControlError::environment(format!("cannot start a thread: {error}"))
         })?;
@@ -144,6 +156,8 @@ impl Keeper {
             cluster,
             news,
             places: Mutex::default(),
+            events,
+            state,
             shown,
             services: OnceLock::new(),
         })
@@ -203,7 +217,6 @@ impl Keeper {
         let shared = self.shared(replication, &members, place);
         let access = self.state.read().access(pool.id, volume.uuid).cloned();
         self.serve_shared(pool, volume, access.as_ref(), shared)?;
-        let member_nodes = members.clone();
         let plan = ReplicaPlan {
             name: volume.name.clone(),
             volume: volume_id(volume.uuid),
@@ -232,7 +245,6 @@ impl Keeper {
             CopyPlace {
                 volume: volume.uuid,
                 name: volume.name.clone(),
-                members: member_nodes,
                 pool_name: pool_name.to_owned(),
                 pool: pool.link.clone(),
                 number: volume.number,
@@ -319,8 +331,7 @@ impl Keeper {
         let begun = Instant::now();
         let mut owned = self.owned(pool);
         for (number, view) in &owned {
-            let in_sync = |at: &Position| !view.absent.has(*at) && view.connected.has(*at);
-            if let Some(to) = Position::all().find(in_sync) {
+            if let Some(to) = heir(view) {
                 pool.link.post_to_replica(*number, ReplicaMail::Move { to });
             }
         }

@@ -11,6 +11,7 @@ use ashlar_replica::{Alarm, Epoch, Positions};
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
+use super::events::Events;
 use crate::Keeper;
 use crate::keeper::serve::nqn;
 use crate::model::{FailoverCause, FailoverStatus};
@@ -38,21 +39,27 @@ pub(in crate::keeper) struct Shown {
 type All = Arc<Mutex<BTreeMap<Uuid, Shown>>>;
 
 /// Begins to follow news.
-pub(super) fn start(keeper: Weak<Keeper>, shown: All) -> io::Result<Sender<Item>> {
+pub(super) fn start(
+    keeper: Weak<Keeper>,
+    shown: All,
+    events: Arc<Events>,
+) -> io::Result<Sender<Item>> {
     let (sender, receiver) = channel();
-    let follow = move || follow(&keeper, &receiver, &shown);
+    let follow = move || follow(&keeper, &receiver, (&shown, &events));
     std::thread::Builder::new()
         .name("replication".into())
         .spawn(follow)?;
     Ok(sender)
 }
 
-fn follow(keeper: &Weak<Keeper>, news: &Receiver<Item>, shown: &All) {
+fn follow(keeper: &Weak<Keeper>, news: &Receiver<Item>, (shown, events): (&All, &Events)) {
     // It ends with the last that could send.
     for Item { volume, news } in news {
         let Some(keeper) = keeper.upgrade() else {
             return;
         };
+        let (kind, text) = event_of(&news);
+        events.add(kind, keeper.name_of(volume), text);
         let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.entry(volume).or_default();
         let path = learn(volume, known, &news);
@@ -68,6 +75,26 @@ fn follow(keeper: &Weak<Keeper>, news: &Receiver<Item>, shown: &All) {
             let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
             all.entry(volume).or_default().serves = Some(epoch);
         }
+    }
+}
+
+/// What an operator may want to know of it.
+fn event_of(news: &News) -> (&'static str, String) {
+    match news {
+        News::Serves { epoch, failover } => (
+            "serves",
+            format!("this node serves it from {epoch} on: {failover}"),
+        ),
+        News::Stops(epoch) => (
+            "stops",
+            format!("this node does not serve it any more: {epoch}"),
+        ),
+        News::InSync(positions) => (
+            "in_sync",
+            format!("in sync: {}", positions_text(*positions)),
+        ),
+        News::Alarm(alarm) => ("alarm", alarm_text(alarm)),
+        News::Failed(why) => ("failed", format!("its copy here is out of service: {why}")),
     }
 }
 

@@ -38,6 +38,10 @@ pub(super) enum Order {
     },
     /// Hand over, if you own it.
     Move { volume: Uuid, to: NodeId },
+    /// Have others serve all you own, or be as others again.
+    Drain { drain: bool },
+    /// Say whether you are drained.
+    IsDrained,
     /// Say what you know of it.
     Show { volume: Uuid },
     /// About services.
@@ -67,6 +71,10 @@ fn kind_of(kind: ErrorKind) -> Kind {
 
 pub(super) fn not_here(volume: Uuid) -> ControlError {
     ControlError::not_found(format!("there is no copy of volume {volume} here"))
+}
+
+fn json(answer: &impl Serialize) -> Result<Value, ControlError> {
+    serde_json::to_value(answer).map_err(|error| ControlError::internal(error.to_string()))
 }
 
 impl Local for Peers {
@@ -150,10 +158,14 @@ impl Keeper {
                 done()
             }
             Order::Service { words } => self.hear_of_services(*words),
+            Order::Drain { drain } => {
+                info!(target: crate::ORDERS, "{from}: drain: {drain}");
+                json(&self.drain_here(drain)?)
+            }
+            Order::IsDrained => json(&self.replication()?.is_drained()),
             Order::Show { volume } => {
                 let status = self.own_account(volume)?;
-                serde_json::to_value(ShowReply { status })
-                    .map_err(|error| ControlError::internal(error.to_string()))
+                json(&ShowReply { status })
             }
         }
     }

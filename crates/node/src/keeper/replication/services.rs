@@ -72,7 +72,10 @@ fn mixed(one: &VolumeName, several: &VolumeName) -> ControlError {
 impl Ownership for ClusterNodes {
     fn node(&self) -> String {
         let replication = self.replication();
-        replication.map_or_else(|_| self.alone.node(), |known| known.node_name(known.cluster.me()))
+        replication.map_or_else(
+            |_| self.alone.node(),
+            |known| known.node_name(known.cluster.me()),
+        )
     }
 
     fn peers(&self) -> Vec<String> {
@@ -99,7 +102,9 @@ impl Ownership for ClusterNodes {
                 Some(epoch) => epochs += epoch,
                 None => {
                     return Owner::Unusable {
-                        why: format!("volume {name} is not served by this node, nor is it known by which"),
+                        why: format!(
+                            "volume {name} is not served by this node, nor is it known by which"
+                        ),
                     };
                 }
             }
@@ -111,7 +116,12 @@ impl Ownership for ClusterNodes {
         let replication = self.replication().ok()?;
         let copies = self.all_copies(volumes)?;
         let shown = replication.shown();
-        let gap = |copy: &CopyPlace| shown.get(&copy.volume)?.last_failover.map(|last| last.gap_ms);
+        let gap = |copy: &CopyPlace| {
+            shown
+                .get(&copy.volume)?
+                .last_failover
+                .map(|last| last.gap_ms)
+        };
         let longest = copies.iter().filter_map(gap).max();
         longest.map(Duration::from_millis)
     }
@@ -130,13 +140,18 @@ impl Ownership for ClusterNodes {
                     None => continue,
                 }
             };
-            let nodes: Vec<String> = replication.replicas.iter().map(|one| one.node.clone()).collect();
+            let nodes: Vec<String> = replication
+                .replicas
+                .iter()
+                .map(|one| one.node.clone())
+                .collect();
             let owner = replication.owner.clone();
             let Some((first, first_nodes, first_owner)) = &known else {
                 known = Some((name, nodes, owner));
                 continue;
             };
-            let is_same = nodes.len() == first_nodes.len() && nodes.iter().all(|node| first_nodes.contains(node));
+            let is_same = nodes.len() == first_nodes.len()
+                && nodes.iter().all(|node| first_nodes.contains(node));
             if !is_same {
                 return Err(ControlError::conflict(format!(
                     "volume {first} has copies on {}, and volume {name} on {}: a service needs its volumes on the same nodes",
@@ -145,7 +160,11 @@ impl Ownership for ClusterNodes {
                 )));
             }
             if owner != *first_owner {
-                let served = |owner: &Option<String>| owner.clone().map_or_else(|| "no node".into(), |owner| format!("node {owner}"));
+                let served = |owner: &Option<String>| {
+                    owner
+                        .clone()
+                        .map_or_else(|| "no node".into(), |owner| format!("node {owner}"))
+                };
                 return Err(ControlError::conflict(format!(
                     "volume {first} is served by {}, and volume {name} by {}: a service needs both on one node (`ashlar volume move {name} --to {}`)",
                     served(first_owner),
@@ -162,13 +181,21 @@ impl Ownership for ClusterNodes {
             return Vec::new();
         };
         let shown = replication.shown();
-        let is_in_sync = |copy: &CopyPlace, node: NodeId| {
-            let place = copy.members.iter().position(|&member| member == node);
-            let known = shown.get(&copy.volume);
-            match (place.and_then(Position::new), known) {
-                (Some(place), Some(known)) => known.serves.is_some() && known.in_sync.has(place),
-                _ => false,
-            }
+        let state = replication.state.read();
+        let place_of = |copy: &CopyPlace, node: NodeId| {
+            let known = state
+                .replicas
+                .iter()
+                .find(|one| one.volume == copy.volume)?;
+            let place = known.members.iter().position(|&member| member == node.0)?;
+            Position::new(place)
+        };
+        let is_in_sync = |copy: &CopyPlace, node: NodeId| match (
+            place_of(copy, node),
+            shown.get(&copy.volume),
+        ) {
+            (Some(place), Some(known)) => known.serves.is_some() && known.in_sync.has(place),
+            _ => false,
         };
         let nodes = replication.cluster.config().nodes.iter();
         let others = nodes.filter(|node| node.id != replication.cluster.me());
@@ -207,7 +234,9 @@ impl Ownership for ClusterNodes {
         let Some(copies) = self.all_copies(volumes) else {
             return Ok(());
         };
-        let has_first = copies.first().is_some_and(|copy| self.serves(copy).is_some());
+        let has_first = copies
+            .first()
+            .is_some_and(|copy| self.serves(copy).is_some());
         if !has_first {
             return Ok(());
         }
@@ -254,6 +283,17 @@ impl Keeper {
         if let Some(replication) = &self.replication {
             // Once: a daemon has one.
             let _ = replication.services.set(Arc::downgrade(services));
+        }
+    }
+
+    /// Services leave in order, with their volumes: what stays is told with the volumes that stay.
+    pub(super) fn drain_services(&self) {
+        let replication = self.replication();
+        let services = replication
+            .ok()
+            .and_then(|known| known.services.get()?.upgrade());
+        if let Some(services) = services {
+            services.drain();
         }
     }
 

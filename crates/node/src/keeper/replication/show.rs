@@ -1,5 +1,7 @@
 //! What is shown of a volume's copies: the owner's account, or what this node knows.
 
+use std::time::Duration;
+
 use ashlar_replica::{NodeId, Position};
 use uuid::Uuid;
 
@@ -9,6 +11,9 @@ use crate::keeper::Keeper;
 use crate::keeper::LivePool;
 use crate::model::{ControlError, ReplicaState, ReplicaStatus, ReplicationStatus};
 use crate::replica::ReplicaView;
+
+/// How long an owner may take to say what it knows: one that was stopped would keep `volume show` waiting.
+const SHOW_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Replication {
     fn portals(&self, members: &[NodeId]) -> Vec<String> {
@@ -58,7 +63,7 @@ impl Replication {
         };
         let node = key.owner.node;
         if node != self.cluster.me()
-            && let Ok(answer) = self.order(node, &Order::Show { volume })
+            && let Ok(answer) = self.order_within(SHOW_TIMEOUT, node, &Order::Show { volume })
             && let Ok(ShowReply { status }) = serde_json::from_value(answer)
             && status.owner.is_some()
         {

@@ -1,4 +1,4 @@
-//! Finds processes by where they work, and ends them.
+//! Finds processes by where they work, and ends them: also those whose starter was killed.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ashlar_lab::LabError;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What processes of a group are called; a shell that merely stands in a folder is left alone.
+/// What the processes are called that the lab starts; a shell that merely stands in a folder is left alone.
 const PROGRAMS: [&str; 10] = [
     "etcd", "haproxy", "python", "postgres", "pg_", "initdb", "nsenter", "setpriv", "unshare",
     "ashlar",
@@ -35,11 +35,14 @@ impl Sign {
     }
 }
 
-/// Processes that work in one of these folders or below.
-pub(super) fn working_in(folders: &[PathBuf]) -> Vec<u32> {
+/// Other processes that work in one of these folders or below.
+pub fn working_in(folders: &[PathBuf]) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers.filter(|&pid| is_in(pid, folders)).collect()
+    let own = std::process::id();
+    numbers
+        .filter(|&pid| pid != own && is_in(pid, folders))
+        .collect()
 }
 
 fn is_in(pid: u32, folders: &[PathBuf]) -> bool {
@@ -60,7 +63,8 @@ fn is_ours(pid: u32) -> bool {
     PROGRAMS.iter().any(|ours| name.starts_with(ours))
 }
 
-pub(super) fn state(pid: u32) -> Option<char> {
+/// The kernel's letter for what a process is at; none if there is no such process.
+pub fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?
         .1
@@ -71,7 +75,7 @@ pub(super) fn state(pid: u32) -> Option<char> {
 }
 
 /// Does it to all of them, and to those that they start meanwhile.
-pub(super) fn signal(folders: &[PathBuf], sign: Sign) {
+pub fn signal(folders: &[PathBuf], sign: Sign) {
     let mut seen = 0;
     // Twice the same number: none was started between.
     loop {
@@ -91,7 +95,7 @@ pub(super) fn signal(folders: &[PathBuf], sign: Sign) {
 ///
 /// # Errors
 /// One does not go.
-pub(super) fn end(folders: &[PathBuf]) -> Result<(), LabError> {
+pub fn end(folders: &[PathBuf]) -> Result<(), LabError> {
     let begun = Instant::now();
     loop {
         signal(folders, Sign::Kill);

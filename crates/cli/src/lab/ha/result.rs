@@ -1,0 +1,137 @@
+//! What `lab ha` writes: `result.json`.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use ashlar_lab::result::VerifyResult;
+use ashlar_lab::{Endured, Example, LabError, write_whole};
+use serde::Serialize;
+
+use super::is_clean;
+use super::round::Round;
+
+/// What came of all rounds. `gap_ms`, `lost`, `resynced_bytes` and `verified_blocks` are a contract.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct HaResult {
+    schema: &'static str,
+    /// The longest time in which the client had no answer.
+    gap_ms: u64,
+    /// Blocks that do not hold what was acknowledged.
+    lost: u64,
+    /// Blocks that hold less than what was read of them before.
+    reverted: u64,
+    /// Bytes that copies were given again, of all rounds.
+    resynced_bytes: u64,
+    /// Blocks that were read and compared, under load and at the end.
+    verified_blocks: u64,
+    /// Whether all copies were in sync at the end.
+    in_sync: bool,
+    /// Accesses that the client had an answer to, and those that ended with an error.
+    answers: u64,
+    errors: u64,
+    /// The slowest access, in milliseconds.
+    slowest_ms: u64,
+    rounds: Vec<Round>,
+    /// What is wrong, the first of it.
+    problems: Vec<String>,
+    examples: Vec<Example>,
+    #[serde(skip)]
+    is_clean: bool,
+    #[serde(skip)]
+    unreadable: u64,
+}
+
+impl HaResult {
+    pub(super) fn of(
+        rounds: Vec<Round>,
+        (endured, verified): (&Endured, &VerifyResult),
+        in_sync: bool,
+    ) -> Self {
+        let failures = &verified.failures;
+        Self {
+            schema: "ashlar-ha-1",
+            gap_ms: rounds.iter().map(|round| round.gap_ms).max().unwrap_or(0),
+            lost: failures.total() - failures.stale,
+            reverted: failures.stale,
+            resynced_bytes: rounds.iter().map(|round| round.resynced_bytes).sum(),
+            verified_blocks: verified.blocks_checked + verified.blocks_read_back,
+            in_sync,
+            answers: endured.answers,
+            errors: endured.errors,
+            slowest_ms: u64::try_from(endured.slowest.as_millis()).unwrap_or(u64::MAX),
+            rounds,
+            problems: endured.problems.clone(),
+            examples: verified.examples.clone(),
+            is_clean: is_clean(endured),
+            unreadable: verified.unreadable,
+        }
+    }
+
+    pub(super) fn write(&self, out: &Path) -> Result<(), LabError> {
+        std::fs::create_dir_all(out).map_err(|error| LabError::caused(out.display(), error))?;
+        let path = out.join("result.json");
+        let text = serde_json::to_string_pretty(self);
+        let text = text.map_err(|error| LabError::caused(path.display(), error))?;
+        write_whole(&path, &(text + "\n"))
+    }
+
+    /// What must not be.
+    pub(super) fn complaint(&self) -> Option<String> {
+        let mut all = Vec::new();
+        let mut add = |count: u64, what: &str| {
+            if count > 0 {
+                all.push(format!("{count} {what}"));
+            }
+        };
+        add(self.lost, "blocks do not hold what was acknowledged");
+        add(self.reverted, "blocks reverted after they were read");
+        add(self.unreadable, "accesses could not be read back");
+        add(self.errors, "accesses failed");
+        if !self.in_sync {
+            all.push("the copies are not in sync".into());
+        }
+        if all.is_empty() && !self.is_clean {
+            all.extend(self.problems.first().cloned());
+        }
+        let first = self.examples.first();
+        all.extend(first.map(|one| {
+            let (lba, expected, found) = (one.lba, &one.expected, &one.found);
+            format!("block {lba}: {expected} was expected, {found} found")
+        }));
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut text = String::from(
+            "| fault | node | no answer, ms | meant | in sync after, ms | copied, bytes |\n|-|-|-:|-|-:|-:|\n",
+        );
+        for round in &self.rounds {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{}", round.row());
+        }
+        let _ = writeln!(
+            text,
+            "\n{} accesses, {} blocks verified: {} lost, {} reverted, {} errors; the copies are {}in sync",
+            self.answers,
+            self.verified_blocks,
+            self.lost,
+            self.reverted,
+            self.errors,
+            if self.in_sync { "" } else { "not " }
+        );
+        text
+    }
+}
+
+impl Round {
+    fn row(&self) -> String {
+        let Self {
+            fault,
+            gap_ms,
+            resynced_bytes,
+            ..
+        } = self;
+        let (node, budget, in_sync) = (&self.node, self.budget, self.in_sync_ms);
+        format!("| {fault} | {node} | {gap_ms} | {budget} | {in_sync} | {resynced_bytes} |")
+    }
+}

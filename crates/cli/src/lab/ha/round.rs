@@ -1,0 +1,251 @@
+//! One fault, from a cluster in sync to a cluster in sync.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use ashlar_lab::{LabError, Progress, Pulse};
+use ashlar_node::model::{FailoverCause, MoveVolume, ReplicaState, VolumeName, VolumeStatus};
+use serde::Serialize;
+
+use crate::args::HaFault;
+use crate::lab::nodes::Nodes;
+
+/// How long anything may take on a busy machine before the round has failed.
+const PATIENCE: Duration = Duration::from_secs(90);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The load goes on: so many answers more.
+const ANSWERS: u64 = 50;
+/// How long a fault lasts at least, when it does not end by itself: longer than what decides about it.
+const HOLD: Duration = Duration::from_secs(3);
+
+/// What came of a fault.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Round {
+    pub(super) fault: String,
+    /// Who owned the volume, and who did afterwards.
+    owner_before: String,
+    owner_after: String,
+    /// Who failed.
+    pub(super) node: String,
+    /// The longest time in which the client had no answer.
+    pub(super) gap_ms: u64,
+    /// What the protocol is meant to take.
+    pub(super) budget: &'static str,
+    /// Why ownership has changed, as the new owner says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<FailoverCause>,
+    /// From the moment when it was mended until all copies were in sync.
+    pub(super) in_sync_ms: u64,
+    /// Bytes that a copy missed at the most: what was copied to it.
+    pub(super) resynced_bytes: u64,
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} of {}: no answer for {} ms (meant: {}), owner {} -> {}, in sync after {} ms, {} bytes copied",
+            self.fault,
+            self.node,
+            self.gap_ms,
+            self.budget,
+            self.owner_before,
+            self.owner_after,
+            self.in_sync_ms,
+            self.resynced_bytes
+        )
+    }
+}
+
+/// Where faults happen.
+pub(super) struct Scene<'a> {
+    pub(super) nodes: &'a Nodes,
+    pub(super) volume: VolumeName,
+    pub(super) progress: &'a Progress,
+}
+
+impl Scene<'_> {
+    /// One fault.
+    pub(super) fn play(&self, fault: HaFault, pulse: &Pulse) -> Result<Round, LabError> {
+        let before = self.await_in_sync(&mut 0)?;
+        self.await_answers(pulse)?;
+        pulse.take_gap();
+        let owner = owner_of(&before);
+        let member = before.replication.iter().flat_map(|known| &known.replicas);
+        let member = member.map(|one| &one.node).find(|node| **node != owner);
+        let member = member.cloned().unwrap_or_default();
+        let node = match fault {
+            HaFault::Etcd => "etcd".to_owned(),
+            HaFault::KillAll => "all".to_owned(),
+            _ if fault.takes_member() => member.clone(),
+            _ => owner.clone(),
+        };
+        fault.strike(self.nodes, &node)?;
+        self.endure(fault, pulse, (&owner, &member))?;
+        let mended = Instant::now();
+        fault.mend(self.nodes, &node)?;
+        let started: Vec<&String> = match fault {
+            HaFault::Kill | HaFault::KillMember => vec![&node],
+            HaFault::KillAll => self.nodes.names.iter().collect(),
+            _ => Vec::new(),
+        };
+        for name in started {
+            self.nodes.await_ready(name, self.progress)?;
+        }
+        let mut most = 0;
+        let after = self.await_in_sync(&mut most)?;
+        let in_sync = mended.elapsed();
+        self.await_answers(pulse)?;
+        let owner_after = owner_of(&after);
+        let failover = after.replication.and_then(|known| known.last_failover);
+        Ok(Round {
+            fault: fault.word(),
+            cause: failover
+                .filter(|_| owner != owner_after)
+                .map(|last| last.cause),
+            owner_before: owner,
+            owner_after,
+            node,
+            gap_ms: millis(pulse.take_gap()),
+            budget: fault.budget(),
+            in_sync_ms: millis(in_sync),
+            resynced_bytes: most,
+        })
+    }
+
+    /// What is waited for while something is wrong.
+    fn endure(
+        &self,
+        fault: HaFault,
+        pulse: &Pulse,
+        (owner, member): (&str, &str),
+    ) -> Result<(), LabError> {
+        match fault {
+            HaFault::Move => {
+                let client = self.nodes.client(owner)?;
+                let request = MoveVolume { to: member.into() };
+                let moved = client.move_volume(&self.volume, &request);
+                moved.map_err(|error| LabError::caused(&self.volume, error))?;
+            }
+            HaFault::KillAll => return Ok(()),
+            _ if fault.takes_owner() => {
+                // Only those that do not fail are asked: others may not answer.
+                self.eventually("another node serves", |scene| {
+                    let status = scene.ask_at(|name| name != owner)?;
+                    let now = owner_of(&status);
+                    Ok(!now.is_empty() && now != owner)
+                })?;
+            }
+            _ => self.hold(HOLD)?,
+        }
+        self.await_answers(pulse)
+    }
+
+    fn hold(&self, time: Duration) -> Result<(), LabError> {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            self.progress.go_on()?;
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// What these nodes say, of those that answer the one that knows of the newest term: one that was cut off may not
+    /// have heard of it.
+    fn ask_at(&self, may: impl Fn(&str) -> bool) -> Result<VolumeStatus, LabError> {
+        let mut error = LabError::environment("no node is left to be asked");
+        let mut newest: Option<VolumeStatus> = None;
+        for name in self.nodes.names.iter().filter(|name| may(name)) {
+            match self.nodes.client(name)?.volume(&self.volume) {
+                Ok(status) if epoch_of(&status) >= newest.as_ref().map_or(0, epoch_of) => {
+                    newest = Some(status);
+                }
+                Ok(_) => {}
+                Err(why) => error = LabError::caused(format!("node {name}"), why),
+            }
+        }
+        newest.ok_or(error)
+    }
+
+    /// Whether all copies are in sync, as a node says.
+    pub(super) fn is_in_sync(&self) -> Result<bool, LabError> {
+        Ok(is_in_sync(&self.ask_at(|_| true)?))
+    }
+
+    /// Waits until all copies are; the most bytes that were missing meanwhile.
+    fn await_in_sync(&self, most: &mut u64) -> Result<VolumeStatus, LabError> {
+        let mut last = None;
+        let waited = self.eventually("all copies are in sync", |scene| {
+            let status = scene.ask_at(|_| true)?;
+            let left = status.replication.iter().flat_map(|known| &known.replicas);
+            let left = left.map(|copy| copy.resync_bytes_left).max();
+            *most = left.unwrap_or(0).max(*most);
+            let done = is_in_sync(&status);
+            last = Some(status);
+            Ok(done)
+        });
+        let shown = last
+            .as_ref()
+            .and_then(|status| serde_json::to_string(&status.replication).ok());
+        waited.map_err(|error| match shown {
+            Some(shown) => LabError::check(format!("{error}: {shown}")),
+            None => error,
+        })?;
+        last.ok_or_else(|| LabError::environment("no node was asked"))
+    }
+
+    /// Waits until the client has had some more answers.
+    fn await_answers(&self, pulse: &Pulse) -> Result<(), LabError> {
+        let goal = pulse.answers() + ANSWERS;
+        self.eventually("the client has answers again", |_| {
+            Ok(pulse.answers() >= goal)
+        })
+    }
+
+    fn eventually(
+        &self,
+        what: &str,
+        mut is_so: impl FnMut(&Self) -> Result<bool, LabError>,
+    ) -> Result<(), LabError> {
+        let begun = Instant::now();
+        loop {
+            self.progress.go_on()?;
+            let answer = is_so(self);
+            match answer {
+                Ok(true) => return Ok(()),
+                Ok(false) | Err(_) if begun.elapsed() < PATIENCE => {}
+                Ok(false) => {
+                    let waited = PATIENCE.as_secs();
+                    return Err(LabError::check(format!("not within {waited} s: {what}")));
+                }
+                Err(error) => return Err(error),
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+fn owner_of(status: &VolumeStatus) -> String {
+    let known = status.replication.as_ref();
+    known
+        .and_then(|known| known.owner.clone())
+        .unwrap_or_default()
+}
+
+fn epoch_of(status: &VolumeStatus) -> u32 {
+    status.replication.as_ref().map_or(0, |known| known.epoch)
+}
+
+fn is_in_sync(status: &VolumeStatus) -> bool {
+    status.replication.as_ref().is_some_and(|known| {
+        known.owner.is_some()
+            && known
+                .replicas
+                .iter()
+                .all(|copy| copy.state == ReplicaState::InSync)
+    })
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

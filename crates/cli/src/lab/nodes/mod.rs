@@ -1,0 +1,221 @@
+//! A cluster of Ashlar's own nodes on this machine: etcd, and daemons in network namespaces or on ports of 127.0.0.1.
+//!
+//! Its processes outlive the command that starts them. They are known by where they work, below the cluster's
+//! directory: what a starter that was killed has left is found, and ended, from the directory alone.
+
+mod files;
+mod network;
+mod programs;
+mod status;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ashlar_lab::{LabError, Progress};
+use ashlar_node::client::{Client, Endpoint};
+use ashlar_node::model::{CreatePool, ReserveSpec};
+use ashlar_oltp::processes::{self, Sign};
+use serde::{Deserialize, Serialize};
+
+pub(super) use network::{Network, Port, Seat};
+pub(super) use status::show;
+
+/// The pool that every node has.
+pub(super) const POOL: &str = "tank";
+/// Drives of each node.
+const DRIVES: u32 = 2;
+/// Most nodes: they have letters for names, and `h` is the hub.
+pub(super) const MOST_NODES: usize = 7;
+/// Our mark: a directory with this is a cluster's.
+const MARK: &str = "nodes.json";
+/// The longest path of the directory: a daemon's socket is below it, and its path is short.
+const LONGEST_DIR: usize = 70;
+/// How long a node may take until it is ready, on a busy machine.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What a cluster is to be.
+#[derive(Clone, Debug)]
+pub(super) struct NodesPlan {
+    pub(super) nodes: usize,
+    /// Bytes of each drive; the files are sparse.
+    pub(super) drive_bytes: u64,
+    /// Ports of 127.0.0.1, even as root.
+    pub(super) loopback: bool,
+}
+
+/// A cluster, as it is kept in its directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Nodes {
+    pub(super) dir: PathBuf,
+    pub(super) names: Vec<String>,
+    pub(super) network: Network,
+    drive_bytes: u64,
+}
+
+impl Nodes {
+    /// Makes a cluster in an empty directory, and waits until all nodes serve.
+    ///
+    /// # Errors
+    /// A program that is missing, a directory that holds other things, a node that is not ready in time: what was
+    /// started is ended again.
+    pub(super) fn up(dir: &Path, plan: &NodesPlan, progress: &Progress) -> Result<Self, LabError> {
+        let nodes = Self::make(dir, plan)?;
+        if let Err(error) = nodes.start(progress) {
+            nodes.down()?;
+            return Err(error);
+        }
+        Ok(nodes)
+    }
+
+    /// The cluster that is kept in a directory.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn at(dir: &Path) -> Result<Self, LabError> {
+        let mark = dir.join(MARK);
+        let text = std::fs::read_to_string(&mark).map_err(|_| {
+            let dir = dir.display();
+            LabError::usage(format!(
+                "{dir}: there is no cluster of ours in it: `ashlar lab cluster up --dir {dir}` makes one"
+            ))
+        })?;
+        serde_json::from_str(&text).map_err(|error| LabError::caused(mark.display(), error))
+    }
+
+    /// Whether a directory has one.
+    pub(super) fn is_in(dir: &Path) -> bool {
+        dir.join(MARK).exists()
+    }
+
+    fn start(&self, progress: &Progress) -> Result<(), LabError> {
+        progress.say("etcd is started");
+        self.start_etcd()?;
+        progress.say(&format!("{} nodes are started", self.names.len()));
+        for name in &self.names {
+            self.start_node(name)?;
+        }
+        for name in &self.names {
+            self.await_ready(name, progress)?;
+            self.make_pool(name)?;
+        }
+        Ok(())
+    }
+
+    fn make_pool(&self, name: &str) -> Result<(), LabError> {
+        let drives =
+            (0..DRIVES).map(|number| format!("file:{}", self.drive(name, number).display()));
+        let request = CreatePool {
+            name: POOL.into(),
+            drives: drives.collect(),
+            destroy_data: false,
+            reserve: ReserveSpec::None,
+        };
+        let made = self.client(name)?.create_pool(&request);
+        made.map(drop)
+            .map_err(|error| LabError::caused(format!("node {name}"), error))
+    }
+
+    /// Waits until a node that was started says that it is ready.
+    ///
+    /// # Errors
+    /// It has ended, with what it said last; it is not ready in time.
+    pub(super) fn await_ready(&self, name: &str, progress: &Progress) -> Result<(), LabError> {
+        let begun = Instant::now();
+        while !self.is_ready(name) {
+            progress.go_on()?;
+            let is_there = !self.processes(&Seat::node(name)).is_empty();
+            if !is_there || begun.elapsed() > READY_WITHIN {
+                let what = if is_there {
+                    "is not ready"
+                } else {
+                    "has ended"
+                };
+                return Err(LabError::environment(format!(
+                    "node {name} {what}; it said last: {}",
+                    self.last_words(name)
+                )));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// Ends all of it, and removes what was made: processes, namespaces, files, the directory itself if nothing else
+    /// is in it.
+    ///
+    /// # Errors
+    /// A process that does not end, a file that cannot be removed.
+    pub(super) fn down(&self) -> Result<(), LabError> {
+        processes::end(&self.folders())?;
+        self.network.remove()?;
+        for folder in self.folders() {
+            remove(std::fs::remove_dir_all(&folder), &folder)?;
+        }
+        // The mark last: until then it can be tried again.
+        for file in [self.key_file(), self.cluster_file(), self.dir.join(MARK)] {
+            remove(std::fs::remove_file(&file), &file)?;
+        }
+        // It stays if other things are in it.
+        let _ = std::fs::remove_dir(&self.dir);
+        Ok(())
+    }
+
+    fn folders(&self) -> Vec<PathBuf> {
+        let nodes = self.names.iter().map(|name| Seat::node(name));
+        let seats = std::iter::once(Seat::Etcd).chain(nodes);
+        seats.map(|seat| self.folder(&seat)).collect()
+    }
+
+    /// Where something of it works.
+    pub(super) fn folder(&self, seat: &Seat) -> PathBuf {
+        self.dir.join(seat.name())
+    }
+
+    /// What of it runs.
+    pub(super) fn processes(&self, seat: &Seat) -> Vec<u32> {
+        processes::working_in(&[self.folder(seat)])
+    }
+
+    /// Does something to all processes of a seat.
+    pub(super) fn signal(&self, seat: &Seat, sign: Sign) {
+        processes::signal(&[self.folder(seat)], sign);
+    }
+
+    /// Ends what runs there at once.
+    ///
+    /// # Errors
+    /// A process does not end.
+    pub(super) fn kill(&self, seat: &Seat) -> Result<(), LabError> {
+        processes::end(&[self.folder(seat)])
+    }
+
+    /// A node's API: a socket, which knows no namespaces.
+    pub(super) fn api(&self, name: &str) -> PathBuf {
+        self.state(name).join("api.sock")
+    }
+
+    pub(super) fn client(&self, name: &str) -> Result<Client, LabError> {
+        Client::new(Endpoint::Socket(self.api(name)), None)
+            .map_err(|error| LabError::caused(format!("node {name}"), error))
+    }
+
+    /// Where a daemon keeps its state.
+    pub(super) fn state(&self, name: &str) -> PathBuf {
+        self.dir.join(name).join("state")
+    }
+
+    pub(super) fn drive(&self, name: &str, number: u32) -> PathBuf {
+        self.dir.join(name).join(format!("drive-{number}"))
+    }
+}
+
+/// What is not there any more is as it should be.
+fn remove(result: std::io::Result<()>, path: &Path) -> Result<(), LabError> {
+    match result {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(LabError::caused(path.display(), error))
+        }
+        _ => Ok(()),
+    }
+}

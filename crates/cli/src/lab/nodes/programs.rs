@@ -1,0 +1,103 @@
+//! A cluster's programs, started one by one.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use ashlar_lab::LabError;
+
+use super::Nodes;
+use super::network::{Port, Seat};
+
+impl Nodes {
+    pub(in crate::lab) fn start_etcd(&self) -> Result<(), LabError> {
+        let url = |port| format!("http://{}", self.network.address(&Seat::Etcd, port));
+        let (peers, clients) = (url(Port::Peers), url(Port::Clients));
+        let data = self.folder(&Seat::Etcd).join("data").display().to_string();
+        let all = format!("etcd={peers}");
+        let words = [
+            "/usr/bin/etcd",
+            "--name",
+            "etcd",
+            "--data-dir",
+            &data,
+            "--listen-peer-urls",
+            &peers,
+            "--initial-advertise-peer-urls",
+            &peers,
+            "--listen-client-urls",
+            &clients,
+            "--advertise-client-urls",
+            &clients,
+            "--initial-cluster",
+            &all,
+        ];
+        self.spawn(&Seat::Etcd, &words.map(str::to_owned))
+    }
+
+    /// Starts a node's daemon, which is not waited for.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(in crate::lab) fn start_node(&self, name: &str) -> Result<(), LabError> {
+        let seat = Seat::node(name);
+        let program = std::env::current_exe();
+        let program = program.map_err(|error| LabError::caused("this program", error))?;
+        let listen = self.network.address(&seat, Port::Clients).to_string();
+        let words = [
+            program.display().to_string(),
+            "node".into(),
+            "--dir".into(),
+            self.state(name).display().to_string(),
+            "--listen".into(),
+            listen,
+            "--name".into(),
+            name.into(),
+            "--cluster".into(),
+            self.cluster_file().display().to_string(),
+        ];
+        self.spawn(&seat, &words)
+    }
+
+    /// Its first line goes into `ready`, what it complains about into `log`.
+    fn spawn(&self, seat: &Seat, words: &[String]) -> Result<(), LabError> {
+        let folder = self.folder(seat);
+        let (ready, log) = (folder.join("ready"), folder.join("log"));
+        let out = File::create(&ready);
+        let out = out.map_err(|error| LabError::caused(ready.display(), error))?;
+        let errors = File::options().create(true).append(true).open(&log);
+        let errors = errors.map_err(|error| LabError::caused(log.display(), error))?;
+        let mut all = self.network.entered(seat);
+        all.extend_from_slice(words);
+        let mut command = Command::new(&all[0]);
+        // A terminal's Ctrl-C is for the starter, which ends this in order.
+        command
+            .args(&all[1..])
+            .current_dir(&folder)
+            .process_group(0);
+        command.stdin(Stdio::null()).stdout(out).stderr(errors);
+        let child = command
+            .spawn()
+            .map_err(|error| LabError::caused(&all[0], error))?;
+        // Its end is looked for in /proc; here it is only buried.
+        let bury = move || drop({ child }.wait());
+        std::thread::Builder::new()
+            .name("bury".into())
+            .spawn(bury)
+            .map(drop)
+            .map_err(|error| LabError::caused("a thread", error))
+    }
+
+    /// Whether a node has said that it is ready since it was started.
+    pub(in crate::lab) fn is_ready(&self, name: &str) -> bool {
+        let file = self.folder(&Seat::node(name)).join("ready");
+        std::fs::read_to_string(file).is_ok_and(|text| text.starts_with("ready "))
+    }
+
+    pub(in crate::lab) fn last_words(&self, name: &str) -> String {
+        let file = self.folder(&Seat::node(name)).join("log");
+        let said = std::fs::read_to_string(file).unwrap_or_default();
+        let last = said.lines().rev().find(|line| !line.trim().is_empty());
+        last.unwrap_or("nothing").to_owned()
+    }
+}

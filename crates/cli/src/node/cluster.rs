@@ -1,0 +1,147 @@
+//! `ashlar cluster`, `ashlar events`, and `ashlar node drain`.
+
+use std::time::Duration;
+
+use ashlar_node::model::{
+    ClusterEvent, ClusterView, DrainNode, DrainReply, NodeOfCluster, ReplicaStatus, VolumeOfCluster,
+};
+
+use super::Api;
+use super::table::{bytes, lines, table, word};
+use crate::args::{ApiOptions, ClusterCommand, EventsArguments, NodeCommand};
+use crate::exit::Failure;
+use crate::output::print;
+
+/// How often events are asked for while they are followed.
+const FOLLOW_EVERY: Duration = Duration::from_millis(250);
+
+pub(crate) fn run(command: &ClusterCommand) -> Result<(), Failure> {
+    match command {
+        ClusterCommand::Status { api } => {
+            let api = Api::new(api)?;
+            api.show(&api.client.cluster()?, show)
+        }
+    }
+}
+
+/// `ashlar node drain` and `undrain`.
+pub(crate) fn node(command: &NodeCommand) -> Result<(), Failure> {
+    match command {
+        NodeCommand::Drain { node, api } => drain(node, true, api),
+        NodeCommand::Undrain { node, api } => drain(node, false, api),
+    }
+}
+
+fn drain(node: &str, drain: bool, api: &ApiOptions) -> Result<(), Failure> {
+    let api = Api::new(api)?;
+    let request = DrainNode {
+        node: node.to_owned(),
+        drain,
+    };
+    let reply = api.client.drain(&request)?;
+    api.show(&reply, |reply| drained(node, drain, reply))?;
+    match reply.kept.len() {
+        0 => Ok(()),
+        count => Err(Failure::environment(format!(
+            "node {node} is not drained: {count} of its volumes cannot be served by others now"
+        ))),
+    }
+}
+
+fn drained(node: &str, drain: bool, reply: &DrainReply) -> String {
+    let mut text: String = reply
+        .moved
+        .iter()
+        .map(|volume| format!("{volume}: served by another node now\n"))
+        .collect();
+    for kept in &reply.kept {
+        text.push_str(&format!("{}: stays: {}\n", kept.volume, kept.reason));
+    }
+    match (drain, reply.kept.is_empty()) {
+        (true, true) => text.push_str(&format!("node {node} is drained\n")),
+        (true, false) => {}
+        (false, _) => text.push_str(&format!("node {node} may serve volumes again\n")),
+    }
+    text
+}
+
+fn show(cluster: &ClusterView) -> String {
+    let quorum = match (&cluster.quorum.reason, cluster.quorum.reachable) {
+        (_, true) => format!("answers ({})", cluster.quorum.endpoints.join(", ")),
+        (Some(why), false) => format!("does not answer: {why}"),
+        (None, false) => "has not been asked yet".to_owned(),
+    };
+    let mut text = lines(&[
+        ("cluster", format!("{} ({})", cluster.name, cluster.id)),
+        ("quorum", quorum),
+    ]);
+    let nodes: Vec<_> = cluster.nodes.iter().map(node_row).collect();
+    text.push('\n');
+    text.push_str(&table(&["node", "state", "portal", "replication"], &nodes));
+    if !cluster.volumes.is_empty() {
+        let volumes: Vec<_> = cluster.volumes.iter().map(volume_row).collect();
+        text.push('\n');
+        text.push_str(&table(&["volume", "owner", "epoch", "copies"], &volumes));
+    }
+    text
+}
+
+fn node_row(node: &NodeOfCluster) -> Vec<String> {
+    let this = if node.is_this { " (asked)" } else { "" };
+    let mut state = word(node.state);
+    if let Some(why) = &node.reason {
+        state.push_str(&format!(": {why}"));
+    }
+    vec![
+        format!("{}{this}", node.name),
+        state,
+        node.portal.clone().unwrap_or_else(|| "-".into()),
+        node.replication.clone(),
+    ]
+}
+
+fn volume_row(volume: &VolumeOfCluster) -> Vec<String> {
+    let known = &volume.replication;
+    let copies: Vec<String> = known.replicas.iter().map(copy).collect();
+    vec![
+        volume.volume.clone(),
+        known.owner.clone().unwrap_or_else(|| "none".into()),
+        known.epoch.to_string(),
+        copies.join(", "),
+    ]
+}
+
+fn copy(copy: &ReplicaStatus) -> String {
+    let state = word(copy.state).replace('_', " ");
+    match copy.resync_bytes_left {
+        0 => format!("{} {state}", copy.node),
+        left => format!("{} {state} ({} left)", copy.node, bytes(left)),
+    }
+}
+
+/// `ashlar events`.
+pub(crate) fn events(arguments: &EventsArguments) -> Result<(), Failure> {
+    let api = Api::new(&arguments.api)?;
+    let mut after = 0;
+    loop {
+        let events = api.client.events(after)?;
+        for event in &events {
+            after = event.number;
+            print(&line(event, arguments.api.json)?)?;
+        }
+        if !arguments.follow {
+            return Ok(());
+        }
+        std::thread::sleep(FOLLOW_EVERY);
+    }
+}
+
+/// With JSON an object a line.
+fn line(event: &ClusterEvent, json: bool) -> Result<String, Failure> {
+    if json {
+        let text = serde_json::to_string(event).map_err(Failure::environment)?;
+        return Ok(format!("{text}\n"));
+    }
+    let about = event.volume.as_deref().unwrap_or("node");
+    Ok(format!("{:.3} {about}: {}\n", event.seconds, event.text))
+}

@@ -1,0 +1,50 @@
+use axum::Json;
+use axum::extract::State;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Context;
+use super::reply::{Body, Failure, Options};
+use crate::model::{ClusterEvent, ClusterView, DrainNode, DrainReply, ErrorBody, EventsAfter};
+
+pub(super) fn routes() -> OpenApiRouter<Context> {
+    OpenApiRouter::new()
+        .routes(routes!(show))
+        .routes(routes!(drain))
+        .routes(routes!(events))
+}
+
+/// The cluster that the node is in, as it sees it.
+#[utoipa::path(get, path = "/v1/cluster", operation_id = "cluster_show", tag = "cluster",
+    responses((status = 200, body = ClusterView), (status = "default", body = ErrorBody)))]
+async fn show(State(context): State<Context>) -> Result<Json<ClusterView>, Failure> {
+    Ok(Json(
+        context.calls().call(|control| control.cluster()).await?,
+    ))
+}
+
+/// Has others serve a node's volumes, or lets it serve again. Answers when that is done.
+#[utoipa::path(post, path = "/v1/cluster/drain", operation_id = "cluster_drain", tag = "cluster",
+    request_body = DrainNode,
+    responses((status = 200, body = DrainReply), (status = "default", body = ErrorBody)))]
+async fn drain(
+    State(context): State<Context>,
+    Body(request): Body<DrainNode>,
+) -> Result<Json<DrainReply>, Failure> {
+    let reply = context.calls().call(move |control| control.drain(request));
+    Ok(Json(reply.await?))
+}
+
+/// What has happened in the cluster, as far as this node knows: the newest thousand since it started.
+#[utoipa::path(get, path = "/v1/events", operation_id = "events_list", tag = "cluster",
+    params(EventsAfter),
+    responses((status = 200, body = [ClusterEvent]), (status = "default", body = ErrorBody)))]
+async fn events(
+    State(context): State<Context>,
+    Options(options): Options<EventsAfter>,
+) -> Result<Json<Vec<ClusterEvent>>, Failure> {
+    let events = context
+        .calls()
+        .call(move |control| control.events(options.after));
+    Ok(Json(events.await?))
+}

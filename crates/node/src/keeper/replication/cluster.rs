@@ -1,0 +1,207 @@
+//! The cluster as this node sees it, and nodes that are drained.
+
+use std::time::Duration;
+
+use ashlar_cluster::{NodeConfig, PeerStatus};
+use ashlar_replica::{NodeId, Position};
+use tracing::info;
+
+use super::orders::Order;
+use super::{CopyPlace, LOOK_EVERY, Replication};
+use crate::keeper::Keeper;
+use crate::model::{
+    ClusterEvent, ClusterView, ControlError, DrainNode, DrainReply, KeptVolume, NodeOfCluster,
+    NodeState, QuorumOfCluster, VolumeOfCluster,
+};
+use crate::pool::ReplicaMail;
+use crate::replica::ReplicaView;
+
+/// How long one volume may take until another node serves it.
+const MOVE_WAIT: Duration = Duration::from_secs(5);
+
+impl Replication {
+    fn node(&self, node: &NodeConfig, peers: &[PeerStatus]) -> NodeOfCluster {
+        let is_this = node.id == self.cluster.me();
+        let peer = peers.iter().find(|peer| peer.id == node.id);
+        let drained = match is_this {
+            true => Some(self.is_drained()),
+            // Whoever does not answer is not asked twice.
+            false if peer.is_some_and(|peer| peer.reachable) => self.asks_whether_drained(node.id),
+            false => None,
+        };
+        NodeOfCluster {
+            name: node.name.clone(),
+            id: node.id.0,
+            is_this,
+            state: match drained {
+                Some(true) => NodeState::Drained,
+                Some(false) => NodeState::Up,
+                None => NodeState::Unreachable,
+            },
+            reason: peer.and_then(|peer| peer.problem.clone().or(peer.refused.clone())),
+            replication: node.replication.to_string(),
+            portal: node.portal.map(|portal| portal.to_string()),
+            incarnation: match is_this {
+                true => Some(self.cluster.incarnation().0),
+                false => peer.and_then(|peer| peer.incarnation).map(|life| life.0),
+            },
+        }
+    }
+
+    pub(super) fn asks_whether_drained(&self, node: NodeId) -> Option<bool> {
+        let answer = self.order(node, &Order::IsDrained).ok()?;
+        answer.as_bool()
+    }
+}
+
+impl Keeper {
+    /// The cluster, as this node sees it.
+    pub(in crate::keeper) fn cluster_view(&self) -> Result<ClusterView, ControlError> {
+        let replication = self.replication()?;
+        let status = replication.cluster.status();
+        let nodes = replication.cluster.config().nodes.iter();
+        let nodes = nodes.map(|node| replication.node(node, &status.peers));
+        Ok(ClusterView {
+            name: status.name,
+            id: status.id,
+            quorum: QuorumOfCluster {
+                endpoints: status.quorum.endpoints,
+                reachable: status.quorum.reachable,
+                reason: status.quorum.problem,
+            },
+            nodes: nodes.collect(),
+            volumes: self.volumes_of_cluster()?,
+        })
+    }
+
+    fn volumes_of_cluster(&self) -> Result<Vec<VolumeOfCluster>, ControlError> {
+        let of = |place: CopyPlace| {
+            let own = self.own_account(place.volume)?;
+            Ok(VolumeOfCluster {
+                volume: place.name,
+                uuid: place.volume,
+                replication: self.completed_by_owner(place.volume, own),
+            })
+        };
+        self.copies().into_iter().map(of).collect()
+    }
+
+    /// Has others serve a node's volumes, or lets it serve again.
+    pub(in crate::keeper) fn drain_node(
+        &self,
+        request: &DrainNode,
+    ) -> Result<DrainReply, ControlError> {
+        let replication = self.replication()?;
+        let config = replication.cluster.config();
+        let node = config.node(&request.node).ok_or_else(|| {
+            let name = &config.name;
+            ControlError::usage(format!("cluster {name} has no node {}", request.node))
+        })?;
+        if node.id == replication.cluster.me() {
+            return self.drain_here(request.drain);
+        }
+        let drain = request.drain;
+        let answer = replication.order(node.id, &Order::Drain { drain })?;
+        serde_json::from_value(answer).map_err(|error| ControlError::internal(error.to_string()))
+    }
+
+    /// Drains this node: first all volumes that can, then it counts as drained if none is left.
+    pub(super) fn drain_here(&self, drain: bool) -> Result<DrainReply, ControlError> {
+        let replication = self.replication()?;
+        let mut reply = DrainReply::default();
+        if drain {
+            self.drain_services();
+            for place in self.copies() {
+                match self.give_away(&place) {
+                    Ok(false) => {}
+                    Ok(true) => reply.moved.push(place.name),
+                    Err(error) => reply.kept.push(KeptVolume {
+                        volume: place.name,
+                        reason: error.message,
+                    }),
+                }
+            }
+        }
+        let drained = drain && reply.kept.is_empty();
+        self.state.update(|state| state.drained = drained)?;
+        let (kind, text) = match (drain, drained) {
+            (true, true) => ("drained", "this node is drained: others serve its volumes"),
+            (true, false) => return Ok(reply),
+            (false, _) => ("undrained", "this node may serve volumes again"),
+        };
+        info!("{text}");
+        replication.events.add(kind, None, text.to_owned());
+        Ok(reply)
+    }
+
+    /// Has another node serve a volume, if this one does.
+    fn give_away(&self, place: &CopyPlace) -> Result<bool, ControlError> {
+        let view = || {
+            let look = |reply| ReplicaMail::Look { reply };
+            let view = place.pool.ask_replica(place.number, look);
+            let view = view.map_err(crate::keeper::pools::engine)?;
+            view.ok_or_else(|| ControlError::environment("its copy here is not in service"))
+        };
+        let seen = view()?;
+        if seen.owns.is_none() {
+            return Ok(false);
+        }
+        let to = heir(&seen).ok_or_else(|| self.no_heir(&seen))?;
+        place
+            .pool
+            .post_to_replica(place.number, ReplicaMail::Move { to });
+        let begun = std::time::Instant::now();
+        while view()?.owns.is_some() {
+            if begun.elapsed() > MOVE_WAIT {
+                let seconds = MOVE_WAIT.as_secs();
+                let why = format!("{to} has not taken it over within {seconds} s");
+                return Err(ControlError::environment(why));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(true)
+    }
+
+    fn no_heir(&self, view: &ReplicaView) -> ControlError {
+        let name = |index: usize| match &self.replication {
+            Some(replication) => replication.node_name(view.members[index]),
+            None => format!("copy {index}"),
+        };
+        let others = (0..view.members.len()).filter(|&index| index != view.position.index());
+        let others = others.map(|index| {
+            let left = view.missing_bytes.get(index).copied().unwrap_or(0);
+            let is_there = Position::new(index).is_some_and(|place| view.connected.has(place));
+            match is_there {
+                true => format!(
+                    "the copy on {} is not in sync: {left} bytes are left",
+                    name(index)
+                ),
+                false => format!("node {} is not reached", name(index)),
+            }
+        });
+        let why: Vec<String> = others.collect();
+        ControlError::conflict(why.join("; "))
+    }
+
+    /// What has happened here since then.
+    pub(in crate::keeper) fn events_after(
+        &self,
+        number: u64,
+    ) -> Result<Vec<ClusterEvent>, ControlError> {
+        Ok(self.replication()?.events.after(number))
+    }
+
+    /// A copy's name for people, by its volume.
+    pub(super) fn name_of(&self, volume: uuid::Uuid) -> Option<String> {
+        let mut known = self.copies().into_iter();
+        known
+            .find(|copy| copy.volume == volume)
+            .map(|copy| copy.name)
+    }
+}
+
+/// Who can take a volume over at once.
+pub(super) fn heir(view: &ReplicaView) -> Option<Position> {
+    let can = |at: &Position| !view.absent.has(*at) && view.connected.has(*at);
+    Position::all().find(can)
+}

@@ -1,0 +1,145 @@
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+use super::{Check, ControlError, ReplicationStatus, check_name};
+
+/// How a node of the cluster is, as the one that is asked sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// It is reached.
+    Up,
+    /// It is reached, and was drained: its volumes are served by others.
+    Drained,
+    /// It is not reached.
+    Unreachable,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeOfCluster {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub id: u32,
+    /// Whether it is the one that was asked.
+    pub is_this: bool,
+    /// How it is.
+    pub state: NodeState,
+    /// Why it is not reached, or not let in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Where its peers reach it.
+    pub replication: String,
+    /// Where hosts connect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub portal: Option<String>,
+    /// Its newest process that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
+}
+
+/// The store that decides who owns what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QuorumOfCluster {
+    /// Where it is asked.
+    pub endpoints: Vec<String>,
+    /// Whether it answers.
+    pub reachable: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A volume that has copies on several nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VolumeOfCluster {
+    /// POOL/VOLUME, as it is called on the node that is asked.
+    pub volume: String,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// Its owner and its copies.
+    #[serde(flatten)]
+    pub replication: ReplicationStatus,
+}
+
+/// A cluster, as one of its nodes sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterView {
+    /// Its name.
+    pub name: String,
+    /// Which cluster of that name it is.
+    pub id: Uuid,
+    /// Who decides.
+    pub quorum: QuorumOfCluster,
+    /// Its nodes.
+    pub nodes: Vec<NodeOfCluster>,
+    /// The volumes of which the node that is asked has a copy.
+    pub volumes: Vec<VolumeOfCluster>,
+}
+
+/// A node whose volumes are to be served by others, or may be served by it again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DrainNode {
+    /// The node.
+    pub node: String,
+    /// Its volumes go; without, it is as others again.
+    pub drain: bool,
+}
+
+impl Check for DrainNode {
+    fn check(&self) -> Result<(), ControlError> {
+        check_name("node", &self.node)
+    }
+}
+
+/// A volume that no other node can take over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeptVolume {
+    /// POOL/VOLUME.
+    pub volume: String,
+    /// Why it stays.
+    pub reason: String,
+}
+
+/// What a drain has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DrainReply {
+    /// The volumes that others serve now.
+    pub moved: Vec<String>,
+    /// Those that stay. While there are any, the node is not drained.
+    pub kept: Vec<KeptVolume>,
+}
+
+/// What has happened, as far as an operator may want to know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterEvent {
+    /// Counts from 1 when the daemon starts.
+    pub number: u64,
+    /// When, in seconds since 1970.
+    pub seconds: f64,
+    /// `serves`, `stops`, `in_sync`, `alarm`, `failed`, `drained`, `undrained`.
+    pub kind: String,
+    /// The volume, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// In a sentence; its words may change.
+    pub text: String,
+}
+
+/// Which events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct EventsAfter {
+    /// Those after this number.
+    #[serde(default)]
+    pub after: u64,
+}
+
+impl Check for EventsAfter {
+    fn check(&self) -> Result<(), ControlError> {
+        Ok(())
+    }
+}
