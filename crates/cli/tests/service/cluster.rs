@@ -210,7 +210,7 @@ impl Rig {
         eventually("both copies are in sync", || {
             let text = self.ok(node, &["volume", "show", volume, "--json"]);
             let volume: Value = serde_json::from_str(&text).expect("JSON");
-            let replicas = volume["replication"]["replicas"].as_array();
+            let replicas = volume["replicas"].as_array();
             replicas.is_some_and(|all| all.iter().all(|one| one["state"] == "in_sync"))
         });
     }
