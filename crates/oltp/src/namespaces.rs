@@ -146,6 +146,24 @@ impl Namespaces {
         run("tc", &words)
     }
 
+    /// From now on what a namespace sends to these addresses is lost, or not any more. What it hears from others stays.
+    ///
+    /// # Errors
+    /// `ip` complains.
+    pub fn set_silent_to(
+        &self,
+        name: &str,
+        others: &[Ipv4Addr],
+        is_lost: bool,
+    ) -> Result<(), LabError> {
+        let namespace = self.full(name);
+        let act = if is_lost { "replace" } else { "delete" };
+        others.iter().try_for_each(|other| {
+            let to = format!("{other}/32");
+            ip(&["-n", &namespace, "route", act, "blackhole", &to])
+        })
+    }
+
     /// Removes them; what is not there is as it should be.
     ///
     /// # Errors

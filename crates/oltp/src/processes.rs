@@ -65,13 +65,19 @@ fn is_ours(pid: u32) -> bool {
 
 /// The kernel's letter for what a process is at; none if there is no such process.
 pub fn state(pid: u32) -> Option<char> {
+    stat(pid, 0)?.chars().next()
+}
+
+/// A process's parent.
+pub fn parent(pid: u32) -> Option<u32> {
+    stat(pid, 1)?.parse().ok()
+}
+
+/// A word of what the kernel says of a process, behind its name.
+fn stat(pid: u32, index: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .next()?
-        .chars()
-        .next()
+    let (_, words) = stat.rsplit_once(')')?;
+    words.split_whitespace().nth(index).map(str::to_owned)
 }
 
 /// Does it to all of them, and to those that they start meanwhile.

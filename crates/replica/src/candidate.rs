@@ -91,6 +91,12 @@ impl Candidate {
         }
     }
 
+    /// This process was the owner and has stopped: another shall have it, the one that it handed over to above all.
+    pub(crate) fn yields(&mut self, turn: &Turn<'_>) {
+        self.stand_back(turn);
+        self.not_before = turn.now + AFTER_LOSS;
+    }
+
     /// Begins at once.
     pub(crate) fn hurry(&mut self, turn: &mut Turn<'_>) {
         self.not_before = turn.now;

@@ -249,7 +249,7 @@ impl Replica {
     fn step_down(&mut self, turn: &mut Turn<'_>) {
         if let Some(owner) = self.owner.take() {
             owner.stop(turn);
-            self.candidate.stand_back(turn);
+            self.candidate.yields(turn);
         }
     }
 

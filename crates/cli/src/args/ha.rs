@@ -7,9 +7,11 @@ use clap::{Args, ValueEnum};
 /// What fails. Of the owner, if it does not say member, which is a node with a copy that does not own the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum HaFault {
-    /// The owner's processes are killed with -9, and started again when another node serves
+    /// The owner's daemon is killed with -9, and started again when another node serves
     Kill,
-    /// They are stopped, and go on when another node serves
+    /// The same of all its processes at once, as if the machine died: no parent is left to tell the others
+    KillNode,
+    /// All its processes are stopped, and go on when another node serves
     Stop,
     /// The owner is cut off, and connected again when another node serves
     Cut,
@@ -17,7 +19,9 @@ pub(crate) enum HaFault {
     CutOut,
     /// The same; only what is sent to it is lost
     CutIn,
-    /// A member's processes are killed with -9, and started again
+    /// What it sends to other nodes and to etcd is lost, and hosts still reach it
+    CutPeers,
+    /// A member's daemon is killed with -9, and started again
     KillMember,
     /// A member's processes are stopped, and go on
     StopMember,

@@ -18,6 +18,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const READ_TIMEOUT: Duration = Duration::from_millis(1000);
 /// How long a swap's answer is waited for; then its outcome is unknown, and who asks settles it.
 const SWAP_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How long a member may take to show that its answers arrive here, before it is asked for a swap.
+const PROOF_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often all members are asked what may be asked twice, and how long between.
 const ROUNDS: usize = 2;
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
@@ -62,7 +64,8 @@ impl Etcd {
     }
 
     /// Asks one member after the other. What must not be done twice goes to another only if none before can have
-    /// seen it.
+    /// seen it; and a member must have answered a question first. Else a node that is heard and hears nothing would
+    /// take the others out of a volume's copies, never learn of it, and leave the volume to no node.
     pub(super) async fn ask(
         &self,
         key: &str,
@@ -77,6 +80,7 @@ impl Etcd {
         };
         let body = json::transaction(key, wish, identity).to_string();
         let body = Bytes::from(body);
+        let proof = is_once.then(|| Bytes::from(json::transaction(key, Wish::Read, None).to_string()));
         let _permit = self.limit.acquire().await;
         let mut failures = Vec::new();
         for round in 0..rounds {
@@ -88,7 +92,10 @@ impl Etcd {
             let count = self.members.len();
             for index in (0..count).map(|turn| (first + turn) % count) {
                 let member = &self.members[index];
-                let answer = member.ask(&body, patience).await;
+                let answer = match member.proven(proof.as_ref()).await {
+                    Ok(()) => member.ask(&body, patience).await,
+                    Err(failed) => Err(Failed::unsent(failed.why)),
+                };
                 let outcome = answer.and_then(|answer| {
                     match json::outcome(&answer, wish, identity).map_err(Failed::sent)? {
                         // Nothing was done there.
@@ -140,6 +147,14 @@ impl Member {
                 200 => Ok(answer.body),
                 status => Err(Failed::sent(json::complaint(status, &answer.body))),
             };
+        }
+    }
+
+    /// Whether its answers arrive, if that must be known.
+    async fn proven(&self, question: Option<&Bytes>) -> Result<(), Failed> {
+        match question {
+            Some(question) => self.ask(question, PROOF_TIMEOUT).await.map(drop),
+            None => Ok(()),
         }
     }
 

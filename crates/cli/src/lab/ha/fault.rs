@@ -18,6 +18,7 @@ impl HaFault {
         matches!(
             self,
             Self::Cut
+                | Self::CutPeers
                 | Self::CutOut
                 | Self::CutIn
                 | Self::CutMember
@@ -30,7 +31,13 @@ impl HaFault {
     pub(super) const fn takes_owner(self) -> bool {
         matches!(
             self,
-            Self::Kill | Self::Stop | Self::Cut | Self::CutOut | Self::CutIn
+            Self::Kill
+                | Self::KillNode
+                | Self::Stop
+                | Self::Cut
+                | Self::CutOut
+                | Self::CutIn
+                | Self::CutPeers
         )
     }
 
@@ -49,8 +56,13 @@ impl HaFault {
     /// What a host waits for it at most by the protocol's budgets, for people.
     pub(super) const fn budget(self) -> &'static str {
         match self {
-            Self::Kill => "0.03-0.1 s certified, 1.6-3.6 s else",
-            Self::Stop | Self::Cut | Self::CutOut | Self::CutIn => "1.6-3.6 s",
+            Self::Kill => "0.03-0.1 s",
+            Self::KillNode
+            | Self::Stop
+            | Self::Cut
+            | Self::CutOut
+            | Self::CutIn
+            | Self::CutPeers => "1.6-3.6 s",
             Self::KillMember
             | Self::StopMember
             | Self::CutMember
@@ -66,7 +78,8 @@ impl HaFault {
     pub(super) fn strike(self, nodes: &Nodes, node: &str) -> Result<(), LabError> {
         let seat = Seat::node(node);
         match self {
-            Self::Kill | Self::KillMember => nodes.kill(&seat),
+            Self::Kill | Self::KillMember => nodes.kill_daemon(node),
+            Self::KillNode => nodes.kill(&seat),
             Self::Stop | Self::StopMember => {
                 nodes.signal(&seat, Sign::Stop);
                 Ok(())
@@ -74,6 +87,7 @@ impl HaFault {
             Self::Cut | Self::CutMember => nodes.network.set_connected(&seat, false),
             Self::CutOut | Self::CutMemberOut => nodes.network.set_lost(&seat, Way::Out, true),
             Self::CutIn | Self::CutMemberIn => nodes.network.set_lost(&seat, Way::In, true),
+            Self::CutPeers => nodes.network.set_alone(&seat, true),
             Self::Etcd => nodes.kill(&Seat::Etcd),
             Self::KillAll => nodes
                 .names
@@ -87,7 +101,7 @@ impl HaFault {
     pub(super) fn mend(self, nodes: &Nodes, node: &str) -> Result<(), LabError> {
         let seat = Seat::node(node);
         match self {
-            Self::Kill | Self::KillMember => nodes.start_node(node),
+            Self::Kill | Self::KillNode | Self::KillMember => nodes.start_node(node),
             Self::Stop | Self::StopMember => {
                 nodes.signal(&seat, Sign::Continue);
                 Ok(())
@@ -95,6 +109,7 @@ impl HaFault {
             Self::Cut | Self::CutMember => nodes.network.set_connected(&seat, true),
             Self::CutOut | Self::CutMemberOut => nodes.network.set_lost(&seat, Way::Out, false),
             Self::CutIn | Self::CutMemberIn => nodes.network.set_lost(&seat, Way::In, false),
+            Self::CutPeers => nodes.network.set_alone(&seat, false),
             Self::Etcd => nodes.start_etcd(),
             Self::KillAll => nodes
                 .names

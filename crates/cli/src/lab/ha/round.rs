@@ -85,7 +85,7 @@ impl Scene<'_> {
         let mended = Instant::now();
         fault.mend(self.nodes, &node)?;
         let started: Vec<&String> = match fault {
-            HaFault::Kill | HaFault::KillMember => vec![&node],
+            HaFault::Kill | HaFault::KillNode | HaFault::KillMember => vec![&node],
             HaFault::KillAll => self.nodes.names.iter().collect(),
             _ => Vec::new(),
         };

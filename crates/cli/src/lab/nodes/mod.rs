@@ -15,6 +15,7 @@ use ashlar_lab::{LabError, Progress};
 use ashlar_node::client::{Client, Endpoint};
 use ashlar_node::model::{CreatePool, ReserveSpec};
 use ashlar_oltp::processes::{self, Sign};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 pub(super) use network::{Network, Port, Seat};
@@ -190,6 +191,32 @@ impl Nodes {
     /// A process does not end.
     pub(super) fn kill(&self, seat: &Seat) -> Result<(), LabError> {
         processes::end(&[self.folder(seat)])
+    }
+
+    /// Kills a node's daemon with -9, and waits until its parent, which buries it, has told the others and ended.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub(super) fn kill_daemon(&self, name: &str) -> Result<(), LabError> {
+        let seat = Seat::node(name);
+        let all = self.processes(&seat);
+        let is_child = |pid: &u32| processes::parent(*pid).is_some_and(|pid| all.contains(&pid));
+        let Some(daemon) = all.iter().copied().find(is_child) else {
+            return self.kill(&seat);
+        };
+        let daemon = i32::try_from(daemon).ok().and_then(Pid::from_raw);
+        // One that has ended already is what is wanted.
+        let _ = daemon.map(|pid| kill_process(pid, Signal::KILL));
+        let begun = Instant::now();
+        while !self.processes(&seat).is_empty() {
+            if begun.elapsed() > READY_WITHIN {
+                return Err(LabError::environment(format!(
+                    "node {name}: its daemon was killed, and its parent does not end"
+                )));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
     }
 
     /// A node's API: a socket, which knows no namespaces.

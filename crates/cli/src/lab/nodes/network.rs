@@ -190,6 +190,20 @@ impl Network {
         self.apart()?.set_lost(seat.name(), way, is_lost)
     }
 
+    /// Cuts a seat off from all others, but not from clients; or connects it again.
+    ///
+    /// # Errors
+    /// There are no namespaces, or `ip` complains.
+    pub(in crate::lab) fn set_alone(&self, seat: &Seat, is_alone: bool) -> Result<(), LabError> {
+        let apart = self.apart()?;
+        let Self::Namespaces { hosts, .. } = self else {
+            return Ok(());
+        };
+        let others = hosts.iter().filter(|(name, _)| *name != seat.name());
+        let others: Vec<Ipv4Addr> = others.map(|(_, &address)| address).collect();
+        apart.set_silent_to(seat.name(), &others, is_alone)
+    }
+
     pub(super) fn remove(&self) -> Result<(), LabError> {
         match self {
             Self::Namespaces { namespaces, .. } => namespaces.remove(),

@@ -1,0 +1,89 @@
+//! Faults under load: nothing is lost, nothing reverts, and the copies are in sync at the end.
+
+use serde_json::Value;
+
+use crate::common::{lab, open_folder};
+use crate::rig::has_cluster;
+
+/// How often each fault.
+fn rounds() -> String {
+    let soak = std::env::var_os("ASHLAR_SOAK").is_some_and(|soak| !soak.is_empty());
+    if soak { "200" } else { "1" }.to_owned()
+}
+
+fn endures(faults: &str, words: &[&str]) {
+    if !has_cluster() {
+        return;
+    }
+    let room = open_folder();
+    let rounds = rounds();
+    let own = [
+        "ha", "--size", "16MiB", "--rounds", &rounds, "--fault", faults, "--out", "o",
+    ];
+    let (code, said) = lab(room.path(), own.iter().chain(words));
+    println!("{said}");
+    assert_eq!(code, 0, "{said}");
+    let text = std::fs::read_to_string(room.path().join("o/result.json")).expect("a result");
+    let result: Value = serde_json::from_str(&text).expect("JSON");
+    for (key, least) in [
+        ("gap_ms", 0),
+        ("lost", 0),
+        ("resynced_bytes", 0),
+        ("verified_blocks", 4096),
+    ] {
+        assert!(result[key].as_u64() >= Some(least), "{key}: {text}");
+    }
+    let of = |key: &str| result[key].as_u64();
+    assert_eq!(
+        (of("lost"), of("reverted"), of("errors")),
+        (Some(0), Some(0), Some(0)),
+        "{text}"
+    );
+    let each: usize = rounds.parse().expect("a number");
+    let many = result["rounds"].as_array().map(Vec::len);
+    assert_eq!(many, Some(each * faults.split(',').count()), "{text}");
+}
+
+#[test]
+fn an_owner_that_is_killed_stopped_or_moved_from_costs_nothing_but_time() {
+    endures("kill,kill-node,stop,move", &[]);
+}
+
+#[test]
+fn an_owner_that_is_cut_off_in_any_direction_costs_nothing_but_time() {
+    endures("cut,cut-out,cut-in,cut-peers", &[]);
+}
+
+#[test]
+fn members_and_the_quorum_may_fail_beside_an_owner() {
+    endures(
+        "kill-member,stop-member,cut-member-out,cut-member-in,etcd,kill-all",
+        &[],
+    );
+}
+
+#[test]
+fn three_copies_survive_the_owner_s_death_and_then_the_next_one_s() {
+    endures("kill,kill-node", &["--nodes", "3", "--replicas", "3"]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_by_name() {
+    let room = open_folder();
+    for (name, text) in [
+        ("--replicas 3", "ha --replicas 3 --out o"),
+        ("--nodes 1", "ha --nodes 1 --out o"),
+        ("--rounds 0", "ha --rounds 0 --out o"),
+        (
+            "--fault cut: needs network namespaces",
+            "ha --fault cut --loopback --out o",
+        ),
+        ("explode", "ha --fault explode --out o"),
+        ("--nodes 8", "cluster up --nodes 8 --dir d"),
+        ("are for up", "cluster status --nodes 2 --dir d"),
+        ("no cluster of ours", "cluster down --dir d"),
+    ] {
+        let (code, said) = lab(room.path(), text.split_whitespace());
+        assert!(code == 2 && said.contains(name), "{text}: {code} {said}");
+    }
+}

@@ -1,0 +1,169 @@
+//! A cluster of `ashlar lab cluster up`.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::common::{Ended, ashlar, ended, is_there, ok};
+
+/// Whether there is all that a cluster in namespaces needs.
+pub fn has_cluster() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    let programs = ["/usr/bin/etcd", "/usr/sbin/ip", "/usr/sbin/tc"];
+    is_there("root, which network namespaces need", root)
+        && programs
+            .iter()
+            .all(|path| is_there(path, Path::new(path).exists()))
+}
+
+/// It ends when this is let go.
+pub struct Cluster {
+    room: tempfile::TempDir,
+    pub status: Value,
+}
+
+impl Cluster {
+    /// Two nodes, each with a pool.
+    pub fn up() -> Self {
+        let room = tempfile::tempdir().expect("a folder");
+        let dir = room.path().join("c").display().to_string();
+        let text = ok(&mut ashlar([
+            "lab",
+            "cluster",
+            "up",
+            "--dir",
+            &dir,
+            "--json",
+            "--drive-size",
+            "256MiB",
+        ]));
+        let status = serde_json::from_str(&text).expect("JSON");
+        Self { room, status }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.room.path().join("c").join(name)
+    }
+
+    fn node(&self, name: &str) -> &Value {
+        let nodes = self.status["nodes"].as_array().expect("nodes");
+        let found = nodes.iter().find(|node| node["name"] == name);
+        found.expect("a node")
+    }
+
+    /// A command to a node's daemon.
+    pub fn to(&self, node: &str, words: &[&str]) -> Command {
+        let api = self.node(node)["api"].as_str().expect("a socket");
+        let mut command = ashlar(words);
+        command.env("ASHLAR_API", api);
+        command
+    }
+
+    /// What a daemon says of `tank/db`.
+    pub fn volume(&self, node: &str) -> Value {
+        let text = ok(&mut self.to(node, &["volume", "show", "tank/db", "--json"]));
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    pub fn make_volume(&self) {
+        ok(&mut self.to(
+            "a",
+            &[
+                "volume",
+                "create",
+                "tank/db",
+                "--size",
+                "16MiB",
+                "--layout",
+                "mirror:2",
+                "--replicas",
+                "2",
+            ],
+        ));
+    }
+
+    /// Kills all processes of a node, or of etcd.
+    pub fn kill(&self, seat: &str) {
+        let folder = self.path(seat);
+        crate::common::eventually("its processes are gone", || {
+            let pids = working_in(&folder);
+            for pid in &pids {
+                let pid = rustix::process::Pid::from_raw(*pid).expect("a process");
+                // One that has ended is as good.
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+            pids.is_empty()
+        });
+    }
+
+    /// A daemon of node `name` as its operator starts it, with this file, which may be another than the cluster's.
+    pub fn daemon(&self, name: &str, file: &Path) -> Command {
+        self.daemon_in(&self.path(name).join("state"), name, file)
+    }
+
+    pub fn daemon_in(&self, dir: &Path, name: &str, file: &Path) -> Command {
+        let node = self.node(name);
+        let portal = node["portal"].as_str().expect("an address");
+        let mut command = self.within(name, env!("CARGO_BIN_EXE_ashlar"));
+        command.args(["node", "--name", name, "--listen", portal, "--dir"]);
+        command.arg(dir).arg("--cluster").arg(file);
+        command
+    }
+
+    /// A program in a node's namespace, which works in its folder, so that `down` ends it.
+    pub fn within(&self, seat: &str, program: &str) -> Command {
+        let namespaces = self.status["namespaces"].as_array().expect("namespaces");
+        let names = namespaces.iter().filter_map(Value::as_str);
+        let found = names
+            .into_iter()
+            .find(|name| name.ends_with(&format!("-{seat}")));
+        let mut command = Command::new("nsenter");
+        let path = format!("--net=/run/netns/{}", found.expect("a namespace"));
+        command.args([&path, "--", program]);
+        command
+            .current_dir(self.path(seat))
+            .stdin(std::process::Stdio::null());
+        let log = File::options()
+            .append(true)
+            .open(self.path(seat).join("log"));
+        command.stderr(log.expect("a log"));
+        command
+    }
+
+    /// Another file than the cluster's, beside it.
+    pub fn file(&self, name: &str, change: impl FnOnce(String) -> String) -> PathBuf {
+        let text = std::fs::read_to_string(self.path("cluster.toml")).expect("a file");
+        let path = self.path(name);
+        std::fs::write(&path, change(text)).expect("written");
+        path
+    }
+
+    pub fn log(&self, seat: &str) -> String {
+        std::fs::read_to_string(self.path(seat).join("log")).expect("a log")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let dir = self.path("").display().to_string();
+        let Ended { code, error, .. } =
+            ended(&mut ashlar(["lab", "cluster", "down", "--dir", &dir]));
+        if code != 0 && !std::thread::panicking() {
+            panic!("down: {error}");
+        }
+    }
+}
+
+/// Processes that work in a folder or below.
+pub fn working_in(folder: &Path) -> Vec<i32> {
+    let all = std::fs::read_dir("/proc").expect("proc").flatten();
+    let is_in = |pid: &i32| {
+        let place = std::fs::read_link(format!("/proc/{pid}/cwd"));
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        place.is_ok_and(|place| place.starts_with(folder)) && !stat.contains(") Z ")
+    };
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(is_in).collect()
+}
