@@ -36,7 +36,10 @@ pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
     };
     plan.check(&arguments.topology)?;
     if arguments.topology.contains(&Topology::Fci) {
-        arguments.faults.iter().try_for_each(|&fault| fci::check(fault))?;
+        arguments
+            .faults
+            .iter()
+            .try_for_each(|&fault| fci::check(fault))?;
     }
     check_out_dir(&arguments.out)?;
     let progress = interruptible()?;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, OwnFolder, Progress};
 use ashlar_node::model::{
-    CreateService, CreateVolume, LayoutSpec, MoveService, ReplicaState, ServiceState, ServiceStatus,
-    VolumeName,
+    CreateService, CreateVolume, LayoutSpec, MoveService, ReplicaState, ServiceState,
+    ServiceStatus, VolumeName,
 };
 use ashlar_oltp::faults::{Fault, System, Topology};
 use ashlar_oltp::processes::Sign;
@@ -85,7 +85,13 @@ impl FciSystem {
     fn fill(&self, set: &[String], progress: &Progress) -> Result<(), LabError> {
         let run = self.run.as_path();
         let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
-        for name in self.nodes.names.iter().map(String::as_str).chain(["listener"]) {
+        for name in self
+            .nodes
+            .names
+            .iter()
+            .map(String::as_str)
+            .chain(["listener"])
+        {
             let place = run.join(name);
             let made = std::fs::create_dir_all(&place);
             let made = made.and_then(|()| std::fs::set_permissions(&place, open.clone()));
@@ -122,7 +128,9 @@ impl FciSystem {
             mounts: vec![mount],
             user: Some("postgres".into()),
             start,
-            stop: Some(format!("{psql} checkpoint; {bin}/pg_ctl -D {db} -w -m fast stop")),
+            stop: Some(format!(
+                "{psql} checkpoint; {bin}/pg_ctl -D {db} -w -m fast stop"
+            )),
             ready: Some(format!(
                 "{psql} \"select 1 from pg_database where datname = '{DATABASE}'\" | grep -q 1 || \
                  {psql} 'create database {DATABASE}'"
@@ -149,9 +157,17 @@ impl FciSystem {
         let volume = client.and_then(|client| client.volume(&self.volume).ok());
         let replicas = volume.and_then(|volume| volume.replication);
         let in_sync = replicas.is_some_and(|known| {
-            known.replicas.iter().all(|one| one.state == ReplicaState::InSync)
+            known
+                .replicas
+                .iter()
+                .all(|one| one.state == ReplicaState::InSync)
         });
-        let statuses: Vec<_> = self.nodes.names.iter().filter_map(|node| self.status(node)).collect();
+        let statuses: Vec<_> = self
+            .nodes
+            .names
+            .iter()
+            .filter_map(|node| self.status(node))
+            .collect();
         let runs = |state| statuses.iter().filter(|one| one.state == state).count();
         in_sync && runs(ServiceState::Running) == 1 && runs(ServiceState::Elsewhere) == 1
     }
@@ -161,13 +177,17 @@ impl FciSystem {
         let text = std::fs::read_to_string(&file);
         let text = text.map_err(|error| LabError::caused(file.display(), error))?;
         let pid = text.trim().parse().ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| LabError::environment(format!("{}: {text:?}", file.display())))?;
+        let pid =
+            pid.ok_or_else(|| LabError::environment(format!("{}: {text:?}", file.display())))?;
         kill_process(pid, Signal::KILL).map_err(|error| LabError::caused("the database", error))
     }
 
     fn host(&self, name: &str, database: &str) -> String {
         let run = self.run.join(name);
-        format!("postgres:///{database}?host={}&port={PORT}&user={OWNER}", run.display())
+        format!(
+            "postgres:///{database}?host={}&port={PORT}&user={OWNER}",
+            run.display()
+        )
     }
 }
 
@@ -193,7 +213,12 @@ impl System for FciSystem {
 
     fn servers(&self, database: &str) -> Vec<(String, String)> {
         let names = self.nodes.names.iter();
-        let of = |name: &String| (name.clone(), self.host(name, database) + "&connect_timeout=1");
+        let of = |name: &String| {
+            (
+                name.clone(),
+                self.host(name, database) + "&connect_timeout=1",
+            )
+        };
         names.map(of).collect()
     }
 
@@ -275,12 +300,19 @@ impl FciSystem {
     /// In order: the service first, which unmounts.
     fn finish(&mut self) -> Result<(), LabError> {
         self.has_ended = true;
-        let stopped = self.nodes.client(&self.nodes.names[0])?.stop_service(SERVICE);
+        let stopped = self
+            .nodes
+            .client(&self.nodes.names[0])?
+            .stop_service(SERVICE);
         let begun = Instant::now();
         let is_left = |node: &String| {
-            self.status(node).is_some_and(|one| one.state != ServiceState::Stopped)
+            self.status(node)
+                .is_some_and(|one| one.state != ServiceState::Stopped)
         };
-        while stopped.is_ok() && self.nodes.names.iter().any(is_left) && begun.elapsed() < READY_WITHIN {
+        while stopped.is_ok()
+            && self.nodes.names.iter().any(is_left)
+            && begun.elapsed() < READY_WITHIN
+        {
             std::thread::sleep(LOOK_EVERY);
         }
         self.nodes.down()

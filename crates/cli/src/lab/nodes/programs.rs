@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use ashlar_lab::LabError;
 
-use super::{NODE, Nodes};
 use super::network::{Port, Seat};
+use super::{NODE, Nodes};
 
 impl Nodes {
     pub(in crate::lab) fn start_etcd(&self) -> Result<(), LabError> {
