@@ -161,8 +161,9 @@ fn of_pool(
     );
     let url = format!("{}{addresses}/{nqn}?ns={nsid}", url::SCHEME);
     // All of a stripe is taken from the beginning, and what is written in it nobody notes.
-    // What a copy here has is not what the volume holds.
-    let notes = !matches!(volume.layout, LayoutSpec::Stripe { .. }) && volume.replication.is_none();
+    // What a copy here has is not what the volume holds, unless it is the copy that serves.
+    let is_known = volume.replication.is_none() || arguments.here;
+    let notes = !matches!(volume.layout, LayoutSpec::Stripe { .. }) && is_known;
     Ok(((url, notes.then_some(volume.used_bytes)), allowance))
 }
 

@@ -8,6 +8,7 @@ use ashlar_oltp::group::GroupPlan;
 use ashlar_oltp::schema::Shape;
 
 use super::cluster::tuning;
+use super::fci::{self, FciSystem};
 use super::interrupt::interruptible;
 use super::oltp::{logic, time};
 use super::report_path;
@@ -34,6 +35,12 @@ pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
         seed: arguments.seed,
     };
     plan.check(&arguments.topology)?;
+    if arguments.topology.contains(&Topology::Fci) {
+        arguments
+            .faults
+            .iter()
+            .try_for_each(|&fault| fci::check(fault))?;
+    }
     check_out_dir(&arguments.out)?;
     let progress = interruptible()?;
     let systems = arguments
@@ -81,11 +88,7 @@ fn system<'a>(
                 };
                 Box::new(GroupSystem::make(&arguments.dir, &plan, progress)?)
             }
-            Topology::Fci => {
-                return Err(LabError::usage(
-                    "--topology fci: needs a replicated volume, which this version does not have",
-                ));
-            }
+            Topology::Fci => Box::new(FciSystem::make(&arguments.dir, &arguments.set, progress)?),
         })
     })
 }

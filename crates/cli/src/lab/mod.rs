@@ -5,6 +5,7 @@ mod cluster;
 mod crash;
 mod databases;
 mod faults;
+mod fci;
 mod ha;
 mod interrupt;
 mod link;

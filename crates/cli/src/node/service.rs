@@ -133,7 +133,7 @@ fn fill_in(service: &mut CreateService, port: u16) -> Result<(), Failure> {
 }
 
 /// The programs of the newest version.
-fn postgres() -> Result<PathBuf, Failure> {
+pub(crate) fn postgres() -> Result<PathBuf, Failure> {
     let versions = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()

@@ -427,6 +427,28 @@ impl Services {
         Ok(())
     }
 
+    /// Moves what runs here to other nodes, in order, and waits until it has gone or a while is over.
+    pub(crate) fn drain(&self) {
+        let here = |one: &One| one.running.as_ref().is_some_and(Running::is_here);
+        let names: Vec<String> = {
+            let all = self.lock();
+            let moving = all
+                .iter()
+                .filter(|(_, one)| one.entry.is_replicated() && here(one));
+            moving.map(|(name, _)| name.clone()).collect()
+        };
+        for name in &names {
+            if let Err(error) = self.move_to(name, &MoveService::default()) {
+                tracing::warn!(service = %name, "service {name}: {}", error.message);
+            }
+        }
+        let begun = Instant::now();
+        let is_left = |name: &String| self.lock().get(name).is_some_and(here);
+        while names.iter().any(is_left) && begun.elapsed() < DOWN_WITHIN {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Watches no longer. What runs on volumes of this node alone goes on: a daemon that is restarted finds it. What
     /// runs on replicated ones comes down in order, for another node to have it.
     pub fn leave(&self) {

@@ -23,6 +23,8 @@ pub(super) use status::show;
 
 /// The pool that every node has.
 pub(super) const POOL: &str = "tank";
+/// What a node's processes find in their environment: its name.
+pub(super) const NODE: &str = "ASHLAR_LAB_NODE";
 /// Drives of each node.
 const DRIVES: u32 = 2;
 /// Most nodes: they have letters for names, and `h` is the hub.

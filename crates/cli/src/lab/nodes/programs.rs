@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use ashlar_lab::LabError;
 
-use super::Nodes;
 use super::network::{Port, Seat};
+use super::{NODE, Nodes};
 
 impl Nodes {
     pub(in crate::lab) fn start_etcd(&self) -> Result<(), LabError> {
@@ -68,12 +68,19 @@ impl Nodes {
         let errors = File::options().create(true).append(true).open(&log);
         let errors = errors.map_err(|error| LabError::caused(log.display(), error))?;
         let mut all = self.network.entered(seat);
+        if rustix::process::geteuid().is_root() {
+            // What a node mounts is mounted there only.
+            let own = ["unshare", "--mount", "--propagation", "private", "--"];
+            all.extend(own.map(str::to_owned));
+        }
         all.extend_from_slice(words);
         let mut command = Command::new(&all[0]);
         // A terminal's Ctrl-C is for the starter, which ends this in order.
         command
             .args(&all[1..])
             .current_dir(&folder)
+            .env("ASHLAR_ATTACH_STATE", folder.join("attached"))
+            .env(NODE, seat.name())
             .process_group(0);
         command.stdin(Stdio::null()).stdout(out).stderr(errors);
         let child = command

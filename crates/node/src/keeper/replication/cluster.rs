@@ -110,6 +110,7 @@ impl Keeper {
         let replication = self.replication()?;
         let mut reply = DrainReply::default();
         if drain {
+            self.drain_services();
             for place in self.copies() {
                 match self.give_away(&place) {
                     Ok(false) => {}

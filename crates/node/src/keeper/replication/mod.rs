@@ -71,7 +71,6 @@ struct CopyPlace {
     volume: Uuid,
     /// POOL/VOLUME.
     name: String,
-    members: Vec<NodeId>,
     pool_name: String,
     pool: PoolLink,
     number: u32,
@@ -242,7 +241,6 @@ impl Keeper {
     ) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let members = self.members_of(replication, pool.id, volume)?;
-        let member_nodes = members.clone();
         let plan = ReplicaPlan {
             name: volume.name.clone(),
             volume: volume_id(volume.uuid),
@@ -271,7 +269,6 @@ impl Keeper {
             CopyPlace {
                 volume: volume.uuid,
                 name: volume.name.clone(),
-                members: member_nodes,
                 pool_name: pool_name.to_owned(),
                 pool: pool.link.clone(),
                 number: volume.number,

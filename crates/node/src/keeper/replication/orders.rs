@@ -157,12 +157,12 @@ impl Keeper {
                 self.give_copy(volume, to)?;
                 done()
             }
+            Order::Service { words } => self.hear_of_services(*words),
             Order::Drain { drain } => {
                 info!(target: crate::ORDERS, "{from}: drain: {drain}");
                 json(&self.drain_here(drain)?)
             }
             Order::IsDrained => json(&self.replication()?.is_drained()),
-            Order::Service { words } => self.hear_of_services(*words),
             Order::Show { volume } => {
                 let status = self.own_account(volume)?;
                 json(&ShowReply { status })

@@ -181,13 +181,21 @@ impl Ownership for ClusterNodes {
             return Vec::new();
         };
         let shown = replication.shown();
-        let is_in_sync = |copy: &CopyPlace, node: NodeId| {
-            let place = copy.members.iter().position(|&member| member == node);
-            let known = shown.get(&copy.volume);
-            match (place.and_then(Position::new), known) {
-                (Some(place), Some(known)) => known.serves.is_some() && known.in_sync.has(place),
-                _ => false,
-            }
+        let state = replication.state.read();
+        let place_of = |copy: &CopyPlace, node: NodeId| {
+            let known = state
+                .replicas
+                .iter()
+                .find(|one| one.volume == copy.volume)?;
+            let place = known.members.iter().position(|&member| member == node.0)?;
+            Position::new(place)
+        };
+        let is_in_sync = |copy: &CopyPlace, node: NodeId| match (
+            place_of(copy, node),
+            shown.get(&copy.volume),
+        ) {
+            (Some(place), Some(known)) => known.serves.is_some() && known.in_sync.has(place),
+            _ => false,
         };
         let nodes = replication.cluster.config().nodes.iter();
         let others = nodes.filter(|node| node.id != replication.cluster.me());
@@ -275,6 +283,17 @@ impl Keeper {
         if let Some(replication) = &self.replication {
             // Once: a daemon has one.
             let _ = replication.services.set(Arc::downgrade(services));
+        }
+    }
+
+    /// Services leave in order, with their volumes: what stays is told with the volumes that stay.
+    pub(super) fn drain_services(&self) {
+        let replication = self.replication();
+        let services = replication
+            .ok()
+            .and_then(|known| known.services.get()?.upgrade());
+        if let Some(services) = services {
+            services.drain();
         }
     }
 

@@ -1,0 +1,329 @@
+//! A failover cluster instance on this machine: two nodes, and a PostgreSQL as a service on a replicated volume.
+//!
+//! Its servers are reached by sockets, which know no namespaces: each node's own, and one that the newest server takes
+//! over, as it would a virtual address.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ashlar_lab::{LabError, OwnFolder, Progress};
+use ashlar_node::model::{
+    CreateService, CreateVolume, LayoutSpec, MoveService, ReplicaState, ServiceState,
+    ServiceStatus, VolumeName,
+};
+use ashlar_oltp::faults::{Fault, System, Topology};
+use ashlar_oltp::processes::Sign;
+use ashlar_oltp::server::{DATABASE, OWNER};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::nodes::{NODE, Nodes, NodesPlan, POOL, Seat};
+
+/// Our service, and its volume.
+const SERVICE: &str = "pg";
+const VOLUME_BYTES: u64 = 4 << 30;
+/// Each of a node's two drives holds a copy of the volume, and the logs.
+const DRIVE_BYTES: u64 = 8 << 30;
+const PORT: u16 = 5432;
+/// All is as it should be within so long, on a busy machine.
+const READY_WITHIN: Duration = Duration::from_secs(180);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Two nodes and a service.
+pub(super) struct FciSystem {
+    nodes: Nodes,
+    volume: VolumeName,
+    /// Where its sockets are.
+    run: PathBuf,
+    /// A node that does not answer: it is not asked.
+    silent: Mutex<Option<String>>,
+    has_ended: bool,
+    /// Removed with what is below it.
+    _folder: OwnFolder,
+}
+
+/// Whether a fault can be done to it.
+pub(super) fn check(fault: Fault) -> Result<(), LabError> {
+    match fault {
+        Fault::CutNetwork | Fault::DriveDies | Fault::DriveHangs => Err(LabError::usage(format!(
+            "--topology fci --fault {fault}: `ashlar lab ha` does that to a volume; not to a database on it yet"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+impl FciSystem {
+    /// Makes one in a new folder below `dir`.
+    ///
+    /// # Errors
+    /// A program is missing, this is not root, or it is not ready in time.
+    pub(super) fn make(dir: &Path, set: &[String], progress: &Progress) -> Result<Self, LabError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(LabError::environment(
+                "--topology fci: needs root, which attaches and mounts",
+            ));
+        }
+        let folder = OwnFolder::make(dir)?;
+        let plan = NodesPlan {
+            nodes: 2,
+            drive_bytes: DRIVE_BYTES,
+            loopback: false,
+        };
+        let nodes = Nodes::up(&folder.path().join("n"), &plan, progress)?;
+        let system = Self {
+            nodes,
+            volume: format!("{POOL}/{SERVICE}").parse().map_err(wrong)?,
+            run: folder.path().join("run"),
+            silent: Mutex::default(),
+            has_ended: false,
+            _folder: folder,
+        };
+        system.fill(set, progress)?;
+        Ok(system)
+    }
+
+    fn fill(&self, set: &[String], progress: &Progress) -> Result<(), LabError> {
+        let run = self.run.as_path();
+        let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
+        for name in self
+            .nodes
+            .names
+            .iter()
+            .map(String::as_str)
+            .chain(["listener"])
+        {
+            let place = run.join(name);
+            let made = std::fs::create_dir_all(&place);
+            let made = made.and_then(|()| std::fs::set_permissions(&place, open.clone()));
+            made.map_err(|error| LabError::caused(place.display(), error))?;
+        }
+        let client = self.nodes.client(&self.nodes.names[0])?;
+        let volume = CreateVolume {
+            replicas: 2,
+            ..CreateVolume::new(&self.volume, VOLUME_BYTES, LayoutSpec::Mirror { copies: 2 })
+        };
+        client.create_volume(&volume).map_err(wrong)?;
+        client.create_service(&self.service(set)?).map_err(wrong)?;
+        self.await_ready(progress)
+    }
+
+    fn service(&self, set: &[String]) -> Result<CreateService, LabError> {
+        let bin = crate::node::postgres().map_err(|failure| wrong(failure.message()))?;
+        let bin = bin.display();
+        let mount = self.run.with_file_name("mnt");
+        let (db, run) = (mount.join("db"), self.run.display().to_string());
+        let db = db.display();
+        let settings: String = set.iter().map(|one| format!(" -c '{one}'")).collect();
+        // The socket of the listener is the newest server's, whatever an older one says.
+        let start = format!(
+            "test -s {db}/PG_VERSION || {bin}/initdb -D {db} -U {OWNER} -k -E UTF8 --locale=C -A trust && \
+             rm -f {db}/postmaster.pid {run}/listener/.s.* {run}/${NODE}/.s.* && \
+             exec {bin}/postgres -D {db} -p {PORT} -k {run}/listener,{run}/${NODE} -c listen_addresses= \
+             -c external_pid_file={run}/${NODE}/pid{settings}"
+        );
+        let psql = format!("{bin}/psql -qXAt -h {run}/${NODE} -p {PORT} -U {OWNER} -d postgres -c");
+        Ok(CreateService {
+            name: SERVICE.into(),
+            volumes: vec![self.volume.to_string()],
+            mounts: vec![mount],
+            user: Some("postgres".into()),
+            start,
+            stop: Some(format!(
+                "{psql} checkpoint; {bin}/pg_ctl -D {db} -w -m fast stop"
+            )),
+            ready: Some(format!(
+                "{psql} \"select 1 from pg_database where datname = '{DATABASE}'\" | grep -q 1 || \
+                 {psql} 'create database {DATABASE}'"
+            )),
+            file_system: Some("xfs".into()),
+        })
+    }
+
+    fn silent(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        // A single field.
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the service is on a node that answers.
+    fn status(&self, node: &str) -> Option<ServiceStatus> {
+        if self.silent().as_deref() == Some(node) {
+            return None;
+        }
+        self.nodes.client(node).ok()?.service(SERVICE).ok()
+    }
+
+    fn is_whole(&self) -> bool {
+        let client = self.nodes.client(&self.nodes.names[0]).ok();
+        let volume = client.and_then(|client| client.volume(&self.volume).ok());
+        let replicas = volume.and_then(|volume| volume.replication);
+        let in_sync = replicas.is_some_and(|known| {
+            known
+                .replicas
+                .iter()
+                .all(|one| one.state == ReplicaState::InSync)
+        });
+        let statuses: Vec<_> = self
+            .nodes
+            .names
+            .iter()
+            .filter_map(|node| self.status(node))
+            .collect();
+        let runs = |state| statuses.iter().filter(|one| one.state == state).count();
+        in_sync && runs(ServiceState::Running) == 1 && runs(ServiceState::Elsewhere) == 1
+    }
+
+    fn kill_database(&self, node: &str) -> Result<(), LabError> {
+        let file = self.run.join(node).join("pid");
+        let text = std::fs::read_to_string(&file);
+        let text = text.map_err(|error| LabError::caused(file.display(), error))?;
+        let pid = text.trim().parse().ok().and_then(Pid::from_raw);
+        let pid =
+            pid.ok_or_else(|| LabError::environment(format!("{}: {text:?}", file.display())))?;
+        kill_process(pid, Signal::KILL).map_err(|error| LabError::caused("the database", error))
+    }
+
+    fn host(&self, name: &str, database: &str) -> String {
+        let run = self.run.join(name);
+        format!(
+            "postgres:///{database}?host={}&port={PORT}&user={OWNER}",
+            run.display()
+        )
+    }
+}
+
+fn wrong(error: impl std::fmt::Display) -> LabError {
+    LabError::environment(format!("service {SERVICE}: {error}"))
+}
+
+impl System for FciSystem {
+    fn topology(&self) -> Topology {
+        Topology::Fci
+    }
+
+    fn told(&self) -> String {
+        "PostgreSQL as a service on a replicated volume, two nodes, one member of etcd; clients reach it by a socket \
+         that the newest server takes over, as it would a virtual address. stop-node stops the daemon and what is \
+         between it and the file system, not the database and its guard"
+            .into()
+    }
+
+    fn url(&self, database: &str) -> String {
+        self.host("listener", database) + "&connect_timeout=2"
+    }
+
+    fn servers(&self, database: &str) -> Vec<(String, String)> {
+        let names = self.nodes.names.iter();
+        let of = |name: &String| {
+            (
+                name.clone(),
+                self.host(name, database) + "&connect_timeout=1",
+            )
+        };
+        names.map(of).collect()
+    }
+
+    fn primary(&self) -> Option<String> {
+        let runs = |node: &&String| {
+            let status = self.status(node);
+            status.is_some_and(|status| status.state == ServiceState::Running)
+        };
+        self.nodes.names.iter().find(runs).cloned()
+    }
+
+    fn inject(&self, fault: Fault, primary: &str) -> Result<(), LabError> {
+        check(fault)?;
+        let seat = Seat::node(primary);
+        if matches!(fault, Fault::KillDaemon | Fault::KillNode | Fault::StopNode) {
+            *self.silent() = Some(primary.to_owned());
+        }
+        match fault {
+            Fault::KillDatabase => self.kill_database(primary),
+            Fault::KillDaemon => self.nodes.kill_daemon(primary),
+            Fault::KillNode => self.nodes.kill(&seat),
+            Fault::StopNode => {
+                self.nodes.signal(&seat, Sign::Stop);
+                Ok(())
+            }
+            Fault::EtcdDown => self.nodes.kill(&Seat::Etcd),
+            Fault::Move => {
+                let moved = self.nodes.client(primary)?;
+                let moved = moved.move_service(SERVICE, &MoveService::default());
+                moved.map(drop).map_err(wrong)
+            }
+            Fault::CutNetwork | Fault::DriveDies | Fault::DriveHangs => Ok(()),
+        }
+    }
+
+    fn mend(&self, fault: Fault, broken: &str) -> Result<(), LabError> {
+        let seat = Seat::node(broken);
+        match fault {
+            Fault::KillDaemon | Fault::KillNode => {
+                self.nodes.kill(&seat)?;
+                self.nodes.start_node(broken)?;
+            }
+            Fault::StopNode => self.nodes.signal(&seat, Sign::Continue),
+            Fault::EtcdDown => self.nodes.start_etcd()?,
+            _ => {}
+        }
+        *self.silent() = None;
+        Ok(())
+    }
+
+    fn await_ready(&self, progress: &Progress) -> Result<(), LabError> {
+        let begun = Instant::now();
+        while !self.is_whole() {
+            progress.go_on()?;
+            if begun.elapsed() > READY_WITHIN {
+                let told = self.nodes.names.iter().map(|node| {
+                    let status = self.status(node);
+                    let told = status.map(|one| (one.state, one.reason));
+                    format!("node {node}: {told:?}")
+                });
+                let told: Vec<String> = told.collect();
+                return Err(LabError::environment(format!(
+                    "the service is not as it should be within {} s: {}",
+                    READY_WITHIN.as_secs(),
+                    told.join("; ")
+                )));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    fn end(mut self: Box<Self>) -> Result<(), LabError> {
+        self.finish()
+    }
+}
+
+impl FciSystem {
+    /// In order: the service first, which unmounts.
+    fn finish(&mut self) -> Result<(), LabError> {
+        self.has_ended = true;
+        let stopped = self
+            .nodes
+            .client(&self.nodes.names[0])?
+            .stop_service(SERVICE);
+        let begun = Instant::now();
+        let is_left = |node: &String| {
+            self.status(node)
+                .is_some_and(|one| one.state != ServiceState::Stopped)
+        };
+        while stopped.is_ok()
+            && self.nodes.names.iter().any(is_left)
+            && begun.elapsed() < READY_WITHIN
+        {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        self.nodes.down()
+    }
+}
+
+impl Drop for FciSystem {
+    fn drop(&mut self) {
+        // Ended in order before; this is for an error on the way.
+        if !self.has_ended {
+            let _ = self.finish();
+        }
+    }
+}
