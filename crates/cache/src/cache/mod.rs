@@ -156,6 +156,8 @@ pub struct Cache {
     draining: bool,
     cleaning: Cleaning,
     evicting: usize,
+    /// When something that may go is looked for again.
+    look_again: Moment,
     dirty: u64,
     cached: u64,
     /// When a host last asked for something.
@@ -209,6 +211,7 @@ impl Cache {
             draining: false,
             cleaning: Cleaning::default(),
             evicting: 0,
+            look_again: now,
             dirty: 0,
             cached: 0,
             asked: now,

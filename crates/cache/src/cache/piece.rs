@@ -241,8 +241,8 @@ impl Cache {
         let sides = [(Side::Fast, missing < all), (Side::Backing, missing > 0)];
         let sides = sides.into_iter().filter(|(_, wanted)| *wanted);
         let sides: Vec<Side> = sides.map(|(side, _)| side).collect();
-        if missing > 0 && self.piece(op).is_some_and(|piece| piece.is_stream) {
-            self.stream_goes_by();
+        if missing > 0 {
+            self.hosts_go_by();
         }
         self.step(op, step, sides.len() as u8);
         for side in sides {
@@ -540,8 +540,10 @@ impl Cache {
         let data = self.data_of(op);
         let Some(piece) = self.piece(op) else { return };
         let (first, durability) = (piece.first, piece.durability);
-        if piece.is_stream {
-            self.stream_goes_by();
+        let (end, is_stream) = (piece.end, piece.is_stream);
+        self.hosts_go_by();
+        if !is_stream {
+            self.owe(end - first);
         }
         self.step(op, Step::WritingAround, 1);
         let how = (Side::Backing, durability);
