@@ -573,6 +573,39 @@ fn write_back_makes_way_for_hosts() {
 }
 
 #[test]
+fn a_flush_makes_durable_what_went_around() {
+    for seed in 0..20 {
+        for mode in [Mode::WriteAround, Mode::WriteThrough] {
+            let mut world = World::new(seed, Shape::of(mode), None);
+            for place in 0..20 {
+                world.submit(Operation::Write(Durability::Cached), 100 + 3 * place, 2);
+            }
+            world.quiet();
+            world.submit(Operation::Flush, 0, 0);
+            world.quiet();
+            world.crash();
+            world.quiet();
+            world.read_all();
+        }
+    }
+}
+
+#[test]
+fn a_flush_does_not_wait_for_the_disk_when_nothing_went_around() {
+    let mut world = World::new(1, Shape::of(Mode::WriteBack), None);
+    world.submit(Operation::Write(Durability::Cached), 300, 2);
+    world.quiet();
+    world.submit(Operation::Flush, 0, 0);
+    // No device answers.
+    world.turn(0);
+    world.turn(0);
+    assert!(world.flying.is_empty(), "{:?}", world.flying);
+    world.crash();
+    world.quiet();
+    world.read_all();
+}
+
+#[test]
 fn what_is_gone_and_revived_is_noticed() {
     sings(Defect::AroundBeforeRecord);
 }
