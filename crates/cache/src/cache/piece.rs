@@ -540,11 +540,7 @@ impl Cache {
         let data = self.data_of(op);
         let Some(piece) = self.piece(op) else { return };
         let (first, durability) = (piece.first, piece.durability);
-        let (end, is_stream) = (piece.end, piece.is_stream);
         self.hosts_go_by();
-        if !is_stream {
-            self.owe(end - first);
-        }
         self.step(op, Step::WritingAround, 1);
         let how = (Side::Backing, durability);
         if let Err(error) = self.write(how, Owner::Op(op), first, &data) {
