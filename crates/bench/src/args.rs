@@ -103,7 +103,8 @@ impl Options {
 
     /// Whether a part was asked for that measures the binary.
     pub(crate) fn wants_the_binary(&self) -> bool {
-        self.only != [Part::Policy]
+        let alone = |part: &Part| matches!(part, Part::Policy | Part::Slow);
+        self.only.is_empty() || !self.only.iter().all(alone)
     }
 
     /// The measured time of a round.
@@ -145,6 +146,8 @@ pub(crate) enum Part {
     Reads,
     /// Hit ratios of the cache's policy beside others, on traces
     Policy,
+    /// A cache beside the disk that it caches, in the time of a model
+    Slow,
 }
 
 #[derive(Subcommand)]

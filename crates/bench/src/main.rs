@@ -17,6 +17,7 @@
 //! engine/recovery  crash ─▶ import                                  seconds, memory
 //! engine/reads     load ─▶ engine ─▶ files | the same files         IOPS
 //! policy           traces ─▶ the cache's policy | others             hit ratios
+//! slow             load ─▶ cache ─▶ modelled disk | the disk     accesses a modelled second
 //! parts/peer   a peer's perf tool ─▶ ashlar serve | a peer's target IOPS, target CPU
 //! ```
 //!
@@ -44,6 +45,7 @@ mod raw;
 mod report;
 mod serve;
 mod signals;
+mod slow;
 mod volume;
 
 use std::process::ExitCode;

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::figures::{Case, Row, Side, Spread};
 use crate::parts::{Bench, Hoarders, Idle, Remote, Scaling};
 use crate::policy::{self, PolicyCell};
+use crate::slow::{self, Slow};
 
 /// The `schema` of what this version writes.
 const SCHEMA: &str = "ashlar-bench-1";
@@ -51,6 +52,8 @@ struct Results {
     reads: Option<Vec<Reads>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<Vec<PolicyCell>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slow: Option<Vec<Slow>>,
     skipped: Vec<String>,
     flags: Vec<String>,
 }
@@ -101,6 +104,7 @@ impl Report {
                 memory: None,
                 reads: None,
                 policy: None,
+                slow: None,
                 skipped: Vec::new(),
                 flags: Vec::new(),
             },
@@ -452,6 +456,38 @@ impl Report {
             "  at least {goal} of the best of the others: {met} of {all}\n"
         ))?;
         self.results.policy = Some(cells);
+        self.save()
+    }
+
+    /// A load on a cache beside its disk is measured.
+    pub(crate) fn slow_one(&mut self, one: &Slow) -> Result<(), Failure> {
+        let mut text = String::new();
+        if self.results.slow.is_none() {
+            self.results.slow = Some(Vec::new());
+            text.push_str(
+                "\nA cache beside the disk that it caches, 8 KiB (accesses a modelled second)\n",
+            );
+            text.push_str("  load       depth  cache        disk        cached      ratio   seeks each: disk, cached\n");
+        }
+        let _ = writeln!(
+            text,
+            "  {:9}  {:5}  {:11}  {:10.1}  {:10.1}  {:7.2}   {:.2}, {:.2}{}",
+            one.pattern.name(),
+            one.depth,
+            one.state,
+            one.disk,
+            one.cached,
+            one.ratio,
+            one.disk_seeks,
+            one.cached_seeks,
+            mark(one.ratio >= slow::GOAL),
+        );
+        print(&text)
+    }
+
+    /// A cache beside its disk.
+    pub(crate) fn slow(&mut self, all: Vec<Slow>) -> Result<(), Failure> {
+        self.results.slow = Some(all);
         self.save()
     }
 

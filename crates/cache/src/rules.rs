@@ -98,7 +98,7 @@ mod tests {
         let mut rules = Rules::default();
         let (log, other) = (RuleId(1), RuleId(2));
         rules.set(log, vec![20..30, 5..10, 8..12, 40..40]);
-        rules.set(other, vec![100..101]);
+        rules.set(other, vec![100..101, 101..101]);
         for (granules, meets) in [
             (0..5, false),
             (4..6, true),
@@ -121,7 +121,7 @@ mod tests {
             [status(log, 17, 2, 1), status(other, 1, 1, 0)]
         );
         // Renewed, it goes on counting.
-        rules.set(log, vec![50..60]);
+        rules.set(log, vec![50..55, 55..60]);
         assert!(!rules.exclude(&(25..26), true) && rules.exclude(&(59..60), true));
         assert_eq!(rules.status()[0], status(log, 10, 3, 1));
         rules.remove(log);

@@ -541,39 +541,68 @@ fn a_cache_is_as_warm_after_a_crash() {
     assert!(cold < 0.95, "{cold}: what is dropped goes unnoticed");
 }
 
-/// Granules written back in a second in which hosts write here and there, and read what is not cached: a stream, or
-/// anywhere.
-fn written_back_beside(is_stream: bool) -> u64 {
+/// Granules that are written back in four seconds in which hosts only read: what is cached, or what is not. They have
+/// written before the cache was taken up, so nothing is owed for that.
+fn written_back_beside(reads_cached: bool) -> u64 {
     let mut world = World::new(1, Shape::of(Mode::WriteBack), None);
-    let mut at = 1024;
-    let mut read = |world: &mut World| {
-        at = match is_stream {
-            true => at + 16,
-            false => 1024 + (at * 7919) % 6000,
-        };
-        world.submit(Operation::Read, at, 16);
-        world.turn(8);
-    };
-    // A stream is known as one.
-    (0..40).for_each(|_| read(&mut world));
+    for place in 0..60 {
+        world.submit(Operation::Write(Durability::Durable), 300 + 4 * place, 1);
+    }
+    while world.cache().status().dirty_bytes < 80 * GRANULE as u64 {
+        world.turn(1);
+    }
+    world.crash();
+    world.quiet();
     let from = world.now;
-    let mut place = 300;
-    while world.now.since(from) < Duration::from_secs(1) {
-        // More than a quarter of the cache is newer soon.
-        if place < 600 {
-            world.submit(Operation::Write(Durability::Durable), place, 1);
-            place += 4;
-        }
-        read(&mut world);
+    while world.now.since(from) < Duration::from_secs(4) {
+        let place = match reads_cached {
+            true => 300,
+            false => 1024 + 2 * world.rng.u64(..3000),
+        };
+        world.submit(Operation::Read, place, 1);
+        world.turn(8);
     }
     world.cache().status().written_back_bytes / GRANULE as u64
 }
 
 #[test]
-fn write_back_makes_way_for_a_stream() {
-    let (beside, alone) = (written_back_beside(true), written_back_beside(false));
-    // A run of a granule each 200 ms.
-    assert!(alone >= 20 && beside < 10, "{beside} and {alone}");
+fn write_back_makes_way_for_hosts() {
+    let (beside, alone) = (written_back_beside(false), written_back_beside(true));
+    // Eight runs before hosts come, and then one of a granule each 400 ms.
+    assert!(alone >= 40 && beside <= 20, "{beside} and {alone}");
+}
+
+#[test]
+fn a_flush_makes_durable_what_went_around() {
+    for seed in 0..20 {
+        for mode in [Mode::WriteAround, Mode::WriteThrough] {
+            let mut world = World::new(seed, Shape::of(mode), None);
+            for place in 0..20 {
+                world.submit(Operation::Write(Durability::Cached), 100 + 3 * place, 2);
+            }
+            world.quiet();
+            world.submit(Operation::Flush, 0, 0);
+            world.quiet();
+            world.crash();
+            world.quiet();
+            world.read_all();
+        }
+    }
+}
+
+#[test]
+fn a_flush_does_not_wait_for_the_disk_when_nothing_went_around() {
+    let mut world = World::new(1, Shape::of(Mode::WriteBack), None);
+    world.submit(Operation::Write(Durability::Cached), 300, 2);
+    world.quiet();
+    world.submit(Operation::Flush, 0, 0);
+    // No device answers.
+    world.turn(0);
+    world.turn(0);
+    assert!(world.flying.is_empty(), "{:?}", world.flying);
+    world.crash();
+    world.quiet();
+    world.read_all();
 }
 
 #[test]

@@ -5,6 +5,7 @@ use ashlar_lab::LabError;
 use serde::Deserialize;
 
 const HAMMERDB: &str = include_str!("../../../published/nvmeof_hammerdb.csv");
+const FLASH_CACHE: &str = include_str!("../../../published/flash_cache.csv");
 const FAILOVER: &str = include_str!("../../../published/fci_vs_basic_ag.csv");
 
 /// `nvmeof_hammerdb.csv`: HammerDB's TPROC-C, local against remote storage.
@@ -100,6 +101,29 @@ impl Cluster {
     fn of(test: &str) -> Result<Vec<Self>, LabError> {
         let rows: Vec<Self> = rows(FAILOVER)?;
         Ok(rows.into_iter().filter(|row| row.test == test).collect())
+    }
+}
+
+/// `flash_cache.csv`: a server with a write-back cache of flash in front of its disks.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct FlashCache {
+    /// `bare_metal` or `virtual_machine`.
+    pub platform: String,
+    /// What is cached: `none`, `data`, `os+log+data`.
+    pub cached_files: String,
+    /// Transactions a minute, as HammerDB counts them.
+    pub tpm: f64,
+}
+
+impl FlashCache {
+    /// The rows of the virtual machine, whose log and system are on the same disks.
+    ///
+    /// # Errors
+    /// The table is damaged.
+    pub fn of_one_disk() -> Result<Vec<Self>, LabError> {
+        let mut all: Vec<Self> = rows(FLASH_CACHE)?;
+        all.retain(|row| row.platform == "virtual_machine");
+        Ok(all)
     }
 }
 

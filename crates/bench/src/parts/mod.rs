@@ -107,6 +107,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let cells = crate::policy::policy(&options.policy(), |cell| report.policy_cell(cell))?;
         report.policy(cells)?;
     }
+    if options.wants(Part::Slow) {
+        let all = crate::slow::slow(|one| report.slow_one(one))?;
+        report.slow(all)?;
+    }
     report.finish()
 }
 

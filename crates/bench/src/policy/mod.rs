@@ -186,7 +186,7 @@ mod tests {
             let slots = sizes(&trace, &[])[2];
             let cell = cell(&trace, slots);
             assert!(cell.of_best >= GOAL, "{cell:?}");
-            assert!(cell.bytes_a_slot < 128, "{cell:?}");
+            assert!(cell.bytes_a_slot < 160, "{cell:?}");
         }
     }
 }

@@ -176,7 +176,7 @@ mod tests {
             let error = file(name, bytes).err().expect(name).to_string();
             assert!(error.contains(name) && error.contains(why), "{error}");
         }
-        let error = files(&dir.path().join("missing")).err().expect("none");
+        let error = files(&dir.path().join("missing")).expect_err("none");
         assert!(error.to_string().contains("missing"));
     }
 }

@@ -18,10 +18,12 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// How long a backing device that has failed is left alone.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long after a part of a stream on the backing device another is expected.
-const STREAMING: Duration = Duration::from_millis(100);
-/// Between runs meanwhile: an arm that goes back and forth is worth a tenth to the stream.
-const PACE: Duration = Duration::from_millis(200);
+/// How long after hosts were on the backing device they are expected again.
+const EXPECTED: Duration = Duration::from_millis(100);
+/// Between runs meanwhile that no write of the hosts asks for: an arm that goes there and back takes 20 ms of it.
+const PACE: Duration = Duration::from_millis(400);
+/// Most granules that write-back may owe: what it is behind by it makes up for when hosts rest.
+const MOST_OWED: u64 = 64;
 
 /// A run on its way back.
 pub(super) struct Run {
@@ -53,10 +55,12 @@ pub(super) struct Cleaning {
     runs: usize,
     written: u64,
     flushing: bool,
-    /// Hosts had a stream on the backing device until then.
-    streaming_until: Option<Moment>,
-    /// When the next run may begin beside it.
+    /// Hosts use the backing device until then.
+    hosts_until: Option<Moment>,
+    /// When the next run may begin beside them.
     next_at: Option<Moment>,
+    /// Granules that hosts have written since as many were written back.
+    owed: u64,
     settle_at: Option<Moment>,
     retry_at: Option<Moment>,
 }
@@ -102,7 +106,7 @@ impl Cache {
         if self.barrier.is_some() || !self.may_clean() {
             return;
         }
-        while self.cleaning.runs < RUNS && !self.yields_to_streams() {
+        while self.cleaning.runs < RUNS && !self.yields_to_hosts() {
             let Some((first, end)) = self.next_run() else {
                 return;
             };
@@ -110,17 +114,22 @@ impl Cache {
         }
     }
 
-    /// A part of a stream goes to the backing device.
-    pub(super) fn stream_goes_by(&mut self) {
-        self.cleaning.streaming_until = Some(self.now + STREAMING);
+    /// Hosts use the backing device.
+    pub(super) fn hosts_go_by(&mut self) {
+        self.cleaning.hosts_until = Some(self.now + EXPECTED);
     }
 
-    /// Whether a stream of the hosts has the backing device, but for a run now and then. A flush that is asked for does
-    /// not wait.
-    fn yields_to_streams(&mut self) -> bool {
+    /// Hosts have written something that the disk alone would have had to write, too.
+    pub(super) fn owe(&mut self, granules: u64) {
+        self.cleaning.owed = (self.cleaning.owed + granules).min(MOST_OWED);
+    }
+
+    /// Whether hosts have the backing device, but for a run now and then. Write-back keeps pace with what they write, and
+    /// a flush that is asked for does not wait.
+    fn yields_to_hosts(&mut self) -> bool {
         let (now, cleaning) = (self.now, &mut self.cleaning);
-        let streams = cleaning.streaming_until.is_some_and(|until| now < until);
-        if !streams || self.draining {
+        let hosts = cleaning.hosts_until.is_some_and(|until| now < until);
+        if !hosts || self.draining || cleaning.owed > 0 {
             return false;
         }
         let waits = cleaning.runs > 0 || cleaning.next_at.is_some_and(|at| now < at);
@@ -130,10 +139,10 @@ impl Cache {
         waits
     }
 
-    /// When write-back may go on that has made way for a stream.
+    /// When write-back may go on that has made way for hosts.
     pub(super) fn yield_deadline(&self) -> Option<Moment> {
         let wants = self.cleaning.is_running && self.dirty_elsewhere() > 0;
-        let until = self.cleaning.streaming_until.filter(|_| wants);
+        let until = self.cleaning.hosts_until.filter(|_| wants);
         let until = [until, self.cleaning.next_at].into_iter().flatten().min();
         until.filter(|&at| wants && at > self.now)
     }
@@ -181,6 +190,7 @@ impl Cache {
         let step = Step::Reading;
         let op = self.ops.insert(Op::Clean(Run { first, end, step }));
         self.cleaning.runs += 1;
+        self.cleaning.owed = self.cleaning.owed.saturating_sub(end - first);
         for unit in first / UNIT..end.div_ceil(UNIT) {
             self.locks.take(unit, op, Hold::Alone);
         }

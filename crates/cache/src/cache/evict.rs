@@ -1,12 +1,18 @@
 //! What goes: clean blocks, in the policy's order. First the page forgets them, then the fast device: the other way
 //! round a crash would leave nothing where the page says that something is.
 
+use std::time::Duration;
+
 use super::{BLOCK, Cache, Defect, News, Op, Owner};
 use crate::layout::{PAGE, UNIT};
 use crate::locks::Hold;
 
 /// Evictions under way at a time.
 const MOST: usize = 64;
+
+/// How long nothing is looked for after nothing was found: a cache that is full of what is not written back would spend
+/// its time on that.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A block on its way out.
 pub(super) struct Eviction {
@@ -27,6 +33,9 @@ impl Cache {
     }
 
     pub(super) fn evict(&mut self) {
+        if self.now < self.look_again {
+            return;
+        }
         let most = self.policy.capacity() - self.kept_free();
         while self.policy.len() > most && self.evicting < MOST && self.barrier.is_none() {
             let pages = &self.pages;
@@ -41,6 +50,7 @@ impl Cache {
             });
             let Some(block) = goes else {
                 self.cleaning.is_wanted = true;
+                self.look_again = self.now + LOOK_AGAIN;
                 return;
             };
             self.begin_eviction(u64::from(block.0) * BLOCK);

@@ -117,7 +117,8 @@ enum Owner {
     Settle,
     Barrier,
     Open,
-    Flush(usize),
+    /// A host's; and how many writes had gone around before.
+    Flush(usize, u64),
 }
 
 /// What an operation hears.
@@ -156,6 +157,11 @@ pub struct Cache {
     draining: bool,
     cleaning: Cleaning,
     evicting: usize,
+    /// Writes that went to the backing device and are durable once it is flushed; and how many of them are.
+    around: u64,
+    around_flushed: u64,
+    /// When something that may go is looked for again.
+    look_again: Moment,
     dirty: u64,
     cached: u64,
     /// When a host last asked for something.
@@ -209,6 +215,9 @@ impl Cache {
             draining: false,
             cleaning: Cleaning::default(),
             evicting: 0,
+            around: 0,
+            around_flushed: 0,
+            look_again: now,
             dirty: 0,
             cached: 0,
             asked: now,
@@ -323,9 +332,10 @@ impl Cache {
             Owner::Settle => self.settled(result),
             Owner::Barrier => self.barrier_done(buffer, result),
             Owner::Open => self.opened(buffer, result),
-            Owner::Flush(whole) => {
-                if result.is_err() {
-                    self.settled(Err(IoError::new(ErrorKind::Media, "a flush")));
+            Owner::Flush(whole, around) => {
+                match &result {
+                    Ok(()) => self.around_flushed = self.around_flushed.max(around),
+                    Err(_) => self.settled(Err(IoError::new(ErrorKind::Media, "a flush"))),
                 }
                 self.piece_over(whole, result);
             }
@@ -495,9 +505,13 @@ impl Cache {
         let granule = GRANULE as u64;
         let granules = bytes.start / granule..bytes.end.div_ceil(granule);
         match op {
+            // What the fast device has acknowledged is durable there.
+            Operation::Flush if self.around == self.around_flushed => {
+                self.piece_over(whole, Ok(()));
+            }
             Operation::Flush => {
-                let side = Side::Backing;
-                self.send(side, Owner::Flush(whole), Request::flush(0));
+                let owner = Owner::Flush(whole, self.around);
+                self.send(Side::Backing, owner, Request::flush(0));
             }
             Operation::Deallocate if !self.backing.deallocates => self.piece_over(whole, Ok(())),
             Operation::WriteZeroes { .. } | Operation::Deallocate => {

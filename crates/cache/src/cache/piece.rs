@@ -241,8 +241,8 @@ impl Cache {
         let sides = [(Side::Fast, missing < all), (Side::Backing, missing > 0)];
         let sides = sides.into_iter().filter(|(_, wanted)| *wanted);
         let sides: Vec<Side> = sides.map(|(side, _)| side).collect();
-        if missing > 0 && self.piece(op).is_some_and(|piece| piece.is_stream) {
-            self.stream_goes_by();
+        if missing > 0 {
+            self.hosts_go_by();
         }
         self.step(op, step, sides.len() as u8);
         for side in sides {
@@ -540,9 +540,7 @@ impl Cache {
         let data = self.data_of(op);
         let Some(piece) = self.piece(op) else { return };
         let (first, durability) = (piece.first, piece.durability);
-        if piece.is_stream {
-            self.stream_goes_by();
-        }
+        self.hosts_go_by();
         self.step(op, Step::WritingAround, 1);
         let how = (Side::Backing, durability);
         if let Err(error) = self.write(how, Owner::Op(op), first, &data) {
@@ -553,6 +551,8 @@ impl Cache {
     /// Written through: the host has its answer, and a copy may be kept.
     fn was_written_around(&mut self, op: usize) {
         self.cleaning.unflushed = true;
+        // Durable ones, too: they may lie over older ones that are not.
+        self.around += 1;
         let mode = self.header.as_ref().map(|header| header.mode);
         let range = self.range_of(op);
         let is_stream = self.piece(op).is_none_or(|piece| piece.is_stream);

@@ -328,6 +328,10 @@ fn every_scenario_that_ships_runs_at_its_smallest() {
             "--set scan.rows=5000 --set scan.readers=[1,2]",
         ),
         (
+            "flash-cache",
+            "--users 2 --set oltp.warehouses=1 --set oltp.small=true --set oltp.memory_pct=[38]",
+        ),
+        (
             "statistics-self-test",
             "--users 2 --set oltp.warehouses=1 --set oltp.small=true",
         ),

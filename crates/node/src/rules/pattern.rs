@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(names("wal/1"), ["wal/1"]);
         assert_eq!(names("wal/nothing*"), [""; 0]);
         let missing = Pattern::new("/no/such/place/**").expect("sound");
-        let error = missing.files().err().expect("nothing");
+        let error = missing.files().expect_err("nothing");
         assert!(error.message.contains("matches nothing"), "{error}");
         for text in ["relative/**", "", "/a/../b"] {
             assert!(Pattern::new(text).is_err(), "{text}");

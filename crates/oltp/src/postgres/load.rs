@@ -111,14 +111,15 @@ impl RowSink for CopyRows<'_> {
     }
 
     fn end_row(&mut self) -> Result<(), LabError> {
-        self.buffer.put_i16(self.columns);
-        if self.buffer.len() < PIECE {
-            return Ok(());
+        if self.buffer.len() >= PIECE {
+            self.send().map_err(|error| {
+                let told = LabError::environment(words(&error));
+                self.failed = Some(error);
+                told
+            })?;
         }
-        self.send().map_err(|error| {
-            let told = LabError::environment(words(&error));
-            self.failed = Some(error);
-            told
-        })
+        // Behind what is sent: after the last row it is taken back.
+        self.buffer.put_i16(self.columns);
+        Ok(())
     }
 }

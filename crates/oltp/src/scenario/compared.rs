@@ -8,7 +8,7 @@ use super::file::{OltpScenario, PublishedTable};
 use super::named::PublishedSide;
 use super::result::ConfigurationResult;
 use super::turns;
-use crate::published::{Cluster, HammerDb};
+use crate::published::{Cluster, FlashCache, HammerDb};
 use crate::result::StepResult;
 use crate::server::Topology;
 
@@ -236,6 +236,8 @@ enum Table {
     HammerDb(Vec<HammerDb>),
     /// Of one instance on replicated storage, and of a group on local drives: run times.
     Cluster(Vec<Cluster>),
+    /// Of disks with and without a cache of flash: transactions a minute, at one number of users.
+    FlashCache(Vec<FlashCache>),
 }
 
 impl Table {
@@ -246,6 +248,7 @@ impl Table {
                 Some(_) => Cluster::fixed_work()?,
                 None => Cluster::scans()?,
             }),
+            PublishedTable::FlashCache => Self::FlashCache(FlashCache::of_one_disk()?),
             PublishedTable::None => Self::None,
         })
     }
@@ -262,6 +265,19 @@ impl Table {
             Self::HammerDb(rows) => {
                 let of = |c: &ConfigurationResult| published_nopm(rows, places, c, users);
                 Some(of(ours)? / of(base)?)
+            }
+            Self::FlashCache(rows) => {
+                let of = |side: PublishedSide| {
+                    let files = match side {
+                        PublishedSide::Uncached => "none",
+                        PublishedSide::Everything => "os+log+data",
+                        PublishedSide::Data => "data",
+                        _ => return None,
+                    };
+                    let row = rows.iter().find(|row| row.cached_files == files)?;
+                    Some(row.tpm)
+                };
+                Some(of(ours.published?)? / of(base.published?)?)
             }
             // The table answers one question; two configurations that ask another have none beside them.
             Self::Cluster(rows) => {

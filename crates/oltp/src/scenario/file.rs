@@ -330,9 +330,10 @@ impl OltpScenario {
             None => Ok(PublishedTable::None),
             Some("nvmeof_hammerdb.csv") => Ok(PublishedTable::HammerDb),
             Some("fci_vs_basic_ag.csv") => Ok(PublishedTable::Cluster),
+            Some("flash_cache.csv") => Ok(PublishedTable::FlashCache),
             Some(other) => Err(LabError::usage(format!(
-                "published = {other:?}: databases are published in nvmeof_hammerdb.csv and \
-                 fci_vs_basic_ag.csv"
+                "published = {other:?}: databases are published in nvmeof_hammerdb.csv, \
+                 fci_vs_basic_ag.csv and flash_cache.csv"
             ))),
         }
     }
@@ -428,6 +429,7 @@ pub(crate) enum PublishedTable {
     None,
     HammerDb,
     Cluster,
+    FlashCache,
 }
 
 #[cfg(test)]

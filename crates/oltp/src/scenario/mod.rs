@@ -31,7 +31,7 @@ use crate::server::Server;
 use ashlar_lab::ResultFile;
 
 /// The scenarios that ship: name and text.
-pub const SHIPPED: [(&str, &str); 5] = [
+pub const SHIPPED: [(&str, &str); 6] = [
     (
         "nvmeof-hammerdb",
         include_str!("../../../../scenarios/nvmeof-hammerdb.toml"),
@@ -43,6 +43,10 @@ pub const SHIPPED: [(&str, &str); 5] = [
     (
         "fixed-transactions",
         include_str!("../../../../scenarios/fixed-transactions.toml"),
+    ),
+    (
+        "flash-cache",
+        include_str!("../../../../scenarios/flash-cache.toml"),
     ),
     (
         "statistics-self-test",

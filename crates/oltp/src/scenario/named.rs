@@ -44,6 +44,12 @@ pub enum PublishedSide {
     Local,
     /// `nvmeof_hammerdb.csv`: the same over NVMe-oF.
     Remote,
+    /// `flash_cache.csv`: disks alone.
+    Uncached,
+    /// `flash_cache.csv`: everything on them is cached.
+    Everything,
+    /// `flash_cache.csv`: the data is; log and system are kept out by hand.
+    Data,
 }
 
 impl PublishedSide {
@@ -53,6 +59,9 @@ impl PublishedSide {
             Self::Bag => "bag",
             Self::Local => "local",
             Self::Remote => "remote",
+            Self::Uncached => "uncached",
+            Self::Everything => "everything",
+            Self::Data => "data",
         }
     }
 
@@ -64,6 +73,9 @@ impl PublishedSide {
                 table == PublishedTable::Cluster && topology == Topology::AvailabilityGroup
             }
             Self::Local | Self::Remote => table == PublishedTable::HammerDb,
+            Self::Uncached | Self::Everything | Self::Data => {
+                table == PublishedTable::FlashCache && topology == Topology::Standalone
+            }
         }
     }
 }
@@ -90,7 +102,8 @@ impl NamedSection {
         match self.published {
             Some(side) if !side.is_of(table, self.topology) => Err(format!(
                 "[[configuration]] {name}: published = {:?}: fci (standalone) and bag (availability-group) are \
-                 of fci_vs_basic_ag.csv, local and remote of nvmeof_hammerdb.csv",
+                 of fci_vs_basic_ag.csv, local and remote of nvmeof_hammerdb.csv, uncached, everything and data \
+                 (standalone) of flash_cache.csv",
                 side.word()
             )),
             _ => Ok(()),

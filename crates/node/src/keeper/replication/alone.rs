@@ -88,7 +88,7 @@ fn mark_all(
             absent: absent.bits(),
         },
         marks_uncertain: false,
-        marks: vec![0..view.granules],
+        marks: std::iter::once(0..view.granules).collect(),
         own: OwnPlane::Until(Committed::default()),
     };
     // Marks are for who is newly absent, so nobody is at first.

@@ -150,7 +150,7 @@ fn make_first(link: &PoolLink, volume: u32, copy: &NewCopy) -> Result<(), Contro
             absent: others.bits(),
         },
         marks_uncertain: false,
-        marks: vec![0..copy.wanted.bytes / GRANULE],
+        marks: std::iter::once(0..copy.wanted.bytes / GRANULE).collect(),
         own: OwnPlane::Until(Committed::default()),
     };
     let what = Manage::ChangeReplica { volume, change };
