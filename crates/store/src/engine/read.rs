@@ -2,11 +2,12 @@
 //! does not verify is looked up again, read elsewhere, and written again from a good one.
 
 mod columns;
+mod mend;
 mod slow;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Request};
+use ashlar_block::{ErrorKind, IoBuffer, IoError, Request};
 
 use super::class::Shape;
 use super::guard::Guard;
@@ -738,72 +739,5 @@ impl Engine {
         }
         let result = read.error.map_or(Ok(()), Err);
         self.out.done.push(read.request.complete(result));
-    }
-
-    /// Writes a good granule over the copies that were bad, if it is still what it was.
-    fn mend(&mut self, op: usize, at: u32, part: &Part) {
-        let (Some(Op::Read(read)), [wanted]) = (self.ops.get(op), &part.wanted[..]) else {
-            return;
-        };
-        let Source::Home(..) = wanted.source else {
-            return;
-        };
-        if part.tried == 0 || self.failed.is_some() {
-            return;
-        }
-        let granule = read.request.range.start.0 + u64::from(at);
-        let key = SlotKey {
-            volume: read.volume,
-            slot: self.map.grain(read.volume).slot_of(granule),
-        };
-        let volume = read.volume;
-        if !self.locks.try_lock(key) {
-            return;
-        }
-        // A third look, now that nothing can move it: mending from a read that raced would destroy
-        // acknowledged data.
-        if self.look_up(volume, granule) != Some(*wanted) {
-            return self.unlock(key);
-        }
-        let bad = |&(drive, _): &(usize, u64)| part.tried & 1 << drive != 0;
-        let places: Vec<_> = self.copies(wanted.source).into_iter().filter(bad).collect();
-        if places.is_empty() {
-            return self.unlock(key);
-        }
-        let repair = self.repairs.insert(Repair {
-            key,
-            pending: places.len(),
-        });
-        for (drive, byte) in places {
-            let Some(mut copy) = self.buffer(GRANULE) else {
-                return;
-            };
-            copy.copy_from_slice(&part.buffer);
-            let range = self.range(drive, byte, GRANULE);
-            self.send(drive, Owner::Repair { repair }, |tag| {
-                Request::write(tag, range, copy, Durability::Durable)
-            });
-        }
-    }
-
-    pub(super) fn repair_written(
-        &mut self,
-        repair: usize,
-        drive: usize,
-        result: Result<(), IoError>,
-    ) {
-        match result {
-            Ok(()) => self.counters.repaired += 1,
-            Err(error) => self.drive_failed(drive, &error),
-        }
-        let Some(state) = self.repairs.get_mut(repair) else {
-            return invariant!(self, "copy {repair} was mended, but was not to be");
-        };
-        state.pending -= 1;
-        if state.pending == 0 {
-            let key = state.key;
-            self.repairs.remove(repair);
-            self.unlock(key);
-        }
     }
 }
