@@ -96,7 +96,7 @@ impl S3Fifo {
     }
 
     /// A block was asked for; whether it is here. In the small queue that counts only if it has been there for
-    /// [`YOUNG`] units: a host that asks twice in a row need not ask again.
+    /// `YOUNG` units: a host that asks twice in a row need not ask again.
     pub fn touch(&mut self, block: BlockIndex) -> bool {
         self.clock += 1;
         let now = self.time();

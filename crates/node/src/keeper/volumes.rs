@@ -162,13 +162,21 @@ impl Keeper {
             .iter()
             .find(|(number, _)| *number == volume.number);
         let shape = shape.map(|(_, geometry)| *geometry);
-        let (state, reason) = state_of(volume, view);
+        let replication = self.replication_of(pool, volume.number, volume.uuid);
+        let (state, reason) = match state_of(volume, view) {
+            (VolumeState::Online | VolumeState::Degraded, _)
+                if volume.replica.is_some() && replication.is_none() =>
+            {
+                (VolumeState::Failed, Some(self.why_no_copy(volume.uuid)))
+            }
+            told => told,
+        };
         let status = VolumeStatus {
             pool: pool_name.to_owned(),
             name: volume.name.clone(),
             connected_hosts: self.connected(&nqn),
             cache: None,
-            replication: self.replication_of(pool, volume.number, volume.uuid),
+            replication,
             warnings: no_room_for(volume, view).into_iter().collect(),
             nqn,
             nsid: 1,

@@ -20,6 +20,8 @@ use super::stream::{Ended, Stream};
 /// After a connection was lost, or could not be made: when the next is tried, at first and at most.
 const REDIAL: Duration = Duration::from_millis(50);
 const REDIAL_MOST: Duration = Duration::from_secs(1);
+/// A connection that lasts so long was a good one.
+const GOOD_CONNECTION: Duration = Duration::from_secs(1);
 /// Messages and answers that are dealt with in one turn: a busy peer must not keep the core.
 const ROUNDS: usize = 64;
 const GRANULE_BYTES: u64 = 4096;
@@ -103,8 +105,18 @@ struct Peer {
     dialling: bool,
     redial_at: Option<Moment>,
     redial: Duration,
+    /// Since when there is a connection, or was the last.
+    since: Option<Moment>,
     /// Why there is no connection.
     trouble: Option<Ended>,
+}
+
+impl Peer {
+    /// The next connection is tried later, the more so the more have failed in a row.
+    fn rest(&mut self, now: Moment) {
+        self.redial = (self.redial * 2).clamp(REDIAL, REDIAL_MOST);
+        self.redial_at = Some(now + self.redial);
+    }
 }
 
 /// What is shown of a copy.
@@ -114,6 +126,7 @@ pub(crate) struct ReplicaView {
     pub(crate) members: Vec<NodeId>,
     /// The epoch, if this node owns the volume.
     pub(crate) owns: Option<Epoch>,
+    /// Hosts are served, and the other copies in sync have said lately that they do not.
     pub(crate) serves: bool,
     pub(crate) promised: Epoch,
     pub(crate) session: SessionId,
@@ -307,8 +320,7 @@ impl Replicated {
         match stream {
             Ok(fd) => self.connected(peer, fd, (reactor, ground)),
             Err(why) => {
-                known.redial = (known.redial * 2).clamp(REDIAL, REDIAL_MOST);
-                known.redial_at = Some(ground.now + known.redial);
+                known.rest(ground.now);
                 if known.trouble.as_ref() != Some(&why) {
                     warn!(
                         volume = self.plan.name,
@@ -356,7 +368,7 @@ impl Replicated {
             Ok(stream) => {
                 known.stream = Some(stream);
                 known.trouble = None;
-                known.redial = Duration::ZERO;
+                known.since = Some(ground.now);
                 debug!(
                     volume = self.plan.name,
                     "volume {}: connected to {peer}", self.plan.name
@@ -378,7 +390,13 @@ impl Replicated {
             "volume {}: the connection to {peer} is over: {why}", self.plan.name
         );
         known.trouble = Some(why);
-        known.redial_at = Some(ground.now + REDIAL);
+        if known
+            .since
+            .is_some_and(|at| ground.now.since(at) > GOOD_CONNECTION)
+        {
+            known.redial = Duration::ZERO;
+        }
+        known.rest(ground.now);
         self.hear(Event::PeerGone { peer }, ground);
     }
 
@@ -569,7 +587,7 @@ impl Replicated {
         }
     }
 
-    pub(crate) fn view(&self, engine: &Engine) -> ReplicaView {
+    pub(crate) fn view(&self, engine: &Engine, now: Moment) -> ReplicaView {
         let volume = self.copy.volume();
         let has = |peer: &Peer| peer.stream.is_some();
         let connected = self.peers.iter().enumerate().filter(|(_, peer)| has(peer));
@@ -581,7 +599,7 @@ impl Replicated {
             position: self.me,
             members: self.plan.members.clone(),
             owns: self.replica.owns(),
-            serves: self.replica.is_serving(),
+            serves: self.replica.is_serving() && self.replica.reads(now),
             promised: self.copy.entry().promised,
             session: self.copy.entry().session,
             granules: self.copy.shape().granules,

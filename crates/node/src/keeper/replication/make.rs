@@ -359,9 +359,13 @@ impl Keeper {
         name: &VolumeName,
         request: &DeleteVolume,
     ) -> Result<(), ControlError> {
-        let replication = self.replication()?;
         let status = self.one_volume(name)?;
         request.allowed_on(&status)?;
+        if status.replication.is_none() {
+            // One that is not in service here: a copy of a pool, or brought from another node.
+            return self.drop_copy(status.uuid);
+        }
+        let replication = self.replication()?;
         let members = self.with_copy(status.uuid, |pool, number| {
             let view = self.replica_view(pool, number)?;
             Ok(view.map(|view| view.members).unwrap_or_default())

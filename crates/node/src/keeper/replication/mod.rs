@@ -37,6 +37,7 @@ use self::events::Events;
 use self::link::Link;
 use self::news::{Item, Shown};
 use super::pools::engine;
+use super::serve::served;
 use super::{Keeper, LivePool};
 use crate::model::{ControlError, ErrorKind};
 use crate::pool::{PoolLink, ReplicaMail};
@@ -208,7 +209,27 @@ impl Keeper {
         let shared = self.shared_of(replication, &members, (volume, identity))?;
         let access = self.state.read().access(pool.id, volume.uuid).cloned();
         self.serve_shared(pool, volume, access.as_ref(), shared)?;
-        self.start_replica(pool, pool_name, volume, identity)
+        let started = self.start_replica(pool, pool_name, volume, identity);
+        if let Err(error) = &started {
+            let trouble = error.message.clone();
+            replication.shown().entry(volume.uuid).or_default().alarm = Some(trouble);
+            if let Some(gone) = pool.volumes.remove(&volume.number) {
+                self.target.remove(&gone.nqn).map_err(served)?;
+            }
+        }
+        started
+    }
+
+    /// Why a volume that has copies on other nodes is not in service here.
+    pub(super) fn why_no_copy(&self, volume: Uuid) -> String {
+        let Some(replication) = &self.replication else {
+            return "it has copies on other nodes, and this one is in no cluster: start it with `ashlar node --name \
+                    NAME --cluster FILE`"
+                .to_owned();
+        };
+        let shown = replication.shown().get(&volume).cloned();
+        let why = shown.and_then(|shown| shown.alarm);
+        why.unwrap_or_else(|| "its copy is not in service on this node".to_owned())
     }
 
     /// How hosts reach a copy, if it can be one.

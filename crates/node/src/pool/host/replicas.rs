@@ -139,7 +139,10 @@ impl Host {
                 self.with_replica(volume, |one, ground| one.give(to, ground));
             }
             ReplicaMail::Look { reply } => {
-                let view = self.replicas.get(&volume).map(|one| one.view(&self.engine));
+                let view = self
+                    .replicas
+                    .get(&volume)
+                    .map(|one| one.view(&self.engine, self.now));
                 let _ = reply.send(view);
             }
         }
