@@ -114,6 +114,10 @@ pub(crate) trait Subject: Sized {
     fn audit(&self, _: &Media<'_>) -> Result<Option<Found>, String> {
         Ok(None)
     }
+    /// Whether slots are on their way between homes: they have two then.
+    fn is_moving(&self) -> bool {
+        false
+    }
     /// Bytes of slots that have moved to hot homes, and from there.
     fn moved(&self) -> (u64, u64) {
         (0, 0)
@@ -296,6 +300,10 @@ impl Subject for Engine {
         Found::audit(media).map(Some)
     }
 
+    fn is_moving(&self) -> bool {
+        Engine::is_moving(self)
+    }
+
     fn moved(&self) -> (u64, u64) {
         let volumes = Engine::volumes(self).into_iter();
         let tallies = volumes.filter_map(|volume| Some(volume.tier?.tally));
@@ -310,8 +318,7 @@ impl Subject for Engine {
         let theirs = status.volumes.iter().filter(homed);
         let theirs: u64 = theirs.map(|info| info.used_bytes).sum();
         let taken: u64 = status.homes.iter().map(|home| home.used_bytes).sum();
-        // Slots go on moving while a scrub is waited for.
-        (taken != theirs && !status.degraded && !self.is_moving())
+        (taken != theirs && !status.degraded)
             .then(|| format!("{taken} bytes of homes are taken, {theirs} are volumes'"))
     }
 }

@@ -201,6 +201,11 @@ impl<'a, S: Subject> World<'a, S> {
         loop {
             let crashes = self.summary.crashes;
             self.settle()?;
+            // Slots with tiers go on moving until nothing is too hot or too cold where it is.
+            self.until("slots have moved", |w| {
+                let engine = w.node.as_ref().map(|node| node.engine());
+                engine.is_none_or(|engine| !engine.is_moving())
+            })?;
             if self.summary.crashes == crashes {
                 return self.check_accounts();
             }
