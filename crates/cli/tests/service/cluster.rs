@@ -43,7 +43,7 @@ fn own_mounts() -> Running {
         "private",
         "sh",
         "-c",
-        "echo ready; sleep 3600",
+        "echo ready; exec sleep 3600",
     ];
     let mut holder = Running::start(Command::new("unshare").args(words));
     holder.ready();
