@@ -12,6 +12,7 @@ use crate::canary::Canary;
 use crate::event::{Alarm, Turn};
 use crate::ids::{Ask, Epoch, Revision};
 use crate::key::{Key, OwnerId};
+use crate::lease::GRANT;
 use crate::quorum::{Held, Question, Reply};
 
 /// How long a candidate waits for the one that was faster.
@@ -83,18 +84,28 @@ impl Candidate {
         }
     }
 
-    /// An owner was heard: no candidacy for a while. A swap that is out is settled nevertheless, by reading.
-    pub(crate) fn stand_back(&mut self, turn: &Turn<'_>) {
-        self.not_before = turn.now + stagger(turn);
+    /// An owner wants a session: it has as long to ask for a grant as a grant lasts. A copy that took it for
+    /// silent before that would take over from an owner that has only begun.
+    pub(crate) fn follows(&mut self, turn: &Turn<'_>) {
+        self.rest(turn, GRANT + stagger(turn));
+    }
+
+    /// This process was the owner and has stopped: another shall have it, the one that it handed over to above all.
+    pub(crate) fn yields(&mut self, turn: &Turn<'_>) {
+        self.rest(turn, AFTER_LOSS);
+    }
+
+    /// No candidacy for a while. A swap that is out is settled nevertheless, by reading.
+    fn rest(&mut self, turn: &Turn<'_>, time: Duration) {
+        self.not_before = turn.now + time;
         if matches!(self.stage, Stage::Reading(_)) {
             self.stage = Stage::Idle;
         }
     }
 
-    /// This process was the owner and has stopped: another shall have it, the one that it handed over to above all.
-    pub(crate) fn yields(&mut self, turn: &Turn<'_>) {
-        self.stand_back(turn);
-        self.not_before = turn.now + AFTER_LOSS;
+    /// Whether it is too early for a candidacy.
+    pub(crate) fn rests(&self, now: Moment) -> bool {
+        now < self.not_before
     }
 
     /// Begins at once.

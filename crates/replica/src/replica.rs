@@ -138,7 +138,7 @@ impl Replica {
         if let Some(owner) = self.owner.as_mut() {
             return owner.tick(turn, &self.given);
         }
-        if self.given.binds(turn.now) {
+        if self.given.binds(turn.now) || self.candidate.rests(turn.now) {
             return;
         }
         // Its owner was heard in this process's life, and is silent now.
@@ -195,7 +195,7 @@ impl Replica {
             }
             self.step_down(turn);
             self.reason = Reason::default();
-            self.candidate.stand_back(turn);
+            self.candidate.follows(turn);
             self.member.join(turn, from, &envelope, join);
             return;
         }
