@@ -13,6 +13,8 @@ const SHORT: Profile = Profile {
     tiers: 0,
     crowds: 0,
     changes: 0,
+    // The toy takes what a drive cannot do now for a failure.
+    shortages: 0,
     ..Profile::CRASH
 };
 
