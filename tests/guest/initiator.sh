@@ -85,6 +85,8 @@ order() {
 # A daemon with pool tank of two drives and volume tank/db, mirrored.
 node_target() {
     local name=$1 port=$2 drive
+    # Another scenario may have had one of this name.
+    rm -rf "$state/$name.d" "$state"/drive[01]
     : > "$logs/target-$name.err"
     printf '%s\n' "$binary" node --dir "$state/$name.d" --listen "127.0.0.1:$port" > "$state/$name.args"
     start_target "$name" || return 1
@@ -261,7 +263,8 @@ library_tests() {
     (cd "$repo_root" && cargo test --quiet --locked -p "$1" --lib --no-run --message-format=json) | python3 -c '
 import json, sys
 built = (json.loads(line) for line in sys.stdin)
-print(next(of["executable"] for of in built if of.get("executable")))'
+# All of it is read, or cargo finds nobody to write to.
+print([of["executable"] for of in built if of.get("executable")][0])'
 }
 
 run_memory() {
