@@ -309,7 +309,7 @@ impl Cluster {
         let (send, heard) = channel();
         self.0.runtime.spawn(async move {
             if let Ok(done) = timeout(patience, work).await {
-                // Nobody hears it who has given up.
+                // A caller that has given up does not take it.
                 let _ = send.send(Some(done));
             } else {
                 let _ = send.send(None);

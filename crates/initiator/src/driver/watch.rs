@@ -15,7 +15,7 @@ const NEXT_WORD: Duration = Duration::from_secs(60);
 /// A limit of more than that is none.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How a remote namespace's paths are; written by whoever uses them, read by any thread.
+/// How a remote namespace's paths are; written by the thread that uses them, read by any thread.
 #[derive(Clone, Debug, Default)]
 pub struct PathBoard(Arc<Mutex<Vec<PathReport>>>);
 

@@ -13,7 +13,7 @@ pub(crate) struct Class {
     pub(crate) grain: Grain,
     /// The drives that they lie on; any, without one.
     pub(crate) media: Option<DriveClass>,
-    /// The volume whose hot home they are; nobody else's slots are there.
+    /// The volume whose hot home they are; no other volume's slots are there.
     pub(crate) hot_of: Option<u32>,
 }
 

@@ -49,7 +49,7 @@ pub struct HomeStatus {
     pub grain: Grain,
     /// The class of drives that they are on; any, without one.
     pub class: Option<DriveClass>,
-    /// The volume whose hot home they are; nobody else's.
+    /// The volume whose hot home they are.
     pub hot_of: Option<u32>,
     /// Bytes of volumes that have homes, counted once.
     pub used_bytes: u64,

@@ -91,7 +91,7 @@ fn mark_all(
         marks: std::iter::once(0..view.granules).collect(),
         own: OwnPlane::Until(Committed::default()),
     };
-    // Marks are for who is newly absent, so nobody is at first.
+    // Marks are for copies that are newly absent, so none is absent at first.
     for absent in [Positions::NONE, others] {
         let change = change(absent);
         let what = Manage::ChangeReplica { volume, change };

@@ -25,7 +25,7 @@ impl Replication {
         let peer = peers.iter().find(|peer| peer.id == node.id);
         let drained = match is_this {
             true => Some(self.is_drained()),
-            // Whoever does not answer is not asked twice.
+            // A node that does not answer is not asked twice.
             false if peer.is_some_and(|peer| peer.reachable) => self.asks_whether_drained(node.id),
             false => None,
         };

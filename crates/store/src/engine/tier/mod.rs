@@ -8,7 +8,7 @@
 //! | slots that are read often | to the mirror, where it is on faster drives ([`walk`]) |
 //! | slots that are cold | to the capacity, when the mirror fills up ([`walk`]) |
 //!
-//! Nobody counts on the mirror: a write is let in when the *capacity* has room for it, and what the mirror does
+//! Nothing counts on the mirror: a write is let in when the *capacity* has room for it, and what the mirror does
 //! not take goes there. So a full mirror stops nothing, and how much of it is in use is a matter of speed only.
 //!
 //! The mirror's segments are one volume's alone: what is in use of them is what is hot.
