@@ -269,11 +269,22 @@ impl Replicated {
     }
 
     fn answer(&mut self, command: CommandId, outcome: Outcome, ground: &mut Ground<'_>) {
-        let buffers = &self.buffers;
+        let Self {
+            buffers,
+            copy,
+            commands,
+            ..
+        } = self;
+        let outcome = match outcome {
+            Outcome::Read(bytes) => match copy.take_buffer(bytes) {
+                Ok(buffer) => return ground.out.done.extend(commands.filled(command, buffer)),
+                Err(bytes) => Outcome::Read(bytes),
+            },
+            other => other,
+        };
         let fresh = |bytes| buffers.get(bytes);
-        if let Some(completion) = self.commands.answered(command, outcome, fresh) {
-            ground.out.done.push(completion);
-        }
+        let completion = commands.answered(command, outcome, fresh);
+        ground.out.done.extend(completion);
     }
 
     /// The engine has completed a command of this copy.
