@@ -1,7 +1,7 @@
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
+use ashlar_cluster::PeerSocket;
 use ashlar_copy::{Copy, EngineLocal, plane};
 use ashlar_reactor::{Handle, Port, What};
 use ashlar_replica::quorum::{Question, Reply};
@@ -347,13 +347,13 @@ impl Replicated {
     pub(crate) fn dialled(
         &mut self,
         peer: Position,
-        stream: Result<OwnedFd, String>,
+        stream: Result<PeerSocket, String>,
         (reactor, ground): (&Handle, &mut Ground<'_>),
     ) {
         let known = &mut self.peers[peer.index()];
         known.dialling = false;
         match stream {
-            Ok(fd) => self.connected(peer, fd, (reactor, ground)),
+            Ok(socket) => self.connected(peer, socket, (reactor, ground)),
             Err(why) => {
                 known.rest(ground.now);
                 if known.trouble.as_ref() != Some(&why) {
@@ -373,12 +373,12 @@ impl Replicated {
     pub(crate) fn accepted(
         &mut self,
         from: NodeId,
-        fd: OwnedFd,
+        socket: PeerSocket,
         (reactor, ground): (&Handle, &mut Ground<'_>),
     ) {
         let position = self.plan.members.iter().position(|&node| node == from);
         match position.and_then(Position::new) {
-            Some(peer) if peer != self.me => self.connected(peer, fd, (reactor, ground)),
+            Some(peer) if peer != self.me => self.connected(peer, socket, (reactor, ground)),
             _ => warn!(
                 volume = self.plan.name,
                 "volume {}: {from} has no copy of it, and is not heard", self.plan.name
@@ -389,7 +389,7 @@ impl Replicated {
     fn connected(
         &mut self,
         peer: Position,
-        fd: OwnedFd,
+        socket: PeerSocket,
         (reactor, ground): (&Handle, &mut Ground<'_>),
     ) {
         self.lost(peer, "it has connected anew".into(), ground);
@@ -397,10 +397,13 @@ impl Replicated {
         let codec = Codec {
             granule_bytes: GRANULE_BYTES as u32,
         };
-        let stream = Stream::new(fd, self.next_key, codec, reactor);
+        let stream = Stream::new(socket, self.next_key, codec, reactor);
         let known = &mut self.peers[peer.index()];
+        let mut early = Vec::new();
+        let mut opened = Ok(());
         match stream {
-            Ok(stream) => {
+            Ok(mut stream) => {
+                opened = stream.early(&mut early);
                 known.stream = Some(stream);
                 known.trouble = None;
                 known.since = Some(ground.now);
@@ -410,6 +413,12 @@ impl Replicated {
                 );
             }
             Err(why) => known.trouble = Some(why),
+        }
+        for envelope in early {
+            self.received(peer, envelope, ground);
+        }
+        if let Err(why) = opened {
+            self.lost(peer, why, ground);
         }
         self.flush(ground);
     }
