@@ -432,12 +432,9 @@ impl Session {
     fn start(&mut self, turn: &mut Turn<'_>) {
         let unordered = turn.sings(Canary::Unordered);
         for at in 0..self.doing.len() {
-            let extent = self.doing[at].extent;
-            let is_held_up = !unordered
-                && self.doing[..at]
-                    .iter()
-                    .any(|older| older.extent.overlaps(extent));
-            if self.doing[at].token.is_some() || is_held_up {
+            let Doing { token, extent, .. } = self.doing[at];
+            let overlaps = |older: &Doing| older.extent.overlaps(extent);
+            if token.is_some() || !unordered && self.doing[..at].iter().any(overlaps) {
                 continue;
             }
             let token = turn.token();
