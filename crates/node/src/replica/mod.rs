@@ -13,6 +13,7 @@ mod commands;
 mod reserve;
 mod stream;
 mod volume;
+mod words;
 
 pub(crate) use volume::{
     Cause, Failover, Ground, News, Outside, ReplicaPlan, ReplicaView, Replicated,

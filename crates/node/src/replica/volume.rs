@@ -1,3 +1,5 @@
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -8,16 +10,17 @@ use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
     Alarm, Ask, AssociationId, Cage, Codec, CommandId, Config, Effect, Envelope, Epoch, Event,
     HostId, HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin, Outcome,
-    Position, Positions, ReadMode, Replica, ReplicaUuid, SessionId, ShardId, Surroundings, TICK,
-    VolumeId,
+    Position, Positions, ReadMode, Registrant, Replica, ReplicaUuid, SessionId, ShardId,
+    Surroundings, TICK, VolumeId,
 };
 use ashlar_store::{Engine, Outbox};
 use ashlar_target::{Answer, DecidedReservations, Petition};
 use tracing::{debug, info, warn};
 
 use super::commands::{Asked, Commands};
-use super::reserve::Reserve;
+use super::reserve::{Asker, Reserve};
 use super::stream::{Ended, Stream};
+use super::words;
 
 /// After a connection was lost, or could not be made: when the next is tried, at first and at most.
 const REDIAL: Duration = Duration::from_millis(50);
@@ -65,6 +68,10 @@ pub(crate) enum News {
     Serves { epoch: Epoch, failover: Failover },
     /// It does not any more.
     Stops(Epoch),
+    /// Whether commands of hosts that come here go to the owner from now on.
+    Forwards(bool),
+    /// Hosts that may be connected here are to be told what has become of their reservations.
+    Reserved(ashlar_target::News),
     /// The copies in sync are these now.
     InSync(Positions),
     /// Something is wrong.
@@ -156,6 +163,8 @@ pub(crate) struct Replicated {
     next_key: u64,
     commands: Commands,
     reserve: Reserve,
+    /// Associations whose labels were asked for, and this node does not own the volume.
+    unlabelled: RefCell<BTreeSet<Origin>>,
     buffers: BufferPool,
     outside: Box<dyn Outside>,
     tick_at: Moment,
@@ -205,6 +214,7 @@ impl Replicated {
             peers: plan.members.iter().map(|_| Peer::default()).collect(),
             reserve: Reserve::new(plan.reservations.clone()),
             plan,
+            unlabelled: RefCell::default(),
             port: reactor.port(),
             next_key: 0,
             commands: Commands::default(),
@@ -234,10 +244,12 @@ impl Replicated {
             host: known.host,
             association: known.association,
         });
+        let registrant = provenance.map_or(Registrant::default(), |known| known.registrant);
         let label = match provenance {
             Some(known) => known.label,
-            None => self.replica.label(origin),
+            None => self.label(origin),
         };
+        let takes = self.replica.is_serving() || self.replica.forwards();
         for part in asked {
             let operation = match part {
                 Asked::Read(extent) => Some(HostOperation::Read { extent }),
@@ -247,16 +259,24 @@ impl Replicated {
                     origin,
                     label,
                 }),
-                Asked::Nothing if self.replica.is_serving() => {
+                Asked::Nothing if takes => {
                     self.answer(command, Outcome::Written, ground);
                     continue;
                 }
                 Asked::Nothing => None,
             };
             match operation {
-                Some(operation) => self.hear(Event::Host { command, operation }, ground),
-                // It came when this node did not serve the volume, and may be older than what has been written since.
-                None if self.replica.is_serving() => {
+                Some(operation) => {
+                    let event = Event::Host {
+                        command,
+                        registrant,
+                        operation,
+                    };
+                    self.hear(event, ground);
+                }
+                // It came when nothing was known here of the volume's owner, and may be older than what has been
+                // written since.
+                None if takes => {
                     self.answer(command, Outcome::Stale, ground);
                 }
                 None => self.answer(command, Outcome::NotOwner, ground),
@@ -264,8 +284,11 @@ impl Replicated {
         }
     }
 
-    /// The label of what an association may send now; none while this node does not own the volume.
+    /// The label of what an association may send now, as far as this node knows it.
     pub(crate) fn label(&self, origin: Origin) -> Option<Label> {
+        if self.replica.forwards() {
+            self.unlabelled.borrow_mut().insert(origin);
+        }
         self.replica.label(origin)
     }
 
@@ -276,8 +299,55 @@ impl Replicated {
 
     /// A host's command on reservations.
     pub(crate) fn petition(&mut self, petition: Petition, answer: Answer, ground: &mut Ground<'_>) {
-        self.reserve.take(petition, answer);
+        self.reserve_for(petition, Asker::Here(answer), ground);
+    }
+
+    fn reserve_for(&mut self, petition: Petition, asker: Asker, ground: &mut Ground<'_>) {
+        if let Some(event) = self.reserve.take(petition, asker) {
+            self.hear(event, ground);
+        }
         self.decide(ground);
+    }
+
+    /// A host's command has come from another node: whether it may is judged here, by what is reserved now.
+    fn forwarded(
+        &mut self,
+        (command, registrant): (CommandId, Registrant),
+        operation: HostOperation,
+        ground: &mut Ground<'_>,
+    ) {
+        if let HostOperation::Consult {
+            question,
+            origin,
+            label,
+        } = operation
+        {
+            let Ok(wants) = words::to_wants(&question) else {
+                let outcome = Outcome::Failed;
+                return self.hear(Event::Decided { command, outcome }, ground);
+            };
+            let provenance = Provenance {
+                host: origin.host,
+                registrant,
+                association: origin.association,
+                label: Some(label),
+            };
+            let petition = Petition { provenance, wants };
+            return self.reserve_for(petition, Asker::There(command), ground);
+        }
+        let writes = !matches!(operation, HostOperation::Read { .. });
+        let event = match self.reserve.lets(registrant, writes) {
+            true => Event::Host {
+                command,
+                registrant,
+                operation,
+            },
+            false => Event::Decided {
+                command,
+                outcome: Outcome::Reserved,
+            },
+        };
+        self.hear(event, ground);
     }
 
     /// Decides on what hosts want reserved, as far as the replica can be asked now.
@@ -285,6 +355,12 @@ impl Replicated {
         let replica = &self.replica;
         if let Some(event) = self.reserve.next(|origin| replica.label(origin)) {
             self.hear(event, ground);
+        }
+        for event in self.reserve.take_decided() {
+            self.hear(event, ground);
+        }
+        for news in self.reserve.take_news() {
+            self.outside.tell(News::Reserved(news));
         }
     }
 
@@ -430,6 +506,10 @@ impl Replicated {
             return false;
         }
         let mut any = self.take_events(ground);
+        for origin in std::mem::take(self.unlabelled.get_mut()) {
+            self.hear(Event::LabelWanted { origin }, ground);
+            any = true;
+        }
         if ground.now >= self.tick_at {
             self.tick_at = ground.now + TICK;
             self.hear(Event::Tick, ground);
@@ -462,7 +542,7 @@ impl Replicated {
     pub(crate) fn leave(&mut self, ground: &mut Ground<'_>) {
         self.is_over = true;
         self.peers.iter_mut().for_each(|peer| peer.stream = None);
-        self.reserve.forget();
+        self.reserve.leave();
         for command in self.commands.end() {
             self.answer(command, Outcome::PathGone, ground);
         }
@@ -585,6 +665,12 @@ impl Replicated {
                 );
                 self.outside.tell(News::Serves { epoch, failover });
             }
+            Effect::Forwarded {
+                command,
+                registrant,
+                operation,
+            } => self.forwarded((command, registrant), operation, ground),
+            Effect::Forwards(is_open) => self.outside.tell(News::Forwards(is_open)),
             Effect::Register(register) => {
                 if let Err(why) = self.reserve.learn(&register) {
                     self.end(why, ground);

@@ -58,12 +58,17 @@ fn follow(keeper: &Weak<Keeper>, news: &Receiver<Item>, (shown, events): (&All, 
         let Some(keeper) = keeper.upgrade() else {
             return;
         };
-        let (kind, text) = event_of(&news);
-        events.add(kind, keeper.name_of(volume), text);
+        if let News::Reserved(news) = news {
+            keeper.tell_reserved(volume, &news);
+            continue;
+        }
+        if let Some((kind, text)) = event_of(&news) {
+            events.add(kind, keeper.name_of(volume), text);
+        }
         let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.entry(volume).or_default();
         let path = learn(volume, known, &news);
-        if !matches!(news, News::Serves { .. } | News::InSync(_) | News::Alarm(_)) {
+        if matches!(news, News::Stops(_) | News::Failed(_)) {
             known.serves = None;
         }
         drop(all);
@@ -79,8 +84,10 @@ fn follow(keeper: &Weak<Keeper>, news: &Receiver<Item>, (shown, events): (&All, 
 }
 
 /// What an operator may want to know of it.
-fn event_of(news: &News) -> (&'static str, String) {
-    match news {
+fn event_of(news: &News) -> Option<(&'static str, String)> {
+    Some(match news {
+        // Another node's.
+        News::Forwards(_) | News::Reserved(_) => return None,
         News::Serves { epoch, failover } => (
             "serves",
             format!("this node serves it from {epoch} on: {failover}"),
@@ -95,7 +102,7 @@ fn event_of(news: &News) -> (&'static str, String) {
         ),
         News::Alarm(alarm) => ("alarm", alarm_text(alarm)),
         News::Failed(why) => ("failed", format!("its copy here is out of service: {why}")),
-    }
+    })
 }
 
 /// Notes what is new; how hosts reach the volume from now on, if that has changed.
@@ -106,7 +113,9 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
             known.last_failover = failover_status(*failover).or(known.last_failover);
             Some(AnaState::Optimized)
         }
-        News::Stops(_) => Some(AnaState::Inaccessible),
+        News::Stops(_) | News::Forwards(false) => Some(AnaState::Inaccessible),
+        News::Forwards(true) => Some(AnaState::NonOptimized),
+        News::Reserved(_) => None,
         News::InSync(positions) => {
             known.in_sync = *positions;
             info!(%volume, "volume {volume}: in sync are {}", positions_text(*positions));
@@ -164,6 +173,12 @@ fn alarm_text(alarm: &Alarm) -> String {
 }
 
 impl Keeper {
+    fn tell_reserved(&self, volume: Uuid, news: &ashlar_target::News) {
+        if let Err(error) = self.target.tell_reserved(&nqn(volume), news) {
+            warn!(%volume, "volume {volume}: hosts are not told of reservations: {error}");
+        }
+    }
+
     fn set_path(&self, volume: Uuid, state: AnaState) {
         // One that is being deleted has no path any more.
         if let Err(error) = self.target.set_path(&nqn(volume), None, state) {
