@@ -5,8 +5,8 @@ use crate::model::{
     AddDrive, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
     CreateVolume, DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply, HostChange,
     ImportPool, MetricsSnapshot, MoveVolume, NewerData, PoolStatus, PutRule, RemoveDrive,
-    RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetReserve,
-    SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
+    RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetFollow,
+    SetReserve, SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
 };
 use crate::service::{Ownership, Services};
 
@@ -250,6 +250,17 @@ pub trait Control: Send + Sync + 'static {
         &self,
         volume: &VolumeName,
         request: SetWhenDegraded,
+    ) -> Result<VolumeStatus, ControlError>;
+
+    /// Says whether ownership of a replicated volume follows its hosts.
+    ///
+    /// # Errors
+    /// Not found. Usage: the node is in no cluster. Conflict: the volume has one copy. Environment: another of its
+    /// nodes is not reached; it remembers what it did.
+    fn set_follow(
+        &self,
+        volume: &VolumeName,
+        request: SetFollow,
     ) -> Result<VolumeStatus, ControlError>;
 
     /// What a volume has done.

@@ -332,6 +332,8 @@ pub enum Effect {
     Stops(Epoch),
     /// A host's command has come by another node: it is to be handed in as a host's, with this name, or to be decided.
     Forwarded {
+        /// By which.
+        by: Position,
         /// Its name.
         command: CommandId,
         /// Whose it is.

@@ -36,7 +36,7 @@ use crate::model::{
     AddDrive, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
     CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool, FlushReply,
     HostChange, ImportPool, MoveVolume, NewerData, PoolStatus, PutRule, RemoveDrive, RemoveRule,
-    ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetReserve,
+    ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve,
     SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
@@ -429,6 +429,14 @@ impl Control for Keeper {
         request: SetWhenDegraded,
     ) -> Result<VolumeStatus, ControlError> {
         self.change_stops(volume, request.when_degraded == WhenDegraded::Stop)
+    }
+
+    fn set_follow(
+        &self,
+        volume: &VolumeName,
+        request: SetFollow,
+    ) -> Result<VolumeStatus, ControlError> {
+        self.change_follow(volume, request)
     }
 
     fn volume_stats(&self, volume: &VolumeName) -> Result<VolumeStats, ControlError> {

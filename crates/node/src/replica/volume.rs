@@ -1,3 +1,5 @@
+mod petitions;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -14,13 +16,13 @@ use ashlar_replica::{
     Surroundings, TICK, VolumeId,
 };
 use ashlar_store::{Engine, Outbox};
-use ashlar_target::{Answer, DecidedReservations, Petition};
+use ashlar_target::DecidedReservations;
 use tracing::{debug, info, warn};
 
 use super::commands::{Asked, Commands};
-use super::reserve::{Asker, Reserve};
+use super::follow::Follow;
+use super::reserve::Reserve;
 use super::stream::{Ended, Stream};
-use super::words;
 
 /// After a connection was lost, or could not be made: when the next is tried, at first and at most.
 const REDIAL: Duration = Duration::from_millis(50);
@@ -70,6 +72,8 @@ pub(crate) enum News {
     Stops(Epoch),
     /// Whether commands of hosts that come here go to the owner from now on.
     Forwards(bool),
+    /// Commands have come by another node for a while.
+    Elsewhere(Position),
     /// Hosts that may be connected here are to be told what has become of their reservations.
     Reserved(ashlar_target::News),
     /// The copies in sync are these now.
@@ -163,6 +167,8 @@ pub(crate) struct Replicated {
     next_key: u64,
     commands: Commands,
     reserve: Reserve,
+    /// While this node owns the volume.
+    follow: Option<Follow>,
     /// Associations whose labels were asked for, and this node does not own the volume.
     unlabelled: RefCell<BTreeSet<Origin>>,
     buffers: BufferPool,
@@ -214,6 +220,7 @@ impl Replicated {
             peers: plan.members.iter().map(|_| Peer::default()).collect(),
             reserve: Reserve::new(plan.reservations.clone()),
             plan,
+            follow: None,
             unlabelled: RefCell::default(),
             port: reactor.port(),
             next_key: 0,
@@ -249,6 +256,9 @@ impl Replicated {
             Some(known) => known.label,
             None => self.label(origin),
         };
+        if let Some(follow) = &mut self.follow {
+            follow.count(self.me);
+        }
         let takes = self.replica.is_serving() || self.replica.forwards();
         for part in asked {
             let operation = match part {
@@ -295,73 +305,6 @@ impl Replicated {
     /// Nothing more of an association will come.
     pub(crate) fn association_ended(&mut self, origin: Origin) {
         self.replica.association_ended(origin);
-    }
-
-    /// A host's command on reservations.
-    pub(crate) fn petition(&mut self, petition: Petition, answer: Answer, ground: &mut Ground<'_>) {
-        self.reserve_for(petition, Asker::Here(answer), ground);
-    }
-
-    fn reserve_for(&mut self, petition: Petition, asker: Asker, ground: &mut Ground<'_>) {
-        if let Some(event) = self.reserve.take(petition, asker) {
-            self.hear(event, ground);
-        }
-        self.decide(ground);
-    }
-
-    /// A host's command has come from another node: whether it may is judged here, by what is reserved now.
-    fn forwarded(
-        &mut self,
-        (command, registrant): (CommandId, Registrant),
-        operation: HostOperation,
-        ground: &mut Ground<'_>,
-    ) {
-        if let HostOperation::Consult {
-            question,
-            origin,
-            label,
-        } = operation
-        {
-            let Ok(wants) = words::to_wants(&question) else {
-                let outcome = Outcome::Failed;
-                return self.hear(Event::Decided { command, outcome }, ground);
-            };
-            let provenance = Provenance {
-                host: origin.host,
-                registrant,
-                association: origin.association,
-                label: Some(label),
-            };
-            let petition = Petition { provenance, wants };
-            return self.reserve_for(petition, Asker::There(command), ground);
-        }
-        let writes = !matches!(operation, HostOperation::Read { .. });
-        let event = match self.reserve.lets(registrant, writes) {
-            true => Event::Host {
-                command,
-                registrant,
-                operation,
-            },
-            false => Event::Decided {
-                command,
-                outcome: Outcome::Reserved,
-            },
-        };
-        self.hear(event, ground);
-    }
-
-    /// Decides on what hosts want reserved, as far as the replica can be asked now.
-    fn decide(&mut self, ground: &mut Ground<'_>) {
-        let replica = &self.replica;
-        if let Some(event) = self.reserve.next(|origin| replica.label(origin)) {
-            self.hear(event, ground);
-        }
-        for event in self.reserve.take_decided() {
-            self.hear(event, ground);
-        }
-        for news in self.reserve.take_news() {
-            self.outside.tell(News::Reserved(news));
-        }
     }
 
     fn answer(&mut self, command: CommandId, outcome: Outcome, ground: &mut Ground<'_>) {
@@ -514,6 +457,13 @@ impl Replicated {
             self.tick_at = ground.now + TICK;
             self.hear(Event::Tick, ground);
             self.dial(ground.now);
+            let by = self
+                .follow
+                .as_mut()
+                .and_then(|follow| follow.look(ground.now));
+            if let Some(by) = by {
+                self.outside.tell(News::Elsewhere(by));
+            }
             any = true;
         }
         any |= self.resume(ground);
@@ -657,6 +607,7 @@ impl Replicated {
                     cause: std::mem::take(&mut self.cause),
                     gap: self.heard.take().map(|at| ground.now.since(at)),
                 };
+                self.follow = Some(Follow::new(self.me, ground.now));
                 let name = &self.plan.name;
                 info!(
                     volume = name,
@@ -666,10 +617,16 @@ impl Replicated {
                 self.outside.tell(News::Serves { epoch, failover });
             }
             Effect::Forwarded {
+                by,
                 command,
                 registrant,
                 operation,
-            } => self.forwarded((command, registrant), operation, ground),
+            } => {
+                if let Some(follow) = &mut self.follow {
+                    follow.count(by);
+                }
+                self.forwarded((command, registrant), operation, ground);
+            }
             Effect::Forwards(is_open) => self.outside.tell(News::Forwards(is_open)),
             Effect::Register(register) => {
                 if let Err(why) = self.reserve.learn(&register) {
@@ -678,6 +635,7 @@ impl Replicated {
             }
             Effect::Stops(epoch) => {
                 self.reserve.forget();
+                self.follow = None;
                 let name = &self.plan.name;
                 info!(
                     volume = name,

@@ -15,7 +15,7 @@ use crate::model::{
     CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveState, ExportPool, FlushReply,
     HostChange, ImportPool, IoCounters, LayoutSpec, MoveVolume, NewerData, PoolStatus, PutRule,
     RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone,
-    SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WorkKind,
+    SetFollow, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
 use crate::service::{OneNode, Ownership};
 use make::{cached, drive, pool, recount, ruled, volume, work};
@@ -435,6 +435,14 @@ impl Control for FakeControl {
         let volume = inner.volumes.get_mut(name).ok_or_else(|| no_volume(name))?;
         volume.when_degraded = request.when_degraded;
         Ok(volume.clone())
+    }
+
+    fn set_follow(
+        &self,
+        _name: &VolumeName,
+        _request: SetFollow,
+    ) -> Result<VolumeStatus, ControlError> {
+        Err(no_cluster())
     }
 
     fn volume_stats(&self, name: &VolumeName) -> Result<VolumeStats, ControlError> {

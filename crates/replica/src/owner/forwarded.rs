@@ -67,6 +67,7 @@ impl Owner {
             },
         );
         turn.out.push(Effect::Forwarded {
+            by: from,
             command,
             registrant,
             operation,

@@ -448,6 +448,7 @@ impl World<'_> {
                 command,
                 registrant,
                 operation,
+                ..
             } => {
                 self.summary.forwarded += 1;
                 let event = Event::Host {
