@@ -1,9 +1,9 @@
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ashlar_block::{Completion, ErrorKind, Geometry, IoError, Request};
+use ashlar_cluster::PeerSocket;
 use ashlar_reactor::{Mailbox, Opener, Waker};
 use ashlar_replica::quorum::Reply;
 use ashlar_replica::{Ask, Incarnation, NodeId, Position};
@@ -74,10 +74,10 @@ pub(crate) enum ReplicaMail {
     /// A connection that it has asked for.
     Dialled {
         peer: Position,
-        stream: Result<OwnedFd, String>,
+        stream: Result<PeerSocket, String>,
     },
     /// A peer has connected.
-    Accepted { from: NodeId, stream: OwnedFd },
+    Accepted { from: NodeId, stream: PeerSocket },
     /// A process of another node is certified dead.
     Dead {
         node: NodeId,

@@ -2,10 +2,10 @@ mod petitions;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
+use ashlar_cluster::PeerSocket;
 use ashlar_copy::{Copy, EngineLocal, plane};
 use ashlar_reactor::{Handle, Port, What};
 use ashlar_replica::quorum::{Question, Reply};
@@ -312,11 +312,22 @@ impl Replicated {
             self.reserve.answered(command, &outcome);
             return self.decide(ground);
         }
-        let buffers = &self.buffers;
+        let Self {
+            buffers,
+            copy,
+            commands,
+            ..
+        } = self;
+        let outcome = match outcome {
+            Outcome::Read(bytes) => match copy.take_buffer(bytes) {
+                Ok(buffer) => return ground.out.done.extend(commands.filled(command, buffer)),
+                Err(bytes) => Outcome::Read(bytes),
+            },
+            other => other,
+        };
         let fresh = |bytes| buffers.get(bytes);
-        if let Some(completion) = self.commands.answered(command, outcome, fresh) {
-            ground.out.done.push(completion);
-        }
+        let completion = commands.answered(command, outcome, fresh);
+        ground.out.done.extend(completion);
     }
 
     /// The engine has completed a command of this copy.
@@ -355,13 +366,13 @@ impl Replicated {
     pub(crate) fn dialled(
         &mut self,
         peer: Position,
-        stream: Result<OwnedFd, String>,
+        stream: Result<PeerSocket, String>,
         (reactor, ground): (&Handle, &mut Ground<'_>),
     ) {
         let known = &mut self.peers[peer.index()];
         known.dialling = false;
         match stream {
-            Ok(fd) => self.connected(peer, fd, (reactor, ground)),
+            Ok(socket) => self.connected(peer, socket, (reactor, ground)),
             Err(why) => {
                 known.rest(ground.now);
                 if known.trouble.as_ref() != Some(&why) {
@@ -381,12 +392,12 @@ impl Replicated {
     pub(crate) fn accepted(
         &mut self,
         from: NodeId,
-        fd: OwnedFd,
+        socket: PeerSocket,
         (reactor, ground): (&Handle, &mut Ground<'_>),
     ) {
         let position = self.plan.members.iter().position(|&node| node == from);
         match position.and_then(Position::new) {
-            Some(peer) if peer != self.me => self.connected(peer, fd, (reactor, ground)),
+            Some(peer) if peer != self.me => self.connected(peer, socket, (reactor, ground)),
             _ => warn!(
                 volume = self.plan.name,
                 "volume {}: {from} has no copy of it, and is not heard", self.plan.name
@@ -397,7 +408,7 @@ impl Replicated {
     fn connected(
         &mut self,
         peer: Position,
-        fd: OwnedFd,
+        socket: PeerSocket,
         (reactor, ground): (&Handle, &mut Ground<'_>),
     ) {
         self.lost(peer, "it has connected anew".into(), ground);
@@ -405,10 +416,13 @@ impl Replicated {
         let codec = Codec {
             granule_bytes: GRANULE_BYTES as u32,
         };
-        let stream = Stream::new(fd, self.next_key, codec, reactor);
+        let stream = Stream::new(socket, self.next_key, codec, reactor);
         let known = &mut self.peers[peer.index()];
+        let mut early = Vec::new();
+        let mut opened = Ok(());
         match stream {
-            Ok(stream) => {
+            Ok(mut stream) => {
+                opened = stream.early(&mut early);
                 known.stream = Some(stream);
                 known.trouble = None;
                 known.since = Some(ground.now);
@@ -418,6 +432,12 @@ impl Replicated {
                 );
             }
             Err(why) => known.trouble = Some(why),
+        }
+        for envelope in early {
+            self.received(peer, envelope, ground);
+        }
+        if let Err(why) = opened {
+            self.lost(peer, why, ground);
         }
         self.flush(ground);
     }

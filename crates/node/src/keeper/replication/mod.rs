@@ -114,7 +114,8 @@ impl Replication {
     }
 
     fn node_name(&self, node: NodeId) -> String {
-        let known = self.cluster.config().node_by_id(node);
+        let config = self.cluster.config();
+        let known = config.node_by_id(node);
         known.map_or_else(|| node.to_string(), |known| known.name.clone())
     }
 }
@@ -175,7 +176,7 @@ impl Keeper {
     fn replication(&self) -> Result<&Replication, ControlError> {
         self.replication.as_ref().ok_or_else(|| {
             ControlError::usage(
-                "this node is in no cluster: start it with `ashlar node --name NAME --cluster FILE`",
+                "this node is in no cluster: make one with `ashlar cluster init`, or join one with `ashlar cluster join`",
             )
         })
     }
@@ -183,8 +184,9 @@ impl Keeper {
     /// How hosts reach a copy, until its replica says more.
     fn shared(&self, replication: &Replication, members: &[NodeId], position: Position) -> Shared {
         let first = position.index() as u16 * CONTROLLERS + 1;
+        let config = replication.cluster.config();
         let nodes = members.iter();
-        let nodes = nodes.filter_map(|&node| replication.cluster.config().node_by_id(node));
+        let nodes = nodes.filter_map(|&node| config.node_by_id(node));
         let others = nodes.filter(|node| node.id != replication.cluster.me());
         Shared {
             controller_ids: first..=first + CONTROLLERS - 1,
@@ -231,8 +233,8 @@ impl Keeper {
     /// Why a volume that has copies on other nodes is not in service here.
     pub(super) fn why_no_copy(&self, volume: Uuid) -> String {
         let Some(replication) = &self.replication else {
-            return "it has copies on other nodes, and this one is in no cluster: start it with `ashlar node --name \
-                    NAME --cluster FILE`"
+            return "it has copies on other nodes, and this one is in no cluster: start it as the node that it was, or \
+                    have it join that cluster"
                 .to_owned();
         };
         let shown = replication.shown().get(&volume).cloned();
