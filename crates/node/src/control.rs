@@ -6,8 +6,8 @@ use crate::model::{
     CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply,
     ForgetNode, HostChange, ImportPool, MetricsSnapshot, MoveVolume, NewToken, NewerData,
     PoolStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume,
-    ResizeVolume, RunAlone, SetReserve, SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats,
-    VolumeStatus,
+    ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded, VolumeMetrics, VolumeName,
+    VolumeStats, VolumeStatus,
 };
 use crate::service::{Ownership, Services};
 
@@ -269,6 +269,17 @@ pub trait Control: Send + Sync + 'static {
         &self,
         volume: &VolumeName,
         request: SetWhenDegraded,
+    ) -> Result<VolumeStatus, ControlError>;
+
+    /// Says whether ownership of a replicated volume follows its hosts.
+    ///
+    /// # Errors
+    /// Not found. Usage: the node is in no cluster. Conflict: the volume has one copy. Environment: another of its
+    /// nodes is not reached; it remembers what it did.
+    fn set_follow(
+        &self,
+        volume: &VolumeName,
+        request: SetFollow,
     ) -> Result<VolumeStatus, ControlError>;
 
     /// What a volume has done.

@@ -84,11 +84,13 @@ pub enum Canary {
     RegisterNotSent,
     /// Hosts are served before the register was read.
     ServeBeforeRegister,
+    /// A forwarded command gets a label when it arrives.
+    ForwardRefreshed,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -126,6 +128,7 @@ impl Canary {
         Self::FenceRefreshed,
         Self::RegisterNotSent,
         Self::ServeBeforeRegister,
+        Self::ForwardRefreshed,
     ];
 }
 

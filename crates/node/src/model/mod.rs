@@ -45,7 +45,7 @@ pub use pool::{
 };
 pub use replica::{
     FailoverCause, FailoverStatus, MoveVolume, ReplicaState, ReplicaStatus, ReplicateVolume,
-    ReplicationStatus, RunAlone,
+    ReplicationStatus, RunAlone, SetFollow,
 };
 pub use request::{
     AddDrive, Check, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool, RemoveDrive,

@@ -5,6 +5,7 @@
 //! What a new owner does not know to be equal everywhere is overwritten with its own content first: the *base*.
 
 mod change;
+mod forwarded;
 mod learner;
 mod line;
 mod ops;
@@ -35,6 +36,8 @@ use crate::local::Applied;
 use crate::message::{Content, Message, RecordKind};
 
 use change::Change;
+use forwarded::Forwarded;
+pub(crate) use forwarded::is_forwarded;
 use line::{Line, Place};
 use ops::Ops;
 use peer::{Link, Peer};
@@ -138,6 +141,9 @@ pub(crate) struct Owner {
     /// A learner that has all: commits wait for it already, so that it can be added.
     catching: Option<Position>,
     moving: Option<Moving>,
+    /// Commands that have come by other nodes, and are not answered.
+    forwarded: BTreeMap<CommandId, Forwarded>,
+    next_forwarded: u64,
     committed_at: Moment,
     /// The last thing this owner does is to stop.
     ends: bool,
@@ -279,6 +285,8 @@ impl Owner {
                 Some(extent).filter(|extent| shape.is_of_hosts(*extent))
             }
             HostOperation::SetRegister { .. } | HostOperation::GetRegister => shape.register(),
+            // Its driver decides that.
+            HostOperation::Consult { .. } => None,
         };
         let Some(extent) = extent else {
             return turn.answer(command, Outcome::OutOfRange);
@@ -304,6 +312,7 @@ impl Owner {
             HostOperation::Read { .. } | HostOperation::GetRegister => {
                 self.read(turn, Whose::Command(command), extent);
             }
+            HostOperation::Consult { .. } => {}
         }
     }
 

@@ -51,6 +51,8 @@ impl Owner {
             looked_at: turn.now,
             catching: None,
             moving: None,
+            forwarded: BTreeMap::new(),
+            next_forwarded: 0,
             committed_at: turn.now,
             ends: false,
         };
