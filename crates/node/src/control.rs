@@ -4,9 +4,9 @@ use std::sync::Arc;
 use crate::model::{
     AddDrive, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
     CreateVolume, DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply, HostChange,
-    ImportPool, MetricsSnapshot, MoveVolume, NewerData, PoolStatus, PutRule, RemoveDrive,
-    RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetReserve,
-    SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
+    ImportPool, MetricsSnapshot, MoveVolume, NewerData, PoolStatus, ProofStatus, PutRule,
+    RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone,
+    SetReserve, SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
 };
 use crate::service::{Ownership, Services};
 
@@ -174,6 +174,12 @@ pub trait Control: Send + Sync + 'static {
         volume: &VolumeName,
         request: MoveVolume,
     ) -> Result<VolumeStatus, ControlError>;
+
+    /// Compares the copies of a replicated volume that are in sync.
+    ///
+    /// # Errors
+    /// Not found. Conflict: it has one copy. Environment: no node serves it, or another one does meanwhile.
+    fn verify_volume(&self, volume: &VolumeName) -> Result<ProofStatus, ControlError>;
 
     /// Makes a volume that caches a device, and serves it.
     ///

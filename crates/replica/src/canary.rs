@@ -80,11 +80,17 @@ pub enum Canary {
     FenceByNode,
     /// A label of another epoch is made fresh instead of being refused.
     FenceRefreshed,
+    /// The proof among copies in sync compares nothing.
+    ProofBlind,
+    /// A JOIN counts for nothing until a grant is asked for: its owner is taken for silent.
+    JoinUnheard,
+    /// Who has handed over takes the volume back at once.
+    NoStandBack,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 38] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -120,6 +126,9 @@ impl Canary {
         Self::FenceWithoutEpoch,
         Self::FenceByNode,
         Self::FenceRefreshed,
+        Self::ProofBlind,
+        Self::JoinUnheard,
+        Self::NoStandBack,
     ];
 }
 

@@ -2,6 +2,7 @@
 
 use ashlar_block::{Label, Moment};
 
+use crate::canary::Canary;
 use crate::candidate::{Candidate, Reason};
 use crate::event::{At, Config, Effect, EntryBook, Event, HostOperation, Names, Outcome, Turn};
 use crate::extent::Extent;
@@ -17,6 +18,10 @@ use crate::quorum::Reply;
 /// Events `Tick` must not be further apart.
 pub const TICK: std::time::Duration = std::time::Duration::from_millis(25);
 
+/// A copy whose store failed answers hosts with errors, instead of handing over, if it owns again so soon: another copy
+/// could not do better.
+const FORGIVEN_AFTER: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// A copy, in one life of its process.
 #[derive(Debug)]
 pub struct Replica {
@@ -29,6 +34,8 @@ pub struct Replica {
     candidate: Candidate,
     reason: Reason,
     owner: Option<Owner>,
+    /// When it stopped serving last because its own store had failed.
+    gave_up: Option<Moment>,
 }
 
 /// What a replica is handed with an event.
@@ -54,6 +61,7 @@ impl Replica {
             candidate: Candidate::new(now),
             reason: Reason::default(),
             owner: None,
+            gave_up: None,
         }
     }
 
@@ -88,6 +96,13 @@ impl Replica {
     }
 
     fn dispatch(&mut self, turn: &mut Turn<'_>, event: Event) {
+        if let Event::Applied { token, .. }
+        | Event::Read { token, .. }
+        | Event::Persisted { token }
+        | Event::Digested { token, .. } = &event
+        {
+            turn.names.answered(*token);
+        }
         match event {
             Event::Tick => self.tick(turn),
             Event::Host { command, operation } => self.host(turn, command, operation),
@@ -125,6 +140,17 @@ impl Replica {
             }
             Event::Answered { ask, reply } => self.answered(turn, ask, &reply),
             Event::Dead { node, incarnation } => self.certified(turn, node, incarnation),
+            Event::StoreFailed => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.hand_over(turn);
+                }
+                self.member.store_failed(turn);
+            }
+            Event::Verify => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.verify(turn);
+                }
+            }
             Event::Move { to } => {
                 if let Some(owner) = self.owner.as_mut() {
                     owner.give(turn, to);
@@ -138,7 +164,9 @@ impl Replica {
         if let Some(owner) = self.owner.as_mut() {
             return owner.tick(turn, &self.given);
         }
-        if self.given.binds(turn.now) || self.candidate.rests(turn.now) {
+        // Nothing could be drained, so nothing served, with a store that does not answer.
+        let waits = self.candidate.rests(turn.now) || turn.is_store_stuck();
+        if self.given.binds(turn.now) || waits {
             return;
         }
         // Its owner was heard in this process's life, and is silent now.
@@ -195,7 +223,9 @@ impl Replica {
             }
             self.step_down(turn);
             self.reason = Reason::default();
-            self.candidate.follows(turn);
+            if !turn.sings(Canary::JoinUnheard) {
+                self.candidate.follows(turn);
+            }
             self.member.join(turn, from, &envelope, join);
             return;
         }
@@ -232,7 +262,10 @@ impl Replica {
         };
         self.member = Member::default();
         self.reason = Reason::default();
-        self.owner = Some(Owner::new(turn, stored, patience));
+        let mut owner = Owner::new(turn, stored, patience);
+        let is_recent = |at| turn.now - at < FORGIVEN_AFTER;
+        owner.set_last_resort(self.gave_up.is_some_and(is_recent));
+        self.owner = Some(owner);
     }
 
     fn certified(&mut self, turn: &mut Turn<'_>, node: NodeId, incarnation: Incarnation) {
@@ -248,8 +281,13 @@ impl Replica {
 
     fn step_down(&mut self, turn: &mut Turn<'_>) {
         if let Some(owner) = self.owner.take() {
+            if owner.gave_up() {
+                self.gave_up = Some(turn.now);
+            }
             owner.stop(turn);
-            self.candidate.yields(turn);
+            if !turn.sings(Canary::NoStandBack) {
+                self.candidate.yields(turn);
+            }
         }
     }
 

@@ -137,6 +137,7 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
         },
         // The session breaks just when the add is asked for.
         Canary::UnsettledAdd => Profile {
+            proofs: 0,
             lures: const { &[lure(Occasion::Adds, Blow::Break, true)] },
             ..Profile::PARTITION
         },

@@ -68,6 +68,8 @@ impl FciSystem {
             nodes: 2,
             drive_bytes: DRIVE_BYTES,
             loopback: false,
+            etcd: 1,
+            has_switches: false,
         };
         let nodes = Nodes::up(&folder.path().join("n"), &plan, progress)?;
         let system = Self {
@@ -244,7 +246,7 @@ impl System for FciSystem {
                 self.nodes.signal(&seat, Sign::Stop);
                 Ok(())
             }
-            Fault::EtcdDown => self.nodes.kill(&Seat::Etcd),
+            Fault::EtcdDown => self.nodes.kill(&Seat::Etcd(0)),
             Fault::Move => {
                 let moved = self.nodes.client(primary)?;
                 let moved = moved.move_service(SERVICE, &MoveService::default());

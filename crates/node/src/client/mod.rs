@@ -13,9 +13,9 @@ use crate::model::{
     AddDrive, AllowHosts, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache,
     CreatePool, CreateService, CreateVolume, DeleteVolume, DenyHosts, DrainNode, DrainReply,
     ExportPool, FlushReply, ImportPool, MoveService, MoveVolume, NewerData, NodeStatus, PoolStatus,
-    PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume,
-    RunAlone, ServiceStatus, SetHosts, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
-    VolumeStatus,
+    ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume,
+    ResizeVolume, RunAlone, ServiceStatus, SetHosts, SetReserve, SetWhenDegraded, VolumeName,
+    VolumeStats, VolumeStatus,
 };
 use transport::{Ask, Transport};
 
@@ -252,6 +252,15 @@ impl Client {
     /// Those of [`Control::move_volume`](crate::Control::move_volume).
     pub fn move_volume(&self, name: &VolumeName, request: &MoveVolume) -> Result<VolumeStatus> {
         self.send("POST", &volume(name, "/move"), request)
+    }
+
+    /// Compares the copies of a replicated volume that are in sync.
+    ///
+    /// # Errors
+    /// Those of [`Control::verify_volume`](crate::Control::verify_volume).
+    pub fn verify_volume(&self, name: &VolumeName) -> Result<ProofStatus> {
+        self.transport
+            .ask(&Ask::new("POST", &volume(name, "/verify")))
     }
 
     /// Makes a volume that caches a device.

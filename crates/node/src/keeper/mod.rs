@@ -35,8 +35,8 @@ use crate::control::Control;
 use crate::model::{
     AddDrive, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
     CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool, FlushReply,
-    HostChange, ImportPool, MoveVolume, NewerData, PoolStatus, PutRule, RemoveDrive, RemoveRule,
-    ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetReserve,
+    HostChange, ImportPool, MoveVolume, NewerData, PoolStatus, ProofStatus, PutRule, RemoveDrive,
+    RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetReserve,
     SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
@@ -373,6 +373,10 @@ impl Control for Keeper {
         request: MoveVolume,
     ) -> Result<VolumeStatus, ControlError> {
         self.move_replicated(volume, &request)
+    }
+
+    fn verify_volume(&self, volume: &VolumeName) -> Result<ProofStatus, ControlError> {
+        self.verify_replicated(volume)
     }
 
     fn create_cache(&self, request: CreateCache) -> Result<VolumeStatus, ControlError> {

@@ -82,6 +82,8 @@ pub(crate) enum ReplicaMail {
         node: NodeId,
         incarnation: Incarnation,
     },
+    /// Copies in sync are to be compared.
+    Verify,
     /// It is to hand over.
     Move { to: Position },
     /// A look at it.

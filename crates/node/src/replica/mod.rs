@@ -14,5 +14,5 @@ mod stream;
 mod volume;
 
 pub(crate) use volume::{
-    Cause, Failover, Ground, News, Outside, ReplicaPlan, ReplicaView, Replicated,
+    Cause, Failover, Ground, News, Outside, ProofView, ReplicaPlan, ReplicaView, Replicated,
 };

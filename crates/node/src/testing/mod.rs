@@ -13,9 +13,9 @@ use crate::Control;
 use crate::model::{
     AddDrive, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
     CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveState, ExportPool, FlushReply,
-    HostChange, ImportPool, IoCounters, LayoutSpec, MoveVolume, NewerData, PoolStatus, PutRule,
-    RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone,
-    SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WorkKind,
+    HostChange, ImportPool, IoCounters, LayoutSpec, MoveVolume, NewerData, PoolStatus, ProofStatus,
+    PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume,
+    RunAlone, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
 use crate::service::{OneNode, Ownership};
 use make::{cached, drive, pool, recount, ruled, volume, work};
@@ -367,6 +367,10 @@ impl Control for FakeControl {
         _name: &VolumeName,
         _request: RunAlone,
     ) -> Result<VolumeStatus, ControlError> {
+        Err(no_cluster())
+    }
+
+    fn verify_volume(&self, _name: &VolumeName) -> Result<ProofStatus, ControlError> {
         Err(no_cluster())
     }
 

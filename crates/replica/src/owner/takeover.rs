@@ -50,8 +50,12 @@ impl Owner {
             looked_at: turn.now,
             catching: None,
             moving: None,
+            audit: None,
+            proven_at: turn.now,
             committed_at: turn.now,
             ends: false,
+            gave_up: false,
+            is_last_resort: false,
         };
         if turn.sings(Canary::ResumeEpoch) && turn.entry.durable().promised == owner.epoch {
             owner.ops = Ops::new(ReplicaSequence(1 << 20));

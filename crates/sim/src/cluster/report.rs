@@ -17,6 +17,8 @@ pub struct Summary {
     pub epochs: u64,
     /// Copies added to the in-sync set again.
     pub adds: u64,
+    /// Leaves of copies in sync that were compared.
+    pub leaves: u64,
     /// Messages delivered.
     pub messages: u64,
     /// Simulated time in microseconds.
@@ -29,7 +31,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} nodes, {} writes, {} reads, {} retries, {} faults, {} epochs served, {} adds, {} messages, \
+            "{} nodes, {} writes, {} reads, {} retries, {} faults, {} epochs served, {} adds, {} leaves proven, {} messages, \
              {} ms in {} events",
             self.nodes,
             self.writes,
@@ -38,6 +40,7 @@ impl fmt::Display for Summary {
             self.faults,
             self.epochs,
             self.adds,
+            self.leaves,
             self.messages,
             self.micros / 1000,
             self.events,

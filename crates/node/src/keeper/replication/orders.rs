@@ -38,6 +38,8 @@ pub(super) enum Order {
     },
     /// Hand over, if you own it.
     Move { volume: Uuid, to: NodeId },
+    /// Compare copies in sync, if you own it.
+    Verify { volume: Uuid },
     /// Have others serve all you own, or be as others again.
     Drain { drain: bool },
     /// Say whether you are drained.
@@ -155,6 +157,10 @@ impl Keeper {
             Order::Move { volume, to } => {
                 info!(target: crate::ORDERS, "{from}: volume {volume} is to go to {to}");
                 self.give_copy(volume, to)?;
+                done()
+            }
+            Order::Verify { volume } => {
+                self.begin_proof(volume)?;
                 done()
             }
             Order::Service { words } => self.hear_of_services(*words),

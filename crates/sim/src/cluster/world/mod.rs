@@ -1,6 +1,7 @@
 //! The world: what happens, in which order, and what must hold after it.
 
 mod draw;
+mod epilogue;
 mod havoc;
 
 use std::cmp::Reverse;
@@ -31,6 +32,9 @@ use crate::cluster::report::Summary;
 use crate::cluster::store::{GRANULE_BYTES, Store};
 use crate::cluster::wires::{Way, Wires};
 use crate::report::{Listener, Trace};
+
+pub(crate) use self::epilogue::Flip;
+use self::epilogue::Stage;
 
 const VOLUME: VolumeId = VolumeId(1);
 /// What a node that does not own the volume knows.
@@ -89,6 +93,8 @@ enum Happening {
         of: usize,
         incarnation: Incarnation,
     },
+    /// Copies in sync are compared.
+    Verify(usize),
     /// Faults end.
     Heal,
 }
@@ -147,6 +153,7 @@ pub(crate) struct World<'a> {
     seen: Seen,
     heals_at: Moment,
     has_healed: bool,
+    stage: Stage,
     summary: Summary,
 }
 
@@ -182,7 +189,7 @@ impl World<'_> {
             }
             self.happen(due.what)?;
             self.check()?;
-            if self.has_healed && self.is_over()? {
+            if self.has_healed && self.is_at_end()? {
                 return Ok(());
             }
         }
@@ -259,6 +266,7 @@ impl World<'_> {
                 };
                 self.handle(node, event)
             }
+            Happening::Verify(node) => self.handle(node, Event::Verify),
             Happening::Heal => self.heal(),
         }
     }
@@ -427,12 +435,18 @@ impl World<'_> {
             }
             Effect::Alarm(alarm) => {
                 self.say(|| format!("node {node} ALARM {alarm:?}"));
-                if matches!(
-                    alarm,
-                    Alarm::Differs { .. } | Alarm::StoreIsOld { .. } | Alarm::KeyUnreadable(_)
-                ) {
-                    return Err(format!("node {node}: {alarm:?}"));
+                match alarm {
+                    Alarm::Diverged { position, .. } => self.diverged(position)?,
+                    Alarm::Differs { .. } if self.flip().is_some() => {}
+                    Alarm::Differs { .. } | Alarm::StoreIsOld { .. } | Alarm::KeyUnreadable(_) => {
+                        return Err(format!("node {node}: {alarm:?}"));
+                    }
+                    Alarm::LocalFailed | Alarm::OldImage => {}
                 }
+            }
+            Effect::Proven(proof) => {
+                self.summary.leaves += proof.leaves;
+                self.proven(node, proof.compared);
             }
         }
         Ok(())
@@ -573,7 +587,8 @@ impl World<'_> {
         }
         check::ownership(&self.nodes, self.now)?;
         if self.seen.is_stale(&self.nodes, &self.model) {
-            check::copies(&self.nodes, &self.model, &self.seen.key)?;
+            let flip = self.flip();
+            check::copies(&self.nodes, &self.model, (&self.seen.key, flip))?;
         }
         Ok(())
     }
