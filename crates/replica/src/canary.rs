@@ -86,11 +86,15 @@ pub enum Canary {
     JoinUnheard,
     /// Who has handed over takes the volume back at once.
     NoStandBack,
+    /// A change of the register does not go to the others.
+    RegisterNotSent,
+    /// Hosts are served before the register was read.
+    ServeBeforeRegister,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 40] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -129,6 +133,8 @@ impl Canary {
         Self::ProofBlind,
         Self::JoinUnheard,
         Self::NoStandBack,
+        Self::RegisterNotSent,
+        Self::ServeBeforeRegister,
     ];
 }
 

@@ -32,6 +32,18 @@ pub struct FaultsResult {
     pub rate: f64,
     /// Seed of data and inputs.
     pub seed: u64,
+    /// The longest gap of all rounds, milliseconds.
+    #[serde(default)]
+    pub gap_ms: u64,
+    /// New orders, payments and deliveries of all rounds that were acknowledged and are not there.
+    #[serde(default)]
+    pub lost: u64,
+    /// Bytes that copies were given again, of all rounds.
+    #[serde(default)]
+    pub resynced_bytes: u64,
+    /// Blocks of the database that were read in the end, and match their checksums.
+    #[serde(default)]
+    pub verified_blocks: u64,
     /// One for each topology and fault.
     pub cells: Vec<Cell>,
     /// It did not reach its end: what is missing was not done.
@@ -104,6 +116,9 @@ pub struct Round {
     pub probes: usize,
     /// Of these, how many are not there.
     pub probes_missing: usize,
+    /// Bytes that a copy of the volume lacked after the fault, and was given again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resynced_bytes: Option<u64>,
     /// Conditions 1 to 12 at the end.
     pub consistency: Consistency,
 }
@@ -217,6 +232,10 @@ impl FaultsResult {
     }
 
     pub(super) fn add(&mut self, (topology, fault): (Topology, Fault), round: Round) {
+        let gap_ms = (round.gap_s * 1000.0).round() as u64;
+        self.gap_ms = self.gap_ms.max(gap_ms);
+        self.lost += round.missing as u64;
+        self.resynced_bytes += round.resynced_bytes.unwrap_or(0);
         let same = |cell: &&mut Cell| cell.topology == topology && cell.fault == fault;
         match self.cells.iter_mut().find(same) {
             Some(cell) => cell.rounds.push(round),
@@ -266,6 +285,21 @@ impl FaultsResult {
                 shown(cell.spread(|round| round.longest_wait_s)),
                 cell.sum(|round| round.acknowledged),
                 cell.sum(|round| round.missing),
+            ));
+        }
+        if self.verified_blocks > 0 {
+            let acknowledged: usize = self
+                .cells
+                .iter()
+                .map(|cell| cell.sum(|round| round.acknowledged))
+                .sum();
+            text.push_str(&format!(
+                "longest gap {:.2} s; {} of {acknowledged} acknowledged lost; {:.1} MB resynced; {} blocks read in the end \
+                 match their checksums\n",
+                self.gap_ms as f64 / 1e3,
+                self.lost,
+                self.resynced_bytes as f64 / 1e6,
+                self.verified_blocks
             ));
         }
         for problem in &self.problems {

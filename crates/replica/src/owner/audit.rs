@@ -56,8 +56,8 @@ impl Comparing {
 
 /// Whose digest it is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Whose {
-    Ours,
+pub(super) enum By {
+    Us,
     Of(Position),
 }
 
@@ -175,19 +175,14 @@ impl Owner {
     }
 
     /// A digest has come.
-    pub(super) fn audited(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (copy, whose): (CopyId, Whose),
-        digest: u128,
-    ) {
+    pub(super) fn audited(&mut self, turn: &mut Turn<'_>, (copy, by): (CopyId, By), digest: u128) {
         let Some(audit) = self.audit.as_mut() else {
             return;
         };
         if let Some(comparing) = audit.comparing.get_mut(&copy) {
-            match whose {
-                Whose::Ours => comparing.ours = Some(digest),
-                Whose::Of(position) => comparing.theirs[position.index()] = Some(digest),
+            match by {
+                By::Us => comparing.ours = Some(digest),
+                By::Of(position) => comparing.theirs[position.index()] = Some(digest),
             }
         }
         self.settle_audit(turn);

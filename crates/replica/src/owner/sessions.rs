@@ -1,6 +1,6 @@
 //! Sessions with the other copies: begun, told what is in flight, ended; and what comes by them.
 
-use super::audit::{Whose, is_audits};
+use super::audit::{By, is_audits};
 use super::peer::{Link, Taken};
 use super::{Owner, REMOVE_AFTER, Work};
 use crate::canary::Canary;
@@ -159,7 +159,7 @@ impl Owner {
                 self.consider_change(turn);
             }
             Message::Digest { copy, digest } if is_audits(copy) => {
-                self.audited(turn, (copy, Whose::Of(from)), digest);
+                self.audited(turn, (copy, By::Of(from)), digest);
             }
             Message::Digest { copy, digest } => {
                 let session = self.peers[from.index()].as_ref().map(|peer| peer.session);

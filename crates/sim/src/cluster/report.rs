@@ -19,6 +19,8 @@ pub struct Summary {
     pub adds: u64,
     /// Leaves of copies in sync that were compared.
     pub leaves: u64,
+    /// Messages that arrived, and what stores did, until all hosts were done.
+    pub steps: u64,
     /// Messages delivered.
     pub messages: u64,
     /// Simulated time in microseconds.

@@ -138,6 +138,9 @@ impl Host {
             ReplicaMail::Verify => {
                 self.with_replica(volume, |one, ground| one.verify(ground));
             }
+            ReplicaMail::Petition { petition, answer } => {
+                self.with_replica(volume, |one, ground| one.petition(petition, answer, ground));
+            }
             ReplicaMail::Move { to } => {
                 self.with_replica(volume, |one, ground| one.give(to, ground));
             }

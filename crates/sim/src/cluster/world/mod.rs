@@ -24,11 +24,12 @@ use crate::cluster::backing::Backing;
 use crate::cluster::check::{self, Seen};
 use crate::cluster::faults::{self, Ambush, Blow, Fault, Occasion};
 use crate::cluster::hosts::{self, Doing, Hosts, What};
-use crate::cluster::model::Model;
+use crate::cluster::model::{Model, Value};
 use crate::cluster::node::{Clock, Node, Waiting};
 use crate::cluster::pool::PoolStore;
 use crate::cluster::profile::Profile;
 use crate::cluster::report::Summary;
+use crate::cluster::run::Strike;
 use crate::cluster::store::{GRANULE_BYTES, Store};
 use crate::cluster::wires::{Way, Wires};
 use crate::report::{Listener, Trace};
@@ -44,6 +45,8 @@ const NO_LABEL: Label = Label {
 };
 /// How long a store takes, mostly.
 const STORE_TIME: Duration = Duration::from_micros(600);
+/// How long a process that was struck is away.
+const STRUCK_FOR: Duration = Duration::from_millis(200);
 /// How long everything may take after faults have ended.
 const HEALING: Duration = Duration::from_secs(60);
 
@@ -154,6 +157,8 @@ pub(crate) struct World<'a> {
     heals_at: Moment,
     has_healed: bool,
     stage: Stage,
+    /// At which steps processes die, the last first.
+    strikes: Vec<Strike>,
     summary: Summary,
 }
 
@@ -187,6 +192,12 @@ impl World<'_> {
             if self.now > self.heals_at + HEALING {
                 return Err(self.stuck());
             }
+            if matches!(
+                due.what,
+                Happening::Deliver { .. } | Happening::Store { .. }
+            ) {
+                self.step()?;
+            }
             self.happen(due.what)?;
             self.check()?;
             if self.has_healed && self.is_at_end()? {
@@ -194,6 +205,30 @@ impl World<'_> {
             }
         }
         Err("nothing happens any more".into())
+    }
+
+    /// Processes die at these steps, and others start soon.
+    pub(crate) fn strike_at(&mut self, strikes: &[Strike]) {
+        self.strikes = strikes.to_vec();
+        self.strikes
+            .sort_unstable_by_key(|strike| Reverse(strike.step));
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        if self.stage != Stage::Lives {
+            return Ok(());
+        }
+        let step = self.summary.steps;
+        self.summary.steps += 1;
+        while let Some(strike) = self.strikes.pop_if(|strike| strike.step <= step) {
+            self.say(|| format!("{strike:?}"));
+            self.befall(Fault::Crash {
+                node: strike.node,
+                lasts: STRUCK_FOR,
+                is_certified: step.is_multiple_of(2),
+            })?;
+        }
+        Ok(())
     }
 
     fn happen(&mut self, what: Happening) -> Result<(), String> {
@@ -420,6 +455,12 @@ impl World<'_> {
                 self.schedule_quorum();
             }
             Effect::Answer { command, outcome } => {
+                let is_served = matches!(outcome, Outcome::Written | Outcome::Read(_));
+                if is_served && !self.nodes[node].knows_register {
+                    return Err(format!(
+                        "node {node} serves hosts, and has not read the register"
+                    ));
+                }
                 let after =
                     Duration::from_micros(20) + self.chance.time(Duration::from_micros(300));
                 let attempt = command;
@@ -429,7 +470,11 @@ impl World<'_> {
                 self.summary.epochs += 1;
                 self.say(|| format!("node {node} serves {epoch}"));
             }
-            Effect::Stops(epoch) => self.say(|| format!("node {node} stops {epoch}")),
+            Effect::Register(bytes) => self.register_read(node, &bytes)?,
+            Effect::Stops(epoch) => {
+                self.nodes[node].knows_register = false;
+                self.say(|| format!("node {node} stops {epoch}"));
+            }
             Effect::InSync(in_sync) => {
                 self.say(|| format!("node {node}: in sync are {in_sync:?}"));
             }
@@ -450,6 +495,18 @@ impl World<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What an owner goes on with stays seen.
+    fn register_read(&mut self, node: usize, bytes: &[u8]) -> Result<(), String> {
+        self.nodes[node].knows_register = true;
+        let register = self.nodes[node].config.shape.hosts();
+        self.say(|| format!("node {node} has read the register: {bytes:?}"));
+        let word = bytes.first_chunk::<GRANULE_BYTES>();
+        let word = word.ok_or_else(|| format!("the register has {} bytes", bytes.len()))?;
+        let value = Value::from_le_bytes(*word);
+        let seen = self.model.seen(register as usize, value);
+        seen.map_err(|what| format!("node {node} goes on with the register: {what}"))
     }
 
     fn schedule_quorum(&mut self) {
