@@ -111,8 +111,8 @@ impl Keeper {
             ControlError::environment(format!("volume {name} is served by no node at present"))
         })?;
         let me = replication.cluster.me();
-        let node = replication.cluster.config().node(owner);
-        let node = node.map_or(me, |node| node.id);
+        let config = replication.cluster.config();
+        let node = config.node(owner).map_or(me, |node| node.id);
         let volume = status.uuid;
         self.order_of(replication, node, Order::Verify { volume })?;
         let done = |known: &ReplicationStatus| known.last_proof.as_ref().map_or(0, |one| one.asked);
