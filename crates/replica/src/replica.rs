@@ -18,8 +18,8 @@ use crate::quorum::Reply;
 /// Events `Tick` must not be further apart.
 pub const TICK: std::time::Duration = std::time::Duration::from_millis(25);
 
-/// A copy whose store failed answers hosts with errors, instead of handing over, if it owns again so soon: another copy
-/// could not do better.
+/// A copy whose store failed answers hosts with errors, instead of handing over, if that happens again so soon: the
+/// other copy, which gave it back, could not do better.
 const FORGIVEN_AFTER: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// A copy, in one life of its process.
@@ -263,8 +263,7 @@ impl Replica {
         self.member = Member::default();
         self.reason = Reason::default();
         let mut owner = Owner::new(turn, stored, patience);
-        let is_recent = |at| turn.now - at < FORGIVEN_AFTER;
-        owner.set_last_resort(self.gave_up.is_some_and(is_recent));
+        owner.endures_until(self.gave_up.map(|at| at + FORGIVEN_AFTER));
         self.owner = Some(owner);
     }
 

@@ -262,19 +262,15 @@ impl Shared {
         let runs_etcd = members.is_local() && members.etcd().len() < ETCD_MEMBERS;
         check_places(members, request, runs_etcd)?;
         match request.role {
-            Role::Witness if !members.is_local() => {
-                return Err(Problem::conflict(format!(
-                    "cluster {} uses an etcd that is there ({}): it needs no witness",
-                    self.name,
-                    members.quorum.join(", ")
-                )));
-            }
-            Role::Witness if !runs_etcd => {
-                return Err(Problem::conflict(format!(
-                    "cluster {} has {ETCD_MEMBERS} members of etcd already: it needs no witness",
-                    self.name
-                )));
-            }
+            Role::Witness if !members.is_local() => Err(Problem::conflict(format!(
+                "cluster {} uses an etcd that is there ({}): it needs no witness",
+                self.name,
+                members.quorum.join(", ")
+            ))),
+            Role::Witness if !runs_etcd => Err(Problem::conflict(format!(
+                "cluster {} has {ETCD_MEMBERS} members of etcd already: it needs no witness",
+                self.name
+            ))),
             Role::Witness => {
                 members.witnesses.push(Witness {
                     name: name.clone(),

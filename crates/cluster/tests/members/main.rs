@@ -145,6 +145,33 @@ fn a_node_of_another_cluster_is_refused_by_its_certificate() {
 }
 
 #[test]
+fn who_says_another_name_than_its_certificate_is_refused() {
+    let room = Room::new("prod");
+    let a = room.found("a");
+    let join = |name: &str| {
+        let token = a.cluster.token(HOUR).expect("a token").token;
+        room.join(&token, name).expect("let in")
+    };
+    let (b, c) = (join("b"), join("c"));
+    until("b is reached", || a.reaches("b"));
+    b.stop();
+    let dir = c.stop();
+    let file = dir.join("cluster/cluster.toml");
+    let text = std::fs::read_to_string(&file).expect("a file");
+    assert!(text.contains("this = \"c\""), "{text}");
+    let text = text.replace("this = \"c\"", "this = \"b\"");
+    std::fs::write(&file, text).expect("written");
+    std::fs::remove_file(dir.join("incarnation")).expect("removed");
+    let impostor = room.start(&dir);
+    let why = dial(&impostor, NodeId(1), VolumeId(1)).expect_err("refused");
+    assert!(why.contains("do not have the certificates"), "{why}");
+    assert!(a.heard_nothing());
+    // Neither is it taken for b when it is called.
+    let why = dial(&a, NodeId(2), VolumeId(1)).expect_err("another's");
+    assert!(why.contains("do not have the certificates"), "{why}");
+}
+
+#[test]
 fn who_leaves_or_is_forgotten_is_let_in_no_more() {
     let room = Room::new("prod");
     let a = room.found("a");

@@ -40,6 +40,12 @@ pub(crate) struct Room {
     dirs: AtomicU32,
 }
 
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Node({})", self.dir.display())
+    }
+}
+
 /// A node that runs.
 pub(crate) struct Node {
     pub(crate) cluster: Cluster,

@@ -102,8 +102,7 @@ pub fn faults(
     for (topology, make) in systems {
         if let Err(error) = in_turn(plan, make, &mut result, (progress, keep)) {
             progress.finish();
-            result.partial = true;
-            result.problems.push(format!("{topology}: {error}"));
+            result.head.broke_off(format!("{topology}: {error}"));
             if progress.go_on().is_err() {
                 break;
             }

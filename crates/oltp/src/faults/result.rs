@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ashlar_lab::stats::median;
-use ashlar_lab::{Machine, ResultFile};
+use ashlar_lab::{Head, Kind, LabError, ResultFile};
 use serde::{Deserialize, Serialize};
 
 use super::FaultsPlan;
@@ -11,17 +11,13 @@ use super::kinds::{Fault, Topology};
 use crate::check::Consistency;
 use crate::database::Description;
 use crate::ledger::Count;
-use crate::result::UNFINISHED;
 
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FaultsResult {
-    /// `ashlar-faults-1`.
-    pub schema: String,
-    /// Title of the run.
-    pub title: String,
-    /// The machine.
-    pub machine: Machine,
+    /// What all results have.
+    #[serde(flatten)]
+    pub head: Head,
     /// What the faults were done to.
     pub systems: Vec<Described>,
     /// Warehouses.
@@ -46,12 +42,6 @@ pub struct FaultsResult {
     pub verified_blocks: u64,
     /// One for each topology and fault.
     pub cells: Vec<Cell>,
-    /// It did not reach its end: what is missing was not done.
-    #[serde(default)]
-    pub partial: bool,
-    /// What went wrong.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub problems: Vec<String>,
 }
 
 /// What faults were done to.
@@ -198,15 +188,33 @@ impl Cell {
 }
 
 impl ResultFile for FaultsResult {
-    const SCHEMA: &str = "ashlar-faults-1";
+    const KIND: Kind = Kind::Faults;
+
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn text(&self) -> String {
+        self.table()
+    }
+
+    fn html(&self) -> Result<String, LabError> {
+        Ok(crate::report::of_faults(self))
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.what_is_wrong()
+    }
 }
 
 impl FaultsResult {
     pub(super) fn begun(plan: &FaultsPlan) -> Self {
         Self {
-            schema: Self::SCHEMA.into(),
-            title: "Faults under TPROC-C".into(),
-            machine: Machine::here(),
+            head: Head::new(Kind::Faults, "Faults under TPROC-C"),
             warehouses: plan.shape.warehouses,
             users: plan.users,
             rate: plan.rate,
@@ -218,8 +226,7 @@ impl FaultsResult {
     /// What there is of one that goes on, marked as such.
     pub(super) fn so_far(&self) -> Self {
         let mut result = self.clone();
-        result.partial = true;
-        result.problems.push(UNFINISHED.into());
+        result.head.unfinished();
         result
     }
 
@@ -248,7 +255,7 @@ impl FaultsResult {
     }
 
     /// What is not as it must be; nothing if all is.
-    pub fn complaint(&self) -> Option<String> {
+    fn what_is_wrong(&self) -> Option<String> {
         let mut found = Vec::new();
         for cell in &self.cells {
             for round in &cell.rounds {
@@ -264,7 +271,7 @@ impl FaultsResult {
     }
 
     /// A line for each topology and fault.
-    pub fn text(&self) -> String {
+    fn table(&self) -> String {
         let mut text = format!(
             "{:<11} {:<14} {:>6} {:>22} {:>22} {:>9} {:>5}\n",
             "topology", "fault", "rounds", "gap s (least..most)", "longest wait s", "acked", "lost"
@@ -302,7 +309,7 @@ impl FaultsResult {
                 self.verified_blocks
             ));
         }
-        for problem in &self.problems {
+        for problem in &self.head.problems {
             text.push_str(&format!("{problem}\n"));
         }
         text

@@ -153,8 +153,8 @@ pub(crate) struct Owner {
     ends: bool,
     /// It does so because its own store has failed.
     gave_up: bool,
-    /// Another copy has failed, too: hosts hear of errors.
-    is_last_resort: bool,
+    /// Until then another copy could not do better: hosts hear of errors.
+    endures_until: Option<Moment>,
 }
 
 impl Owner {
@@ -427,7 +427,7 @@ impl Owner {
             }
             Err(_) => match self.reads.remove(at).whose {
                 Whose::Command(command) => {
-                    let outcome = match self.hand_over(turn) {
+                    let outcome = match self.hands_errors_over(turn) {
                         true => Outcome::PathGone,
                         false => Outcome::Failed,
                     };
@@ -458,7 +458,8 @@ impl Owner {
         if let Some(Job::Apply(sequence)) = self.jobs.remove(&token) {
             match result {
                 Ok(()) => self.local_done(turn, sequence),
-                Err(error) if error.kind() != ErrorKind::NoSpace && self.hand_over(turn) => {}
+                Err(error)
+                    if error.kind() != ErrorKind::NoSpace && self.hands_errors_over(turn) => {}
                 Err(_) => self.local_refused(turn, sequence),
             }
         }

@@ -56,7 +56,7 @@ impl Owner {
             committed_at: turn.now,
             ends: false,
             gave_up: false,
-            is_last_resort: false,
+            endures_until: None,
         };
         if turn.sings(Canary::ResumeEpoch) && turn.entry.durable().promised == owner.epoch {
             owner.ops = Ops::new(ReplicaSequence(1 << 20));

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
 
 use ashlar_lab::result::VerifyResult;
-use ashlar_lab::{Endured, Example, LabError, write_whole};
+use ashlar_lab::{Endured, Example, Head, Kind, ResultFile};
 use serde::Serialize;
 
 use super::is_clean;
@@ -17,7 +16,9 @@ const MOST_ROWS: usize = 40;
 /// What came of all rounds. `gap_ms`, `lost`, `resynced_bytes` and `verified_blocks` are a contract.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct HaResult {
-    schema: &'static str,
+    /// What all results have: of the problems the first.
+    #[serde(flatten)]
+    head: Head,
     /// The longest time in which the client had no answer.
     gap_ms: u64,
     /// Blocks that do not hold what was acknowledged.
@@ -36,8 +37,6 @@ pub(super) struct HaResult {
     /// The slowest access, in milliseconds.
     slowest_ms: u64,
     rounds: Vec<Round>,
-    /// What is wrong, the first of it.
-    problems: Vec<String>,
     examples: Vec<Example>,
     #[serde(skip)]
     is_clean: bool,
@@ -62,7 +61,10 @@ impl HaResult {
             .iter()
             .flat_map(|(_, verified)| verified.examples.clone());
         Self {
-            schema: "ashlar-ha-1",
+            head: Head {
+                problems: problems.collect(),
+                ..Head::new(Kind::Ha, "A replicated volume on nodes that fail")
+            },
             gap_ms: rounds.iter().map(|round| round.gap_ms).max().unwrap_or(0),
             lost: sum(&|_, one| one.failures.total() - one.failures.stale),
             reverted: sum(&|_, one| one.failures.stale),
@@ -73,23 +75,13 @@ impl HaResult {
             errors: sum(&|endured, _| endured.errors),
             slowest_ms: u64::try_from(slowest).unwrap_or(u64::MAX),
             rounds,
-            problems: problems.collect(),
             examples: examples.collect(),
             is_clean: loads.iter().all(|(endured, _)| is_clean(endured)),
             unreadable: sum(&|_, one| one.unreadable),
         }
     }
 
-    pub(super) fn write(&self, out: &Path) -> Result<(), LabError> {
-        std::fs::create_dir_all(out).map_err(|error| LabError::caused(out.display(), error))?;
-        let path = out.join("result.json");
-        let text = serde_json::to_string_pretty(self);
-        let text = text.map_err(|error| LabError::caused(path.display(), error))?;
-        write_whole(&path, &(text + "\n"))
-    }
-
-    /// What must not be.
-    pub(super) fn complaint(&self) -> Option<String> {
+    fn what_is_wrong(&self) -> Option<String> {
         let mut all = Vec::new();
         let mut add = |count: u64, what: &str| {
             if count > 0 {
@@ -104,7 +96,7 @@ impl HaResult {
             all.push("the copies are not in sync".into());
         }
         if all.is_empty() && !self.is_clean {
-            all.extend(self.problems.first().cloned());
+            all.extend(self.head.problems.first().cloned());
         }
         let first = self.examples.first();
         all.extend(first.map(|one| {
@@ -147,7 +139,7 @@ impl HaResult {
         text
     }
 
-    pub(super) fn text(&self) -> String {
+    fn table(&self) -> String {
         let mut text = match self.rounds.len() > MOST_ROWS {
             true => self.by_kind(),
             false => self.each(),
@@ -163,6 +155,26 @@ impl HaResult {
             if self.in_sync { "" } else { "not " }
         );
         text
+    }
+}
+
+impl ResultFile for HaResult {
+    const KIND: Kind = Kind::Ha;
+
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn text(&self) -> String {
+        self.table()
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.what_is_wrong()
     }
 }
 
