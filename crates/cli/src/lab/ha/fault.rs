@@ -108,13 +108,13 @@ impl HaFault {
             | Self::CutOut
             | Self::CutIn
             | Self::CutPeers => "1.6-3.6 s",
-            Self::Restart => "0.02-0.05 s",
-            Self::RestartMember => "0-0.5 s",
             Self::KillMember
             | Self::StopMember
             | Self::CutMember
             | Self::CutMemberOut
-            | Self::CutMemberIn => "0.5 s",
+            | Self::CutMemberIn
+            | Self::Restart
+            | Self::RestartMember => "0.5 s",
             Self::DrivesDie => "0.03-0.1 s",
             Self::DrivesHang => "2-4 s",
             Self::DrivesDieMember => "0",
