@@ -5,9 +5,9 @@ use crate::model::{
     AddDrive, CacheRule, ClusterEvent, ClusterToken, ClusterView, ControlError, CreateCache,
     CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply,
     ForgetNode, HostChange, ImportPool, MetricsSnapshot, MoveVolume, NewToken, NewerData,
-    PoolStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume,
-    ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded, VolumeMetrics, VolumeName,
-    VolumeStats, VolumeStatus,
+    PoolStatus, ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive,
+    ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded, VolumeMetrics,
+    VolumeName, VolumeStats, VolumeStatus,
 };
 use crate::service::{Ownership, Services};
 
@@ -193,6 +193,12 @@ pub trait Control: Send + Sync + 'static {
         volume: &VolumeName,
         request: MoveVolume,
     ) -> Result<VolumeStatus, ControlError>;
+
+    /// Compares the copies of a replicated volume that are in sync.
+    ///
+    /// # Errors
+    /// Not found. Conflict: it has one copy. Environment: no node serves it, or another one does meanwhile.
+    fn verify_volume(&self, volume: &VolumeName) -> Result<ProofStatus, ControlError>;
 
     /// Makes a volume that caches a device, and serves it.
     ///

@@ -62,7 +62,10 @@ mod wire;
 
 pub use ashlar_block::{AssociationId, HostId, Label, Registrant};
 pub use canary::{Cage, Canary};
-pub use event::{Alarm, Config, Effect, Event, HostOperation, Limits, Outcome, ReadMode, Shape};
+pub use event::{
+    Alarm, Config, Difference, Effect, Event, HostOperation, Limits, Outcome, Proof, ReadMode,
+    Shape,
+};
 pub use extent::{Extent, ExtentSet};
 pub use fence::{Fence, Origin};
 pub use ids::{

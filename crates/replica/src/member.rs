@@ -332,6 +332,13 @@ impl Member {
         self.run(turn);
     }
 
+    /// Nothing more comes of what the store was given: the owner need not find out by silence.
+    pub(crate) fn store_failed(&mut self, turn: &mut Turn<'_>) {
+        if let Some(mut session) = self.session.take() {
+            session.send(turn, Message::Failed);
+        }
+    }
+
     /// A digest that the owner asked for.
     pub(crate) fn digested(&mut self, turn: &mut Turn<'_>, token: Token, digest: Option<u128>) {
         let Some(session) = self.session.as_mut() else {

@@ -2,6 +2,7 @@
 
 use ashlar_block::{Label, Moment, Registrant};
 
+use crate::canary::Canary;
 use crate::candidate::{Candidate, Reason};
 use crate::event::{At, Config, Effect, EntryBook, Event, HostOperation, Names, Turn};
 use crate::extent::Extent;
@@ -18,6 +19,10 @@ use crate::quorum::Reply;
 /// Events `Tick` must not be further apart.
 pub const TICK: std::time::Duration = std::time::Duration::from_millis(25);
 
+/// A copy whose store failed answers hosts with errors, instead of handing over, if that happens again so soon: the
+/// other copy, which gave it back, could not do better.
+const FORGIVEN_AFTER: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// A copy, in one life of its process.
 #[derive(Debug)]
 pub struct Replica {
@@ -31,6 +36,8 @@ pub struct Replica {
     reason: Reason,
     owner: Option<Owner>,
     forwarder: Forwarder,
+    /// When it stopped serving last because its own store had failed.
+    gave_up: Option<Moment>,
 }
 
 /// What a replica is handed with an event.
@@ -57,6 +64,7 @@ impl Replica {
             reason: Reason::default(),
             owner: None,
             forwarder: Forwarder::default(),
+            gave_up: None,
         }
     }
 
@@ -92,6 +100,13 @@ impl Replica {
     }
 
     fn dispatch(&mut self, turn: &mut Turn<'_>, event: Event) {
+        if let Event::Applied { token, .. }
+        | Event::Read { token, .. }
+        | Event::Persisted { token }
+        | Event::Digested { token, .. } = &event
+        {
+            turn.names.answered(*token);
+        }
         match event {
             Event::Tick => self.tick(turn),
             Event::Host {
@@ -139,6 +154,17 @@ impl Replica {
                 }
             }
             Event::Decided { command, outcome } => turn.answer(command, outcome),
+            Event::StoreFailed => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.hand_over(turn);
+                }
+                self.member.store_failed(turn);
+            }
+            Event::Verify => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.verify(turn);
+                }
+            }
             Event::Move { to } => {
                 if let Some(owner) = self.owner.as_mut() {
                     owner.give(turn, to);
@@ -152,7 +178,9 @@ impl Replica {
         if let Some(owner) = self.owner.as_mut() {
             return owner.tick(turn, &self.given);
         }
-        if self.given.binds(turn.now) || self.candidate.rests(turn.now) {
+        // Nothing could be drained, so nothing served, with a store that does not answer.
+        let waits = self.candidate.rests(turn.now) || turn.is_store_stuck();
+        if self.given.binds(turn.now) || waits {
             return;
         }
         // Its owner was heard in this process's life, and is silent now.
@@ -239,7 +267,9 @@ impl Replica {
             }
             self.step_down(turn);
             self.reason = Reason::default();
-            self.candidate.follows(turn);
+            if !turn.sings(Canary::JoinUnheard) {
+                self.candidate.follows(turn);
+            }
             self.member.join(turn, from, &envelope, join);
             return;
         }
@@ -276,7 +306,9 @@ impl Replica {
         };
         self.member = Member::default();
         self.reason = Reason::default();
-        self.owner = Some(Owner::new(turn, stored, patience));
+        let mut owner = Owner::new(turn, stored, patience);
+        owner.endures_until(self.gave_up.map(|at| at + FORGIVEN_AFTER));
+        self.owner = Some(owner);
     }
 
     fn certified(&mut self, turn: &mut Turn<'_>, node: NodeId, incarnation: Incarnation) {
@@ -292,8 +324,13 @@ impl Replica {
 
     fn step_down(&mut self, turn: &mut Turn<'_>) {
         if let Some(owner) = self.owner.take() {
+            if owner.gave_up() {
+                self.gave_up = Some(turn.now);
+            }
             owner.stop(turn);
-            self.candidate.yields(turn);
+            if !turn.sings(Canary::NoStandBack) {
+                self.candidate.yields(turn);
+            }
         }
     }
 

@@ -333,6 +333,13 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         api: ApiOptions,
     },
+    /// Compare the copies of a replicated volume that are in sync, now
+    Verify {
+        /// POOL/VOLUME
+        volume: VolumeName,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
     /// List the hosts that may connect, and those that are connected
     Hosts {
         /// POOL/VOLUME

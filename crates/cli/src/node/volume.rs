@@ -91,6 +91,7 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
             let request = MoveVolume { to: to.clone() };
             api.show(&api.client.move_volume(volume, &request)?, show)
         }
+        VolumeCommand::Verify { volume, api } => replication::verify(volume, api),
         VolumeCommand::Hosts { volume, api } => {
             let api = Api::new(api)?;
             api.show(&api.client.volume(volume)?, host_list)

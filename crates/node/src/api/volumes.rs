@@ -8,8 +8,8 @@ use super::Context;
 use super::reply::{Body, Failure, MaybeBody, Options, VolumePath};
 use crate::model::{
     AllowHosts, CreateCache, CreateVolume, DeleteVolume, DenyHosts, ErrorBody, FlushReply,
-    HostChange, MoveVolume, NewerData, ReopenCache, ReplicateVolume, ResizeVolume, RunAlone,
-    SetFollow, SetHosts, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
+    HostChange, MoveVolume, NewerData, ProofStatus, ReopenCache, ReplicateVolume, ResizeVolume,
+    RunAlone, SetFollow, SetHosts, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
 };
 
 type Reply = Result<Json<VolumeStatus>, Failure>;
@@ -30,6 +30,7 @@ pub(super) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(reopen))
         .routes(routes!(newer))
         .routes(routes!(move_to))
+        .routes(routes!(verify))
         .routes(routes!(replicate))
         .routes(routes!(run_alone))
 }
@@ -241,6 +242,20 @@ async fn move_to(
         .calls()
         .call(move |control| control.move_volume(&name, request));
     Ok(Json(volume.await?))
+}
+
+/// Compares the copies of a replicated volume that are in sync. Answers when that is done.
+#[utoipa::path(post, path = "/v1/volumes/{pool}/{volume}/verify", operation_id = "volume_verify",
+    tag = "volumes", params(("pool" = String, Path), ("volume" = String, Path)),
+    responses((status = 200, body = ProofStatus), (status = "default", body = ErrorBody)))]
+async fn verify(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+) -> Result<Json<ProofStatus>, Failure> {
+    let proof = context
+        .calls()
+        .call(move |control| control.verify_volume(&name));
+    Ok(Json(proof.await?))
 }
 
 /// What a volume has done since it came online.

@@ -36,9 +36,9 @@ use crate::model::{
     AddDrive, CacheRule, ClusterEvent, ClusterToken, ClusterView, ControlError, CreateCache,
     CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool,
     FlushReply, ForgetNode, HostChange, ImportPool, MoveVolume, NewToken, NewerData, PoolStatus,
-    PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume,
-    RunAlone, SetFollow, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
-    WhenDegraded,
+    ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume,
+    ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
+    VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
 use crate::service::{OneNode, Ownership, Services};
@@ -386,6 +386,10 @@ impl Control for Keeper {
         request: MoveVolume,
     ) -> Result<VolumeStatus, ControlError> {
         self.move_replicated(volume, &request)
+    }
+
+    fn verify_volume(&self, volume: &VolumeName) -> Result<ProofStatus, ControlError> {
+        self.verify_replicated(volume)
     }
 
     fn create_cache(&self, request: CreateCache) -> Result<VolumeStatus, ControlError> {

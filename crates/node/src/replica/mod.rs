@@ -17,5 +17,5 @@ mod volume;
 mod words;
 
 pub(crate) use volume::{
-    Cause, Failover, Ground, News, Outside, ReplicaPlan, ReplicaView, Replicated,
+    Cause, Failover, Ground, News, Outside, ProofView, ReplicaPlan, ReplicaView, Replicated,
 };

@@ -2,7 +2,7 @@ mod petitions;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
 use ashlar_cluster::PeerSocket;
@@ -12,7 +12,7 @@ use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
     Alarm, Ask, AssociationId, Cage, Codec, CommandId, Config, Effect, Envelope, Epoch, Event,
     HostId, HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin, Outcome,
-    Position, Positions, ReadMode, Registrant, Replica, ReplicaUuid, SessionId, ShardId,
+    Position, Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, SessionId, ShardId,
     Surroundings, TICK, VolumeId,
 };
 use ashlar_store::{Engine, Outbox};
@@ -31,6 +31,8 @@ const REDIAL_MOST: Duration = Duration::from_secs(1);
 const GOOD_CONNECTION: Duration = Duration::from_secs(1);
 /// Messages and answers that are dealt with in one turn: a busy peer must not keep the core.
 const ROUNDS: usize = 64;
+/// How long what a copy says last may take to leave.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 const GRANULE_BYTES: u64 = 4096;
 /// Whose commands come without a label.
 const UNLABELLED: Origin = Origin {
@@ -153,6 +155,17 @@ pub(crate) struct ReplicaView {
     pub(crate) connected: Positions,
     /// Why there is no connection to the others.
     pub(crate) troubles: Vec<Option<String>>,
+    /// When copies in sync were compared last, if this node has owned the volume since.
+    pub(crate) proof: Option<ProofView>,
+}
+
+/// What came of comparing copies in sync.
+#[derive(Clone, Debug)]
+pub(crate) struct ProofView {
+    pub(crate) at: SystemTime,
+    /// How many that were asked for have ended.
+    pub(crate) asked: u64,
+    pub(crate) proof: Proof,
 }
 
 /// A replicated volume's copy on its pool's core: the protocol, the engine's part, and the connections to the others.
@@ -178,7 +191,10 @@ pub(crate) struct Replicated {
     /// When an owner was heard last, and what it said of its end.
     heard: Option<Moment>,
     cause: Cause,
+    proof: Option<ProofView>,
     is_over: bool,
+    /// When the connections are closed after that.
+    closes_at: Option<Moment>,
 }
 
 impl Replicated {
@@ -231,7 +247,9 @@ impl Replicated {
             envelopes: Vec::new(),
             heard: None,
             cause: Cause::default(),
+            proof: None,
             is_over: false,
+            closes_at: None,
         })
     }
 
@@ -357,6 +375,11 @@ impl Replicated {
         self.hear(Event::Dead { node, incarnation }, ground);
     }
 
+    /// Somebody wants to know whether copies in sync are equal.
+    pub(crate) fn verify(&mut self, ground: &mut Ground<'_>) {
+        self.hear(Event::Verify, ground);
+    }
+
     /// An operator wants another owner.
     pub(crate) fn give(&mut self, to: Position, ground: &mut Ground<'_>) {
         self.hear(Event::Move { to }, ground);
@@ -466,6 +489,7 @@ impl Replicated {
     /// Does what can be done now. Whether anything happened that the engine may have to follow.
     pub(crate) fn turn(&mut self, ground: &mut Ground<'_>) -> bool {
         if self.is_over {
+            self.say_last_words(ground.now);
             return false;
         }
         let mut any = self.take_events(ground);
@@ -502,16 +526,49 @@ impl Replicated {
         any
     }
 
-    /// The copy can do nothing more: others find out by its silence.
+    /// The copy can do nothing more: others are told, and find out by its silence if that does not reach them.
     fn end(&mut self, why: String, ground: &mut Ground<'_>) {
-        self.leave(ground);
+        self.hear(Event::StoreFailed, ground);
+        self.flush(ground);
+        self.cease(ground);
+        self.closes_at = Some(ground.now + LAST_WORDS);
         self.outside.tell(News::Failed(why));
     }
 
-    /// Goes out of service: what hosts have asked for is theirs to ask again.
+    /// Goes out of service.
     pub(crate) fn leave(&mut self, ground: &mut Ground<'_>) {
-        self.is_over = true;
+        self.close();
+        self.cease(ground);
+    }
+
+    /// What was said when the store failed leaves; what is heard then does not count.
+    fn say_last_words(&mut self, now: Moment) {
+        if self.closes_at.is_none_or(|at| now >= at) {
+            return self.close();
+        }
+        while let Some(event) = self.port.next() {
+            let streams = self
+                .peers
+                .iter_mut()
+                .filter_map(|peer| peer.stream.as_mut());
+            let mut streams = streams.filter(|stream| stream.key() == event.key);
+            if let (What::Sent(result, batch), Some(stream)) = (event.what, streams.next()) {
+                // One that is broken has no more to say.
+                let _ = stream
+                    .sent(result, batch)
+                    .and_then(|()| stream.flush(&self.port));
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        self.closes_at = None;
         self.peers.iter_mut().for_each(|peer| peer.stream = None);
+    }
+
+    /// What hosts have asked for is theirs to ask again.
+    fn cease(&mut self, ground: &mut Ground<'_>) {
+        self.is_over = true;
         self.reserve.leave();
         for command in self.commands.end() {
             self.answer(command, Outcome::PathGone, ground);
@@ -532,7 +589,7 @@ impl Replicated {
     /// When [`turn`](Self::turn) must be called next even if nothing happens.
     pub(crate) const fn next_deadline(&self) -> Option<Moment> {
         match self.is_over {
-            true => None,
+            true => self.closes_at,
             false => Some(self.tick_at),
         }
     }
@@ -648,6 +705,14 @@ impl Replicated {
                 self.forwarded((command, registrant), operation, ground);
             }
             Effect::Forwards(is_open) => self.outside.tell(News::Forwards(is_open)),
+            Effect::Proven(proof) => {
+                let before = self.proof.as_ref().map_or(0, |known| known.asked);
+                self.proof = Some(ProofView {
+                    at: SystemTime::now(),
+                    asked: before + u64::from(proof.is_asked),
+                    proof,
+                });
+            }
             Effect::Register(register) => {
                 if let Err(why) = self.reserve.learn(&register) {
                     self.end(why, ground);
@@ -656,6 +721,7 @@ impl Replicated {
             Effect::Stops(epoch) => {
                 self.reserve.forget();
                 self.follow = None;
+                self.proof = None;
                 let name = &self.plan.name;
                 info!(
                     volume = name,
@@ -703,6 +769,7 @@ impl Replicated {
             connected: connected
                 .filter_map(|(index, _)| Position::new(index))
                 .collect(),
+            proof: self.proof.clone(),
             troubles: self.peers.iter().map(|peer| peer.trouble.clone()).collect(),
         }
     }

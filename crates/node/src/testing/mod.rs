@@ -14,9 +14,9 @@ use crate::model::{
     AddDrive, CacheRule, ClusterEvent, ClusterToken, ClusterView, ControlError, CreateCache,
     CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveState, ExportPool,
     FlushReply, ForgetNode, HostChange, ImportPool, IoCounters, LayoutSpec, MoveVolume, NewToken,
-    NewerData, PoolStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive,
-    ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded, VolumeName,
-    VolumeStats, VolumeStatus, WorkKind,
+    NewerData, PoolStatus, ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache,
+    ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded,
+    VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
 use crate::service::{OneNode, Ownership};
 use make::{cached, drive, pool, recount, ruled, volume, work};
@@ -380,6 +380,10 @@ impl Control for FakeControl {
         _name: &VolumeName,
         _request: RunAlone,
     ) -> Result<VolumeStatus, ControlError> {
+        Err(no_cluster())
+    }
+
+    fn verify_volume(&self, _name: &VolumeName) -> Result<ProofStatus, ControlError> {
         Err(no_cluster())
     }
 

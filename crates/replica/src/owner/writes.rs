@@ -32,6 +32,7 @@ impl Owner {
                 Work::Write { .. } => !pauses,
                 Work::Base => bases_left > 0 && wanted.as_ref().is_none_or(|w| w.overlaps(extent)),
                 Work::Copy { .. } | Work::Proof { .. } => true,
+                Work::Audit { .. } => !pauses,
             };
             let skips = |work: &Work| ignores_locks && matches!(work, Work::Write { .. });
             let Some(ready) = self.line.next(may, skips) else {
@@ -75,6 +76,7 @@ impl Owner {
             Work::Proof { to, session, leaf } => {
                 self.proof_starts(turn, (to, session), leaf, place);
             }
+            Work::Audit { leaf } => self.audit_starts(turn, leaf, place),
         }
     }
 

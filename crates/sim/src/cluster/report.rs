@@ -19,6 +19,10 @@ pub struct Summary {
     pub epochs: u64,
     /// Copies added to the in-sync set again.
     pub adds: u64,
+    /// Leaves of copies in sync that were compared.
+    pub leaves: u64,
+    /// Messages that arrived, and what stores did, until all hosts were done.
+    pub steps: u64,
     /// Messages delivered.
     pub messages: u64,
     /// Simulated time in microseconds.
@@ -31,7 +35,8 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} nodes, {} writes, {} reads, {} forwarded, {} retries, {} faults, {} epochs served, {} adds, {} messages, \
+            "{} nodes, {} writes, {} reads, {} forwarded, {} retries, {} faults, {} epochs served, {} adds, {} leaves proven, \
+             {} messages, \
              {} ms in {} events",
             self.nodes,
             self.writes,
@@ -41,6 +46,7 @@ impl fmt::Display for Summary {
             self.faults,
             self.epochs,
             self.adds,
+            self.leaves,
             self.messages,
             self.micros / 1000,
             self.events,

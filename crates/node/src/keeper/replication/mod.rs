@@ -17,6 +17,7 @@ mod news;
 mod orders;
 mod services;
 mod show;
+mod verify;
 
 pub(super) use self::orders::Peers;
 pub(super) use self::services::ClusterNodes;

@@ -113,6 +113,7 @@ fn event_of(news: &News) -> Option<(&'static str, String)> {
             "in_sync",
             format!("in sync: {}", positions_text(*positions)),
         ),
+        News::Alarm(alarm @ Alarm::Diverged { .. }) => ("diverged", alarm_text(alarm)),
         News::Alarm(alarm) => ("alarm", alarm_text(alarm)),
         News::Failed(why) => ("failed", format!("its copy here is out of service: {why}")),
     })
@@ -184,8 +185,13 @@ fn alarm_text(alarm: &Alarm) -> String {
         Alarm::Differs { position, leaf } => {
             format!("{position} differs in {leaf} from what it should be: it is copied again")
         }
+        Alarm::Diverged { position, leaf } => format!(
+            "{position} was in sync, and is not equal to this copy in {leaf}: it does not count as in sync until it \
+             was given this copy's content and every leaf is proven"
+        ),
         Alarm::LocalFailed => {
-            "this pool cannot read what it should have: another copy serves".into()
+            "this pool cannot read or write what it should, or does not answer: another copy serves"
+                .into()
         }
         Alarm::OldImage => "this copy is an old image: it is copied in full".into(),
     }

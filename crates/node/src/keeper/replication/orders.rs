@@ -41,6 +41,8 @@ pub(super) enum Order {
     SetFollow { volume: Uuid, follow: bool },
     /// It is yours, because of its hosts.
     Followed { volume: Uuid, reason: String },
+    /// Compare copies in sync, if you own it.
+    Verify { volume: Uuid },
     /// Have others serve all you own, or be as others again.
     Drain { drain: bool },
     /// Say whether you are drained.
@@ -166,6 +168,10 @@ impl Keeper {
             }
             Order::Followed { volume, reason } => {
                 self.note_followed(volume, reason)?;
+                done()
+            }
+            Order::Verify { volume } => {
+                self.begin_proof(volume)?;
                 done()
             }
             Order::Service { words } => self.hear_of_services(*words),

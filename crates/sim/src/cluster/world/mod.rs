@@ -1,6 +1,7 @@
 //! The world: what happens, in which order, and what must hold after it.
 
 mod draw;
+mod epilogue;
 mod havoc;
 
 use std::cmp::Reverse;
@@ -28,9 +29,13 @@ use crate::cluster::node::{Clock, Node, Waiting};
 use crate::cluster::pool::PoolStore;
 use crate::cluster::profile::Profile;
 use crate::cluster::report::Summary;
+use crate::cluster::run::Strike;
 use crate::cluster::store::{GRANULE_BYTES, Store};
 use crate::cluster::wires::{Way, Wires};
 use crate::report::{Listener, Trace};
+
+pub(crate) use self::epilogue::Flip;
+use self::epilogue::Stage;
 
 const VOLUME: VolumeId = VolumeId(1);
 /// What a node that does not own the volume knows.
@@ -40,6 +45,8 @@ const NO_LABEL: Label = Label {
 };
 /// How long a store takes, mostly.
 const STORE_TIME: Duration = Duration::from_micros(600);
+/// How long a process that was struck is away.
+const STRUCK_FOR: Duration = Duration::from_millis(200);
 /// How long everything may take after faults have ended.
 const HEALING: Duration = Duration::from_secs(60);
 
@@ -94,6 +101,8 @@ enum Happening {
         of: usize,
         incarnation: Incarnation,
     },
+    /// Copies in sync are compared.
+    Verify(usize),
     /// Faults end.
     Heal,
 }
@@ -152,6 +161,9 @@ pub(crate) struct World<'a> {
     seen: Seen,
     heals_at: Moment,
     has_healed: bool,
+    stage: Stage,
+    /// At which steps processes die, the last first.
+    strikes: Vec<Strike>,
     summary: Summary,
 }
 
@@ -185,13 +197,43 @@ impl World<'_> {
             if self.now > self.heals_at + HEALING {
                 return Err(self.stuck());
             }
+            if matches!(
+                due.what,
+                Happening::Deliver { .. } | Happening::Store { .. }
+            ) {
+                self.step()?;
+            }
             self.happen(due.what)?;
             self.check()?;
-            if self.has_healed && self.is_over()? {
+            if self.has_healed && self.is_at_end()? {
                 return Ok(());
             }
         }
         Err("nothing happens any more".into())
+    }
+
+    /// Processes die at these steps, and others start soon.
+    pub(crate) fn strike_at(&mut self, strikes: &[Strike]) {
+        self.strikes = strikes.to_vec();
+        self.strikes
+            .sort_unstable_by_key(|strike| Reverse(strike.step));
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        if self.stage != Stage::Lives {
+            return Ok(());
+        }
+        let step = self.summary.steps;
+        self.summary.steps += 1;
+        while let Some(strike) = self.strikes.pop_if(|strike| strike.step <= step) {
+            self.say(|| format!("{strike:?}"));
+            self.befall(Fault::Crash {
+                node: strike.node,
+                lasts: STRUCK_FOR,
+                is_certified: step.is_multiple_of(2),
+            })?;
+        }
+        Ok(())
     }
 
     fn happen(&mut self, what: Happening) -> Result<(), String> {
@@ -274,6 +316,7 @@ impl World<'_> {
                 };
                 self.handle(node, event)
             }
+            Happening::Verify(node) => self.handle(node, Event::Verify),
             Happening::Heal => self.heal(),
         }
     }
@@ -469,12 +512,18 @@ impl World<'_> {
             }
             Effect::Alarm(alarm) => {
                 self.say(|| format!("node {node} ALARM {alarm:?}"));
-                if matches!(
-                    alarm,
-                    Alarm::Differs { .. } | Alarm::StoreIsOld { .. } | Alarm::KeyUnreadable(_)
-                ) {
-                    return Err(format!("node {node}: {alarm:?}"));
+                match alarm {
+                    Alarm::Diverged { position, .. } => self.diverged(position)?,
+                    Alarm::Differs { .. } if self.flip().is_some() => {}
+                    Alarm::Differs { .. } | Alarm::StoreIsOld { .. } | Alarm::KeyUnreadable(_) => {
+                        return Err(format!("node {node}: {alarm:?}"));
+                    }
+                    Alarm::LocalFailed | Alarm::OldImage => {}
                 }
+            }
+            Effect::Proven(proof) => {
+                self.summary.leaves += proof.leaves;
+                self.proven(node, proof.compared);
             }
         }
         Ok(())
@@ -636,7 +685,8 @@ impl World<'_> {
         }
         check::ownership(&self.nodes, self.now)?;
         if self.seen.is_stale(&self.nodes, &self.model) {
-            check::copies(&self.nodes, &self.model, &self.seen.key)?;
+            let flip = self.flip();
+            check::copies(&self.nodes, &self.model, (&self.seen.key, flip))?;
         }
         Ok(())
     }
