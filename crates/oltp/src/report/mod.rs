@@ -22,6 +22,7 @@ use crate::published::HammerDb;
 use crate::result::OltpResult;
 use crate::scan::ScanResult;
 use crate::scenario::ScenarioResult;
+use crate::versus::VersusResult;
 use ashlar_lab::ResultFile;
 
 /// A run that a report shows, by the name that it has there.
@@ -43,6 +44,8 @@ pub fn render_report(dir: &Path) -> Result<(), LabError> {
         crate::fleet::html(&FleetResult::load(dir)?)?
     } else if FaultsResult::is_in(dir) {
         faults::html(&FaultsResult::load(dir)?)
+    } else if VersusResult::is_in(dir) {
+        return VersusResult::load(dir)?.write_report(dir);
     } else if ScenarioResult::is_in(dir) {
         scenario::html(&ScenarioResult::load(dir)?)?
     } else {

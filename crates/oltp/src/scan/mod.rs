@@ -15,7 +15,7 @@ use crate::load::load;
 use crate::random::Constants;
 use crate::result::UNFINISHED;
 use crate::schema::{SCAN_TABLE, Shape};
-use crate::usage::{DeviceBytes, Usage};
+use crate::usage::{DeviceBytes, Usage, unix_us};
 use ashlar_lab::ResultFile;
 use readers::{Crew, Times};
 
@@ -69,6 +69,9 @@ pub struct ScanStep {
     pub readers: usize,
     /// Which repeat, from 1.
     pub repeat: u32,
+    /// When reading began, in seconds of Unix time; 0 in results of before this was told.
+    #[serde(default)]
+    pub began_unix_s: f64,
     /// Seconds until the last reader had read everything.
     pub run_time_s: f64,
     /// Seconds of the quickest reader.
@@ -252,6 +255,7 @@ impl ScanResult {
         let mut crew = Crew::open(database, readers)?;
         let place = crew.place()?;
         let usage = Usage::now(&place);
+        let began_unix_s = unix_us() as f64 / 1e6;
         let Times { run_s, quickest_s } = crew.read(self.rows, progress)?;
         let used = Usage::now(&place).since(&usage);
         let all = self.bytes * readers as u64;
@@ -268,6 +272,7 @@ impl ScanResult {
         Ok(ScanStep {
             readers,
             repeat,
+            began_unix_s,
             run_time_s: run_s,
             quickest_s,
             mb_s: all as f64 / MB / run_s,

@@ -24,7 +24,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use self::listener::Listener;
 use self::service::{PORT, SERVICE};
-use super::nodes::{Nodes, NodesPlan, POOL, Seat};
+use super::nodes::{DRIVES, Nodes, NodesPlan, POOL, Seat};
 
 /// The service's volume.
 const VOLUME_BYTES: u64 = 4 << 30;
@@ -73,6 +73,7 @@ impl FciSystem {
         let folder = OwnFolder::make(dir)?;
         let plan = NodesPlan {
             nodes: 2,
+            drives: DRIVES,
             drive_bytes: DRIVE_BYTES,
             loopback: false,
         };

@@ -14,7 +14,7 @@ use ashlar_node::model::{CreateVolume, LayoutSpec, VolumeName, VolumeStatus};
 use self::result::HaResult;
 use self::round::{Round, Scene};
 use super::interrupt::interruptible;
-use super::nodes::{MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat};
+use super::nodes::{DRIVES, MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat};
 use super::stacks::LocalStacks;
 use crate::args::HaArguments;
 use crate::exit::Failure;
@@ -51,6 +51,7 @@ pub(super) fn run(arguments: &HaArguments) -> Result<(), Failure> {
     };
     let plan = NodesPlan {
         nodes: arguments.nodes,
+        drives: DRIVES,
         drive_bytes: 2 * bytes + SPARE_BYTES,
         loopback: arguments.loopback,
     };
