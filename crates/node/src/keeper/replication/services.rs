@@ -197,7 +197,8 @@ impl Ownership for ClusterNodes {
             (Some(place), Some(known)) => known.serves.is_some() && known.in_sync.has(place),
             _ => false,
         };
-        let nodes = replication.cluster.config().nodes.iter();
+        let config = replication.cluster.config();
+        let nodes = config.nodes.iter();
         let others = nodes.filter(|node| node.id != replication.cluster.me());
         let able = others.filter(|node| copies.iter().all(|copy| is_in_sync(copy, node.id)));
         let able: Vec<NodeId> = able.map(|node| node.id).collect();
