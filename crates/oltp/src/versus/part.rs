@@ -208,7 +208,11 @@ impl Part {
 
     fn counts(&self, rows: &[&Row]) -> String {
         let counts: Vec<String> = rows.iter().map(|row| row.count.to_string()).collect();
-        format!("{} {}", counts.join(", "), self.crowd)
+        let crowd = match &counts[..] {
+            [one] if one == "1" => self.crowd.trim_end_matches('s'),
+            _ => &self.crowd,
+        };
+        format!("{} {crowd}", counts.join(", "))
     }
 }
 
@@ -313,7 +317,7 @@ mod tests {
         let text = &part.sentence;
         for wanted in [
             "with 4 readers the group was quicker, 2.0",
-            "with 1 readers the instance on the replicated volume was quicker, 2.0",
+            "with 1 reader the instance on the replicated volume was quicker, 2.0",
             "with 8 readers no difference could be told",
         ] {
             assert!(text.contains(wanted), "{wanted}: {text}");

@@ -148,10 +148,13 @@ impl FciSystem {
         known.map(|known| known.replicas).unwrap_or_default()
     }
 
-    fn is_whole(&self) -> bool {
+    fn are_in_sync(&self) -> bool {
         let replicas = self.replicas();
         let mut in_sync = replicas.iter().map(|one| one.state == ReplicaState::InSync);
-        let in_sync = !replicas.is_empty() && in_sync.all(|is| is);
+        !replicas.is_empty() && in_sync.all(|is| is)
+    }
+
+    fn is_whole(&self) -> bool {
         let statuses: Vec<_> = self
             .nodes
             .names
@@ -160,7 +163,7 @@ impl FciSystem {
             .collect();
         let runs = |state| statuses.iter().filter(|one| one.state == state).count();
         let runs_once = runs(ServiceState::Running) == 1 && runs(ServiceState::Elsewhere) == 1;
-        in_sync && runs_once && self.listens()
+        runs_once && self.are_in_sync() && self.listens()
     }
 
     /// Whether the listener leads to a server.
@@ -292,6 +295,10 @@ impl System for FciSystem {
             std::thread::sleep(LOOK_EVERY);
         }
         Ok(())
+    }
+
+    fn is_redundant(&self) -> bool {
+        self.are_in_sync()
     }
 
     fn missing_bytes(&self) -> Option<u64> {
