@@ -19,6 +19,8 @@ pub enum Kind {
     Oltp,
     /// `lab run` of a scenario of databases.
     Databases,
+    /// `lab run` of a scenario of such scenarios: two sides on the same storage.
+    Versus,
     /// `lab run` of a fleet.
     Fleet,
     /// `lab scan`.
@@ -34,10 +36,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Devices,
         Self::Oltp,
         Self::Databases,
+        Self::Versus,
         Self::Fleet,
         Self::Scan,
         Self::Failover,
@@ -52,6 +55,7 @@ impl Kind {
             Self::Devices => "ashlar-lab-1",
             Self::Oltp => "ashlar-oltp-1",
             Self::Databases => "ashlar-oltp-scenario-1",
+            Self::Versus => "ashlar-versus-1",
             Self::Fleet => "ashlar-fleet-1",
             Self::Scan => "ashlar-scan-1",
             Self::Failover => "ashlar-failover-1",
@@ -76,6 +80,7 @@ impl Kind {
             Self::Devices => "devices",
             Self::Oltp => "`lab oltp`",
             Self::Databases => "a scenario of databases",
+            Self::Versus => "two sides",
             Self::Fleet => "a fleet",
             Self::Scan => "`lab scan`",
             Self::Failover | Self::Faults => "`lab failover`",

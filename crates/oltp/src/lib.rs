@@ -66,6 +66,7 @@ mod sqlite;
 pub mod terminal;
 mod text;
 mod usage;
+pub mod versus;
 
 pub use compare::beside;
 pub use failover::{FailoverPlan, FailoverResult, KeepFailover, failover};

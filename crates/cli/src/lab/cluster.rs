@@ -4,7 +4,7 @@ use ashlar_device::parse_size;
 use ashlar_oltp::group::{Group, GroupPlan, GroupStatus, Tuning};
 
 use super::interrupt::interruptible;
-use super::nodes::{self, MOST_ETCD, MOST_NODES, Nodes, NodesPlan};
+use super::nodes::{self, DRIVES, MOST_ETCD, MOST_NODES, Nodes, NodesPlan};
 use crate::args::{GroupAction, GroupArguments, TuningWord};
 use crate::exit::Failure;
 use crate::output::print;
@@ -93,6 +93,7 @@ fn nodes_plan(arguments: &GroupArguments) -> Result<NodesPlan, Failure> {
     let size = arguments.drive_size.as_deref().unwrap_or(DRIVE_SIZE);
     Ok(NodesPlan {
         nodes,
+        drives: DRIVES,
         drive_bytes: parse_size(size)?,
         loopback: arguments.loopback,
         etcd: arguments.etcd.unwrap_or(1),

@@ -20,6 +20,7 @@ mod server;
 mod service;
 mod stacks;
 mod torn;
+mod versus;
 mod volumes;
 mod worker;
 
@@ -169,7 +170,12 @@ fn report(dirs: &[PathBuf], out: Option<&Path>) -> Result<PathBuf, Failure> {
 
 /// The text of a scenario that ships, of devices or of databases, or of a file.
 fn text_of(name_or_path: &str) -> Result<String, Failure> {
-    let all: Vec<(&str, &str)> = SHIPPED.iter().chain(&databases::SHIPPED).copied().collect();
+    let all: Vec<(&str, &str)> = SHIPPED
+        .iter()
+        .chain(&databases::SHIPPED)
+        .chain(&ashlar_oltp::versus::SHIPPED)
+        .copied()
+        .collect();
     Ok(find_text(&all, name_or_path)?)
 }
 

@@ -271,6 +271,9 @@ fn not_compared(kind: Kind) -> Option<&'static str> {
         Kind::TornPages => {
             Some("runs of `lab torn-pages` are not compared: each has its own checks")
         }
+        Kind::Versus => {
+            Some("runs of two sides are not compared: compare those of one scenario in each")
+        }
         Kind::Ha => Some("runs of `lab ha` are not compared: each says whether anything was lost"),
         Kind::Devices | Kind::Oltp | Kind::Databases | Kind::Scan => None,
     }

@@ -7,12 +7,13 @@ use ashlar_lab::{
     Agents, Command, Journal, LabError, Machine, Means, Origin, ResultFile, Scale, ScenarioFile,
     ScenarioOptions, SweepPlan, check_out_dir, run_plan, run_scenario, write_whole,
 };
+use ashlar_oltp::versus::VersusFile;
 use ashlar_oltp::{FleetScenario, OltpScenario};
 
 use super::interrupt::interruptible;
 use super::service::LocalServices;
 use super::stacks::LocalStacks;
-use super::{databases, ending, link, pools, report_path, text_of};
+use super::{databases, ending, link, pools, report_path, text_of, versus};
 use crate::args::{ClientArguments, RunArguments, SweepArguments};
 use crate::exit::Failure;
 use crate::output::print;
@@ -50,6 +51,9 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     };
     let named = |error: LabError| LabError::usage(format!("{name}: {error}"));
     let text = text_of(name)?;
+    if VersusFile::is_one(&text).map_err(named)? {
+        return versus::run(arguments, &text);
+    }
     // A mistake in it is told with its name before anything else is looked at.
     let is_of_databases = is_of_databases(&text).map_err(named)?;
     if !FleetScenario::is_one(&text).map_err(named)? {

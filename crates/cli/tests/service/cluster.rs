@@ -312,13 +312,25 @@ fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
         "--replicas 2",
     ];
     refuses(&mut rig.command(A, &words(&mixed)), 3, &why);
+    let second = replicated.replace("tank/s", "tank/w");
+    rig.ok(A, &second.split(' ').collect::<Vec<_>>());
+    rig.await_in_sync(A, "tank/w");
+    rig.ok(A, &["volume", "move", "tank/w", "--to", "b"]);
+    let both = ["--volume", "tank/w", "--mount", &other];
+    let why = [
+        "tank/s is served by node a",
+        "tank/w by node b",
+        "ashlar volume move tank/w --to a",
+    ];
+    refuses(&mut rig.command(A, &words(&create("x", &both))), 3, &why);
+    rig.ok(A, &["volume", "move", "tank/w", "--to", "a"]);
 
     // It is made on one node, and the other knows it, too.
     let work = format!(
         "n=0; while :; do n=$((n+1)); echo $$ $n >> {mount}/written && sync -d {mount}/written && \
-         echo $$ $n >> {acknowledged}; sleep 0.03; done"
+         echo $$ $n > {other}/last && echo $$ $n >> {acknowledged}; sleep 0.03; done"
     );
-    rig.ok(B, &words(&create(&work, &[])));
+    rig.ok(B, &words(&create(&work, &both)));
     let up = rig.becomes(A, "s", "running");
     assert_eq!(
         (&up["node"], &up["highly_available"]),

@@ -147,6 +147,10 @@ fn under_load(
     (clients, progress): (&Clients, &Progress),
 ) -> Result<Done, LabError> {
     pause(plan.before, progress)?;
+    let begun = Instant::now();
+    while !system.is_redundant() && begun.elapsed() < PATIENCE {
+        pause(LOOK_EVERY, progress)?;
+    }
     let from = system
         .primary()
         .ok_or_else(|| LabError::environment("there is no primary before the fault"))?;

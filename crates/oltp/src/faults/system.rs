@@ -44,6 +44,11 @@ pub trait System: Sync {
     /// It does not come to be in time.
     fn await_ready(&self, progress: &Progress) -> Result<(), LabError>;
 
+    /// Whether another node could take over now: a fault before that would be a second one.
+    fn is_redundant(&self) -> bool {
+        true
+    }
+
     /// Bytes that a copy of the volume lacks now; nothing where there are no copies.
     fn missing_bytes(&self) -> Option<u64> {
         None

@@ -23,6 +23,7 @@ use crate::published::HammerDb;
 use crate::result::OltpResult;
 use crate::scan::ScanResult;
 use crate::scenario::ScenarioResult;
+use crate::versus::VersusResult;
 
 pub(crate) use failover::html as of_failover;
 pub(crate) use faults::html as of_faults;
@@ -44,6 +45,7 @@ pub fn render_report(dir: &Path) -> Result<(), LabError> {
         Kind::Devices => RunResult::render_again(dir),
         Kind::Oltp => OltpResult::render_again(dir),
         Kind::Databases => ScenarioResult::render_again(dir),
+        Kind::Versus => VersusResult::render_again(dir),
         Kind::Fleet => FleetResult::render_again(dir),
         Kind::Scan => ScanResult::render_again(dir),
         Kind::Failover => FailoverResult::render_again(dir),

@@ -60,6 +60,7 @@ mod tests {
         let step = |(repeat, &run_time_s): (u32, &f64)| ScanStep {
             readers,
             repeat,
+            began_unix_s: 0.0,
             run_time_s,
             quickest_s: run_time_s,
             mb_s: 100.0 / run_time_s,

@@ -17,7 +17,7 @@ use crate::generate::{Recipe, SCAN_FILLER};
 use crate::load::load;
 use crate::random::Constants;
 use crate::schema::{SCAN_TABLE, Shape};
-use crate::usage::{DeviceBytes, Usage};
+use crate::usage::{DeviceBytes, Usage, unix_us};
 use readers::{Crew, Times};
 
 /// Most rows: 0.75 TB.
@@ -61,6 +61,9 @@ pub struct ScanStep {
     pub readers: usize,
     /// Which repeat, from 1.
     pub repeat: u32,
+    /// When reading began, in seconds of Unix time; 0 in results of before this was told.
+    #[serde(default)]
+    pub began_unix_s: f64,
     /// Seconds until the last reader had read everything.
     pub run_time_s: f64,
     /// Seconds of the quickest reader.
@@ -294,6 +297,7 @@ impl ScanResult {
         let mut crew = Crew::open(database, readers)?;
         let place = crew.place()?;
         let usage = Usage::now(&place);
+        let began_unix_s = unix_us() as f64 / 1e6;
         let Times { run_s, quickest_s } = crew.read(self.rows, progress)?;
         let used = Usage::now(&place).since(&usage);
         let all = self.bytes * readers as u64;
@@ -310,6 +314,7 @@ impl ScanResult {
         Ok(ScanStep {
             readers,
             repeat,
+            began_unix_s,
             run_time_s: run_s,
             quickest_s,
             mb_s: all as f64 / MB / run_s,

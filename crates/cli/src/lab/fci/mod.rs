@@ -24,7 +24,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use self::listener::Listener;
 use self::service::{PORT, SERVICE};
-use super::nodes::{Nodes, NodesPlan, POOL, Seat};
+use super::nodes::{DRIVES, Nodes, NodesPlan, POOL, Seat};
 
 /// The service's volume.
 const VOLUME_BYTES: u64 = 4 << 30;
@@ -73,6 +73,7 @@ impl FciSystem {
         let folder = OwnFolder::make(dir)?;
         let plan = NodesPlan {
             nodes: 2,
+            drives: DRIVES,
             drive_bytes: DRIVE_BYTES,
             loopback: false,
             etcd: 1,
@@ -149,10 +150,13 @@ impl FciSystem {
         known.map(|known| known.replicas).unwrap_or_default()
     }
 
-    fn is_whole(&self) -> bool {
+    fn are_in_sync(&self) -> bool {
         let replicas = self.replicas();
         let mut in_sync = replicas.iter().map(|one| one.state == ReplicaState::InSync);
-        let in_sync = !replicas.is_empty() && in_sync.all(|is| is);
+        !replicas.is_empty() && in_sync.all(|is| is)
+    }
+
+    fn is_whole(&self) -> bool {
         let statuses: Vec<_> = self
             .nodes
             .names
@@ -161,7 +165,7 @@ impl FciSystem {
             .collect();
         let runs = |state| statuses.iter().filter(|one| one.state == state).count();
         let runs_once = runs(ServiceState::Running) == 1 && runs(ServiceState::Elsewhere) == 1;
-        in_sync && runs_once && self.listens()
+        runs_once && self.are_in_sync() && self.listens()
     }
 
     /// Whether the listener leads to a server.
@@ -293,6 +297,10 @@ impl System for FciSystem {
             std::thread::sleep(LOOK_EVERY);
         }
         Ok(())
+    }
+
+    fn is_redundant(&self) -> bool {
+        self.are_in_sync()
     }
 
     fn missing_bytes(&self) -> Option<u64> {

@@ -18,7 +18,7 @@ use self::result::HaResult;
 use self::round::{Other, Round, Scene};
 use super::cluster::ETCD_MEMBERS;
 use super::interrupt::interruptible;
-use super::nodes::{MOST_ETCD, MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat};
+use super::nodes::{DRIVES, MOST_ETCD, MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat};
 use super::stacks::LocalStacks;
 use crate::args::{HaArguments, HaFault};
 use crate::exit::Failure;
@@ -57,6 +57,7 @@ pub(super) fn run(arguments: &HaArguments) -> Result<(), Failure> {
     let schedule = soak::plan(arguments);
     let plan = NodesPlan {
         nodes: arguments.nodes,
+        drives: DRIVES,
         drive_bytes: 2 * bytes * volumes(arguments) + SPARE_BYTES,
         loopback: arguments.loopback,
         etcd: etcd_members(arguments),

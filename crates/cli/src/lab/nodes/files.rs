@@ -11,7 +11,7 @@ use ashlar_oltp::processes;
 use uuid::Uuid;
 
 use super::network::{Network, Port, Seat};
-use super::{DRIVES, LONGEST_DIR, MARK, Nodes, NodesPlan};
+use super::{LONGEST_DIR, MARK, Nodes, NodesPlan};
 
 const ETCD: &str = "/usr/bin/etcd";
 
@@ -34,6 +34,7 @@ impl Nodes {
             dir,
             names,
             network,
+            drives: plan.drives,
             drive_bytes: plan.drive_bytes,
             etcd: plan.etcd,
             has_switches: plan.has_switches,
@@ -63,7 +64,7 @@ impl Nodes {
                 .map_err(|error| LabError::caused(folder.display(), error))?;
         }
         for name in &self.names {
-            for number in 0..DRIVES {
+            for number in 0..self.drives {
                 let path = self.drive(name, number);
                 let made = File::create_new(&path).and_then(|file| file.set_len(self.drive_bytes));
                 made.map_err(|error| LabError::caused(path.display(), error))?;

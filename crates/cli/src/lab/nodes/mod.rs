@@ -25,8 +25,8 @@ pub(super) use status::show;
 pub(super) const POOL: &str = "tank";
 /// What a node's processes find in their environment: its name.
 pub(super) const NODE: &str = "ASHLAR_LAB_NODE";
-/// Drives of each node.
-const DRIVES: u32 = 2;
+/// Drives of each node, unless a plan says otherwise.
+pub(super) const DRIVES: u32 = 2;
 /// Most nodes: they have letters for names, and `h` is the hub.
 pub(super) const MOST_NODES: usize = 7;
 /// Our mark: a directory with this is a cluster's.
@@ -41,6 +41,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub(super) struct NodesPlan {
     pub(super) nodes: usize,
+    /// Drives of each node.
+    pub(super) drives: u32,
     /// Bytes of each drive; the files are sparse.
     pub(super) drive_bytes: u64,
     /// Ports of 127.0.0.1, even as root.
@@ -57,6 +59,7 @@ pub(super) struct Nodes {
     pub(super) dir: PathBuf,
     pub(super) names: Vec<String>,
     pub(super) network: Network,
+    drives: u32,
     drive_bytes: u64,
     #[serde(default = "one")]
     etcd: usize,
@@ -135,7 +138,7 @@ impl Nodes {
                 false => file,
             }
         };
-        let drives = (0..DRIVES).map(spec);
+        let drives = (0..self.drives).map(spec);
         let request = CreatePool {
             name: POOL.into(),
             drives: drives.collect(),
@@ -255,8 +258,13 @@ impl Nodes {
     pub(super) fn kill_daemon(&self, name: &str) -> Result<(), LabError> {
         let seat = Seat::node(name);
         let all = self.processes(&seat);
-        let is_child = |pid: &u32| processes::parent(*pid).is_some_and(|pid| all.contains(&pid));
-        let Some(daemon) = all.iter().copied().find(is_child) else {
+        // An attachment's server has a parent here, too: the daemon and its own were told the same.
+        let words = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let is_daemon = |&pid: &u32| {
+            let parent = processes::parent(pid).filter(|parent| all.contains(parent));
+            parent.is_some_and(|parent| words(parent) == words(pid))
+        };
+        let Some(daemon) = all.iter().copied().find(is_daemon) else {
             return self.kill(&seat);
         };
         let daemon = i32::try_from(daemon).ok().and_then(Pid::from_raw);

@@ -166,7 +166,7 @@ impl Network {
     }
 
     /// The words before a command that make it run at a seat.
-    pub(super) fn entered(&self, seat: &Seat) -> Vec<String> {
+    pub(in crate::lab) fn entered(&self, seat: &Seat) -> Vec<String> {
         match self {
             Self::Namespaces { namespaces, .. } => namespaces.entered(seat.name()),
             Self::Loopback { .. } => Vec::new(),
