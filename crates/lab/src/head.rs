@@ -96,7 +96,7 @@ pub const UNFINISHED: &str = "the run has not reached its end";
 /// The keys of every result, whatever was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Head {
-    /// [`SCHEMA`].
+    /// `ashlar-result-2`.
     pub schema: String,
     /// What was measured.
     #[serde(default)]

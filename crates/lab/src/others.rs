@@ -81,30 +81,31 @@ impl Others {
         ticks as f64 / rustix::param::clock_ticks_per_second() as f64
     }
 
-    /// What they use from the end of a warm-up on; none if the load ends before it was to.
+    /// What they use from the end of a warm-up on; none if the load ends long before it was to.
     pub(crate) fn watch(
-        (warmup, measure): (Duration, Duration),
+        warmup: Duration,
+        measure: Duration,
         is_done: &dyn Fn() -> bool,
     ) -> Option<f64> {
-        wait(warmup, is_done).then_some(())?;
+        if wait(warmup, is_done) < warmup {
+            return None;
+        }
         let before = Self::now();
-        wait(measure, is_done).then_some(())?;
-        Some(Self::now().seconds_since(&before))
+        // The load ends with its time, and may be a little ahead of us.
+        let waited = wait(measure, is_done);
+        (2 * waited >= measure).then(|| Self::now().seconds_since(&before))
     }
 }
 
-/// Waits; false if it was done before.
-fn wait(time: Duration, is_done: &dyn Fn() -> bool) -> bool {
+/// Waits for a time, or until it is done; how long.
+fn wait(time: Duration, is_done: &dyn Fn() -> bool) -> Duration {
     let begun = std::time::Instant::now();
     loop {
-        let left = time.saturating_sub(begun.elapsed());
-        if left.is_zero() {
-            return true;
+        let waited = begun.elapsed();
+        if waited >= time || is_done() {
+            return waited;
         }
-        if is_done() {
-            return false;
-        }
-        std::thread::sleep(left.min(LOOK_EVERY));
+        std::thread::sleep((time - waited).min(LOOK_EVERY));
     }
 }
 
@@ -142,8 +143,8 @@ mod tests {
     #[test]
     fn a_load_that_ends_early_is_not_waited_for() {
         let hour = Duration::from_secs(3600);
-        assert_eq!(Others::watch((hour, hour), &|| true), None);
-        let none = Others::watch((Duration::ZERO, Duration::ZERO), &|| true);
+        assert_eq!(Others::watch(hour, hour, &|| true), None);
+        let none = Others::watch(Duration::ZERO, Duration::ZERO, &|| true);
         assert!(none.is_some_and(|seconds| seconds >= 0.0));
     }
 }

@@ -119,7 +119,7 @@ impl Procedure {
     }
 
     /// Times and repeats times the factor, neither below what is the least nor above what is written.
-    pub(crate) fn scale(&mut self, factor: f64, (least, least_repeats): (Duration, u32)) {
+    pub(crate) fn scale(&mut self, factor: f64, least: Duration, least_repeats: u32) {
         let shrink = |time: Duration| time.mul_f64(factor).max(least).min(time);
         if let Some(time) = &mut self.measure {
             let before = *time;

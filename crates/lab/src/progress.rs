@@ -14,6 +14,16 @@ use crate::live::{Board, Tempo};
 /// Plain lines come at most this often, besides the ones that matter.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
+/// Until something is done it is not known how long the rest takes.
+const NO_END_YET: &str = "{elapsed_precise} [{bar:30}] {pos}/{len}: {prefix}{msg}";
+const WITH_END: &str = "{elapsed_precise} [{bar:30}] {pos}/{len}, {eta} left: {prefix}{msg}";
+
+fn look(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+}
+
 /// What a load does at the moment is a plain line at most this often.
 const TEMPO_EVERY: Duration = Duration::from_secs(30);
 
@@ -47,10 +57,7 @@ impl Progress {
     pub fn auto() -> Self {
         if std::io::stderr().is_terminal() {
             let bar = ProgressBar::new(0);
-            let template = "{elapsed_precise} [{bar:30}] {pos}/{len}, {eta} left: {prefix}{msg}";
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style.progress_chars("=> "));
-            }
+            look(&bar, NO_END_YET);
             return Self::shown(Shown::Bar(bar));
         }
         Self::lines(Box::new(std::io::stderr()))
@@ -116,6 +123,7 @@ impl Progress {
             Shown::Bar(bar) => {
                 bar.reset();
                 bar.set_length(steps);
+                look(bar, NO_END_YET);
             }
             Shown::Lines(lines) => {
                 let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,6 +215,7 @@ impl Progress {
             Shown::Silent => {}
             Shown::Bar(bar) => {
                 bar.inc(1);
+                look(bar, WITH_END);
                 bar.println(text);
             }
             Shown::Lines(lines) => lines

@@ -220,7 +220,7 @@ mod tests {
         assert!(of(sweep, "local", &first) && !of(sweep, "remote", &first));
         let table = Published::table(sweep).expect("a table");
         let count = table.figures.values().filter(|of| of.contradicts).count();
-        assert_eq!(count, 3);
+        assert_eq!(count, 2);
         let table = Published::table("vsan_vs_s2d.csv").expect("a table");
         let marked = table.figures.iter().filter(|(_, of)| of.contradicts);
         assert!(marked.count() >= 4);

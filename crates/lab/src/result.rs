@@ -13,6 +13,8 @@ use crate::stats::Ratio;
 use crate::verify::{Example, Failures};
 use crate::{CellSpec, LabError, Pattern};
 
+pub use crate::latency::LatencyUs;
+
 /// A run: `result.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
@@ -90,8 +92,6 @@ pub struct Ceiling {
     /// MiB a second against a device that only copies memory (64 KiB reads).
     pub copy_mib_s: f64,
 }
-
-pub use crate::latency::LatencyUs;
 
 /// One of the things compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -14,6 +14,8 @@ use crate::inputs::Mix;
 use crate::load::BuildResult;
 use crate::usage::DeviceBytes;
 
+pub use ashlar_lab::result::LatencyUs;
+
 /// A transaction touches tens of pages at random. Where the device reads less than one of them for each,
 /// what is measured of reading is memory.
 const A_PAGE: u64 = 8192;
@@ -152,8 +154,6 @@ pub struct KindResult {
     /// From the first try (open loop: from when it was due) to the end.
     pub latency_us: LatencyUs,
 }
-
-pub use ashlar_lab::result::LatencyUs;
 
 /// A number of users, over its repeats.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -178,6 +178,13 @@ fn a_private_server_is_built_driven_killed_and_consistent() {
         .execute("UPDATE warehouse SET w_ytd = w_ytd + 0.01 WHERE w_id = 2")
         .expect("changed");
     assert_eq!(checked().failed(), [1, 8]);
+    // What was saved is put back.
+    server.0.save().expect("saved");
+    let saved = fingerprint(database.as_ref(), &Words::MARIADB);
+    database.execute("DELETE FROM history").expect("changed");
+    assert_ne!(fingerprint(database.as_ref(), &Words::MARIADB), saved);
+    server.0.restore().expect("put back");
+    assert_eq!(fingerprint(database.as_ref(), &Words::MARIADB), saved);
     assert_eq!(server.0.stop(), Ok(true));
 
     // What cannot be is named.

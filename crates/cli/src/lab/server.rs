@@ -3,7 +3,7 @@
 use ashlar_device::parse_size;
 use ashlar_lab::LabError;
 use ashlar_oltp::MariaServer;
-use ashlar_oltp::server::{Commit, Server, ServerStatus, Settings};
+use ashlar_oltp::server::{Commit, Engine, Private, Server, ServerStatus, Settings};
 
 use crate::args::{CommitWord, EngineWord, ServerAction, ServerArguments};
 use crate::exit::Failure;
@@ -23,6 +23,18 @@ pub(super) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     let server = Server::at(&arguments.dir)?;
     match arguments.action {
         ServerAction::Start => start(&server, arguments, says_how),
+        ServerAction::Promote => show(arguments, &server.promote()?),
+        action => common(&server, arguments, action),
+    }
+}
+
+/// What is done to servers of every kind.
+fn common<E: Engine>(
+    server: &Private<E>,
+    arguments: &ServerArguments,
+    action: ServerAction,
+) -> Result<(), Failure> {
+    match action {
         ServerAction::Stop => told(arguments, server.stop()?, "stopped"),
         ServerAction::Kill => told(arguments, server.kill()?, "killed"),
         ServerAction::Save => {
@@ -33,8 +45,9 @@ pub(super) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
             server.restore()?;
             told(arguments, true, "restored, as it was saved")
         }
-        ServerAction::Promote => show(arguments, &server.promote()?),
-        ServerAction::Status => show(arguments, &server.status()?),
+        ServerAction::Start | ServerAction::Promote | ServerAction::Status => {
+            show(arguments, &server.status()?)
+        }
     }
 }
 
@@ -49,12 +62,10 @@ fn mariadb(arguments: &ServerArguments, says_how: bool) -> Result<(), Failure> {
             let settings = settings(arguments, &kept)?;
             show(arguments, &server.start(says_how.then_some(settings))?)
         }
-        ServerAction::Stop => told(arguments, server.stop()?, "stopped"),
-        ServerAction::Kill => told(arguments, server.kill()?, "killed"),
-        ServerAction::Status => show(arguments, &server.status()?),
-        ServerAction::Save | ServerAction::Restore | ServerAction::Promote => Err(Failure::usage(
-            "save, restore and promote: PostgreSQL's alone; a MariaDB has start, stop, kill and status",
+        ServerAction::Promote => Err(Failure::usage(
+            "promote: PostgreSQL's alone; a MariaDB has no standby",
         )),
+        action => common(&server, arguments, action),
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn tables(result: &RunResult) -> Markup {
         }
     }
     let mut published = result.configurations.iter().flat_map(|of| &of.cells);
-    let any_contradicts = published.any(|cell| contradicts(cell));
+    let any_contradicts = published.any(contradicts);
     html! {
         section {
             h2 { "Tables" }

@@ -163,9 +163,10 @@ impl Crew<'_> {
                 .count();
             let goes = spawned.is_ok() && ready == jobs.len() && begin();
             gate.open(goes);
-            let times = (jobs[0].warmup, jobs[0].measure);
             let all_done = || handles.iter().all(|handle| handle.is_finished());
-            let others = goes.then(|| Others::watch(times, &all_done)).flatten();
+            let others = goes
+                .then(|| Others::watch(jobs[0].warmup, jobs[0].measure, &all_done))
+                .flatten();
             let homes: Vec<_> = handles.into_iter().map(|handle| handle.join()).collect();
             spawned.map(|()| (homes, others))
         })?;

@@ -1,8 +1,8 @@
 use std::path::Path;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::seconds;
 use crate::units::{parse_block, parse_bytes, short_bytes};
 use crate::{
     Access, CellSpec, Conditioning, Configuration, Distribution, LabError, Matrix, Pattern, Pool,
@@ -249,11 +249,7 @@ impl ScenarioFile {
     /// # Errors
     /// A usage error that names the line.
     pub fn parse(text: &str) -> Result<Self, LabError> {
-        toml::from_str(text).map_err(|error: toml::de::Error| {
-            let at = error.span().map(|span| span.start);
-            let why = ashlar_plain::at_line(text, at, error.message());
-            LabError::usage(format!("scenario: {why}"))
-        })
+        super::read(text)
     }
 
     /// Its text.
@@ -303,12 +299,12 @@ impl ScenarioFile {
         }
         let measure = &self.measure;
         let mut plan = SweepPlan::new(configurations, matrices);
-        plan.set_measure(duration("seconds", measure.seconds)?);
+        plan.set_measure(seconds("seconds", measure.seconds)?);
         if let Some(warmup) = measure.warmup {
-            plan.warmup = duration("warmup", warmup)?;
+            plan.warmup = seconds("warmup", warmup)?;
         }
         if let Some(settle) = measure.settle {
-            plan.precondition.settle_limit = duration("settle", settle)?;
+            plan.precondition.settle_limit = seconds("settle", settle)?;
         }
         plan.precondition.fill = measure.fill.unwrap_or(plan.precondition.fill);
         plan.repeats = measure.repeat;
@@ -318,7 +314,7 @@ impl ScenarioFile {
         plan.access = Access {
             distribution: measure.distribution,
             flush_every: measure.fsync,
-            think: duration("think", measure.think)?,
+            think: seconds("think", measure.think)?,
             sizes: sizes.collect::<Result<_, _>>()?,
             trim_pct: measure.trim_pct,
         };
@@ -404,7 +400,7 @@ fn matrix(section: &MatrixSection) -> Result<Matrix, LabError> {
 impl MatrixSection {
     /// What it has of its own.
     fn procedure(&self) -> Result<Procedure, LabError> {
-        let time = |name, seconds: Option<f64>| seconds.map(|s| duration(name, s)).transpose();
+        let time = |name, of: Option<f64>| of.map(|of| seconds(name, of)).transpose();
         let before = self.precondition.as_ref();
         Ok(Procedure {
             measure: time("matrix: seconds", self.seconds)?,
@@ -424,7 +420,7 @@ impl ConditioningSection {
             block_bytes: parse_block(&self.block)?,
             threads: self.threads,
             depth: self.depth,
-            time: duration("precondition: seconds", self.seconds)?,
+            time: seconds("precondition: seconds", self.seconds)?,
             until_steady: self.until_steady,
         })
     }
@@ -461,11 +457,6 @@ fn section(matrix: &Matrix) -> MatrixSection {
         rate: own.rate,
         precondition: own.precondition.as_ref().map(ConditioningSection::of),
     }
-}
-
-fn duration(name: &str, seconds: f64) -> Result<Duration, LabError> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|error| LabError::usage(format!("{name} = {seconds}: {error}")))
 }
 
 /// Fills in `{dir}`, `{size}` and `{size/N}`; parts are whole MiB.

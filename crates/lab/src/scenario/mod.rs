@@ -52,6 +52,36 @@ pub struct ScenarioOptions {
     pub destroy_data: bool,
 }
 
+/// Reads a scenario of any kind.
+///
+/// # Errors
+/// A usage error that names the line.
+pub fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, LabError> {
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let at = error.span().map(|span| span.start);
+        let why = ashlar_plain::at_line(text, at, error.message());
+        LabError::usage(format!("scenario: {why}"))
+    })
+}
+
+/// Whether a scenario has one of these sections, by which its kind is known.
+///
+/// # Errors
+/// A usage error that names the line where it is no TOML, and so of no kind.
+pub fn has_any(text: &str, sections: &[&str]) -> Result<bool, LabError> {
+    let table: toml::Table = read(text)?;
+    Ok(sections.iter().any(|section| table.contains_key(*section)))
+}
+
+/// Seconds as they are written.
+///
+/// # Errors
+/// A usage error that names them.
+pub fn seconds(name: &str, seconds: f64) -> Result<std::time::Duration, LabError> {
+    std::time::Duration::try_from_secs_f64(seconds)
+        .map_err(|error| LabError::usage(format!("{name} = {seconds}: {error}")))
+}
+
 /// The text of a scenario: one that ships, by name, or a file.
 ///
 /// # Errors

@@ -52,8 +52,8 @@ impl Scale {
         let repeats = (f64::from(plan.repeats) * self.0).ceil() as u32;
         plan.repeats = repeats.max(LEAST_REPEATS).min(plan.repeats);
         for matrix in &mut plan.matrices {
-            let least = (LEAST_SECONDS, LEAST_REPEATS);
-            matrix.procedure.scale(self.0, least);
+            let own = &mut matrix.procedure;
+            own.scale(self.0, LEAST_SECONDS, LEAST_REPEATS);
         }
         let points = cells * plan.configurations.len();
         let most = ((points as f64 * self.0).ceil() as usize).max(LEAST_POINTS);

@@ -1,7 +1,6 @@
 //! The scenario's file.
 
-use std::time::Duration;
-
+use ashlar_lab::scenario::{has_any, read, seconds};
 use ashlar_lab::{LabError, Scale};
 use serde::{Deserialize, Serialize};
 
@@ -144,8 +143,7 @@ impl FleetScenario {
     /// # Errors
     /// It is no TOML.
     pub fn is_one(text: &str) -> Result<bool, LabError> {
-        let table: toml::Table = toml::from_str(text).map_err(|error| bad(text, &error))?;
-        Ok(table.contains_key("fleet"))
+        has_any(text, &["fleet"])
     }
 
     /// Reads a scenario's text.
@@ -153,7 +151,7 @@ impl FleetScenario {
     /// # Errors
     /// A usage error that names the line, or what cannot be.
     pub fn parse(text: &str) -> Result<Self, LabError> {
-        let file: Self = toml::from_str(text).map_err(|error| bad(text, &error))?;
+        let file: Self = read(text)?;
         let fleet = &file.fleet;
         let refuse = |why: String| Err(LabError::usage(format!("scenario: {why}")));
         if !(1..=MOST_DATABASES).contains(&fleet.databases) {
@@ -218,10 +216,6 @@ impl FleetScenario {
 
     /// How each database is driven.
     pub(crate) fn plan(&self, percent: u32) -> Result<RunPlan, LabError> {
-        let seconds = |name: &str, seconds: f64| {
-            Duration::try_from_secs_f64(seconds)
-                .map_err(|error| LabError::usage(format!("{name} = {seconds}: {error}")))
-        };
         let fleet = &self.fleet;
         let mode = format!("streams:{}@{}", self.streams(percent), fleet.rate);
         Ok(RunPlan {
@@ -265,14 +259,6 @@ impl FleetScenario {
             }
         )
     }
-}
-
-fn bad(text: &str, error: &toml::de::Error) -> LabError {
-    let at = error.span().map(|span| span.start);
-    LabError::usage(format!(
-        "scenario: {}",
-        ashlar_plain::at_line(text, at, error.message())
-    ))
 }
 
 #[cfg(test)]

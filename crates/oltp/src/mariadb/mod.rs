@@ -16,6 +16,7 @@ use crate::database::{Database, Description, Loader, Session, Watcher};
 use crate::schema::{MARKER_TABLE, Marker, State, Table};
 
 pub use server::MariaServer;
+pub(crate) use server::{LEAST_MEMORY, buffer_pool};
 
 const TABLES: &str = include_str!("../../sql/mariadb_tables.sql");
 const KEYS: &str = include_str!("../../sql/mariadb_keys.sql");

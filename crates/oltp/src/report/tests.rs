@@ -183,3 +183,35 @@ fn every_key_of_a_result_is_documented() {
         );
     }
 }
+
+/// As version 1 wrote it: a schema of its own, and no key that came with the common head.
+fn of_version_1<R: ResultFile>(result: &R, schema: &str, dir: &Path) {
+    let mut old = serde_json::to_value(result).expect("JSON");
+    let keys = old.as_object_mut().expect("keys");
+    for key in ["kind", "checks"] {
+        assert!(keys.remove(key).is_some(), "{key}");
+    }
+    keys.insert("schema".into(), schema.into());
+    std::fs::write(dir.join("result.json"), old.to_string()).expect("written");
+}
+
+#[test]
+fn results_of_version_1_are_read_and_become_the_one_schema() {
+    let dir = tempfile::tempdir().expect("folder");
+    let dir = dir.path();
+    let run = OltpResult::sample(4, &[1000.0, 1001.0]);
+    of_version_1(&run, "ashlar-oltp-1", dir);
+    let read = OltpResult::load(dir).expect("read");
+    assert_eq!((read.head.kind, &*read.head.title), (Kind::Oltp, "t"));
+    assert_eq!(read.steps, run.steps);
+    let fleet = crate::fleet::sample();
+    of_version_1(&fleet, "ashlar-fleet-1", dir);
+    assert!(OltpResult::load(dir).is_err(), "of another kind");
+    let read = FleetResult::load(dir).expect("read");
+    let scenario = read.head.scenario.clone().expect("it was one");
+    assert_eq!((read.head.kind, &*scenario.name), (Kind::Fleet, "fleet"));
+    read.write(dir).expect("written");
+    let again = std::fs::read_to_string(dir.join("result.json")).expect("there");
+    assert!(again.contains("ashlar-result-2"), "{again}");
+    render_report(dir).expect("rendered by its kind");
+}

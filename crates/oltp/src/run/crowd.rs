@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress, Tempo};
 
-use super::measured::Measured;
+use super::measured::{Measured, NewOrders};
 use super::plan::RunPlan;
 use super::span::{Mark, Span};
 use super::stage::{Crew, Phase, Stage};
@@ -50,14 +50,30 @@ pub(crate) struct Shown<'a> {
     pub(crate) member: &'a str,
 }
 
+/// What was seen of them at a moment.
+struct Look {
+    at: Instant,
+    orders: NewOrders,
+}
+
+impl Look {
+    fn now(stage: &Stage) -> Self {
+        Self {
+            at: Instant::now(),
+            orders: stage.new_orders(),
+        }
+    }
+}
+
 impl Shown<'_> {
     /// Shows new orders a minute, of those in the last second.
-    fn tell(&self, (before, now): ((u64, f64), (u64, f64)), time: Duration) {
-        let orders = now.0.saturating_sub(before.0) as f64;
+    fn tell(&self, before: &Look, now: &Look) {
+        let orders = now.orders.count.saturating_sub(before.orders.count) as f64;
+        let time = now.at.duration_since(before.at);
         let tempo = Tempo {
             unit: "NOPM",
             figure: orders * 60.0 / time.as_secs_f64().max(1e-9),
-            latency_us: (now.1 - before.1).max(0.0) / orders.max(1.0) / 1000.0,
+            latency_us: (now.orders.ns - before.orders.ns).max(0.0) / orders.max(1.0) / 1000.0,
         };
         self.progress.tempo(self.group, self.member, tempo);
     }
@@ -295,7 +311,7 @@ impl<'a> Crowd<'a> {
         let start = Instant::now();
         let mut series = Vec::new();
         let mut before = Usage::device_now(&self.place);
-        let mut seen = (Instant::now(), self.stage.new_orders());
+        let mut seen = Look::now(&self.stage);
         for second in 1.. {
             let next = time.min(Duration::from_secs(second));
             let left = next.saturating_sub(start.elapsed());
@@ -310,8 +326,8 @@ impl<'a> Crowd<'a> {
                 );
                 before = now;
                 if self.shown.progress.shows_tempo() {
-                    let look = (Instant::now(), self.stage.new_orders());
-                    self.shown.tell((seen.1, look.1), look.0 - seen.0);
+                    let look = Look::now(&self.stage);
+                    self.shown.tell(&seen, &look);
                     seen = look;
                 }
             }

@@ -32,6 +32,20 @@ pub(crate) struct Measured {
     pub(crate) lost_users: usize,
 }
 
+/// New orders, and the sum of their latencies in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct NewOrders {
+    pub(crate) count: u64,
+    pub(crate) ns: f64,
+}
+
+impl NewOrders {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.ns += other.ns;
+    }
+}
+
 impl Measured {
     pub(crate) fn new() -> Result<Self, LabError> {
         let histogram =
@@ -154,10 +168,13 @@ impl Measured {
         of.latency_ns.len() - of.rolled_back
     }
 
-    /// New orders that ended as they should, and the sum of their latencies in nanoseconds.
-    pub(crate) fn new_orders_so_far(&self) -> (u64, f64) {
+    /// New orders that ended as they should.
+    pub(crate) fn new_orders_so_far(&self) -> NewOrders {
         let ns = &self.kinds[Kind::NewOrder as usize].latency_ns;
-        (ns.len(), ns.mean() * ns.len() as f64)
+        NewOrders {
+            count: ns.len(),
+            ns: ns.mean() * ns.len() as f64,
+        }
     }
 
     pub(crate) fn series(&self) -> &[u64] {

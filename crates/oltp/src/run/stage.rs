@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ashlar_lab::LabError;
 
-use super::measured::Measured;
+use super::measured::{Measured, NewOrders};
 use super::plan::{Mode, RunPlan};
 use super::streams::Streams;
 use crate::ledger::Ledger;
@@ -233,11 +233,13 @@ impl Stage {
         Ok(all)
     }
 
-    /// New orders that were seen until now, and the sum of their latencies in nanoseconds.
-    pub(crate) fn new_orders(&self) -> (u64, f64) {
-        let of = |user| self.shard(user).new_orders_so_far();
-        let all = (0..self.shards.len()).map(of);
-        all.fold((0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    /// New orders that were seen until now.
+    pub(crate) fn new_orders(&self) -> NewOrders {
+        let mut all = NewOrders::default();
+        for user in 0..self.shards.len() {
+            all.add(self.shard(user).new_orders_so_far());
+        }
+        all
     }
 
     /// Arrivals that are due by now and that no user has begun.

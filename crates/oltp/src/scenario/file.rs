@@ -1,10 +1,10 @@
 //! A scenario's file, and what a scale makes of it.
 
-use std::time::Duration;
-
+use ashlar_lab::scenario::{has_any, read, seconds};
 use ashlar_lab::{LabError, Machine, Scale};
 use serde::{Deserialize, Serialize};
 
+use super::keeper::OltpEngine;
 use super::named::NamedSection;
 use crate::run::{Mode, RunPlan};
 use crate::scan::ScanPlan;
@@ -101,6 +101,9 @@ pub struct OltpSection {
     /// Percent of the time in which nobody begins a transaction, a configuration each.
     #[serde(default = "not_at_all")]
     pub slow_down_pct: Vec<f64>,
+    /// What kind of database.
+    #[serde(default)]
+    pub engine: OltpEngine,
     /// `functions` or `client`.
     #[serde(default = "functions")]
     pub sql: String,
@@ -110,7 +113,7 @@ pub struct OltpSection {
     /// Split all warehouses over the users, instead of one home warehouse each.
     #[serde(default)]
     pub all_warehouses: bool,
-    /// PostgreSQL's settings, `name=value`.
+    /// The server's settings, `name=value`.
     #[serde(default)]
     pub set: Vec<String>,
 }
@@ -212,21 +215,13 @@ const LEAST_REPEATS: u32 = 3;
 const LEAST_TRANSACTIONS: u64 = 500;
 const LEAST_ROWS: i32 = 50_000;
 
-/// What is wrong with a scenario, with its line.
-fn bad_toml(text: &str, error: &toml::de::Error) -> String {
-    let at = error.span().map(|span| span.start);
-    ashlar_plain::at_line(text, at, error.message())
-}
-
 impl OltpScenario {
     /// Whether a text is of this kind, and not of the lab's sweeps.
     ///
     /// # Errors
     /// A usage error that names the line where it is no TOML, and so of no kind.
     pub fn is_one(text: &str) -> Result<bool, LabError> {
-        let table: toml::Table =
-            toml::from_str(text).map_err(|error| LabError::usage(bad_toml(text, &error)))?;
-        Ok(table.contains_key("oltp") || table.contains_key("scan"))
+        has_any(text, &["oltp", "scan"])
     }
 
     /// Reads a scenario's text.
@@ -235,7 +230,7 @@ impl OltpScenario {
     /// A usage error that names the line, or what cannot be.
     pub fn parse(text: &str) -> Result<Self, LabError> {
         let usage = |text: String| LabError::usage(format!("scenario: {text}"));
-        let file: Self = toml::from_str(text).map_err(|error| usage(bad_toml(text, &error)))?;
+        let file: Self = read(text)?;
         if file.oltp.is_some() == file.scan.is_some() {
             return Err(usage("one of [oltp] and [scan] must be there".into()));
         }
@@ -259,6 +254,19 @@ impl OltpScenario {
             }
             if !["functions", "client"].contains(&&*oltp.sql) {
                 return Err(usage(format!("sql = {:?}: functions or client", oltp.sql)));
+            }
+            let named = file.configuration.iter().map(|of| &of.topology);
+            let in_group = oltp
+                .topology
+                .iter()
+                .chain(named)
+                .any(|&of| of != Topology::Standalone);
+            if oltp.engine == OltpEngine::Mariadb && (in_group || oltp.sql != "functions") {
+                return Err(usage(
+                    "engine = \"mariadb\": one server, and its logic in stored procedures: topology \
+                     \"standalone\", sql \"functions\""
+                        .into(),
+                ));
             }
             for &percent in &oltp.slow_down_pct {
                 file.run_plan(oltp, percent)?.check()?;
@@ -340,10 +348,6 @@ impl OltpScenario {
 
     /// How one configuration is driven.
     pub(crate) fn run_plan(&self, oltp: &OltpSection, slow_pct: f64) -> Result<RunPlan, LabError> {
-        let seconds = |name: &str, seconds: f64| {
-            Duration::try_from_secs_f64(seconds)
-                .map_err(|error| LabError::usage(format!("{name} = {seconds}: {error}")))
-        };
         let measure = &self.measure;
         Ok(RunPlan {
             users: oltp.users.clone(),
@@ -510,6 +514,14 @@ mod tests {
             (
                 "--slow-down",
                 "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\nslow_down_pct = [99]",
+            ),
+            (
+                "engine",
+                "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\nengine = 'mariadb'\nsql = 'client'",
+            ),
+            (
+                "engine",
+                "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\nengine = 'mariadb'\ntopology = ['availability-group']",
             ),
             (
                 "one topology",

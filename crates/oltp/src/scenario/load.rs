@@ -6,20 +6,18 @@ use ashlar_lab::units::human_bytes;
 use ashlar_lab::{Journal, LabError, Measurement, Nest, Schedule, Turn, Workload, carry_out};
 
 use super::file::OltpSection;
+use super::keeper::Keeper;
 use super::named::Asked;
 use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, told, turns};
 use crate::database::Database;
 use crate::load::{BuildPlan, build};
-use crate::postgres::{Logic, Postgres};
+use crate::postgres::Logic;
 use crate::result::OltpResult;
 use crate::run::{Place as StepPlace, RunPlan, begin, drive, examine, ready};
 use crate::schema::SMALL;
-use crate::server::{Pair, Settings, Topology, limited};
+use crate::server::{Settings, Topology};
 
-/// A server's processes take so much memory, whatever the size of its database.
-const LEAST_MEMORY: u64 = 40 << 20;
-const MEMORY_EACH_USER: u64 = 6 << 20;
 /// Connections besides the users'.
 const SPARE_CONNECTIONS: usize = 20;
 const DEFAULT_CONNECTIONS: usize = 100;
@@ -82,7 +80,7 @@ pub(super) fn run(
 struct Load<'a> {
     stage: &'a Stage<'a>,
     oltp: &'a OltpSection,
-    pairs: &'a [(Pair, u64)],
+    pairs: &'a [(Keeper, u64)],
     all: &'a [Ready],
     result: &'a mut ScenarioResult,
 }
@@ -133,7 +131,7 @@ impl Load<'_> {
         };
         let mut step = drive(&database, (&of.plan, &marker), place, stage.progress)?;
         // The check is no part of what is measured, and its sorts and hashes need memory of their own.
-        pair.primary().lift_limit()?;
+        pair.lift_limit()?;
         examine(&database, &marker, &mut step, stage.progress);
         run.steps.push(step);
         Ok(run)
@@ -180,7 +178,7 @@ fn axes(stage: &Stage<'_>, oltp: &OltpSection) -> Vec<Axes> {
 }
 
 /// Servers at a home, with a database that is built and saved; and its size.
-fn home(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Pair, u64), LabError> {
+fn home(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Keeper, u64), LabError> {
     stage.progress.go_on()?;
     let (name, progress) = (stage.home_name(index), stage.progress);
     progress.say(&format!(
@@ -191,8 +189,7 @@ fn home(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Pair, u6
         memory_bytes: None,
         set: set(oltp),
     };
-    let [primary, standby] = stage.home_folders(index);
-    let mut pair = Pair::start(&primary, &standby, settings.clone())?;
+    let mut pair = Keeper::start(oltp.engine, &stage.home_folders(index), settings.clone())?;
     let database = open(stage, &pair, oltp)?;
     let plan = BuildPlan {
         shape: oltp.shape(),
@@ -202,15 +199,13 @@ fn home(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Pair, u6
     };
     build(database.as_ref(), &plan, progress)?;
     stage.progress.go_on()?;
-    let mut watcher = database.watcher()?;
-    let bytes = watcher.number("SELECT pg_database_size(current_database())")?;
-    drop(watcher);
+    let bytes = pair.bytes(database.as_ref())?;
     if stage.homes[index].standby.is_some() {
         progress.say(&format!("{name}: its standby is seeded"));
         pair.seed(settings, oltp.commit)?;
     }
     pair.save()?;
-    Ok((pair, bytes.max(0) as u64))
+    Ok((pair, bytes))
 }
 
 fn set(oltp: &OltpSection) -> Vec<String> {
@@ -223,16 +218,14 @@ fn set(oltp: &OltpSection) -> Vec<String> {
 
 pub(super) fn open(
     stage: &Stage<'_>,
-    pair: &Pair,
+    pair: &Keeper,
     oltp: &OltpSection,
 ) -> Result<Arc<dyn Database>, LabError> {
     let logic = match &*oltp.sql {
         "client" => Logic::Client,
         _ => Logic::Functions,
     };
-    Ok(Arc::new(
-        Postgres::new(&pair.url(), logic)?.until(stage.progress),
-    ))
+    pair.open(logic, stage.progress)
 }
 
 /// Puts an empty configuration into the result; how it is to be run.
@@ -250,11 +243,11 @@ fn configuration(
     } = *axes;
     let topology = asked.topology;
     let most = oltp.users.iter().copied().max().unwrap_or(1) as u64;
-    let least = LEAST_MEMORY + MEMORY_EACH_USER * most;
+    let least = oltp.engine.least_memory(most);
     let wanted = memory_pct.map(|pct| (pct / 100.0 * database_bytes as f64) as u64);
     let bytes = wanted.map(|wanted| wanted.max(least));
     let (settings, reason) = match bytes {
-        Some(bytes) => limited(set(oltp), bytes),
+        Some(bytes) => oltp.engine.limited(set(oltp), bytes),
         None => (
             Settings {
                 memory_bytes: None,
@@ -267,7 +260,7 @@ fn configuration(
     let name = name(oltp, (&own, axes), &result.configurations);
     if let (Some(reason), Some(bytes)) = (reason, bytes) {
         result.head.flags.push(format!(
-            "{name}: {reason}: shared_buffers is that of {}, but the page cache has no limit",
+            "{name}: {reason}: its own cache is that of {}, but the page cache has no limit",
             human_bytes(bytes)
         ));
     } else if wanted.is_some_and(|wanted| wanted < least) {

@@ -4,6 +4,7 @@
 mod compared;
 mod file;
 mod groups;
+mod keeper;
 mod load;
 mod named;
 mod result;
@@ -22,11 +23,13 @@ use ashlar_lab::{
 pub use compared::Compared;
 pub use file::{MeasureSection, OltpScenario, OltpSection, ScanSection, TurnsSection};
 pub(crate) use groups::{Group, Look, hint};
+pub use keeper::OltpEngine;
 pub(crate) use named::or_here;
 use named::{Asked, Home};
 pub use named::{NamedSection, PublishedSide};
 pub use result::{ConfigurationResult, ScenarioResult};
 
+use crate::mariadb::MariaServer;
 use crate::server::Server;
 
 /// The scenarios that ship: name and text.
@@ -215,9 +218,13 @@ impl Stage<'_> {
 /// Ends the servers in folders of a run that was killed, and removes those.
 pub(crate) fn clear(folders: &[PathBuf]) -> Result<(), LabError> {
     for folder in folders {
-        let all = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        for entry in all.filter(|entry| Server::is_one(&entry.path())) {
-            Server::at(&entry.path())?.kill()?;
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if Server::is_one(&path) {
+                Server::at(&path)?.kill()?;
+            } else if MariaServer::is_one(&path) {
+                MariaServer::at(&path)?.kill()?;
+            }
         }
     }
     remove_left(folders)

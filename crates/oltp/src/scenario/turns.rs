@@ -13,6 +13,7 @@ use ashlar_lab::stats::{Looks, Ratio};
 use ashlar_lab::{Journal, LabError, Turn};
 
 use super::file::{OltpSection, TurnsSection};
+use super::keeper::Keeper;
 use super::load::{Ready, open};
 use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, compared, told};
@@ -21,7 +22,6 @@ use crate::random::Rng;
 use crate::result::{OltpResult, StepResult};
 use crate::run::{Crowd, RunPlan, Window, begin, examine, ready, setting};
 use crate::schema::Marker;
-use crate::server::Pair;
 
 /// The probability that the statements of a run, each for itself, are wrong, however often it looked.
 const RISK: f64 = 0.01;
@@ -35,7 +35,7 @@ pub(super) fn looks(repeats: u32) -> Looks {
 
 /// Users at a place, who rest unless it is their turn.
 struct Visited<'a> {
-    pair: &'a Pair,
+    pair: &'a Keeper,
     home: usize,
     database: Arc<dyn Database>,
     marker: Marker,
@@ -46,7 +46,7 @@ struct Visited<'a> {
 pub(super) fn run(
     stage: &Stage<'_>,
     oltp: &OltpSection,
-    (pairs, all): (&[(Pair, u64)], &[Ready]),
+    (pairs, all): (&[(Keeper, u64)], &[Ready]),
     (result, journal): (&mut ScenarioResult, &mut Journal),
 ) -> Result<(), LabError> {
     let Some(turns) = &stage.file.turns else {
@@ -89,7 +89,7 @@ pub(super) fn run(
 fn visit<'a>(
     stage: &Stage<'a>,
     oltp: &OltpSection,
-    (pairs, all): (&'a [(Pair, u64)], &[Ready]),
+    (pairs, all): (&'a [(Keeper, u64)], &[Ready]),
     users: usize,
     result: &mut ScenarioResult,
 ) -> Result<Vec<Visited<'a>>, LabError> {
@@ -357,7 +357,7 @@ fn check(
     all: &[Ready],
     result: &mut ScenarioResult,
 ) -> Result<(), LabError> {
-    at.pair.primary().lift_limit()?;
+    at.pair.lift_limit()?;
     let mut checked = StepResult::default();
     examine(&at.database, &at.marker, &mut checked, stage.progress);
     let here = result.configurations.iter_mut().zip(all);

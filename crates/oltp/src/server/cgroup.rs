@@ -14,7 +14,7 @@ const TRIES: u32 = 100;
 const TRY_EVERY: Duration = Duration::from_millis(10);
 
 /// The cgroup of one server.
-pub(crate) struct Cgroup {
+pub struct Cgroup {
     dir: PathBuf,
     /// Where this process is now.
     outside: PathBuf,

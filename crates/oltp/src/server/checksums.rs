@@ -31,6 +31,6 @@ impl Server {
     fn checksums(&self, what: &str) -> Result<String, LabError> {
         self.ours()?;
         let data = self.data().display().to_string();
-        self.programs.run("pg_checksums", &[what, "-D", &data])
+        self.engine.run("pg_checksums", &[what, "-D", &data])
     }
 }

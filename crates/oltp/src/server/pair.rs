@@ -152,13 +152,22 @@ impl Drop for Pair {
 /// Settings with a limit of memory, where there can be one; otherwise with PostgreSQL's own cache of the
 /// size that it would have had, and why that is all.
 pub fn limited(set: Vec<String>, bytes: u64) -> (Settings, Option<String>) {
+    limited_by(super::shared_buffers, set, bytes)
+}
+
+/// The same of a kind of database with a cache of its own: what sets its size.
+pub(crate) fn limited_by(
+    cache: fn(&Settings) -> Option<String>,
+    set: Vec<String>,
+    bytes: u64,
+) -> (Settings, Option<String>) {
     let memory_bytes = Some(bytes);
     let limited = Settings { memory_bytes, set };
     match can_limit_memory() {
         Ok(()) => (limited, None),
         Err(reason) => {
             let mut set = limited.set.clone();
-            set.extend(super::shared_buffers(&limited));
+            set.extend(cache(&limited));
             let settings = Settings {
                 memory_bytes: None,
                 set,

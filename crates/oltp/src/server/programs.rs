@@ -12,7 +12,7 @@ const VERSIONS: &str = "/usr/lib/postgresql";
 
 /// The programs of one version.
 #[derive(Debug)]
-pub(crate) struct Programs {
+pub struct Programs {
     dir: PathBuf,
     version: u32,
     /// As whom they run, if we are root: numbers of user and group.

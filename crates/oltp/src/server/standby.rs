@@ -48,7 +48,7 @@ impl Server {
         commit: Commit,
     ) -> Result<ServerStatus, LabError> {
         if self.pid().is_none() {
-            let dir = self.dir.display();
+            let dir = self.room.dir.display();
             return Err(LabError::usage(format!(
                 "{dir}: a primary must run to be copied"
             )));
@@ -59,7 +59,7 @@ impl Server {
         let words = [
             "-D", &data, "-h", &run, "-U", OWNER, "-R", "-X", "stream", "-c", "fast",
         ];
-        standby.programs.run("pg_basebackup", &words)?;
+        standby.engine.run("pg_basebackup", &words)?;
         // By this name the primary knows it.
         let mut settings = settings;
         settings.set.push(format!("cluster_name={NAME}"));
@@ -86,7 +86,7 @@ impl Server {
         let patience = Instant::now() + PATIENCE;
         while self.sql("postgres", state)? != "1" {
             if Instant::now() > patience {
-                let dir = self.dir.display();
+                let dir = self.room.dir.display();
                 return Err(LabError::environment(format!(
                     "{dir}: the standby is not synchronous after {PATIENCE:?}"
                 )));
@@ -107,7 +107,7 @@ impl Server {
         let patience = Instant::now() + PATIENCE;
         while self.sql("postgres", "select count(*) from pg_stat_wal_receiver")? != "0" {
             if Instant::now() > patience {
-                let dir = self.dir.display();
+                let dir = self.room.dir.display();
                 return Err(LabError::environment(format!(
                     "{dir}: the standby is not cut off after {PATIENCE:?}"
                 )));
@@ -124,13 +124,13 @@ impl Server {
     pub fn promote(&self) -> Result<ServerStatus, LabError> {
         self.ours()?;
         if self.pid().is_none() || self.sql("postgres", "select pg_is_in_recovery()")? != "t" {
-            let dir = self.dir.display();
+            let dir = self.room.dir.display();
             return Err(LabError::usage(format!(
                 "{dir}: there is no running standby in it"
             )));
         }
         let data = self.data().display().to_string();
-        self.programs
+        self.engine
             .run("pg_ctl", &["-D", &data, "-w", "-t", "300", "promote"])?;
         self.sql(
             "postgres",
