@@ -41,7 +41,9 @@ pub(crate) fn daemon(arguments: &NodeArguments) -> Result<(), Failure> {
     }
 }
 
-pub(crate) use service::{guard as service_guard, postgres, run as service};
+pub(crate) use service::{
+    guard as service_guard, haproxy, postgres, quick_recovery, run as service,
+};
 pub(crate) use volume::run as volume;
 
 /// The daemon that the options name.

@@ -9,6 +9,7 @@ use ashlar_replica::quorum::Reply;
 use ashlar_replica::{Ask, Incarnation, NodeId, Position};
 use ashlar_store::format::DriveClass;
 use ashlar_store::{Manage, Managed, Status};
+use ashlar_target::{Answer, Petition, ReservationDecider};
 use uuid::Uuid;
 
 use super::host::Traffic;
@@ -82,6 +83,8 @@ pub(crate) enum ReplicaMail {
         node: NodeId,
         incarnation: Incarnation,
     },
+    /// A host wants something of it reserved.
+    Petition { petition: Petition, answer: Answer },
     /// It is to hand over.
     Move { to: Position },
     /// A look at it.
@@ -112,6 +115,19 @@ impl RemotePort {
     pub(crate) fn take(&self, into: &mut Vec<Completion>) {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         into.append(&mut done);
+    }
+}
+
+/// Has a replicated volume's copy decide on reservations.
+pub(crate) struct CopyDecider {
+    pub(crate) pool: PoolLink,
+    pub(crate) volume: u32,
+}
+
+impl ReservationDecider for CopyDecider {
+    fn decide(&self, petition: Petition, answer: Answer) {
+        let mail = ReplicaMail::Petition { petition, answer };
+        self.pool.post_to_replica(self.volume, mail);
     }
 }
 

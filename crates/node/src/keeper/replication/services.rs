@@ -287,13 +287,20 @@ impl Keeper {
         }
     }
 
+    fn services(&self) -> Option<Arc<Services>> {
+        self.replication.as_ref()?.services.get()?.upgrade()
+    }
+
+    /// Who has volumes has changed.
+    pub(super) fn services_look(&self) {
+        if let Some(services) = self.services() {
+            services.look();
+        }
+    }
+
     /// Services leave in order, with their volumes: what stays is told with the volumes that stay.
     pub(super) fn drain_services(&self) {
-        let replication = self.replication();
-        let services = replication
-            .ok()
-            .and_then(|known| known.services.get()?.upgrade());
-        if let Some(services) = services {
+        if let Some(services) = self.services() {
             services.drain();
         }
     }
