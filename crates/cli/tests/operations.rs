@@ -11,6 +11,7 @@ const STATES: &[(&str, &str, &str)] = &[
     ("Drives", "crates/node/src/model/pool.rs", "DriveState"),
     ("Work", "crates/node/src/model/pool.rs", "WorkState"),
     ("Volumes", "crates/node/src/model/volume.rs", "VolumeState"),
+    ("Quorum", "crates/node/src/model/cluster.rs", "QuorumRole"),
     (
         "Services",
         "crates/node/src/model/service.rs",

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod faults;
+mod join;
 mod refusals;
 mod rig;
 mod starter;

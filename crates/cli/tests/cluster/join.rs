@@ -1,0 +1,201 @@
+//! A cluster from nothing, as docs/cluster.md has it: three directories on addresses of loopback, each started from what
+//! joining has left in it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::common::{PATIENCE, open_folder, send};
+use crate::common::{Running, ashlar, ended, eventually, eventually_within, is_there, ok, refuses};
+use crate::rig::working_in;
+
+/// Two nodes and a witness.
+struct Machines {
+    room: tempfile::TempDir,
+}
+
+impl Machines {
+    fn dir(&self, name: &str) -> PathBuf {
+        self.room.path().join(name)
+    }
+
+    /// An address of this test alone, with all ports.
+    fn address(name: &str) -> String {
+        let pid = std::process::id();
+        let last = name.as_bytes()[0];
+        format!("127.{}.{}.{last}", 1 + pid % 250, pid / 250 % 256)
+    }
+
+    /// A command about a machine's own place.
+    fn place(&self, words: &[&str], name: &str) -> Command {
+        let mut command = ashlar(words);
+        command.arg("--dir").arg(self.dir(name));
+        command.args(["--name", name, "--address", &Self::address(name)]);
+        command
+    }
+
+    /// Something that stays, working in a folder of its own: so its processes are found.
+    fn run(&self, name: &str, command: &mut Command) -> Running {
+        let log = std::fs::File::create(self.room.path().join(format!("{name}.log")));
+        std::fs::create_dir_all(self.dir(name)).expect("a folder");
+        command
+            .current_dir(self.dir(name))
+            .stderr(log.expect("a log"));
+        Running::start(command)
+    }
+
+    fn node(&self, name: &str) -> Running {
+        let mut command = ashlar(["node", "--dir"]);
+        let mut node = self.run(name, command.arg(self.dir(name)));
+        node.ready();
+        node
+    }
+
+    /// A command to a node's daemon.
+    fn to(&self, name: &str, words: &[&str]) -> Command {
+        let mut command = ashlar(words);
+        command.env("ASHLAR_API", self.dir(name).join("api.sock"));
+        command
+    }
+
+    fn token(&self) -> String {
+        ok(&mut self.to("a", &["cluster", "token"]))
+            .trim()
+            .to_owned()
+    }
+
+    fn json(&self, name: &str, words: &[&str]) -> Value {
+        let said = ended(self.to(name, words).arg("--json"));
+        serde_json::from_str(&said.out).unwrap_or_default()
+    }
+
+    /// What the members of etcd do, by their names.
+    fn quorum(&self) -> Vec<String> {
+        let status = self.json("a", &["cluster", "status"]);
+        let members = status["quorum"]["members"].as_array();
+        let members = members.into_iter().flatten();
+        let words = members.map(|one| format!("{} {}", one["name"], one["role"]).replace('"', ""));
+        words.collect()
+    }
+
+    fn pool(&self, name: &str) {
+        let drive = format!(
+            "file:{}?size=256MiB",
+            self.dir(name).join("drive").display()
+        );
+        ok(&mut self.to(name, &["pool", "create", "tank", "--drive", &drive]));
+    }
+
+    /// The owner of `tank/db`, if all copies are in sync.
+    fn owner(&self, asked: &str) -> Option<String> {
+        let volume = self.json(asked, &["volume", "show", "tank/db"]);
+        let copies = volume["replicas"].as_array()?;
+        let in_sync = copies.iter().all(|copy| copy["state"] == "in_sync");
+        let owner = volume["owner"].as_str()?.to_owned();
+        in_sync.then_some(owner)
+    }
+}
+
+fn can_join() -> bool {
+    ["/usr/bin/etcd", "/usr/bin/setpriv"]
+        .iter()
+        .all(|path| is_there(path, Path::new(path).exists()))
+}
+
+/// The daemon of a node: the child that is no etcd.
+fn daemon_of(parent: i32) -> i32 {
+    let children = format!("/proc/{parent}/task/{parent}/children");
+    let children = std::fs::read_to_string(children).expect("a process");
+    let mut children = children
+        .split_whitespace()
+        .filter_map(|pid| pid.parse().ok());
+    let is_ours = |pid: &i32| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.trim() == "ashlar")
+    };
+    children.find(is_ours).expect("a daemon")
+}
+
+#[test]
+fn two_nodes_and_a_witness_join_outlive_a_daemon_and_leave() {
+    if !can_join() {
+        return;
+    }
+    let machines = Machines {
+        room: open_folder(),
+    };
+    ok(&mut machines.place(&["cluster", "init", "prod"], "a"));
+    let a = machines.node("a");
+    let token = machines.token();
+    ok(&mut machines.place(&["cluster", "join", &token], "b"));
+    let mut b = machines.node("b");
+    let again = machines.place(&["cluster", "join", &token], "x");
+    refuses(
+        &mut { again },
+        3,
+        &["used already, by b", "ashlar cluster token"],
+    );
+    assert!(!machines.dir("x").exists(), "nothing is left");
+    let token = machines.token();
+    let mut witness = machines.place(&["witness", "--join", &token], "w");
+    let witness = machines.run("w", &mut witness);
+    eventually_within(2 * PATIENCE, "three vote", || {
+        let quorum = machines.quorum();
+        let votes = quorum
+            .iter()
+            .filter(|one| !one.ends_with("learner") && !one.ends_with("unreachable"));
+        votes.count() == 3
+    });
+    machines.pool("a");
+    machines.pool("b");
+    let create = [
+        "volume",
+        "create",
+        "tank/db",
+        "--size",
+        "16MiB",
+        "--layout",
+        "mirror:1",
+        "--replicas",
+        "2",
+    ];
+    ok(&mut machines.to("a", &create));
+    let mut owner = None;
+    eventually("all copies are in sync", || {
+        owner = machines.owner("a");
+        owner.is_some()
+    });
+    let owner = owner.expect("one");
+    let (parent, other) = match owner.as_str() {
+        "a" => (a.id(), "b"),
+        _ => (b.id(), "a"),
+    };
+    let parent = i32::try_from(parent).expect("a process");
+    // Its parent begins it anew; until then the other serves.
+    send(daemon_of(parent), Signal::KILL);
+    eventually("the other node serves", || {
+        let volume = machines.json(other, &["volume", "show", "tank/db"]);
+        volume["owner"] == other
+    });
+    eventually("what died is in sync again", || {
+        machines.owner(other).is_some()
+    });
+    assert!(
+        working_in(&machines.dir(&owner)).contains(&parent),
+        "the parent stays"
+    );
+    // A node with a copy does not leave; without one it goes for good.
+    let leave = &["cluster", "leave"];
+    refuses(&mut machines.to("b", leave), 3, &["has copies of tank/db"]);
+    ok(&mut machines.to("a", &["volume", "delete", "tank/db", "--destroy-data"]));
+    ok(&mut machines.to("b", leave));
+    assert_eq!(b.wait().code(), Some(0));
+    assert!(!machines.dir("b").join("cluster").exists());
+    assert!(!machines.dir("b").join("etcd").exists());
+    // While it runs: of two that vote, etcd needs both to take one out.
+    ok(&mut machines.to("a", &["node", "forget", "w"]));
+    eventually("a is alone", || machines.quorum() == ["a leader"]);
+    drop(witness);
+}
