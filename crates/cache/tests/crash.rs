@@ -643,3 +643,13 @@ fn data_over_what_is_recorded_as_clean_is_noticed() {
 fn dropping_before_the_record_is_noticed() {
     sings(Defect::DropBeforeRecord);
 }
+
+#[test]
+fn what_a_host_writes_over_a_run_on_its_way_back_is_not_taken_for_clean() {
+    sings(Defect::OvertakenIsClean);
+}
+
+#[test]
+fn two_runs_of_the_same_are_noticed() {
+    sings(Defect::TwoRunsOfTheSame);
+}

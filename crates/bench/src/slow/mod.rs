@@ -1,6 +1,7 @@
 //! A cache beside the disk that it caches, in the time of their models: the disk alone and the same behind the cache get
 //! the same load. Nothing waits, so neither this machine nor what else it does counts.
 
+pub(crate) mod database;
 mod rig;
 
 use ashlar_block::Durability;
@@ -139,6 +140,15 @@ mod tests {
             if load.state == State::Warm {
                 assert!(one.ratio > 10.0, "{one:?}");
             }
+        }
+    }
+
+    #[test]
+    fn try_all() {
+        for load in loads().into_iter().filter(|l| l.state == State::FullDirty || l.pattern == Pattern::RandomWrite) {
+            let begun = std::time::Instant::now();
+            let one = measure(load).expect("measured");
+            println!("{:10} {:2} {:12} disk {:9.1} cached {:9.1} ratio {:.3}  {:?}", one.pattern.name(), one.depth, one.state, one.disk, one.cached, one.ratio, begun.elapsed());
         }
     }
 }
