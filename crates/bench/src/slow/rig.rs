@@ -26,8 +26,6 @@ const DISK: Setup = Setup {
 const ACCESS: u64 = 2;
 /// Of the disk, what fits into the cache and is asked for when it is warm.
 const WARM: u64 = (CACHE_BYTES / 4096) / 2;
-/// How long a load runs before it is measured: the disk's own cache of writes empties.
-const SETTLES: Duration = Duration::from_secs(2);
 /// Where accesses in order begin.
 const IN_ORDER: u64 = 1 << 20;
 
@@ -45,6 +43,15 @@ pub(super) enum State {
 }
 
 impl State {
+    /// How long a load runs before it is measured: the disk's own cache of writes empties, and what write-back owes is
+    /// done.
+    fn settles(self) -> Duration {
+        match self {
+            Self::FullDirty => Duration::from_secs(5),
+            Self::Cold | Self::Warm | Self::Scattered => Duration::from_secs(2),
+        }
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Cold => "cold",
@@ -166,7 +173,10 @@ impl Rig {
     /// The same behind a cache.
     pub(super) fn cached(state: State) -> Result<Self, Failure> {
         let cache_bytes = Some(CACHE_BYTES);
-        let mut rig = Self::of(Setup { cache_bytes, ..DISK })?;
+        let mut rig = Self::of(Setup {
+            cache_bytes,
+            ..DISK
+        })?;
         rig.warm = state == State::Warm;
         rig.prepare(state)?;
         Ok(rig)
@@ -335,9 +345,8 @@ impl Rig {
 
     /// Accesses a second, and seeks of each, of a load.
     pub(super) fn run(mut self, load: Load) -> Result<Outcome, Failure> {
-        if let Some(cache) = &self.cache { let st = cache.status(); println!("DEBUG begin {load:?} back {} MB around {} newer {} of {}", st.written_back_bytes as f64/1e6, st.written_around, st.dirty_bytes, CACHE_BYTES); }
         let write = load.pattern.durability();
-        let from = self.now + SETTLES;
+        let from = self.now + load.state.settles();
         let (mut begun, mut seeks) = (self.now, self.media.seeks());
         let (mut finished, mut done) = (0, Vec::new());
         for tag in 0..load.depth {
@@ -356,7 +365,6 @@ impl Rig {
                 self.submit(completion.tag, place, write)?;
             }
         }
-        if let Some(cache) = &self.cache { let st = cache.status(); println!("DEBUG {load:?} back {} MB around {} newer {} of {} in {:?}", st.written_back_bytes as f64/1e6, st.written_around, st.dirty_bytes, CACHE_BYTES, self.now.since(begun)); }
         let seeks = self.media.seeks() - seeks;
         Ok(Outcome {
             rate: load.count as f64 / self.now.since(begun).as_secs_f64(),

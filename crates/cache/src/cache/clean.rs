@@ -18,7 +18,7 @@ pub(super) const RUN: u64 = 256;
 const MOST_UNFLUSHED: u64 = 64 * RUN;
 const MOST_RUNS_UNFLUSHED: usize = 256;
 /// Runs under way at a time.
-const RUNS: usize = 8;
+const RUNS: usize = 32;
 /// How long what was written back waits for a flush when something waits for that.
 const SETTLE_SOON: Duration = Duration::from_millis(200);
 /// And when nothing does: a flush keeps a disk from what hosts ask of it.

@@ -28,6 +28,7 @@ use clean::Cleaning;
 use open::Opening;
 use pages::Page;
 use piece::Piece;
+use room::Starved;
 
 /// Granules of a block, the unit of what stays and what goes: a slot of the fast volume.
 const BLOCK: u64 = 2;
@@ -158,8 +159,8 @@ pub struct Cache {
     pieces: usize,
     /// Of these, what is being put on the fast device.
     filling: usize,
-    /// Writes that wait for room, and how long they do.
-    starved: VecDeque<(Moment, usize)>,
+    /// Writes that wait for room.
+    starved: Starved,
     barrier: Option<Barrier>,
     tasks: VecDeque<Task>,
     draining: bool,
@@ -218,7 +219,7 @@ impl Cache {
             waiting: VecDeque::new(),
             pieces: 0,
             filling: 0,
-            starved: VecDeque::new(),
+            starved: Starved::default(),
             barrier: None,
             tasks: VecDeque::new(),
             draining: false,

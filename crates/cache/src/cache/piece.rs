@@ -384,8 +384,8 @@ impl Cache {
         let takes = any_dirty || back && self.takes(how);
         let room = takes && self.let_in(range.clone(), how);
         if !(any_dirty || in_head || room) {
-            return match which != Try::Last && self.waits_for_room(how) {
-                true => self.wait_for_room(op),
+            return match which != Try::Last && self.waits_for_room() {
+                true => self.wait_for_room(op, how),
                 false => self.drop_cached(op),
             };
         }

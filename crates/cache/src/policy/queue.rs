@@ -107,7 +107,7 @@ impl Slab {
 
 impl Slab {
     /// Blocks of a list, oldest first.
-    pub(super) fn from_oldest(&self, queue: &Queue) -> impl Iterator<Item = BlockIndex> {
+    pub(super) fn oldest_first(&self, queue: &Queue) -> impl Iterator<Item = BlockIndex> {
         let mut at = queue.oldest();
         std::iter::from_fn(move || {
             let node = self.nodes.get(at? as usize)?;

@@ -151,8 +151,8 @@ impl S3Fifo {
     /// Of each queue as many blocks as this, those that have been there longest: what is to go before long, but for
     /// what was asked for since it came.
     pub fn next_to_go(&self, most: usize) -> impl Iterator<Item = BlockIndex> {
-        let small = self.slab.from_oldest(&self.small).take(most);
-        let main = self.slab.from_oldest(&self.main).take(most);
+        let small = self.slab.oldest_first(&self.small).take(most);
+        let main = self.slab.oldest_first(&self.main).take(most);
         small.chain(main).filter(|block| {
             let entry = self.entries.get(&block.0);
             entry.is_some_and(|entry| entry.asked == 0)
