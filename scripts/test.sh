@@ -3,20 +3,26 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+stages=()
 stage() {
     local name=$1 start=$SECONDS
     shift
     echo "== $name"
-    "$@"
-    echo "== $name: $((SECONDS - start)) s"
+    "$@" || { stages+=("$(printf '%6d s  %s: FAILED' $((SECONDS - start)) "$name")"); exit 1; }
+    stages+=("$(printf '%6d s  %s' $((SECONDS - start)) "$name")")
 }
+summary() {
+    printf '%s\n' "== stages" "${stages[@]}" "$(printf '%6d s  in all' "$SECONDS")"
+}
+trap summary EXIT
 
 export RUSTDOCFLAGS="-D warnings"
+bin=target/tested/ashlar
 stage "format" cargo fmt --all --check
 stage "lint" cargo clippy --workspace --all-targets --locked -- -D warnings
 stage "documentation" cargo doc --workspace --no-deps --locked --quiet
 stage "unit, property and simulation tests" cargo test --workspace --locked
-stage "release build" cargo build --release --locked -p ashlar
-stage "the engine through a thousand lives" target/release/ashlar sim engine --seeds 1000 --profile all
-stage "a scenario, end to end" scripts/smoke.sh target/release/ashlar
-stage "real initiators" tests/guest/initiator.sh target/release/ashlar
+stage "optimised build" cargo build --profile tested --locked -p ashlar
+stage "the engine through a thousand lives" "$bin" sim engine --seeds 1000 --profile all
+stage "a scenario, end to end" scripts/smoke.sh "$bin"
+stage "real initiators" tests/guest/initiator.sh "$bin"

@@ -139,6 +139,8 @@ pub(crate) enum Part {
     Cores,
     /// A host beside others that take all buffers and give none back
     Hoarders,
+    /// A volume of two copies against one of one, on a cluster that this machine is
+    Replicas,
     /// Against a peer's target
     Peer,
     /// What the storage engine costs, counted

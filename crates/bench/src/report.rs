@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::engine::{Cost, CostRatio, Memory, Reads, Recovery, TierRatio, WriteCache, cost_ratios};
 use crate::failure::Failure;
 use crate::figures::{Case, Row, Side, Spread};
-use crate::parts::{Bench, Hoarders, Idle, Remote, Scaling};
+use crate::parts::{Bench, Copies, Hoarders, Idle, Remote, Scaling};
 use crate::policy::{self, PolicyCell};
 use crate::slow::{self, Slow};
 
@@ -36,6 +36,8 @@ struct Results {
     cores: Option<Vec<Scaling>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hoarders: Option<Vec<Hoarders>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<Vec<Copies>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<Vec<Row>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,6 +102,7 @@ impl Report {
                 idle: None,
                 cores: None,
                 hoarders: None,
+                replicas: None,
                 peer: None,
                 cost: None,
                 cost_ratios: Vec::new(),
@@ -149,6 +152,32 @@ impl Report {
         }
         print(&table.text("Remote / local, one file (IOPS)"))?;
         self.results.local = Some(cells);
+        self.save()
+    }
+
+    /// Two copies against one.
+    pub(crate) fn replicas(
+        &mut self,
+        (cells, notes): (Vec<Copies>, Vec<String>),
+    ) -> Result<(), Failure> {
+        self.results.flags.extend(notes);
+        let mut table = Table::new(&["load", "two / one", "goal", "one, us", "two, us"]);
+        for cell in &cells {
+            let goal = match cell.goal_at_least {
+                Some(goal) => format!("≥ {goal}{}", mark(cell.ratio.median >= goal)),
+                None => "-".into(),
+            };
+            let latency = |us: f64| format!("{us:.0}");
+            table.row([
+                load_name(cell.pattern.name(), cell.block_bytes, cell.depth),
+                range(&cell.ratio, 2),
+                goal,
+                latency(cell.one_us),
+                latency(cell.two_us),
+            ]);
+        }
+        print(&table.text("Two copies / one, at the owner (IOPS; mean latency)"))?;
+        self.results.replicas = Some(cells);
         self.save()
     }
 

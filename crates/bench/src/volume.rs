@@ -30,8 +30,10 @@ pub(crate) struct Volume {
 
 /// What is read of the answer to `volume create --json`.
 #[derive(Deserialize)]
-struct Created {
-    nqn: String,
+pub(crate) struct Created {
+    pub(crate) nqn: String,
+    /// Where it is served.
+    pub(crate) address: String,
 }
 
 /// A folder for the drives of several daemons at a time.

@@ -55,6 +55,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Cache(command) => node::cache(&command),
         Command::Service(command) => node::service(&command),
         Command::Cluster(command) => node::cluster(&command),
+        Command::Witness(arguments) => node::witness(&arguments),
         Command::Events(arguments) => node::events(&arguments),
         Command::Attach(arguments) => attach::attach(&arguments),
         Command::Detach(arguments) => attach::detach(&arguments),

@@ -8,7 +8,7 @@ use ashlar_device::Spec;
 use ashlar_nvme::fabrics::Nqn;
 use ashlar_reactor::{Options, available_cores, raise_file_limit};
 use ashlar_target::server::{CoreDeath, Export, ReservationFile, ServeError, Server, ServerConfig};
-use ashlar_target::{HostAccess, KeptReservations, Timeouts};
+use ashlar_target::{HostAccess, Reservations, Timeouts};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -73,7 +73,7 @@ fn config(arguments: &ServeArguments) -> Result<ServerConfig, Failure> {
 }
 
 /// A file for each device: `NSID.reservations`.
-fn reservations(arguments: &ServeArguments) -> Result<Vec<Option<KeptReservations>>, Failure> {
+fn reservations(arguments: &ServeArguments) -> Result<Vec<Option<Reservations>>, Failure> {
     let Some(folder) = &arguments.reservations else {
         return Ok(Vec::new());
     };
@@ -84,7 +84,8 @@ fn reservations(arguments: &ServeArguments) -> Result<Vec<Option<KeptReservation
     let open = |nsid: usize| {
         let path = folder.join(format!("{nsid}.reservations"));
         let opened = ReservationFile::open(&path);
-        opened.map(Some).map_err(|error| failed(&path, error))
+        let opened = opened.map_err(|error| failed(&path, error))?;
+        Ok(Some(Reservations::Kept(opened)))
     };
     (1..=arguments.devices.len()).map(open).collect()
 }

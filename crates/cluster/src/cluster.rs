@@ -1,8 +1,7 @@
 use std::future::Future;
 use std::net::TcpListener as StdListener;
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use ashlar_replica::{Incarnation, NodeId, VolumeId};
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -20,12 +19,13 @@ use crate::config::{ClusterConfig, NodeConfig};
 use crate::deliver::Deliver;
 use crate::join::join;
 use crate::lock;
-use crate::peer::{MAX_ORDER, Peer, Purpose, give, listen, socket_of};
+use crate::peer::{MAX_ORDER, Purpose, give, listen};
 use crate::problem::{OrderError, Problem};
 use crate::remembered::Remembered;
-use crate::shared::{ORDERS_AT_ONCE, Shared};
+use crate::shared::{Beginning, ORDERS_AT_ONCE, Shared};
 use crate::status::ClusterStatus;
 use crate::store::Store;
+use crate::trust::PeerSocket;
 
 /// How long an answer of the quorum or of a peer is waited for; callers are promised 3 s.
 const PATIENCE: Duration = Duration::from_millis(2800);
@@ -36,9 +36,8 @@ const LAST_ORDERS: Duration = Duration::from_secs(1);
 
 /// What peers may want of this node. Called on threads of the cluster's runtime; must not block long except `order`.
 pub trait Local: Send + Sync + 'static {
-    /// A peer's authenticated connection for a volume's replication; its protocol starts with the next byte. The socket
-    /// does not block.
-    fn accepted(&self, from: NodeId, volume: VolumeId, stream: OwnedFd);
+    /// A peer's authenticated connection for a volume's replication; its protocol starts with the next byte.
+    fn accepted(&self, from: NodeId, volume: VolumeId, stream: PeerSocket);
 
     /// A peer's order, run on a blocking thread. It is carried out to its end even if the peer goes away.
     ///
@@ -52,10 +51,10 @@ pub trait Local: Send + Sync + 'static {
 
 /// This process as a node of its cluster. The last clone that is dropped stops it.
 #[derive(Clone)]
-pub struct Cluster(Arc<Running>);
+pub struct Cluster(pub(crate) Arc<Running>);
 
-struct Running {
-    shared: Arc<Shared>,
+pub(crate) struct Running {
+    pub(crate) shared: Arc<Shared>,
     runtime: Handle,
     stop: watch::Sender<bool>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -131,16 +130,16 @@ impl Cluster {
             tracing::error!("the cluster serves already");
             return;
         }
-        for peer in &shared.peers {
+        for peer in shared.peers() {
             if let Some(incarnation) = peer.dead() {
                 local.dead(peer.config.id, incarnation);
             }
         }
     }
 
-    /// What all nodes are told.
-    pub fn config(&self) -> &ClusterConfig {
-        &self.0.shared.config
+    /// What all nodes are told, as far as this one knows: nodes may join and leave.
+    pub fn config(&self) -> Arc<ClusterConfig> {
+        self.0.shared.config()
     }
 
     /// This node.
@@ -190,7 +189,7 @@ impl Cluster {
     pub fn delete_key(&self, volume: Uuid) -> Result<(), Problem> {
         let shared = self.0.shared.clone();
         let delete = async move {
-            let key = shared.config.volume_key(volume);
+            let key = shared.volume_key(volume);
             shared.store.delete(&key).await
         };
         let deleted = self.wait(PATIENCE, delete).and_then(|deleted| deleted);
@@ -202,20 +201,20 @@ impl Cluster {
     }
 
     /// Dials a peer for a volume's replication, authenticated. `deliver` is called exactly once, as by
-    /// [`ask`](Self::ask). The socket does not block.
+    /// [`ask`](Self::ask).
     pub fn dial(
         &self,
         to: NodeId,
         volume: VolumeId,
-        deliver: impl FnOnce(Result<OwnedFd, String>) + Send + 'static,
+        deliver: impl FnOnce(Result<PeerSocket, String>) + Send + 'static,
     ) {
         let deliver = Deliver::new(deliver, Err("this node is stopping".into()));
         let shared = self.0.shared.clone();
         self.0.runtime.spawn(async move {
             let dialled = timeout(PATIENCE, async {
                 let peer = shared.peer(to).ok_or_else(|| no_peer(to))?;
-                let called = shared.call(peer, Purpose::Data, volume).await?;
-                socket_of(called.stream).map_err(|error| error.to_string())
+                let called = shared.call(&peer, Purpose::Data, volume).await?;
+                called.line.into_socket().map_err(|error| error.to_string())
             });
             let late = |_| Err(format!("{to} has not answered within {PATIENCE:?}"));
             deliver.with(dialled.await.unwrap_or_else(late));
@@ -245,7 +244,7 @@ impl Cluster {
         let shared = self.0.shared.clone();
         let given = self.wait(timeout, async move {
             let peer = shared.peer(to).ok_or_else(|| no_peer(to))?;
-            let called = shared.call(peer, Purpose::Order, VolumeId(0)).await?;
+            let called = shared.call(&peer, Purpose::Order, VolumeId(0)).await?;
             let name = &peer.config.name;
             let given = give(called, &order).await;
             given.map_err(|why| {
@@ -265,10 +264,10 @@ impl Cluster {
             tracing::error!("{node} can be certified dead by itself only");
             return;
         }
-        for peer in &self.0.shared.peers {
+        for peer in self.0.shared.peers() {
             let (shared, peer) = (self.0.shared.clone(), peer.config.clone());
             self.0.runtime.spawn(async move {
-                tell(&shared.config, &shared.me, &peer, incarnation).await;
+                tell(&shared.config(), &shared.me, &peer, incarnation).await;
             });
         }
     }
@@ -277,12 +276,13 @@ impl Cluster {
     pub fn status(&self) -> ClusterStatus {
         let shared = &self.0.shared;
         ClusterStatus {
-            name: shared.config.name.clone(),
+            name: shared.name.clone(),
             id: shared.id,
             node: shared.me.id,
             incarnation: shared.incarnation,
-            quorum: shared.store.status(),
-            peers: shared.peers.iter().map(Peer::status).collect(),
+            quorum: shared.quorum_status(),
+            witnesses: shared.view().witnesses,
+            peers: shared.peers().iter().map(|peer| peer.status()).collect(),
         }
     }
 
@@ -301,7 +301,7 @@ impl Cluster {
     }
 
     /// Has something done on the cluster's thread, and waits for it.
-    fn wait<T: Send + 'static>(
+    pub(crate) fn wait<T: Send + 'static>(
         &self,
         patience: Duration,
         work: impl Future<Output = T> + Send + 'static,
@@ -385,10 +385,8 @@ impl Start {
             remembered,
             listener,
         } = self;
-        let store = Store::new(&config.quorum);
+        let store = Store::new(&config, &me);
         let joined = runtime.block_on(join(&store, &config, &me, &remembered))?;
-        let others = config.nodes.iter().filter(|node| node.id != me.id);
-        let peers = others.cloned().map(Peer::new).collect();
         tracing::info!(
             "node {} of cluster {} ({}), incarnation {}",
             me.name,
@@ -396,15 +394,11 @@ impl Start {
             joined.cluster,
             joined.incarnation.0
         );
-        let shared = Arc::new(Shared {
+        let shared = Shared::new(Beginning {
             config,
             me,
-            incarnation: joined.incarnation,
-            id: joined.cluster,
+            joined,
             store,
-            peers,
-            local: OnceLock::new(),
-            orders: Semaphore::new(ORDERS_AT_ONCE),
         });
         Ok(Begun {
             runtime,
@@ -427,7 +421,7 @@ impl Begun {
                 Err(error) => tracing::error!("peers cannot be let in: {error}"),
             }
             tokio::spawn(shared.clone().watch_quorum());
-            for peer in &shared.peers {
+            for peer in shared.peers() {
                 tokio::spawn(shared.clone().watch_peer(peer.config.id));
             }
             // An error says that all who could stop it are gone, and stops it as well.

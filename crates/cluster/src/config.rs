@@ -8,6 +8,7 @@ use serde::Deserialize;
 use crate::key::Key;
 use crate::problem::Problem;
 use crate::store::{EtcdEndpoint, Memory};
+use crate::trust::Trust;
 
 /// The largest configuration that is read.
 const LONGEST_FILE: u64 = 1 << 20;
@@ -24,7 +25,7 @@ pub struct ClusterConfig {
     /// Who decides.
     pub quorum: QuorumConfig,
     /// What nodes know each other by.
-    pub key: Key,
+    pub trust: Trust,
 }
 
 /// One node.
@@ -102,7 +103,7 @@ impl ClusterConfig {
             name: file.name,
             nodes,
             quorum: QuorumConfig::Etcd(quorum),
-            key,
+            trust: Trust::Key(key),
         };
         config.check().map_err(nonsense)?;
         Ok(config)
@@ -180,13 +181,16 @@ fn parse(text: &str) -> Result<File, String> {
     })
 }
 
-fn endpoints(texts: &[String]) -> Result<Vec<EtcdEndpoint>, String> {
+pub(crate) fn endpoints(texts: &[String]) -> Result<Vec<EtcdEndpoint>, String> {
     if texts.is_empty() {
         return Err("quorum: name the client addresses of etcd's members".into());
     }
     let mut found: Vec<EtcdEndpoint> = Vec::new();
     for text in texts {
         let endpoint: EtcdEndpoint = text.parse().map_err(|why| format!("quorum: {why}"))?;
+        endpoint
+            .without_tls()
+            .map_err(|why| format!("quorum: {why}"))?;
         if found.contains(&endpoint) {
             return Err(format!("quorum: {endpoint} is there twice"));
         }
@@ -212,7 +216,7 @@ fn nodes(nodes: Vec<FileNode>) -> Result<Vec<NodeConfig>, String> {
     nodes.collect()
 }
 
-fn check_name(what: &str, name: &str) -> Result<(), String> {
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let is_name = (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(plain);
     match is_name && !matches!(name, "." | "..") {
@@ -262,8 +266,11 @@ mod tests {
         assert_eq!(endpoints, ["http://127.0.0.1:2379", "http://etcd2:2379"]);
         let line_end = SECRET.trim_end();
         let same = read(TWO, 0o400, line_end).expect("valid");
-        assert_eq!(config.key.mac(&[b"x"]), same.key.mac(&[b"x"]));
-        assert_eq!(format!("{:?}", config.key), "Key", "it is not shown");
+        let (Trust::Key(key), Trust::Key(same)) = (&config.trust, &same.trust) else {
+            panic!("keys");
+        };
+        assert_eq!(key.mac(&[b"x"]), same.mac(&[b"x"]));
+        assert_eq!(format!("{key:?}"), "Key", "it is not shown");
         let numbered = TWO.replace("name = 'a'", "name = 'a'\nid = 7");
         let config = read(&numbered, 0o600, SECRET).expect("valid");
         let ids: Vec<u32> = config.nodes.iter().map(|node| node.id.0).collect();

@@ -10,9 +10,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 use uuid::Uuid;
 
 use crate::config::{ClusterConfig, NodeConfig};
+use crate::members::{MemberNode, Membership};
 use crate::problem::Problem;
 use crate::remembered::Remembered;
-use crate::shared::is_double;
+use crate::shared::{id_key, is_double, members_key, node_key};
 use crate::store::{Identity, Store, Swap};
 
 /// How long a quorum is waited for.
@@ -20,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(200);
 
 const FORMAT: u32 = 1;
-const PROTOCOL: u32 = 1;
+/// The protocol between nodes that this program speaks.
+pub(crate) const PROTOCOL: u32 = 1;
 
 /// What the quorum holds of a node, for people too.
 #[derive(Debug, Serialize, Deserialize)]
@@ -98,8 +100,9 @@ struct Joining<'a> {
 impl Joining<'_> {
     async fn attempt(&self) -> Result<Joined, Setback> {
         let cluster = self.cluster().await?;
-        let key = self.config.id_key();
+        let key = id_key(&self.config.name);
         self.store.demand(Identity { key, id: cluster });
+        self.membership(cluster).await?;
         let incarnation = self.incarnation(cluster).await?;
         Ok(Joined {
             cluster,
@@ -109,7 +112,7 @@ impl Joining<'_> {
 
     /// Which cluster the quorum holds; a new one if neither it nor this node knows one.
     async fn cluster(&self) -> Result<Uuid, Setback> {
-        let key = self.config.id_key();
+        let key = id_key(&self.config.name);
         let held = self.store.read(&key).await.map_err(Setback::Silence)?;
         let found = match held {
             Some(held) => held,
@@ -118,7 +121,8 @@ impl Joining<'_> {
                     return Err(self.lost(&format!("has no {key}, and this node belongs to {id}")));
                 }
                 None => {
-                    let id = Uuid::new_v4();
+                    let known = self.config.trust.identity();
+                    let id = known.map_or_else(Uuid::new_v4, |identity| identity.cluster());
                     let value = id.to_string();
                     match self.store.swap(&key, Revision(0), value.as_bytes()).await {
                         Swap::Made(_) => return Ok(id),
@@ -133,6 +137,17 @@ impl Joining<'_> {
         };
         let id = Uuid::try_parse_ascii(&found.value)
             .map_err(|_| self.lost(&format!("holds no cluster's id in {key}")))?;
+        if let Some(identity) = self.config.trust.identity()
+            && identity.cluster() != id
+        {
+            return Err(Setback::Final(Problem::conflict(format!(
+                "the quorum ({}) holds another cluster of the name {}: {id}, where this node's is {}; give this one \
+                 another name, or name another etcd",
+                self.store.names(),
+                self.config.name,
+                identity.cluster()
+            ))));
+        }
         match self.remembered.cluster {
             Some(known) if known != id => Err(self.lost(&format!(
                 "holds cluster {id}, and this node belongs to {known}"
@@ -141,9 +156,44 @@ impl Joining<'_> {
         }
     }
 
+    /// Whether this node is a member of a cluster that nodes join; the first one begins the list.
+    async fn membership(&self, cluster: Uuid) -> Result<(), Setback> {
+        if self.config.trust.identity().is_none() {
+            return Ok(());
+        }
+        let key = members_key(&self.config.name);
+        let held = self.store.read(&key).await.map_err(Setback::Silence)?;
+        let Some(held) = held else {
+            if self.remembered.cluster.is_some() {
+                return Err(self.lost(&format!("has no {key} of cluster {cluster}")));
+            }
+            let first = Membership::of_founder(self.config, self.me);
+            return match self.store.swap(&key, Revision(0), &first.encode()?).await {
+                Swap::Made(_) => Ok(()),
+                Swap::NotMade(_) => Err(Setback::Silence(format!("{key} was changed meanwhile"))),
+                Swap::Unknown(why) => Err(Setback::Silence(why)),
+            };
+        };
+        let members = Membership::decode(&held.value)?;
+        let is_member = |node: &MemberNode| node.id == self.me.id && node.name == self.me.name;
+        match members.nodes.iter().any(is_member) {
+            true => Ok(()),
+            false => Err(Setback::Final(Problem::conflict(format!(
+                "node {} is no member of cluster {} any more: it has left, or was forgotten; `ashlar cluster join` \
+                 with a new token makes it one, after {} is removed",
+                self.me.name,
+                self.config.name,
+                self.config
+                    .trust
+                    .identity()
+                    .map_or_else(String::new, |known| known.folder().display().to_string())
+            )))),
+        }
+    }
+
     /// One compare-and-swap; of a lost answer's outcome nothing is guessed, the next takes another number.
     async fn incarnation(&self, cluster: Uuid) -> Result<Incarnation, Setback> {
-        let key = self.config.node_key(self.me.id);
+        let key = node_key(&self.config.name, self.me.id);
         let held = self.store.read(&key).await.map_err(Setback::Silence)?;
         let before = self.before(held.as_ref())?;
         self.check_memory(before.as_ref())?;
@@ -179,7 +229,7 @@ impl Joining<'_> {
     /// What the quorum holds of this node already.
     fn before(&self, held: Option<&Held>) -> Result<Option<Entry>, Problem> {
         let Some(held) = held else { return Ok(None) };
-        let key = self.config.node_key(self.me.id);
+        let key = node_key(&self.config.name, self.me.id);
         let entry: Entry = serde_json::from_slice(&held.value).map_err(|error| {
             let why = ashlar_plain::reworded(&error.to_string());
             Problem::environment(format!("{key} in the quorum is no node's entry: {why}"))

@@ -3,7 +3,7 @@
 //! # Where it stands
 //!
 //! ```text
-//! cluster.toml ─▶ ClusterConfig ─▶ Cluster ─ HTTP ─▶ etcd: which cluster, who lives, one key a volume
+//! cluster.toml ─▶ ClusterConfig ─▶ Cluster ─ HTTP ─▶ etcd: which cluster, who is in it and lives, one key a volume
 //!                                    │  ▲
 //!      connections for replication,  │  │  the same from them, and deaths
 //!      orders                        ▼  │
@@ -11,16 +11,21 @@
 //! ```
 //!
 //! One thread with a runtime of its own, apart from the cores that serve hosts. No byte of a volume passes here: a
-//! connection that has proven itself is handed on as a bare socket.
+//! connection that has proven itself is handed on as a socket, with its TLS if nodes have certificates.
+//!
+//! `trust` is what nodes know each other by, `peer` what they say, `members` who they are: a list in the quorum that
+//! nodes join with a token and leave, or the file that all have.
 //!
 //! # Invariants
 //!
 //! 1. A process has an incarnation that no other process of its node ever had.
 //! 2. A swap is sent to the quorum once; if its answer does not come, its outcome is unknown, and said to be.
 //! 3. A store that is another cluster's, or was emptied, is neither believed nor changed.
-//! 4. Both ends of a connection have shown that they know the key, in this connection, before anything is done for it.
+//! 4. Both ends of a connection have shown that they know the key, or have a certificate of the cluster in the name that
+//!    they say, in this connection, before anything is done for it; a token is the exception, and good once.
 //! 5. A process is certified dead only in its own node's name; what is certified dead speaks for its node no more.
 //! 6. What is asked is answered exactly once.
+//! 7. A number is never given to two nodes, and a token lets in one machine.
 //!
 //! # Faults it survives
 //!
@@ -30,7 +35,7 @@
 //! # Deliberately not here
 //!
 //! What orders mean, what flows over a data connection, when a volume changes hands: the daemon and the protocol know.
-//! TLS to etcd and between nodes: both belong on a network that only the cluster uses.
+//! TLS to an etcd of others, which belongs on a network that only the cluster uses. Processes: who runs etcd is `cli`.
 
 // What is to be said is a trace event: `eprintln` panics when nothing reads it.
 #![warn(clippy::print_stderr)]
@@ -41,12 +46,14 @@ mod config;
 mod deliver;
 mod join;
 mod key;
+mod members;
 mod peer;
 mod problem;
 mod remembered;
 mod shared;
 mod status;
 mod store;
+mod trust;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -55,10 +62,15 @@ pub use certify::certify;
 pub use cluster::{Cluster, Local, volume_id};
 pub use config::{ClusterConfig, NodeConfig, QuorumConfig};
 pub use key::{Key, SHORTEST_KEY};
+pub use members::{
+    EtcdMember, Founding, Home, Joined, LIES_IN, NewToken, Newcomer, QuorumMember, QuorumRole,
+    Role, answers, found, join,
+};
 pub use problem::{Kind, OrderError, Problem};
 pub use remembered::Remembered;
 pub use status::{ClusterStatus, PeerStatus, QuorumStatus};
 pub use store::{EtcdEndpoint, Memory};
+pub use trust::{Cipher, Identity, PeerSocket, Trust};
 
 /// What is behind these locks is whole after every statement, whatever has panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -45,6 +45,17 @@ impl Remembered {
         })
     }
 
+    /// Removes it: the node is in no cluster any more.
+    pub(crate) fn forget(dir: &Path) -> Result<(), Problem> {
+        let path = path(dir);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(failed(&path, "cannot be removed", &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Replaces it, durably, as a whole.
     ///
     /// # Errors

@@ -1,15 +1,17 @@
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{Incarnation, NodeId, VolumeId};
-use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::sync::{Mutex as Turn, Notify, Semaphore};
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use crate::cluster::Local;
 use crate::config::{ClusterConfig, NodeConfig};
+use crate::join::Joined;
+use crate::members::MembersView;
 use crate::peer::{
     CallError, Called, Hello, NameHash, Nonce, Peer, Purpose, Refusal, Target, call,
 };
@@ -22,20 +24,91 @@ const WATCH: Duration = Duration::from_secs(2);
 
 /// What the cluster's tasks share.
 pub(crate) struct Shared {
-    pub(crate) config: ClusterConfig,
+    pub(crate) name: String,
+    config: RwLock<Arc<ClusterConfig>>,
     pub(crate) me: NodeConfig,
     pub(crate) incarnation: Incarnation,
     pub(crate) id: Uuid,
     pub(crate) store: Store,
-    pub(crate) peers: Vec<Peer>,
+    peers: RwLock<Vec<Arc<Peer>>>,
     pub(crate) local: OnceLock<Arc<dyn Local>>,
     pub(crate) orders: Semaphore,
+    /// Who is a member may have changed.
+    pub(crate) look_again: Notify,
+    /// Who joins or leaves does so one after the other.
+    pub(crate) turn: Turn<()>,
+    pub(crate) view: RwLock<MembersView>,
+}
+
+/// What a process begins with.
+pub(crate) struct Beginning {
+    pub(crate) config: ClusterConfig,
+    pub(crate) me: NodeConfig,
+    pub(crate) joined: Joined,
+    pub(crate) store: Store,
 }
 
 impl Shared {
+    pub(crate) fn new(beginning: Beginning) -> Arc<Self> {
+        let Beginning {
+            config,
+            me,
+            joined,
+            store,
+        } = beginning;
+        let others = config.nodes.iter().filter(|node| node.id != me.id);
+        let peers = others.cloned().map(|node| Arc::new(Peer::new(node)));
+        Arc::new(Self {
+            name: config.name.clone(),
+            peers: RwLock::new(peers.collect()),
+            config: RwLock::new(Arc::new(config)),
+            me,
+            incarnation: joined.incarnation,
+            id: joined.cluster,
+            store,
+            local: OnceLock::new(),
+            orders: Semaphore::new(ORDERS_AT_ONCE),
+            look_again: Notify::new(),
+            turn: Turn::new(()),
+            view: RwLock::default(),
+        })
+    }
+
+    /// What all nodes are told, as far as this one knows.
+    pub(crate) fn config(&self) -> Arc<ClusterConfig> {
+        // Whole after every statement, whatever has panicked.
+        let config = self.config.read().unwrap_or_else(PoisonError::into_inner);
+        config.clone()
+    }
+
+    /// All nodes other than this one.
+    pub(crate) fn peers(&self) -> Vec<Arc<Peer>> {
+        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+        peers.clone()
+    }
+
     /// A node other than this one.
-    pub(crate) fn peer(&self, id: NodeId) -> Option<&Peer> {
-        self.peers.iter().find(|peer| peer.config.id == id)
+    pub(crate) fn peer(&self, id: NodeId) -> Option<Arc<Peer>> {
+        let mut peers = self.peers().into_iter();
+        peers.find(|peer| peer.config.id == id)
+    }
+
+    /// Nodes have joined or left. Returns those that are new.
+    pub(crate) fn set_config(&self, config: ClusterConfig) -> Vec<NodeId> {
+        let others = config.nodes.iter().filter(|node| node.id != self.me.id);
+        let before = self.peers();
+        let mut new = Vec::new();
+        let peers = others.map(|node| {
+            let known = before.iter().find(|peer| peer.config == *node);
+            known.cloned().unwrap_or_else(|| {
+                new.push(node.id);
+                Arc::new(Peer::new(node.clone()))
+            })
+        });
+        let peers = peers.collect();
+        *self.peers.write().unwrap_or_else(PoisonError::into_inner) = peers;
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        new
     }
 
     fn hello(&self, purpose: Purpose, to: NodeId, volume: VolumeId) -> Hello {
@@ -59,7 +132,7 @@ impl Shared {
         volume: VolumeId,
     ) -> Result<Called, String> {
         let target = Target {
-            config: &self.config,
+            config: &self.config(),
             me: &self.me,
             peer: &peer.config,
         };
@@ -83,7 +156,7 @@ impl Shared {
 
     /// Asks about a volume's key.
     pub(crate) async fn ask(&self, volume: Uuid, question: Question) -> Reply {
-        let key = self.config.volume_key(volume);
+        let key = self.volume_key(volume);
         match question {
             Question::Read => self
                 .store
@@ -100,39 +173,54 @@ impl Shared {
         }
     }
 
-    /// Looks at the quorum now and then, so that its state is known before it is needed.
+    /// Looks at the quorum now and then, so that its state is known before it is needed, and at who is a member.
     pub(crate) async fn watch_quorum(self: Arc<Self>) {
         loop {
             // What comes of it is remembered by the store.
-            let _ = self.store.read(&self.config.id_key()).await;
-            sleep(WATCH).await;
+            let _ = match self.config().trust.identity() {
+                None => self.store.read(&id_key(&self.name)).await.map(drop),
+                Some(_) => self.follow_members().await,
+            };
+            self.look_at_quorum().await;
+            let _ = timeout(WATCH, self.look_again.notified()).await;
         }
     }
 
     /// Looks at a peer now and then.
     pub(crate) async fn watch_peer(self: Arc<Self>, id: NodeId) {
-        let Some(peer) = self.peer(id) else { return };
+        let Some(first) = self.peer(id) else { return };
         loop {
+            // One that has left, or joined again, is watched no more.
+            let Some(peer) = self.peer(id).filter(|peer| Arc::ptr_eq(peer, &first)) else {
+                return;
+            };
             // What comes of it is remembered by the call.
-            let _ = self.call(peer, Purpose::Probe, VolumeId(0)).await;
+            let _ = self.call(&peer, Purpose::Probe, VolumeId(0)).await;
             sleep(WATCH).await;
         }
     }
-}
-
-impl ClusterConfig {
-    /// Which cluster of its name a store belongs to.
-    pub(crate) fn id_key(&self) -> String {
-        format!("/ashlar/{}/id", self.name)
-    }
-
-    pub(crate) fn node_key(&self, node: NodeId) -> String {
-        format!("/ashlar/{}/node/{}", self.name, node.0)
-    }
 
     pub(crate) fn volume_key(&self, volume: Uuid) -> String {
-        format!("/ashlar/{}/volume/{}", self.name, volume.hyphenated())
+        format!("{}{}", volumes_prefix(&self.name), volume.hyphenated())
     }
+}
+
+/// Which cluster of its name a store belongs to.
+pub(crate) fn id_key(cluster: &str) -> String {
+    format!("/ashlar/{cluster}/id")
+}
+
+/// Who is a member of a cluster that nodes join.
+pub(crate) fn members_key(cluster: &str) -> String {
+    format!("/ashlar/{cluster}/members")
+}
+
+pub(crate) fn node_key(cluster: &str, node: NodeId) -> String {
+    format!("/ashlar/{cluster}/node/{}", node.0)
+}
+
+pub(crate) fn volumes_prefix(cluster: &str) -> String {
+    format!("/ashlar/{cluster}/volume/")
 }
 
 /// Whether another process that has the name of node `me` answers at `address`.

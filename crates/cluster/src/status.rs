@@ -5,6 +5,8 @@ use ashlar_replica::{Incarnation, NodeId};
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::members::QuorumMember;
+
 /// How the cluster looks from this node.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClusterStatus {
@@ -18,6 +20,8 @@ pub struct ClusterStatus {
     pub incarnation: Incarnation,
     /// Who decides.
     pub quorum: QuorumStatus,
+    /// Machines that run a member of etcd and nothing else.
+    pub witnesses: Vec<String>,
     /// All other nodes, in the configuration's order.
     pub peers: Vec<PeerStatus>,
 }
@@ -33,6 +37,10 @@ pub struct QuorumStatus {
     pub last_answer: Option<Duration>,
     /// Why it does not answer.
     pub problem: Option<String>,
+    /// Members of etcd, as they answer.
+    pub members: Vec<QuorumMember>,
+    /// Whether nodes bring the members of etcd with them.
+    pub is_local: bool,
 }
 
 /// How a peer looks from this node.

@@ -14,6 +14,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::LEAF_GRANULES;
 use crate::digest::Digest;
+use crate::lent::Lent;
 use crate::names::Names;
 
 /// Bytes of a granule.
@@ -34,12 +35,21 @@ struct Doing {
 #[derive(Debug)]
 enum What {
     Apply,
-    /// Bytes read, and where they are from.
-    Read(BytesMut, Extent),
+    /// What was read, and where it is from.
+    Read(Arrived, Extent),
     /// The same, of a leaf whose checksums do not say enough.
     Digest(BytesMut, Extent),
     /// A granule is read to bring its leaf's checksums into memory.
     Load(Extent),
+}
+
+/// What was read.
+#[derive(Debug)]
+enum Arrived {
+    /// By one command, whose buffer is passed on; none has come yet, or it has failed.
+    Whole(Option<IoBuffer>),
+    /// By several.
+    Pieces(BytesMut),
 }
 
 /// A leaf that is to be proven.
@@ -81,6 +91,7 @@ pub struct Copy {
     position: Position,
     entry: Entry,
     buffers: BufferPool,
+    lent: Lent,
     names: Names,
     /// The next operation's number.
     next: u64,
@@ -105,6 +116,7 @@ impl Copy {
             position: Position::new(identity.position.into())?,
             entry: entry_of(promise),
             buffers,
+            lent: Lent::default(),
             names: Names::new(volume),
             next: 0,
             doing: BTreeMap::new(),
@@ -210,8 +222,20 @@ impl Copy {
     }
 
     pub(crate) fn read(&mut self, token: Token, extent: Extent) {
-        let doing = self.begin(token, What::Read(room(extent), extent), extent);
+        let arrived = match extent.count() <= PIECE {
+            true => Arrived::Whole(None),
+            false => Arrived::Pieces(room(extent)),
+        };
+        let doing = self.begin(token, What::Read(arrived, extent), extent);
         self.want_to_read(doing, extent);
+    }
+
+    /// The engine's buffer that holds what was read, unless it was read in pieces, or the bytes are still shared.
+    ///
+    /// # Errors
+    /// The bytes, then.
+    pub fn take_buffer(&mut self, bytes: Bytes) -> Result<IoBuffer, Bytes> {
+        self.lent.take_back(bytes)
     }
 
     pub(crate) fn prove(&mut self, token: Token, extent: Extent) {
@@ -314,7 +338,7 @@ impl Copy {
         };
         doing.left -= 1;
         match completion.result {
-            Ok(()) => doing.what.take(piece.extent, completion.buffer.as_ref()),
+            Ok(()) => doing.what.take(piece.extent, completion.buffer),
             Err(error) => doing.error = Some(error),
         }
         if doing.left == 0
@@ -333,7 +357,7 @@ impl Copy {
             });
             return;
         }
-        self.events.push_back(done.event());
+        self.events.push_back(done.event(&mut self.lent));
     }
 
     /// The engine has answered one of this copy's orders.
@@ -356,19 +380,26 @@ impl Copy {
 
 impl What {
     /// A piece has been done.
-    fn take(&mut self, piece: Extent, buffer: Option<&IoBuffer>) {
-        let (Self::Read(bytes, extent) | Self::Digest(bytes, extent)) = self else {
-            return;
+    fn take(&mut self, piece: Extent, buffer: Option<IoBuffer>) {
+        let (bytes, extent) = match self {
+            Self::Read(Arrived::Whole(whole), _) => {
+                *whole = buffer;
+                return;
+            }
+            Self::Read(Arrived::Pieces(bytes), extent) | Self::Digest(bytes, extent) => {
+                (bytes, extent)
+            }
+            Self::Apply | Self::Load(_) => return,
         };
         let from = (piece.first() - extent.first()) as usize * GRANULE;
         if let Some(buffer) = buffer {
-            bytes[from..from + buffer.len()].copy_from_slice(buffer);
+            bytes[from..from + buffer.len()].copy_from_slice(&buffer);
         }
     }
 }
 
 impl Doing {
-    fn event(self) -> Event {
+    fn event(self, lent: &mut Lent) -> Event {
         let token = self.token;
         let outcome = self.error.map_or(Ok(()), Err);
         match self.what {
@@ -376,9 +407,13 @@ impl Doing {
                 token,
                 result: outcome,
             },
-            What::Read(bytes, _) => Event::Read {
+            What::Read(arrived, _) => Event::Read {
                 token,
-                result: outcome.map(|()| bytes.freeze()),
+                result: outcome.map(|()| match arrived {
+                    Arrived::Whole(Some(buffer)) => lent.lend(buffer),
+                    Arrived::Whole(None) => unreachable!("a read that succeeded has a buffer"),
+                    Arrived::Pieces(bytes) => bytes.freeze(),
+                }),
             },
             What::Digest(bytes, _) => {
                 let sums: Vec<u32> = bytes.chunks(GRANULE).map(crc32c::crc32c).collect();

@@ -39,6 +39,7 @@
 
 mod copy;
 mod digest;
+mod lent;
 mod local;
 mod names;
 

@@ -39,6 +39,7 @@ fn measure(threads: u32, block_bytes: u32, copies: bool, cpus: &[usize]) -> Resu
         block_bytes,
         threads,
         depth: 32,
+        sync: false,
     };
     let job = |thread| {
         Ok(Job {
@@ -54,6 +55,7 @@ fn measure(threads: u32, block_bytes: u32, copies: bool, cpus: &[usize]) -> Resu
             seed: u64::from(thread),
             stop: None,
             pulse: None,
+            live: None,
         })
     };
     let jobs = (0..threads)

@@ -10,6 +10,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -84,6 +85,18 @@ pub struct Turn {
     pub cell: String,
     /// Which repeat.
     pub repeat: u32,
+}
+
+impl Turn {
+    /// Its cell, where that is a number: of users, of readers.
+    ///
+    /// # Errors
+    /// It is none: the journal was written by something else.
+    pub fn number<T: FromStr>(&self) -> Result<T, LabError> {
+        let cell = &self.cell;
+        let refuse = |_| LabError::environment(format!("{NAME}: cell {cell:?}: no number"));
+        cell.parse().map_err(refuse)
+    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -44,10 +44,15 @@ mod cpu;
 mod error;
 mod export;
 mod folder;
+mod head;
 mod journal;
+mod latency;
+mod live;
 mod machine;
 mod measure;
+mod others;
 mod plan;
+mod procedure;
 mod progress;
 mod published;
 mod report;
@@ -73,17 +78,20 @@ pub use cpu::CpuTicks;
 pub use error::LabError;
 pub use export::{check_out_dir, write_whole};
 pub use folder::{OwnFolder, remove_left};
+pub use head::{Head, Kind, UNFINISHED};
 pub use journal::{Agents, Command, Journal, Origin, Turn};
+pub use live::Tempo;
 pub use machine::Machine;
 pub use plan::{CellSpec, Configuration, Matrix, Pattern, Pool, Precondition, SweepPlan};
+pub use procedure::{Conditioning, Procedure};
 pub use progress::Progress;
-pub use report::{chart, page, render_index, render_report};
-pub use result_file::{ResultFile, keys, schema_in};
+pub use report::{chart, page, render_index};
+pub use result_file::{ResultFile, keys, kind_in};
 pub use runner::{Endurance, EndurePlan, Endured, Means, Pulse, RunOutcome, run_plan, run_sweep};
 pub use scenario::{
     SHIPPED, Scale, ScenarioFile, ScenarioOptions, find_text, run_scenario, scenario_text,
 };
-pub use schedule::{Measurement, Nest, Schedule, Workload, carry_out};
+pub use schedule::{Asked, Measurement, Nest, Schedule, Workload, carry_out};
 pub use seam::{
     NoServices, OpenOptions, PoolStack, PrepareOptions, Prepared, Service, Services, Stacks, Worker,
 };

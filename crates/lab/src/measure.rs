@@ -77,6 +77,8 @@ pub(crate) struct Measured {
     pub(crate) machine_cpu_s: Option<f64>,
     /// Processor seconds that this machine's load threads used in it.
     pub(crate) load_cpu_s: f64,
+    /// The same of processes that are neither load nor storage.
+    pub(crate) others_cpu_s: Option<f64>,
 }
 
 const MOST_EXAMPLES: usize = 5;
@@ -98,6 +100,7 @@ impl Measured {
             cpu_pct: None,
             machine_cpu_s: None,
             load_cpu_s: 0.0,
+            others_cpu_s: None,
         })
     }
 
@@ -132,6 +135,7 @@ impl Measured {
         self.cpu_pct = self.cpu_pct.or(other.cpu_pct);
         self.machine_cpu_s = self.machine_cpu_s.or(other.machine_cpu_s);
         self.load_cpu_s += other.load_cpu_s;
+        self.others_cpu_s = self.others_cpu_s.or(other.others_cpu_s);
         Ok(())
     }
 
@@ -152,6 +156,12 @@ impl Measured {
     pub(crate) fn load_cpu_pct(&self) -> Option<f64> {
         let machine = self.machine_cpu_s.filter(|seconds| *seconds > 0.0)?;
         Some((100.0 * self.load_cpu_s / machine).min(100.0))
+    }
+
+    /// The same of processes that are neither load nor storage.
+    pub(crate) fn others_cpu_pct(&self) -> Option<f64> {
+        let machine = self.machine_cpu_s.filter(|seconds| *seconds > 0.0)?;
+        Some((100.0 * self.others_cpu_s? / machine).min(100.0))
     }
 
     /// Accesses a second in each interval.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 use crate::access::{Access, Distribution};
+use crate::procedure::Procedure;
 use crate::units::short_bytes;
 
 /// The order and kind of a cell's accesses. The names are fio's.
@@ -107,6 +108,9 @@ pub struct CellSpec {
     pub threads: u32,
     /// Accesses in flight for each thread.
     pub depth: u32,
+    /// Every write is durable before it counts, whatever the plan says.
+    #[serde(default)]
+    pub sync: bool,
 }
 
 impl CellSpec {
@@ -123,15 +127,16 @@ impl CellSpec {
             String::new()
         };
         let block = short_bytes(u64::from(self.block_bytes));
+        let sync = if self.sync { "-sync" } else { "" };
         format!(
-            "{}{mix}-{block}-t{}-d{}",
+            "{}{mix}-{block}-t{}-d{}{sync}",
             self.pattern, self.threads, self.depth
         )
     }
 }
 
 /// Cells with a common pattern: every block size with every thread count and depth.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
     /// What the cells stand for in the report (`mdf`, `ldf`); may be empty.
     pub role: String,
@@ -145,6 +150,8 @@ pub struct Matrix {
     pub threads: Vec<u32>,
     /// Accesses in flight for each thread.
     pub depths: Vec<u32>,
+    /// How they are measured, where that is not as the plan has it.
+    pub procedure: Procedure,
 }
 
 impl Matrix {
@@ -156,6 +163,7 @@ impl Matrix {
             block_bytes,
             threads,
             depth,
+            sync: self.procedure.sync,
         };
         self.blocks.iter().flat_map(move |&block| {
             self.threads.iter().flat_map(move |&threads| {
@@ -314,8 +322,13 @@ impl SweepPlan {
     /// settling (twice, at most 10 min) that go with it.
     pub fn set_measure(&mut self, measure: Duration) {
         self.measure = measure;
-        self.warmup = (measure / 4).min(Duration::from_secs(5));
+        self.warmup = Self::usual_warmup(measure);
         self.precondition.settle_limit = (measure * 2).min(Duration::from_secs(600));
+    }
+
+    /// A quarter of the measured time, at most 5 s.
+    pub(crate) fn usual_warmup(measure: Duration) -> Duration {
+        (measure / 4).min(Duration::from_secs(5))
     }
 
     /// All cells, in order, without duplicates.
@@ -335,6 +348,7 @@ impl SweepPlan {
             || self.precondition.fill
             || self.access.trim_pct > 0
             || self.cells().iter().any(CellSpec::writes)
+            || self.conditionings().next().is_some()
     }
 
     /// Refuses a plan that makes no sense, naming the part.
@@ -382,7 +396,12 @@ impl SweepPlan {
                 return refuse(format!("{what}: {} is sequential", cell.slug()));
             }
         }
-        cells.iter().try_for_each(check_cell)
+        let procedures = self.matrices.iter().map(|matrix| &matrix.procedure);
+        procedures.clone().try_for_each(Procedure::check)?;
+        cells
+            .into_iter()
+            .chain(self.conditionings())
+            .try_for_each(|cell| check_cell(&cell))
     }
 }
 
@@ -411,6 +430,7 @@ mod tests {
             blocks: vec![8192, 65536],
             threads: vec![1, 2],
             depths: vec![1, 8],
+            procedure: Procedure::default(),
         }
     }
 

@@ -9,13 +9,19 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::LabError;
+use crate::live::{Board, Tempo};
 
 /// Plain lines come at most this often, besides the ones that matter.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
+/// What a load does at the moment is a plain line at most this often.
+const TEMPO_EVERY: Duration = Duration::from_secs(30);
+
 /// Where progress goes.
 pub struct Progress {
     shown: Shown,
+    /// What the load does at the moment.
+    board: Mutex<Board>,
     stop: Option<Arc<AtomicBool>>,
 }
 
@@ -30,6 +36,8 @@ struct Lines {
     total: u64,
     done: u64,
     last: Option<Instant>,
+    /// When the last line said what the load does at the moment.
+    tempo: Instant,
     /// When it began, and how much there was by then.
     since: (Instant, u64),
 }
@@ -39,38 +47,38 @@ impl Progress {
     pub fn auto() -> Self {
         if std::io::stderr().is_terminal() {
             let bar = ProgressBar::new(0);
-            let template = "{elapsed_precise} [{bar:30}] {pos}/{len}, {eta} left: {wide_msg}";
+            let template = "{elapsed_precise} [{bar:30}] {pos}/{len}, {eta} left: {prefix}{msg}";
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style.progress_chars("=> "));
             }
-            return Self {
-                shown: Shown::Bar(bar),
-                stop: None,
-            };
+            return Self::shown(Shown::Bar(bar));
         }
         Self::lines(Box::new(std::io::stderr()))
     }
 
     /// Nothing.
     pub const fn silent() -> Self {
+        Self::shown(Shown::Silent)
+    }
+
+    const fn shown(shown: Shown) -> Self {
         Self {
-            shown: Shown::Silent,
+            shown,
+            board: Mutex::new(Board::new()),
             stop: None,
         }
     }
 
     /// Plain lines to `out`.
     pub fn lines(out: Box<dyn Write + Send>) -> Self {
-        Self {
-            shown: Shown::Lines(Mutex::new(Lines {
-                out,
-                total: 0,
-                done: 0,
-                last: None,
-                since: (Instant::now(), 0),
-            })),
-            stop: None,
-        }
+        Self::shown(Shown::Lines(Mutex::new(Lines {
+            out,
+            total: 0,
+            done: 0,
+            last: None,
+            tempo: Instant::now(),
+            since: (Instant::now(), 0),
+        })))
     }
 
     /// The same; when `stop` is set, what goes on is to end in order and keep what there is.
@@ -84,8 +92,8 @@ impl Progress {
     /// Says nothing, and ends when this is to end.
     pub fn quiet(&self) -> Self {
         Self {
-            shown: Shown::Silent,
             stop: self.stop.clone(),
+            ..Self::silent()
         }
     }
 
@@ -154,18 +162,52 @@ impl Progress {
 
     /// What is being done now.
     pub fn doing(&self, text: &str) {
+        self.clear();
         if let Shown::Bar(bar) = &self.shown {
-            bar.set_message(text.to_owned());
+            bar.set_prefix(text.to_owned());
+        }
+    }
+
+    /// Whether anybody sees what a load does at the moment.
+    pub const fn shows_tempo(&self) -> bool {
+        !matches!(self.shown, Shown::Silent)
+    }
+
+    /// What a part of the load does at the moment: a client's, or a database's on a node. Both names may be empty.
+    pub fn tempo(&self, group: &str, member: &str, tempo: Tempo) {
+        let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
+        board.put(group, member, tempo);
+        match &self.shown {
+            Shown::Silent => {}
+            Shown::Bar(bar) => bar.set_message(format!(": {}", board.lines().join("\n    "))),
+            Shown::Lines(lines) => {
+                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                if lines.tempo.elapsed() >= TEMPO_EVERY {
+                    lines.tempo = Instant::now();
+                    let _ = writeln!(lines.out, "now {}", board.lines().join("; "));
+                }
+            }
+        }
+    }
+
+    fn clear(&self) {
+        self.board
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+        if let Shown::Bar(bar) = &self.shown {
+            bar.set_message("");
         }
     }
 
     /// A step is done, with this outcome.
     pub fn step(&self, text: &str) {
+        self.clear();
         match &self.shown {
             Shown::Silent => {}
             Shown::Bar(bar) => {
                 bar.inc(1);
-                bar.set_message(text.to_owned());
+                bar.println(text);
             }
             Shown::Lines(lines) => lines
                 .lock()

@@ -1,12 +1,11 @@
 //! `result.json`, key by key. `docs/lab.md` documents it for readers; the two change together.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 use crate::compare::{
     A_RUN_IS_PARTIAL, Comparable, Figure, Figures, Row, differ, machine_cautions,
 };
+use crate::head::{Head, Kind};
 use crate::machine::Machine;
 use crate::plan::is_label;
 use crate::result_file::ResultFile;
@@ -14,23 +13,14 @@ use crate::stats::Ratio;
 use crate::verify::{Example, Failures};
 use crate::{CellSpec, LabError, Pattern};
 
-/// The `schema` of the results that this version writes.
-pub const SCHEMA: &str = "ashlar-lab-1";
-
 /// A run: `result.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
-    /// [`SCHEMA`].
-    pub schema: String,
-    /// Title of the run: the scenario's, or a sweep's.
-    pub title: String,
-    /// The machine that measured.
-    pub machine: Machine,
+    /// What all results have.
+    #[serde(flatten)]
+    pub head: Head,
     /// How it was measured.
     pub method: Method,
-    /// The scenario, if it was one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scenario: Option<ScenarioNote>,
     /// What the lab itself can do here.
     pub ceiling: Vec<Ceiling>,
     /// The agents that made the load; none if the machine above made it.
@@ -38,8 +28,6 @@ pub struct RunResult {
     pub clients: Vec<ClientNote>,
     /// What was measured.
     pub configurations: Vec<ConfigurationResult>,
-    /// What was checked: verification, promises, claims.
-    pub checks: Vec<Check>,
     /// What the scenario asked and is told, without a pass or a fail: the depth from which it
     /// doubles.
     #[serde(default)]
@@ -47,12 +35,6 @@ pub struct RunResult {
     /// A database on two storages, measured beside the devices and put in later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database: Option<DatabaseResult>,
-    /// What a reader must know before quoting a figure.
-    pub flags: Vec<String>,
-    /// Something did not finish; `problems` says what.
-    pub partial: bool,
-    /// Workers that were lost, accesses that failed, by name.
-    pub problems: Vec<String>,
 }
 
 /// How a run was measured.
@@ -109,6 +91,8 @@ pub struct Ceiling {
     pub copy_mib_s: f64,
 }
 
+pub use crate::latency::LatencyUs;
+
 /// One of the things compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConfigurationResult {
@@ -127,27 +111,6 @@ pub struct ConfigurationResult {
     pub verify: Option<VerifyResult>,
 }
 
-/// Figures of latency in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LatencyUs {
-    /// Mean.
-    pub mean: f64,
-    /// Median.
-    pub p50: f64,
-    /// 95th percentile.
-    pub p95: f64,
-    /// 99th percentile.
-    pub p99: f64,
-    /// 99.9th percentile.
-    pub p999: f64,
-    /// 99.99th percentile; 0 in results of before this was told.
-    #[serde(default)]
-    pub p9999: f64,
-    /// 99.999th percentile, likewise.
-    #[serde(default)]
-    pub p99999: f64,
-}
-
 /// A cell on a configuration. `iops`, `mib_s`, `latency_us`, `cpu_pct` are medians over the
 /// repeats.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -162,6 +125,12 @@ pub struct CellResult {
     pub threads: u32,
     /// Accesses in flight a thread.
     pub depth: u32,
+    /// Every write durable before it counts, in this cell; absent if it is as the method has it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sync: bool,
+    /// How it was measured, if not as the method has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub procedure: Option<ProcedureNote>,
     /// Nodes that serve the storage.
     pub nodes: u32,
     /// Accesses a second.
@@ -174,7 +143,7 @@ pub struct CellResult {
     pub cpu_pct: Option<f64>,
     /// `iops / nodes / cpu_pct`.
     pub iops_per_cpu_pct: Option<f64>,
-    /// What of `cpu_pct` was not the load threads'; absent in old results.
+    /// What of `cpu_pct` was neither the load threads' nor other processes'; absent in old results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_cpu_pct: Option<f64>,
     /// `iops / nodes / storage_cpu_pct`.
@@ -216,6 +185,21 @@ pub struct CellResult {
     pub published: Option<PublishedFigures>,
 }
 
+/// How the cells of a matrix were measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcedureNote {
+    /// Measured seconds of a repeat.
+    pub seconds: f64,
+    /// Seconds of load before each that are not counted.
+    pub warmup_s: f64,
+    /// Open loop: accesses a second in total.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// What was written before, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precondition: Option<String>,
+}
+
 impl CellResult {
     /// The cell's key.
     pub fn spec(&self) -> CellSpec {
@@ -225,6 +209,7 @@ impl CellResult {
             block_bytes: self.block_bytes,
             threads: self.threads,
             depth: self.depth,
+            sync: self.sync,
         }
     }
 
@@ -268,6 +253,9 @@ pub struct RepeatResult {
     /// What of it the load threads used; absent in old results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_cpu_pct: Option<f64>,
+    /// What of it processes used that are neither load nor storage; absent in old results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others_cpu_pct: Option<f64>,
     /// Reads of a mixed load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads: Option<Apart>,
@@ -296,13 +284,15 @@ pub struct RepeatResult {
 }
 
 impl RepeatResult {
-    /// Processor time in use that was not the load's, 0 to 100. Agents on other machines make theirs there.
+    /// Processor time in use that was neither the load's nor that of processes which have nothing to do with it, 0 to
+    /// 100. Agents on other machines make theirs there.
     pub(crate) fn storage_cpu_pct(&self) -> Option<f64> {
         let load = match self.clients.is_empty() {
             true => self.load_cpu_pct?,
             false => 0.0,
         };
-        Some((self.cpu_pct? - load).max(0.0))
+        let others = self.others_cpu_pct.unwrap_or(0.0);
+        Some((self.cpu_pct? - load - others).max(0.0))
     }
 }
 
@@ -383,6 +373,13 @@ pub struct PublishedFigures {
     /// Its IOPS as a share of the first configuration's, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pct_of_first: Option<f64>,
+    /// Its latency as a share of the first configuration's, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_pct_of_first: Option<f64>,
+    /// Its IOPS times its latency are not the accesses in flight that other rows of the table have: it contradicts
+    /// itself, as does what is divided by it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub contradicts: bool,
 }
 
 /// Something that was checked.
@@ -437,19 +434,24 @@ pub struct Finding {
     pub text: String,
 }
 
-impl RunResult {
-    /// Writes `result.json` and `report.html` of a run's directory again.
-    ///
-    /// # Errors
-    /// Environment errors for what cannot be written.
-    pub fn write_again(&self, dir: &Path) -> Result<(), LabError> {
-        self.write(dir)?;
-        crate::report::render_report(dir)
-    }
-}
-
 impl ResultFile for RunResult {
-    const SCHEMA: &str = SCHEMA;
+    const KIND: Kind = Kind::Devices;
+
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn text(&self) -> String {
+        self.table()
+    }
+
+    fn html(&self) -> Result<String, LabError> {
+        Ok(crate::report::html(self))
+    }
 }
 
 impl Comparable for RunResult {
@@ -489,7 +491,7 @@ impl Comparable for RunResult {
             differ("verify", m.verify, n.verify),
             differ("accesses", words(m), words(n)),
             differ("rate", format!("{:?}", m.rate), format!("{:?}", n.rate)),
-            (self.partial || other.partial).then(|| A_RUN_IS_PARTIAL.to_owned()),
+            (self.head.partial || other.head.partial).then(|| A_RUN_IS_PARTIAL.to_owned()),
         ];
         // A label says nothing of what it is.
         let device = |of: &ConfigurationResult| {
@@ -497,7 +499,7 @@ impl Comparable for RunResult {
             differ(&of.name, &of.spec, &theirs.spec)
         };
         let labelled = self.configurations.iter().filter(|of| is_label(&of.name));
-        machine_cautions(&self.machine, &other.machine)
+        machine_cautions(&self.head.machine, &other.head.machine)
             .chain(method.into_iter().flatten())
             .chain(labelled.filter_map(device))
             .collect()

@@ -2,16 +2,46 @@
 
 use std::path::Path;
 
+use crate::head::{Head, Kind, SCHEMA};
+use crate::report::page;
 use crate::{LabError, write_whole};
+use maud::html;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 const NAME: &str = "result.json";
+const REPORT: &str = "report.html";
 
-/// A result that is kept in a run's directory. Its field `schema` says which kind it is.
+/// A result that is kept in a run's directory. Its `schema` is the same for all; its `kind` says what was measured.
 pub trait ResultFile: Serialize {
-    /// What `schema` is in results of this kind; a new one when a reader of the old would be wrong.
-    const SCHEMA: &str;
+    /// What was measured.
+    const KIND: Kind;
+
+    /// What all results have.
+    fn head(&self) -> &Head;
+
+    /// The same, to be changed.
+    fn head_mut(&mut self) -> &mut Head;
+
+    /// What came of it, for a terminal.
+    fn text(&self) -> String;
+
+    /// The report as HTML: what is told on a terminal, if there is nothing better.
+    ///
+    /// # Errors
+    /// What was published, which stands beside it, cannot be read.
+    fn html(&self) -> Result<String, LabError> {
+        let parts = page::Parts {
+            body: html! { section { pre { (self.text()) } } },
+            ..page::Parts::default()
+        };
+        Ok(page::report(self.head(), &parts))
+    }
+
+    /// What does not hold, which makes the exit code 1; nothing if all is well.
+    fn complaint(&self) -> Option<String> {
+        self.head().failed_checks()
+    }
 
     /// Writes `result.json` into `dir`.
     ///
@@ -24,7 +54,15 @@ pub trait ResultFile: Serialize {
         write_whole(&path, &(json + "\n"))
     }
 
-    /// Reads `result.json` of a run's directory.
+    /// Writes `report.html` into `dir`.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn write_report(&self, dir: &Path) -> Result<(), LabError> {
+        write_whole(&dir.join(REPORT), &self.html()?)
+    }
+
+    /// Reads `result.json` of a run's directory, of this version or of one before.
     ///
     /// # Errors
     /// It cannot be read, or is of another kind.
@@ -33,41 +71,67 @@ pub trait ResultFile: Serialize {
         Self: DeserializeOwned,
     {
         let path = dir.join(NAME);
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| LabError::caused(path.display(), error))?;
-        let schema = schema_in(dir)?;
-        if schema != Self::SCHEMA {
+        let kind = kind_in(dir)?;
+        if kind != Self::KIND {
             return Err(LabError::environment(format!(
-                "{}: schema {schema} is not {}, which is read here",
+                "{}: is of {}, and not of {}, which is read here",
                 path.display(),
-                Self::SCHEMA
+                kind.words(),
+                Self::KIND.words()
             )));
         }
-        serde_json::from_str(&text).map_err(|error| LabError::caused(path.display(), error))
+        let mut result: Self = read(&path)?;
+        let head = result.head_mut();
+        (head.schema, head.kind) = (SCHEMA.to_owned(), kind);
+        Ok(result)
     }
 
     /// Whether the result in `dir` is of this kind.
     fn is_in(dir: &Path) -> bool {
-        schema_in(dir).is_ok_and(|schema| schema == Self::SCHEMA)
+        kind_in(dir).is_ok_and(|kind| kind == Self::KIND)
+    }
+
+    /// Renders `report.html` of a run's directory again, from its `result.json`.
+    ///
+    /// # Errors
+    /// Environment errors for what cannot be read or written.
+    fn render_again(dir: &Path) -> Result<(), LabError>
+    where
+        Self: DeserializeOwned,
+    {
+        Self::load(dir)?.write_report(dir)
     }
 }
 
-/// The `schema` of the result in a directory; empty if it says none.
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
+    let refuse = |error: String| LabError::caused(path.display(), error);
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))
+}
+
+/// What the run in a directory measured.
 ///
 /// # Errors
-/// There is no result that can be read.
-pub fn schema_in(dir: &Path) -> Result<String, LabError> {
+/// There is no result that can be read, or it is of a version that is not known.
+pub fn kind_in(dir: &Path) -> Result<Kind, LabError> {
     #[derive(Deserialize)]
     struct Named {
         #[serde(default)]
         schema: String,
+        #[serde(default)]
+        kind: Option<serde_json::Value>,
     }
     let path = dir.join(NAME);
-    let text =
-        std::fs::read_to_string(&path).map_err(|error| LabError::caused(path.display(), error))?;
-    let named: Named =
-        serde_json::from_str(&text).map_err(|error| LabError::caused(path.display(), error))?;
-    Ok(named.schema)
+    let named: Named = read(&path)?;
+    let kind = named
+        .kind
+        .and_then(|kind| serde_json::from_value(kind).ok());
+    Kind::told(&named.schema, kind).ok_or_else(|| {
+        let (path, schema) = (path.display(), &named.schema);
+        LabError::environment(format!(
+            "{path}: schema {schema:?} is none that is read here: {SCHEMA} and those before it"
+        ))
+    })
 }
 
 /// All keys of a result, whatever is below them but names that are a database's own. For the tests that hold results and

@@ -13,13 +13,31 @@ pub struct Schedule {
     /// Configurations.
     pub configurations: usize,
     /// What each of them is asked.
-    pub cells: Vec<String>,
-    /// Repeats of a cell.
-    pub repeats: u32,
+    pub cells: Vec<Asked>,
     /// What changes more slowly.
     pub nest: Nest,
     /// Seed of the order in which configurations are measured.
     pub seed: u64,
+}
+
+/// What a configuration is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The cell: its name in journals.
+    pub cell: String,
+    /// How often.
+    pub repeats: u32,
+}
+
+impl Asked {
+    /// Cells that are all measured equally often.
+    pub fn all<T: ToString>(cells: &[T], repeats: u32) -> Vec<Self> {
+        let asked = |cell: &T| Self {
+            cell: cell.to_string(),
+            repeats,
+        };
+        cells.iter().map(asked).collect()
+    }
 }
 
 /// In what order cells and repeats follow each other.
@@ -38,23 +56,25 @@ impl Schedule {
         let mut rng = fastrand::Rng::with_seed(self.seed);
         let mut order: Vec<usize> = (0..self.configurations).collect();
         let mut turns = Vec::new();
-        let mut neighbours = |cell: &String, repeat| {
+        let mut neighbours = |asked: &Asked, repeat| {
             rng.shuffle(&mut order);
             turns.extend(order.iter().map(|&configuration| Turn {
                 configuration,
-                cell: cell.clone(),
+                cell: asked.cell.clone(),
                 repeat,
             }));
         };
         match self.nest {
             Nest::CellByCell => {
-                for cell in &self.cells {
-                    (1..=self.repeats).for_each(|repeat| neighbours(cell, repeat));
+                for asked in &self.cells {
+                    (1..=asked.repeats).for_each(|repeat| neighbours(asked, repeat));
                 }
             }
             Nest::RepeatByRepeat => {
-                for repeat in 1..=self.repeats {
-                    self.cells.iter().for_each(|cell| neighbours(cell, repeat));
+                let most = self.cells.iter().map(|asked| asked.repeats).max();
+                for repeat in 1..=most.unwrap_or(0) {
+                    let asked = self.cells.iter().filter(|asked| asked.repeats >= repeat);
+                    asked.for_each(|asked| neighbours(asked, repeat));
                 }
             }
         }
@@ -146,8 +166,7 @@ mod tests {
     fn schedule(nest: Nest) -> Schedule {
         Schedule {
             configurations: 3,
-            cells: vec!["a".into(), "b".into()],
-            repeats: 4,
+            cells: Asked::all(&["a", "b"], 4),
             nest,
             seed: 5,
         }
@@ -179,6 +198,16 @@ mod tests {
                 Nest::RepeatByRepeat => ("b", 1),
             };
             assert_eq!((&*second.cell, second.repeat), expected);
+        }
+    }
+
+    #[test]
+    fn a_cell_is_measured_as_often_as_it_is_asked_to_be() {
+        for nest in [Nest::CellByCell, Nest::RepeatByRepeat] {
+            let mut schedule = schedule(nest);
+            schedule.cells[1].repeats = 2;
+            let count = |cell: &str| schedule.turns().iter().filter(|t| t.cell == cell).count();
+            assert_eq!((count("a"), count("b")), (12, 6));
         }
     }
 

@@ -138,10 +138,16 @@ impl Ratio {
             };
             return format!("{ours} is {ratio:.2} x {base} ({how}), but {why}");
         }
-        let found = self.detectable_pct.map_or_else(String::new, |percent| {
-            format!("; {} would have been found", told_pct(percent))
+        let found = self.detectable();
+        let found = found.map_or_else(String::new, |percent| {
+            format!("; {percent} would have been found")
         });
         format!("no difference beyond the noise: {ours} is {ratio:.2} x {base} ({how}){found}")
+    }
+
+    /// The smallest difference that would have been found in four of five such runs, in words.
+    pub fn detectable(&self) -> Option<String> {
+        self.detectable_pct.map(told_pct)
     }
 
     /// Its own range says that it differs, and the number of questions that were asked says that some do.

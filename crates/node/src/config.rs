@@ -69,6 +69,15 @@ impl Config {
         }
     }
 
+    /// The same, which listens for hosts here unless something else was said.
+    #[must_use]
+    pub fn listening_at(self, usual: SocketAddr) -> Self {
+        Self {
+            listen: self.listen.or(Some(usual)),
+            ..self
+        }
+    }
+
     /// Where to listen for hosts.
     pub fn listen(&self) -> SocketAddr {
         self.listen.unwrap_or(Self::LISTEN)

@@ -2,11 +2,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::model::{
-    AddDrive, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
-    CreateVolume, DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply, HostChange,
-    ImportPool, MetricsSnapshot, MoveVolume, NewerData, PoolStatus, PutRule, RemoveDrive,
-    RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetReserve,
-    SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
+    AddDrive, CacheRule, ClusterEvent, ClusterToken, ClusterView, ControlError, CreateCache,
+    CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply,
+    ForgetNode, HostChange, ImportPool, MetricsSnapshot, MoveVolume, NewToken, NewerData,
+    PoolStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume,
+    ResizeVolume, RunAlone, SetReserve, SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats,
+    VolumeStatus,
 };
 use crate::service::{Ownership, Services};
 
@@ -129,6 +130,24 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// Usage: it is in none.
     fn cluster(&self) -> Result<ClusterView, ControlError>;
+
+    /// Makes a token with which a machine can join the cluster.
+    ///
+    /// # Errors
+    /// Usage: it is in none, or in one whose nodes are written in a file. Environment: the quorum does not answer.
+    fn cluster_token(&self, request: NewToken) -> Result<ClusterToken, ControlError>;
+
+    /// Takes a node that is gone, or a witness, out of the cluster.
+    ///
+    /// # Errors
+    /// Not found. Conflict: it is there, has copies of volumes, or is needed. Environment: the quorum does not answer.
+    fn forget_node(&self, request: ForgetNode) -> Result<(), ControlError>;
+
+    /// Takes this node out of its cluster; the daemon ends by itself.
+    ///
+    /// # Errors
+    /// Conflict: it has copies of volumes, or is needed. Environment: the quorum does not answer.
+    fn leave_cluster(&self) -> Result<(), ControlError>;
 
     /// Has others serve a node's volumes, or lets it serve again.
     ///

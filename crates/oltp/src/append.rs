@@ -1,10 +1,10 @@
 //! Runs that take turns with others: a later one's steps become further repeats of the first.
 
-use ashlar_lab::{LabError, differ};
+use ashlar_lab::{LabError, UNFINISHED, differ};
 
 use crate::compare::settings_differ;
 use crate::database::Description;
-use crate::result::{Method, OltpResult, UNFINISHED};
+use crate::result::{Method, OltpResult};
 
 impl OltpResult {
     /// Adds what a later run of the same plan has measured.
@@ -15,7 +15,7 @@ impl OltpResult {
         self.check_alike(&later)?;
         // Of a run that was killed there are whole steps. If they are whole repeats, nothing is missing from it now.
         if self.is_of_whole_repeats() {
-            self.problems.retain(|problem| problem != UNFINISHED);
+            self.head.problems.retain(|problem| problem != UNFINISHED);
         }
         let done = self.steps.iter().map(|step| step.repeat).max().unwrap_or(0);
         self.steps.extend(later.steps.into_iter().map(|mut step| {
@@ -25,16 +25,16 @@ impl OltpResult {
         self.method.repeats = done + later.method.repeats;
         self.failed = self.failed.take().or(later.failed);
         // Both are told again from the steps; what ended a run before it had one is not in them.
-        self.flags.clear();
+        self.head.flags.clear();
         let of_steps = |problem: &String| {
             let mut steps = self.steps.iter().flat_map(|step| &step.problems);
             steps.any(|told| problem.ends_with(told.as_str()))
         };
-        let all = std::mem::take(&mut self.problems).into_iter();
-        let all = all.chain(later.problems);
+        let all = std::mem::take(&mut self.head.problems).into_iter();
+        let all = all.chain(later.head.problems);
         let kept = all.filter(|problem| !of_steps(problem)).collect();
-        self.problems = kept;
-        self.partial = self.failed.is_some() || !self.problems.is_empty();
+        self.head.problems = kept;
+        self.head.partial = self.failed.is_some() || !self.head.problems.is_empty();
         self.sum_up();
         Ok(())
     }
@@ -71,7 +71,7 @@ impl OltpResult {
         if found.is_empty() && ours != theirs {
             found.push("other options (mode, mix, times, seed, --restore, --think …)".into());
         }
-        let (one, other) = (&self.machine, &later.machine);
+        let (one, other) = (&self.head.machine, &later.head.machine);
         found.extend(differ("processor", &one.cpu_model, &other.cpu_model));
         found.extend(differ("cores", one.cores, other.cores));
         found.extend(differ("kernel", &one.kernel, &other.kernel));
@@ -114,6 +114,8 @@ fn unlike(one: &Description, other: &Description) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use ashlar_lab::ResultFile;
+
     use super::*;
 
     fn of(nopm: &[f64]) -> OltpResult {
@@ -128,7 +130,7 @@ mod tests {
         assert_eq!(repeats, [1, 2, 3]);
         assert_eq!(first.method.repeats, 3);
         assert_eq!((first.summary[0].repeats, first.summary[0].nopm), (3, 20.0));
-        assert!(!first.partial && first.problems.is_empty());
+        assert!(!first.head.partial && first.head.problems.is_empty());
     }
 
     #[test]
@@ -137,12 +139,12 @@ mod tests {
         let mut later = of(&[20.0]);
         later.steps[0].partial = true;
         later.steps[0].problems = vec!["connection closed".into()];
-        later.problems = vec!["the disk is gone".into()];
+        later.head.problems = vec!["the disk is gone".into()];
         later.sum_up();
         first.append(later).expect("alike");
-        assert!(first.partial);
+        assert!(first.head.partial);
         let expected = ["the disk is gone", "2 users, repeat 2: connection closed"];
-        assert_eq!(first.problems, expected);
+        assert_eq!(first.head.problems, expected);
     }
 
     #[test]
@@ -150,27 +152,27 @@ mod tests {
         let mut killed = of(&[10.0, 20.0]).so_far();
         let mut now = killed.clone();
         now.append(of(&[30.0]).so_far()).expect("alike");
-        assert!(now.partial, "the later one goes on");
-        assert_eq!(now.problems, [UNFINISHED]);
+        assert!(now.head.partial, "the later one goes on");
+        assert_eq!(now.head.problems, [UNFINISHED]);
         now = killed.clone();
         now.append(of(&[30.0])).expect("alike");
         assert!(
-            !now.partial && now.problems.is_empty(),
+            !now.head.partial && now.head.problems.is_empty(),
             "{:?}",
-            now.problems
+            now.head.problems
         );
         // A repeat that lacks a number of users stays so.
         killed.method.users = vec![2, 4];
         let mut later = of(&[30.0]);
         later.method.users = vec![2, 4];
         killed.append(later).expect("alike");
-        assert!(killed.partial);
-        assert_eq!(killed.problems, [UNFINISHED]);
+        assert!(killed.head.partial);
+        assert_eq!(killed.head.problems, [UNFINISHED]);
         // So does what a check has found.
         let mut first = of(&[10.0]);
         first.failed = Some("not as it was saved".into());
         first.append(of(&[20.0])).expect("alike");
-        assert!(first.partial && first.complaint().is_some());
+        assert!(first.head.partial && first.complaint().is_some());
     }
 
     #[test]
@@ -199,7 +201,7 @@ mod tests {
             settings.insert("full_page_writes".into(), "off".into());
         };
         refuses(set, "full_page_writes differs: - against off");
-        refuses(|other| other.machine.kernel = "7".into(), "kernel");
+        refuses(|other| other.head.machine.kernel = "7".into(), "kernel");
         assert_eq!(first, of(&[10.0]));
     }
 }

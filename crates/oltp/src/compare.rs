@@ -67,12 +67,12 @@ pub fn beside(first: &Path, second: &Path, names: [String; 2]) -> Result<Databas
     let both = users.filter(|&users| b.whole_steps(users).next().is_some());
     let both = both.filter(|&users| a.whole_steps(users).next().is_some());
     let of_any_two = match took_turns(&a, &b) {
-        true => machine_cautions(&a.machine, &a.machine).collect::<Vec<_>>(),
+        true => machine_cautions(&a.head.machine, &a.head.machine).collect::<Vec<_>>(),
         false => Vec::new(),
     };
     let cautions = comparison.cautions.into_iter();
     Ok(DatabaseResult {
-        title: a.title.clone(),
+        title: a.head.title.clone(),
         version: a.database.version.clone(),
         steps: both.zip(comparison.rows).map(step).collect(),
         cautions: cautions.filter(|text| !of_any_two.contains(text)).collect(),
@@ -119,8 +119,8 @@ pub(crate) fn cautions(a: &OltpResult, b: &OltpResult) -> Vec<String> {
         differ("seed", m.seed, n.seed),
         differ("slowed down by %", m.slow_down_pct, n.slow_down_pct),
     ];
-    let partial = (a.partial || b.partial).then(|| A_RUN_IS_PARTIAL.to_owned());
-    machine_cautions(&a.machine, &b.machine)
+    let partial = (a.head.partial || b.head.partial).then(|| A_RUN_IS_PARTIAL.to_owned());
+    machine_cautions(&a.head.machine, &b.head.machine)
         .chain(method.into_iter().flatten())
         .chain(settings_differ(one, other))
         .chain(partial)
@@ -223,7 +223,7 @@ mod tests {
         let base = of(&[1000.0, 1010.0]);
         let mut cut = of(&[1000.0, 10.0]);
         cut.steps[1].partial = true;
-        cut.partial = true;
+        cut.head.partial = true;
         let found = compared(&base, &cut);
         assert_eq!(found.rows[0].medians[1], 1000.0);
         assert!(found.to_string().contains("a run is partial"));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ashlar_lab::{LabError, Machine, OwnFolder, Progress};
+use ashlar_lab::{Head, Kind, LabError, Machine, OwnFolder, Progress, ResultFile};
 use serde::{Deserialize, Serialize};
 
 use crate::check::{Consistency, check};
@@ -21,11 +21,10 @@ use crate::inputs::Mix;
 use crate::ledger::{Count, Ledger};
 use crate::load::{BuildPlan, BuildResult, build};
 use crate::postgres::{Logic, Postgres};
-use crate::result::{StepResult, UNFINISHED};
+use crate::result::StepResult;
 use crate::run::{Mode, RunPlan, begin, run_with_ledger};
 use crate::schema::Shape;
 use crate::server::{Commit, DATABASE, Pair, Server, Settings};
-use ashlar_lab::ResultFile;
 
 /// A load that the death of its database does not end goes on for so long at most.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -64,12 +63,9 @@ pub struct FailoverPlan {
 /// What came of it: `result.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FailoverResult {
-    /// `ashlar-failover-1`.
-    pub schema: String,
-    /// Title of the run.
-    pub title: String,
-    /// The machine.
-    pub machine: Machine,
+    /// What all results have.
+    #[serde(flatten)]
+    pub head: Head,
     /// The primary, with its settings while it had a standby.
     pub database: Description,
     /// What commits waited for.
@@ -107,12 +103,6 @@ pub struct FailoverResult {
     pub consistency: Consistency,
     /// The load on the promoted server, with conditions 1 to 12 after it.
     pub after: StepResult,
-    /// It did not reach its end: what is empty was not done.
-    #[serde(default)]
-    pub partial: bool,
-    /// What went wrong.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub problems: Vec<String>,
 }
 
 /// The death of the primary.
@@ -152,9 +142,7 @@ pub fn failover(
     progress.say("a primary is made");
     let mut pair = Pair::start(&a, &b, settings.clone())?;
     let mut result = FailoverResult {
-        schema: FailoverResult::SCHEMA.into(),
-        title: "Failover under TPROC-C".into(),
-        machine: Machine::here(),
+        head: Head::new(Kind::Failover, "Failover under TPROC-C"),
         commit: plan.commit,
         warehouses: plan.shape.warehouses,
         users: plan.users,
@@ -164,8 +152,7 @@ pub fn failover(
     keep(&result.so_far())?;
     if let Err(error) = plan.run(&mut pair, settings, &mut result, (progress, keep)) {
         progress.finish();
-        result.partial = true;
-        result.problems.push(error.to_string());
+        result.head.broke_off(error.to_string());
     }
     Ok(result)
 }
@@ -247,7 +234,7 @@ impl FailoverPlan {
         let Some(killed) = killed? else {
             return Err(LabError::environment(format!(
                 "the load ended before the primary was killed: {}",
-                run.problems.join("; ")
+                run.head.problems.join("; ")
             )));
         };
         result.killed_after_s = (killed.at - killed.first).as_secs_f64();
@@ -325,10 +312,10 @@ impl FailoverPlan {
         let later = Arc::new(Ledger::default());
         run_with_ledger(&database, &load, &mut run, progress, &later)?;
         result.after = run.steps.pop().unwrap_or_default();
-        if run.partial {
+        if run.head.partial {
             return Err(LabError::environment(format!(
                 "the promoted server: {}",
-                run.problems.join("; ")
+                run.head.problems.join("; ")
             )));
         }
         Ok(())
@@ -336,20 +323,39 @@ impl FailoverPlan {
 }
 
 impl ResultFile for FailoverResult {
-    const SCHEMA: &str = "ashlar-failover-1";
+    const KIND: Kind = Kind::Failover;
+
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn text(&self) -> String {
+        self.in_words()
+    }
+
+    fn html(&self) -> Result<String, LabError> {
+        Ok(crate::report::of_failover(self))
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.what_is_wrong()
+    }
 }
 
 impl FailoverResult {
     /// What there is of one that goes on, marked as such.
     fn so_far(&self) -> Self {
         let mut result = self.clone();
-        result.partial = true;
-        result.problems.push(UNFINISHED.into());
+        result.head.unfinished();
         result
     }
 
     /// What is not as it must be; nothing if all is.
-    pub fn complaint(&self) -> Option<String> {
+    fn what_is_wrong(&self) -> Option<String> {
         let lost = (self.missing > 0).then(|| {
             format!(
                 "{} of {} acknowledged transactions are missing: {}",
@@ -380,7 +386,7 @@ impl FailoverResult {
     }
 
     /// The result in words.
-    pub fn text(&self) -> String {
+    fn in_words(&self) -> String {
         let verdict = match self.missing {
             _ if !self.was_looked_at() => {
                 "it was not looked for acknowledged transactions".to_owned()
@@ -403,6 +409,7 @@ impl FailoverResult {
             .cut_off_text()
             .map_or(String::new(), |text| text + "\n");
         let problems = self
+            .head
             .problems
             .iter()
             .map(|text| format!("problem: {text}\n"));

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use ashlar_lab::Machine;
 use ashlar_lab::stats::median;
 use ashlar_lab::units::human_bytes;
+use ashlar_lab::{Head, Kind, LabError, ResultFile};
 use serde::{Deserialize, Serialize};
 
 use crate::check::Consistency;
@@ -13,24 +13,17 @@ use crate::database::Description;
 use crate::inputs::Mix;
 use crate::load::BuildResult;
 use crate::usage::DeviceBytes;
-use ashlar_lab::ResultFile;
 
 /// A transaction touches tens of pages at random. Where the device reads less than one of them for each,
 /// what is measured of reading is memory.
 const A_PAGE: u64 = 8192;
 
-/// What a result says of a run that goes on, or that was killed.
-pub(crate) const UNFINISHED: &str = "the run has not reached its end";
-
 /// A run: `result.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OltpResult {
-    /// `ashlar-oltp-1`.
-    pub schema: String,
-    /// Title of the run.
-    pub title: String,
-    /// The machine that drove the load.
-    pub machine: Machine,
+    /// What all results have.
+    #[serde(flatten)]
+    pub head: Head,
     /// What was driven.
     pub database: Description,
     /// How.
@@ -42,12 +35,6 @@ pub struct OltpResult {
     pub steps: Vec<StepResult>,
     /// Of each number of users, over its repeats.
     pub summary: Vec<Summary>,
-    /// What a reader must know before quoting a figure.
-    pub flags: Vec<String>,
-    /// Something did not finish; `problems` says what.
-    pub partial: bool,
-    /// What went wrong.
-    pub problems: Vec<String>,
     /// A check that failed and ended the run: what was put back is not what was saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
@@ -166,18 +153,7 @@ pub struct KindResult {
     pub latency_us: LatencyUs,
 }
 
-/// Latencies in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "percentiles speak for themselves")]
-pub struct LatencyUs {
-    pub mean: f64,
-    pub p50: f64,
-    pub p90: f64,
-    pub p95: f64,
-    pub p99: f64,
-    pub p999: f64,
-    pub max: f64,
-}
+pub use ashlar_lab::result::LatencyUs;
 
 /// A number of users, over its repeats.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -195,7 +171,27 @@ pub struct Summary {
 }
 
 impl ResultFile for OltpResult {
-    const SCHEMA: &str = "ashlar-oltp-1";
+    const KIND: Kind = Kind::Oltp;
+
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn text(&self) -> String {
+        self.table()
+    }
+
+    fn html(&self) -> Result<String, LabError> {
+        crate::report::html(self)
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.what_is_wrong()
+    }
 }
 
 impl OltpResult {
@@ -233,16 +229,13 @@ impl OltpResult {
     pub fn so_far(&self) -> Self {
         let mut result = self.clone();
         result.sum_up();
-        result.partial = true;
-        result.problems.push(UNFINISHED.into());
+        result.head.unfinished();
         result
     }
 
     /// Marks what there was of a run that goes on as one that has ended, and why.
     pub fn ended(&mut self, why: &str) {
-        self.partial = true;
-        self.problems.retain(|problem| problem != UNFINISHED);
-        self.problems.push(why.to_owned());
+        self.head.ended(why);
     }
 
     /// The numbers of users that there are steps of.
@@ -263,29 +256,31 @@ impl OltpResult {
         if self.method.in_turns {
             let users = self.users().into_iter();
             let told: Vec<String> = users.filter_map(|n| self.reads_of_turns(n)).collect();
-            self.flags.extend(told);
+            self.head.flags.extend(told);
         }
         for step in &self.steps {
             let what = format!("{} users, repeat {}", step.users, step.repeat);
-            self.partial |= step.partial;
+            self.head.partial |= step.partial;
             let problems = step
                 .problems
                 .iter()
                 .map(|problem| format!("{what}: {problem}"));
-            self.problems.extend(problems);
+            self.head.problems.extend(problems);
             let errors: u64 = step.transactions.values().map(|kind| kind.errors).sum();
             if errors > 0 {
-                self.flags
+                self.head
+                    .flags
                     .push(format!("{what}: {errors} transactions failed"));
             }
             let done: u64 = step.transactions.values().map(|kind| kind.count).sum();
             if !self.method.in_turns {
-                self.flags
+                self.head
+                    .flags
                     .extend(from_memory(&what, step.device.reads(), done));
             }
             if step.missed > 0 {
                 let missed = step.missed;
-                self.flags.push(format!(
+                self.head.flags.push(format!(
                     "{what}: {missed} arrivals of the rate were not begun"
                 ));
             }
@@ -320,7 +315,7 @@ impl OltpResult {
     }
 
     /// Which check ended it, and what consistency conditions were violated; nothing if all is well.
-    pub fn complaint(&self) -> Option<String> {
+    fn what_is_wrong(&self) -> Option<String> {
         let texts: Vec<String> = self
             .steps
             .iter()

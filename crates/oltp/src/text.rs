@@ -61,7 +61,7 @@ impl Summary {
 
 impl OltpResult {
     /// The result as a table for a terminal.
-    pub fn text(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let mut out = String::new();
         // Writing to a string cannot fail.
         let _ = self.write_text(&mut out);
@@ -96,7 +96,7 @@ impl OltpResult {
         for summary in self.summary.iter().filter(|summary| summary.repeats > 1) {
             writeln!(out, "{}", summary.line())?;
         }
-        for (what, texts) in [("flag", &self.flags), ("problem", &self.problems)] {
+        for (what, texts) in [("flag", &self.head.flags), ("problem", &self.head.problems)] {
             texts
                 .iter()
                 .try_for_each(|text| writeln!(out, "{what}: {text}"))?;

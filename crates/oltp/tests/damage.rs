@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ashlar_lab::Progress;
+use ashlar_lab::{Progress, ResultFile};
 use ashlar_oltp::check::check;
 use ashlar_oltp::database::Database;
 use ashlar_oltp::inputs::Mix;

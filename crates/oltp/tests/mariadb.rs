@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ashlar_lab::Progress;
+use ashlar_lab::{Progress, ResultFile};
 use ashlar_oltp::check::check;
 use ashlar_oltp::database::Database;
 use ashlar_oltp::inputs::Mix;
@@ -76,7 +76,7 @@ fn ran(database: &Arc<dyn Database>, plan: &RunPlan) -> OltpResult {
     run_with_ledger(database, plan, &mut result, &silent, &ledger).expect("ran");
     let step = &result.steps[0];
     assert_eq!(
-        (result.complaint(), result.partial),
+        (result.complaint(), result.head.partial),
         (None, false),
         "{:?}",
         step.problems

@@ -47,10 +47,10 @@ fn ran(database: &Arc<dyn Database>, plan: &RunPlan) -> OltpResult {
     let mut result = begin(database.as_ref(), plan).expect("begins");
     run(database, plan, &mut result, &Progress::silent()).expect("ran");
     assert_eq!(
-        (result.complaint(), result.partial),
+        (result.complaint(), result.head.partial),
         (None, false),
         "{:?}",
-        result.problems
+        result.head.problems
     );
     result
 }

@@ -80,11 +80,15 @@ pub enum Canary {
     FenceByNode,
     /// A label of another epoch is made fresh instead of being refused.
     FenceRefreshed,
+    /// A change of the register does not go to the others.
+    RegisterNotSent,
+    /// Hosts are served before the register was read.
+    ServeBeforeRegister,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 37] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -120,6 +124,8 @@ impl Canary {
         Self::FenceWithoutEpoch,
         Self::FenceByNode,
         Self::FenceRefreshed,
+        Self::RegisterNotSent,
+        Self::ServeBeforeRegister,
     ];
 }
 

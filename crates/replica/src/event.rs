@@ -17,10 +17,11 @@ use crate::message::{Content, Envelope};
 use crate::owner::POWER_LOSS_WAIT;
 use crate::quorum::{Question, Reply};
 
-/// The size of a volume's shard.
+/// The size of a volume's shard. Its last granule is no host's: it is the *register*, in which the owner keeps what all
+/// of the volume's owners must know (who has reserved it). One granule, for a crash leaves no half of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Granules of the volume.
+    /// Granules of the volume, the register with them.
     pub granules: u64,
     /// Granules of a leaf: 512 in a pool.
     pub leaf_granules: u32,
@@ -42,6 +43,21 @@ impl Shape {
     /// Whether a range is inside the volume.
     pub const fn contains(self, extent: Extent) -> bool {
         extent.end() <= self.granules
+    }
+
+    /// Where the register is; `None` in a volume of no size.
+    pub fn register(self) -> Option<Extent> {
+        Extent::new(self.hosts(), 1).filter(|_| self.granules > 0)
+    }
+
+    /// Granules that hosts may read and write.
+    pub const fn hosts(self) -> u64 {
+        self.granules.saturating_sub(1)
+    }
+
+    /// Whether a range is one that hosts may read and write.
+    pub const fn is_of_hosts(self, extent: Extent) -> bool {
+        extent.end() <= self.hosts()
     }
 }
 
@@ -129,6 +145,17 @@ pub enum HostOperation {
         /// Where.
         extent: Extent,
     },
+    /// Put this into the register, because of a host's command.
+    SetRegister {
+        /// What, a granule of it.
+        content: Content,
+        /// Whose command.
+        origin: Origin,
+        /// What was known when its socket was last seen empty.
+        label: Label,
+    },
+    /// Read the register.
+    GetRegister,
 }
 
 /// Something that happened.
@@ -270,6 +297,8 @@ pub enum Effect {
         /// How it ended.
         outcome: Outcome,
     },
+    /// What the register holds, before any host is served in this epoch.
+    Register(Bytes),
     /// This node serves the volume now. Hosts' paths change.
     Serves(Epoch),
     /// It does not any more.

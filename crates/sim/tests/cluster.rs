@@ -121,7 +121,7 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
             ..Profile::PARTITION
         },
         // The owner dies while some members have a record that others lack.
-        Canary::ActivateEarly | Canary::MembersNotAsked => Profile {
+        Canary::MembersNotAsked => Profile {
             lures: const { &[lure(Occasion::Message("REC"), Blow::Crash, true)] },
             ..Profile::CRASH
         },
@@ -154,14 +154,19 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
     vec![base.with_canary(canary)]
 }
 
-/// What was noticed, and where; nothing if it was not. Worlds that only get stuck do not count: a seed that is stuck
-/// without a canary would count for each.
+/// What was noticed, and where; nothing if it was not. A world that only gets stuck counts if it does not without the
+/// canary: a seed that is stuck anyway would count for each.
 fn noticed(canary: Canary) -> Option<String> {
     let worlds = worlds_for(canary);
     (0..CANARY_SEEDS).find_map(|seed| {
         let profile = &worlds[(seed % worlds.len() as u64) as usize];
         let failure = run(seed, profile).err()?;
-        (!failure.what.contains("after faults have ended")).then(|| failure.to_string())
+        let is_stuck = failure.what.contains("after faults have ended");
+        let whole = Profile {
+            canary: None,
+            ..*profile
+        };
+        (!is_stuck || run(seed, &whole).is_ok()).then(|| failure.to_string())
     })
 }
 

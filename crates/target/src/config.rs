@@ -6,7 +6,7 @@ use ashlar_block::Geometry;
 use ashlar_nvme::log::AnaState;
 use uuid::Uuid;
 
-use crate::reservation::KeptReservations;
+use crate::reservation::Reservations;
 
 /// Who may connect to a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +40,8 @@ pub struct NamespaceConfig {
     /// Its identity for hosts; must stay the same across restarts, or they take it for another
     /// disk.
     pub uuid: Uuid,
-    /// Who keeps its reservations; hosts are offered them only with it.
-    pub reservations: Option<KeptReservations>,
+    /// How it can be reserved; hosts are offered that only with it.
+    pub reservations: Option<Reservations>,
 }
 
 /// One subsystem.

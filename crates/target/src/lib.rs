@@ -77,6 +77,9 @@ mod target;
 
 pub use config::{HostAccess, NamespaceConfig, Shared, SubsystemConfig, Timeouts};
 pub use core::{Action, ConnectionId, Core, Handoff, Notice};
-pub use reservation::{KeptReservations, ReservationKeeper, Table, TableError, Ticket};
+pub use reservation::{
+    Answer, DecidedReservations, KeptReservations, News, Petition, ReservationDecider,
+    ReservationKeeper, Reservations, Table, TableError, Ticket, Verdict, Wants, answer_to,
+};
 pub use roster::Listing;
 pub use target::{ConfigError, Target};

@@ -12,7 +12,7 @@ use ashlar_nvme::log::AnaState;
 
 use crate::config::{HostAccess, Shared, SubsystemConfig};
 use crate::controller::Controller;
-use crate::reservation::Table;
+use crate::reservation::{Reservations, Table};
 use crate::subsystem::{MAX_CNTLID, Subsystem};
 use crate::target::{ConfigError, Target};
 
@@ -130,7 +130,10 @@ impl Target {
         if config.namespaces.is_empty() {
             return Err(invalid(&nqn, "it has no namespace"));
         }
-        for kept in config.namespaces.iter().flat_map(|one| &one.reservations) {
+        for reservations in config.namespaces.iter().flat_map(|one| &one.reservations) {
+            let Reservations::Kept(kept) = reservations else {
+                continue;
+            };
             let table = kept
                 .kept
                 .as_deref()

@@ -6,12 +6,11 @@ use std::io::Write;
 use std::path::Path;
 
 use ashlar_lab::Pattern;
-use ashlar_lab::ResultFile;
-use ashlar_lab::result::{CellResult, RunResult};
+use ashlar_lab::result::CellResult;
 use serde::Serialize;
 
 use super::Bench;
-use crate::child::{Program, words};
+use super::sweep::Sweep;
 use crate::failure::Failure;
 use crate::figures::Spread;
 use crate::serve::{self, NQN};
@@ -80,71 +79,19 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<(Vec<Remote>, Vec<String>), F
     let url = format!("nvme-tcp://{}/{NQN}?ns=1", server.address);
     let (mut cells, mut notes) = (Vec::new(), Vec::new());
     for pattern in PATTERNS {
-        let dir = out.join(format!("local-{pattern}"));
-        if dir.exists() {
-            std::fs::remove_dir_all(&dir).map_err(Failure::doing(dir.display()))?;
-        }
-        sweep(bench, pattern, [&device, &url], &dir)?;
-        let result = RunResult::load(&dir).map_err(Failure::environment)?;
-        let [local, remote] = &result.configurations[..] else {
-            return Err(Failure::environment("the lab's result has not two sides"));
+        let sweep = Sweep {
+            part: "local",
+            pattern,
+            blocks: BLOCKS,
+            depths: DEPTHS,
+            sides: [("local", &device), ("remote", &url)],
         };
-        cells.extend(
-            local
-                .cells
-                .iter()
-                .zip(&remote.cells)
-                .map(|(local, remote)| Remote::of(local, remote)),
-        );
-        let said = grouped(&result.flags).into_iter().chain(result.problems);
-        notes.extend(said.map(|note| format!("local, {pattern}: {note}")));
+        let swept = sweep.measure(bench)?;
+        let pairs = swept.pairs.iter();
+        cells.extend(pairs.map(|(local, remote)| Remote::of(local, remote)));
+        notes.extend(swept.notes);
     }
     Ok((cells, notes))
-}
-
-/// The same remark about many cells, once: the lab says `cell: remark`.
-fn grouped(flags: &[String]) -> Vec<String> {
-    let mut remarks: Vec<(&str, u32)> = Vec::new();
-    for flag in flags {
-        let remark = flag
-            .split_once(": ")
-            .map_or(flag.as_str(), |(_, remark)| remark);
-        match remarks.iter_mut().find(|(known, _)| *known == remark) {
-            Some((_, count)) => *count += 1,
-            None => remarks.push((remark, 1)),
-        }
-    }
-    let words = |(remark, count)| format!("{remark} ({count} of the figures)");
-    remarks.into_iter().map(words).collect()
-}
-
-fn sweep(
-    bench: &Bench<'_>,
-    pattern: &str,
-    [local, remote]: [&str; 2],
-    dir: &Path,
-) -> Result<(), Failure> {
-    let mut args = words(["lab", "sweep", "--pattern", pattern, "--block", BLOCKS]);
-    args.extend(words(["--depth", DEPTHS, "--destroy-data"]));
-    args.extend(words(["--on", &format!("local={local}")]));
-    args.extend(words(["--on", &format!("remote={remote}")]));
-    args.extend(words([
-        "--seconds",
-        &bench.length.as_secs_f64().to_string(),
-    ]));
-    args.extend(words(["--repeat", &bench.options.rounds.to_string()]));
-    args.push("--out".into());
-    args.push(dir.into());
-    let logs = &bench.options.out;
-    let program = Program {
-        name: format!("ashlar lab sweep ({pattern})"),
-        path: bench.options.ashlar.clone(),
-        args,
-        core: None,
-        log: logs.join(format!("local-{pattern}.log")),
-        output: Some(logs.join(format!("local-{pattern}.txt"))),
-    };
-    program.start()?.finish()
 }
 
 /// A file of random data: space that nobody wrote is read faster.
@@ -171,13 +118,6 @@ mod tests {
         assert_eq!(goal_pct(65_536, 8), 95.0);
         assert_eq!(goal_pct(262_144, 8), 90.0);
         assert_eq!(goal_pct(4096, 32), 95.0);
-    }
-
-    #[test]
-    fn a_remark_about_many_cells_is_said_once() {
-        let flags = ["a b: not steady", "slow", "c: not steady"].map(String::from);
-        let expected = ["not steady (2 of the figures)", "slow (1 of the figures)"];
-        assert_eq!(grouped(&flags), expected);
     }
 
     #[test]

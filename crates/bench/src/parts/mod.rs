@@ -8,6 +8,8 @@ mod local;
 mod peer;
 mod peer_config;
 mod perf;
+mod replicas;
+mod sweep;
 
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ pub(crate) use cores::Scaling;
 pub(crate) use hoarders::Hoarders;
 pub(crate) use idle::Idle;
 pub(crate) use local::Remote;
+pub(crate) use replicas::Copies;
 
 use crate::args::{Options, Part};
 use crate::cpu::{self, Meter, Sample};
@@ -82,6 +85,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     if options.wants(Part::Hoarders) {
         report.hoarders(hoarders::measure(&bench)?)?;
+    }
+    if options.wants(Part::Replicas) {
+        report.replicas(replicas::measure(&bench)?)?;
     }
     if options.wants(Part::Peer) {
         report.peer(peer::measure(&bench)?)?;

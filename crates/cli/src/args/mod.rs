@@ -20,7 +20,9 @@ pub(crate) use log::{LogFormat, LogOptions};
 pub(crate) use node::{
     ApiOptions, CreateVolumeArguments, PoolCommand, VolumeCommand, WhenDegraded,
 };
-pub(crate) use nodes::{ClusterCommand, EventsArguments, NodeCommand};
+pub(crate) use nodes::{
+    ClusterCommand, EventsArguments, NodeCommand, PlaceArguments, WitnessArguments,
+};
 pub(crate) use oltp::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
 pub(crate) use server::{CommitWord, EngineWord, ServerAction, ServerArguments};
 pub(crate) use service::{CreateServiceArguments, ServiceCommand, ServiceGuardArguments};
@@ -67,9 +69,11 @@ pub(crate) enum Command {
     /// Keep databases up where their volumes are
     #[command(subcommand)]
     Service(Box<ServiceCommand>),
-    /// Show the cluster that a node is in
+    /// Begin a cluster, let machines join, show it
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    /// Run a member of a cluster's etcd and nothing else: a third machine, so that two nodes are enough
+    Witness(WitnessArguments),
     /// List what has happened in the cluster
     Events(EventsArguments),
     /// Make a volume a disk of this machine, and mount it

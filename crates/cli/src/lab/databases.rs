@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ashlar_lab::{Journal, LabError, Origin, ResultFile, Scale, check_out_dir};
+use ashlar_lab::{Journal, Origin, ResultFile, Scale, check_out_dir};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::schema::Shape;
 use ashlar_oltp::{
@@ -12,15 +12,13 @@ use ashlar_oltp::{
 
 pub(super) use ashlar_oltp::scenario::SHIPPED;
 
+use super::ending;
 use super::interrupt::interruptible;
 use super::oltp::{logic, time};
-use super::report_path;
-use super::runs::unfinished;
 use super::server::commit;
 use super::volumes::AttachedVolumes;
 use crate::args::{CommitWord, FailoverArguments};
 use crate::exit::Failure;
-use crate::output::print;
 
 /// Refuses what a scenario of databases cannot be given.
 pub(super) fn check(origin: &Origin) -> Result<(), Failure> {
@@ -40,12 +38,7 @@ pub(super) fn run(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<
     let places = places(origin)?;
     let run = scenario_run(origin, &places, out)?;
     let result = run_scenario(&run, &interruptible()?, journal)?;
-    let told = Told {
-        text: result.text(),
-        complaint: result.complaint(),
-        problems: result.partial.then_some(&result.problems),
-    };
-    told.end(out, journal)
+    end(&result, out, journal)
 }
 
 /// A fleet of databases.
@@ -54,12 +47,15 @@ pub(super) fn fleet(origin: &Origin, out: &Path, journal: &mut Journal) -> Resul
     let run = scenario_run(origin, &places, out)?;
     let volumes = AttachedVolumes::here();
     let result = run_fleet(&run, &volumes, &interruptible()?, journal)?;
-    let told = Told {
-        text: result.text(),
-        complaint: result.complaint(),
-        problems: result.partial.then_some(&result.problems),
-    };
-    told.end(out, journal)
+    end(&result, out, journal)
+}
+
+fn end<R: ResultFile>(result: &R, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
+    if !result.head().partial {
+        journal.end()?;
+    }
+    ending::told(result, Some(out))?;
+    ending::verdict_of_resumable(result, out)
 }
 
 fn scenario_run<'a>(
@@ -74,29 +70,6 @@ fn scenario_run<'a>(
         dir: &origin.dir,
         out,
     })
-}
-
-/// What a run of databases has to tell when it has ended.
-struct Told<'a> {
-    text: String,
-    /// A check that does not hold.
-    complaint: Option<String>,
-    /// Why it has not reached its end, if it has not.
-    problems: Option<&'a Vec<String>>,
-}
-
-impl Told<'_> {
-    fn end(self, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
-        if self.problems.is_none() {
-            journal.end()?;
-        }
-        print(&format!("{}{}\n", self.text, report_path(out).display()))?;
-        match (self.complaint, self.problems) {
-            (Some(text), _) => Err(Failure::check(text)),
-            (None, Some(problems)) => Err(unfinished(problems, out)),
-            (None, None) => Ok(()),
-        }
-    }
 }
 
 pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {
@@ -127,17 +100,7 @@ pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {
     check_out_dir(&arguments.out)?;
     let mut keep = |result: &FailoverResult| result.write(&arguments.out);
     let result = ashlar_oltp::failover(&plan, (&interruptible()?, &mut keep))?;
-    result.write(&arguments.out)?;
-    result.write_report(&arguments.out)?;
-    let report = report_path(&arguments.out);
-    print(&format!("{}{}\n", result.text(), report.display()))?;
-    if let Some(text) = result.complaint() {
-        return Err(Failure::check(text));
-    }
-    if result.partial {
-        return Err(LabError::environment(result.problems.join("; ")).into());
-    }
-    Ok(())
+    ending::end(&result, &arguments.out)
 }
 
 fn places(origin: &Origin) -> Result<Vec<Place>, Failure> {

@@ -8,13 +8,12 @@ use ashlar_oltp::group::GroupPlan;
 use ashlar_oltp::schema::Shape;
 
 use super::cluster::tuning;
+use super::ending;
 use super::fci::{self, FciSystem};
 use super::interrupt::interruptible;
 use super::oltp::{logic, time};
-use super::report_path;
 use crate::args::{CommitWord, FailoverArguments};
 use crate::exit::Failure;
-use crate::output::print;
 
 pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
     if arguments.cut_off.is_some() || arguments.commit != CommitWord::On {
@@ -51,20 +50,7 @@ pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
     let mut keep = |result: &FaultsResult| result.write(&arguments.out);
     let result = faults(&plan, systems, (&progress, &mut keep))?;
     progress.finish();
-    result.write(&arguments.out)?;
-    result.write_report(&arguments.out)?;
-    print(&format!(
-        "{}{}\n",
-        result.text(),
-        report_path(&arguments.out).display()
-    ))?;
-    if let Some(text) = result.complaint() {
-        return Err(Failure::check(text));
-    }
-    if result.partial {
-        return Err(LabError::environment(result.problems.join("; ")).into());
-    }
-    Ok(())
+    ending::end(&result, &arguments.out)
 }
 
 fn system<'a>(

@@ -4,6 +4,7 @@ mod agent;
 mod cluster;
 mod crash;
 mod databases;
+mod ending;
 mod faults;
 mod fci;
 mod ha;
@@ -28,8 +29,8 @@ use std::time::Duration;
 use ashlar_device::parse_size;
 use ashlar_lab::result::RunResult;
 use ashlar_lab::{
-    Access, Configuration, LabError, Matrix, Pattern, ResultFile, SHIPPED, Share, SweepPlan,
-    find_text, render_index, render_report, vocabulary,
+    Access, Configuration, LabError, Matrix, Pattern, Procedure, ResultFile, SHIPPED, Share,
+    SweepPlan, find_text, render_index, vocabulary,
 };
 
 use vocabulary::Translated;
@@ -105,11 +106,12 @@ fn compare(arguments: &CompareArguments) -> Result<(), Failure> {
 fn report_into(dirs: &[PathBuf], run: &PathBuf) -> Result<PathBuf, Failure> {
     are_of_runs(&dirs.iter().chain([run]).collect::<Vec<_>>())?;
     match dirs {
-        [first, second] if oltp::are_runs(first, second) && !oltp::is_ours(run) => {
+        [first, second] if oltp::are_runs(first, second) && RunResult::is_in(run) => {
             let mut result = RunResult::load(run)?;
             let names = ashlar_oltp::names(first, second);
             result.database = Some(ashlar_oltp::beside(first, second, names)?);
-            result.write_again(run)?;
+            result.write(run)?;
+            result.write_report(run)?;
             Ok(report_path(run))
         }
         _ => {
@@ -148,11 +150,7 @@ fn report(dirs: &[PathBuf], out: Option<&Path>) -> Result<PathBuf, Failure> {
     are_of_runs(&dirs.iter().collect::<Vec<_>>())?;
     match (dirs, out) {
         ([dir], None) => {
-            if oltp::is_ours(dir) {
-                ashlar_oltp::render_report(dir)?;
-            } else {
-                render_report(dir)?;
-            }
+            ashlar_oltp::render_report(dir)?;
             Ok(report_path(dir))
         }
         ([first, second], out) if oltp::are_runs(first, second) => {
@@ -307,6 +305,7 @@ fn matrices(arguments: &SweepArguments, access: &Access) -> Result<Vec<Matrix>, 
             blocks: blocks.clone(),
             threads: arguments.threads.clone(),
             depths: arguments.depth.clone(),
+            procedure: Procedure::default(),
         })
     };
     Ok(arguments

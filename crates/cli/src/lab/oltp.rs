@@ -5,27 +5,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ashlar_lab::result::RunResult;
-use ashlar_lab::{Comparison, LabError, Machine, Progress, ResultFile, check_out_dir, schema_in};
+use ashlar_lab::{
+    Comparison, Kind, LabError, Machine, Progress, ResultFile, check_out_dir, kind_in,
+};
 use ashlar_oltp::database::{Database, Description};
-use ashlar_oltp::faults::FaultsResult;
 use ashlar_oltp::scan::{self, ScanPlan, ScanResult};
 use ashlar_oltp::scenario::ScenarioResult;
 use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
-    Around, BuildPlan, FailoverResult, FleetResult, Logic, MariaDb, Null, OltpResult, Postgres,
-    Restore, RunPlan, SavedFile, Sqlite, begin, build, built, check, planned, run_with,
+    Around, BuildPlan, Logic, MariaDb, Null, OltpResult, Postgres, Restore, RunPlan, SavedFile,
+    Sqlite, begin, build, built, check, planned, run_with,
 };
 
+use super::ending;
 use super::interrupt::{LastWords, attended};
-use super::report_path;
 use crate::args::{OltpAction, OltpArguments, ScanArguments, SqlLogic};
 use crate::exit::Failure;
 use crate::output::print;
 
 const DEFAULT_WAREHOUSES: i32 = 4;
-/// What the `schema` of its results begins with.
-const TORN_PAGES: &str = "ashlar-torn-pages-";
 
 pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
     let plan = plan(arguments)?;
@@ -184,7 +183,7 @@ fn measure(
         Some(_) if adds_nothing(result) => Ok(()),
         Some(dir) => {
             let so_far = all(result)?;
-            last_words.are(ends(&so_far, dir));
+            ending::last_words(last_words, &so_far, dir);
             so_far.write(dir)
         }
         None => Ok(()),
@@ -205,8 +204,7 @@ fn measure(
     };
     let ran = run_with(database, plan, &mut result, progress, around);
     if let Err(error) = &ran {
-        result.partial = true;
-        result.problems.push(error.to_string());
+        result.head.broke_off(error.to_string());
     }
     if adds_nothing(&result) {
         ran?;
@@ -221,32 +219,11 @@ fn measure(
     finish(&result, arguments.out.as_deref())
 }
 
-/// Marks what was kept as ended.
-fn ends(so_far: &OltpResult, dir: &Path) -> impl FnOnce(&str) + Send + use<> {
-    let (mut result, dir) = (so_far.clone(), dir.to_owned());
-    move |why| {
-        result.ended(why);
-        // Nobody is left to be told.
-        let _ = result.write(&dir);
-        let _ = result.write_report(&dir);
-    }
-}
-
 /// The run to which this one is added.
 fn earlier(arguments: &OltpArguments) -> Result<Option<OltpResult>, Failure> {
     let dir = arguments.out.as_deref().filter(|_| arguments.append);
     let dir = dir.filter(|dir| dir.join("result.json").exists());
     Ok(dir.map(OltpResult::load).transpose()?)
-}
-
-/// Whether a directory's result is of a database, and not of a device.
-pub(super) fn is_ours(dir: &Path) -> bool {
-    FailoverResult::is_in(dir)
-        || FaultsResult::is_in(dir)
-        || OltpResult::is_in(dir)
-        || ScanResult::is_in(dir)
-        || ScenarioResult::is_in(dir)
-        || FleetResult::is_in(dir)
 }
 
 /// Whether both are runs of `lab oltp`.
@@ -256,40 +233,47 @@ pub(super) fn are_runs(first: &Path, second: &Path) -> bool {
 
 /// A directory with the kind of its result.
 pub(super) fn kind(dir: &Path) -> Result<String, LabError> {
-    let schema = schema_in(dir)?;
-    Ok(format!("{} ({schema})", dir.display()))
+    let kind = kind_in(dir)?;
+    Ok(format!("{} ({})", dir.display(), kind.words()))
 }
 
 /// The comparison of two runs of one kind.
 pub(super) fn compared(first: &Path, second: &Path) -> Result<Comparison, Failure> {
-    let (one, other) = (schema_in(first)?, schema_in(second)?);
+    let (one, other) = (kind_in(first)?, kind_in(second)?);
     let named = |text: &str| {
         let (first, second) = (first.display(), second.display());
         Err(Failure::usage(format!("{first} and {second}: {text}")))
     };
-    let either = |of: &str| one.starts_with(of) || other.starts_with(of);
-    if either(FailoverResult::SCHEMA) || either(FaultsResult::SCHEMA) {
-        return named(
-            "runs of `lab failover` are not compared: each says whether anything was lost",
-        );
-    }
-    if either(FleetResult::SCHEMA) {
-        return named(
-            "runs of fleets are not compared: each says what share of its load it kept up with",
-        );
-    }
-    if either(TORN_PAGES) {
-        return named("runs of `lab torn-pages` are not compared: each has its own checks");
+    if let Some(why) = [one, other].into_iter().find_map(not_compared) {
+        return named(why);
     }
     if one != other {
+        let (one, other) = (one.words(), other.words());
         return named(&format!("{one} and {other} have nothing in common"));
     }
-    Ok(match &*one {
-        ScenarioResult::SCHEMA => Comparison::load::<ScenarioResult>(first, second)?,
-        ScanResult::SCHEMA => Comparison::load::<ScanResult>(first, second)?,
-        OltpResult::SCHEMA => Comparison::load::<OltpResult>(first, second)?,
+    Ok(match one {
+        Kind::Databases => Comparison::load::<ScenarioResult>(first, second)?,
+        Kind::Scan => Comparison::load::<ScanResult>(first, second)?,
+        Kind::Oltp => Comparison::load::<OltpResult>(first, second)?,
         _ => Comparison::load::<RunResult>(first, second)?,
     })
+}
+
+/// Why runs of a kind are not compared, if they are not.
+fn not_compared(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Failover | Kind::Faults => {
+            Some("runs of `lab failover` are not compared: each says whether anything was lost")
+        }
+        Kind::Fleet => Some(
+            "runs of fleets are not compared: each says what share of its load it kept up with",
+        ),
+        Kind::TornPages => {
+            Some("runs of `lab torn-pages` are not compared: each has its own checks")
+        }
+        Kind::Ha => Some("runs of `lab ha` are not compared: each says whether anything was lost"),
+        Kind::Devices | Kind::Oltp | Kind::Databases | Kind::Scan => None,
+    }
 }
 
 /// Putting another server back than the one that is driven would spoil both.
@@ -412,20 +396,13 @@ fn read(
     await_ready(database.as_ref(), &arguments.wait, progress)?;
     let mut result = scan::begin(database.as_ref(), plan, progress)?;
     let mut keep = |so_far: &ScanResult| {
-        let (mut result, dir) = (so_far.clone(), arguments.out.clone());
-        last_words.are(move |why| {
-            result.ended(why);
-            // Nobody is left to be told.
-            let _ = result.write(&dir);
-            let _ = result.write_report(&dir);
-        });
+        ending::last_words(last_words, so_far, &arguments.out);
         so_far.write(&arguments.out)
     };
     let read = scan::scan(database.as_ref(), plan, &mut result, (progress, &mut keep));
     result.write(&arguments.out)?;
     result.write_report(&arguments.out)?;
-    let report = report_path(&arguments.out);
-    print(&format!("{result}{}\n", report.display()))?;
+    ending::told(&result, Some(&arguments.out))?;
     Ok(read?)
 }
 
@@ -549,21 +526,6 @@ fn examine(database: &dyn Database, progress: &Progress) -> Result<(), Failure> 
 }
 
 fn finish(result: &OltpResult, dir: Option<&Path>) -> Result<(), Failure> {
-    print(&result.text())?;
-    if let Some(dir) = dir {
-        let report = dir.join("report.html");
-        let kept = if report.exists() {
-            report
-        } else {
-            dir.join("result.json")
-        };
-        print(&format!("{}\n", kept.display()))?;
-    }
-    if let Some(text) = result.complaint() {
-        return Err(Failure::check(text));
-    }
-    if result.partial {
-        return Err(LabError::environment(result.problems.join("; ")).into());
-    }
-    Ok(())
+    ending::told(result, dir)?;
+    ending::verdict(result)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ashlar_lab::scenario::{differences, with_set};
 use ashlar_lab::{
-    Agents, Command, Journal, LabError, Machine, Means, Origin, RunOutcome, Scale, ScenarioFile,
+    Agents, Command, Journal, LabError, Machine, Means, Origin, ResultFile, Scale, ScenarioFile,
     ScenarioOptions, SweepPlan, check_out_dir, run_plan, run_scenario, write_whole,
 };
 use ashlar_oltp::{FleetScenario, OltpScenario};
@@ -12,7 +12,7 @@ use ashlar_oltp::{FleetScenario, OltpScenario};
 use super::interrupt::interruptible;
 use super::service::LocalServices;
 use super::stacks::LocalStacks;
-use super::{databases, link, pools, report_path, text_of};
+use super::{databases, ending, link, pools, report_path, text_of};
 use crate::args::{ClientArguments, RunArguments, SweepArguments};
 use crate::exit::Failure;
 use crate::output::print;
@@ -202,35 +202,14 @@ fn devices(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Fai
     if outcome.is_complete {
         journal.end()?;
     }
-    told(&outcome, out)
-}
-
-/// Prints a run's tables, and fails if a check failed or something was not measured.
-fn told(outcome: &RunOutcome, dir: &Path) -> Result<(), Failure> {
+    let result = &outcome.result;
     print(&format!(
         "{}\n{}\n",
-        outcome.result.text(),
-        report_path(dir).display()
+        result.text(),
+        report_path(out).display()
     ))?;
-    match outcome.exit_code() {
-        0 => Ok(()),
-        1 => {
-            let failed = outcome.result.checks.iter().filter(|check| !check.passed);
-            let texts: Vec<String> = failed
-                .map(|check| format!("{}: {}", check.name, check.text))
-                .collect();
-            Err(Failure::check(texts.join("; ")))
-        }
-        _ if outcome.is_complete => Err(Failure::environment(outcome.result.problems.join("; "))),
-        _ => Err(unfinished(&outcome.result.problems, dir)),
+    match outcome.is_complete {
+        true => ending::verdict(result),
+        false => ending::verdict_of_resumable(result, out),
     }
-}
-
-/// What is said of a run that can go on.
-pub(super) fn unfinished(problems: &[String], dir: &Path) -> Failure {
-    Failure::environment(format!(
-        "{}; what was measured is kept: ashlar lab run --resume {}",
-        problems.join("; "),
-        dir.display()
-    ))
 }

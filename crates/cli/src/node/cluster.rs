@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use ashlar_node::model::{
-    ClusterEvent, ClusterView, DrainNode, DrainReply, NodeOfCluster, ReplicaStatus, VolumeOfCluster,
+    ClusterEvent, ClusterView, DrainNode, DrainReply, MemberOfQuorum, NodeOfCluster, ReplicaStatus,
+    VolumeOfCluster,
 };
 
 use super::Api;
+use super::membership;
 use super::table::{bytes, lines, table, word};
 use crate::args::{ApiOptions, ClusterCommand, EventsArguments, NodeCommand};
 use crate::exit::Failure;
@@ -17,6 +19,19 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(command: &ClusterCommand) -> Result<(), Failure> {
     match command {
+        ClusterCommand::Init {
+            cluster,
+            place,
+            listen,
+            quorum,
+        } => membership::init(cluster, (place, *listen), quorum),
+        ClusterCommand::Token { minutes, api } => membership::token(*minutes, api),
+        ClusterCommand::Join {
+            token,
+            place,
+            listen,
+        } => membership::join_as_node(token, place, *listen),
+        ClusterCommand::Leave { api } => membership::leave(api),
         ClusterCommand::Status { api } => {
             let api = Api::new(api)?;
             api.show(&api.client.cluster()?, show)
@@ -28,6 +43,7 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<(), Failure> {
 pub(crate) fn node(command: &NodeCommand) -> Result<(), Failure> {
     match command {
         NodeCommand::Drain { node, api } => drain(node, true, api),
+        NodeCommand::Forget { node, api } => membership::forget(node, api),
         NodeCommand::Undrain { node, api } => drain(node, false, api),
     }
 }
@@ -71,10 +87,19 @@ fn show(cluster: &ClusterView) -> String {
         (Some(why), false) => format!("does not answer: {why}"),
         (None, false) => "has not been asked yet".to_owned(),
     };
-    let mut text = lines(&[
+    let mut shown = vec![
         ("cluster", format!("{} ({})", cluster.name, cluster.id)),
         ("quorum", quorum),
-    ]);
+    ];
+    if let Some(advice) = &cluster.quorum.advice {
+        shown.push(("to do", advice.clone()));
+    }
+    let mut text = lines(&shown);
+    if cluster.quorum.local {
+        let members: Vec<_> = cluster.quorum.members.iter().map(member_row).collect();
+        text.push('\n');
+        text.push_str(&table(&["quorum on", "state", "etcd"], &members));
+    }
     let nodes: Vec<_> = cluster.nodes.iter().map(node_row).collect();
     text.push('\n');
     text.push_str(&table(&["node", "state", "portal", "replication"], &nodes));
@@ -84,6 +109,14 @@ fn show(cluster: &ClusterView) -> String {
         text.push_str(&table(&["volume", "owner", "epoch", "copies"], &volumes));
     }
     text
+}
+
+fn member_row(member: &MemberOfQuorum) -> Vec<String> {
+    let mut state = word(member.role);
+    if let Some(why) = &member.reason {
+        state.push_str(&format!(": {why}"));
+    }
+    vec![member.name.clone(), state, member.endpoint.clone()]
 }
 
 fn node_row(node: &NodeOfCluster) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ashlar_cluster::{Cluster, ClusterConfig, Kind, Problem, Remembered};
+use ashlar_cluster::{Cluster, ClusterConfig, Home, Kind, NodeConfig, Problem, Remembered};
 use ashlar_node::model::ControlError;
 use ashlar_node::service::{Services, fence_left_behind};
 use ashlar_node::{Config, Control, Daemon};
@@ -33,7 +33,8 @@ pub(crate) struct NodeArguments {
     /// Offer the API on TCP, too; callers need the token
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) api: Option<SocketAddr>,
-    /// The cluster that the node is in (docs/replication.md)
+    /// The cluster that the node is in, if it is written in a file (docs/replication.md); one that it has joined is in
+    /// --dir
     #[arg(long, value_name = "FILE", requires = "name")]
     pub(crate) cluster: Option<PathBuf>,
     /// The node's name in it
@@ -46,8 +47,13 @@ pub(crate) struct NodeArguments {
 impl NodeArguments {
     /// A node of a cluster has a parent: `None` in the daemon, how the daemon has ended in the parent.
     fn supervise(&self) -> Option<Result<(), Failure>> {
-        let (Some(file), Some(name), Some(dir)) = (&self.cluster, &self.name, &self.dir) else {
-            return None;
+        let dir = self.dir.as_deref()?;
+        let (Some(file), Some(name)) = (&self.cluster, &self.name) else {
+            return match self.home() {
+                Ok(Some((home, me))) => supervise::supervise_home(&home, me.id, dir),
+                Ok(None) => None,
+                Err(failure) => Some(Err(failure)),
+            };
         };
         let config = match ClusterConfig::read(file) {
             Ok(config) => config,
@@ -59,21 +65,55 @@ impl NodeArguments {
         }
     }
 
-    /// The node's cluster, joined.
-    fn cluster(&self, daemon: &Daemon) -> Result<Option<Cluster>, Failure> {
-        let (Some(file), Some(name)) = (&self.cluster, &self.name) else {
+    /// What the directory says, if it is a node's that has joined a cluster.
+    fn home(&self) -> Result<Option<(Home, NodeConfig)>, Failure> {
+        let Some(dir) = self.dir.as_deref() else {
             return Ok(None);
         };
-        let config = ClusterConfig::read(file).map_err(failure)?;
+        let Some(home) = Home::open(dir).map_err(failure)? else {
+            return Ok(None);
+        };
+        let shown = dir.display();
+        if home.is_witness {
+            return Err(Failure::usage(format!(
+                "{shown} is a witness's: `ashlar witness --dir {shown}` starts it"
+            )));
+        }
+        let me = home.node().cloned().ok_or_else(|| {
+            Failure::environment(format!(
+                "{shown}: node {} is not among the nodes of its cluster",
+                home.name
+            ))
+        })?;
+        Ok(Some((home, me)))
+    }
+
+    /// Where hosts connect, as the cluster says.
+    fn portal(&self) -> Result<Option<SocketAddr>, Failure> {
+        match self.cluster {
+            Some(_) => Ok(None),
+            None => Ok(self.home()?.and_then(|(_, me)| me.portal)),
+        }
+    }
+
+    /// The node's cluster, joined.
+    fn cluster(&self, daemon: &Daemon) -> Result<Option<Cluster>, Failure> {
+        let (config, name) = match (&self.cluster, &self.name) {
+            (Some(file), Some(name)) => (ClusterConfig::read(file).map_err(failure)?, name.clone()),
+            _ => match self.home()? {
+                Some((home, me)) => (home.config, me.name),
+                None => return Ok(None),
+            },
+        };
         let remembered = Remembered::read(daemon.path()).map_err(failure)?;
-        let cluster = Cluster::start_as(config, name, &remembered).map_err(failure)?;
+        let cluster = Cluster::start_as(config, &name, &remembered).map_err(failure)?;
         let now = cluster.remembered(supervise::run_id());
         now.write(daemon.path()).map_err(failure)?;
         Ok(Some(cluster))
     }
 }
 
-fn failure(problem: Problem) -> Failure {
+pub(super) fn failure(problem: Problem) -> Failure {
     match problem.kind {
         Kind::Usage | Kind::Refused => Failure::usage(problem.message),
         Kind::Internal => Failure::check(problem.message),
@@ -95,6 +135,10 @@ pub(crate) fn run(
         None => Config::default(),
     };
     let config = config.overridden(arguments.listen, arguments.api);
+    let config = match arguments.portal()? {
+        Some(portal) => config.listening_at(portal),
+        None => config,
+    };
     let dir = arguments.dir.as_deref();
     let dir = dir.ok_or_else(|| Failure::usage("a node has --dir"))?;
     let daemon = Daemon::open(dir, config)?;

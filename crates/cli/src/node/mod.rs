@@ -6,8 +6,10 @@ mod cache_rule;
 mod cluster;
 mod daemon;
 mod local;
+mod membership;
 mod pool;
 mod pool_text;
+mod quorum;
 mod replication;
 mod service;
 mod supervise;
@@ -27,6 +29,7 @@ use crate::output::print;
 pub(crate) use cache::run as cache;
 pub(crate) use cluster::{events, run as cluster};
 pub(crate) use daemon::NodeArguments;
+pub(crate) use membership::witness;
 pub(crate) use pool::run as pool;
 pub(crate) use table::{bytes, table, word};
 
@@ -38,7 +41,9 @@ pub(crate) fn daemon(arguments: &NodeArguments) -> Result<(), Failure> {
     }
 }
 
-pub(crate) use service::{guard as service_guard, postgres, run as service};
+pub(crate) use service::{
+    guard as service_guard, haproxy, postgres, quick_recovery, run as service,
+};
 pub(crate) use volume::run as volume;
 
 /// The daemon that the options name.

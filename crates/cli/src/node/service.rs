@@ -90,10 +90,19 @@ fn wanted(arguments: &CreateServiceArguments) -> Result<CreateService, Failure> 
     Ok(service)
 }
 
+/// For `printf`, into the `postgresql.conf` of a new cluster: another node replays at most a minute, and does not open
+/// each file of a volume that it has just mounted. Before 14, PostgreSQL knows no other way.
+pub(crate) fn quick_recovery(programs: &Path) -> &'static str {
+    match version(programs) {
+        Some(14..) => "checkpoint_timeout = 1min\\nrecovery_init_sync_method = syncfs\\n",
+        _ => "checkpoint_timeout = 1min\\n",
+    }
+}
+
 /// What a PostgreSQL needs that was not said.
 fn fill_in(service: &mut CreateService, port: u16) -> Result<(), Failure> {
     let programs = postgres()?;
-    let bin = programs.display();
+    let (bin, quick) = (programs.display(), quick_recovery(&programs));
     let Some(mount) = service.mounts.first() else {
         return Err(Failure::usage(
             "--postgres: needs a volume and a mount point",
@@ -117,7 +126,8 @@ fn fill_in(service: &mut CreateService, port: u16) -> Result<(), Failure> {
     service.user.get_or_insert_with(|| "postgres".into());
     if service.start.is_empty() {
         service.start = format!(
-            "test -s {db}/PG_VERSION || {bin}/initdb -D {db}{log} -k -E UTF8 --locale=C.UTF-8 -A peer && \
+            "test -s {db}/PG_VERSION || {{ {bin}/initdb -D {db}{log} -k -E UTF8 --locale=C.UTF-8 -A peer && \
+             printf '{quick}' >> {db}/postgresql.conf && sync {db}/postgresql.conf; }} && \
              rm -f {db}/postmaster.pid && \
              exec {bin}/postgres -D {db} -p {port} -k {mount} -c listen_addresses='*'"
         );
@@ -132,6 +142,10 @@ fn fill_in(service: &mut CreateService, port: u16) -> Result<(), Failure> {
     Ok(())
 }
 
+fn version(programs: &Path) -> Option<u32> {
+    programs.parent()?.file_name()?.to_str()?.parse().ok()
+}
+
 /// The programs of the newest version.
 pub(crate) fn postgres() -> Result<PathBuf, Failure> {
     let versions = std::fs::read_dir("/usr/lib/postgresql")
@@ -141,9 +155,7 @@ pub(crate) fn postgres() -> Result<PathBuf, Failure> {
     let programs = versions
         .map(|version| version.path().join("bin"))
         .filter(|bin| bin.join("initdb").exists());
-    let number =
-        |bin: &PathBuf| -> Option<u32> { bin.parent()?.file_name()?.to_str()?.parse().ok() };
-    programs.max_by_key(number).ok_or_else(|| {
+    programs.max_by_key(|bin| version(bin)).ok_or_else(|| {
         Failure::environment(
             "--postgres: there is no PostgreSQL in /usr/lib/postgresql (Debian: postgresql)",
         )
@@ -219,7 +231,7 @@ fn known_nodes(one: &ServiceStatus, port: u16) -> Result<Vec<String>, Failure> {
 }
 
 /// Each node is asked whether it runs the service; the one that does has the clients.
-fn haproxy(
+pub(crate) fn haproxy(
     service: &str,
     listen: &str,
     nodes: &[String],
@@ -235,7 +247,7 @@ fn haproxy(
          timeout server 1h\n    timeout check 1s\n    option httpchk\n    \
          http-check send meth GET uri /v1/services/{service} ver HTTP/1.1 hdr Host ashlar hdr Authorization \
          \"{token}\"\n    http-check expect status 200\n    \
-         default-server inter 500 fastinter 200 fall 2 rise 1 on-marked-down shutdown-sessions\n"
+         default-server inter 500 fastinter 100 downinter 100 fall 2 rise 1 on-marked-down shutdown-sessions\n"
     );
     for (at, node) in nodes.iter().enumerate() {
         let wrong = || Failure::usage(format!("--node {node}: must be HOST:APIPORT:PORT"));

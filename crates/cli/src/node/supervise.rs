@@ -8,7 +8,7 @@
 //!      not in order: DEAD to all peers, if the child had written DIR/incarnation in this run
 //! ```
 //!
-//! It restarts nothing: that is for what starts services. When the parent dies, the kernel kills the child.
+//! It restarts nothing, unless it runs a member of etcd besides (`quorum`): that is for what starts services. When the parent dies, the kernel kills the child.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::thread;
 
-use ashlar_cluster::{ClusterConfig, NodeId, Remembered, certify};
+use ashlar_cluster::{ClusterConfig, Home, NodeId, Remembered, Trust, certify};
 use rustix::process::{
     Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal,
     set_parent_process_death_signal,
@@ -26,6 +26,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uuid::Uuid;
 
+use super::quorum::keep_node;
 use crate::exit::{CHECK, Failure};
 
 /// What a child finds in its environment: its parent's process, and what the parent calls this run.
@@ -40,8 +41,24 @@ pub(crate) fn supervise(
 ) -> Option<Result<(), Failure>> {
     match Run::of_child() {
         Some(run) => run.begin().err().map(Err),
-        None => Some(watch(config, me, dir)),
+        None => Some(watch(config, me, dir).and_then(|ended| ended.result)),
     }
+}
+
+/// The same for a node that has joined a cluster. With a member of etcd of its own it has a longer life: see
+/// [`keep_node`].
+pub(crate) fn supervise_home(home: &Home, me: NodeId, dir: &Path) -> Option<Result<(), Failure>> {
+    match (Run::of_child(), &home.etcd) {
+        (None, Some(member)) => Some(keep_node(home, member, dir)),
+        _ => supervise(&home.config, me, dir),
+    }
+}
+
+/// How a daemon has ended.
+pub(super) struct Ended {
+    pub(super) result: Result<(), Failure>,
+    /// Whether it was a node of its cluster before.
+    pub(super) had_joined: bool,
 }
 
 /// What the parent calls this run: the child writes it into [`Remembered`], so that it is believed.
@@ -93,7 +110,7 @@ impl std::fmt::Display for Run {
 }
 
 /// The parent, from the child's beginning to its end.
-fn watch(config: &ClusterConfig, me: NodeId, dir: &Path) -> Result<(), Failure> {
+pub(super) fn watch(config: &ClusterConfig, me: NodeId, dir: &Path) -> Result<Ended, Failure> {
     let cannot =
         |error: std::io::Error| Failure::environment(format!("cannot start the daemon: {error}"));
     let run = Run {
@@ -115,14 +132,18 @@ fn watch(config: &ClusterConfig, me: NodeId, dir: &Path) -> Result<(), Failure> 
     let forwarder = forwarder.map_err(|error| abandon(&mut child, error));
     let forwarder = forwarder.map_err(cannot)?;
     let status = child.wait().map_err(cannot)?;
-    if !status.success() {
-        certify_death(config, me, (dir, run));
-    }
+    let had_joined = match status.success() {
+        true => true,
+        false => certify_death(config, me, (dir, run)),
+    };
     handle.close();
     if forwarder.join().is_err() {
         tracing::error!("what passes signals on has died");
     }
-    ended(&child, status)
+    Ok(Ended {
+        result: ended(&child, status),
+        had_joined,
+    })
 }
 
 /// In a process group of its own: a terminal's Ctrl-C reaches the parent only, which passes it on.
@@ -161,16 +182,26 @@ fn pass_on(child: &OwnedFd, signal: i32) {
 
 /// Tells the peers, if the child had an incarnation: only what it wrote in this run is believed. The directory may be
 /// another daemon's, whose child is alive.
-fn certify_death(config: &ClusterConfig, me: NodeId, (dir, run): (&Path, Run)) {
+/// Whether it had.
+fn certify_death(config: &ClusterConfig, me: NodeId, (dir, run): (&Path, Run)) -> bool {
     match Remembered::read(dir) {
         Ok(remembered) if remembered.run == Some(run.id) => {
-            certify(config, me, remembered.incarnation);
+            // Nodes may have joined since the daemon was started.
+            let now = Home::open(dir).ok().flatten().map(|home| home.config);
+            let is_joined = matches!(config.trust, Trust::Certificates(_));
+            certify(
+                now.as_ref().filter(|_| is_joined).unwrap_or(config),
+                me,
+                remembered.incarnation,
+            );
             let incarnation = remembered.incarnation.0;
             tracing::error!("the daemon has died, incarnation {incarnation}; its peers were told");
+            return true;
         }
         Ok(_) => tracing::warn!("the daemon has ended before it was in the cluster"),
         Err(problem) => tracing::warn!("the daemon's death is certified to no peer: {problem}"),
     }
+    false
 }
 
 /// What the child's end means for the parent's.
@@ -193,14 +224,14 @@ fn ended(child: &Child, status: ExitStatus) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::fd::OwnedFd as Fd;
     use std::process::Stdio;
     use std::sync::Arc;
     use std::sync::mpsc::{Sender, channel};
     use std::time::{Duration, Instant};
 
     use ashlar_cluster::{
-        Cluster, Incarnation, Key, Local, NodeConfig, OrderError, QuorumConfig, VolumeId,
+        Cluster, Incarnation, Key, Local, NodeConfig, OrderError, PeerSocket, QuorumConfig,
+        VolumeId,
     };
     use rustix::process::{getpid, kill_process, test_kill_process};
     use serde_json::Value;
@@ -223,7 +254,7 @@ mod tests {
             name: "test".into(),
             nodes: vec![node(1, "a"), node(2, "b")],
             quorum: QuorumConfig::memory(),
-            key: Key::new(&[7; 32]).expect("a key"),
+            trust: Trust::Key(Key::new(&[7; 32]).expect("a key")),
         }
     }
 
@@ -322,7 +353,7 @@ mod tests {
     struct Ear(Sender<(NodeId, Incarnation)>);
 
     impl Local for Ear {
-        fn accepted(&self, _: NodeId, _: VolumeId, _: Fd) {}
+        fn accepted(&self, _: NodeId, _: VolumeId, _: PeerSocket) {}
 
         fn order(&self, _: NodeId, order: Value) -> Result<Value, OrderError> {
             Ok(order)

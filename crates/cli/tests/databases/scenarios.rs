@@ -18,8 +18,8 @@ fn a_fleet_keeps_up_and_tells_of_each_database() {
     assert!(text.contains("3 x 20"), "{text}");
     let result = result(dir, "out");
     assert_eq!(
-        (&result["schema"], &result["partial"]),
-        (&"ashlar-fleet-1".into(), &false.into())
+        (&result["kind"], &result["partial"]),
+        (&"fleet".into(), &false.into())
     );
     let all = result["databases"].as_array().expect("databases");
     let places: Vec<_> = all.iter().map(|of| of["place"].as_str()).collect();

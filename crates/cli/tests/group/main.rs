@@ -113,8 +113,8 @@ fn a_fault_is_seen_by_clients_and_nothing_is_lost() {
     assert_eq!(code, 0, "{said}");
     let result = result(dir, "o");
     assert_eq!(
-        (&result["schema"], &result["partial"]),
-        (&"ashlar-faults-1".into(), &false.into())
+        (&result["kind"], &result["partial"]),
+        (&"faults".into(), &false.into())
     );
     let cell = &result["cells"][0];
     assert_eq!(

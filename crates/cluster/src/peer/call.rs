@@ -1,18 +1,18 @@
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use ashlar_replica::Incarnation;
 use rustix::net::sockopt::set_tcp_user_timeout;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::handshake::{Caller, Session};
 use super::refusal::Refusal;
-use super::wire::{CHALLENGE_BYTES, Hello, PREFIX_BYTES, VERDICT_BYTES, answer_prefix};
+use super::wire::{CHALLENGE_BYTES, Hello, NameHash, PREFIX_BYTES, VERDICT_BYTES, answer_prefix};
 use crate::config::{ClusterConfig, NodeConfig};
+use crate::trust::Line;
 
 /// How long a connection and its handshake may take.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -49,6 +49,9 @@ impl CallError {
 
 impl From<io::Error> for CallError {
     fn from(error: io::Error) -> Self {
+        if let Some(refusal) = Refusal::of_tls(&error) {
+            return Self::Refused(refusal);
+        }
         Self::Io(match error.kind() {
             io::ErrorKind::UnexpectedEof => "it has closed the connection".into(),
             _ => error.to_string(),
@@ -64,7 +67,7 @@ impl From<Refusal> for CallError {
 
 /// A connection to a node that is who it should be, and lets this one in.
 pub(crate) struct Called {
-    pub(crate) stream: TcpStream,
+    pub(crate) line: Line,
     pub(crate) session: Session,
     /// The process that answers.
     pub(crate) incarnation: Incarnation,
@@ -78,26 +81,29 @@ pub(crate) async fn call(target: Target<'_>, hello: Hello) -> Result<Called, Cal
 }
 
 async fn handshake(target: Target<'_>, hello: Hello) -> Result<Called, CallError> {
-    let key = &target.config.key;
-    let mut stream = connected(target.me.replication, target.peer.replication).await?;
+    let trust = &target.config.trust;
+    let stream = connected(target.me.replication, target.peer.replication).await?;
     prepare(&stream)?;
-    let caller = Caller::new(key, hello);
-    stream.write_all(caller.hello()).await?;
-    let challenge: [u8; CHALLENGE_BYTES] = answer(&mut stream).await?;
+    let peer = (target.peer.id, NameHash::of(&target.peer.name));
+    let mut line = Line::to(trust, stream, peer).await?;
+    let key = line.key(trust)?;
+    let caller = Caller::new(&key, hello);
+    line.say(caller.hello()).await?;
+    let challenge: [u8; CHALLENGE_BYTES] = answer(&mut line).await?;
     let (challenged, proof) = caller.challenged(&challenge)?;
     let incarnation = challenged.incarnation();
-    stream.write_all(&proof).await?;
-    let verdict: [u8; VERDICT_BYTES] = answer(&mut stream).await?;
+    line.say(&proof).await?;
+    let verdict: [u8; VERDICT_BYTES] = answer(&mut line).await?;
     let session = challenged.judged(&verdict)?;
     Ok(Called {
-        stream,
+        line,
         session,
         incarnation,
     })
 }
 
 /// A connection from the address that peers know, if it is one of this machine: that is who has a place at their gates.
-async fn connected(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
+pub(crate) async fn connected(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = match to {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
@@ -110,13 +116,13 @@ async fn connected(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// An answer; of one of another version only its beginning.
-async fn answer<const N: usize>(stream: &mut TcpStream) -> Result<[u8; N], CallError> {
+async fn answer<const N: usize>(line: &mut Line) -> Result<[u8; N], CallError> {
     let mut bytes = [0; N];
     let mut prefix = [0; PREFIX_BYTES];
-    stream.read_exact(&mut prefix).await?;
+    line.read_exact(&mut prefix).await?;
     answer_prefix(&prefix).map_err(Refusal::from)?;
     bytes[..PREFIX_BYTES].copy_from_slice(&prefix);
-    stream.read_exact(&mut bytes[PREFIX_BYTES..]).await?;
+    line.read_exact(&mut bytes[PREFIX_BYTES..]).await?;
     Ok(bytes)
 }
 
@@ -125,9 +131,4 @@ pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let patience = USER_TIMEOUT.as_millis() as u32;
     Ok(set_tcp_user_timeout(stream, patience)?)
-}
-
-/// The bare socket, non-blocking: the handshake has read nothing beyond its own.
-pub(crate) fn socket_of(stream: TcpStream) -> io::Result<OwnedFd> {
-    Ok(stream.into_std()?.into())
 }

@@ -1,4 +1,4 @@
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
@@ -10,9 +10,8 @@ const OF_ONE_ADDRESS: usize = 128;
 const OF_STRANGERS: usize = 256;
 
 /// Bounds what connections cost that have not shown the key: strangers cannot take the places of nodes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Gate {
-    nodes: HashSet<IpAddr>,
     inside: Mutex<Inside>,
 }
 
@@ -27,20 +26,18 @@ struct Inside {
 pub(super) struct Pass {
     gate: Arc<Gate>,
     address: IpAddr,
+    is_stranger: bool,
 }
 
 impl Gate {
-    pub(super) fn new(nodes: impl IntoIterator<Item = IpAddr>) -> Arc<Self> {
-        Arc::new(Self {
-            nodes: nodes.into_iter().map(|ip| ip.to_canonical()).collect(),
-            inside: Mutex::default(),
-        })
+    pub(super) fn new() -> Arc<Self> {
+        Arc::default()
     }
 
-    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Pass> {
-        let address = address.to_canonical();
+    /// `is_node`: it is the address of one.
+    pub(super) fn enter(self: &Arc<Self>, address: IpAddr, is_node: bool) -> Option<Pass> {
         let mut inside = lock(&self.inside);
-        let is_stranger = !self.nodes.contains(&address);
+        let is_stranger = !is_node;
         if is_stranger && inside.strangers >= OF_STRANGERS {
             return None;
         }
@@ -53,6 +50,7 @@ impl Gate {
         Some(Pass {
             gate: self.clone(),
             address,
+            is_stranger,
         })
     }
 }
@@ -60,7 +58,7 @@ impl Gate {
 impl Drop for Pass {
     fn drop(&mut self) {
         let mut inside = lock(&self.gate.inside);
-        if !self.gate.nodes.contains(&self.address) {
+        if self.is_stranger {
             inside.strangers -= 1;
         }
         if let Some(count) = inside.by_address.get_mut(&self.address) {
@@ -79,18 +77,22 @@ mod tests {
     #[test]
     fn strangers_fill_their_own_places_only() {
         let address = |n: usize| IpAddr::from([10, 0, (n / 256) as u8, (n % 256) as u8]);
-        let gate = Gate::new([address(1)]);
+        let gate = Gate::new();
         let one: Vec<Pass> = (0..OF_ONE_ADDRESS)
-            .filter_map(|_| gate.enter(address(2)))
+            .filter_map(|_| gate.enter(address(2), false))
             .collect();
         assert_eq!(one.len(), OF_ONE_ADDRESS);
-        assert!(gate.enter(address(2)).is_none());
-        let rest: Vec<Pass> = (3..1000).filter_map(|n| gate.enter(address(n))).collect();
+        assert!(gate.enter(address(2), false).is_none());
+        let rest: Vec<Pass> = (3..1000)
+            .filter_map(|n| gate.enter(address(n), false))
+            .collect();
         assert_eq!(rest.len(), OF_STRANGERS - OF_ONE_ADDRESS);
-        let node: Vec<Pass> = (0..1000).filter_map(|_| gate.enter(address(1))).collect();
+        let node: Vec<Pass> = (0..1000)
+            .filter_map(|_| gate.enter(address(1), true))
+            .collect();
         assert_eq!(node.len(), OF_ONE_ADDRESS);
         drop((one, rest, node));
-        assert!(gate.enter(address(2)).is_some());
+        assert!(gate.enter(address(2), false).is_some());
         assert!(lock(&gate.inside).by_address.is_empty());
         assert_eq!(lock(&gate.inside).strangers, 0);
     }

@@ -9,9 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-use super::call::{HANDSHAKE_TIMEOUT, prepare, socket_of};
+use super::call::{HANDSHAKE_TIMEOUT, prepare};
 use super::gate::{Gate, Pass};
 use super::handshake::{Called, Session};
+use super::newcomer::{self, JOIN_MAGIC};
 use super::order;
 use super::state::Peer;
 use super::wire::{
@@ -20,6 +21,7 @@ use super::wire::{
 };
 use crate::key::MAC_BYTES;
 use crate::shared::Shared;
+use crate::trust::Line;
 
 /// How long after a failed accept the next is tried: the process may have no descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -28,8 +30,7 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// Lets peers in, for as long as it is polled.
 pub(crate) async fn listen(shared: Arc<Shared>, listener: TcpListener) {
-    let nodes = shared.config.nodes.iter();
-    let gate = Gate::new(nodes.map(|node| node.replication.ip()));
+    let gate = Gate::new();
     loop {
         match listener.accept().await {
             Ok((stream, from)) => greet(&shared, &gate, stream, from),
@@ -43,7 +44,11 @@ pub(crate) async fn listen(shared: Arc<Shared>, listener: TcpListener) {
 
 fn greet(shared: &Arc<Shared>, gate: &Arc<Gate>, stream: TcpStream, from: SocketAddr) {
     let shared = shared.clone();
-    match gate.enter(from.ip()) {
+    let ip = from.ip().to_canonical();
+    let config = shared.config();
+    let mut nodes = config.nodes.iter();
+    let is_node = nodes.any(|node| node.replication.ip().to_canonical() == ip);
+    match gate.enter(ip, is_node) {
         Some(pass) => {
             tokio::spawn(async move {
                 if let Err(error) = serve(&shared, stream, pass).await {
@@ -62,25 +67,35 @@ fn greet(shared: &Arc<Shared>, gate: &Arc<Gate>, stream: TcpStream, from: Socket
 
 /// Who has shown the key.
 struct Guest {
-    stream: TcpStream,
+    line: Line,
     session: Session,
     hello: Hello,
+}
+
+/// Who has come.
+enum Admitted {
+    Node(Guest),
+    /// Who has a token, or says so.
+    Newcomer(Line),
+    Refused,
 }
 
 async fn serve(shared: &Arc<Shared>, stream: TcpStream, pass: Pass) -> io::Result<()> {
     let guest = timeout(HANDSHAKE_TIMEOUT, admit(shared, stream)).await?;
     drop(pass);
-    let Some(guest) = guest? else {
-        return Ok(());
+    let guest = match guest? {
+        Admitted::Node(guest) => guest,
+        Admitted::Newcomer(line) => return newcomer::take(shared, line).await,
+        Admitted::Refused => return Ok(()),
     };
     let Guest {
-        stream,
+        line,
         session,
         hello,
     } = guest;
     match hello.purpose {
         Purpose::Data => {
-            let stream = socket_of(stream)?;
+            let stream = line.into_socket()?;
             shared.local_call(|local| local.accepted(hello.from, hello.volume, stream));
         }
         Purpose::Order => {
@@ -88,7 +103,7 @@ async fn serve(shared: &Arc<Shared>, stream: TcpStream, pass: Pass) -> io::Resul
             let Some(local) = shared.local.get() else {
                 return Ok(());
             };
-            order::take(stream, session, local.clone(), hello.from).await?;
+            order::take(line, session, local.clone(), hello.from).await?;
         }
         Purpose::Dead => shared.certified_dead(hello.from, hello.incarnation),
         Purpose::Probe => {}
@@ -96,53 +111,59 @@ async fn serve(shared: &Arc<Shared>, stream: TcpStream, pass: Pass) -> io::Resul
     Ok(())
 }
 
-/// The handshake, from the side that is called. `None`: refused.
-async fn admit(shared: &Shared, mut stream: TcpStream) -> io::Result<Option<Guest>> {
+/// The handshake, from the side that is called.
+async fn admit(shared: &Shared, stream: TcpStream) -> io::Result<Admitted> {
     prepare(&stream)?;
+    let config = shared.config();
+    let mut line = Line::from(&config.trust, stream).await?;
     let mut bytes = [0; HELLO_BYTES];
-    stream.read_exact(&mut bytes[..PREFIX_BYTES]).await?;
+    line.read_exact(&mut bytes[..PREFIX_BYTES]).await?;
     let mut prefix = [0; PREFIX_BYTES];
     prefix.copy_from_slice(&bytes[..PREFIX_BYTES]);
-    if let Err(no) = hello_prefix(&prefix) {
-        return refuse_hello(shared, stream, no).await;
+    if prefix == JOIN_MAGIC {
+        return Ok(Admitted::Newcomer(line));
     }
-    stream.read_exact(&mut bytes[PREFIX_BYTES..]).await?;
+    if let Err(no) = hello_prefix(&prefix) {
+        return refuse_hello(shared, line, no).await;
+    }
+    line.read_exact(&mut bytes[PREFIX_BYTES..]).await?;
     let hello = match Hello::decode(&bytes) {
         Ok(hello) => hello,
-        Err(no) => return refuse_hello(shared, stream, no).await,
+        Err(no) => return refuse_hello(shared, line, no).await,
     };
     let peer = match shared.expected(&hello) {
         Ok(peer) => peer,
-        Err(code) => return refuse(stream, &shared.challenge(code).encode()).await,
+        Err(code) => return refuse(line, &shared.challenge(code).encode()).await,
     };
+    if !line.may_be(&config.trust, (hello.from, hello.name)) {
+        let refusal = shared.challenge(Code::OtherCertificate);
+        return refuse(line, &refusal.encode()).await;
+    }
     let challenge = shared.challenge(Code::GoOn);
-    let (called, challenge) = Called::new(&shared.config.key, &bytes, &challenge);
-    stream.write_all(&challenge).await?;
+    let key = line.key(&config.trust)?;
+    let (called, challenge) = Called::new(&key, &bytes, &challenge);
+    line.say(&challenge).await?;
     let mut proof = [0; MAC_BYTES];
-    stream.read_exact(&mut proof).await?;
+    line.read_exact(&mut proof).await?;
     let is_proven = called.is_proven(&proof);
     let verdict = match is_proven {
-        true => shared.judge(peer, &hello),
+        true => shared.judge(&peer, &hello),
         false => verdict(Code::WrongKey),
     };
     let is_let_in = verdict.code == Code::GoOn;
     let (bytes, session) = called.verdict(&verdict);
     if !is_let_in {
-        return refuse(stream, &bytes).await;
+        return refuse(line, &bytes).await;
     }
-    stream.write_all(&bytes).await?;
-    Ok(Some(Guest {
-        stream,
+    line.say(&bytes).await?;
+    Ok(Admitted::Node(Guest {
+        line,
         session,
         hello,
     }))
 }
 
-async fn refuse_hello(
-    shared: &Shared,
-    stream: TcpStream,
-    no: NoHello,
-) -> io::Result<Option<Guest>> {
+async fn refuse_hello(shared: &Shared, line: Line, no: NoHello) -> io::Result<Admitted> {
     let code = match no {
         NoHello::Foreign => return Err(io::Error::other("speaks another protocol")),
         NoHello::Version(version) => {
@@ -153,16 +174,18 @@ async fn refuse_hello(
         }
         NoHello::Malformed => Code::Malformed,
     };
-    refuse(stream, &shared.challenge(code).encode()).await
+    refuse(line, &shared.challenge(code).encode()).await
 }
 
 /// Says no, and lets it arrive: a connection that is closed with something unread takes what was sent with it.
-async fn refuse(mut stream: TcpStream, bytes: &[u8]) -> io::Result<Option<Guest>> {
-    stream.write_all(bytes).await?;
-    stream.shutdown().await?;
+async fn refuse(mut line: Line, bytes: &[u8]) -> io::Result<Admitted> {
+    line.say(bytes).await?;
+    line.shutdown().await?;
     let mut rest = [0; 1024];
-    let read = timeout(LAST_WORDS, stream.read(&mut rest)).await;
-    read.map_or(Ok(None), |read| read.map(|_| None))
+    let read = timeout(LAST_WORDS, line.read(&mut rest)).await;
+    read.map_or(Ok(Admitted::Refused), |read| {
+        read.map(|_| Admitted::Refused)
+    })
 }
 
 fn verdict(code: Code) -> Verdict {
@@ -183,9 +206,9 @@ impl Shared {
     }
 
     /// Who may show the key: a node of this cluster that means this node.
-    fn expected(&self, hello: &Hello) -> Result<&Peer, Code> {
+    fn expected(&self, hello: &Hello) -> Result<Arc<Peer>, Code> {
         let cluster = match hello.purpose {
-            Purpose::Dead => NameHash::of(&self.config.name).0,
+            Purpose::Dead => NameHash::of(&self.name).0,
             Purpose::Data | Purpose::Order | Purpose::Probe => self.id.into_bytes(),
         };
         if hello.cluster != cluster {
@@ -197,7 +220,11 @@ impl Shared {
         if hello.from == self.me.id {
             return Err(Code::Oneself);
         }
-        let peer = self.peer(hello.from).ok_or(Code::UnknownNode)?;
+        let Some(peer) = self.peer(hello.from) else {
+            // It may have joined just now.
+            self.look_again.notify_one();
+            return Err(Code::UnknownNode);
+        };
         match NameHash::of(&peer.config.name) == hello.name {
             true => Ok(peer),
             false => Err(Code::UnknownNode),

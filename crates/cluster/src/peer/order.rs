@@ -9,7 +9,6 @@ use ashlar_replica::NodeId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -18,6 +17,7 @@ use super::handshake::{Session, Way};
 use crate::cluster::Local;
 use crate::key::MAC_BYTES;
 use crate::problem::{Kind, OrderError, Problem};
+use crate::trust::Line;
 
 /// Bytes of an order or an answer, at most.
 pub(crate) const MAX_ORDER: usize = 16 << 20;
@@ -39,15 +39,13 @@ pub(crate) async fn give(
     order: &[u8],
 ) -> Result<Result<Value, OrderError>, String> {
     let Called {
-        mut stream,
-        session,
-        ..
+        mut line, session, ..
     } = called;
     let said = |error: io::Error| error.to_string();
-    send(&mut stream, &session, Way::ToCalled, order)
+    send(&mut line, &session, Way::ToCalled, order)
         .await
         .map_err(said)?;
-    let answer = receive(&mut stream, &session, Way::ToCaller)
+    let answer = receive(&mut line, &session, Way::ToCaller)
         .await
         .map_err(said)?;
     let answer: Answer = serde_json::from_slice(&answer)
@@ -60,19 +58,19 @@ pub(crate) async fn give(
 
 /// Takes an order, has it carried out, and answers. It is carried out even if who gave it goes away.
 pub(super) async fn take(
-    mut stream: TcpStream,
+    mut line: Line,
     session: Session,
     local: Arc<dyn Local>,
     from: NodeId,
 ) -> io::Result<()> {
-    let order = receive(&mut stream, &session, Way::ToCalled);
+    let order = receive(&mut line, &session, Way::ToCalled);
     let order = timeout(TRANSFER_TIMEOUT, order).await??;
     let done = spawn_blocking(move || carry_out(&*local, from, &order));
     let answer = done.await.map_err(io::Error::other)?;
     let answer = serde_json::to_vec(&answer)?;
     timeout(
         TRANSFER_TIMEOUT,
-        send(&mut stream, &session, Way::ToCaller, &answer),
+        send(&mut line, &session, Way::ToCaller, &answer),
     )
     .await?
 }
@@ -92,7 +90,7 @@ fn carry_out(local: &dyn Local, from: NodeId, order: &[u8]) -> Answer {
     Answer::Problem(problem)
 }
 
-async fn send(stream: &mut TcpStream, session: &Session, way: Way, text: &[u8]) -> io::Result<()> {
+async fn send(line: &mut Line, session: &Session, way: Way, text: &[u8]) -> io::Result<()> {
     if text.len() > MAX_ORDER {
         return Err(io::Error::other(format!(
             "{} bytes are too many",
@@ -102,14 +100,14 @@ async fn send(stream: &mut TcpStream, session: &Session, way: Way, text: &[u8]) 
     let mut head = [0; 4 + MAC_BYTES];
     head[..4].copy_from_slice(&(text.len() as u32).to_le_bytes());
     head[4..].copy_from_slice(&session.seal(way, text));
-    stream.write_all(&head).await?;
-    stream.write_all(text).await
+    line.write_all(&head).await?;
+    line.say(text).await
 }
 
-async fn receive(stream: &mut TcpStream, session: &Session, way: Way) -> io::Result<Vec<u8>> {
-    let length = stream.read_u32_le().await? as usize;
+async fn receive(line: &mut Line, session: &Session, way: Way) -> io::Result<Vec<u8>> {
+    let length = line.read_u32_le().await? as usize;
     let mut seal = [0; MAC_BYTES];
-    stream.read_exact(&mut seal).await?;
+    line.read_exact(&mut seal).await?;
     if length > MAX_ORDER {
         return Err(io::Error::other(format!("{length} bytes are too many")));
     }
@@ -117,7 +115,7 @@ async fn receive(stream: &mut TcpStream, session: &Session, way: Way) -> io::Res
     while text.len() < length {
         let at = text.len();
         text.resize(length.min(at + STEP), 0);
-        stream.read_exact(&mut text[at..]).await?;
+        line.read_exact(&mut text[at..]).await?;
     }
     match session.is_seal(way, &text, &seal) {
         true => Ok(text),

@@ -1,7 +1,10 @@
+use std::io;
+
 use ashlar_replica::{Incarnation, NodeId};
 
 use super::wire::{Code, NoAnswer, VERSION};
 use crate::config::{ClusterConfig, NodeConfig};
+use crate::trust::Trust;
 
 /// Why a peer and this node do not talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +27,10 @@ pub(crate) enum Refusal {
     /// A reason that only a newer version knows.
     Other(u8),
     Oneself,
+    /// A certificate is another node's than who shows it says it is.
+    OtherCertificate,
+    /// A certificate is of another cluster.
+    OtherAuthority,
 }
 
 impl Refusal {
@@ -43,6 +50,26 @@ impl Refusal {
             Code::WrongKey => Self::WrongKey,
             Code::Malformed => Self::Malformed,
             Code::Oneself => Self::Oneself,
+            Code::OtherCertificate => Self::OtherCertificate,
+        }
+    }
+
+    /// What TLS says of the other end's certificate, or the other end of ours.
+    pub(super) fn of_tls(error: &io::Error) -> Option<Self> {
+        use rustls::{AlertDescription, CertificateError, Error};
+        let error = error.get_ref()?.downcast_ref::<Error>()?;
+        match error {
+            Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            ) => Some(Self::OtherCertificate),
+            Error::InvalidCertificate(_)
+            | Error::AlertReceived(
+                AlertDescription::UnknownCA
+                | AlertDescription::BadCertificate
+                | AlertDescription::DecryptError,
+            ) => Some(Self::OtherAuthority),
+            Error::InvalidMessage(_) => Some(Self::Foreign),
+            _ => None,
         }
     }
 
@@ -96,11 +123,23 @@ impl Refusal {
                  what connects there"
             ),
             Self::Starting => format!("{at} is starting: it is tried again"),
-            Self::WrongKey => {
-                format!(
+            Self::WrongKey => match config.trust {
+                Trust::Key(_) => format!(
                     "{at} has another key: copy the same key_file to all nodes, and start them again"
-                )
-            }
+                ),
+                Trust::Certificates(_) => format!(
+                    "{at} says what it cannot have heard: something between the two changes what they say"
+                ),
+            },
+            Self::OtherCertificate => format!(
+                "{at} and this node ({mine}) do not have the certificates that the cluster has given to nodes of these \
+                 names: one of them has left, and joined again; have it end, and start it from its newest directory"
+            ),
+            Self::OtherAuthority => format!(
+                "{at} belongs to another cluster than {}: its certificate is signed by another authority; a node joins \
+                 this one with a token (`ashlar cluster token`, then `ashlar cluster join`)",
+                config.name
+            ),
             Self::Malformed => {
                 format!("{at} does not understand what this node says: upgrade the older one")
             }

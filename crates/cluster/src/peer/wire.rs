@@ -164,6 +164,7 @@ pub(crate) enum Code {
     WrongKey = 8,
     Malformed = 9,
     Oneself = 10,
+    OtherCertificate = 11,
 }
 
 impl Code {
@@ -180,6 +181,7 @@ impl Code {
             Self::WrongKey,
             Self::Malformed,
             Self::Oneself,
+            Self::OtherCertificate,
         ];
         all.into_iter().find(|code| *code as u8 == byte)
     }
@@ -332,7 +334,7 @@ mod tests {
 
         #[test]
         fn answers_come_back(
-            code in 0_u8..11, node in any::<u32>(), number in any::<u64>(), nonce in any::<[u8; 32]>(),
+            code in 0_u8..12, node in any::<u32>(), number in any::<u64>(), nonce in any::<[u8; 32]>(),
         ) {
             let code = Code::of(code).expect("known");
             let incarnation = Incarnation(number);

@@ -4,20 +4,49 @@ use std::str::FromStr;
 
 /// Where a member of etcd listens for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EtcdEndpoint(String);
+pub struct EtcdEndpoint {
+    authority: String,
+    is_tls: bool,
+}
 
 const ETCD_PORT: u16 = 2379;
 
 impl EtcdEndpoint {
     /// `HOST:PORT`.
     pub fn authority(&self) -> &str {
-        &self.0
+        &self.authority
+    }
+
+    /// The same, by certificates of the cluster.
+    pub(crate) fn with_tls(address: SocketAddr) -> Self {
+        Self {
+            authority: address.to_string(),
+            is_tls: true,
+        }
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.is_tls
+    }
+
+    /// TLS is spoken with members that nodes bring with them, which have certificates of the cluster.
+    pub(crate) fn without_tls(&self) -> Result<(), String> {
+        match self.is_tls {
+            false => Ok(()),
+            true => Err(format!(
+                "{self}: TLS to an etcd of others is not there yet; name a client address without it (http://), on a \
+                 network that only the cluster uses"
+            )),
+        }
     }
 }
 
 impl From<SocketAddr> for EtcdEndpoint {
     fn from(address: SocketAddr) -> Self {
-        Self(address.to_string())
+        Self {
+            authority: address.to_string(),
+            is_tls: false,
+        }
     }
 }
 
@@ -29,11 +58,12 @@ impl FromStr for EtcdEndpoint {
         if let Ok(address) = text.parse::<SocketAddr>() {
             return Ok(address.into());
         }
-        if text.starts_with("https://") {
-            return Err(format!(
-                "{text}: TLS to etcd is not there yet; name a client address without it (http://), on a network that \
-                 only the cluster uses"
-            ));
+        if let Some(rest) = text.strip_prefix("https://") {
+            let plain: Self = format!("http://{rest}").parse()?;
+            return Ok(Self {
+                is_tls: true,
+                ..plain
+            });
         }
         let rest = text.strip_prefix("http://").unwrap_or(text);
         let rest = rest.strip_suffix('/').unwrap_or(rest);
@@ -46,9 +76,15 @@ impl FromStr for EtcdEndpoint {
             return Ok(address.into());
         }
         match rest.split_once(':') {
-            None if text.starts_with("http://") => Ok(Self(format!("{rest}:{ETCD_PORT}"))),
+            None if text.starts_with("http://") => Ok(Self {
+                authority: format!("{rest}:{ETCD_PORT}"),
+                is_tls: false,
+            }),
             Some((host, port)) if !host.is_empty() && port.parse().is_ok_and(|p: u16| p > 0) => {
-                Ok(Self(rest.into()))
+                Ok(Self {
+                    authority: rest.into(),
+                    is_tls: false,
+                })
             }
             _ => Err(nonsense()),
         }
@@ -57,6 +93,7 @@ impl FromStr for EtcdEndpoint {
 
 impl fmt::Display for EtcdEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.0)
+        let scheme = if self.is_tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.authority)
     }
 }

@@ -1,14 +1,16 @@
-use std::sync::Mutex;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use hyper::body::Bytes;
+use rustls::ClientConfig as TlsConfig;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::Identity;
 use super::endpoint::EtcdEndpoint;
-use super::http::{Connection, Failed};
+use super::http::{Connection, Failed, Way};
 use super::json::{self, Outcome, Wish};
 use crate::lock;
 
@@ -33,33 +35,67 @@ const TXN: &str = "/v3/kv/txn";
 /// A client of etcd's JSON gateway.
 #[derive(Debug)]
 pub(super) struct Etcd {
-    members: Vec<Member>,
+    members: RwLock<Arc<Vec<Arc<Member>>>>,
+    /// By what and from where its members are called.
+    caller: Caller,
     /// Which one is tried first: what answered last.
     preferred: AtomicUsize,
     limit: Semaphore,
 }
 
+/// Who calls etcd.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Caller {
+    pub(super) tls: Option<Arc<TlsConfig>>,
+    /// Members look for a caller's address in its certificate.
+    pub(super) from: Option<SocketAddr>,
+}
+
 #[derive(Debug)]
-struct Member {
-    endpoint: EtcdEndpoint,
+pub(super) struct Member {
+    pub(super) endpoint: EtcdEndpoint,
+    caller: Caller,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Etcd {
-    pub(super) fn new(endpoints: &[EtcdEndpoint]) -> Self {
-        let member = |endpoint: &EtcdEndpoint| Member {
-            endpoint: endpoint.clone(),
-            idle: Mutex::default(),
-        };
-        Self {
-            members: endpoints.iter().map(member).collect(),
+    pub(super) fn new(endpoints: &[EtcdEndpoint], caller: Caller) -> Self {
+        let etcd = Self {
+            members: RwLock::default(),
+            caller,
             preferred: AtomicUsize::new(0),
             limit: Semaphore::new(AT_ONCE),
-        }
+        };
+        etcd.set_endpoints(endpoints);
+        etcd
+    }
+
+    /// Members that stay keep their connections.
+    pub(super) fn set_endpoints(&self, endpoints: &[EtcdEndpoint]) {
+        let before = self.members();
+        let members = endpoints.iter().map(|endpoint| {
+            let known = before.iter().find(|member| member.endpoint == *endpoint);
+            known.cloned().unwrap_or_else(|| {
+                Arc::new(Member {
+                    endpoint: endpoint.clone(),
+                    caller: self.caller.clone(),
+                    idle: Mutex::default(),
+                })
+            })
+        });
+        let members = Arc::new(members.collect());
+        *self.members.write().unwrap_or_else(PoisonError::into_inner) = members;
+    }
+
+    pub(super) fn members(&self) -> Arc<Vec<Arc<Member>>> {
+        // Whole after every statement.
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        members.clone()
     }
 
     pub(super) fn endpoints(&self) -> Vec<String> {
-        let names = self.members.iter();
+        let members = self.members();
+        let names = members.iter();
         names.map(|member| member.endpoint.to_string()).collect()
     }
 
@@ -83,6 +119,7 @@ impl Etcd {
         let proof =
             is_once.then(|| Bytes::from(json::transaction(key, Wish::Read, None).to_string()));
         let _permit = self.limit.acquire().await;
+        let members = self.members();
         let mut failures = Vec::new();
         for round in 0..rounds {
             if round > 0 {
@@ -90,9 +127,9 @@ impl Etcd {
             }
             failures.clear();
             let first = self.preferred.load(Ordering::Relaxed);
-            let count = self.members.len();
+            let count = members.len();
             for index in (0..count).map(|turn| (first + turn) % count) {
-                let member = &self.members[index];
+                let member = &members[index];
                 let answer = match member.proven(proof.as_ref()).await {
                     Ok(()) => member.ask(&body, patience).await,
                     Err(failed) => Err(Failed::unsent(failed.why)),
@@ -124,6 +161,15 @@ impl Etcd {
 
 impl Member {
     async fn ask(&self, body: &Bytes, patience: Duration) -> Result<Bytes, Failed> {
+        self.post(TXN, body, patience).await
+    }
+
+    pub(super) async fn post(
+        &self,
+        path: &str,
+        body: &Bytes,
+        patience: Duration,
+    ) -> Result<Bytes, Failed> {
         loop {
             let idle = lock(&self.idle).pop();
             let was_idle = idle.is_some();
@@ -131,7 +177,7 @@ impl Member {
                 Some(connection) => connection,
                 None => self.connected().await?,
             };
-            let answer = timeout(patience, connection.post(TXN, body.clone())).await;
+            let answer = timeout(patience, connection.post(path, body.clone())).await;
             let answer = match answer {
                 Ok(Ok(answer)) => answer,
                 // It had been closed meanwhile.
@@ -160,7 +206,12 @@ impl Member {
     }
 
     async fn connected(&self) -> Result<Connection, Failed> {
-        let connected = timeout(CONNECT_TIMEOUT, Connection::open(&self.endpoint)).await;
+        let way = Way {
+            endpoint: &self.endpoint,
+            tls: self.caller.tls.clone().filter(|_| self.endpoint.is_tls()),
+            from: self.caller.from,
+        };
+        let connected = timeout(CONNECT_TIMEOUT, Connection::open(way)).await;
         let late = |_| Failed::unsent(format!("no connection within {CONNECT_TIMEOUT:?}"));
         connected.map_err(late)?
     }

@@ -1,15 +1,23 @@
 //! One connection to a member of etcd, one request at a time.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper_util::rt::TokioIo;
+use rustls::ClientConfig as TlsConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
 
 use super::endpoint::EtcdEndpoint;
+use crate::peer::connected;
 
 const LONGEST_ANSWER: usize = 4 << 20;
 
@@ -43,6 +51,13 @@ pub(super) struct Answer {
     pub(super) body: Bytes,
 }
 
+/// Whom to connect to, and how.
+pub(super) struct Way<'a> {
+    pub(super) endpoint: &'a EtcdEndpoint,
+    pub(super) tls: Option<Arc<TlsConfig>>,
+    pub(super) from: Option<SocketAddr>,
+}
+
 #[derive(Debug)]
 pub(super) struct Connection {
     host: String,
@@ -57,10 +72,29 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(endpoint: &EtcdEndpoint) -> Result<Self, Failed> {
-        let host = endpoint.authority().to_owned();
-        let stream = TcpStream::connect(&host).await.map_err(Failed::unsent)?;
+    pub(super) async fn open(way: Way<'_>) -> Result<Self, Failed> {
+        let host = way.endpoint.authority().to_owned();
+        let stream = match (way.from, host.parse::<SocketAddr>()) {
+            (Some(from), Ok(to)) => connected(from, to).await,
+            _ => TcpStream::connect(&host).await,
+        };
+        let stream = stream.map_err(Failed::unsent)?;
         stream.set_nodelay(true).map_err(Failed::unsent)?;
+        match way.tls {
+            None => Self::over(stream, host).await,
+            Some(tls) => {
+                let address: SocketAddr = host.parse().map_err(Failed::unsent)?;
+                let name = ServerName::from(address.ip());
+                let stream = TlsConnector::from(tls).connect(name, stream).await;
+                Self::over(stream.map_err(Failed::unsent)?, host).await
+            }
+        }
+    }
+
+    async fn over<S>(stream: S, host: String) -> Result<Self, Failed>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(Failed::unsent)?;
         // Its errors come out of the requests, too.

@@ -18,17 +18,30 @@ const QUOTED: usize = 200;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wish<'a> {
     Read,
-    Swap { revision: Revision, value: &'a [u8] },
+    Swap {
+        revision: Revision,
+        value: &'a [u8],
+    },
     Delete,
+    /// All keys that begin like this one.
+    List,
 }
 
 /// As a transaction. Of another cluster's store it gets that store's identity, as the last answer.
 pub(super) fn transaction(key: &str, wish: Wish<'_>, identity: Option<&Identity>) -> Value {
+    let end = match wish {
+        Wish::List => STANDARD.encode(after_all(key.as_bytes())),
+        _ => String::new(),
+    };
     let key = STANDARD.encode(key);
     let range = json!({ "request_range": { "key": key } });
     let mut compare = Vec::new();
     let (success, mut failure) = match wish {
         Wish::Read => (range, Vec::new()),
+        Wish::List => (
+            json!({ "request_range": { "key": key, "range_end": end } }),
+            Vec::new(),
+        ),
         Wish::Delete => (
             json!({ "request_delete_range": { "key": key } }),
             Vec::new(),
@@ -58,6 +71,8 @@ struct Header {
 
 #[derive(Deserialize)]
 struct KeyValue {
+    #[serde(default)]
+    key: String,
     mod_revision: String,
     #[serde(default)]
     value: String,
@@ -89,6 +104,7 @@ pub(super) enum Outcome {
     Held(Option<Held>),
     Swap(Swap),
     Deleted,
+    Listed(Vec<(String, Vec<u8>)>),
     /// The store is not this cluster's; nothing was done.
     Foreign(String),
 }
@@ -103,6 +119,13 @@ pub(super) fn outcome(
         format!("answers what is no answer of etcd: {why}")
     })?;
     let mut responses = txn.responses.into_iter();
+    if let (Wish::List, true) = (wish, txn.succeeded) {
+        let range = responses
+            .next()
+            .and_then(|response| response.response_range);
+        let range = range.ok_or("the answer lacks what keys hold")?;
+        return Ok(Outcome::Listed(listed(range)?));
+    }
     let mut next = || {
         let range = responses
             .next()
@@ -111,12 +134,14 @@ pub(super) fn outcome(
     };
     match (wish, txn.succeeded) {
         (Wish::Read, true) => Ok(Outcome::Held(next()?)),
+        // Handled above.
+        (Wish::List, true) => Err("the answer lacks what keys hold".into()),
         (Wish::Delete, true) => Ok(Outcome::Deleted),
         (Wish::Swap { .. }, true) => Ok(Outcome::Swap(Swap::Made(revision(&txn.header.revision)?))),
         (_, false) => {
             let found = match wish {
                 Wish::Swap { .. } => Some(next()?),
-                Wish::Read | Wish::Delete => None,
+                Wish::Read | Wish::Delete | Wish::List => None,
             };
             let foreign = match identity {
                 Some(identity) => identity.mismatch(next()?.as_ref()),
@@ -129,6 +154,31 @@ pub(super) fn outcome(
             }
         }
     }
+}
+
+/// The first key behind all that begin like this one.
+fn after_all(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // All keys.
+    vec![0]
+}
+
+fn listed(range: Range) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let decoded = |text: &str| {
+        let bytes = STANDARD.decode(text);
+        bytes.map_err(|_| "the answer has what is no base64".to_owned())
+    };
+    let keys = range.kvs.iter().map(|found| {
+        let key = String::from_utf8(decoded(&found.key)?);
+        Ok((key.map_err(|_| "a key is no text")?, decoded(&found.value)?))
+    });
+    keys.collect()
 }
 
 /// What a gateway says with a status that is no success.

@@ -54,6 +54,15 @@ impl Memory {
         let held = inner.keys.get(key).cloned();
         let outcome = match wish {
             Wish::Read => Outcome::Held(held),
+            Wish::List => {
+                let all = inner.keys.iter();
+                let found = all.filter(|(name, _)| name.starts_with(key));
+                Outcome::Listed(
+                    found
+                        .map(|(name, held)| (name.clone(), held.value.clone()))
+                        .collect(),
+                )
+            }
             Wish::Delete => {
                 inner.keys.remove(key);
                 Outcome::Deleted
@@ -66,7 +75,7 @@ impl Memory {
                 })
             }
         };
-        match inner.loses_answers && !matches!(wish, Wish::Read) {
+        match inner.loses_answers && !matches!(wish, Wish::Read | Wish::List) {
             true => Err("the store in memory loses answers".into()),
             false => Ok(outcome),
         }

@@ -4,11 +4,13 @@ mod endpoint;
 mod etcd;
 mod http;
 mod json;
+mod members;
 mod memory;
 #[cfg(test)]
 mod tests;
 
 pub use endpoint::EtcdEndpoint;
+pub(crate) use members::MemberInfo;
 pub use memory::Memory;
 
 use std::sync::{Mutex, OnceLock};
@@ -18,10 +20,10 @@ use ashlar_replica::Revision;
 use ashlar_replica::quorum::Held;
 use uuid::Uuid;
 
-use crate::config::QuorumConfig;
+use crate::config::{ClusterConfig, NodeConfig, QuorumConfig};
 use crate::lock;
 use crate::status::QuorumStatus;
-use etcd::Etcd;
+use etcd::{Caller, Etcd};
 use json::{Outcome, Wish};
 
 /// What came of a swap.
@@ -86,9 +88,18 @@ struct Health {
 }
 
 impl Store {
-    pub(crate) fn new(config: &QuorumConfig) -> Self {
+    pub(crate) fn new(config: &ClusterConfig, me: &NodeConfig) -> Self {
+        let identity = config.trust.identity();
+        let caller = Caller {
+            tls: identity.map(|identity| identity.client()),
+            from: identity.map(|_| me.replication),
+        };
+        Self::of(&config.quorum, caller)
+    }
+
+    fn of(config: &QuorumConfig, caller: Caller) -> Self {
         let keeper = match config {
-            QuorumConfig::Etcd(endpoints) => Keeper::Etcd(Etcd::new(endpoints)),
+            QuorumConfig::Etcd(endpoints) => Keeper::Etcd(Etcd::new(endpoints, caller)),
             QuorumConfig::Memory(memory) => Keeper::Memory(memory.clone()),
         };
         Self {
@@ -129,6 +140,14 @@ impl Store {
         }
     }
 
+    /// What all keys hold that begin like this.
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, String> {
+        match self.ask(prefix, Wish::List).await? {
+            Outcome::Listed(keys) => Ok(keys),
+            other => Err(unfit(&other)),
+        }
+    }
+
     async fn ask(&self, key: &str, wish: Wish<'_>) -> Result<Outcome, String> {
         let identity = self.identity.get();
         let outcome = match &self.keeper {
@@ -151,6 +170,7 @@ impl Store {
             reachable: health.last_answer.is_some() && health.problem.is_none(),
             last_answer: health.last_answer.map(|at| at.elapsed()),
             problem: health.problem.clone(),
+            ..QuorumStatus::default()
         }
     }
 

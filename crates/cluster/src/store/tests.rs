@@ -91,7 +91,7 @@ fn head(stream: &mut impl BufRead) -> Option<usize> {
 
 fn store(members: &[SocketAddr]) -> Store {
     let endpoints = members.iter().map(|&address| address.into()).collect();
-    Store::new(&QuorumConfig::Etcd(endpoints))
+    Store::of(&QuorumConfig::Etcd(endpoints), super::Caller::default())
 }
 
 fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {

@@ -5,7 +5,9 @@ mod server;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use ashlar_cluster::{Cluster, ClusterConfig, EtcdEndpoint, Key, Kind, NodeConfig, QuorumConfig};
+use ashlar_cluster::{
+    Cluster, ClusterConfig, EtcdEndpoint, Key, Kind, NodeConfig, QuorumConfig, Trust,
+};
 use ashlar_replica::quorum::{Held, Question, Reply};
 use ashlar_replica::{Incarnation, NodeId, Revision};
 use uuid::Uuid;
@@ -25,7 +27,7 @@ fn config(endpoints: Vec<EtcdEndpoint>) -> ClusterConfig {
         name: "test".into(),
         nodes: vec![node(1, "a"), node(2, "b")],
         quorum: QuorumConfig::Etcd(endpoints),
-        key: Key::new(&[1; 32]).expect("a key"),
+        trust: Trust::Key(Key::new(&[1; 32]).expect("a key")),
     }
 }
 

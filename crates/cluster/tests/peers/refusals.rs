@@ -29,7 +29,7 @@ fn who_does_not_belong_is_refused_with_the_reason_and_the_next_step() {
     let memory = Memory::default();
     let one = config(&memory, &["a", "b"]);
     let mut other = one.clone();
-    other.key = key(2);
+    other.trust = key(2);
     says(&refused(&one, &other), ["another key", "key_file"]);
 
     let one = config(&Memory::default(), &["a", "b"]);

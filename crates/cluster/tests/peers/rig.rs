@@ -1,12 +1,12 @@
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use ashlar_cluster::{
-    Cluster, ClusterConfig, Key, Kind, Local, Memory, NodeConfig, OrderError, QuorumConfig,
+    Cluster, ClusterConfig, Key, Kind, Local, Memory, NodeConfig, OrderError, PeerSocket,
+    QuorumConfig, Trust,
 };
 use ashlar_replica::{Incarnation, NodeId, VolumeId};
 use serde_json::{Value, json};
@@ -32,8 +32,8 @@ pub(crate) fn address() -> SocketAddr {
     listener.local_addr().expect("an address")
 }
 
-pub(crate) fn key(byte: u8) -> Key {
-    Key::new(&[byte; 32]).expect("a key")
+pub(crate) fn key(byte: u8) -> Trust {
+    Trust::Key(Key::new(&[byte; 32]).expect("a key"))
 }
 
 pub(crate) fn config(memory: &Memory, names: &[&str]) -> ClusterConfig {
@@ -47,7 +47,7 @@ pub(crate) fn config(memory: &Memory, names: &[&str]) -> ClusterConfig {
         name: "test".into(),
         nodes: names.iter().zip(1..).map(node).collect(),
         quorum: QuorumConfig::Memory(memory.clone()),
-        key: key(1),
+        trust: key(1),
     }
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn start(config: &ClusterConfig, name: &str) -> Cluster {
 
 #[derive(Debug)]
 pub(crate) enum Heard {
-    Accepted(NodeId, VolumeId, OwnedFd),
+    Accepted(NodeId, VolumeId, PeerSocket),
     Ordered(NodeId),
     Dead(NodeId, Incarnation),
 }
@@ -77,7 +77,7 @@ impl Ear {
 }
 
 impl Local for Ear {
-    fn accepted(&self, from: NodeId, volume: VolumeId, stream: OwnedFd) {
+    fn accepted(&self, from: NodeId, volume: VolumeId, stream: PeerSocket) {
         if volume == VolumeId(u64::MAX) {
             panic!("on purpose");
         }
@@ -106,7 +106,7 @@ impl Local for Ear {
 }
 
 /// Dials, and waits for what comes of it.
-pub(crate) fn dial(cluster: &Cluster, to: NodeId, volume: VolumeId) -> Result<OwnedFd, String> {
+pub(crate) fn dial(cluster: &Cluster, to: NodeId, volume: VolumeId) -> Result<PeerSocket, String> {
     let (send, heard) = channel();
     cluster.dial(to, volume, move |dialled| {
         send.send(dialled).expect("the test waits")

@@ -15,11 +15,11 @@ fn a_connection_is_handed_on_as_it_is_with_the_first_byte_unread() {
     b.serve(local);
     let volume = volume_id(Uuid::from_u128(0xFFFF_0000_0000_0000_0000_0000_0000_0009));
     assert_eq!(volume, VolumeId(9));
-    let mut ours = TcpStream::from(dial(&a, B, volume).expect("let in"));
+    let mut ours = TcpStream::from(dial(&a, B, volume).expect("let in").fd);
     let Heard::Accepted(A, VolumeId(9), theirs) = heard.recv_timeout(LONG).expect("heard") else {
         panic!("not that");
     };
-    let mut theirs = TcpStream::from(theirs);
+    let mut theirs = TcpStream::from(theirs.fd);
     for stream in [&mut ours, &mut theirs] {
         assert!(stream.nodelay().expect("an option"));
         let nothing = stream.read(&mut [0]).expect_err("it does not block");
@@ -66,7 +66,7 @@ fn a_panic_behind_a_connection_ends_that_connection_only() {
     let (a, b) = (start(&config, "a"), start(&config, "b"));
     let (local, heard) = ear();
     b.serve(local);
-    let mut stream = TcpStream::from(dial(&a, B, VolumeId(u64::MAX)).expect("let in"));
+    let mut stream = TcpStream::from(dial(&a, B, VolumeId(u64::MAX)).expect("let in").fd);
     stream.set_nonblocking(false).expect("blocking");
     assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "closed");
     dial(&a, B, VolumeId(1)).expect("let in");

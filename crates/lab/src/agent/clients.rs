@@ -7,7 +7,9 @@ use super::Link;
 use super::clock::{Ahead, Asked, Clock, best};
 use super::words::{Answer, Ask, PROTOCOL, Part, hear, refusal, say};
 use crate::cpu::CpuTicks;
+use crate::live::Count;
 use crate::measure::Measured;
+use crate::others::Others;
 use crate::result::{ClientNote, ClientPart};
 use crate::runner::{Fill, Outcome};
 use crate::verify::Tally;
@@ -194,17 +196,17 @@ impl Clients {
             from_ns: at_ns + first.warmup.as_nanos() as u64,
             until_ns: at_ns + (first.warmup + first.measure).as_nanos() as u64,
         };
-        let (homes, cpu_pct) = std::thread::scope(|scope| {
+        let (homes, used) = std::thread::scope(|scope| {
             let homes = hands
                 .iter_mut()
                 .map(|hand| scope.spawn(|| hand.client.attend(progress)));
             let homes: Vec<_> = homes.collect();
-            let cpu_pct = watch.cpu_pct(&|| homes.iter().all(|home| home.is_finished()));
+            let used = watch.used(&|| homes.iter().all(|home| home.is_finished()));
             let homes: Vec<_> = homes
                 .into_iter()
                 .map(|home| home.join().unwrap_or_else(|_| Err(panicked())))
                 .collect();
-            (homes, cpu_pct)
+            (homes, used)
         });
         let mut outcome = Outcome {
             measured: Measured::new(first.shape())?,
@@ -215,7 +217,9 @@ impl Clients {
         for (hand, home) in hands.iter_mut().zip(homes) {
             hand.bring_home(home, first.measure, &mut outcome)?;
         }
-        outcome.measured.cpu_pct = cpu_pct;
+        outcome.measured.cpu_pct = used.as_ref().and_then(|used| used.cpu_pct);
+        outcome.measured.machine_cpu_s = used.as_ref().and_then(|used| used.machine_cpu_s);
+        outcome.measured.others_cpu_s = used.map(|used| used.others_cpu_s);
         Ok(outcome)
     }
 }
@@ -260,7 +264,7 @@ fn stand_ready(hands: &mut [Hand<'_>], load: &Load<'_>) -> Result<(), LabError> 
 fn call_off(hands: &mut [Hand<'_>]) {
     for hand in hands {
         if hand.client.died.is_none() && hand.client.tell(&Ask::Stop).is_ok() {
-            while let Ok(Answer::Ready | Answer::Alive) = hand.client.heard(ANSWER) {}
+            while let Ok(Answer::Ready | Answer::Alive(_)) = hand.client.heard(ANSWER) {}
         }
     }
 }
@@ -374,10 +378,14 @@ impl Client {
 
     /// The answer to what takes long: it says that it lives meanwhile. If the run is to end, it is told to stop.
     fn attend(&mut self, progress: &Progress) -> Result<Answer, LabError> {
-        let (mut lived, mut told) = (Instant::now(), false);
+        let (mut lived, mut before, mut told) = (Instant::now(), Count::default(), false);
         loop {
             match self.word(LOOK_EVERY)? {
-                Some(Answer::Alive) => lived = Instant::now(),
+                Some(Answer::Alive(count)) => {
+                    let tempo = count.since(before, lived.elapsed());
+                    (lived, before) = (Instant::now(), count);
+                    progress.tempo(&self.name, "", tempo);
+                }
                 Some(answer) => return Ok(answer),
                 None if lived.elapsed() > SILENCE => {
                     let silent = format!("silent for {} s", SILENCE.as_secs());
@@ -394,7 +402,7 @@ impl Client {
 
     fn next(&mut self, patience: Duration) -> Result<Option<Answer>, LabError> {
         let word = self.word(patience)?;
-        Ok(word.filter(|answer| !matches!(answer, Answer::Alive)))
+        Ok(word.filter(|answer| !matches!(answer, Answer::Alive(_))))
     }
 
     fn word(&mut self, patience: Duration) -> Result<Option<Answer>, LabError> {
@@ -433,11 +441,23 @@ struct Watch<'a> {
     until_ns: u64,
 }
 
+/// What this machine did meanwhile.
+struct UsedHere {
+    cpu_pct: Option<f64>,
+    machine_cpu_s: Option<f64>,
+    others_cpu_s: f64,
+}
+
 impl Watch<'_> {
-    fn cpu_pct(&self, is_done: &dyn Fn() -> bool) -> Option<f64> {
+    fn used(&self, is_done: &dyn Fn() -> bool) -> Option<UsedHere> {
         let begin = self.at(self.from_ns, is_done)?;
+        let others = Others::now();
         let end = self.at(self.until_ns, is_done)?;
-        end.pct_since(begin)
+        Some(UsedHere {
+            cpu_pct: end.pct_since(begin),
+            machine_cpu_s: end.seconds_since(begin),
+            others_cpu_s: Others::now().seconds_since(&others),
+        })
     }
 
     /// The counters at a moment; none if all has ended before.

@@ -9,6 +9,7 @@ use super::Link;
 use super::clock::Clock;
 use super::words::{Answer, Ask, Found, Home, PROTOCOL, Part, hear, say};
 use crate::cpu::usable_cpus;
+use crate::live::{Count, Counter};
 use crate::runner::{Crew, Fill, Outcome};
 use crate::{LabError, Machine, Progress, Stacks};
 
@@ -39,6 +40,7 @@ pub fn serve(link: &mut dyn Link, stacks: &dyn Stacks, progress: &Progress) -> E
         stacks,
         progress,
         clock: Clock::new(),
+        counters: Vec::new(),
     };
     loop {
         if progress.go_on().is_err() {
@@ -60,6 +62,8 @@ struct Agent<'a> {
     stacks: &'a dyn Stacks,
     progress: &'a Progress,
     clock: Clock,
+    /// Of the threads of its last turn.
+    counters: Vec<Arc<Counter>>,
 }
 
 impl Agent<'_> {
@@ -98,9 +102,11 @@ impl Agent<'_> {
         let jobs: Vec<_> = jobs
             .map(|mut job| {
                 job.stop = Some(Arc::clone(&stop));
+                job.live = Some(Arc::default());
                 job
             })
             .collect();
+        self.counters = jobs.iter().filter_map(|job| job.live.clone()).collect();
         let Some(first) = jobs.first() else {
             return say(self.link, &Answer::refused(&LabError::usage("no threads")));
         };
@@ -218,7 +224,7 @@ impl Agent<'_> {
     fn alive(&mut self, told: &mut Instant) -> Result<(), LabError> {
         if told.elapsed() >= ALIVE_EVERY {
             *told = Instant::now();
-            say(self.link, &Answer::Alive)?;
+            say(self.link, &Answer::Alive(Count::of(&self.counters)))?;
         }
         Ok(())
     }

@@ -65,6 +65,7 @@ fn plan() -> SweepPlan {
         blocks: vec![8192],
         threads: vec![1, 3],
         depths: vec![4],
+        procedure: crate::Procedure::default(),
     };
     let mut plan = SweepPlan::new(vec![Configuration::on("nvme-tcp://there")], vec![matrix]);
     plan.set_measure(Duration::from_millis(200));
@@ -119,7 +120,7 @@ fn two_agents_measure_what_one_measures_and_what_none_measures() {
             assert_eq!(theirs.writes.unpack(), ours.writes.unpack());
             assert_eq!(theirs.series, ours.series);
         }
-        assert_eq!(agents.exit_code(), 0, "{:?}", agents.result.checks);
+        assert_eq!(agents.exit_code(), 0, "{:?}", agents.result.head.checks);
     }
     let threads = |of: &RunOutcome, cell: usize| -> Vec<(String, u32)> {
         let repeat = &of.result.configurations[0].cells[cell].repeats[0];
@@ -155,8 +156,12 @@ fn an_agent_that_dies_is_named_its_part_is_marked_and_the_run_ends() {
     let outcome = run(&plan, 2, Some(2)).expect("runs");
     let result = &outcome.result;
     assert_eq!(outcome.exit_code(), 1);
-    assert!(!outcome.is_complete && result.partial);
-    let check = result.checks.iter().find(|check| check.name == "clients");
+    assert!(!outcome.is_complete && result.head.partial);
+    let check = result
+        .head
+        .checks
+        .iter()
+        .find(|check| check.name == "clients");
     let check = check.expect("it is checked");
     assert!(
         !check.passed && check.text.contains("agent-2 died"),
@@ -176,9 +181,13 @@ fn an_agent_that_dies_is_named_its_part_is_marked_and_the_run_ends() {
     assert_eq!(cell.repeats[1].lost_workers, 1);
     assert!(cell.repeats[1].iops > 0.0, "the other one's part is kept");
     assert!(
-        result.problems.iter().any(|text| text.contains("agent-2")),
+        result
+            .head
+            .problems
+            .iter()
+            .any(|text| text.contains("agent-2")),
         "{:?}",
-        result.problems
+        result.head.problems
     );
 }
 

@@ -7,13 +7,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Link;
+use crate::live::Count;
 use crate::measure::{Measured, Packed, Sample};
 use crate::runner::Fill;
 use crate::workload::Job;
 use crate::{LabError, Machine, PrepareOptions, Prepared};
 
 /// Both sides must have this one; a part means the same to both only then.
-pub(super) const PROTOCOL: &str = "ashlar-agent-1";
+pub(super) const PROTOCOL: &str = "ashlar-agent-2";
 
 /// From the coordinator.
 #[derive(Serialize, Deserialize)]
@@ -48,14 +49,21 @@ pub(super) struct Part {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
-    Hello { protocol: String, machine: Machine },
+    Hello {
+        protocol: String,
+        machine: Machine,
+    },
     Clock(Reading),
     Prepared(Box<Found>),
     Filled,
     Ready,
-    Alive,
+    /// It works; what its threads have done in this turn until now.
+    Alive(Count),
     Measured(Box<Home>),
-    Refused { code: i32, text: String },
+    Refused {
+        code: i32,
+        text: String,
+    },
 }
 
 /// An agent's clocks: one that only goes forward, of its own origin, and that of the wall.
@@ -173,6 +181,7 @@ impl Home {
             machine_cpu_s: None,
             // Of another machine than the one that is told of.
             load_cpu_s: 0.0,
+            others_cpu_s: None,
         }
     }
 }

@@ -66,15 +66,15 @@ fn document(xml: &mut Xml, outcome: &RunOutcome, spans: &[Span<'_>]) -> io::Resu
 
 fn system(xml: &mut Xml, result: &RunResult) -> io::Result<()> {
     within(xml, "System", |xml| {
-        text(xml, "ComputerName", &result.machine.cpu_model)?;
+        text(xml, "ComputerName", &result.head.machine.cpu_model)?;
         within(xml, "Tool", |xml| {
             text(
                 xml,
                 "Version",
-                format!("ashlar-lab {}", result.machine.lab_version),
+                format!("ashlar-lab {}", result.head.machine.lab_version),
             )
         })?;
-        text(xml, "RunTime", result.machine.started_unix_s)
+        text(xml, "RunTime", result.head.machine.started_unix_s)
     })
 }
 
@@ -85,7 +85,7 @@ fn profile(xml: &mut Xml, outcome: &RunOutcome, span: &Span<'_>) -> io::Result<(
         text(xml, "MeasureLatency", true)?;
         text(xml, "CalculateIopsStdDev", false)?;
         text(xml, "Duration", span.merged.measured.as_secs())?;
-        text(xml, "Warmup", plan.warmup.as_secs())?;
+        text(xml, "Warmup", plan.measuring(&cell.spec()).warmup.as_secs())?;
         text(xml, "Cooldown", 0)?;
         text(xml, "ThreadCount", 0)?;
         text(xml, "RandSeed", plan.seed)?;
@@ -99,7 +99,7 @@ fn profile(xml: &mut Xml, outcome: &RunOutcome, span: &Span<'_>) -> io::Result<(
                 text(xml, "TemporaryFile", false)?;
                 text(xml, "UseLargePages", false)?;
                 text(xml, "DisableOSCache", true)?;
-                if plan.sync {
+                if plan.sync || cell.sync {
                     text(xml, "WriteThrough", true)?;
                 }
                 text(xml, "ParallelAsyncIO", false)?;
@@ -126,7 +126,7 @@ fn time_span(xml: &mut Xml, result: &RunResult, span: &Span<'_>) -> io::Result<(
             format!("{:.2}", span.merged.measured.as_secs_f64()),
         )?;
         text(xml, "ThreadCount", span.cell.threads)?;
-        text(xml, "ProcCount", result.machine.cores)?;
+        text(xml, "ProcCount", result.head.machine.cores)?;
         within(xml, "CpuUtilization", |xml| {
             within(xml, "Average", |xml| {
                 let busy = span.cell.cpu_pct.unwrap_or(0.0);

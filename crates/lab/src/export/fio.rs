@@ -24,9 +24,9 @@ pub(super) fn json(outcome: &RunOutcome) -> Result<String, LabError> {
             }
         }
     }
-    let started = outcome.result.machine.started_unix_s;
+    let started = outcome.result.head.machine.started_unix_s;
     let whole = json!({
-        "fio version": format!("ashlar-lab-{}", outcome.result.machine.lab_version),
+        "fio version": format!("ashlar-lab-{}", outcome.result.head.machine.lab_version),
         "timestamp": started,
         "timestamp_ms": started * 1000,
         "jobs": jobs,
@@ -39,6 +39,7 @@ pub(super) fn json(outcome: &RunOutcome) -> Result<String, LabError> {
 
 fn job(outcome: &RunOutcome, name: &str, cell: &CellSpec, merged: &Merged) -> Value {
     let plan = &outcome.plan;
+    let measuring = plan.measuring(cell);
     let mut options = json!({
         "name": cell.slug(),
         "filename": name,
@@ -46,9 +47,9 @@ fn job(outcome: &RunOutcome, name: &str, cell: &CellSpec, merged: &Merged) -> Va
         "bs": cell.block_bytes.to_string(),
         "iodepth": cell.depth.to_string(),
         "numjobs": cell.threads.to_string(),
-        "runtime": plan.measure.as_secs_f64().to_string(),
-        "ramp_time": plan.warmup.as_secs_f64().to_string(),
-        "loops": plan.repeats.to_string(),
+        "runtime": measuring.measure.as_secs_f64().to_string(),
+        "ramp_time": measuring.warmup.as_secs_f64().to_string(),
+        "loops": measuring.repeats.to_string(),
         "direct": "1",
     });
     let mut option = |key: &str, value: Option<String>| {
@@ -61,10 +62,11 @@ fn job(outcome: &RunOutcome, name: &str, cell: &CellSpec, merged: &Merged) -> Va
         cell.pattern.is_mixed().then(|| cell.read_pct.to_string()),
     );
     option("size", plan.size.map(|size| size.to_string()));
-    option("sync", plan.sync.then(|| "1".to_owned()));
+    option("sync", (plan.sync || cell.sync).then(|| "1".to_owned()));
     option(
         "rate_iops",
-        plan.rate
+        measuring
+            .rate
             .map(|rate| (rate / f64::from(cell.threads)).to_string()),
     );
     let bytes_each = plan.access.mean_bytes(cell.block_bytes);

@@ -14,7 +14,7 @@ pub(super) fn log(outcome: &RunOutcome) -> Result<String, LabError> {
     let failed = |error: String| LabError::caused("latency.hlog", error);
     let mut text = Vec::new();
     let mut serializer = V2Serializer::new();
-    let start = UNIX_EPOCH + Duration::from_secs(outcome.result.machine.started_unix_s);
+    let start = UNIX_EPOCH + Duration::from_secs(outcome.result.head.machine.started_unix_s);
     let mut builder = IntervalLogWriterBuilder::new();
     builder
         .add_comment("latencies in nanoseconds")
@@ -24,6 +24,7 @@ pub(super) fn log(outcome: &RunOutcome) -> Result<String, LabError> {
         .map_err(|error| failed(error.to_string()))?;
     let mut at = Duration::ZERO;
     for detail in &outcome.details {
+        let measure = outcome.plan.measuring(&detail.cell).measure;
         let name = format!(
             "c{}.{}.r{}",
             detail.configuration + 1,
@@ -37,10 +38,10 @@ pub(super) fn log(outcome: &RunOutcome) -> Result<String, LabError> {
             }
             let name = format!("{name}.{kind}");
             writer
-                .write_histogram(&histogram, at, outcome.plan.measure, Tag::new(&name))
+                .write_histogram(&histogram, at, measure, Tag::new(&name))
                 .map_err(|error| failed(format!("{error:?}")))?;
         }
-        at += outcome.plan.measure;
+        at += measure;
     }
     String::from_utf8(text).map_err(|error| failed(error.to_string()))
 }

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::runner::RunOutcome;
-use crate::{LabError, report, scenario};
+use crate::{LabError, ResultFile, scenario};
 
 impl RunOutcome {
     /// Writes the run's directory: `result.json`, `sweep.toml` or `scenario.toml` (the
@@ -32,7 +32,7 @@ impl RunOutcome {
             ("result.fio.json", fio::json(self)?),
             ("result.diskspd.xml", diskspd::xml(self)?),
             ("latency.hlog", hlog::log(self)?),
-            ("report.html", report::html(&self.result)),
+            ("report.html", self.result.html()?),
         ];
         files
             .iter()

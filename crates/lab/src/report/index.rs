@@ -54,6 +54,14 @@ impl Entry {
         self.result[key].as_str().unwrap_or_default()
     }
 
+    /// What it measured, of any version.
+    fn kind(&self) -> &str {
+        match self.text("kind") {
+            "" => self.text("schema"),
+            kind => kind,
+        }
+    }
+
     fn count(&self, key: &str) -> usize {
         self.result[key].as_array().map_or(0, Vec::len)
     }
@@ -105,7 +113,7 @@ fn row(entry: &Entry) -> Markup {
             td.text { a href={ (entry.folder) "/report.html" } { (entry.folder) } }
             td.text { (entry.text("title")) }
             td.text { (entry.configurations()) }
-            td.text { (entry.text("schema")) }
+            td.text { (entry.kind()) }
             td { (moment(entry.began())) }
             td.text { (machine["cores"].as_u64().unwrap_or(0)) " cores, " (machine["kernel"].as_str().unwrap_or("")) }
             td { (entry.count("flags")) }

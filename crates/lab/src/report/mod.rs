@@ -11,62 +11,36 @@ mod style;
 mod table;
 mod text;
 
-use std::path::Path;
-
 pub use index::render_index;
 
 use maud::{Markup, html};
 
 use crate::result::{ConfigurationResult, RunResult};
 use crate::units::{grouped, human_bytes};
-use crate::{LabError, ResultFile};
-
-/// Renders `report.html` of a run's directory again, from its `result.json`.
-///
-/// # Errors
-/// Environment errors for what cannot be read or written.
-pub fn render_report(dir: &Path) -> Result<(), LabError> {
-    let result = RunResult::load(dir)?;
-    crate::export::write(&dir.join("report.html"), &html(&result))
-}
 
 /// The report as HTML.
 pub(crate) fn html(result: &RunResult) -> String {
-    let body = html! {
-        (heading(result))
-        (checks(result))
-        (findings(result))
-        (table::tables(result))
-        (clients::section(result))
-        (plot::plots(result))
-        @if let Some(database) = &result.database { (database::section(database)) }
-        (page::flags(&result.flags))
-        (method(result))
-    };
-    page::page(&result.title, &body)
-}
-
-fn heading(result: &RunResult) -> Markup {
-    html! {
-        (page::heading(&result.title, &result.machine))
-        @if result.partial { (page::partial(&result.problems)) }
-        @if let Some(scenario) = &result.scenario {
-            section {
-                @for part in scenario.about.split("\n\n") { p { (part) } }
-                p.note {
-                    "Scenario " code { (scenario.name) } ", " (scenario.scaled) "."
-                    @if !scenario.source.is_empty() {
-                        " Published figures: " code { "published/" (scenario.source) } "."
-                    }
+    let parts = page::Parts {
+        lead: html! {
+            section.configurations {
+                @for (index, configuration) in result.configurations.iter().enumerate() {
+                    (summary(index, configuration, result))
                 }
             }
-        }
-        section.configurations {
-            @for (index, configuration) in result.configurations.iter().enumerate() {
-                (summary(index, configuration, result))
-            }
-        }
-    }
+        },
+        body: html! {
+            (wrong_blocks(result))
+            (findings(result))
+            (table::tables(result))
+            (clients::section(result))
+            (plot::plots(result))
+            @if let Some(database) = &result.database { (database::section(database)) }
+        },
+        method: method(result),
+        seed: Some(result.method.seed),
+        ..page::Parts::default()
+    };
+    page::report(&result.head, &parts)
 }
 
 /// A card that says what a configuration is and how it compares over all cells.
@@ -100,22 +74,15 @@ fn summary(index: usize, configuration: &ConfigurationResult, result: &RunResult
     }
 }
 
-fn checks(result: &RunResult) -> Markup {
+/// The first blocks that verification found wrong.
+fn wrong_blocks(result: &RunResult) -> Markup {
     html! {
-        @if !result.checks.is_empty() {
-            section {
-                h2 { "Checks" }
-                (page::checks(&result.checks))
-                @for configuration in &result.configurations {
-                    @if let Some(found) = configuration.verify.as_ref() {
-                        @for example in &found.examples {
-                            p.note {
-                                (configuration.name) ", LBA " (example.lba) ": "
-                                (format!("{:?}", example.class).to_lowercase())
-                                ", expected " (example.expected) ", found " (example.found)
-                            }
-                        }
-                    }
+        @for configuration in &result.configurations {
+            @for example in configuration.verify.iter().flat_map(|found| &found.examples) {
+                p.note {
+                    (configuration.name) ", LBA " (example.lba) ": "
+                    (format!("{:?}", example.class).to_lowercase())
+                    ", expected " (example.expected) ", found " (example.found)
                 }
             }
         }
@@ -175,7 +142,6 @@ fn method(result: &RunResult) -> Markup {
                     }
                 }
             }
-            p.note { "Ashlar lab " (result.machine.lab_version) ", seed " (method.seed) "." }
         }
     }
 }

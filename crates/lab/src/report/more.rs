@@ -31,8 +31,8 @@ const FOLDED: [Folded; 3] = [
             "IOPS / 1 % storage CPU",
         ],
         row: percentiles,
-        note: "Storage CPU is what the machine used besides the load's own threads: servers, daemons, the kernel's part. \
-               What a device costs that the load opens itself is the load's.",
+        note: "Storage CPU is what the machine used besides the load's own threads and other processes: servers, \
+               daemons, the kernel's part. What a device costs that the load opens itself is the load's.",
     },
     Folded {
         title: "Reads and writes apart",
@@ -51,11 +51,12 @@ const FOLDED: [Folded; 3] = [
             "published",
             "mean us",
             "published",
+            "published %",
             "IOPS / 1 % CPU",
             "published",
         ],
         row: published,
-        note: "Compare how they grow, and the shares of the first configuration. IOPS for 1 % of the processors are of \
+        note: "Compare how they grow, and the shares of the first configuration; the published % is of latency. IOPS for 1 % of the processors are of \
                the storage; those that were published are of a node that has clients, too.",
     },
 ];
@@ -120,7 +121,7 @@ impl Folded {
                 td.edge colspan=(self.columns.len()) { @if cell.is_none() { "not measured" } }
             }
             @for (index, figure) in figures.iter().enumerate() {
-                td.edge[index == 0].published[self.columns[index] == "published"] { (figure) }
+                td.edge[index == 0].published[self.columns[index].starts_with("published")] { (figure) }
             }
         }
     }
@@ -163,6 +164,7 @@ fn published(cell: &CellResult) -> Vec<String> {
     let Some(theirs) = &cell.published else {
         return Vec::new();
     };
+    let mark = if theirs.contradicts { "\u{2020}" } else { "" };
     vec![
         grouped(cell.iops),
         grouped(theirs.iops),
@@ -170,6 +172,7 @@ fn published(cell: &CellResult) -> Vec<String> {
         grouped(theirs.mib_s),
         us(cell.latency_us.mean),
         us(theirs.latency_us),
+        or_nothing(theirs.latency_pct_of_first, |pct| format!("{pct:.0}{mark}")),
         or_nothing(cell.iops_per_storage_cpu_pct, grouped),
         or_nothing(theirs.iops_per_cpu_pct, grouped),
     ]

@@ -3,9 +3,60 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::style;
-use crate::Machine;
-use crate::result::Check;
+use crate::result::{Check, ScenarioNote};
 use crate::units::human_bytes;
+use crate::{Head, Machine};
+
+/// What a report has besides what all of them have.
+#[derive(Default)]
+pub struct Parts {
+    /// What was measured, in short: before anything else.
+    pub lead: Markup,
+    /// Figures, tables and plots.
+    pub body: Markup,
+    /// Flags of parts of the run, besides its own.
+    pub flags: Vec<String>,
+    /// How it was measured.
+    pub method: Markup,
+    /// The seed of its data and load.
+    pub seed: Option<u64>,
+}
+
+/// The report of a run, whatever it measured.
+pub fn report(head: &Head, parts: &Parts) -> String {
+    let all: Vec<String> = head.flags.iter().chain(&parts.flags).cloned().collect();
+    let body = html! {
+        (heading(&head.title, &head.machine))
+        @if head.partial { (partial(&head.problems)) }
+        @if let Some(scenario) = &head.scenario { (about(scenario)) }
+        (parts.lead)
+        @if !head.checks.is_empty() { section { h2 { "Checks" } (checks(&head.checks)) } }
+        (parts.body)
+        (flags(&all))
+        (parts.method)
+        p.note {
+            "Ashlar lab " (head.machine.lab_version)
+            @if let Some(seed) = parts.seed { ", seed " (seed) }
+            "."
+        }
+    };
+    page(&head.title, &body)
+}
+
+/// What a scenario asks, and what of it was run.
+fn about(scenario: &ScenarioNote) -> Markup {
+    html! {
+        section {
+            @for part in scenario.about.split("\n\n") { p { (part) } }
+            p.note {
+                "Scenario " code { (scenario.name) } ", " (scenario.scaled) "."
+                @if !scenario.source.is_empty() {
+                    " Published figures: " code { "published/" (scenario.source) } "."
+                }
+            }
+        }
+    }
+}
 
 /// A whole page.
 pub fn page(title: &str, body: &Markup) -> String {
@@ -41,7 +92,7 @@ pub fn heading(title: &str, machine: &Machine) -> Markup {
 }
 
 /// That something did not finish, and what.
-pub fn partial(problems: &[String]) -> Markup {
+fn partial(problems: &[String]) -> Markup {
     html! {
         section.card.bad {
             h2 { "This run is partial" }
@@ -51,7 +102,7 @@ pub fn partial(problems: &[String]) -> Markup {
 }
 
 /// What was checked, and what was found.
-pub fn checks(checks: &[Check]) -> Markup {
+fn checks(checks: &[Check]) -> Markup {
     html! {
         table.checks {
             tbody {

@@ -24,7 +24,8 @@ pub(super) fn tables(result: &RunResult) -> Markup {
             groups[index].1.push(cell.spec());
         }
     }
-    let contradictions = contradictions(result);
+    let mut published = result.configurations.iter().flat_map(|of| &of.cells);
+    let any_contradicts = published.any(|cell| contradicts(cell));
     html! {
         section {
             h2 { "Tables" }
@@ -32,14 +33,14 @@ pub(super) fn tables(result: &RunResult) -> Markup {
                 "Latency in microseconds. % is the median ratio of interleaved pairs to the first "
                 "configuration's IOPS; % MiB/s and % lat are of medians (of latency, more is worse). A red dot marks "
                 "a cell with a flag: see the list below."
-                @if !contradictions.is_empty() {
+                @if any_contradicts {
                     " \u{2020} marks published figures that contradict themselves: IOPS times latency is more than a "
-                    "quarter off the accesses in flight that the other rows have."
+                    "quarter off the accesses in flight that the other rows have, or what they are divided by is."
                 }
             }
             @for (title, cells) in &groups {
                 h3 { (title) }
-                div.scroll { (one(result, cells, &contradictions)) }
+                div.scroll { (one(result, cells)) }
                 (more::folds(result, cells))
             }
         }
@@ -62,7 +63,7 @@ fn title(cell: &CellResult) -> String {
     }
 }
 
-fn one(result: &RunResult, cells: &[CellSpec], contradictions: &[Contradiction]) -> Markup {
+fn one(result: &RunResult, cells: &[CellSpec]) -> Markup {
     let of = |index: usize, spec: &CellSpec| {
         result.configurations[index]
             .cells
@@ -110,7 +111,6 @@ fn one(result: &RunResult, cells: &[CellSpec], contradictions: &[Contradiction])
                                 first: of(0, spec).filter(|_| index > 0),
                                 share: index > 0,
                                 published,
-                                contradicts: contradictions.contains(&(index, *spec)),
                             };
                             (figures(&shown))
                         }
@@ -128,38 +128,11 @@ struct Shown<'a> {
     first: Option<&'a CellResult>,
     share: bool,
     published: bool,
-    contradicts: bool,
 }
 
-/// A configuration's cell whose published figures contradict themselves.
-type Contradiction = (usize, CellSpec);
-
-/// More than this off Little's law is no rounding.
-const OFF: f64 = 0.25;
-
-/// Published cells whose IOPS times latency is not what other rows of the table have for each access in flight: as
-/// many clients as there were.
-fn contradictions(result: &RunResult) -> Vec<Contradiction> {
-    let mut found = Vec::new();
-    for (index, configuration) in result.configurations.iter().enumerate() {
-        let clients = |cell: &CellResult| {
-            let published = cell.published.as_ref()?;
-            let in_flight = published.iops * published.latency_us / 1e6;
-            let clients = in_flight / f64::from(cell.threads * cell.depth);
-            (clients > 0.0).then(|| (cell.spec(), clients))
-        };
-        let all: Vec<_> = configuration.cells.iter().filter_map(clients).collect();
-        let counts: Vec<f64> = all.iter().map(|(_, clients)| *clients).collect();
-        if counts.is_empty() {
-            continue;
-        }
-        let usual = crate::stats::median(&counts);
-        let off = all
-            .into_iter()
-            .filter(|(_, of)| (of / usual - 1.0).abs() > OFF);
-        found.extend(off.map(|(spec, _)| (index, spec)));
-    }
-    found
+/// Whether what was published for a cell contradicts itself.
+pub(super) fn contradicts(cell: &CellResult) -> bool {
+    cell.published.as_ref().is_some_and(|of| of.contradicts)
 }
 
 fn figures(shown: &Shown<'_>) -> Markup {
@@ -195,7 +168,7 @@ fn figures(shown: &Shown<'_>) -> Markup {
         @if published {
             td.published {
                 @if let Some(theirs) = theirs { (theirs) }
-                @if shown.contradicts { "\u{2020}" }
+                @if contradicts(cell) { "\u{2020}" }
             }
         }
     }

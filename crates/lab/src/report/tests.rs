@@ -19,6 +19,7 @@ fn outcome() -> RunOutcome {
         blocks: vec![8192, 65536],
         threads: vec![1, 2],
         depths: vec![1, 8, 32],
+        procedure: crate::Procedure::default(),
     };
     let on = |name: &str, spec: &str| Configuration {
         name: name.into(),
@@ -135,7 +136,7 @@ fn a_run_s_directory_is_complete_and_each_file_reads_back() {
     assert!(html.contains("<svg") && !html.contains("http://") && !html.contains("https://"));
     assert!(!html.contains("NaN") && !html.contains("inf "));
     std::fs::remove_file(dir.path().join("report.html")).expect("removed");
-    super::render_report(dir.path()).expect("rendered again");
+    RunResult::render_again(dir.path()).expect("rendered again");
     assert_eq!(read("report.html"), html);
 
     let comparison = Comparison::load::<RunResult>(dir.path(), dir.path()).expect("comparable");
@@ -152,7 +153,7 @@ fn a_run_s_directory_is_complete_and_each_file_reads_back() {
 #[test]
 fn what_cannot_be_read_or_written_is_named() {
     let dir = tempfile::tempdir().expect("a folder");
-    let error = super::render_report(dir.path()).expect_err("no result");
+    let error = RunResult::render_again(dir.path()).expect_err("no result");
     assert!(error.exit_code() == 3 && error.to_string().contains("result.json"));
     let file = dir.path().join("file");
     std::fs::write(&file, "x").expect("written");
@@ -174,7 +175,7 @@ fn sample_report() {
 
 #[test]
 fn a_database_that_was_measured_beside_is_in_the_same_report_and_result() {
-    use crate::result::{DatabaseResult, DatabaseStep, RunResult};
+    use crate::result::{DatabaseResult, DatabaseStep};
     use crate::stats::Ratio;
     let dir = tempfile::tempdir().expect("a folder");
     let mut result = outcome().result;
@@ -195,7 +196,8 @@ fn a_database_that_was_measured_beside_is_in_the_same_report_and_result() {
         }],
         cautions: vec!["kernel differs".into()],
     });
-    result.write_again(dir.path()).expect("written");
+    result.write(dir.path()).expect("written");
+    result.write_report(dir.path()).expect("written");
     let page = std::fs::read_to_string(dir.path().join("report.html")).expect("a report");
     for what in [
         "A database on it: TPROC-C",
@@ -208,7 +210,7 @@ fn a_database_that_was_measured_beside_is_in_the_same_report_and_result() {
     }
     assert!(page.contains("new orders a minute by repeat"));
     // Rendered again from result.json alone.
-    super::render_report(dir.path()).expect("rendered");
+    RunResult::render_again(dir.path()).expect("rendered");
     let again = std::fs::read_to_string(dir.path().join("report.html")).expect("a report");
     assert_eq!(again, page);
     let kept = RunResult::load(dir.path()).expect("loads").database;
@@ -236,6 +238,47 @@ fn every_key_of_a_result_is_documented() {
     }
 }
 
+#[test]
+fn every_result_has_the_same_head_and_kinds_keep_their_names() {
+    let head = serde_json::to_value(crate::Head::new(crate::Kind::Scan, "t")).expect("JSON");
+    let keys: Vec<&str> = head
+        .as_object()
+        .expect("keys")
+        .keys()
+        .map(String::as_str)
+        .collect();
+    let stable = [
+        "checks", "flags", "kind", "machine", "partial", "problems", "schema", "title",
+    ];
+    assert!(stable.iter().all(|key| keys.contains(key)), "{keys:?}");
+    assert_eq!(head["schema"], "ashlar-result-2");
+    // As docs/results.md has them: the kind, and its schema in version 1.
+    for (kind, old) in [
+        ("devices", "ashlar-lab-1"),
+        ("oltp", "ashlar-oltp-1"),
+        ("databases", "ashlar-oltp-scenario-1"),
+        ("fleet", "ashlar-fleet-1"),
+        ("scan", "ashlar-scan-1"),
+        ("failover", "ashlar-failover-1"),
+        ("faults", "ashlar-faults-1"),
+        ("torn-pages", "ashlar-torn-pages-1"),
+        ("ha", "ashlar-ha-1"),
+    ] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let read = |text: &str| {
+            std::fs::write(dir.path().join("result.json"), text).expect("written");
+            crate::kind_in(dir.path()).map(|kind| serde_json::to_value(kind).expect("JSON"))
+        };
+        let new = format!("{{\"schema\":\"ashlar-result-2\",\"kind\":\"{kind}\"}}");
+        assert_eq!(read(&new), Ok(kind.into()));
+        assert_eq!(read(&format!("{{\"schema\":\"{old}\"}}")), Ok(kind.into()));
+        assert!(DOCUMENTED.contains(&format!("| `{kind}` |")), "{kind}");
+        let newer =
+            read("{\"schema\":\"ashlar-result-3\",\"kind\":\"scan\"}").expect_err("not known");
+        assert!(newer.to_string().contains("ashlar-result-3"), "{newer}");
+    }
+}
+
 /// A result of a version before repeats had numbers and verdicts were corrected.
 const OLD: &str = include_str!("../../tests/data/ashlar-lab-1.json");
 
@@ -246,11 +289,12 @@ fn results_of_older_versions_are_read_and_no_key_is_gone() {
     let read = RunResult::load(dir.path()).expect("it is read");
     let old = crate::keys(&serde_json::from_str(OLD).expect("JSON"));
     let new = crate::keys(&serde_json::to_value(&read).expect("JSON"));
+    assert_eq!(read.head.schema, "ashlar-result-2");
     let gone: Vec<&String> = old.difference(&new).collect();
     assert!(gone.is_empty(), "renamed or removed: {gone:?}");
     let ratio = read.configurations[1].cells[0].versus_first.as_ref();
     assert!(ratio.is_some_and(|of| of.questions == 0 && of.chance.is_none()));
     let same = Comparison::of(&read, &read).expect("compared with itself");
     assert_eq!(same.rows.len(), 4);
-    super::render_report(dir.path()).expect("rendered");
+    RunResult::render_again(dir.path()).expect("rendered");
 }

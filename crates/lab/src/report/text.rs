@@ -9,7 +9,7 @@ use crate::units::grouped;
 
 impl RunResult {
     /// A Markdown table of all cells, then the verdicts, the checks, and how many flags there are.
-    pub fn text(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let mut out = String::new();
         // Writing to a string cannot fail.
         let _ = self.write_text(&mut out);
@@ -25,17 +25,17 @@ impl RunResult {
         for verdict in self.verdicts() {
             writeln!(out, "{verdict}")?;
         }
-        for check in &self.checks {
+        for check in &self.head.checks {
             let how = if check.passed { "holds " } else { "FAILED" };
             writeln!(out, "{how} {}: {}", check.name, check.text)?;
         }
         for finding in &self.findings {
             writeln!(out, "{}: {}", finding.name, finding.text)?;
         }
-        for problem in &self.problems {
+        for problem in &self.head.problems {
             writeln!(out, "problem: {problem}")?;
         }
-        match self.flags.len() {
+        match self.head.flags.len() {
             0 => Ok(()),
             flags => writeln!(out, "{flags} flags: see the report before quoting a figure"),
         }

@@ -7,6 +7,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::cpu::{CpuTicks, pin, thread_cpu_s};
 use crate::measure::Measured;
+use crate::others::Others;
 use crate::result::ClientPart;
 use crate::verify::{Model, Tally};
 use crate::workload::{Content, Job, Load, Watcher};
@@ -139,7 +140,7 @@ impl Crew<'_> {
         begin: &mut dyn FnMut() -> bool,
     ) -> Result<Outcome, LabError> {
         let gate = Gate::default();
-        let homes = std::thread::scope(|scope| {
+        let (homes, others) = std::thread::scope(|scope| {
             let (sender, receiver) = channel();
             let mut handles = Vec::with_capacity(jobs.len());
             let mut spawned = Ok(());
@@ -160,9 +161,13 @@ impl Crew<'_> {
                 .take(jobs.len())
                 .filter(|&ready| ready)
                 .count();
-            gate.open(spawned.is_ok() && ready == jobs.len() && begin());
+            let goes = spawned.is_ok() && ready == jobs.len() && begin();
+            gate.open(goes);
+            let times = (jobs[0].warmup, jobs[0].measure);
+            let all_done = || handles.iter().all(|handle| handle.is_finished());
+            let others = goes.then(|| Others::watch(times, &all_done)).flatten();
             let homes: Vec<_> = handles.into_iter().map(|handle| handle.join()).collect();
-            spawned.map(|()| homes)
+            spawned.map(|()| (homes, others))
         })?;
         let mut outcome = Outcome {
             measured: Measured::new(jobs[0].shape())?,
@@ -173,6 +178,7 @@ impl Crew<'_> {
         for home in homes {
             outcome.take(home)?;
         }
+        outcome.measured.others_cpu_s = others;
         Ok(outcome)
     }
 

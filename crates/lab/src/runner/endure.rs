@@ -206,6 +206,7 @@ impl<'a> Endurance<'a> {
             block_bytes: plan.block_bytes,
             threads: plan.threads,
             depth: plan.depth,
+            sync: false,
         };
         let job = |thread| {
             Ok(Job {
@@ -225,6 +226,7 @@ impl<'a> Endurance<'a> {
                 seed: plan.seed.wrapping_add(u64::from(thread) << 32),
                 stop: Some(stop.clone()),
                 pulse: Some(pulse.clone()),
+                live: None,
             })
         };
         (0..plan.threads).map(job).collect()

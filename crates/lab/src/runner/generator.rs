@@ -27,6 +27,11 @@ impl<'a> Generator<'a> {
         }
     }
 
+    /// Whether this process makes the load.
+    pub(super) const fn is_here(&self) -> bool {
+        self.clients.is_none()
+    }
+
     /// This process's own.
     pub(super) fn stacks(&self) -> &'a dyn Stacks {
         self.stacks

@@ -22,11 +22,12 @@ use setup::Setup;
 use crate::agent::Clients;
 use crate::ceiling::ceilings;
 use crate::cpu::usable_cpus;
+use crate::head::{Head, Kind};
 use crate::journal::Journal;
 use crate::machine::Machine;
 use crate::measure::{Packed, Sample};
-use crate::result::{Ceiling, Check, ConfigurationResult, Method, RepeatResult, RunResult, SCHEMA};
-use crate::schedule::{Nest, Schedule, carry_out};
+use crate::result::{Ceiling, Check, ConfigurationResult, Method, RepeatResult, RunResult};
+use crate::schedule::{Asked, Nest, Schedule, carry_out};
 use crate::{CellSpec, LabError, Progress, Services, Stacks, SweepPlan};
 
 /// What [`run_sweep`] brings home: the result, and what is too large for it.
@@ -60,9 +61,9 @@ impl RunOutcome {
     /// The process's exit code: 1 if a check failed, 3 if something did not finish or an access
     /// failed, otherwise 0.
     pub fn exit_code(&self) -> i32 {
-        if self.result.checks.iter().any(|check| !check.passed) {
+        if self.result.head.checks.iter().any(|check| !check.passed) {
             1
-        } else if self.result.partial {
+        } else if self.result.head.partial {
             3
         } else {
             0
@@ -71,6 +72,7 @@ impl RunOutcome {
 
     /// All repeats of a cell on a configuration, merged: reads, writes, and measured time.
     pub(crate) fn merged(&self, configuration: usize, cell: &CellSpec) -> Option<Merged> {
+        let measure = self.plan.measuring(cell).measure;
         let mut merged: Option<Merged> = None;
         for detail in &self.details {
             if detail.configuration != configuration || detail.cell != *cell {
@@ -82,13 +84,13 @@ impl RunOutcome {
                     // Same bounds, so adding cannot fail.
                     let _ = merged.reads.add(reads);
                     let _ = merged.writes.add(writes);
-                    merged.measured += self.plan.measure;
+                    merged.measured += measure;
                 }
                 None => {
                     merged = Some(Merged {
                         reads,
                         writes,
-                        measured: self.plan.measure,
+                        measured: measure,
                     })
                 }
             }
@@ -230,10 +232,13 @@ impl Run<'_> {
 
     /// From the first fill to the last block that is read back.
     fn measure_all(&mut self, journal: &mut Journal) -> Result<(), LabError> {
+        let asked = |cell: &CellSpec| Asked {
+            cell: cell.slug(),
+            repeats: self.plan.measuring(cell).repeats,
+        };
         let schedule = Schedule {
             configurations: self.setups.len(),
-            cells: self.cells.iter().map(CellSpec::slug).collect(),
-            repeats: self.plan.repeats,
+            cells: self.cells.iter().map(asked).collect(),
             nest: Nest::CellByCell,
             seed: self.plan.seed,
         };
@@ -260,20 +265,19 @@ impl Run<'_> {
         self.details
             .sort_by_key(|of| (place(cells, &of.cell), of.repeat, of.configuration));
         let mut result = RunResult {
-            schema: SCHEMA.to_owned(),
-            title: "Sweep".to_owned(),
-            machine: self.machine(),
+            head: Head {
+                machine: self.machine(),
+                checks: self.checks(),
+                partial: !self.problems.is_empty(),
+                problems: std::mem::take(&mut self.problems),
+                ..Head::new(Kind::Devices, "Sweep")
+            },
             method: self.method(),
-            scenario: None,
             ceiling,
             clients: self.generator.notes(),
             configurations: self.configurations(),
-            checks: self.checks(),
             findings: Vec::new(),
             database: None,
-            flags: Vec::new(),
-            partial: !self.problems.is_empty(),
-            problems: self.problems,
         };
         summary::compare_and_flag(&mut result);
         RunOutcome {

@@ -12,8 +12,8 @@ use crate::result::VerifyResult;
 use crate::units::human_bytes;
 use crate::verify::{Model, Tally};
 use crate::{
-    CellSpec, Configuration, LabError, OpenOptions, Pool, PoolStack, PrepareOptions, Prepared,
-    Progress, Service, Services, Stacks, SweepPlan,
+    CellSpec, Conditioning, Configuration, LabError, OpenOptions, Pool, PoolStack, PrepareOptions,
+    Prepared, Progress, Service, Services, Stacks, SweepPlan,
 };
 
 /// A configuration that is ready to be measured.
@@ -34,6 +34,8 @@ pub(super) struct Setup {
     pub(super) settled: HashSet<(bool, u32)>,
     /// Whether they did, in this process or in one that the run began in.
     pub(super) told_settled: HashMap<(bool, u32), bool>,
+    /// What was written last to bring it into a state.
+    pub(super) conditioned: Option<Conditioning>,
     geometry: Geometry,
     read_back: Option<VerifyResult>,
 }
@@ -94,6 +96,7 @@ impl Setup {
         plan.cells()
             .iter()
             .flat_map(|cell| plan.access.cells(*cell))
+            .chain(plan.conditionings())
             .try_for_each(|cell| fits(&cell, spec, &geometry))?;
         let logical = geometry.block_size.bytes();
         if plan.access.trim_pct > 0 && !geometry.deallocates {
@@ -116,6 +119,7 @@ impl Setup {
             tally: Tally::default(),
             settled: HashSet::new(),
             told_settled: HashMap::new(),
+            conditioned: None,
             geometry,
             read_back: None,
         };

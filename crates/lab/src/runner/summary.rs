@@ -6,11 +6,11 @@ use hdrhistogram::Histogram;
 
 use super::setup::Setup;
 use super::{Detail, Run};
-use crate::CellSpec;
 use crate::measure::Measured;
-use crate::result::{Apart, CellResult, LatencyUs, RepeatResult, RunResult};
+use crate::result::{Apart, CellResult, LatencyUs, ProcedureNote, RepeatResult, RunResult};
 use crate::stats::{Ratio, correct, mean, median, spread};
 use crate::steady::is_steady;
+use crate::{CellSpec, SweepPlan};
 
 const MIB: f64 = (1 << 20) as f64;
 /// A result of more than this share of the lab's own ceiling is flagged.
@@ -59,10 +59,12 @@ pub(super) fn cell(
         block_bytes: cell.block_bytes,
         threads: cell.threads,
         depth: cell.depth,
+        sync: cell.sync,
+        procedure: procedure(run.plan, cell),
         nodes,
         iops: middle,
         mib_s: median(&all(|r| r.mib_s)),
-        latency_us: middle_latency(&repeats.iter().map(|r| r.latency_us).collect::<Vec<_>>()),
+        latency_us: LatencyUs::middle(repeats.iter().map(|r| &r.latency_us)),
         cpu_pct,
         iops_per_cpu_pct: for_1_pct(cpu_pct),
         storage_cpu_pct,
@@ -80,7 +82,7 @@ pub(super) fn cell(
             .copied()
             .filter(|_| cell.writes()),
         errors: repeats.iter().map(|r| r.errors).sum(),
-        partial: repeats.len() < run.plan.repeats as usize
+        partial: repeats.len() < run.plan.measuring(cell).repeats as usize
             || repeats.iter().any(|r| r.lost_workers > 0),
         versus_first: None,
         published: None,
@@ -88,25 +90,24 @@ pub(super) fn cell(
     })
 }
 
-/// Medians of each figure.
-fn middle_latency(all: &[LatencyUs]) -> LatencyUs {
-    let of = |figure: fn(&LatencyUs) -> f64| median(&all.iter().map(figure).collect::<Vec<_>>());
-    LatencyUs {
-        mean: of(|l| l.mean),
-        p50: of(|l| l.p50),
-        p95: of(|l| l.p95),
-        p99: of(|l| l.p99),
-        p999: of(|l| l.p999),
-        p9999: of(|l| l.p9999),
-        p99999: of(|l| l.p99999),
-    }
+/// How a cell was measured, if not as the plan has it for all.
+fn procedure(plan: &SweepPlan, cell: &CellSpec) -> Option<ProcedureNote> {
+    let own = plan.measuring(cell);
+    let is_own = (own.measure, own.warmup, own.rate) != (plan.measure, plan.warmup, plan.rate)
+        || own.precondition.is_some();
+    is_own.then(|| ProcedureNote {
+        seconds: own.measure.as_secs_f64(),
+        warmup_s: own.warmup.as_secs_f64(),
+        rate: own.rate,
+        precondition: own.precondition.map(|before| before.words()),
+    })
 }
 
 fn middle_apart(all: impl Iterator<Item = Apart>) -> Option<Apart> {
     let all: Vec<Apart> = all.collect();
     (!all.is_empty()).then(|| Apart {
         per_s: median(&all.iter().map(|of| of.per_s).collect::<Vec<_>>()),
-        latency_us: middle_latency(&all.iter().map(|of| of.latency_us).collect::<Vec<_>>()),
+        latency_us: LatencyUs::middle(all.iter().map(|of| &of.latency_us)),
     })
 }
 
@@ -124,10 +125,11 @@ pub(super) fn repeat(measured: &Measured, number: u32, time: Duration) -> Repeat
         read_iops: measured.reads.len() as f64 / seconds,
         write_iops: measured.writes.len() as f64 / seconds,
         mib_s: measured.bytes as f64 / seconds / MIB,
-        latency_us: latency(&all),
+        latency_us: LatencyUs::of(&all),
         max_us: all.max() as f64 / 1000.0,
         cpu_pct: measured.cpu_pct,
         load_cpu_pct: measured.load_cpu_pct(),
+        others_cpu_pct: measured.others_cpu_pct(),
         reads: apart(&measured.reads),
         writes: apart(&measured.writes),
         steady: measured.lost_workers == 0 && is_steady(&measured.rates(shape.interval)),
@@ -144,21 +146,8 @@ pub(super) fn repeat(measured: &Measured, number: u32, time: Duration) -> Repeat
 fn between(ns: &Histogram<u64>, seconds: f64) -> Option<Apart> {
     (!ns.is_empty()).then(|| Apart {
         per_s: ns.len() as f64 / seconds,
-        latency_us: latency(ns),
+        latency_us: LatencyUs::of(ns),
     })
-}
-
-fn latency(ns: &Histogram<u64>) -> LatencyUs {
-    let at = |quantile| ns.value_at_quantile(quantile) as f64 / 1000.0;
-    LatencyUs {
-        mean: ns.mean() / 1000.0,
-        p50: at(0.5),
-        p95: at(0.95),
-        p99: at(0.99),
-        p999: at(0.999),
-        p9999: at(0.9999),
-        p99999: at(0.99999),
-    }
 }
 
 /// Compares every configuration with the first and writes down what a reader must know.
@@ -196,7 +185,7 @@ pub(super) fn compare_and_flag(result: &mut RunResult) {
             flags.extend(cell_flags(cell, result).map(|text| format!("{what}: {text}")));
         }
     }
-    result.flags = flags;
+    result.head.flags = flags;
 }
 
 fn cell_flags(cell: &CellResult, result: &RunResult) -> impl Iterator<Item = String> {

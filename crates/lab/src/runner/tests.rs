@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::simulated::{Model, Simulated};
-use crate::{Configuration, Matrix, Pattern};
+use crate::{
+    Conditioning, Configuration, Matrix, OpenOptions, Pattern, PrepareOptions, Prepared, Procedure,
+    Worker,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -20,6 +23,7 @@ fn plan(specs: &[&str], pattern: Pattern) -> SweepPlan {
         blocks: vec![8192],
         threads: vec![2],
         depths: vec![1, 8],
+        procedure: Procedure::default(),
     };
     let on = specs.iter().map(|spec| Configuration::on(*spec)).collect();
     let mut plan = SweepPlan::new(on, vec![matrix]);
@@ -115,6 +119,7 @@ fn an_open_loop_keeps_its_rate_and_counts_from_when_due() {
     assert!(
         outcome
             .result
+            .head
             .flags
             .iter()
             .any(|flag| flag.contains("arrivals"))
@@ -132,7 +137,7 @@ fn verification_passes_a_sound_device_and_catches_a_lying_one() {
             outcome.exit_code(),
             0,
             "{pattern}: {:?}",
-            outcome.result.checks
+            outcome.result.head.checks
         );
         let found = outcome.result.configurations[0]
             .verify
@@ -198,7 +203,7 @@ fn failures_and_lost_workers_are_told_and_the_rest_kept() {
     assert!(failing.cells[1].errors > 0 && !failing.cells[1].partial);
     assert!(dying.cells[1].partial && dying.cells[1].iops > 0.0);
     assert_eq!(dying.cells[1].repeats[0].lost_workers, 2);
-    let problems = outcome.result.problems.join("\n");
+    let problems = outcome.result.head.problems.join("\n");
     assert!(
         problems.contains("simulated failure") && problems.contains("died"),
         "{problems}"
@@ -286,21 +291,22 @@ fn a_run_that_was_cut_anywhere_goes_on_with_every_cell_once() {
             break outcome;
         }
         assert_eq!(
-            (outcome.result.partial, outcome.exit_code()),
+            (outcome.result.head.partial, outcome.exit_code()),
             (true, 3),
             "{:?}",
-            (&outcome.result.problems, &outcome.result.checks)
+            (&outcome.result.head.problems, &outcome.result.head.checks)
         );
         assert!(
             outcome
                 .result
+                .head
                 .problems
                 .iter()
                 .any(|text| text.contains("interrupted"))
         );
     };
     assert_eq!(had, 2 * 2 * 3);
-    assert_eq!(outcome.exit_code(), 0, "{:?}", outcome.result.problems);
+    assert_eq!(outcome.exit_code(), 0, "{:?}", outcome.result.head.problems);
     for of in &outcome.result.configurations {
         let checked = of.verify.as_ref().expect("verified");
         assert!(checked.blocks_read_back > 0 && checked.failures.total() == 0);
@@ -363,7 +369,7 @@ fn what_comes_between_accesses_is_done_and_counted_apart() {
         plan.matrices[0].depths = vec![1];
         change(&mut plan);
         let outcome = run(&stacks, &plan);
-        assert_eq!(outcome.exit_code(), 0, "{:?}", outcome.result.problems);
+        assert_eq!(outcome.exit_code(), 0, "{:?}", outcome.result.head.problems);
         outcome.result.configurations[0].cells[0].repeats[0].clone()
     };
     let near = |value: f64, want: f64| (value / want - 1.0).abs() < 0.06;
@@ -419,4 +425,66 @@ fn accesses_that_cannot_be_are_refused_by_name() {
         plan.access.sizes = vec!["512:100".parse().expect("a share")];
     };
     assert!(refused(&sizes, Pattern::RandRead).contains("multiple"));
+}
+
+/// Counts how often a device is opened: once for each load thread.
+struct Counted(Simulated, std::sync::atomic::AtomicU32);
+
+impl Stacks for Counted {
+    fn prepare(&self, spec: &str, options: &PrepareOptions) -> Result<Prepared, LabError> {
+        self.0.prepare(spec, options)
+    }
+
+    fn open(&self, spec: &str, options: &OpenOptions) -> Result<Box<dyn Worker>, LabError> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.open(spec, options)
+    }
+}
+
+#[test]
+fn cells_have_the_procedure_of_their_matrix() {
+    let mut plan = plan(&["a"], Pattern::RandWrite);
+    plan.precondition.settle_limit = Duration::ZERO;
+    let before = |block_bytes| Conditioning {
+        pattern: Pattern::RandWrite,
+        block_bytes,
+        threads: 5,
+        depth: 2,
+        time: Duration::from_millis(50),
+        until_steady: false,
+    };
+    let mut large = plan.matrices[0].clone();
+    large.blocks = vec![65_536];
+    large.procedure = Procedure {
+        measure: Some(Duration::from_millis(400)),
+        repeats: Some(2),
+        sync: true,
+        precondition: Some(before(65_536)),
+        ..Procedure::default()
+    };
+    plan.matrices[0].procedure.precondition = Some(before(4096));
+    plan.matrices.push(large);
+    let stacks = Counted(Simulated::new().with("a", device()), 0.into());
+    let outcome = run_sweep(&plan, &stacks, &Progress::silent()).expect("it runs");
+    let cells = &outcome.result.configurations[0].cells;
+    let repeats: Vec<usize> = cells.iter().map(|cell| cell.repeats.len()).collect();
+    assert_eq!(repeats, [3, 3, 2, 2]);
+    assert!(cells.iter().all(|cell| !cell.partial));
+    let sync: Vec<bool> = cells.iter().map(|cell| cell.sync).collect();
+    assert_eq!(sync, [false, false, true, true]);
+    let own = |at: usize| cells[at].procedure.clone().expect("its own");
+    assert_eq!((own(0).seconds, own(2).seconds), (0.2, 0.4));
+    assert_eq!(
+        own(2).precondition.as_deref(),
+        Some("0.05 s of randwrite 64k 5 x 2")
+    );
+    // Filled once, preconditioned once a kind and not once a cell, then two threads a repeat.
+    let opened = stacks.1.load(Ordering::SeqCst);
+    assert_eq!(opened, 1 + 2 * 5 + 2 * (3 + 3 + 2 + 2));
+    plan.matrices[0].procedure.precondition = Some(Conditioning {
+        pattern: Pattern::Read,
+        ..before(4096)
+    });
+    let error = plan.check().expect_err("reads bring nothing into a state");
+    assert!(error.to_string().contains("must write"), "{error}");
 }

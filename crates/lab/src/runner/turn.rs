@@ -1,5 +1,6 @@
 //! One turn: a cell on a configuration, after its writes have settled.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -8,13 +9,17 @@ use super::crew::{Crew, Outcome};
 use super::setup::Setup;
 use super::{Detail, Run, summary};
 use crate::journal::Turn;
+use crate::live::watched;
 use crate::measure::{Measured, Packed, Sample, SeriesShape};
 use crate::result::RepeatResult;
 use crate::schedule::{Measurement, Workload};
 use crate::steady::is_steady;
 use crate::verify::Tally;
 use crate::workload::{Area, Job};
-use crate::{CellSpec, LabError};
+use crate::{CellSpec, Conditioning, LabError};
+
+/// Whether throughput is steady is asked so often, of preconditioning that may take hours.
+const CONDITIONING_ROUND: Duration = Duration::from_secs(60);
 
 /// What a turn has given: all that a result needs of it.
 #[derive(Serialize, Deserialize)]
@@ -35,11 +40,13 @@ struct Found {
     problems: Vec<String>,
 }
 
-/// Warm-up and measured time.
+/// Warm-up and measured time, and how much is due.
 #[derive(Clone, Copy)]
 struct Times {
     warmup: Duration,
     measure: Duration,
+    /// Accesses a second in total; none: as many as there can be.
+    rate: Option<f64>,
 }
 
 impl Workload for Run<'_> {
@@ -54,11 +61,16 @@ impl Workload for Run<'_> {
         let cell = self.cell(turn)?;
         let what = self.name(turn);
         let mut found = Found::default();
-        let settled = self.settle(turn.configuration, cell, &mut found)?;
+        let measuring = self.plan.measuring(&cell);
+        let settled = match measuring.precondition {
+            Some(before) => self.condition(turn.configuration, before, &mut found)?,
+            None => self.settle(turn.configuration, cell, &mut found)?,
+        };
         let setup = &self.setups[turn.configuration];
         let times = Times {
-            warmup: self.plan.warmup,
-            measure: self.plan.measure,
+            warmup: measuring.warmup,
+            measure: measuring.measure,
+            rate: measuring.rate,
         };
         let jobs = self.jobs(setup, cell, u64::from(turn.repeat), times)?;
         let outcome = match self.load(setup, &jobs) {
@@ -84,7 +96,7 @@ impl Workload for Run<'_> {
         }
         let result = RepeatResult {
             clients,
-            ..summary::repeat(&measured, turn.repeat, self.plan.measure)
+            ..summary::repeat(&measured, turn.repeat, measuring.measure)
         };
         let (iops, mean_us) = (crate::units::grouped(result.iops), result.latency_us.mean);
         let kept = Kept {
@@ -123,7 +135,7 @@ impl Workload for Run<'_> {
             reads: kept.reads,
             writes: kept.writes,
             series: kept.series,
-            interval: SeriesShape::of(self.plan.measure).interval,
+            interval: SeriesShape::of(self.plan.measuring(&cell).measure).interval,
         });
         Ok(())
     }
@@ -152,6 +164,7 @@ impl Run<'_> {
             block_bytes: self.plan.access.largest(cell.block_bytes),
             ..cell
         };
+        let is_shown = self.progress.shows_tempo() && self.generator.is_here();
         let job = |thread| {
             Ok(Job {
                 cell,
@@ -159,13 +172,14 @@ impl Run<'_> {
                 logical: setup.logical(),
                 area: Area::of(&places, thread, setup.bytes, self.plan.verify)?,
                 access: self.plan.access.clone(),
-                sync: self.plan.sync,
-                rate: self.plan.rate.map(|rate| rate / f64::from(cell.threads)),
+                sync: self.plan.sync || cell.sync,
+                rate: times.rate.map(|rate| rate / f64::from(cell.threads)),
                 warmup: times.warmup,
                 measure: times.measure,
                 seed: seed_of(self.plan.seed, salt, thread),
                 stop: self.progress.stopper(),
                 pulse: None,
+                live: is_shown.then(Arc::default),
             })
         };
         (0..cell.threads).map(job).collect()
@@ -179,7 +193,10 @@ impl Run<'_> {
             cpus: &self.cpus,
             model: setup.model.as_ref(),
         };
-        self.generator.run(&crew, jobs, self.progress)
+        let counters: Vec<_> = jobs.iter().filter_map(|job| job.live.clone()).collect();
+        watched(self.progress, &counters, || {
+            self.generator.run(&crew, jobs, self.progress)
+        })
     }
 
     /// Brings throughput of a write cell's kind to its steady state, once in the life of this process; whether it
@@ -196,30 +213,85 @@ impl Run<'_> {
             return Ok(None);
         }
         let what = format!("{} settling for {}", setup.name, cell.slug());
-        self.progress.doing(&what);
-        let round = (self.plan.measure / 2).max(Duration::from_millis(10));
+        let writes = Writes {
+            what: &what,
+            cell,
+            round: (self.plan.measure / 2).max(Duration::from_millis(10)),
+            limit,
+            until_steady: true,
+        };
+        let settled = self.write_on(configuration, &writes, found)?;
+        self.setups[configuration].settled.insert(kind(&cell));
+        Ok(Some(settled))
+    }
+
+    /// Writes what a cell's procedure asks for before it, unless that was what was written last; whether throughput
+    /// became steady, if it was to.
+    fn condition(
+        &mut self,
+        configuration: usize,
+        before: Conditioning,
+        found: &mut Found,
+    ) -> Result<Option<bool>, LabError> {
+        let setup = &self.setups[configuration];
+        if setup.conditioned == Some(before) {
+            return Ok(None);
+        }
+        let what = format!("{}: {}", setup.name, before.words());
+        let writes = Writes {
+            what: &what,
+            cell: before.cell(),
+            round: before.time.min(CONDITIONING_ROUND),
+            limit: before.time,
+            until_steady: before.until_steady,
+        };
+        let is_steady = self.write_on(configuration, &writes, found)?;
+        self.setups[configuration].conditioned = Some(before);
+        Ok(before.until_steady.then_some(is_steady))
+    }
+
+    /// Writes round by round to the limit, or until throughput is steady; whether it was.
+    fn write_on(
+        &self,
+        configuration: usize,
+        writes: &Writes<'_>,
+        found: &mut Found,
+    ) -> Result<bool, LabError> {
+        let Writes { cell, round, .. } = *writes;
+        let setup = &self.setups[configuration];
         let times = Times {
             warmup: Duration::ZERO,
             measure: round,
+            rate: None,
         };
+        self.progress.doing(writes.what);
         let mut before: Vec<f64> = Vec::new();
         let mut settled = false;
-        let most = (limit.as_secs_f64() / round.as_secs_f64()).ceil() as u64;
-        for number in 0..most.max(2) {
+        let rounds = (writes.limit.as_secs_f64() / round.as_secs_f64()).ceil() as u64;
+        let least = if writes.until_steady { 2 } else { 1 };
+        for number in 0..rounds.max(least) {
             let jobs = self.jobs(setup, cell, 1000 + number, times)?;
             let outcome = self.load(setup, &jobs)?;
-            let measured = found.take(outcome, &what);
+            let measured = found.take(outcome, writes.what);
             self.progress.go_on()?;
             let rates = measured.rates(SeriesShape::of(round).interval);
             settled = !before.is_empty() && is_steady(&[before, rates.clone()].concat());
-            if settled {
+            if settled && writes.until_steady {
                 break;
             }
             before = rates;
         }
-        self.setups[configuration].settled.insert(kind(&cell));
-        Ok(Some(settled))
+        Ok(settled)
     }
+}
+
+/// Writes that are not measured.
+struct Writes<'a> {
+    what: &'a str,
+    cell: CellSpec,
+    round: Duration,
+    limit: Duration,
+    until_steady: bool,
 }
 
 impl Found {

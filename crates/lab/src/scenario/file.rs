@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{parse_block, parse_bytes, short_bytes};
 use crate::{
-    Access, CellSpec, Configuration, Distribution, LabError, Matrix, Pattern, Pool, SweepPlan,
+    Access, CellSpec, Conditioning, Configuration, Distribution, LabError, Matrix, Pattern, Pool,
+    Procedure, SweepPlan,
 };
 
 /// A scenario file. `docs/lab.md` has an annotated one.
@@ -100,6 +101,14 @@ fn one() -> u64 {
     1
 }
 
+fn one_thread() -> u32 {
+    1
+}
+
+fn usual_depth() -> u32 {
+    32
+}
+
 /// `[[configuration]]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -139,6 +148,45 @@ pub struct MatrixSection {
     pub threads: Vec<u32>,
     /// Depths.
     pub depth: Vec<u32>,
+    /// Measured seconds of a repeat, instead of `[measure]`'s; so with all that follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    /// Seconds of load before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup: Option<f64>,
+    /// Repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<u32>,
+    /// Every write durable before it counts.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sync: bool,
+    /// Open loop: accesses a second in total.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// What is written before, instead of settling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precondition: Option<ConditioningSection>,
+}
+
+/// `precondition` of a `[[matrix]]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConditioningSection {
+    /// Kind and order.
+    pub pattern: Pattern,
+    /// Block size.
+    pub block: String,
+    /// Load threads.
+    #[serde(default = "one_thread")]
+    pub threads: u32,
+    /// Depth.
+    #[serde(default = "usual_depth")]
+    pub depth: u32,
+    /// For so long, or at most so long.
+    pub seconds: f64,
+    /// It ends when throughput is steady.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub until_steady: bool,
 }
 
 /// `[doubles]`
@@ -190,6 +238,7 @@ impl PromiseSection {
             block_bytes: parse_block(&self.block)?,
             threads: self.threads,
             depth: self.depth,
+            sync: false,
         })
     }
 }
@@ -249,6 +298,7 @@ impl ScenarioFile {
                 blocks: vec![cell.block_bytes],
                 threads: vec![cell.threads],
                 depths: vec![cell.depth],
+                procedure: Procedure::default(),
             });
         }
         let measure = &self.measure;
@@ -347,10 +397,52 @@ fn matrix(section: &MatrixSection) -> Result<Matrix, LabError> {
         blocks: blocks.collect::<Result<_, _>>()?,
         threads: section.threads.clone(),
         depths: section.depth.clone(),
+        procedure: section.procedure()?,
     })
 }
 
+impl MatrixSection {
+    /// What it has of its own.
+    fn procedure(&self) -> Result<Procedure, LabError> {
+        let time = |name, seconds: Option<f64>| seconds.map(|s| duration(name, s)).transpose();
+        let before = self.precondition.as_ref();
+        Ok(Procedure {
+            measure: time("matrix: seconds", self.seconds)?,
+            warmup: time("matrix: warmup", self.warmup)?,
+            repeats: self.repeat,
+            sync: self.sync,
+            rate: self.rate,
+            precondition: before.map(ConditioningSection::read).transpose()?,
+        })
+    }
+}
+
+impl ConditioningSection {
+    fn read(&self) -> Result<Conditioning, LabError> {
+        Ok(Conditioning {
+            pattern: self.pattern,
+            block_bytes: parse_block(&self.block)?,
+            threads: self.threads,
+            depth: self.depth,
+            time: duration("precondition: seconds", self.seconds)?,
+            until_steady: self.until_steady,
+        })
+    }
+
+    fn of(before: &Conditioning) -> Self {
+        Self {
+            pattern: before.pattern,
+            block: short_bytes(u64::from(before.block_bytes)),
+            threads: before.threads,
+            depth: before.depth,
+            seconds: before.time.as_secs_f64(),
+            until_steady: before.until_steady,
+        }
+    }
+}
+
 fn section(matrix: &Matrix) -> MatrixSection {
+    let own = &matrix.procedure;
     MatrixSection {
         role: matrix.role.clone(),
         pattern: matrix.pattern,
@@ -362,6 +454,12 @@ fn section(matrix: &Matrix) -> MatrixSection {
             .collect(),
         threads: matrix.threads.clone(),
         depth: matrix.depths.clone(),
+        seconds: own.measure.map(|time| time.as_secs_f64()),
+        warmup: own.warmup.map(|time| time.as_secs_f64()),
+        repeat: own.repeats,
+        sync: own.sync,
+        rate: own.rate,
+        precondition: own.precondition.as_ref().map(ConditioningSection::of),
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) fn judge(
 ) -> Result<(), LabError> {
     for promise in &file.promise {
         let check = promised(promise, result)?;
-        result.checks.push(check);
+        result.head.checks.push(check);
     }
     if let (Some(doubles), [one, two, ..]) = (&file.doubles, &result.configurations[..]) {
         let names = |index: usize| file.configuration.get(index)?.published.clone();
@@ -30,6 +30,7 @@ pub(super) fn judge(
                 block_bytes: block,
                 threads,
                 depth,
+                sync: false,
             };
             let depths: Vec<u32> = one
                 .cells

@@ -115,8 +115,8 @@ pub fn run_scenario(
     means.progress.say(&format!("{}: {scaled}", file.name));
     let mut outcome = run_plan(&plan, means)?;
     let result = &mut outcome.result;
-    result.title = file.heading();
-    result.scenario = Some(ScenarioNote {
+    result.head.title = file.heading();
+    result.head.scenario = Some(ScenarioNote {
         name: file.name.clone(),
         about: file.about.trim().to_owned(),
         scale: options.scale.factor(),

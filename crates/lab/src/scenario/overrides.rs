@@ -7,7 +7,8 @@ use toml::{Table, Value};
 use crate::LabError;
 
 /// A scenario's text with `KEY=VALUE` put into it. A key is a path with dots (`measure.seconds`); of several
-/// configurations or matrices a part of it is a position from 0 or a name (`configuration.remote.stack`). A value
+/// configurations or matrices a part of it is a position from 0, a name or a role (`configuration.remote.stack`,
+/// `matrix.4k write.seconds`). A value
 /// is TOML's, or else text.
 ///
 /// # Errors
@@ -32,7 +33,8 @@ pub fn with_set(text: &str, set: &[String]) -> Result<String, LabError> {
             let below = match below {
                 Value::Array(all) => {
                     let which = parts.next().unwrap_or_default();
-                    let named = |of: &Value| of.get("name").and_then(Value::as_str) == Some(which);
+                    let is = |of: &Value, key| of.get(key).and_then(Value::as_str) == Some(which);
+                    let named = |of: &Value| is(of, "name") || is(of, "role");
                     let index = which.parse().ok().or_else(|| all.iter().position(named));
                     index.and_then(|index: usize| all.get_mut(index))
                 }

@@ -27,7 +27,7 @@ impl Scale {
     }
 
     /// Scales a plan and says what that did:
-    /// * size, seconds (with warm-up and settling) and repeats times the factor, but not below
+    /// * size, seconds (with warm-up, settling and preconditioning; of matrices with their own, these) and repeats times the factor, but not below
     ///   128 MiB, 0.2 s and 3, and never above what is written;
     /// * points (cells x configurations) times the factor, but not below 64: the longest thread
     ///   and depth axes are thinned, evenly and keeping both ends, until the cells fit. Cells in
@@ -51,6 +51,10 @@ impl Scale {
         plan.precondition.settle_limit = plan.precondition.settle_limit.mul_f64(share);
         let repeats = (f64::from(plan.repeats) * self.0).ceil() as u32;
         plan.repeats = repeats.max(LEAST_REPEATS).min(plan.repeats);
+        for matrix in &mut plan.matrices {
+            let least = (LEAST_SECONDS, LEAST_REPEATS);
+            matrix.procedure.scale(self.0, least);
+        }
         let points = cells * plan.configurations.len();
         let most = ((points as f64 * self.0).ceil() as usize).max(LEAST_POINTS);
         thin(

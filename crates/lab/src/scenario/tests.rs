@@ -6,7 +6,8 @@ use crate::simulated::{Model, Simulated};
 use crate::units::parse_block;
 use crate::{
     CellSpec, Configuration, Journal, LabError, Means, OpenOptions, Pattern, PoolStack,
-    PrepareOptions, Prepared, Progress, RunOutcome, Service, Services, Stacks, Worker,
+    PrepareOptions, Prepared, Progress, ResultFile, RunOutcome, Service, Services, Stacks,
+    SweepPlan, Worker,
 };
 
 const MIB: u64 = 1 << 20;
@@ -98,7 +99,7 @@ fn what_ships_has_the_published_cells() {
     let plan = shipped("drive-baseline").plan().expect("a plan");
     assert_eq!(plan.cells().len(), 7);
     let plan = shipped("vsan-vs-s2d").plan().expect("a plan");
-    assert_eq!(plan.cells().len(), 37 + 2);
+    assert_eq!(plan.cells().len(), 37 + 3);
     let usable = |of: &Configuration| of.pool.as_ref().and_then(crate::Pool::usable_pct);
     let usable: Vec<_> = plan.configurations.iter().map(usable).collect();
     assert_eq!(usable, [Some(80.0), Some(50.0)]);
@@ -133,8 +134,12 @@ fn min_is_minutes_at_most() {
             .map(|p| p.cell().expect("a cell"))
             .collect();
         Scale::MIN.apply(&mut plan, &kept);
-        let points = plan.cells().len() * plan.configurations.len();
-        let measured = (plan.measure + plan.warmup) * plan.repeats * points as u32;
+        let one = |cell: &CellSpec| {
+            let of = plan.measuring(cell);
+            (of.measure + of.warmup) * of.repeats
+        };
+        let configurations = plan.configurations.len() as u32;
+        let measured = plan.cells().iter().map(one).sum::<Duration>() * configurations;
         assert!(measured < Duration::from_secs(60), "{name}: {measured:?}");
         assert!(plan.size.is_some_and(|size| size == 128 * MIB));
         assert_eq!(plan.repeats, 3);
@@ -146,13 +151,48 @@ fn min_is_minutes_at_most() {
 }
 
 #[test]
+fn the_published_procedure_is_told_by_kind_of_cell_and_can_be_set() {
+    let plan = shipped("vsan-vs-s2d").plan().expect("a plan");
+    let of = |plan: &SweepPlan, role: &str| {
+        let matrix = plan.matrices.iter().find(|matrix| matrix.role == role);
+        let cell = matrix.expect("there").cells().next().expect("a cell");
+        plan.measuring(&cell)
+    };
+    let hours =
+        |of: crate::procedure::Measuring| of.precondition.map(|of| of.time.as_secs() / 3600);
+    let (read, write) = (of(&plan, "4k read"), of(&plan, "4k write"));
+    assert_eq!(
+        (read.measure.as_secs(), write.measure.as_secs()),
+        (600, 1800)
+    );
+    assert_eq!(
+        (hours(read), hours(of(&plan, "64k write"))),
+        (Some(4), Some(2))
+    );
+    let text = scenario_text("vsan-vs-s2d").expect("ships");
+    let set = [
+        "matrix.4k write.seconds=60",
+        "matrix.4k write.precondition.seconds=30",
+    ];
+    let set = with_set(&text, &set.map(str::to_owned)).expect("set");
+    let plan = ScenarioFile::parse(&set)
+        .expect("parses")
+        .plan()
+        .expect("a plan");
+    let write = of(&plan, "4k write");
+    assert_eq!(write.measure.as_secs(), 60);
+    assert_eq!(write.precondition.map(|of| of.time.as_secs()), Some(30));
+    assert_eq!(of(&plan, "4k read"), read, "nothing else");
+}
+
+#[test]
 fn remote_is_served_and_stands_beside_what_was_published() {
     let dir = tempfile::tempdir().expect("a folder");
     let outcome = ran(
         &scenario_text("nvmeof-local-vs-remote").expect("ships"),
         dir.path(),
     );
-    assert_eq!(outcome.exit_code(), 0, "{:?}", outcome.result.problems);
+    assert_eq!(outcome.exit_code(), 0, "{:?}", outcome.result.head.problems);
     let remote = &outcome.result.configurations[1];
     assert!(remote.remote && remote.spec.starts_with("nvme-tcp:"));
     let cell = &remote.cells[0];
@@ -205,6 +245,7 @@ fn a_missed_promise_fails_the_run() {
     assert_eq!(outcome.exit_code(), 1);
     let missed: Vec<_> = outcome
         .result
+        .head
         .checks
         .iter()
         .filter(|check| !check.passed)
@@ -212,6 +253,7 @@ fn a_missed_promise_fails_the_run() {
     assert!(missed[0].text.contains("of 100,000 IOPS") && missed[0].text.ends_with("MISSED"));
     let kept = outcome
         .result
+        .head
         .checks
         .iter()
         .find(|check| check.name.contains("read-1m"));
@@ -238,7 +280,9 @@ fn placeholders_and_mistakes() {
 
 #[test]
 fn a_sweep_becomes_a_scenario_that_repeats_it() {
-    let plan = shipped("virtual-device-scaling").plan().expect("a plan");
+    let mut plan = shipped("virtual-device-scaling").plan().expect("a plan");
+    // With procedures of its own.
+    plan.matrices = shipped("vsan-vs-s2d").plan().expect("a plan").matrices;
     let text = toml::to_string_pretty(&ScenarioFile::of(&plan)).expect("serialises");
     let again = ScenarioFile::parse(&text)
         .expect("parses")

@@ -51,6 +51,7 @@ impl Single {
             blocks: vec![self.block],
             threads: vec![self.threads],
             depths: vec![self.depth],
+            procedure: crate::Procedure::default(),
         };
         let on = |target: String| {
             // A bare path is a file; what has a scheme is opened as it stands.

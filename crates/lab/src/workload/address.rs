@@ -160,6 +160,7 @@ mod tests {
             block_bytes: 61440,
             threads,
             depth: 4,
+            sync: false,
         }
     }
 

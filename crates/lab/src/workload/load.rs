@@ -431,6 +431,13 @@ impl<'a> Load<'a> {
             let well = done.iter().filter(|completion| completion.result.is_ok());
             pulse.answered(well.count() as u64);
         }
+        if let Some(live) = &self.job.live {
+            let since = |completion: &Completion| {
+                let slot = self.slots.get(completion.tag as usize);
+                slot.map_or(0, |slot| now.since(slot.since).as_nanos() as u64)
+            };
+            live.add(done.len() as u64, done.iter().map(since).sum());
+        }
         let interval = self.clock.interval(now);
         for completion in done.drain(..) {
             self.complete(completion, now, interval)?;

@@ -29,6 +29,7 @@ pub(crate) use load::{Load, Watcher};
 use crate::CellSpec;
 use crate::Pulse;
 use crate::access::{Access, Share};
+use crate::live::Counter;
 use crate::measure::SeriesShape;
 
 /// What one worker is to do.
@@ -55,6 +56,9 @@ pub(crate) struct Job {
     /// Told of every answer.
     #[serde(skip)]
     pub(crate) pulse: Option<Arc<Pulse>>,
+    /// Counts its accesses, if they are looked at meanwhile.
+    #[serde(skip)]
+    pub(crate) live: Option<Arc<Counter>>,
 }
 
 impl Job {

@@ -1,15 +1,22 @@
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Context;
 use super::reply::{Body, Failure, Options};
-use crate::model::{ClusterEvent, ClusterView, DrainNode, DrainReply, ErrorBody, EventsAfter};
+use crate::model::{
+    ClusterEvent, ClusterToken, ClusterView, DrainNode, DrainReply, ErrorBody, EventsAfter,
+    ForgetNode, NewToken,
+};
 
 pub(super) fn routes() -> OpenApiRouter<Context> {
     OpenApiRouter::new()
         .routes(routes!(show))
+        .routes(routes!(token))
+        .routes(routes!(forget))
+        .routes(routes!(leave))
         .routes(routes!(drain))
         .routes(routes!(events))
 }
@@ -21,6 +28,46 @@ async fn show(State(context): State<Context>) -> Result<Json<ClusterView>, Failu
     Ok(Json(
         context.calls().call(|control| control.cluster()).await?,
     ))
+}
+
+/// Makes a token with which one machine can join the cluster.
+#[utoipa::path(post, path = "/v1/cluster/token", operation_id = "cluster_token", tag = "cluster",
+    request_body = NewToken,
+    responses((status = 200, body = ClusterToken), (status = "default", body = ErrorBody)))]
+async fn token(
+    State(context): State<Context>,
+    Body(request): Body<NewToken>,
+) -> Result<Json<ClusterToken>, Failure> {
+    let reply = context
+        .calls()
+        .call(move |control| control.cluster_token(request));
+    Ok(Json(reply.await?))
+}
+
+/// Takes a node that is gone, or a witness, out of the cluster.
+#[utoipa::path(post, path = "/v1/cluster/forget", operation_id = "cluster_forget", tag = "cluster",
+    request_body = ForgetNode,
+    responses((status = 204), (status = "default", body = ErrorBody)))]
+async fn forget(
+    State(context): State<Context>,
+    Body(request): Body<ForgetNode>,
+) -> Result<StatusCode, Failure> {
+    let reply = context
+        .calls()
+        .call(move |control| control.forget_node(request));
+    reply.await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Takes the node that is asked out of its cluster, and ends its daemon.
+#[utoipa::path(post, path = "/v1/cluster/leave", operation_id = "cluster_leave", tag = "cluster",
+    responses((status = 204), (status = "default", body = ErrorBody)))]
+async fn leave(State(context): State<Context>) -> Result<StatusCode, Failure> {
+    context
+        .calls()
+        .call(|control| control.leave_cluster())
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Has others serve a node's volumes, or lets it serve again. Answers when that is done.

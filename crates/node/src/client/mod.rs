@@ -10,12 +10,12 @@ pub use endpoint::Endpoint;
 
 use crate::Token;
 use crate::model::{
-    AddDrive, AllowHosts, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache,
-    CreatePool, CreateService, CreateVolume, DeleteVolume, DenyHosts, DrainNode, DrainReply,
-    ExportPool, FlushReply, ImportPool, MoveService, MoveVolume, NewerData, NodeStatus, PoolStatus,
-    PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume,
-    RunAlone, ServiceStatus, SetHosts, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
-    VolumeStatus,
+    AddDrive, AllowHosts, CacheRule, ClusterEvent, ClusterToken, ClusterView, ControlError,
+    CreateCache, CreatePool, CreateService, CreateVolume, DeleteVolume, DenyHosts, DrainNode,
+    DrainReply, ExportPool, FlushReply, ForgetNode, ImportPool, MoveService, MoveVolume, NewToken,
+    NewerData, NodeStatus, PoolStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive,
+    ReplicateVolume, ResizeVolume, RunAlone, ServiceStatus, SetHosts, SetReserve, SetWhenDegraded,
+    VolumeName, VolumeStats, VolumeStatus,
 };
 use transport::{Ask, Transport};
 
@@ -208,6 +208,30 @@ impl Client {
     /// Those of [`Control::cluster`](crate::Control::cluster).
     pub fn cluster(&self) -> Result<ClusterView> {
         self.get("/v1/cluster")
+    }
+
+    /// Makes a token with which a machine can join the cluster.
+    ///
+    /// # Errors
+    /// Those of [`Control::cluster_token`](crate::Control::cluster_token).
+    pub fn cluster_token(&self, request: &NewToken) -> Result<ClusterToken> {
+        self.send("POST", "/v1/cluster/token", request)
+    }
+
+    /// Takes a node that is gone, or a witness, out of the cluster.
+    ///
+    /// # Errors
+    /// Those of [`Control::forget_node`](crate::Control::forget_node).
+    pub fn forget_node(&self, request: &ForgetNode) -> Result<()> {
+        self.send("POST", "/v1/cluster/forget", request)
+    }
+
+    /// Takes the node that is asked out of its cluster.
+    ///
+    /// # Errors
+    /// Those of [`Control::leave_cluster`](crate::Control::leave_cluster).
+    pub fn leave_cluster(&self) -> Result<()> {
+        self.send("POST", "/v1/cluster/leave", &())
     }
 
     /// Has others serve a node's volumes, or lets it serve again.

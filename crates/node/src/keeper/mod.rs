@@ -33,11 +33,11 @@ use uuid::Uuid;
 
 use crate::control::Control;
 use crate::model::{
-    AddDrive, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
-    CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool, FlushReply,
-    HostChange, ImportPool, MoveVolume, NewerData, PoolStatus, PutRule, RemoveDrive, RemoveRule,
-    ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetReserve,
-    SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
+    AddDrive, CacheRule, ClusterEvent, ClusterToken, ClusterView, ControlError, CreateCache,
+    CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool,
+    FlushReply, ForgetNode, HostChange, ImportPool, MoveVolume, NewToken, NewerData, PoolStatus,
+    PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume,
+    RunAlone, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
 use crate::service::{OneNode, Ownership, Services};
@@ -341,6 +341,18 @@ impl Control for Keeper {
 
     fn cluster(&self) -> Result<ClusterView, ControlError> {
         self.cluster_view()
+    }
+
+    fn cluster_token(&self, request: NewToken) -> Result<ClusterToken, ControlError> {
+        self.new_token(&request)
+    }
+
+    fn forget_node(&self, request: ForgetNode) -> Result<(), ControlError> {
+        self.forget_member(&request)
+    }
+
+    fn leave_cluster(&self) -> Result<(), ControlError> {
+        self.leave_for_good()
     }
 
     fn drain(&self, request: DrainNode) -> Result<DrainReply, ControlError> {

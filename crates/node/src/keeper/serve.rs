@@ -9,7 +9,7 @@ use ashlar_block::{ErrorKind, IoError, Moment};
 use ashlar_reactor::Opener;
 use ashlar_store::format::MemberState;
 use ashlar_target::server::{Export, Resident, ServeError};
-use ashlar_target::{HostAccess, Shared};
+use ashlar_target::{DecidedReservations, HostAccess, Reservations, Shared};
 use tracing::info;
 use uuid::Uuid;
 
@@ -141,7 +141,7 @@ impl Keeper {
         pool: &mut LivePool,
         volume: &CopyVolume,
         access: Option<&VolumeAccess>,
-        shared: Shared,
+        shared: (Shared, DecidedReservations),
     ) -> Result<(), ControlError> {
         let opener = VolumeOpener::new(pool.link.clone(), volume.number, volume.name.clone())
             .map_err(|error| ControlError::environment(error.to_string()))?;
@@ -156,20 +156,20 @@ impl Keeper {
         &self,
         (name, uuid): (&str, Uuid),
         opener: Arc<dyn Opener>,
-        (access, shared): (Option<&VolumeAccess>, Option<Shared>),
+        (access, shared): (Option<&VolumeAccess>, Option<(Shared, DecidedReservations)>),
     ) -> Result<Served, ControlError> {
         let nqn = nqn(uuid);
+        let (shared, reservations) = match shared {
+            Some((shared, decided)) => (Some(shared), Reservations::Decided(decided)),
+            None => (None, self.reservations(uuid)?.into()),
+        };
         let export = Export {
             nqn: nqn.clone(),
             devices: vec![opener.clone()],
             identities: vec![Some(uuid)],
             access: access_of(access),
             advertise: self.advertise,
-            // Of a volume on several nodes one node alone would keep them.
-            reservations: match shared.is_some() {
-                true => Vec::new(),
-                false => vec![Some(self.reservations(uuid)?)],
-            },
+            reservations: vec![Some(reservations)],
             shared,
         };
         self.target.add(export).map_err(served)?;

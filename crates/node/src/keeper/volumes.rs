@@ -17,6 +17,18 @@ use crate::model::{
 use crate::pool::{Operations, View, room_of};
 
 pub(super) const GRANULE: u64 = 4096;
+/// What a volume with copies on other nodes has besides what hosts see: its register.
+pub(super) const REGISTER: u64 = 1;
+
+/// How much hosts see of a volume.
+fn hosts_bytes(volume: &VolumeInfo) -> u64 {
+    let register = if volume.replica.is_some() {
+        REGISTER
+    } else {
+        0
+    };
+    volume.granules.saturating_sub(register) * GRANULE
+}
 
 /// What this version's engine can keep. A `stripe` that says no number is over `columns`: as many
 /// drives as may be given more.
@@ -185,7 +197,7 @@ impl Keeper {
             layout: volume.layout.into(),
             class: volume.class.map(class_of),
             tier: volume.tier.map(tier_of),
-            bytes: volume.granules * GRANULE,
+            bytes: hosts_bytes(volume),
             used_bytes: volume.used_bytes,
             block_bytes: GRANULE as u32,
             grain_bytes: volume.grain.map_or(0, |grain| grain.bytes() as u32),

@@ -16,6 +16,16 @@ pub enum NodeState {
     Unreachable,
 }
 
+/// What a node does in its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeRole {
+    /// It has pools, and serves volumes.
+    Storage,
+    /// It runs a member of etcd.
+    Quorum,
+}
+
 /// A node of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeOfCluster {
@@ -25,6 +35,9 @@ pub struct NodeOfCluster {
     pub id: u32,
     /// Whether it is the one that was asked.
     pub is_this: bool,
+    /// What it does.
+    #[serde(default)]
+    pub roles: Vec<NodeRole>,
     /// How it is.
     pub state: NodeState,
     /// Why it is not reached, or not let in.
@@ -50,6 +63,85 @@ pub struct QuorumOfCluster {
     /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Whether nodes bring the members of etcd with them.
+    #[serde(default)]
+    pub local: bool,
+    /// The members of etcd, as they answer the node that is asked.
+    #[serde(default)]
+    pub members: Vec<MemberOfQuorum>,
+    /// What is to be done so that it survives the end of a machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+/// What a member of etcd does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum QuorumRole {
+    /// It leads.
+    Leader,
+    /// It votes.
+    Voter,
+    /// It is told everything, and does not vote.
+    Learner,
+    /// It does not answer.
+    Unreachable,
+}
+
+/// A member of etcd.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MemberOfQuorum {
+    /// Of the node or witness that runs it; of another, its address.
+    pub name: String,
+    /// Where it is asked.
+    pub endpoint: String,
+    /// What it does.
+    pub role: QuorumRole,
+    /// Why it does not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A token that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewToken {
+    /// How long it is good.
+    pub seconds: u64,
+}
+
+impl Check for NewToken {
+    fn check(&self) -> Result<(), ControlError> {
+        match self.seconds {
+            1..=604_800 => Ok(()),
+            other => Err(ControlError::usage(format!(
+                "a token is good for a second to a week, not for {other} s"
+            ))),
+        }
+    }
+}
+
+/// A token with which one machine can join.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterToken {
+    /// The token.
+    pub token: String,
+    /// Until when it is good, in seconds since 1970.
+    pub expires: u64,
+}
+
+/// A node, or a witness, that is to be in the cluster no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ForgetNode {
+    /// Its name.
+    pub node: String,
+}
+
+impl Check for ForgetNode {
+    fn check(&self) -> Result<(), ControlError> {
+        check_name("node", &self.node)
+    }
 }
 
 /// A volume that has copies on several nodes.
@@ -75,6 +167,9 @@ pub struct ClusterView {
     pub quorum: QuorumOfCluster,
     /// Its nodes.
     pub nodes: Vec<NodeOfCluster>,
+    /// Machines that run a member of etcd and nothing else.
+    #[serde(default)]
+    pub witnesses: Vec<String>,
     /// The volumes of which the node that is asked has a copy.
     pub volumes: Vec<VolumeOfCluster>,
 }

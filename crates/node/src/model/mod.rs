@@ -29,8 +29,9 @@ pub use cache::{
     ByteRange, CacheMode, CacheStatus, CreateCache, FlushReply, NewerData, ReopenCache,
 };
 pub use cluster::{
-    ClusterEvent, ClusterView, DrainNode, DrainReply, EventsAfter, KeptVolume, NodeOfCluster,
-    NodeState, QuorumOfCluster, VolumeOfCluster,
+    ClusterEvent, ClusterToken, ClusterView, DrainNode, DrainReply, EventsAfter, ForgetNode,
+    KeptVolume, MemberOfQuorum, NewToken, NodeOfCluster, NodeRole, NodeState, QuorumOfCluster,
+    QuorumRole, VolumeOfCluster,
 };
 pub use error::{ControlError, ErrorBody, ErrorKind};
 pub(crate) use hosts::check_remembered_hosts;

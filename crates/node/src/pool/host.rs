@@ -229,8 +229,14 @@ impl Host {
         self.now
     }
 
+    /// A volume as hosts see it: the last block of a copy is its register.
     pub(super) fn geometry(&self, volume: u32) -> Option<Geometry> {
-        self.engine.geometry(volume)
+        let whole = self.engine.geometry(volume)?;
+        let register = u64::from(self.copies.contains(&volume));
+        Some(Geometry {
+            blocks: whole.blocks.saturating_sub(register),
+            ..whole
+        })
     }
 
     pub(super) fn local_command(&mut self, port: usize, volume: u32, request: Request) {
@@ -403,7 +409,7 @@ impl Host {
         self.soundness.look(&self.engine);
         let progress = self.paces.progress(&self.engine, &status, self.now);
         let volumes = status.volumes.iter().map(|volume| volume.number);
-        let geometries = volumes.filter_map(|number| Some((number, self.engine.geometry(number)?)));
+        let geometries = volumes.filter_map(|number| Some((number, self.geometry(number)?)));
         View {
             traffic: Traffic {
                 geometries: geometries.collect(),

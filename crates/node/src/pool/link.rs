@@ -1,14 +1,15 @@
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ashlar_block::{Completion, ErrorKind, Geometry, IoError, Request};
+use ashlar_cluster::PeerSocket;
 use ashlar_reactor::{Mailbox, Opener, Waker};
 use ashlar_replica::quorum::Reply;
 use ashlar_replica::{Ask, Incarnation, NodeId, Position};
 use ashlar_store::format::DriveClass;
 use ashlar_store::{Manage, Managed, Status};
+use ashlar_target::{Answer, Petition, ReservationDecider};
 use uuid::Uuid;
 
 use super::host::Traffic;
@@ -73,15 +74,17 @@ pub(crate) enum ReplicaMail {
     /// A connection that it has asked for.
     Dialled {
         peer: Position,
-        stream: Result<OwnedFd, String>,
+        stream: Result<PeerSocket, String>,
     },
     /// A peer has connected.
-    Accepted { from: NodeId, stream: OwnedFd },
+    Accepted { from: NodeId, stream: PeerSocket },
     /// A process of another node is certified dead.
     Dead {
         node: NodeId,
         incarnation: Incarnation,
     },
+    /// A host wants something of it reserved.
+    Petition { petition: Petition, answer: Answer },
     /// It is to hand over.
     Move { to: Position },
     /// A look at it.
@@ -112,6 +115,19 @@ impl RemotePort {
     pub(crate) fn take(&self, into: &mut Vec<Completion>) {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         into.append(&mut done);
+    }
+}
+
+/// Has a replicated volume's copy decide on reservations.
+pub(crate) struct CopyDecider {
+    pub(crate) pool: PoolLink,
+    pub(crate) volume: u32,
+}
+
+impl ReservationDecider for CopyDecider {
+    fn decide(&self, petition: Petition, answer: Answer) {
+        let mail = ReplicaMail::Petition { petition, answer };
+        self.pool.post_to_replica(self.volume, mail);
     }
 }
 

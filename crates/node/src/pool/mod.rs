@@ -17,8 +17,8 @@ mod volume;
 
 pub use created::CreatedFiles;
 pub use host::{Host, Operations, Traffic, VolumeTraffic};
+pub(crate) use link::{CopyDecider, RemotePort, ReplicaMail};
 pub use link::{PoolLink, View};
-pub(crate) use link::{RemotePort, ReplicaMail};
 pub use pace::{Progress, Reclaim};
 pub use room::{merged, room_of, scarcest};
 pub(crate) use setup::split_class;

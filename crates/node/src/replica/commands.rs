@@ -107,6 +107,29 @@ impl Commands {
             (Outcome::Written, Data::None | Data::Held(_)) => {}
             (outcome, _) => known.error = Some(error_of(&outcome)),
         }
+        self.part_ended(key, fresh)
+    }
+
+    /// A read has ended with this buffer, which takes the place of the host's: the command's completion.
+    pub(super) fn filled(&mut self, command: CommandId, buffer: IoBuffer) -> Option<Completion> {
+        let key = command.0 as usize;
+        let known = self.0.get_mut(key)?;
+        match &mut known.data {
+            Data::Own(own) if own.len() == buffer.len() => *own = buffer,
+            _ => {
+                let why = "what was read does not fit what was asked";
+                known.error = Some(IoError::new(ErrorKind::Internal, why));
+            }
+        }
+        self.part_ended(key, |_| None)
+    }
+
+    fn part_ended(
+        &mut self,
+        key: usize,
+        fresh: impl FnOnce(usize) -> Option<IoBuffer>,
+    ) -> Option<Completion> {
+        let known = self.0.get_mut(key)?;
         known.left -= 1;
         if known.left > 0 {
             return None;
@@ -190,6 +213,19 @@ mod tests {
         assert!(done.result.is_ok() && done.tag == 7);
         assert_eq!(done.buffer.map(|buffer| buffer.len()), Some(4096));
         drop(held);
+    }
+
+    #[test]
+    fn a_read_ends_with_the_buffer_that_was_read_into() {
+        let (pool, mut commands) = (pool(), Commands::default());
+        let own = pool.get(4096).expect("a buffer");
+        let request = Request::read(5, BlockRange::new(3, 1), own);
+        let (command, _) = commands.take(request).expect("fine");
+        let mut read = pool.get(4096).expect("a buffer");
+        read.fill(9);
+        let done = commands.filled(command, read).expect("the only part");
+        assert!(done.result.is_ok() && done.tag == 5);
+        assert_eq!(done.buffer.expect("a buffer")[..], [9; 4096]);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! what the engine has completed.
 
 mod commands;
+mod reserve;
 mod stream;
 mod volume;
 

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 
+use ashlar_cluster::{Cipher, PeerSocket};
 use ashlar_reactor::{File, Handle, Port, RecvFrame, SendBatch};
 use ashlar_replica::{Codec, Encoded, Envelope, Frame};
 use bytes::{Bytes, BytesMut};
@@ -18,10 +18,13 @@ pub(super) struct Stream {
     file: File,
     key: u64,
     codec: Codec,
+    cipher: Option<Cipher>,
     /// Not lent to the ring.
     frame: Option<Box<RecvFrame>>,
     batch: Option<Box<SendBatch>>,
     outgoing: VecDeque<Encoded>,
+    /// Why nothing can be sent any more.
+    unsent: Option<Ended>,
     queued: usize,
     incoming: BytesMut,
     /// Bytes that `incoming` must have before there can be a message in it.
@@ -37,7 +40,7 @@ impl Stream {
     /// # Errors
     /// There is no memory to receive into.
     pub(super) fn new(
-        fd: OwnedFd,
+        socket: PeerSocket,
         key: u64,
         codec: Codec,
         reactor: &Handle,
@@ -45,12 +48,14 @@ impl Stream {
         let staging = reactor.buffers().get(STAGING_BYTES);
         let staging = staging.ok_or("no buffer is left to receive into")?;
         Ok(Self {
-            file: reactor.adopt(fd),
+            file: reactor.adopt(socket.fd),
             key,
             codec,
+            cipher: socket.cipher,
             frame: Some(RecvFrame::new(staging)),
             batch: Some(SendBatch::new()),
             outgoing: VecDeque::new(),
+            unsent: None,
             queued: 0,
             incoming: BytesMut::new(),
             needs: 0,
@@ -63,7 +68,19 @@ impl Stream {
 
     /// Queues a message; [`flush`](Self::flush) sends.
     pub(super) fn push(&mut self, envelope: &Envelope) {
-        let encoded = self.codec.encode(envelope);
+        let mut encoded = self.codec.encode(envelope);
+        if let Some(cipher) = &mut self.cipher {
+            match cipher.seal(&encoded.head, &encoded.data) {
+                Ok(sealed) => {
+                    encoded.head.clear();
+                    encoded.data = sealed;
+                }
+                Err(why) => {
+                    self.unsent = Some(why);
+                    return;
+                }
+            }
+        }
         self.queued += encoded.head.len() + encoded.data.len();
         self.outgoing.push_back(encoded);
     }
@@ -73,6 +90,9 @@ impl Stream {
     /// # Errors
     /// The peer does not read.
     pub(super) fn flush(&mut self, port: &Port) -> Result<(), Ended> {
+        if let Some(why) = self.unsent.take() {
+            return Err(format!("cannot send: {why}"));
+        }
         if self.queued > MOST_QUEUED {
             return Err(format!("it has not taken {} bytes", self.queued));
         }
@@ -84,7 +104,9 @@ impl Stream {
                 && let Some(Encoded { head, data }) = self.outgoing.pop_front()
             {
                 self.queued -= head.len() + data.len();
-                batch.gather.head(|to| to.extend_from_slice(&head));
+                if !head.is_empty() {
+                    batch.gather.head(|to| to.extend_from_slice(&head));
+                }
                 if !data.is_empty() {
                     batch.gather.shared(data);
                 }
@@ -129,8 +151,35 @@ impl Stream {
             Ok(bytes) => bytes,
             Err(error) => return Err(format!("cannot receive: {error}")),
         };
-        self.incoming.extend_from_slice(&frame.staging[..bytes]);
+        let bytes = &frame.staging[..bytes];
+        let opened = match &mut self.cipher {
+            None => {
+                self.incoming.extend_from_slice(bytes);
+                Ok(())
+            }
+            Some(cipher) => cipher.open(bytes, &mut self.incoming),
+        };
         self.frame = Some(frame);
+        // What came before an end is heard.
+        self.messages(into).and(opened)
+    }
+
+    /// What has come with the handshake's last bytes: appends the messages in it.
+    ///
+    /// # Errors
+    /// As [`received`](Self::received).
+    pub(super) fn early(&mut self, into: &mut Vec<Envelope>) -> Result<(), Ended> {
+        match &mut self.cipher {
+            None => Ok(()),
+            Some(cipher) => {
+                let opened = cipher.open(&[], &mut self.incoming);
+                self.messages(into).and(opened)
+            }
+        }
+    }
+
+    /// The messages that are whole now.
+    fn messages(&mut self, into: &mut Vec<Envelope>) -> Result<(), Ended> {
         if self.incoming.len() < self.needs {
             return Ok(());
         }

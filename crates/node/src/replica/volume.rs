@@ -1,7 +1,7 @@
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
+use ashlar_cluster::PeerSocket;
 use ashlar_copy::{Copy, EngineLocal, plane};
 use ashlar_reactor::{Handle, Port, What};
 use ashlar_replica::quorum::{Question, Reply};
@@ -12,9 +12,11 @@ use ashlar_replica::{
     VolumeId,
 };
 use ashlar_store::{Engine, Outbox};
+use ashlar_target::{Answer, DecidedReservations, Petition};
 use tracing::{debug, info, warn};
 
 use super::commands::{Asked, Commands};
+use super::reserve::Reserve;
 use super::stream::{Ended, Stream};
 
 /// After a connection was lost, or could not be made: when the next is tried, at first and at most.
@@ -42,6 +44,8 @@ pub(crate) struct ReplicaPlan {
     pub(crate) uuid: ReplicaUuid,
     /// The nodes that have a copy, by position.
     pub(crate) members: Vec<NodeId>,
+    /// What is reserved, as hosts' commands here are judged.
+    pub(crate) reservations: DecidedReservations,
 }
 
 /// What a copy needs of the rest of the node. Nothing here blocks.
@@ -151,6 +155,7 @@ pub(crate) struct Replicated {
     port: Port,
     next_key: u64,
     commands: Commands,
+    reserve: Reserve,
     buffers: BufferPool,
     outside: Box<dyn Outside>,
     tick_at: Moment,
@@ -198,6 +203,7 @@ impl Replicated {
             copy,
             me,
             peers: plan.members.iter().map(|_| Peer::default()).collect(),
+            reserve: Reserve::new(plan.reservations.clone()),
             plan,
             port: reactor.port(),
             next_key: 0,
@@ -268,12 +274,41 @@ impl Replicated {
         self.replica.association_ended(origin);
     }
 
-    fn answer(&mut self, command: CommandId, outcome: Outcome, ground: &mut Ground<'_>) {
-        let buffers = &self.buffers;
-        let fresh = |bytes| buffers.get(bytes);
-        if let Some(completion) = self.commands.answered(command, outcome, fresh) {
-            ground.out.done.push(completion);
+    /// A host's command on reservations.
+    pub(crate) fn petition(&mut self, petition: Petition, answer: Answer, ground: &mut Ground<'_>) {
+        self.reserve.take(petition, answer);
+        self.decide(ground);
+    }
+
+    /// Decides on what hosts want reserved, as far as the replica can be asked now.
+    fn decide(&mut self, ground: &mut Ground<'_>) {
+        let replica = &self.replica;
+        if let Some(event) = self.reserve.next(|origin| replica.label(origin)) {
+            self.hear(event, ground);
         }
+    }
+
+    fn answer(&mut self, command: CommandId, outcome: Outcome, ground: &mut Ground<'_>) {
+        if Reserve::asked(command) {
+            self.reserve.answered(command, &outcome);
+            return self.decide(ground);
+        }
+        let Self {
+            buffers,
+            copy,
+            commands,
+            ..
+        } = self;
+        let outcome = match outcome {
+            Outcome::Read(bytes) => match copy.take_buffer(bytes) {
+                Ok(buffer) => return ground.out.done.extend(commands.filled(command, buffer)),
+                Err(bytes) => Outcome::Read(bytes),
+            },
+            other => other,
+        };
+        let fresh = |bytes| buffers.get(bytes);
+        let completion = commands.answered(command, outcome, fresh);
+        ground.out.done.extend(completion);
     }
 
     /// The engine has completed a command of this copy.
@@ -312,13 +347,13 @@ impl Replicated {
     pub(crate) fn dialled(
         &mut self,
         peer: Position,
-        stream: Result<OwnedFd, String>,
+        stream: Result<PeerSocket, String>,
         (reactor, ground): (&Handle, &mut Ground<'_>),
     ) {
         let known = &mut self.peers[peer.index()];
         known.dialling = false;
         match stream {
-            Ok(fd) => self.connected(peer, fd, (reactor, ground)),
+            Ok(socket) => self.connected(peer, socket, (reactor, ground)),
             Err(why) => {
                 known.rest(ground.now);
                 if known.trouble.as_ref() != Some(&why) {
@@ -338,12 +373,12 @@ impl Replicated {
     pub(crate) fn accepted(
         &mut self,
         from: NodeId,
-        fd: OwnedFd,
+        socket: PeerSocket,
         (reactor, ground): (&Handle, &mut Ground<'_>),
     ) {
         let position = self.plan.members.iter().position(|&node| node == from);
         match position.and_then(Position::new) {
-            Some(peer) if peer != self.me => self.connected(peer, fd, (reactor, ground)),
+            Some(peer) if peer != self.me => self.connected(peer, socket, (reactor, ground)),
             _ => warn!(
                 volume = self.plan.name,
                 "volume {}: {from} has no copy of it, and is not heard", self.plan.name
@@ -354,7 +389,7 @@ impl Replicated {
     fn connected(
         &mut self,
         peer: Position,
-        fd: OwnedFd,
+        socket: PeerSocket,
         (reactor, ground): (&Handle, &mut Ground<'_>),
     ) {
         self.lost(peer, "it has connected anew".into(), ground);
@@ -362,10 +397,13 @@ impl Replicated {
         let codec = Codec {
             granule_bytes: GRANULE_BYTES as u32,
         };
-        let stream = Stream::new(fd, self.next_key, codec, reactor);
+        let stream = Stream::new(socket, self.next_key, codec, reactor);
         let known = &mut self.peers[peer.index()];
+        let mut early = Vec::new();
+        let mut opened = Ok(());
         match stream {
-            Ok(stream) => {
+            Ok(mut stream) => {
+                opened = stream.early(&mut early);
                 known.stream = Some(stream);
                 known.trouble = None;
                 known.since = Some(ground.now);
@@ -375,6 +413,12 @@ impl Replicated {
                 );
             }
             Err(why) => known.trouble = Some(why),
+        }
+        for envelope in early {
+            self.received(peer, envelope, ground);
+        }
+        if let Err(why) = opened {
+            self.lost(peer, why, ground);
         }
         self.flush(ground);
     }
@@ -438,6 +482,7 @@ impl Replicated {
     pub(crate) fn leave(&mut self, ground: &mut Ground<'_>) {
         self.is_over = true;
         self.peers.iter_mut().for_each(|peer| peer.stream = None);
+        self.reserve.forget();
         for command in self.commands.end() {
             self.answer(command, Outcome::PathGone, ground);
         }
@@ -560,7 +605,13 @@ impl Replicated {
                 );
                 self.outside.tell(News::Serves { epoch, failover });
             }
+            Effect::Register(register) => {
+                if let Err(why) = self.reserve.learn(&register) {
+                    self.end(why, ground);
+                }
+            }
             Effect::Stops(epoch) => {
+                self.reserve.forget();
                 let name = &self.plan.name;
                 info!(
                     volume = name,

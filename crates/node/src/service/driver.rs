@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use super::guard::Guard;
 use super::host::Host;
 use super::machine::{Action, Machine, Owner, STEADY_AFTER, Seen, Wanted};
+use super::wake::Wake;
 use super::{Ownership, Services};
 use crate::model::{ControlError, ServiceState, ServiceStatus, VolumeName};
 
-/// It is looked at so often.
+/// It is looked at so often, and at once when something under way has ended or something new is wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// It is asked whether it is ready, and its volumes are written to, so often.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -30,6 +31,7 @@ struct Shared {
     over: AtomicBool,
     /// Over as soon as it is down.
     retired: AtomicBool,
+    wake: Arc<Wake>,
     inner: Mutex<Inner>,
 }
 
@@ -80,6 +82,7 @@ impl Running {
             begun: Instant::now(),
             over: AtomicBool::new(false),
             retired: AtomicBool::new(false),
+            wake: Arc::default(),
             inner: Mutex::new(Inner {
                 machine: Machine::new(is_running),
                 wanted,
@@ -104,6 +107,13 @@ impl Running {
         let mut inner = self.0.lock();
         inner.wanted = wanted;
         inner.failed_on = failed_on.to_vec();
+        drop(inner);
+        self.look();
+    }
+
+    /// Something is new that it should see at once.
+    pub(super) fn look(&self) {
+        self.0.wake.ring();
     }
 
     /// An operator has asked for it: what failed before does not count.
@@ -119,6 +129,7 @@ impl Running {
     /// The daemon ends: in order down, here; what another node makes of it is its own affair.
     pub(super) fn come_down(&self) {
         self.0.lock().ends = true;
+        self.look();
     }
 
     /// Whether nothing of it is left here.
@@ -129,6 +140,8 @@ impl Running {
     pub(super) fn move_to(&self, to: Option<String>) {
         let mut inner = self.0.lock();
         (inner.wanted, inner.move_to) = (Wanted::Moved, to);
+        drop(inner);
+        self.look();
     }
 
     /// Nodes that have given it up.
@@ -228,12 +241,18 @@ type Done = Result<(), String>;
 struct Errand<T>(Receiver<T>, Instant);
 
 impl<T: Send + 'static> Errand<T> {
-    /// `None`: there is no thread to be had, which is tried again.
-    fn begin(name: &str, errand: impl FnOnce() -> T + Send + 'static) -> Option<Self> {
+    /// `None`: there is no thread to be had, which is tried again. The watch wakes when it has ended.
+    fn begin(
+        shared: &Shared,
+        name: &str,
+        errand: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<Self> {
         let (tell, told): (Sender<T>, Receiver<T>) = channel();
+        let wake = Arc::clone(&shared.wake);
         let run = move || {
             // It may not be waited for any more.
             let _ = tell.send(errand());
+            wake.ring();
         };
         let thread = std::thread::Builder::new().name(name.into()).spawn(run);
         thread.ok().map(|_| Self(told, Instant::now()))
@@ -272,7 +291,7 @@ fn watch(shared: &Arc<Shared>) {
         if shared.retired.load(Ordering::SeqCst) && shared.lock().machine.is_down() {
             break;
         }
-        std::thread::sleep(LOOK_EVERY);
+        shared.wake.wait(LOOK_EVERY);
     }
 }
 
@@ -346,8 +365,8 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         to: move_to,
         is_by_hand,
     };
-    let shared = shared.clone();
-    errands.action = Errand::begin("svc-action", move || act(&shared, action, &giving));
+    let acting = shared.clone();
+    errands.action = Errand::begin(shared, "svc-action", move || act(&acting, action, &giving));
 }
 
 impl Inner {
@@ -400,10 +419,10 @@ fn gather(shared: &Arc<Shared>, errands: &mut Errands, owner: &Owner) {
         return;
     }
     errands.gathered = Some(Instant::now());
-    let shared = shared.clone();
-    errands.gather = Errand::begin("svc-gather", move || {
-        if let Err(error) = shared.ownership.gather(&shared.volumes) {
-            let name = &shared.host.service.name;
+    let asking = shared.clone();
+    errands.gather = Errand::begin(shared, "svc-gather", move || {
+        if let Err(error) = asking.ownership.gather(&asking.volumes) {
+            let name = &asking.host.service.name;
             tracing::warn!(service = %name, "service {name}: {}", error.message);
         }
     });
@@ -469,11 +488,11 @@ fn ask(shared: &Arc<Shared>, errands: &mut Errands) -> Option<bool> {
         errands.asked = Some(Instant::now());
         if errands.probe.is_none() {
             let host = shared.host.clone();
-            errands.probe = Errand::begin("svc-probe", move || host.probe());
+            errands.probe = Errand::begin(shared, "svc-probe", move || host.probe());
         }
         if errands.ready.is_none() {
             let host = shared.host.clone();
-            errands.ready = Errand::begin("svc-ready", move || host.is_ready());
+            errands.ready = Errand::begin(shared, "svc-ready", move || host.is_ready());
         }
     }
     ready

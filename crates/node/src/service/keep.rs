@@ -449,6 +449,15 @@ impl Services {
         }
     }
 
+    /// Who has volumes may have changed.
+    pub(crate) fn look(&self) {
+        for one in self.lock().values() {
+            if let Some(running) = &one.running {
+                running.look();
+            }
+        }
+    }
+
     /// Watches no longer. What runs on volumes of this node alone goes on: a daemon that is restarted finds it. What
     /// runs on replicated ones comes down in order, for another node to have it.
     pub fn leave(&self) {

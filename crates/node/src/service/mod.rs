@@ -27,6 +27,7 @@ mod machine;
 mod share;
 #[cfg(test)]
 mod tests;
+mod wake;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,11 +11,12 @@ use uuid::Uuid;
 
 use crate::Control;
 use crate::model::{
-    AddDrive, CacheRule, ClusterEvent, ClusterView, ControlError, CreateCache, CreatePool,
-    CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveState, ExportPool, FlushReply,
-    HostChange, ImportPool, IoCounters, LayoutSpec, MoveVolume, NewerData, PoolStatus, PutRule,
-    RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone,
-    SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WorkKind,
+    AddDrive, CacheRule, ClusterEvent, ClusterToken, ClusterView, ControlError, CreateCache,
+    CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveState, ExportPool,
+    FlushReply, ForgetNode, HostChange, ImportPool, IoCounters, LayoutSpec, MoveVolume, NewToken,
+    NewerData, PoolStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive,
+    ReplicateVolume, ResizeVolume, RunAlone, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
+    VolumeStatus, WorkKind,
 };
 use crate::service::{OneNode, Ownership};
 use make::{cached, drive, pool, recount, ruled, volume, work};
@@ -343,6 +344,18 @@ impl Control for FakeControl {
     }
 
     fn cluster(&self) -> Result<ClusterView, ControlError> {
+        Err(no_cluster())
+    }
+
+    fn cluster_token(&self, _request: NewToken) -> Result<ClusterToken, ControlError> {
+        Err(no_cluster())
+    }
+
+    fn forget_node(&self, _request: ForgetNode) -> Result<(), ControlError> {
+        Err(no_cluster())
+    }
+
+    fn leave_cluster(&self) -> Result<(), ControlError> {
         Err(no_cluster())
     }
 

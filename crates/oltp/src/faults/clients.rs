@@ -13,8 +13,10 @@ use crate::ledger::Ledger;
 use crate::postgres::Postgres;
 use crate::terminal::{Terminal, TerminalSetting};
 
-/// After a failure a client waits so long before it tries again.
+/// After a failure a client waits so long before it tries again, and twice as long after the next, up to a limit: each
+/// attempt takes processor time from a server that comes up.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
+const AGAIN_AT_LAST: Duration = Duration::from_millis(100);
 /// Clients that wait for their turn look this often whether it is over.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -112,12 +114,14 @@ struct Client<'a> {
 impl Client<'_> {
     /// Runs transactions until one succeeds; false if it is over before that.
     fn serve(&mut self) -> bool {
+        let mut pause = AGAIN_AFTER;
         while !self.all.is_over() {
             match self.attempt() {
                 Ok(()) => return true,
                 Err(text) => {
                     self.all.trace.failed(&text);
-                    std::thread::sleep(AGAIN_AFTER);
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(AGAIN_AT_LAST);
                 }
             }
         }

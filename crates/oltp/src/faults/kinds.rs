@@ -75,7 +75,13 @@ impl Fault {
     pub(super) fn must_move(self) -> bool {
         matches!(
             self,
-            Self::KillNode | Self::StopNode | Self::CutNetwork | Self::Move
+            Self::KillDaemon
+                | Self::KillNode
+                | Self::StopNode
+                | Self::CutNetwork
+                | Self::DriveDies
+                | Self::DriveHangs
+                | Self::Move
         )
     }
 }

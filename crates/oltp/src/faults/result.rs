@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ashlar_lab::stats::median;
-use ashlar_lab::{Machine, ResultFile};
+use ashlar_lab::{Head, Kind, LabError, ResultFile};
 use serde::{Deserialize, Serialize};
 
 use super::FaultsPlan;
@@ -11,17 +11,13 @@ use super::kinds::{Fault, Topology};
 use crate::check::Consistency;
 use crate::database::Description;
 use crate::ledger::Count;
-use crate::result::UNFINISHED;
 
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FaultsResult {
-    /// `ashlar-faults-1`.
-    pub schema: String,
-    /// Title of the run.
-    pub title: String,
-    /// The machine.
-    pub machine: Machine,
+    /// What all results have.
+    #[serde(flatten)]
+    pub head: Head,
     /// What the faults were done to.
     pub systems: Vec<Described>,
     /// Warehouses.
@@ -32,14 +28,20 @@ pub struct FaultsResult {
     pub rate: f64,
     /// Seed of data and inputs.
     pub seed: u64,
+    /// The longest gap of all rounds, milliseconds.
+    #[serde(default)]
+    pub gap_ms: u64,
+    /// New orders, payments and deliveries of all rounds that were acknowledged and are not there.
+    #[serde(default)]
+    pub lost: u64,
+    /// Bytes that copies were given again, of all rounds.
+    #[serde(default)]
+    pub resynced_bytes: u64,
+    /// Blocks of the database that were read in the end, and match their checksums.
+    #[serde(default)]
+    pub verified_blocks: u64,
     /// One for each topology and fault.
     pub cells: Vec<Cell>,
-    /// It did not reach its end: what is missing was not done.
-    #[serde(default)]
-    pub partial: bool,
-    /// What went wrong.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub problems: Vec<String>,
 }
 
 /// What faults were done to.
@@ -104,6 +106,9 @@ pub struct Round {
     pub probes: usize,
     /// Of these, how many are not there.
     pub probes_missing: usize,
+    /// Bytes that a copy of the volume lacked after the fault, and was given again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resynced_bytes: Option<u64>,
     /// Conditions 1 to 12 at the end.
     pub consistency: Consistency,
 }
@@ -183,15 +188,33 @@ impl Cell {
 }
 
 impl ResultFile for FaultsResult {
-    const SCHEMA: &str = "ashlar-faults-1";
+    const KIND: Kind = Kind::Faults;
+
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn text(&self) -> String {
+        self.table()
+    }
+
+    fn html(&self) -> Result<String, LabError> {
+        Ok(crate::report::of_faults(self))
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.what_is_wrong()
+    }
 }
 
 impl FaultsResult {
     pub(super) fn begun(plan: &FaultsPlan) -> Self {
         Self {
-            schema: Self::SCHEMA.into(),
-            title: "Faults under TPROC-C".into(),
-            machine: Machine::here(),
+            head: Head::new(Kind::Faults, "Faults under TPROC-C"),
             warehouses: plan.shape.warehouses,
             users: plan.users,
             rate: plan.rate,
@@ -203,8 +226,7 @@ impl FaultsResult {
     /// What there is of one that goes on, marked as such.
     pub(super) fn so_far(&self) -> Self {
         let mut result = self.clone();
-        result.partial = true;
-        result.problems.push(UNFINISHED.into());
+        result.head.unfinished();
         result
     }
 
@@ -217,6 +239,10 @@ impl FaultsResult {
     }
 
     pub(super) fn add(&mut self, (topology, fault): (Topology, Fault), round: Round) {
+        let gap_ms = (round.gap_s * 1000.0).round() as u64;
+        self.gap_ms = self.gap_ms.max(gap_ms);
+        self.lost += round.missing as u64;
+        self.resynced_bytes += round.resynced_bytes.unwrap_or(0);
         let same = |cell: &&mut Cell| cell.topology == topology && cell.fault == fault;
         match self.cells.iter_mut().find(same) {
             Some(cell) => cell.rounds.push(round),
@@ -229,7 +255,7 @@ impl FaultsResult {
     }
 
     /// What is not as it must be; nothing if all is.
-    pub fn complaint(&self) -> Option<String> {
+    fn what_is_wrong(&self) -> Option<String> {
         let mut found = Vec::new();
         for cell in &self.cells {
             for round in &cell.rounds {
@@ -245,7 +271,7 @@ impl FaultsResult {
     }
 
     /// A line for each topology and fault.
-    pub fn text(&self) -> String {
+    fn table(&self) -> String {
         let mut text = format!(
             "{:<11} {:<14} {:>6} {:>22} {:>22} {:>9} {:>5}\n",
             "topology", "fault", "rounds", "gap s (least..most)", "longest wait s", "acked", "lost"
@@ -268,7 +294,22 @@ impl FaultsResult {
                 cell.sum(|round| round.missing),
             ));
         }
-        for problem in &self.problems {
+        if self.verified_blocks > 0 {
+            let acknowledged: usize = self
+                .cells
+                .iter()
+                .map(|cell| cell.sum(|round| round.acknowledged))
+                .sum();
+            text.push_str(&format!(
+                "longest gap {:.2} s; {} of {acknowledged} acknowledged lost; {:.1} MB resynced; {} blocks read in the end \
+                 match their checksums\n",
+                self.gap_ms as f64 / 1e3,
+                self.lost,
+                self.resynced_bytes as f64 / 1e6,
+                self.verified_blocks
+            ));
+        }
+        for problem in &self.head.problems {
             text.push_str(&format!("{problem}\n"));
         }
         text

@@ -35,6 +35,8 @@ struct Done {
     from: String,
     to: Option<String>,
     served_again: bool,
+    /// The most that a copy has lacked since what was broken is mended.
+    resynced: Option<u64>,
 }
 
 pub(super) fn round(
@@ -102,6 +104,7 @@ pub(super) fn round(
         both_primaries_s: seconds(watch.both()),
         probes,
         probes_missing,
+        resynced_bytes: done.resynced,
         consistency: check(watcher.as_mut(), &plan.shape, progress)?,
     })
 }
@@ -159,13 +162,32 @@ fn under_load(
     let mended = system.mend(fault, &from);
     let served_again = served?;
     mended?;
-    pause(plan.after, progress)?;
+    let resynced = go_on(plan.after, system, progress)?;
     Ok(Done {
         at,
         to: system.primary(),
         from,
         served_again,
+        resynced,
     })
+}
+
+/// Lets clients go on for a while; the most that a copy has lacked meanwhile.
+fn go_on(
+    time: Duration,
+    system: &dyn System,
+    progress: &Progress,
+) -> Result<Option<u64>, LabError> {
+    let begun = Instant::now();
+    let mut most = None;
+    loop {
+        most = system.missing_bytes().max(most);
+        let left = time.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return Ok(most);
+        }
+        pause(left.min(LOOK_EVERY), progress)?;
+    }
 }
 
 /// Waits until clients are served as before; false if they are not in time.

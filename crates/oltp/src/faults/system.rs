@@ -44,6 +44,20 @@ pub trait System: Sync {
     /// It does not come to be in time.
     fn await_ready(&self, progress: &Progress) -> Result<(), LabError>;
 
+    /// Bytes that a copy of the volume lacks now; nothing where there are no copies.
+    fn missing_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Reads all blocks of the database and compares them with their checksums: how many there are; nothing if it
+    /// is not done.
+    ///
+    /// # Errors
+    /// One does not match.
+    fn verify(&self) -> Result<Option<u64>, LabError> {
+        Ok(None)
+    }
+
     /// Ends all of it, and leaves nothing.
     ///
     /// # Errors

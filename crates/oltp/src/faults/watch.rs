@@ -12,6 +12,8 @@ use crate::postgres::{Logic, Postgres};
 
 /// A server is asked so often.
 const ASK_EVERY: Duration = Duration::from_millis(50);
+/// One that did not answer, so often: each question takes processor time from a server that comes up.
+const ASK_SILENT_EVERY: Duration = Duration::from_millis(200);
 /// An answer that took longer says nothing about the time before it.
 const PROMPT: Duration = Duration::from_secs(1);
 
@@ -95,7 +97,10 @@ impl Watch {
             if answer.is_none() {
                 connection = None;
             }
-            std::thread::sleep(ASK_EVERY);
+            std::thread::sleep(match answer {
+                Some(_) => ASK_EVERY,
+                None => ASK_SILENT_EVERY,
+            });
         }
         self.keep(stretch);
     }

@@ -11,8 +11,8 @@ mod step;
 mod storage;
 
 use ashlar_lab::result::ScenarioNote;
-use ashlar_lab::{Journal, LabError, Machine, OwnFolder, ResultFile, Schedule, write_whole};
-use ashlar_lab::{Measurement, Nest, Progress, Turn, Workload, carry_out};
+use ashlar_lab::{Asked, Measurement, Nest, Progress, Turn, Workload, carry_out};
+use ashlar_lab::{Journal, LabError, OwnFolder, ResultFile, Schedule, write_whole};
 
 use crew::{Crew, Ground};
 pub use file::FleetScenario;
@@ -57,9 +57,9 @@ pub fn run_fleet(
     };
     progress.say(&format!("{}: {}", note.name, note.scaled));
     write_whole(&run.out.join("scenario.toml"), run.text)?;
-    let mut result = FleetResult::new(file.heading(), Machine::here(), note, &file);
+    let mut result = FleetResult::new(file.heading(), note, &file);
     if !file.fleet.shape().is_tpcc() {
-        result.flags.push(crate::schema::SMALL.to_owned());
+        result.head.flags.push(crate::schema::SMALL.to_owned());
     }
     result.so_far().write(run.out)?;
     let ground = Ground {
@@ -86,8 +86,7 @@ pub fn run_fleet(
     };
     let schedule = Schedule {
         configurations: 1,
-        cells: file.fleet.steps.iter().map(ToString::to_string).collect(),
-        repeats: file.measure.repeat,
+        cells: Asked::all(&file.fleet.steps, file.measure.repeat),
         nest: Nest::RepeatByRepeat,
         seed: file.measure.seed,
     };
@@ -100,13 +99,12 @@ pub fn run_fleet(
     let ran = carry_out(&schedule, &mut load, journal, progress);
     progress.finish();
     if let Err(error) = ran {
-        result.partial = true;
-        result.problems.push(error.to_string());
+        result.head.broke_off(error.to_string());
     }
     drop(crew);
     result.sum_up();
     result.write(run.out)?;
-    crate::report::write(&run.out.join("report.html"), &html(&result)?)?;
+    result.write_report(run.out)?;
     Ok(result)
 }
 
@@ -150,9 +148,7 @@ impl Workload for Load<'_> {
     }
 
     fn measure(&mut self, turn: &Turn) -> Result<Measurement<FleetStep>, LabError> {
-        let percent = turn.cell.parse();
-        let wrong = |_| LabError::environment(format!("{:?}: no step", turn.cell));
-        let percent = percent.map_err(wrong)?;
+        let percent = turn.number()?;
         let step = step::step(self.fleet, (percent, turn.repeat), self.progress)?;
         let line = step.line();
         match step.partial {

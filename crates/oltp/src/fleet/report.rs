@@ -13,28 +13,24 @@ use crate::inputs::Kind;
 
 /// The whole page.
 pub(crate) fn html(result: &FleetResult) -> Result<String, LabError> {
-    let published = match result.scenario.source.is_empty() {
-        true => Vec::new(),
-        false => PublishedStep::rows()?,
+    let published = match result.source() {
+        "" => Vec::new(),
+        _ => PublishedStep::rows()?,
     };
-    let body = html! {
-        (page::heading(&result.title, &result.machine))
-        @if result.partial { (page::partial(&result.problems)) }
-        section {
-            @for part in result.scenario.about.split("\n\n") { p { (part) } }
-            p.note { "Scenario " code { (result.scenario.name) } ": " (result.scenario.scaled) "." }
-        }
-        (answers(result))
-        (steps(result, &published))
-        (nodes(result, &published))
-        (by_kind(result))
-        (over_time(result))
-        (devices(result, &published))
-        (databases(result))
-        (page::flags(&result.flags))
-        (method(result))
+    let parts = page::Parts {
+        lead: answers(result),
+        body: html! {
+            (steps(result, &published))
+            (nodes(result, &published))
+            (by_kind(result))
+            (over_time(result))
+            (devices(result, &published))
+            (databases(result))
+        },
+        method: method(result),
+        ..page::Parts::default()
     };
-    Ok(page::page(&result.title, &body))
+    Ok(page::report(&result.head, &parts))
 }
 
 /// What was asked and is told, a card for each step.
@@ -424,7 +420,6 @@ fn method(result: &FleetResult) -> Markup {
                 @let wrong: usize = result.steps.iter().map(|step| step.complaints.len()).sum();
                 @if wrong == 0 { "all hold." } @else { span.fail { (wrong) " databases are wrong." } }
             }
-            p.note { "Ashlar lab " (result.machine.lab_version) "." }
         }
     }
 }

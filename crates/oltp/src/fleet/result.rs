@@ -6,13 +6,13 @@ use std::fmt::Write;
 use ashlar_lab::result::ScenarioNote;
 use ashlar_lab::stats::median;
 use ashlar_lab::units::grouped;
-use ashlar_lab::{LabError, Machine, ResultFile};
+use ashlar_lab::{Head, Kind as ResultKind, LabError, ResultFile};
 use serde::{Deserialize, Serialize};
 
 use super::file::{Engine, FleetScenario};
 use super::storage::{Accesses, VolumeAccesses};
 use crate::inputs::Kind;
-use crate::result::{KindResult, LatencyUs, StepResult, UNFINISHED};
+use crate::result::{KindResult, LatencyUs, StepResult};
 
 /// The table that stands beside it.
 pub(crate) const PUBLISHED: &str = "s2d_fleet_144_databases.csv";
@@ -25,14 +25,9 @@ const KEPT_UP: f64 = 0.98;
 /// A fleet's run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FleetResult {
-    /// `ashlar-fleet-1`.
-    pub schema: String,
-    /// Title of the run.
-    pub title: String,
-    /// The machine that drove them, and, with private servers, on which they ran.
-    pub machine: Machine,
-    /// Which scenario, at which scale.
-    pub scenario: ScenarioNote,
+    /// What all results have.
+    #[serde(flatten)]
+    pub head: Head,
     /// What kind of database.
     pub engine: Engine,
     /// Warehouses of each.
@@ -52,12 +47,6 @@ pub struct FleetResult {
     pub databases: Vec<FleetDatabase>,
     /// The measurements, in the order in which they were made.
     pub steps: Vec<FleetStep>,
-    /// What a reader must know before quoting a figure.
-    pub flags: Vec<String>,
-    /// Something did not finish; `problems` says what.
-    pub partial: bool,
-    /// What went wrong.
-    pub problems: Vec<String>,
 }
 
 /// A place, when the databases were there.
@@ -255,22 +244,37 @@ impl FleetStep {
 }
 
 impl ResultFile for FleetResult {
-    const SCHEMA: &str = "ashlar-fleet-1";
+    const KIND: ResultKind = ResultKind::Fleet;
+
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn text(&self) -> String {
+        self.table()
+    }
+
+    fn html(&self) -> Result<String, LabError> {
+        super::html(self)
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.what_is_wrong()
+    }
 }
 
 impl FleetResult {
-    pub(crate) fn new(
-        title: &str,
-        machine: Machine,
-        scenario: ScenarioNote,
-        file: &FleetScenario,
-    ) -> Self {
+    pub(crate) fn new(title: &str, scenario: ScenarioNote, file: &FleetScenario) -> Self {
         let fleet = &file.fleet;
         Self {
-            schema: Self::SCHEMA.into(),
-            title: title.to_owned(),
-            machine,
-            scenario,
+            head: Head {
+                scenario: Some(scenario),
+                ..Head::new(ResultKind::Fleet, title)
+            },
             engine: fleet.engine,
             warehouses: fleet.warehouses,
             sessions: fleet.sessions,
@@ -280,16 +284,18 @@ impl FleetResult {
             places: Vec::new(),
             databases: Vec::new(),
             steps: Vec::new(),
-            flags: Vec::new(),
-            partial: false,
-            problems: Vec::new(),
         }
+    }
+
+    /// The published table that stands beside it; empty if none does.
+    pub(crate) fn source(&self) -> &str {
+        let scenario = self.head.scenario.as_ref();
+        scenario.map_or("", |scenario| &scenario.source)
     }
 
     pub(crate) fn so_far(&self) -> Self {
         let mut result = self.clone();
-        result.partial = true;
-        result.problems.push(UNFINISHED.into());
+        result.head.unfinished();
         result
     }
 
@@ -298,24 +304,26 @@ impl FleetResult {
         for database in &self.databases {
             if let Some(reason) = &database.memory_reason {
                 let name = &database.name;
-                self.flags
+                self.head
+                    .flags
                     .push(format!("{name}: its memory has no limit: {reason}"));
             }
         }
         for place in &self.places {
             if let Some(reason) = &place.full_reason {
                 let (name, full) = (&place.name, place.full_pct);
-                self.flags
+                self.head
+                    .flags
                     .push(format!("{name} is {full:.0} % full: {reason}"));
             }
         }
         for step in &self.steps {
             let what = format!("{} % of the streams, repeat {}", step.percent, step.repeat);
-            self.partial |= step.partial;
+            self.head.partial |= step.partial;
             let problems = step.problems.iter().map(|text| format!("{what}: {text}"));
-            self.problems.extend(problems);
+            self.head.problems.extend(problems);
             if step.kept() < KEPT_UP {
-                self.flags.push(format!(
+                self.head.flags.push(format!(
                     "{what}: {:.0} % of what was asked for: the databases did not keep up, and latencies, counted from \
                      when a transaction was due, grow with time",
                     100.0 * step.kept()
@@ -328,7 +336,7 @@ impl FleetResult {
                 .filter(|tps| (*tps / middle.max(1e-9) - 1.0).abs() > UNEQUAL);
             let far = far.count();
             if far > 0 {
-                self.flags.push(format!(
+                self.head.flags.push(format!(
                     "{what}: {far} of {} databases are more than a tenth off the median of {} TPS",
                     tps.len(),
                     grouped(middle)
@@ -336,21 +344,22 @@ impl FleetResult {
             }
             let errors: u64 = step.databases.iter().map(|share| share.errors).sum();
             if errors > 0 {
-                self.flags
+                self.head
+                    .flags
                     .push(format!("{what}: {errors} transactions failed"));
             }
         }
     }
 
     /// What consistency conditions do not hold; nothing if all is well.
-    pub fn complaint(&self) -> Option<String> {
+    fn what_is_wrong(&self) -> Option<String> {
         let all = self.steps.iter().flat_map(|step| &step.complaints);
         let all: Vec<String> = all.cloned().collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// As text: a line for each step.
-    pub fn text(&self) -> String {
+    fn table(&self) -> String {
         let mut out = String::new();
         // Writing to a string cannot fail.
         let _ = self.write_text(&mut out);
@@ -358,7 +367,9 @@ impl FleetResult {
     }
 
     fn write_text(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "{}: {}", self.scenario.name, self.scenario.scaled)?;
+        if let Some(scenario) = &self.head.scenario {
+            writeln!(out, "{}: {}", scenario.name, scenario.scaled)?;
+        }
         writeln!(
             out,
             "| streams | TPS | of asked | CPU % | p95 ms, slowest kind | worst database | late p95 ms |"
@@ -382,10 +393,10 @@ impl FleetResult {
                 step.lateness_us.map_or(0.0, |late| ms(late.p95)),
             )?;
         }
-        for problem in &self.problems {
+        for problem in &self.head.problems {
             writeln!(out, "problem: {problem}")?;
         }
-        match self.flags.len() {
+        match self.head.flags.len() {
             0 => Ok(()),
             flags => writeln!(out, "{flags} flags: see the report before quoting a figure"),
         }
@@ -425,7 +436,7 @@ pub(crate) fn sample() -> FleetResult {
         scaled: "as written".into(),
         source: PUBLISHED.into(),
     };
-    let mut result = FleetResult::new("t", Machine::default(), note, &file);
+    let mut result = FleetResult::new("t", note, &file);
     result.places = vec![FleetPlace {
         name: "here".into(),
         node: "node-1".into(),
@@ -485,7 +496,7 @@ mod tests {
     fn what_did_not_keep_up_is_told() {
         let mut result = sample();
         result.sum_up();
-        let said = result.flags.join("\n");
+        let said = result.head.flags.join("\n");
         for words in [
             "75 % of what was asked for",
             "2 of 2 databases",

@@ -13,7 +13,7 @@ use super::result::{FleetNode, FleetShare, FleetStep};
 use super::storage::{Done, Looked, Storage, VolumeAccesses};
 use crate::inputs::Kind;
 use crate::result::StepResult;
-use crate::run::{Crowd, Measured, RunPlan, examine, setting};
+use crate::run::{Crowd, Measured, RunPlan, Shown, examine, setting};
 use crate::usage::process_cpu_s;
 
 /// What a database's thread brings home.
@@ -160,7 +160,7 @@ impl Part<'_> {
     fn drive(&self) -> Result<Home, LabError> {
         let sessions = self.plan.users.first().copied().unwrap_or(1);
         let setting = setting(self.plan, &self.member.marker, sessions, self.repeat);
-        let quiet = self.progress.quiet();
+        let (quiet, node) = (self.progress.quiet(), Nodes::name(self.member.node));
         let prepared = self.member.database.prepare_run();
         let crowd = prepared.and_then(|()| {
             Crowd::log_in(&self.member.database, (self.plan, &setting), None, &quiet)
@@ -181,6 +181,11 @@ impl Part<'_> {
             return Err(error);
         }
         let mut crowd = crowd?;
+        crowd.show(Shown {
+            progress: self.progress,
+            group: &node,
+            member: &self.member.name,
+        });
         crowd.ramp(self.plan.ramp);
         let before = self.watch.map(|(_, storage)| Watch::begin(storage));
         let window = crowd.measure(self.plan.measure)?;

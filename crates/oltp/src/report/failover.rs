@@ -9,24 +9,27 @@ use crate::result::StepResult;
 use crate::server::Commit;
 
 /// The report.
-pub(super) fn html(result: &FailoverResult) -> String {
-    let body = html! {
-        (page::heading(&result.title, &result.machine))
-        @if result.partial { (page::partial(&result.problems)) }
-        section {
-            (method::described(&result.database))
-            @if let Some(build) = &result.build { p.note { (build.line()) } }
-            p {
-                (result.users) " users on " (result.warehouses) " warehouses; a primary and a synchronous "
-                "standby, " code { "synchronous_commit=" (result.commit.word()) } "."
+pub(crate) fn html(result: &FailoverResult) -> String {
+    let parts = page::Parts {
+        lead: html! {
+            section {
+                (method::described(&result.database))
+                @if let Some(build) = &result.build { p.note { (build.line()) } }
+                p {
+                    (result.users) " users on " (result.warehouses) " warehouses; a primary and a synchronous "
+                    "standby, " code { "synchronous_commit=" (result.commit.word()) } "."
+                }
             }
-        }
-        @if result.was_looked_at() { (verdict(result)) }
-        @if result.before.users > 0 { (load("Before", &result.before)) }
-        @if result.after.users > 0 { (load("After, on the promoted server", &result.after)) }
-        p.note { "Ashlar lab " (result.machine.lab_version) ", seed " (result.seed) "." }
+        },
+        body: html! {
+            @if result.was_looked_at() { (verdict(result)) }
+            @if result.before.users > 0 { (load("Before", &result.before)) }
+            @if result.after.users > 0 { (load("After, on the promoted server", &result.after)) }
+        },
+        seed: Some(result.seed),
+        ..page::Parts::default()
     };
-    page::page(&result.title, &body)
+    page::report(&result.head, &parts)
 }
 
 fn verdict(result: &FailoverResult) -> Markup {

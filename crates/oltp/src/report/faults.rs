@@ -6,30 +6,33 @@ use maud::{Markup, html};
 use super::method;
 use crate::faults::{Cell, Fault, FaultsResult, Round, Topology};
 
-pub(super) fn html(result: &FaultsResult) -> String {
-    let body = html! {
-        (page::heading(&result.title, &result.machine))
-        @if result.partial { (page::partial(&result.problems)) }
-        section {
-            p {
-                (result.users) " clients in an open loop, " (result.rate) " transactions a second due, on "
-                (result.warehouses) " warehouses. What fails is tried again; what is lost is connected again."
+pub(crate) fn html(result: &FaultsResult) -> String {
+    let parts = page::Parts {
+        lead: html! {
+            section {
+                p {
+                    (result.users) " clients in an open loop, " (result.rate) " transactions a second due, on "
+                    (result.warehouses) " warehouses. What fails is tried again; what is lost is connected again."
+                }
+                @for system in &result.systems {
+                    h3 { (system.topology) }
+                    p { (system.told) "." }
+                    (method::described(&system.database))
+                }
             }
-            @for system in &result.systems {
-                h3 { (system.topology) }
-                p { (system.told) "." }
-                (method::described(&system.database))
+        },
+        body: html! {
+            @if !result.cells.is_empty() {
+                (overview(result))
+                (verdict(result))
+                @for cell in &result.cells { (rounds(cell)) }
             }
-        }
-        @if !result.cells.is_empty() {
-            (overview(result))
-            (verdict(result))
-            @for cell in &result.cells { (rounds(cell)) }
-        }
-        (how())
-        p.note { "Ashlar lab " (result.machine.lab_version) ", seed " (result.seed) "." }
+        },
+        method: how(),
+        seed: Some(result.seed),
+        ..page::Parts::default()
     };
-    page::page(&result.title, &body)
+    page::report(&result.head, &parts)
 }
 
 fn overview(result: &FaultsResult) -> Markup {

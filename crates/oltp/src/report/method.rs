@@ -53,7 +53,6 @@ pub(crate) fn method(result: &OltpResult) -> Markup {
                 ". NOPM is the change of sum(d_next_o_id) over the elapsed minutes. It is TPROC-C, not "
                 "TPC-C: these are no tpmC."
             }
-            p.note { "Ashlar lab " (result.machine.lab_version) ", seed " (m.seed) "." }
         }
     }
 }

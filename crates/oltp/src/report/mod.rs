@@ -12,7 +12,8 @@ mod tests;
 
 use std::path::Path;
 
-use ashlar_lab::{Comparison, LabError, page};
+use ashlar_lab::result::RunResult;
+use ashlar_lab::{Comparison, Head, Kind, LabError, ResultFile, kind_in, page};
 use maud::{Markup, html};
 
 use crate::failover::FailoverResult;
@@ -22,7 +23,11 @@ use crate::published::HammerDb;
 use crate::result::OltpResult;
 use crate::scan::ScanResult;
 use crate::scenario::ScenarioResult;
-use ashlar_lab::ResultFile;
+
+pub(crate) use failover::html as of_failover;
+pub(crate) use faults::html as of_faults;
+pub(crate) use scan::html as of_scan;
+pub(crate) use scenario::html as of_scenario;
 
 /// A run that a report shows, by the name that it has there.
 pub(crate) struct Shown<'a> {
@@ -30,25 +35,25 @@ pub(crate) struct Shown<'a> {
     pub(crate) result: &'a OltpResult,
 }
 
-/// Renders `report.html` of a run's or a scan's directory again, from its `result.json`.
+/// Renders `report.html` of a run's directory again, whatever it measured, from its `result.json`.
 ///
 /// # Errors
-/// Environment errors for what cannot be read or written.
+/// Environment errors for what cannot be read or written, and of a kind that has no report.
 pub fn render_report(dir: &Path) -> Result<(), LabError> {
-    let text = if ScanResult::is_in(dir) {
-        scan::html(&ScanResult::load(dir)?)?
-    } else if FailoverResult::is_in(dir) {
-        failover::html(&FailoverResult::load(dir)?)
-    } else if FleetResult::is_in(dir) {
-        crate::fleet::html(&FleetResult::load(dir)?)?
-    } else if FaultsResult::is_in(dir) {
-        faults::html(&FaultsResult::load(dir)?)
-    } else if ScenarioResult::is_in(dir) {
-        scenario::html(&ScenarioResult::load(dir)?)?
-    } else {
-        html(&OltpResult::load(dir)?)?
-    };
-    write(&dir.join("report.html"), &text)
+    match kind_in(dir)? {
+        Kind::Devices => RunResult::render_again(dir),
+        Kind::Oltp => OltpResult::render_again(dir),
+        Kind::Databases => ScenarioResult::render_again(dir),
+        Kind::Fleet => FleetResult::render_again(dir),
+        Kind::Scan => ScanResult::render_again(dir),
+        Kind::Failover => FailoverResult::render_again(dir),
+        Kind::Faults => FaultsResult::render_again(dir),
+        kind @ (Kind::TornPages | Kind::Ha) => Err(LabError::usage(format!(
+            "{}: runs of {} have no report: what they found is in result.json",
+            dir.display(),
+            kind.words()
+        ))),
+    }
 }
 
 /// Renders a report of two runs, with what their difference is worth, into `to`.
@@ -58,11 +63,7 @@ pub fn render_report(dir: &Path) -> Result<(), LabError> {
 pub fn render_comparison(first: &Path, second: &Path, to: &Path) -> Result<(), LabError> {
     let (a, b) = (OltpResult::load(first)?, OltpResult::load(second)?);
     let names = names(first, second);
-    write(to, &both(&names, &a, &b))
-}
-
-pub(crate) fn write(path: &Path, text: &str) -> Result<(), LabError> {
-    ashlar_lab::write_whole(path, text)
+    ashlar_lab::write_whole(to, &both(&names, &a, &b))
 }
 
 /// Directories by their last names, or whole where those are the same.
@@ -80,21 +81,24 @@ pub(crate) fn html(result: &OltpResult) -> Result<String, LabError> {
         name: result.database.sql.clone(),
         result,
     }];
-    let body = html! {
-        (page::heading(&result.title, &result.machine))
-        @if result.partial { (page::partial(&result.problems)) }
-        (method::database(result))
-        (charts::users(&shown))
-        (tables::summary(&shown))
-        (published(result)?)
-        (tables::latency(&shown))
-        (charts::over_time(&shown))
-        (charts::device_and_processor(&shown))
-        (tables::consistency(&shown))
-        (page::flags(&result.flags))
-        (method::method(result))
-    };
-    Ok(page::page(&result.title, &body))
+    Ok(page::report(
+        &result.head,
+        &page::Parts {
+            lead: method::database(result),
+            body: html! {
+                (charts::users(&shown))
+                (tables::summary(&shown))
+                (published(result)?)
+                (tables::latency(&shown))
+                (charts::over_time(&shown))
+                (charts::device_and_processor(&shown))
+                (tables::consistency(&shown))
+            },
+            method: method::method(result),
+            seed: Some(result.method.seed),
+            ..page::Parts::default()
+        },
+    ))
 }
 
 /// The report of two runs.
@@ -104,31 +108,42 @@ fn both(names: &[String; 2], a: &OltpResult, b: &OltpResult) -> String {
         name: names[index].clone(),
         result,
     });
-    let title = format!("{}: {} against {}", a.title, names[0], names[1]);
+    let title = format!("{}: {} against {}", a.head.title, names[0], names[1]);
     let flags: Vec<String> = shown.iter().flat_map(named_flags).collect();
-    let body = html! {
-        (page::heading(&title, &b.machine))
-        (statements(names, comparison.as_ref().ok()))
-        (charts::users(&shown))
-        (tables::summary(&shown))
-        (tables::latency(&shown))
-        (charts::over_time(&shown))
-        (charts::device_and_processor(&shown))
-        (tables::consistency(&shown))
-        (page::flags(&flags))
-        @for run in &shown {
-            h2 { (run.name) }
-            (method::database(run.result))
-            (method::method(run.result))
-        }
+    let head = Head {
+        title,
+        machine: b.head.machine.clone(),
+        ..Head::default()
     };
-    page::page(&title, &body)
+    page::report(
+        &head,
+        &page::Parts {
+            lead: statements(names, comparison.as_ref().ok()),
+            body: html! {
+                (charts::users(&shown))
+                (tables::summary(&shown))
+                (tables::latency(&shown))
+                (charts::over_time(&shown))
+                (charts::device_and_processor(&shown))
+                (tables::consistency(&shown))
+            },
+            flags,
+            method: html! {
+                @for run in &shown {
+                    h2 { (run.name) }
+                    (method::database(run.result))
+                    (method::method(run.result))
+                }
+            },
+            seed: None,
+        },
+    )
 }
 
 /// A run's flags and problems, with its name.
 pub(crate) fn named_flags(shown: &Shown<'_>) -> Vec<String> {
     let Shown { name, result } = shown;
-    let all = result.flags.iter().chain(&result.problems);
+    let all = result.head.flags.iter().chain(&result.head.problems);
     all.map(|text| format!("{name}: {text}")).collect()
 }
 
@@ -175,54 +190,4 @@ fn published(result: &OltpResult) -> Result<Markup, LabError> {
             "the scenario " code { "nvmeof-hammerdb" } " compares the ratios."
         }
     })
-}
-
-impl OltpResult {
-    /// Writes `report.html` into `dir`.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn write_report(&self, dir: &Path) -> Result<(), LabError> {
-        write(&dir.join("report.html"), &html(self)?)
-    }
-}
-
-impl FailoverResult {
-    /// Writes `report.html` into `dir`.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn write_report(&self, dir: &Path) -> Result<(), LabError> {
-        write(&dir.join("report.html"), &failover::html(self))
-    }
-}
-
-impl FaultsResult {
-    /// Writes `report.html` into `dir`.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn write_report(&self, dir: &Path) -> Result<(), LabError> {
-        write(&dir.join("report.html"), &faults::html(self))
-    }
-}
-
-impl ScenarioResult {
-    /// Writes `report.html` into `dir`.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn write_report(&self, dir: &Path) -> Result<(), LabError> {
-        write(&dir.join("report.html"), &scenario::html(self)?)
-    }
-}
-
-impl ScanResult {
-    /// Writes `report.html` into `dir`.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn write_report(&self, dir: &Path) -> Result<(), LabError> {
-        write(&dir.join("report.html"), &scan::html(self)?)
-    }
 }

@@ -18,21 +18,20 @@ pub(crate) struct Shown<'a> {
 }
 
 /// The report of one.
-pub(super) fn html(result: &ScanResult) -> Result<String, LabError> {
-    let title = "Concurrent scan";
+pub(crate) fn html(result: &ScanResult) -> Result<String, LabError> {
     let shown = [Shown {
         name: "here".into(),
         result,
     }];
-    let body = html! {
-        (page::heading(title, &result.machine))
-        @if result.partial { (page::partial(&result.problems)) }
-        section { (described(&result.database)) }
-        (figures(&shown)?)
-        (page::flags(&result.flags))
-        (method(result))
-    };
-    Ok(page::page(title, &body))
+    Ok(page::report(
+        &result.head,
+        &page::Parts {
+            lead: html! { section { (described(&result.database)) } },
+            body: figures(&shown)?,
+            method: method(result),
+            ..page::Parts::default()
+        },
+    ))
 }
 
 pub(crate) fn method(result: &ScanResult) -> Markup {
@@ -44,7 +43,6 @@ pub(crate) fn method(result: &ScanResult) -> Markup {
                 " without what the database puts around them. Each reader has the database add up the "
                 "lengths of all rows; the run time is that of the last reader. Medians over repeats."
             }
-            p.note { "Ashlar lab " (result.machine.lab_version) "." }
         }
     }
 }
@@ -107,6 +105,10 @@ pub(crate) fn figures(shown: &[Shown<'_>]) -> Result<Markup, LabError> {
             }
             div.card { (Chart::draw(&charts, "MB/s and run time by readers")) }
             div.scroll { (table(shown, &published)) }
+            p.note {
+                "\u{2020} The published table of a million rows fits into the memory of one of its servers, so that later "
+                "readers may not have read from storage."
+            }
         }
     })
 }
@@ -129,8 +131,8 @@ fn table(shown: &[Shown<'_>], published: &[Cluster]) -> Markup {
                     @if shown.len() > 1 { th { "run" } }
                     th { "readers" } th.edge { "run time s" } th { "x first" } th { "MB/s" }
                     th { "device read" } th.edge { "client CPU s" } th { "server CPU s" }
-                    th { "machine CPU %" } th.edge { "published, shared storage" }
-                    th { "published, availability group" }
+                    th { "machine CPU %" } th.edge { "published, shared storage \u{2020}" }
+                    th { "published, availability group \u{2020}" }
                 }
             }
             tbody {

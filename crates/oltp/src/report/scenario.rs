@@ -11,7 +11,7 @@ use super::{Shown, charts, method, named_flags, scan, tables};
 use crate::scenario::{ConfigurationResult, Group, Look, ScenarioResult, hint};
 
 /// The report.
-pub(super) fn html(result: &ScenarioResult) -> Result<String, LabError> {
+pub(crate) fn html(result: &ScenarioResult) -> Result<String, LabError> {
     let runs: Vec<Shown<'_>> = result.configurations.iter().filter_map(Shown::of).collect();
     let scans: Vec<scan::Shown<'_>> = result
         .configurations
@@ -24,42 +24,39 @@ pub(super) fn html(result: &ScenarioResult) -> Result<String, LabError> {
         })
         .collect();
     let scan_flags = scans.iter().flat_map(|run| {
-        let all = run.result.flags.iter();
+        let all = run.result.head.flags.iter();
         all.map(|flag| format!("{}: {flag}", run.name))
     });
-    let own = result.flags.iter().cloned();
-    let flags: Vec<String> = own
-        .chain(runs.iter().flat_map(named_flags))
-        .chain(scan_flags)
-        .collect();
-    let body = html! {
-        (page::heading(&result.title, &result.machine))
-        @if result.partial { (page::partial(&result.problems)) }
-        (about(result))
-        (configurations(&result.configurations))
-        (comparisons(result))
-        @if !result.checks.is_empty() {
-            section { h2 { "Checks" } (page::checks(&result.checks)) }
-        }
-        @if !runs.is_empty() {
-            @for group in groups(&result.configurations) { (by_users(&group)) }
-            (memory(&result.configurations))
-            h2 { "Figures" }
-            (tables::summary(&runs))
-            (tables::latency(&runs))
-            (charts::over_time(&runs))
-            (charts::device_and_processor(&runs))
-            (tables::consistency(&runs))
-        }
-        @if !scans.is_empty() { (scan::figures(&scans)?) }
-        (page::flags(&flags))
-        @if let Some(run) = runs.first() {
-            (method::database(run.result))
-            (method::method(run.result))
-        }
-        @if let Some(run) = scans.first() { (scan::method(run.result)) }
+    let flags = runs.iter().flat_map(named_flags).chain(scan_flags);
+    let parts = page::Parts {
+        lead: html! {
+            (configurations(&result.configurations))
+            (comparisons(result))
+        },
+        body: html! {
+            @if !runs.is_empty() {
+                @for group in groups(&result.configurations) { (by_users(&group)) }
+                (memory(&result.configurations))
+                h2 { "Figures" }
+                (tables::summary(&runs))
+                (tables::latency(&runs))
+                (charts::over_time(&runs))
+                (charts::device_and_processor(&runs))
+                (tables::consistency(&runs))
+            }
+            @if !scans.is_empty() { (scan::figures(&scans)?) }
+        },
+        flags: flags.collect(),
+        method: html! {
+            @if let Some(run) = runs.first() {
+                (method::database(run.result))
+                (method::method(run.result))
+            }
+            @if let Some(run) = scans.first() { (scan::method(run.result)) }
+        },
+        seed: runs.first().map(|run| run.result.method.seed),
     };
-    Ok(page::page(&result.title, &body))
+    Ok(page::report(&result.head, &parts))
 }
 
 impl<'a> Shown<'a> {
@@ -69,21 +66,6 @@ impl<'a> Shown<'a> {
             name: of.name.clone(),
             result: of.oltp.as_ref()?,
         })
-    }
-}
-
-fn about(result: &ScenarioResult) -> Markup {
-    let scenario = &result.scenario;
-    html! {
-        section {
-            @for part in scenario.about.split("\n\n") { p { (part) } }
-            p.note {
-                "Scenario " code { (scenario.name) } ", " (scenario.scaled) "."
-                @if !scenario.source.is_empty() {
-                    " Published figures: " code { "published/" (scenario.source) } "."
-                }
-            }
-        }
     }
 }
 

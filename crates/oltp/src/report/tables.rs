@@ -91,7 +91,7 @@ pub(crate) fn latency(shown: &[Shown<'_>]) -> Markup {
                 @if shown.len() > 1 { h3 { (run.name) } }
                 div.plots { div.card { (charts::latency(run.result)) } }
                 details open[shown.len() == 1] {
-                    summary { "p50, p95, p99 by users" }
+                    summary { "Percentiles by users" }
                     div.scroll { (latencies(run.result)) }
                 }
             }
@@ -105,7 +105,7 @@ fn latencies(result: &OltpResult) -> Markup {
             thead {
                 tr {
                     th { "users" } th { "transaction" } th.edge { "count" } th { "mean" } th { "p50" }
-                    th { "p95" } th { "p99" } th { "max" } th.edge { "rolled back" } th { "errors" }
+                    th { "p95" } th { "p99" } th { "p99.9" } th { "p99.99" } th { "p99.999" } th { "max" } th.edge { "rolled back" } th { "errors" }
                     th { "retries" }
                 }
             }
@@ -137,7 +137,8 @@ fn of_kind(result: &OltpResult, users: usize, kind: Kind) -> Markup {
     html! {
         td.edge { (grouped(total(|of| of.count))) }
         td { (us(|l| l.mean)) } td { (us(|l| l.p50)) } td { (us(|l| l.p95)) }
-        td { (us(|l| l.p99)) } td { (us(|l| l.max)) }
+        td { (us(|l| l.p99)) } td { (us(|l| l.p999)) } td { (us(|l| l.p9999)) } td { (us(|l| l.p99999)) }
+        td { (us(|l| l.max)) }
         td.edge { (grouped(total(|of| of.rolled_back))) }
         td { (grouped(total(|of| of.errors))) }
         td { (grouped(total(|of| of.retries))) }

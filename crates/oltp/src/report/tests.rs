@@ -77,12 +77,16 @@ fn a_run_s_report_has_charts_latencies_and_conditions() {
             .all(|step| step.machine_cpu_pct.is_some())
     );
     // A database of a few MB is in memory, and that is told where it can be known.
-    let told = result.flags.iter().any(|flag| flag.contains("from memory"));
+    let told = result
+        .head
+        .flags
+        .iter()
+        .any(|flag| flag.contains("from memory"));
     let known = result
         .steps
         .iter()
         .all(|s| s.device.own_read_bytes.is_some());
-    assert!(told || !known, "{:?}", result.flags);
+    assert!(told || !known, "{:?}", result.head.flags);
     let known = result.steps.iter().all(|s| s.device.read_bytes.is_some());
     assert!(
         result

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ashlar_lab::{LabError, Progress};
+use ashlar_lab::{LabError, Progress, Tempo};
 
 use super::measured::Measured;
 use super::plan::RunPlan;
@@ -39,6 +39,28 @@ pub(crate) struct Crowd<'a> {
     place: ServerPlace,
     empty: Measured,
     progress: &'a Progress,
+    shown: Shown<'a>,
+}
+
+/// Where it is shown what they do at the moment, and as what.
+#[derive(Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    pub(crate) progress: &'a Progress,
+    pub(crate) group: &'a str,
+    pub(crate) member: &'a str,
+}
+
+impl Shown<'_> {
+    /// Shows new orders a minute, of those in the last second.
+    fn tell(&self, (before, now): ((u64, f64), (u64, f64)), time: Duration) {
+        let orders = now.0.saturating_sub(before.0) as f64;
+        let tempo = Tempo {
+            unit: "NOPM",
+            figure: orders * 60.0 / time.as_secs_f64().max(1e-9),
+            latency_us: (now.1 - before.1).max(0.0) / orders.max(1.0) / 1000.0,
+        };
+        self.progress.tempo(self.group, self.member, tempo);
+    }
 }
 
 type SharedWatcher = Arc<Mutex<Box<dyn Watcher>>>;
@@ -126,6 +148,11 @@ impl<'a> Crowd<'a> {
             place,
             empty,
             progress,
+            shown: Shown {
+                progress,
+                group: "",
+                member: "",
+            },
         };
         for number in 0..users {
             spawn(database, setting, &crowd.stage, number)?;
@@ -142,6 +169,11 @@ impl<'a> Crowd<'a> {
             // Users that hang in a call are left there.
             progress.go_on()?;
         }
+    }
+
+    /// Has what they do at the moment shown as this.
+    pub(crate) const fn show(&mut self, shown: Shown<'a>) {
+        self.shown = shown;
     }
 
     fn all_ended(&self) -> impl Fn(&Crew) -> bool + use<> {
@@ -263,6 +295,7 @@ impl<'a> Crowd<'a> {
         let start = Instant::now();
         let mut series = Vec::new();
         let mut before = Usage::device_now(&self.place);
+        let mut seen = (Instant::now(), self.stage.new_orders());
         for second in 1.. {
             let next = time.min(Duration::from_secs(second));
             let left = next.saturating_sub(start.elapsed());
@@ -276,6 +309,11 @@ impl<'a> Crowd<'a> {
                     }),
                 );
                 before = now;
+                if self.shown.progress.shows_tempo() {
+                    let look = (Instant::now(), self.stage.new_orders());
+                    self.shown.tell((seen.1, look.1), look.0 - seen.0);
+                    seen = look;
+                }
             }
             if ends {
                 break;

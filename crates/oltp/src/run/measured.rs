@@ -71,7 +71,7 @@ impl Measured {
 
     /// How late transactions began; none if no pace was set.
     pub(crate) fn lateness(&self) -> Option<LatencyUs> {
-        (!self.late_ns.is_empty()).then(|| figures(&self.late_ns))
+        (!self.late_ns.is_empty()).then(|| LatencyUs::of(&self.late_ns))
     }
 
     pub(crate) fn retried(&mut self, kind: Kind) {
@@ -154,6 +154,12 @@ impl Measured {
         of.latency_ns.len() - of.rolled_back
     }
 
+    /// New orders that ended as they should, and the sum of their latencies in nanoseconds.
+    pub(crate) fn new_orders_so_far(&self) -> (u64, f64) {
+        let ns = &self.kinds[Kind::NewOrder as usize].latency_ns;
+        (ns.len(), ns.mean() * ns.len() as f64)
+    }
+
     pub(crate) fn series(&self) -> &[u64] {
         &self.series
     }
@@ -168,22 +174,9 @@ impl Measured {
             rolled_back: of.rolled_back,
             errors: of.errors,
             retries: of.retries,
-            latency_us: figures(&of.latency_ns),
+            latency_us: LatencyUs::of(&of.latency_ns),
             count: of.latency_ns.len(),
         }
-    }
-}
-
-fn figures(ns: &Histogram<u64>) -> LatencyUs {
-    let at = |quantile| ns.value_at_quantile(quantile) as f64 / 1000.0;
-    LatencyUs {
-        mean: ns.mean() / 1000.0,
-        p50: at(0.5),
-        p90: at(0.9),
-        p95: at(0.95),
-        p99: at(0.99),
-        p999: at(0.999),
-        max: ns.max() as f64 / 1000.0,
     }
 }
 

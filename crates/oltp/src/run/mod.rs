@@ -14,9 +14,12 @@ mod user;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ashlar_lab::{LabError, Machine, Progress};
+use ashlar_lab::{
+    Asked, Head, Journal, Kind, LabError, Measurement, Nest, Progress, Schedule, Turn, Workload,
+    carry_out,
+};
 
-pub(crate) use crowd::{Crowd, Window};
+pub(crate) use crowd::{Crowd, Shown, Window};
 pub(crate) use measured::Measured;
 pub use plan::{Mode, RunPlan};
 
@@ -28,7 +31,6 @@ use crate::random::Rng;
 use crate::result::{Method, OltpResult, StepResult};
 use crate::schema::{MARKER_TABLE, Marker, State};
 use crate::terminal::TerminalSetting;
-use ashlar_lab::ResultFile;
 
 /// How long a database that was interrupted may take to recover, before it is checked.
 const RECOVERY: Duration = Duration::from_secs(60);
@@ -79,9 +81,7 @@ pub fn begin(database: &dyn Database, plan: &RunPlan) -> Result<OltpResult, LabE
 /// An empty result of `plan` on a database that is, or will be, like this.
 pub fn planned(plan: &RunPlan, database: Description, warehouses: i32) -> OltpResult {
     OltpResult {
-        schema: OltpResult::SCHEMA.into(),
-        title: "TPROC-C".into(),
-        machine: Machine::here(),
+        head: Head::new(Kind::Oltp, "TPROC-C"),
         database,
         method: Method {
             warehouses,
@@ -101,9 +101,6 @@ pub fn planned(plan: &RunPlan, database: Description, warehouses: i32) -> OltpRe
         build: None,
         steps: Vec::new(),
         summary: Vec::new(),
-        flags: Vec::new(),
-        partial: false,
-        problems: Vec::new(),
         failed: None,
     }
 }
@@ -202,59 +199,96 @@ pub fn run_with(
     result.method.restored = around.restore.is_some();
     ready(database.as_ref(), plan, result)?;
     around.keep(result)?;
-    progress.start(u64::from(plan.repeats) * plan.users.len() as u64);
-    let all = (1..=plan.repeats).flat_map(|repeat| plan.users.iter().map(move |&n| (n, repeat)));
-    for (users, repeat) in all {
-        progress.doing(&format!("{users} users, repeat {repeat}"));
-        let at = (users, repeat);
-        let step = match one(database, plan, at, (result, &mut around), progress) {
-            Ok(step) => step,
-            Err(error) => {
-                result.partial = true;
-                let problem = format!("{users} users, repeat {repeat}: {error}");
-                if matches!(error, LabError::Check(_)) {
-                    result.failed = Some(problem.clone());
-                }
-                result.problems.push(problem);
-                break;
-            }
-        };
-        progress.step(&step.line());
-        let ends = step.partial;
-        result.steps.push(step);
-        if let Err(error) = around.keep(result) {
-            result.partial = true;
-            result.problems.push(error.to_string());
-            break;
-        }
-        if ends {
-            break;
-        }
-    }
+    let schedule = Schedule {
+        configurations: 1,
+        cells: Asked::all(&plan.users, plan.repeats),
+        nest: Nest::RepeatByRepeat,
+        seed: plan.seed,
+    };
+    let mut steps = Steps {
+        database,
+        plan,
+        result,
+        around,
+        progress,
+    };
+    let ran = carry_out(&schedule, &mut steps, &mut Journal::none(), progress);
     progress.finish();
+    let is_told = result.head.partial || result.steps.last().is_some_and(|step| step.partial);
+    if let Err(error) = ran
+        && !is_told
+    {
+        result.head.broke_off(error.to_string());
+    }
     result.sum_up();
     Ok(())
 }
 
-/// One step of a run, on a database that was put back if it is to be.
-fn one(
-    database: &Arc<dyn Database>,
-    plan: &RunPlan,
-    (users, repeat): (usize, u32),
-    (result, around): (&mut OltpResult, &mut Around<'_>),
-    progress: &Progress,
-) -> Result<StepResult, LabError> {
-    progress.go_on()?;
-    around.put_back(database.as_ref())?;
-    // Only now: what was put back may be another database than the one that was there.
-    let marker = built(database.as_ref())?;
-    result.method.warehouses = marker.shape.warehouses;
-    let place = Place {
-        users,
-        repeat,
-        ledger: around.ledger.clone(),
-    };
-    measure(database, plan, &marker, place, progress)
+/// A run as a workload: a turn is a number of users.
+struct Steps<'a, 'b> {
+    database: &'a Arc<dyn Database>,
+    plan: &'a RunPlan,
+    result: &'a mut OltpResult,
+    around: Around<'b>,
+    progress: &'a Progress,
+}
+
+impl Workload for Steps<'_, '_> {
+    type Outcome = StepResult;
+
+    fn name(&self, turn: &Turn) -> String {
+        format!("{} users, repeat {}", turn.cell, turn.repeat)
+    }
+
+    fn measure(&mut self, turn: &Turn) -> Result<Measurement<StepResult>, LabError> {
+        let stepped = turn
+            .number()
+            .and_then(|users| self.step(users, turn.repeat));
+        let what = self.name(turn);
+        let step = stepped.inspect_err(|error| {
+            let problem = format!("{what}: {error}");
+            if matches!(error, LabError::Check(_)) {
+                self.result.failed = Some(problem.clone());
+            }
+            self.result.head.broke_off(problem);
+        })?;
+        Ok(step.measurement())
+    }
+
+    fn take(&mut self, _: &Turn, step: StepResult) -> Result<(), LabError> {
+        self.result.steps.push(step);
+        self.around.keep(self.result)
+    }
+}
+
+impl Steps<'_, '_> {
+    /// One step, on a database that was put back if it is to be, and the check after it.
+    fn step(&mut self, users: usize, repeat: u32) -> Result<StepResult, LabError> {
+        let (database, progress) = (self.database, self.progress);
+        self.around.put_back(database.as_ref())?;
+        // Only now: what was put back may be another database than the one that was there.
+        let marker = built(database.as_ref())?;
+        self.result.method.warehouses = marker.shape.warehouses;
+        let place = Place {
+            users,
+            repeat,
+            ledger: self.around.ledger.clone(),
+        };
+        let mut step = drive(database, (self.plan, &marker), place, progress)?;
+        examine(database, &marker, &mut step, progress);
+        Ok(step)
+    }
+}
+
+impl StepResult {
+    /// What a workload says of it: a step that did not reach its end is a part.
+    pub(crate) fn measurement(self) -> Measurement<Self> {
+        let line = self.line();
+        match self.partial {
+            false => Measurement::Whole(self, line),
+            true => Measurement::Part(self),
+        }
+    }
 }
 
 /// A step's place in its run.
@@ -265,19 +299,6 @@ pub(crate) struct Place {
     pub(crate) repeat: u32,
     /// Where what is acknowledged is written down.
     pub(crate) ledger: Option<Arc<Ledger>>,
-}
-
-/// One step, and the check after it.
-fn measure(
-    database: &Arc<dyn Database>,
-    plan: &RunPlan,
-    marker: &Marker,
-    place: Place,
-    progress: &Progress,
-) -> Result<StepResult, LabError> {
-    let mut step = drive(database, (plan, marker), place, progress)?;
-    examine(database, marker, &mut step, progress);
-    Ok(step)
 }
 
 /// One step, unchecked.

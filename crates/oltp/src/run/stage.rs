@@ -233,6 +233,13 @@ impl Stage {
         Ok(all)
     }
 
+    /// New orders that were seen until now, and the sum of their latencies in nanoseconds.
+    pub(crate) fn new_orders(&self) -> (u64, f64) {
+        let of = |user| self.shard(user).new_orders_so_far();
+        let all = (0..self.shards.len()).map(of);
+        all.fold((0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
     /// Arrivals that are due by now and that no user has begun.
     pub(crate) fn missed(&self) -> u64 {
         match (self.pacing, self.ramp()) {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ashlar_lab::{LabError, Progress};
+use ashlar_lab::{LabError, Progress, ResultFile};
 
 use super::*;
 use crate::database::{Failure, Outcome};
@@ -110,7 +110,7 @@ fn ran(fake: &Faked, plan: &RunPlan) -> OltpResult {
     let database = fake.database();
     let mut result = begin(database.as_ref(), plan).expect("begins");
     run(&database, plan, &mut result, &Progress::silent()).expect("ran");
-    assert!(!result.partial, "{:?}", result.problems);
+    assert!(!result.head.partial, "{:?}", result.head.problems);
     result
 }
 
@@ -135,7 +135,7 @@ fn users_that_hang_while_logging_in_keep_nobody() {
     });
     assert!(begun.elapsed() < Duration::from_secs(10));
     assert!(
-        result.partial && result.problems[0].contains("interrupted"),
+        result.head.partial && result.head.problems[0].contains("interrupted"),
         "{result:?}"
     );
 }
@@ -162,7 +162,7 @@ fn a_database_that_hangs_is_left_when_somebody_wants_to_end() {
     assert!(begun.elapsed() < Duration::from_secs(12), "{begun:?}");
     let step = &result.steps[0];
     assert!(
-        result.partial && step.partial && count(step) > 100,
+        result.head.partial && step.partial && count(step) > 100,
         "{step:?}"
     );
     assert_eq!((step.lost_users, &*step.nopm_source), (2, "client"));
@@ -213,7 +213,8 @@ fn an_open_loop_counts_from_when_a_transaction_was_due_and_tells_what_it_missed(
     let most = most.fold(0.0, f64::max);
     assert!((600_000.0..1_600_000.0).contains(&most), "{most}");
     assert!(
-        slow.flags
+        slow.head
+            .flags
             .iter()
             .any(|flag| flag.contains("were not begun")),
         "{slow:?}"
@@ -283,7 +284,7 @@ fn what_there_is_is_kept_after_every_step_and_marked() {
     let mut result = begin(database.as_ref(), &plan).expect("begins");
     let mut kept = Vec::new();
     let mut keep = |result: &OltpResult| {
-        assert!(result.partial && !result.problems.is_empty());
+        assert!(result.head.partial && !result.head.problems.is_empty());
         kept.push((result.steps.len(), result.summary.len()));
         Ok(())
     };
@@ -293,7 +294,10 @@ fn what_there_is_is_kept_after_every_step_and_marked() {
     };
     run_with(&database, &plan, &mut result, &Progress::silent(), around).expect("ran");
     assert_eq!(kept, [(0, 0), (1, 1), (2, 2)]);
-    assert!(!result.partial && result.problems.is_empty(), "{result:?}");
+    assert!(
+        !result.head.partial && result.head.problems.is_empty(),
+        "{result:?}"
+    );
     // A result that cannot be kept is told, and nothing more is measured.
     let mut keep = |result: &OltpResult| match result.steps.len() {
         0 => Ok(()),
@@ -305,8 +309,8 @@ fn what_there_is_is_kept_after_every_step_and_marked() {
     };
     let mut result = begin(database.as_ref(), &plan).expect("begins");
     run_with(&database, &plan, &mut result, &Progress::silent(), around).expect("ran");
-    assert!(result.partial && result.steps.len() == 1, "{result:?}");
-    assert_eq!(result.problems, ["the disk is full"]);
+    assert!(result.head.partial && result.steps.len() == 1, "{result:?}");
+    assert_eq!(result.head.problems, ["the disk is full"]);
 }
 
 #[test]
@@ -348,7 +352,7 @@ fn a_check_that_ends_a_run_is_told_as_one() {
             ..Around::default()
         };
         run_with(&database, &plan, &mut result, &Progress::silent(), around).expect("told");
-        assert!(result.partial && result.steps.is_empty(), "{result:?}");
+        assert!(result.head.partial && result.steps.is_empty(), "{result:?}");
         let complaint = fails.then(|| "1 users, repeat 1: a.db is not as it was saved".to_owned());
         assert_eq!(result.complaint(), complaint);
     }

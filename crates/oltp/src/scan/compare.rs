@@ -33,9 +33,9 @@ impl Comparable for ScanResult {
         let own = [
             differ("database", &one.version, &others.version),
             differ("rows", self.rows, other.rows),
-            (self.partial || other.partial).then(|| A_RUN_IS_PARTIAL.to_owned()),
+            (self.head.partial || other.head.partial).then(|| A_RUN_IS_PARTIAL.to_owned()),
         ];
-        machine_cautions(&self.machine, &other.machine)
+        machine_cautions(&self.head.machine, &other.head.machine)
             .chain(own.into_iter().flatten())
             .chain(settings_differ(one, others))
             .collect()
@@ -49,7 +49,7 @@ impl Comparable for ScanResult {
 
 #[cfg(test)]
 mod tests {
-    use ashlar_lab::{Comparison, Machine};
+    use ashlar_lab::{Comparison, Head};
 
     use super::super::ScanStep;
     use super::*;
@@ -69,15 +69,11 @@ mod tests {
             device: DeviceBytes::default(),
         };
         ScanResult {
-            schema: String::new(),
-            machine: Machine::default(),
+            head: Head::default(),
             database: Description::default(),
             rows: 1000,
             bytes: 744_000,
             steps: (1..).zip(times).map(step).collect(),
-            flags: Vec::new(),
-            partial: false,
-            problems: Vec::new(),
         }
     }
 

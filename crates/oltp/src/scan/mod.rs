@@ -6,17 +6,18 @@ mod readers;
 use std::fmt;
 
 use ashlar_lab::units::{grouped, human_bytes};
-use ashlar_lab::{LabError, Machine, Progress};
+use ashlar_lab::{
+    Asked, Head, Journal, Kind, LabError, Measurement, Nest, Progress, ResultFile, Schedule, Turn,
+    Workload, carry_out,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::database::{Database, Description};
 use crate::generate::{Recipe, SCAN_FILLER};
 use crate::load::load;
 use crate::random::Constants;
-use crate::result::UNFINISHED;
 use crate::schema::{SCAN_TABLE, Shape};
 use crate::usage::{DeviceBytes, Usage};
-use ashlar_lab::ResultFile;
 use readers::{Crew, Times};
 
 /// Most rows: 0.75 TB.
@@ -40,10 +41,9 @@ pub struct ScanPlan {
 /// What was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScanResult {
-    /// `ashlar-scan-1`.
-    pub schema: String,
-    /// The machine that read.
-    pub machine: Machine,
+    /// What all results have.
+    #[serde(flatten)]
+    pub head: Head,
     /// What was read.
     pub database: Description,
     /// Rows of the table.
@@ -52,14 +52,6 @@ pub struct ScanResult {
     pub bytes: u64,
     /// The measurements, in the order in which they were made.
     pub steps: Vec<ScanStep>,
-    /// What a reader must know before quoting a figure.
-    pub flags: Vec<String>,
-    /// It did not reach its end: steps that were not done are missing.
-    #[serde(default)]
-    pub partial: bool,
-    /// What went wrong.
-    #[serde(default)]
-    pub problems: Vec<String>,
 }
 
 /// A number of readers, once.
@@ -116,29 +108,70 @@ pub fn scan(
     result: &mut ScanResult,
     (progress, keep): (&Progress, Keep<'_>),
 ) -> Result<(), LabError> {
-    progress.start(u64::from(plan.repeats) * plan.readers.len() as u64);
     keep(&result.so_far())?;
-    let all = (1..=plan.repeats).flat_map(|repeat| plan.readers.iter().map(move |&n| (n, repeat)));
-    for (readers, repeat) in all {
-        let done = result.step(database, (readers, repeat), progress);
-        let done = done.and_then(|step| {
-            progress.step(&step.line());
-            result.steps.push(step);
-            keep(&result.so_far())
-        });
-        if let Err(error) = done {
-            progress.finish();
-            result.partial = true;
-            let problem = format!("{readers} readers, repeat {repeat}: {error}");
-            result.problems.push(problem);
-            return Err(error);
-        }
-    }
+    let mut steps = Steps {
+        database,
+        result,
+        keep,
+        progress,
+    };
+    let ran = carry_out(
+        &plan.schedule(1, 0),
+        &mut steps,
+        &mut Journal::none(),
+        progress,
+    );
     progress.finish();
-    Ok(())
+    ran.inspect_err(|error| match result.head.partial {
+        true => {}
+        false => result.head.broke_off(error.to_string()),
+    })
+}
+
+/// A scan as a workload: a turn is a number of readers.
+struct Steps<'a> {
+    database: &'a dyn Database,
+    result: &'a mut ScanResult,
+    keep: Keep<'a>,
+    progress: &'a Progress,
+}
+
+impl Workload for Steps<'_> {
+    type Outcome = ScanStep;
+
+    fn name(&self, turn: &Turn) -> String {
+        format!("{} readers, repeat {}", turn.cell, turn.repeat)
+    }
+
+    fn measure(&mut self, turn: &Turn) -> Result<Measurement<ScanStep>, LabError> {
+        let readers = turn.number()?;
+        let step = self
+            .result
+            .step(self.database, (readers, turn.repeat), self.progress);
+        let what = self.name(turn);
+        let step =
+            step.inspect_err(|error| self.result.head.broke_off(format!("{what}: {error}")))?;
+        let line = step.line();
+        Ok(Measurement::Whole(step, line))
+    }
+
+    fn take(&mut self, _: &Turn, step: ScanStep) -> Result<(), LabError> {
+        self.result.steps.push(step);
+        (self.keep)(&self.result.so_far())
+    }
 }
 
 impl ScanPlan {
+    /// Its turns, with so many configurations.
+    pub(crate) fn schedule(&self, configurations: usize, seed: u64) -> Schedule {
+        Schedule {
+            configurations,
+            cells: Asked::all(&self.readers, self.repeats),
+            nest: Nest::RepeatByRepeat,
+            seed,
+        }
+    }
+
     fn most_readers(&self) -> usize {
         self.readers.iter().copied().max().unwrap_or(1)
     }
@@ -207,38 +240,47 @@ pub(crate) fn make(
 }
 
 impl ResultFile for ScanResult {
-    const SCHEMA: &str = "ashlar-scan-1";
+    const KIND: Kind = Kind::Scan;
+
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
+    fn html(&self) -> Result<String, LabError> {
+        crate::report::of_scan(self)
+    }
 }
 
 impl ScanResult {
     /// An empty result of `plan`.
     pub(crate) fn new(database: &dyn Database, plan: &ScanPlan) -> Result<Self, LabError> {
         Ok(Self {
-            schema: ScanResult::SCHEMA.into(),
-            machine: Machine::here(),
+            head: Head::new(Kind::Scan, "Concurrent scan"),
             database: database.describe()?,
             rows: plan.rows,
             bytes: plan.rows as u64 * (SCAN_FILLER as u64 + 4),
             steps: Vec::new(),
-            flags: Vec::new(),
-            partial: false,
-            problems: Vec::new(),
         })
     }
 
     /// What there is of a scan that goes on, marked as one that has not reached its end.
     fn so_far(&self) -> Self {
         let mut result = self.clone();
-        result.partial = true;
-        result.problems.push(UNFINISHED.into());
+        result.head.unfinished();
         result
     }
 
     /// Marks what there was of a scan that goes on as one that has ended, and why.
     pub fn ended(&mut self, why: &str) {
-        self.partial = true;
-        self.problems.retain(|problem| problem != UNFINISHED);
-        self.problems.push(why.to_owned());
+        self.head.ended(why);
     }
 
     /// One number of readers, once.
@@ -260,7 +302,7 @@ impl ScanResult {
             .reads()
             .is_some_and(|read| read < self.bytes / 2)
         {
-            self.flags.push(format!(
+            self.head.flags.push(format!(
                 "{readers} readers, repeat {repeat}: most of the {} came from memory",
                 human_bytes(all)
             ));
@@ -327,10 +369,12 @@ impl fmt::Display for ScanResult {
         self.steps
             .iter()
             .try_for_each(|step| writeln!(f, "{step}"))?;
-        self.flags
+        self.head
+            .flags
             .iter()
             .try_for_each(|flag| writeln!(f, "flag: {flag}"))?;
-        self.problems
+        self.head
+            .problems
             .iter()
             .try_for_each(|problem| writeln!(f, "problem: {problem}"))
     }

@@ -389,7 +389,7 @@ impl Comparable for ScenarioResult {
 
     fn cautions(&self, other: &Self) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
-        if self.partial || other.partial {
+        if self.head.partial || other.head.partial {
             notes.push(A_RUN_IS_PARTIAL.into());
         }
         for (base, ours) in partners(self, other) {

@@ -43,7 +43,7 @@ pub(super) fn run(
         return Ok(());
     };
     if !oltp.shape().is_tpcc() {
-        result.flags.push(SMALL.to_owned());
+        result.head.flags.push(SMALL.to_owned());
     }
     let mut pairs = Vec::new();
     for index in 0..stage.homes.len() {
@@ -61,8 +61,7 @@ pub(super) fn run(
     }
     let schedule = Schedule {
         configurations: all.len(),
-        cells: oltp.users.iter().map(ToString::to_string).collect(),
-        repeats: stage.file.measure.repeat,
+        cells: ashlar_lab::Asked::all(&oltp.users, stage.file.measure.repeat),
         nest: Nest::RepeatByRepeat,
         seed: stage.file.measure.seed,
     };
@@ -120,9 +119,7 @@ impl Load<'_> {
     /// Put back, started, driven, checked.
     fn step(&self, turn: &Turn) -> Result<OltpResult, LabError> {
         let (stage, of) = (self.stage, &self.all[turn.configuration]);
-        let users = turn.cell.parse();
-        let users =
-            users.map_err(|_| LabError::environment(format!("{:?}: no users", turn.cell)))?;
+        let users = turn.number()?;
         let (pair, _) = &self.pairs[of.home];
         pair.restore(of.topology, &of.settings)?;
         let database = open(stage, pair, self.oltp)?;
@@ -269,12 +266,12 @@ fn configuration(
     let own = stage.described(asked);
     let name = name(oltp, (&own, axes), &result.configurations);
     if let (Some(reason), Some(bytes)) = (reason, bytes) {
-        result.flags.push(format!(
+        result.head.flags.push(format!(
             "{name}: {reason}: shared_buffers is that of {}, but the page cache has no limit",
             human_bytes(bytes)
         ));
     } else if wanted.is_some_and(|wanted| wanted < least) {
-        result.flags.push(format!(
+        result.head.flags.push(format!(
             "{name}: the server's processes need {}, {:.1} % of the database",
             human_bytes(least),
             100.0 * least as f64 / database_bytes.max(1) as f64

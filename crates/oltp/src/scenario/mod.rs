@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use ashlar_lab::result::{Check, ScenarioNote};
 use ashlar_lab::{
-    Journal, LabError, Machine, OwnFolder, Progress, Scale, remove_left, write_whole,
+    Journal, LabError, OwnFolder, Progress, ResultFile, Scale, remove_left, write_whole,
 };
 
 pub use compared::Compared;
@@ -28,7 +28,6 @@ pub use named::{NamedSection, PublishedSide};
 pub use result::{ConfigurationResult, ScenarioResult};
 
 use crate::server::Server;
-use ashlar_lab::ResultFile;
 
 /// The scenarios that ship: name and text.
 pub const SHIPPED: [(&str, &str); 6] = [
@@ -123,8 +122,8 @@ pub fn run_scenario(
     progress.say(&format!("{}: {}", note.name, note.scaled));
     let toml = run.out.join("scenario.toml");
     write_whole(&toml, run.text)?;
-    let mut result = ScenarioResult::new(file.heading(), Machine::here(), note);
-    result.flags.extend(place_flag);
+    let mut result = ScenarioResult::new(file.heading(), note);
+    result.head.flags.extend(place_flag);
     let (homes, asked) = named::homes(&file, &places);
     let stage = Stage {
         homes,
@@ -205,7 +204,7 @@ impl Stage<'_> {
         result: &mut ScenarioResult,
     ) -> Result<(), LabError> {
         if let Err(error) = ran
-            && !result.partial
+            && !result.head.partial
         {
             told(result, "the run", &error);
         }
@@ -236,13 +235,13 @@ fn check_places(places: &[Place]) -> Result<(), LabError> {
 
 /// Says what ended a run, in its result; a check that failed is told as such.
 fn told(result: &mut ScenarioResult, what: &str, error: &LabError) {
-    result.partial = true;
+    result.head.partial = true;
     if let LabError::Check(text) = error {
-        result.checks.push(Check {
+        result.head.checks.push(Check {
             name: what.to_owned(),
             passed: false,
             text: text.clone(),
         });
     }
-    result.problems.push(format!("{what}: {error}"));
+    result.head.problems.push(format!("{what}: {error}"));
 }

@@ -1,8 +1,8 @@
 //! `result.json` of a scenario, key by key. `docs/oltp.md` documents it for readers; the two change
 //! together.
 
-use ashlar_lab::result::{Check, ScenarioNote};
-use ashlar_lab::{LabError, Machine};
+use ashlar_lab::result::ScenarioNote;
+use ashlar_lab::{Head, Kind, LabError, ResultFile};
 use serde::{Deserialize, Serialize};
 
 use super::compared::{self, Compared};
@@ -10,35 +10,20 @@ use super::file::OltpScenario;
 use super::groups::{Group, hint};
 use super::named::PublishedSide;
 use super::self_test;
-use crate::result::{OltpResult, UNFINISHED};
+use crate::result::OltpResult;
 use crate::scan::ScanResult;
 use crate::server::{Commit, Topology};
-use ashlar_lab::ResultFile;
 
 /// A scenario's run: `result.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScenarioResult {
-    /// `ashlar-oltp-scenario-1`.
-    pub schema: String,
-    /// Title of the run.
-    pub title: String,
-    /// The machine.
-    pub machine: Machine,
-    /// Which scenario, at which scale.
-    pub scenario: ScenarioNote,
+    /// What all results have.
+    #[serde(flatten)]
+    pub head: Head,
     /// What was measured.
     pub configurations: Vec<ConfigurationResult>,
     /// How configurations compare, and what was published for that.
     pub comparisons: Vec<Compared>,
-    /// What comparisons must say, of a scenario that tests the statistics; and a check that failed and ended the run.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub checks: Vec<Check>,
-    /// What a reader must know before quoting a figure.
-    pub flags: Vec<String>,
-    /// Something did not finish; `problems` says what.
-    pub partial: bool,
-    /// What went wrong.
-    pub problems: Vec<String>,
 }
 
 /// A configuration: a place, how many servers, how much memory.
@@ -91,22 +76,38 @@ impl ConfigurationResult {
 }
 
 impl ResultFile for ScenarioResult {
-    const SCHEMA: &str = "ashlar-oltp-scenario-1";
+    const KIND: Kind = Kind::Databases;
+
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn text(&self) -> String {
+        self.in_words()
+    }
+
+    fn html(&self) -> Result<String, LabError> {
+        crate::report::of_scenario(self)
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.what_is_wrong()
+    }
 }
 
 impl ScenarioResult {
-    pub(super) fn new(title: &str, machine: Machine, scenario: ScenarioNote) -> Self {
+    pub(super) fn new(title: &str, scenario: ScenarioNote) -> Self {
         Self {
-            schema: ScenarioResult::SCHEMA.into(),
-            title: title.to_owned(),
-            machine,
-            scenario,
+            head: Head {
+                scenario: Some(scenario),
+                ..Head::new(Kind::Databases, title)
+            },
             configurations: Vec::new(),
             comparisons: Vec::new(),
-            checks: Vec::new(),
-            flags: Vec::new(),
-            partial: false,
-            problems: Vec::new(),
         }
     }
 
@@ -116,8 +117,7 @@ impl ScenarioResult {
         let runs = result.configurations.iter_mut();
         runs.filter_map(|of| of.oltp.as_mut())
             .for_each(OltpResult::sum_up);
-        result.partial = true;
-        result.problems.push(UNFINISHED.into());
+        result.head.unfinished();
         result
     }
 
@@ -132,15 +132,19 @@ impl ScenarioResult {
                 continue;
             };
             run.sum_up();
-            self.partial |= run.partial;
+            self.head.partial |= run.head.partial;
             let name = &configuration.name;
-            let problems = run.problems.iter().map(|text| format!("{name}: {text}"));
-            self.problems.extend(problems);
+            let problems = run
+                .head
+                .problems
+                .iter()
+                .map(|text| format!("{name}: {text}"));
+            self.head.problems.extend(problems);
         }
         self.comparisons = compared::all(&self.configurations, file, written)?;
         // One that was interrupted has not said yet what it must.
-        if file.self_test && !self.partial {
-            self.checks = self_test::checks(&self.comparisons);
+        if file.self_test && !self.head.partial {
+            self.head.checks = self_test::checks(&self.comparisons);
         }
         // A side's spread over hundreds of turns is the machine's, and says nothing of pairs of neighbours.
         let in_turns = file.turns.is_some();
@@ -154,17 +158,17 @@ impl ScenarioResult {
                 of.text
             )
         });
-        self.flags.extend(flags.collect::<Vec<String>>());
+        self.head.flags.extend(flags.collect::<Vec<String>>());
         Ok(())
     }
 
     /// What consistency conditions were violated, and which checks failed; nothing if none.
-    pub fn complaint(&self) -> Option<String> {
+    fn what_is_wrong(&self) -> Option<String> {
         let of = |configuration: &ConfigurationResult| {
             let complaint = configuration.oltp.as_ref()?.complaint()?;
             Some(format!("{}: {complaint}", configuration.name))
         };
-        let failed = self.checks.iter().filter(|check| !check.passed);
+        let failed = self.head.checks.iter().filter(|check| !check.passed);
         let failed = failed.map(|check| format!("{}: {}", check.name, check.text));
         let violated = self.configurations.iter().filter_map(of);
         let texts: Vec<String> = violated.chain(failed).collect();
@@ -172,7 +176,7 @@ impl ScenarioResult {
     }
 
     /// The comparisons in words, and what to know about them.
-    pub fn text(&self) -> String {
+    fn in_words(&self) -> String {
         let mut lines: Vec<String> = Vec::new();
         for configuration in &self.configurations {
             lines.push(configuration.name.clone());
@@ -196,7 +200,7 @@ impl ScenarioResult {
             lines.push(String::new());
             lines.push(group.text().trim_end().to_owned());
         }
-        lines.extend(self.checks.iter().map(|check| {
+        lines.extend(self.head.checks.iter().map(|check| {
             let verdict = if check.passed { "holds" } else { "FAILED" };
             format!("{verdict}: {}: {}", check.name, check.text)
         }));
@@ -205,17 +209,22 @@ impl ScenarioResult {
             .configurations
             .iter()
             .map(|c| {
-                let run = c.oltp.as_ref().map_or(0, |run| run.flags.len());
-                run + c.scan.as_ref().map_or(0, |scan| scan.flags.len())
+                let run = c.oltp.as_ref().map_or(0, |run| run.head.flags.len());
+                run + c.scan.as_ref().map_or(0, |scan| scan.head.flags.len())
             })
             .sum();
-        let flags = flags + self.flags.len();
+        let flags = flags + self.head.flags.len();
         if flags > 0 {
             lines.push(format!(
                 "{flags} flags: see the report before quoting a figure"
             ));
         }
-        lines.extend(self.problems.iter().map(|text| format!("problem: {text}")));
+        lines.extend(
+            self.head
+                .problems
+                .iter()
+                .map(|text| format!("problem: {text}")),
+        );
         lines.join("\n") + "\n"
     }
 }

@@ -1,7 +1,7 @@
 //! The concurrent scan on every place of a scenario, in turn.
 
 use ashlar_lab::units::human_bytes;
-use ashlar_lab::{Journal, LabError, Measurement, Nest, Schedule, Turn, Workload, carry_out};
+use ashlar_lab::{Journal, LabError, Measurement, Turn, Workload, carry_out};
 use serde::{Deserialize, Serialize};
 
 use super::file::ScanSection;
@@ -38,13 +38,7 @@ pub(super) fn run(
     for asked in &stage.asked {
         servers.push(configuration(stage, (section, &plan), asked, result)?);
     }
-    let schedule = Schedule {
-        configurations: servers.len(),
-        cells: plan.readers.iter().map(ToString::to_string).collect(),
-        repeats: plan.repeats,
-        nest: Nest::RepeatByRepeat,
-        seed: stage.file.measure.seed,
-    };
+    let schedule = plan.schedule(servers.len(), stage.file.measure.seed);
     let mut scans = Scans {
         stage,
         servers,
@@ -87,7 +81,7 @@ impl Workload for Scans<'_> {
             Err(error) => {
                 let of = &mut self.result.configurations[turn.configuration];
                 if let Some(scan) = &mut of.scan {
-                    scan.partial = true;
+                    scan.head.partial = true;
                 }
                 told(self.result, &what, &error);
                 Err(error)
@@ -99,7 +93,7 @@ impl Workload for Scans<'_> {
         let of = &mut self.result.configurations[turn.configuration];
         if let Some(scan) = &mut of.scan {
             scan.steps.push(kept.step);
-            scan.flags.extend(kept.flags);
+            scan.head.flags.extend(kept.flags);
         }
         Ok(())
     }
@@ -108,9 +102,7 @@ impl Workload for Scans<'_> {
 impl Scans<'_> {
     /// One step, of a server that was just started and of whose files nothing is in memory.
     fn step(&mut self, turn: &Turn) -> Result<Kept, LabError> {
-        let readers = turn.cell.parse();
-        let readers =
-            readers.map_err(|_| LabError::environment(format!("{:?}: no readers", turn.cell)))?;
+        let readers = turn.number()?;
         let held = &self.servers[turn.configuration];
         held.pair.stop()?;
         files::forget(&held.pair.primary().data())?;
@@ -119,11 +111,11 @@ impl Scans<'_> {
         let of = &mut self.result.configurations[turn.configuration];
         let none = || LabError::environment(format!("{}: no table", of.name));
         let scan = of.scan.as_mut().ok_or_else(none)?;
-        let flags = scan.flags.len();
+        let flags = scan.head.flags.len();
         let step = scan.step(&database, (readers, turn.repeat), self.stage.progress)?;
         Ok(Kept {
             step,
-            flags: scan.flags.split_off(flags),
+            flags: scan.head.flags.split_off(flags),
         })
     }
 }
@@ -183,11 +175,12 @@ fn configuration(
     };
     if let Some(reason) = reason {
         result
+            .head
             .flags
             .push(format!("{name}: {reason}: the page cache has no limit"));
     } else if wanted.is_some_and(|wanted| wanted < least) {
         let share = 100.0 * least as f64 / scan.bytes.max(1) as f64;
-        result.flags.push(format!(
+        result.head.flags.push(format!(
             "{name}: the server's processes need {}, {share:.0} % of the table",
             human_bytes(least)
         ));

@@ -77,7 +77,7 @@ pub(super) fn run(
         if let Err(error) = &ran {
             told(result, &what, error);
         }
-        if ran.is_err() || result.partial {
+        if ran.is_err() || result.head.partial {
             break;
         }
     }

@@ -14,7 +14,12 @@ pub(super) fn verdict(ratio: &Ratio, is_run_time: bool) -> String {
         return if ratio.low > 1.0 || ratio.high < 1.0 {
             "unclear: a side by itself varies as much".into()
         } else {
-            "no difference beyond the noise".into()
+            match ratio.detectable() {
+                Some(percent) => {
+                    format!("no difference beyond the noise: {percent} would have been found")
+                }
+                None => "no difference beyond the noise".into(),
+            }
         };
     }
     let word = match (is_run_time, ratio.ratio < 1.0) {

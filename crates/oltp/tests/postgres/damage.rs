@@ -1,7 +1,7 @@
 //! The conditions on PostgreSQL, whose types and nulls are its own: a database damaged on purpose, one
 //! condition at a time, as `tests/damage.rs` does on SQLite.
 
-use ashlar_lab::Progress;
+use ashlar_lab::{Progress, ResultFile};
 use ashlar_oltp::check::check;
 use ashlar_oltp::database::Database;
 use ashlar_oltp::{Logic, Mode, begin, build, run};
@@ -28,7 +28,7 @@ fn each_condition_fails_when_it_should_and_no_other_does() {
     let plan = plan(&[2], Mode::Fixed(200));
     let mut result = begin(whole.as_ref(), &plan).expect("begins");
     run(&whole, &plan, &mut result, &Progress::silent()).expect("ran");
-    assert_eq!((result.complaint(), result.partial), (None, false));
+    assert_eq!((result.complaint(), result.head.partial), (None, false));
     let words = Words {
         cent: "0.01",
         now: "now()",

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use ashlar_lab::{LabError, Progress};
+use ashlar_lab::{LabError, Progress, ResultFile};
 use ashlar_oltp::database::Database;
 use ashlar_oltp::{Logic, Mode, Postgres, begin, build, built, run};
 
@@ -106,7 +106,10 @@ fn a_server_that_dies_leaves_what_was_measured() {
         });
         run(&database, &long, &mut result, &Progress::silent()).expect("it is told in the result");
     });
-    assert!(result.partial && !result.problems.is_empty(), "{result:?}");
+    assert!(
+        result.head.partial && !result.head.problems.is_empty(),
+        "{result:?}"
+    );
     assert_eq!(result.steps.len(), 1, "no further step is begun");
     let step = &result.steps[0];
     assert!(
@@ -115,9 +118,9 @@ fn a_server_that_dies_leaves_what_was_measured() {
     );
     assert_eq!(step.nopm_source, "client");
     assert!(
-        result.problems[0].contains("or has died"),
+        result.head.problems[0].contains("or has died"),
         "{:?}",
-        result.problems
+        result.head.problems
     );
     assert!(step.transactions["new_order"].count > 0, "{step:?}");
     assert_eq!(result.complaint(), None, "nothing was found inconsistent");

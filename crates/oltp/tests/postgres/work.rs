@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ashlar_lab::Progress;
+use ashlar_lab::{Progress, ResultFile};
 use ashlar_oltp::check::check;
 use ashlar_oltp::database::Database;
 use ashlar_oltp::inputs::Mix;
@@ -61,10 +61,10 @@ fn ran(database: &Arc<dyn Database>, plan: &RunPlan) -> OltpResult {
     let mut result = begin(database.as_ref(), plan).expect("begins");
     run(database, plan, &mut result, &Progress::silent()).expect("ran");
     assert_eq!(
-        (result.complaint(), result.partial),
+        (result.complaint(), result.head.partial),
         (None, false),
         "{:?}",
-        result.problems
+        result.head.problems
     );
     result
 }
@@ -112,7 +112,7 @@ fn ran_audited(database: &Arc<dyn Database>, plan: &RunPlan) -> OltpResult {
     let mut result = begin(database.as_ref(), plan).expect("begins");
     let (ledger, silent) = (Arc::new(Ledger::default()), Progress::silent());
     run_with_ledger(database, plan, &mut result, &silent, &ledger).expect("ran");
-    assert_eq!((result.complaint(), result.partial), (None, false));
+    assert_eq!((result.complaint(), result.head.partial), (None, false));
     let of = &result.steps[0].transactions;
     let orders = of["new_order"].count - of["new_order"].rolled_back;
     let mut watcher = database.watcher().expect("watches");

@@ -38,7 +38,7 @@ use change::Change;
 use line::{Line, Place};
 use ops::Ops;
 use peer::{Link, Peer};
-use reads::{Arrived, Reading};
+use reads::{Arrived, Reading, Whose};
 
 /// A member that is silent for so long leaves the in-sync set: T_remove.
 pub const REMOVE_AFTER: Duration = Duration::from_millis(500);
@@ -129,6 +129,8 @@ pub(crate) struct Owner {
     joined: Positions,
     held: Held,
     reads: Vec<Reading>,
+    /// The register was read: hosts are served.
+    is_open: bool,
     jobs: BTreeMap<Token, Job>,
     change: Option<Change>,
     looking: Option<Ask>,
@@ -268,16 +270,27 @@ impl Owner {
         command: CommandId,
         operation: HostOperation,
     ) {
-        if !self.is_serving() {
+        if !self.is_open {
             return turn.answer(command, Outcome::NotOwner);
         }
-        let (HostOperation::Write { extent, .. } | HostOperation::Read { extent }) = operation;
-        if !turn.config.shape.contains(extent) {
+        let shape = turn.config.shape;
+        let extent = match operation {
+            HostOperation::Write { extent, .. } | HostOperation::Read { extent } => {
+                Some(extent).filter(|extent| shape.is_of_hosts(*extent))
+            }
+            HostOperation::SetRegister { .. } | HostOperation::GetRegister => shape.register(),
+        };
+        let Some(extent) = extent else {
             return turn.answer(command, Outcome::OutOfRange);
-        }
+        };
         match operation {
             HostOperation::Write {
-                extent,
+                content,
+                origin,
+                label,
+                ..
+            }
+            | HostOperation::SetRegister {
                 content,
                 origin,
                 label,
@@ -288,16 +301,37 @@ impl Owner {
                 self.line.join(extent, Work::Write { command, content });
                 self.start_work(turn);
             }
-            HostOperation::Read { extent } => {
-                self.reads.push(Reading {
-                    command,
-                    extent,
-                    after: self.held.newest(),
-                    stage: reads::Stage::Blocked,
-                });
-                self.run_reads(turn);
+            HostOperation::Read { .. } | HostOperation::GetRegister => {
+                self.read(turn, Whose::Command(command), extent);
             }
         }
+    }
+
+    fn read(&mut self, turn: &mut Turn<'_>, whose: Whose, extent: Extent) {
+        self.reads.push(Reading {
+            whose,
+            extent,
+            after: self.held.newest(),
+            stage: reads::Stage::Blocked,
+        });
+        self.run_reads(turn);
+    }
+
+    /// Reads the register, for the first time in the epoch.
+    fn read_register(&mut self, turn: &mut Turn<'_>) {
+        if turn.sings(Canary::ServeBeforeRegister) {
+            self.is_open = true;
+        }
+        if let Some(extent) = turn.config.shape.register() {
+            self.read(turn, Whose::Own, extent);
+        }
+    }
+
+    /// Serves hosts: all owners before have committed what the register says, and none is active.
+    fn open_to_hosts(&mut self, turn: &mut Turn<'_>, register: Bytes) {
+        self.is_open = true;
+        turn.out.push(Effect::Register(register));
+        turn.out.push(Effect::Serves(self.epoch));
     }
 
     /// Begins and answers reads, as far as that is possible now.
@@ -340,7 +374,10 @@ impl Owner {
                     return false;
                 }
                 let data = std::mem::take(&mut arrived.data);
-                turn.answer(read.command, Outcome::Read(data));
+                match read.whose {
+                    Whose::Command(command) => turn.answer(command, Outcome::Read(data)),
+                    Whose::Own => self.open_to_hosts(turn, data),
+                }
                 true
             }
         }
@@ -374,10 +411,10 @@ impl Owner {
                 self.reads[at].stage = reads::Stage::Arrived(Arrived { data, behind });
                 self.run_reads(turn);
             }
-            Err(_) => {
-                let read = self.reads.remove(at);
-                turn.answer(read.command, Outcome::Failed);
-            }
+            Err(_) => match self.reads.remove(at).whose {
+                Whose::Command(command) => turn.answer(command, Outcome::Failed),
+                Whose::Own => self.local_failed(turn),
+            },
         }
     }
 
@@ -476,7 +513,10 @@ impl Owner {
             _ => None,
         });
         let open = ops.iter().filter_map(|(_, op)| op.command);
-        let reading = reads.iter().map(|read| read.command);
+        let reading = reads.iter().filter_map(|read| match read.whose {
+            Whose::Command(command) => Some(command),
+            Whose::Own => None,
+        });
         let commands: Vec<CommandId> = waiting.chain(open).chain(reading).collect();
         for command in commands {
             turn.answer(command, Outcome::PathGone);

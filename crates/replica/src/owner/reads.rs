@@ -24,10 +24,19 @@ pub(crate) struct Arrived {
     pub(crate) behind: Vec<ReplicaSequence>,
 }
 
+/// Who is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// A host.
+    Command(CommandId),
+    /// The owner itself: it is the register's first read in the epoch.
+    Own,
+}
+
 /// A read.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    pub(crate) command: CommandId,
+    pub(crate) whose: Whose,
     pub(crate) extent: Extent,
     /// The newest question for grants when the read came: a confirmed read waits for answers to a newer one.
     pub(crate) after: Nonce,

@@ -44,6 +44,7 @@ impl Owner {
             joined: Positions::NONE.with(turn.config.position),
             held: Held::default(),
             reads: Vec::new(),
+            is_open: false,
             jobs: BTreeMap::new(),
             change: None,
             looking: None,
@@ -117,7 +118,6 @@ impl Owner {
             return;
         }
         self.stage = Stage::Serving;
-        turn.out.push(Effect::Serves(self.epoch));
         turn.out.push(Effect::InSync(self.stored.key.in_sync));
         let most = turn.config.limits.piece_granules;
         let pieces = self.uncertain.iter().flat_map(|extent| extent.pieces(most));
@@ -126,6 +126,7 @@ impl Owner {
         for piece in pieces {
             self.line.join(piece, Work::Base);
         }
+        self.read_register(turn);
         self.start_work(turn);
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ashlar_replica::{
-    AssociationId, CommandId, Content, Extent, HostId, HostOperation, Label, Origin,
+    AssociationId, CommandId, Content, Extent, HostId, HostOperation, Label, Origin, Shape,
 };
 use bytes::Bytes;
 
@@ -28,6 +28,8 @@ pub(crate) enum Doing {
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) extent: Extent,
+    /// It is not of hosts' own granules.
+    pub(crate) is_of_register: bool,
     pub(crate) what: What,
     /// The attempt that counts, and by which node.
     pub(crate) attempt: CommandId,
@@ -61,14 +63,18 @@ pub(crate) struct Hosts {
     attempts: u64,
     associations: u64,
     values: Value,
-    granules: u64,
+    shape: Shape,
+    /// Of a thousand commands, those that change or read the register; drawn aside from the world's chances.
+    register_commands: u32,
+    aside: Chance,
     think: Duration,
     /// How long a host waits for an answer.
     timeout: Duration,
 }
 
 impl Hosts {
-    pub(crate) fn draw(chance: &mut Chance, granules: u64, commands: u64, lasts: Duration) -> Self {
+    pub(crate) fn draw(chance: &mut Chance, shape: Shape, commands: u64, lasts: Duration) -> Self {
+        let mut aside = chance.aside();
         let count = chance.between(2, 4).min(MOST_WRITERS as u64);
         let writer = |n| Writer {
             doing: Doing::Thinking,
@@ -82,7 +88,9 @@ impl Hosts {
             attempts: 0,
             associations: count,
             values: 0,
-            granules,
+            shape,
+            register_commands: aside.pick(&[30, 30, 200]),
+            aside,
             think: lasts * 2 / commands.max(1) as u32,
             timeout: Duration::from_millis(chance.between(150, 1500)),
         }
@@ -128,12 +136,17 @@ impl Hosts {
             return false;
         }
         self.writers[writer].left -= 1;
-        let first = chance.below(self.granules);
-        let most = (self.granules - first).min(4);
+        let first = chance.below(self.shape.hosts());
+        let most = (self.shape.hosts() - first).min(4);
         let count = chance.between(1, most) as u32;
-        let Some(extent) = Extent::new(first, count) else {
+        let drawn = match self.aside.happens(self.register_commands) {
+            true => self.shape.register(),
+            false => Extent::new(first, count),
+        };
+        let Some(extent) = drawn else {
             return false;
         };
+        let is_of_register = Some(extent) == self.shape.register();
         let what = if chance.happens(750) {
             let value = if chance.happens(60) {
                 0
@@ -150,6 +163,7 @@ impl Hosts {
         let (attempt, node) = (CommandId(0), 0);
         self.writers[writer].doing = Doing::Busy(Command {
             extent,
+            is_of_register,
             what,
             attempt,
             node,
@@ -195,25 +209,27 @@ impl Hosts {
 impl Command {
     pub(crate) fn operation(&self, origin: Origin, label: Label) -> HostOperation {
         let extent = self.extent;
-        match self.what {
-            What::Write(0) => HostOperation::Write {
-                extent,
-                content: Content::Zeroes,
+        let content = match self.what {
+            What::Write(0) => Content::Zeroes,
+            What::Write(value) => {
+                let word = value.to_le_bytes();
+                Content::Data(Bytes::from(word.repeat(extent.count() as usize)))
+            }
+            What::Read(_) if self.is_of_register => return HostOperation::GetRegister,
+            What::Read(_) => return HostOperation::Read { extent },
+        };
+        match self.is_of_register {
+            true => HostOperation::SetRegister {
+                content,
                 origin,
                 label,
             },
-            What::Write(value) => {
-                let word = value.to_le_bytes();
-                let bytes = word.repeat(extent.count() as usize);
-                let content = Content::Data(Bytes::from(bytes));
-                HostOperation::Write {
-                    extent,
-                    content,
-                    origin,
-                    label,
-                }
-            }
-            What::Read(_) => HostOperation::Read { extent },
+            false => HostOperation::Write {
+                extent,
+                content,
+                origin,
+                label,
+            },
         }
     }
 }

@@ -67,6 +67,8 @@ pub(crate) struct Node {
     pub(crate) clock: Clock,
     pub(crate) replica: Option<Replica>,
     pub(crate) is_stopped: bool,
+    /// It owns the volume, and has said what the register holds.
+    pub(crate) knows_register: bool,
     pub(crate) waiting: VecDeque<Waiting>,
     /// Counts processes: what was meant for an older one is dropped.
     pub(crate) life: u32,
@@ -87,6 +89,7 @@ impl Node {
             clock,
             replica: None,
             is_stopped: false,
+            knows_register: false,
             waiting: VecDeque::new(),
             life: 0,
             store_time: Duration::from_micros(600),
@@ -99,6 +102,7 @@ impl Node {
     pub(crate) fn start(&mut self, now: Moment) {
         self.life += 1;
         self.store_at = None;
+        self.knows_register = false;
         self.config.incarnation = Incarnation(self.config.incarnation.0 + 1);
         let imported = Imported {
             entry: self.store.entry(),

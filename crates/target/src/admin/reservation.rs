@@ -8,7 +8,7 @@ use ashlar_nvme::{Command, Status};
 use super::Outcome;
 use crate::controller::{Controller, Role};
 use crate::namespace::Namespace;
-use crate::reservation::Waits;
+use crate::reservation::{Waits, Wants, command};
 use crate::subsystem::Subsystem;
 
 /// PTPL.
@@ -69,6 +69,11 @@ pub(super) fn set(controller: &Controller, command: &Command) -> Outcome {
         return Outcome::Result(0);
     }
     let guards = namespaces.iter().filter_map(|one| one.guard.as_ref());
-    let waits = guards.map(|guard| guard.persist(value & PERSISTS != 0));
+    let persists = value & PERSISTS != 0;
+    let petition = command::petition(controller, None, Wants::Persist(persists));
+    let waits = guards.map(|guard| {
+        let referred = guard.refer(petition);
+        referred.unwrap_or_else(|| guard.persist(persists))
+    });
     Outcome::Waits(waits.fold(Waits::default(), Waits::and), 0)
 }

@@ -236,28 +236,43 @@ impl Connection {
             return;
         };
         let slot = self.slots.get_mut(index);
-        let (asked, data) = (slot.command, slot.buffer.take());
+        let (asked, label, data) = (slot.command, slot.label, slot.buffer.take());
         if let Err(status) = io::check_admission(&controller, subsystem, &asked) {
             return self.complete(index, status, 0);
         }
         let data = data.as_deref().unwrap_or_default();
-        match command::execute((&controller, subsystem), &asked, data) {
+        match command::execute((&controller, subsystem), (&asked, label), data) {
             command::Outcome::Done(status) => self.complete(index, status, 0),
             command::Outcome::Report(page) => {
-                let slot = self.slots.get_mut(index);
-                slot.buffer = working.map(|mut buffer| {
-                    let bytes = page.len().min(buffer.len());
-                    buffer.fill(0);
-                    buffer[..bytes].copy_from_slice(&page[..bytes]);
-                    buffer
-                });
+                self.slots.get_mut(index).buffer = working.map(|buffer| filled(buffer, &page));
                 self.respond(index);
             }
             command::Outcome::Waits(waits) => {
                 self.news = true;
                 self.queues_must_go |= !waits.ends.is_empty();
+                self.slots.get_mut(index).working = working;
                 self.park(index, waits, 0);
             }
+        }
+    }
+
+    /// Takes what was decided elsewhere for a command that waits.
+    fn take_verdicts(&mut self, index: u16, waits: &mut Waits) {
+        for verdict in waits.take_verdicts() {
+            let slot = self.slots.get_mut(index);
+            let nsid = slot.command.nsid.get();
+            let working = slot.working.take().filter(|_| verdict.status.is_success());
+            slot.buffer = working.map(|buffer| filled(buffer, &verdict.report));
+            let Some(Queue { controller, .. }) = &self.queue else {
+                continue;
+            };
+            if let Role::Io(subsystem) = &controller.role {
+                waits
+                    .ends
+                    .extend(command::tell(subsystem, nsid, &verdict.news));
+            }
+            self.news = true;
+            self.queues_must_go |= !waits.ends.is_empty();
         }
     }
 
@@ -291,8 +306,13 @@ impl Connection {
     /// Answers commands that wait, for the end of associations or for what is to be kept, and need not any
     /// more. True if some wait on.
     pub(crate) fn answer_resets(&mut self) -> bool {
+        let mut resets = std::mem::take(&mut self.resets);
+        for (index, waits, _) in &mut resets {
+            self.take_verdicts(*index, waits);
+        }
         let over = |(_, waits, _): &mut (u16, Waits, u64)| waits.outcome().is_some();
-        let done: Vec<_> = self.resets.extract_if(.., over).collect();
+        let done: Vec<_> = resets.extract_if(.., over).collect();
+        self.resets = resets;
         for (index, waits, result) in done {
             let status = waits.outcome().unwrap_or(Status::INTERNAL_ERROR);
             self.complete(index, status, result);
@@ -362,6 +382,14 @@ impl Connection {
         }
         served
     }
+}
+
+/// A buffer with this in it, as far as there is room, and zeroes.
+fn filled(mut buffer: IoBuffer, page: &[u8]) -> IoBuffer {
+    let bytes = page.len().min(buffer.len());
+    buffer.fill(0);
+    buffer[..bytes].copy_from_slice(&page[..bytes]);
+    buffer
 }
 
 /// In-capsule data must be what the command and its data pointer say.

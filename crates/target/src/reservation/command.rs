@@ -1,11 +1,13 @@
 //! Reservation commands of the NVM command set.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use ashlar_block::{Label, Provenance};
 use ashlar_nvme::reservation::{Ask, ReservationStatus, data_bytes};
 use ashlar_nvme::{Command, Status, opcode};
 
-use super::Waits;
+use super::decide::{Petition, Wants};
+use super::{News, Waits};
 use crate::controller::Controller;
 use crate::io::Transfer;
 use crate::namespace::Namespace;
@@ -42,10 +44,23 @@ pub(crate) fn plan(namespace: &Namespace, command: &Command) -> Result<Transfer,
     }
 }
 
-/// Executes a planned command whose data is there.
+/// A controller's petition; `label` says how old its command may be.
+pub(crate) fn petition(controller: &Controller, label: Option<Label>, wants: Wants) -> Petition {
+    Petition {
+        host: controller.host.id,
+        provenance: Provenance {
+            host: controller.host.name,
+            association: controller.association(),
+            label,
+        },
+        wants,
+    }
+}
+
+/// Executes a planned command whose data is there; `label` says how old it may be.
 pub(crate) fn execute(
     (controller, subsystem): (&Arc<Controller>, &Subsystem),
-    command: &Command,
+    (command, label): (&Command, Option<Label>),
     data: &[u8],
 ) -> Outcome {
     let namespace = subsystem.namespace(command.nsid.get());
@@ -53,26 +68,39 @@ pub(crate) fn execute(
     else {
         return Outcome::Done(Status::INVALID_OPCODE.with_dnr());
     };
-    if command.opcode == opcode::io::RESERVATION_REPORT {
-        return Outcome::Report(guard.status().to_page());
-    }
-    let Some(ask) = Ask::parse(command, data) else {
+    let wants = match command.opcode {
+        opcode::io::RESERVATION_REPORT => Some(Wants::Report),
+        _ => Ask::parse(command, data).map(Wants::Change),
+    };
+    let Some(wants) = wants else {
         return Outcome::Done(Status::INVALID_FIELD.with_dnr());
+    };
+    if let Some(waits) = guard.refer(petition(controller, label, wants)) {
+        return Outcome::Waits(waits);
+    }
+    let Wants::Change(ask) = wants else {
+        return Outcome::Report(guard.status().to_page());
     };
     match guard.execute(controller.host.id, ask) {
         Ok((news, mut waits)) => {
-            for (host, what) in news.told {
-                subsystem.notify(&host, namespace.nsid, what);
-            }
-            waits.ends = subsystem.end_hosts(&news.ended);
+            waits.ends = tell(subsystem, namespace.nsid, &news);
             Outcome::Waits(waits)
         }
         Err(status) => Outcome::Done(with_finality(status)),
     }
 }
 
+/// Tells hosts that are connected here what has become of their registrations: associations of which nothing may be
+/// left.
+pub(crate) fn tell(subsystem: &Subsystem, nsid: u32, news: &News) -> Vec<Weak<Controller>> {
+    for (host, what) in &news.told {
+        subsystem.notify(host, nsid, *what);
+    }
+    subsystem.end_hosts(&news.ended)
+}
+
 /// A conflict lasts until a host does something about it: to try again is no use.
-fn with_finality(status: Status) -> Status {
+pub(super) fn with_finality(status: Status) -> Status {
     match status.is(Status::RESERVATION_CONFLICT) {
         true => status.with_dnr(),
         false => status,

@@ -1,19 +1,55 @@
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ashlar_nvme::Status;
 use ashlar_nvme::reservation::{Ask, ReservationStatus};
 
+use super::Reservations;
+use super::decide::{Answer, Judgement, Petition, ReservationDecider, Verdict};
 use super::keep::{KeptReservations, Receipt, Ticket};
 use super::table::{HostId, News, Rights, Table};
 use crate::controller::Controller;
 
-/// A namespace's reservations, as all cores see them.
-pub(crate) struct Guard {
+/// What is reserved, as all cores see it.
+pub(crate) struct Book {
     /// Changes with the table; 0 while nothing was ever reserved.
     version: AtomicU64,
     table: Mutex<Table>,
-    keeper: KeptReservations,
+}
+
+impl Book {
+    pub(super) fn new(table: Table) -> Self {
+        Self {
+            version: AtomicU64::new(u64::from(table != Table::default())),
+            table: Mutex::new(table),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another table counts from now on.
+    pub(super) fn replace(&self, table: Table) {
+        let mut place = self.lock();
+        if *place != table {
+            *place = table;
+            self.version.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// A namespace's reservations, and who changes them.
+pub(crate) struct Guard {
+    book: Arc<Book>,
+    by: By,
+}
+
+enum By {
+    /// This target, which has them kept.
+    Us(KeptReservations),
+    /// Another decides for all targets of the namespace.
+    All(Arc<dyn ReservationDecider>),
 }
 
 /// What a controller may do, and at which version of the table that was found out.
@@ -29,6 +65,10 @@ const FLAGS: u32 = 2;
 pub(crate) struct Waits {
     /// The state that the command has made is to be durable.
     kept: Vec<Receipt>,
+    /// It is decided elsewhere.
+    judged: Vec<Judgement>,
+    /// What was decided.
+    status: Option<Status>,
     /// Associations of which nothing may be left.
     pub(crate) ends: Vec<Weak<Controller>>,
 }
@@ -37,19 +77,42 @@ impl Waits {
     /// For the end of an association.
     pub(crate) fn for_end(of: Weak<Controller>) -> Self {
         Self {
-            kept: Vec::new(),
             ends: vec![of],
+            ..Self::default()
         }
+    }
+
+    /// For the verdict of who decides.
+    fn for_verdict(of: Judgement) -> Self {
+        Self {
+            judged: vec![of],
+            ..Self::default()
+        }
+    }
+
+    /// The verdicts that have come; their statuses are noted.
+    pub(crate) fn take_verdicts(&mut self) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        self.judged.retain(|judged| {
+            let verdict = judged.take();
+            let waits = verdict.is_none();
+            verdicts.extend(verdict);
+            waits
+        });
+        let bad = verdicts.iter().map(|verdict| verdict.status);
+        let bad = bad.filter(|status| !status.is_success());
+        self.status = self.status.or(bad.into_iter().next());
+        verdicts
     }
 
     /// Whether there is nothing to wait for any more, and what has come of it.
     pub(crate) fn outcome(&self) -> Option<Status> {
-        if self.ends.iter().any(|one| one.strong_count() > 0) {
+        if !self.judged.is_empty() || self.ends.iter().any(|one| one.strong_count() > 0) {
             return None;
         }
         let kept: Option<Vec<bool>> = self.kept.iter().map(Receipt::outcome).collect();
         match kept?.into_iter().all(|kept| kept) {
-            true => Some(Status::SUCCESS),
+            true => Some(self.status.unwrap_or(Status::SUCCESS)),
             false => Some(Status::INTERNAL_ERROR),
         }
     }
@@ -58,32 +121,38 @@ impl Waits {
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.kept.extend(other.kept);
         self.ends.extend(other.ends);
+        self.judged.extend(other.judged);
+        self.status = self.status.or(other.status);
         self
     }
 }
 
 impl Guard {
-    pub(crate) fn new(keeper: KeptReservations) -> Self {
-        // What is no table was refused before.
-        let kept = keeper.kept.as_deref();
-        let table = kept
-            .and_then(|kept| Table::decode(kept).ok())
-            .unwrap_or_default();
-        let version = u64::from(table != Table::default());
-        Self {
-            version: AtomicU64::new(version),
-            table: Mutex::new(table),
-            keeper,
+    pub(crate) fn new(reservations: Reservations) -> Self {
+        match reservations {
+            Reservations::Kept(keeper) => {
+                // What is no table was refused before.
+                let kept = keeper.kept.as_deref();
+                let table = kept.and_then(|kept| Table::decode(kept).ok());
+                Self {
+                    book: Arc::new(Book::new(table.unwrap_or_default())),
+                    by: By::Us(keeper),
+                }
+            }
+            Reservations::Decided(decided) => Self {
+                book: decided.book,
+                by: By::All(decided.decider),
+            },
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock()
     }
 
     /// Whether the host may send this command now.
     pub(crate) fn admits(&self, host: &HostId, known: &Known, opcode: u8) -> bool {
-        let version = self.version.load(Ordering::Acquire);
+        let version = self.book.version.load(Ordering::Acquire);
         if version == 0 {
             return true;
         }
@@ -103,7 +172,7 @@ impl Guard {
         let table = self.lock();
         let rights = table.rights(host);
         // Under the lock: the version of this very table.
-        let version = self.version.load(Ordering::Acquire);
+        let version = self.book.version.load(Ordering::Acquire);
         let (reads, writes) = (u64::from(rights.reads), u64::from(rights.writes));
         let flags = (reads * READS) | (writes * WRITES);
         let found = version << FLAGS | flags;
@@ -119,6 +188,16 @@ impl Guard {
     /// Whether the table outlives a loss of power.
     pub(crate) fn is_persistent(&self) -> bool {
         self.lock().is_persistent()
+    }
+
+    /// Has another decide, if that is how it is here: what the answer waits for.
+    pub(crate) fn refer(&self, petition: Petition) -> Option<Waits> {
+        let By::All(decider) = &self.by else {
+            return None;
+        };
+        let (answer, judgement) = Answer::new();
+        decider.decide(petition, answer);
+        Some(Waits::for_verdict(judgement))
     }
 
     /// Whether it does from now on.
@@ -137,7 +216,7 @@ impl Guard {
         let was_persistent = table.is_persistent();
         let news = table.execute(host, ask)?;
         // Even if nothing has changed: an earlier command that changed it may not have been kept.
-        self.version.fetch_add(1, Ordering::AcqRel);
+        self.book.version.fetch_add(1, Ordering::AcqRel);
         let waits = self.keep(&table, was_persistent);
         Ok((news, waits))
     }
@@ -150,11 +229,14 @@ impl Guard {
             (false, true) => Table::default().encode(),
             (false, false) => return Waits::default(),
         };
+        let By::Us(keeper) = &self.by else {
+            return Waits::default();
+        };
         let (ticket, receipt) = Ticket::new();
-        self.keeper.keeper.keep(state, ticket);
+        keeper.keeper.keep(state, ticket);
         Waits {
             kept: vec![receipt],
-            ends: Vec::new(),
+            ..Waits::default()
         }
     }
 }

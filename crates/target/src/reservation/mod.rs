@@ -6,13 +6,32 @@
 //! command that nothing has changed for looks at two numbers and takes no lock.
 
 pub(crate) mod command;
+mod decide;
 mod guard;
 mod keep;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub use decide::{
+    Answer, DecidedReservations, Petition, ReservationDecider, Verdict, Wants, answer_to,
+};
 pub(crate) use guard::{Guard, Known, Waits};
 pub use keep::{KeptReservations, ReservationKeeper, Ticket};
 pub(crate) use table::HostId;
-pub use table::{Table, TableError};
+pub use table::{News, Table, TableError};
+
+/// How a namespace can be reserved.
+#[derive(Clone, Debug)]
+pub enum Reservations {
+    /// This target decides, and has them kept.
+    Kept(KeptReservations),
+    /// Several targets serve the namespace: it is decided for all of them.
+    Decided(DecidedReservations),
+}
+
+impl From<KeptReservations> for Reservations {
+    fn from(kept: KeptReservations) -> Self {
+        Self::Kept(kept)
+    }
+}

@@ -7,15 +7,17 @@ use ashlar_nvme::reservation::{
     ReservationStatus, ReservationType,
 };
 
-/// Most hosts that may be registered with a namespace.
-const MOST_REGISTRANTS: usize = 256;
+/// Most hosts that may be registered with a namespace: as many as a granule of 4 KiB has room for, so that a table can
+/// be kept in one.
+const MOST_REGISTRANTS: usize = 168;
+const _: () = assert!(HEADER + MOST_REGISTRANTS * ENTRY <= 4096);
 /// Begins the table's form in bytes.
 const MAGIC: &[u8; 8] = b"ASHRSV\x01\0";
 const HEADER: usize = 32;
 const ENTRY: usize = 24;
 
 /// A Host Identifier.
-pub(crate) type HostId = [u8; 16];
+pub type HostId = [u8; 16];
 
 /// What a host may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +47,12 @@ impl Rights {
 }
 
 /// What others are to be told of a command.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct News {
-    pub(crate) told: Vec<(HostId, Notification)>,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// Whom, and what.
+    pub told: Vec<(HostId, Notification)>,
     /// Hosts whose commands are to be ended (Preempt and Abort).
-    pub(crate) ended: Vec<HostId>,
+    pub ended: Vec<HostId>,
 }
 
 /// The registrants of a namespace, and its reservation.
@@ -350,6 +353,24 @@ impl Table {
             bytes.extend_from_slice(&key.to_le_bytes());
         }
         bytes
+    }
+
+    /// The table whose form these bytes begin with; all behind it are zero.
+    ///
+    /// # Errors
+    /// The bytes have another form.
+    pub fn decode_padded(bytes: &[u8]) -> Result<Self, TableError> {
+        let header = bytes
+            .first_chunk::<HEADER>()
+            .ok_or(TableError("too short"))?;
+        let count = usize::from(u16::from_le_bytes([header[14], header[15]]));
+        let (own, rest) = bytes
+            .split_at_checked(HEADER + count * ENTRY)
+            .ok_or(TableError("more registrants than there is room for"))?;
+        match rest.iter().all(|&byte| byte == 0) {
+            true => Self::decode(own),
+            false => Err(TableError("something behind its end")),
+        }
     }
 
     /// The table of this form.

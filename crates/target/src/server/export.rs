@@ -6,7 +6,7 @@ use ashlar_reactor::Opener;
 use uuid::Uuid;
 
 use crate::config::{HostAccess, NamespaceConfig, Shared, SubsystemConfig};
-use crate::reservation::KeptReservations;
+use crate::reservation::Reservations;
 
 /// A subsystem and the devices behind its namespaces.
 #[derive(Clone)]
@@ -22,8 +22,8 @@ pub struct Export {
     pub access: HostAccess,
     /// What discovery tells hosts to connect to, if not the address they used.
     pub advertise: Option<SocketAddr>,
-    /// Who keeps the reservations of each device; hosts are offered none where there is no such.
-    pub reservations: Vec<Option<KeptReservations>>,
+    /// How each device can be reserved; hosts are offered that only where it is said.
+    pub reservations: Vec<Option<Reservations>>,
     /// How it is shared with other targets, if it is.
     pub shared: Option<Shared>,
 }

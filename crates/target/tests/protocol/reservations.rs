@@ -14,7 +14,7 @@ use ashlar_nvme::reservation::{
     ReservationType,
 };
 use ashlar_nvme::{Command, Status};
-use ashlar_target::{KeptReservations, ReservationKeeper, Table, Ticket};
+use ashlar_target::{KeptReservations, ReservationKeeper, Reservations, Table, Ticket};
 
 use crate::disk::Disk;
 use crate::host::{Host, Reply, pattern, queue, read, write_in, write_out};
@@ -48,10 +48,10 @@ fn plan(keeper: &Arc<Keeper>) -> Plan {
     Plan {
         disks: vec![Disk::plain(BlockSize::B4096, 1024)],
         cores: 2,
-        reservations: Some(KeptReservations {
+        reservations: Some(Reservations::Kept(KeptReservations {
             kept: keeper.kept.lock().expect("sound").clone(),
             keeper: Arc::new(Given(keeper.clone())),
-        }),
+        })),
         ..Plan::default()
     }
 }

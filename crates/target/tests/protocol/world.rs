@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ashlar_block::{BlockSize, BufferPool, Gather, Geometry, IoBuffer, Moment};
 use ashlar_target::{
-    Action, ConnectionId, Core, HostAccess, KeptReservations, Listing, NamespaceConfig, Notice,
-    Shared, SubsystemConfig, Target, Timeouts,
+    Action, ConnectionId, Core, HostAccess, Listing, NamespaceConfig, Notice, Reservations, Shared,
+    SubsystemConfig, Target, Timeouts,
 };
 use uuid::Uuid;
 
@@ -72,7 +72,7 @@ pub struct Plan {
     pub advertise: Option<SocketAddr>,
     pub shared: Option<Shared>,
     /// Of every namespace.
-    pub reservations: Option<KeptReservations>,
+    pub reservations: Option<Reservations>,
     pub timeouts: Timeouts,
 }
 

@@ -38,7 +38,7 @@ fn outcomes(kind: u8) -> [Option<ErrorKind>; 2] {
     let server = serve();
     let door = Arc::new(Door(Disk::new(100)));
     let mut reserved = export(NQN, door.clone());
-    reserved.reservations = vec![Some(ReservationFile::open(&folder).expect("there"))];
+    reserved.reservations = vec![Some(ReservationFile::open(&folder).expect("there").into())];
     server.add(reserved).expect("added");
     let opener = server.control().for_stranger(NQN, door);
     let mut reactor = Reactor::new(&Options::default()).expect("io_uring");

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ashlar_device::parse_size;
-use ashlar_lab::{Endurance, EndurePlan, Endured, LabError, OwnFolder, Progress, check_out_dir};
+use ashlar_lab::{
+    Endurance, EndurePlan, Endured, LabError, OwnFolder, Progress, ResultFile, check_out_dir,
+};
 use ashlar_node::model::{CreateVolume, LayoutSpec, VolumeName, VolumeStatus};
 
 use self::result::HaResult;
@@ -66,6 +68,7 @@ pub(super) fn run(arguments: &HaArguments) -> Result<(), Failure> {
     progress.finish();
     let result = result?;
     result.write(&arguments.out)?;
+    result.write_report(&arguments.out)?;
     print(&result.text())?;
     match result.complaint() {
         Some(text) => Err(Failure::check(format!(

@@ -1,10 +1,9 @@
 //! What `lab ha` writes: `result.json`.
 
 use std::fmt::Write;
-use std::path::Path;
 
 use ashlar_lab::result::VerifyResult;
-use ashlar_lab::{Endured, Example, LabError, write_whole};
+use ashlar_lab::{Endured, Example, Head, Kind, ResultFile};
 use serde::Serialize;
 
 use super::is_clean;
@@ -13,7 +12,9 @@ use super::round::Round;
 /// What came of all rounds. `gap_ms`, `lost`, `resynced_bytes` and `verified_blocks` are a contract.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct HaResult {
-    schema: &'static str,
+    /// What all results have: of the problems the first.
+    #[serde(flatten)]
+    head: Head,
     /// The longest time in which the client had no answer.
     gap_ms: u64,
     /// Blocks that do not hold what was acknowledged.
@@ -32,8 +33,6 @@ pub(super) struct HaResult {
     /// The slowest access, in milliseconds.
     slowest_ms: u64,
     rounds: Vec<Round>,
-    /// What is wrong, the first of it.
-    problems: Vec<String>,
     examples: Vec<Example>,
     #[serde(skip)]
     is_clean: bool,
@@ -49,7 +48,10 @@ impl HaResult {
     ) -> Self {
         let failures = &verified.failures;
         Self {
-            schema: "ashlar-ha-1",
+            head: Head {
+                problems: endured.problems.clone(),
+                ..Head::new(Kind::Ha, "A replicated volume on nodes that fail")
+            },
             gap_ms: rounds.iter().map(|round| round.gap_ms).max().unwrap_or(0),
             lost: failures.total() - failures.stale,
             reverted: failures.stale,
@@ -60,23 +62,13 @@ impl HaResult {
             errors: endured.errors,
             slowest_ms: u64::try_from(endured.slowest.as_millis()).unwrap_or(u64::MAX),
             rounds,
-            problems: endured.problems.clone(),
             examples: verified.examples.clone(),
             is_clean: is_clean(endured),
             unreadable: verified.unreadable,
         }
     }
 
-    pub(super) fn write(&self, out: &Path) -> Result<(), LabError> {
-        std::fs::create_dir_all(out).map_err(|error| LabError::caused(out.display(), error))?;
-        let path = out.join("result.json");
-        let text = serde_json::to_string_pretty(self);
-        let text = text.map_err(|error| LabError::caused(path.display(), error))?;
-        write_whole(&path, &(text + "\n"))
-    }
-
-    /// What must not be.
-    pub(super) fn complaint(&self) -> Option<String> {
+    fn what_is_wrong(&self) -> Option<String> {
         let mut all = Vec::new();
         let mut add = |count: u64, what: &str| {
             if count > 0 {
@@ -91,7 +83,7 @@ impl HaResult {
             all.push("the copies are not in sync".into());
         }
         if all.is_empty() && !self.is_clean {
-            all.extend(self.problems.first().cloned());
+            all.extend(self.head.problems.first().cloned());
         }
         let first = self.examples.first();
         all.extend(first.map(|one| {
@@ -101,7 +93,7 @@ impl HaResult {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    pub(super) fn text(&self) -> String {
+    fn table(&self) -> String {
         let mut text = String::from(
             "| fault | node | no answer, ms | meant | in sync after, ms | copied, bytes |\n|-|-|-:|-|-:|-:|\n",
         );
@@ -120,6 +112,26 @@ impl HaResult {
             if self.in_sync { "" } else { "not " }
         );
         text
+    }
+}
+
+impl ResultFile for HaResult {
+    const KIND: Kind = Kind::Ha;
+
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn text(&self) -> String {
+        self.table()
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.what_is_wrong()
     }
 }
 

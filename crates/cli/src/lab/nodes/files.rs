@@ -1,8 +1,8 @@
 //! What a cluster's directory holds before anything runs.
 
-use std::fs::{File, Permissions};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use ashlar_lab::LabError;
@@ -67,16 +67,21 @@ impl Nodes {
                 made.map_err(|error| LabError::caused(path.display(), error))?;
             }
         }
-        let key = self.key_file();
-        let open = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&key);
-        let secret = [Uuid::new_v4(), Uuid::new_v4()].map(|part| part.simple().to_string());
-        let written = open.and_then(|mut file| writeln!(file, "{}", secret.concat()));
-        written.map_err(|error| LabError::caused(key.display(), error))?;
+        write_secret(&self.key_file(), &secret())?;
+        // One for all: a load balancer asks each node with the same.
+        let token = secret();
+        for name in &self.names {
+            let state = self.state(name);
+            let made = DirBuilder::new().mode(0o700).create(&state);
+            made.map_err(|error| LabError::caused(state.display(), error))?;
+            write_secret(&self.token(name), &token)?;
+        }
         ashlar_lab::write_whole(&self.cluster_file(), &self.cluster_text())
+    }
+
+    /// What a caller of a node's API over TCP needs.
+    pub(in crate::lab) fn token(&self, name: &str) -> PathBuf {
+        self.state(name).join("api.token")
     }
 
     pub(super) fn key_file(&self) -> PathBuf {
@@ -102,6 +107,21 @@ impl Nodes {
         }
         text
     }
+}
+
+fn secret() -> String {
+    let parts = [Uuid::new_v4(), Uuid::new_v4()].map(|part| part.simple().to_string());
+    parts.concat()
+}
+
+fn write_secret(path: &Path, secret: &str) -> Result<(), LabError> {
+    let open = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    let written = open.and_then(|mut file| writeln!(file, "{secret}"));
+    written.map_err(|error| LabError::caused(path.display(), error))
 }
 
 /// An empty directory becomes a cluster's; what a cluster has left there whose programs are all gone is cleared away

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 /// The address of the hub, where clients are, and of etcd.
 const HUB: u8 = 254;
 const ETCD: u8 = 253;
+/// In each node's namespace.
+const API_PORT: u16 = 8080;
 
 /// A place in the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +130,27 @@ impl Network {
                 });
                 SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), number)
             }
+        }
+    }
+
+    /// Where a node's API listens besides its socket; nowhere on ports of 127.0.0.1.
+    pub(in crate::lab) fn api(&self, seat: &Seat) -> Option<SocketAddr> {
+        let Self::Namespaces { hosts, .. } = self else {
+            return None;
+        };
+        let host = hosts.get(seat.name())?;
+        Some(SocketAddr::new(IpAddr::V4(*host), API_PORT))
+    }
+
+    /// The words before a command that make it run where clients are.
+    pub(in crate::lab) fn entered_hub(&self) -> Vec<String> {
+        match self {
+            Self::Namespaces { namespaces, .. } => {
+                let hub = namespaces.hub();
+                let net = format!("--net={}", hub.display());
+                vec!["nsenter".into(), net, "--".into()]
+            }
+            Self::Loopback { .. } => Vec::new(),
         }
     }
 

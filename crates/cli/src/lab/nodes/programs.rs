@@ -44,7 +44,7 @@ impl Nodes {
         let program = std::env::current_exe();
         let program = program.map_err(|error| LabError::caused("this program", error))?;
         let listen = self.network.address(&seat, Port::Clients).to_string();
-        let words = [
+        let mut words = vec![
             program.display().to_string(),
             "node".into(),
             "--dir".into(),
@@ -56,6 +56,9 @@ impl Nodes {
             "--cluster".into(),
             self.cluster_file().display().to_string(),
         ];
+        if let Some(api) = self.network.api(&seat) {
+            words.extend(["--api".into(), api.to_string()]);
+        }
         self.spawn(&seat, &words)
     }
 

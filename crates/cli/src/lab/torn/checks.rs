@@ -1,17 +1,9 @@
 //! What must be so, and whether it is.
 
 use ashlar_lab::LabError;
-use serde::Serialize;
+use ashlar_lab::result::Check;
 
 use super::crash::Crashes;
-
-/// One of the things that had to be so.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Check {
-    pub(super) name: &'static str,
-    pub(super) passed: bool,
-    pub(super) text: String,
-}
 
 /// All that can be said of the parts that were done.
 pub(super) fn checks(disk: Option<&Crashes>, volume: Option<&Crashes>) -> Vec<Check> {
@@ -19,7 +11,7 @@ pub(super) fn checks(disk: Option<&Crashes>, volume: Option<&Crashes>) -> Vec<Ch
     if let Some(writes) = disk.and_then(|disk| disk.data_writes.as_ref()) {
         // Both places are reached the same way; only on the disk a write can still be seen as it came.
         found.push(Check {
-            name: "split writes",
+            name: "split writes".into(),
             passed: writes.splitting_a_page == 0,
             text: format!(
                 "{} of {} writes of data split a page on their way{}",
@@ -36,7 +28,7 @@ pub(super) fn checks(disk: Option<&Crashes>, volume: Option<&Crashes>) -> Vec<Ch
     if let Some(disk) = disk.filter(|disk| !disk.partial || disk.broken > 0) {
         let (broken, all) = (disk.broken, disk.cuts.len());
         found.push(Check {
-            name: "the disk breaks",
+            name: "the disk breaks".into(),
             passed: broken > 0,
             text: format!(
                 "{broken} of {all} power cuts left a broken database on the plain disk{}",
@@ -49,7 +41,7 @@ pub(super) fn checks(disk: Option<&Crashes>, volume: Option<&Crashes>) -> Vec<Ch
     }
     for place in [disk, volume].into_iter().flatten() {
         found.push(Check {
-            name: "flushes",
+            name: "flushes".into(),
             passed: place.commits_not_made_durable == 0,
             text: format!(
                 "{}: {} of {} commits were acknowledged without a flush",
@@ -65,7 +57,7 @@ pub(super) fn checks(disk: Option<&Crashes>, volume: Option<&Crashes>) -> Vec<Ch
         let complaints: String = complaints.collect();
         let (broken, all) = (volume.broken, volume.cuts.len());
         found.push(Check {
-            name: "power cuts",
+            name: "power cuts".into(),
             passed: broken == 0,
             text: format!("{broken} of {all} left a broken database on the volume{complaints}"),
         });

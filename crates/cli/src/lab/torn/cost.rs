@@ -109,7 +109,7 @@ fn measure(
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let after = counts()?;
     let Some(step) = result.steps.first().filter(|step| !step.partial) else {
-        return Err(LabError::environment(result.problems.join("; ")));
+        return Err(LabError::environment(result.head.problems.join("; ")));
     };
     if let Some(text) = step.consistency.complaint() {
         return Err(LabError::check(text));

@@ -65,7 +65,7 @@ fn drive(
 ) -> Result<(), LabError> {
     let mut result = begin(database.as_ref(), plan)?;
     run(database, plan, &mut result, progress)?;
-    match result.problems.first() {
+    match result.head.problems.first() {
         Some(problem) => Err(LabError::environment(problem.clone())),
         None => Ok(()),
     }

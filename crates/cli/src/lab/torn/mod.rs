@@ -15,15 +15,14 @@ mod verify;
 use std::path::{Path, PathBuf};
 
 use ashlar_attach::mounts_below;
-use ashlar_lab::ResultFile;
-use ashlar_lab::{LabError, Machine, check_out_dir};
+use ashlar_lab::{Head, Kind, LabError, ResultFile, check_out_dir};
 use serde::Serialize;
 
 use super::interrupt::interruptible;
 use crate::args::{TornPagesArguments, TornPart};
 use crate::exit::Failure;
 use crate::output::print;
-use checks::{Check, checks, ending};
+use checks::{checks, ending};
 use cost::Cost;
 use crash::{Crashes, crashes};
 use place::Place;
@@ -48,21 +47,13 @@ struct Method {
 
 #[derive(Serialize)]
 struct TornResult {
-    schema: &'static str,
-    title: &'static str,
-    machine: Machine,
+    /// What all results have; of the checks one that failed makes the exit code 1.
+    #[serde(flatten)]
+    head: Head,
     method: Method,
     cost: Option<Cost>,
     disk: Option<Crashes>,
     volume: Option<Crashes>,
-    /// What had to be so: one that failed makes the exit code 1.
-    checks: Vec<Check>,
-    /// What to know before quoting any of it.
-    flags: Vec<String>,
-    /// It did not reach its end: parts that were not begun are null.
-    partial: bool,
-    /// What went wrong.
-    problems: Vec<String>,
 }
 
 /// Runs all of it, or one part.
@@ -89,18 +80,19 @@ pub(super) fn run(arguments: &TornPagesArguments) -> Result<(), Failure> {
         remove(&setting.dir, MOUNTS)
     };
     let errors = [outcome.as_ref().err(), removed.as_ref().err()];
-    result.partial = errors.iter().any(Option::is_some);
+    result.head.partial = errors.iter().any(Option::is_some);
     let problems = errors.into_iter().flatten().map(ToString::to_string);
-    result.problems.extend(problems);
+    result.head.problems.extend(problems);
     keep(&mut result, &arguments.out)?;
-    print(&text(&result))?;
-    Ok(ending(&result.checks, [outcome, removed])?)
+    result.write_report(&arguments.out)?;
+    print(&result.text())?;
+    Ok(ending(&result.head.checks, [outcome, removed])?)
 }
 
 /// Writes down what is known so far.
 fn keep(result: &mut TornResult, out: &Path) -> Result<(), LabError> {
-    result.flags = flags(result);
-    result.checks = checks(result.disk.as_ref(), result.volume.as_ref());
+    result.head.flags = flags(result);
+    result.head.checks = checks(result.disk.as_ref(), result.volume.as_ref());
     result.write(out)
 }
 
@@ -143,17 +135,11 @@ fn folder(base: &Path) -> Result<PathBuf, LabError> {
 
 fn empty(setting: &Setting<'_>) -> TornResult {
     TornResult {
-        schema: TornResult::SCHEMA,
-        title: "torn-pages",
-        machine: Machine::here(),
+        head: Head::new(Kind::TornPages, "Torn pages"),
         method: method(setting),
         cost: None,
         disk: None,
         volume: None,
-        checks: Vec::new(),
-        flags: Vec::new(),
-        partial: false,
-        problems: Vec::new(),
     }
 }
 
@@ -168,7 +154,7 @@ fn parts(
     let holds = (setting.warehouses, setting.seed);
     seed::make(&image, &setting.mount(), holds, setting.progress)?;
     // Until its end it is one that was broken off, whatever happens to this process.
-    result.partial = true;
+    result.head.partial = true;
     if wants(TornPart::Cost) {
         let drives = volume(&image, "cost", setting)?;
         result.cost = Some(cost::cost(&drives, setting)?);
@@ -235,7 +221,19 @@ fn flags(result: &TornResult) -> Vec<String> {
 }
 
 impl ResultFile for TornResult {
-    const SCHEMA: &str = "ashlar-torn-pages-1";
+    const KIND: Kind = Kind::TornPages;
+
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn text(&self) -> String {
+        text(self)
+    }
 }
 
 fn text(result: &TornResult) -> String {
@@ -257,11 +255,11 @@ fn text(result: &TornResult) -> String {
     for crashes in [&result.disk, &result.volume].into_iter().flatten() {
         text.push_str(&crashes.line());
     }
-    for check in &result.checks {
+    for check in &result.head.checks {
         let verdict = if check.passed { "passed" } else { "FAILED" };
         text.push_str(&format!("{verdict}: {}: {}\n", check.name, check.text));
     }
-    for flag in &result.flags {
+    for flag in &result.head.flags {
         text.push_str(&format!("note: {flag}\n"));
     }
     text

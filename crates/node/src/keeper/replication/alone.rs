@@ -70,7 +70,9 @@ impl Keeper {
             .ok_or_else(|| ControlError::internal("the copy is gone"))?;
         // Whatever became of it, the copy is in service again.
         let copy = CopyVolume::of(found, &place.pool_name);
-        let started = self.start_replica(pool, &place.pool_name, &copy, identity);
+        let reservations = place.reservations.clone();
+        let pool = (&*pool, &place.pool_name[..]);
+        let started = self.start_replica(pool, &copy, identity, reservations);
         named.and(started)
     }
 }

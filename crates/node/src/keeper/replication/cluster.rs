@@ -2,25 +2,34 @@
 
 use std::time::Duration;
 
-use ashlar_cluster::{NodeConfig, PeerStatus};
+use ashlar_cluster::{ClusterStatus, NodeConfig, QuorumStatus};
 use ashlar_replica::{NodeId, Position};
+use rustix::process::{Signal, getpid, kill_process};
 use tracing::info;
 
 use super::orders::Order;
-use super::{CopyPlace, LOOK_EVERY, Replication};
+use super::{CopyPlace, LOOK_EVERY, Replication, told};
 use crate::keeper::Keeper;
 use crate::model::{
-    ClusterEvent, ClusterView, ControlError, DrainNode, DrainReply, KeptVolume, NodeOfCluster,
-    NodeState, QuorumOfCluster, VolumeOfCluster,
+    ClusterEvent, ClusterToken, ClusterView, ControlError, DrainNode, DrainReply, ForgetNode,
+    KeptVolume, MemberOfQuorum, NewToken, NodeOfCluster, NodeRole, NodeState, QuorumOfCluster,
+    QuorumRole, VolumeOfCluster,
 };
 use crate::pool::ReplicaMail;
 use crate::replica::ReplicaView;
 
 /// How long one volume may take until another node serves it.
 const MOVE_WAIT: Duration = Duration::from_secs(5);
+/// How long the answer may take to arrive that this node has left.
+const LAST_ANSWER: Duration = Duration::from_millis(500);
 
 impl Replication {
-    fn node(&self, node: &NodeConfig, peers: &[PeerStatus]) -> NodeOfCluster {
+    fn node(&self, node: &NodeConfig, status: &ClusterStatus) -> NodeOfCluster {
+        let peers = &status.peers;
+        let mut members = status.quorum.members.iter();
+        let votes = members.any(|member| status.quorum.is_local && member.name == node.name);
+        let mut roles = vec![NodeRole::Storage];
+        roles.extend(votes.then_some(NodeRole::Quorum));
         let is_this = node.id == self.cluster.me();
         let peer = peers.iter().find(|peer| peer.id == node.id);
         let drained = match is_this {
@@ -33,6 +42,7 @@ impl Replication {
             name: node.name.clone(),
             id: node.id.0,
             is_this,
+            roles,
             state: match drained {
                 Some(true) => NodeState::Drained,
                 Some(false) => NodeState::Up,
@@ -59,19 +69,69 @@ impl Keeper {
     pub(in crate::keeper) fn cluster_view(&self) -> Result<ClusterView, ControlError> {
         let replication = self.replication()?;
         let status = replication.cluster.status();
-        let nodes = replication.cluster.config().nodes.iter();
-        let nodes = nodes.map(|node| replication.node(node, &status.peers));
+        let config = replication.cluster.config();
+        let nodes = config.nodes.iter();
+        let nodes = nodes.map(|node| replication.node(node, &status)).collect();
         Ok(ClusterView {
             name: status.name,
             id: status.id,
-            quorum: QuorumOfCluster {
-                endpoints: status.quorum.endpoints,
-                reachable: status.quorum.reachable,
-                reason: status.quorum.problem,
-            },
-            nodes: nodes.collect(),
+            nodes,
+            quorum: quorum_of(status.quorum),
+            witnesses: status.witnesses,
             volumes: self.volumes_of_cluster()?,
         })
+    }
+
+    /// Makes a token with which a machine can join.
+    pub(in crate::keeper) fn new_token(
+        &self,
+        request: &NewToken,
+    ) -> Result<ClusterToken, ControlError> {
+        let lasts = Duration::from_secs(request.seconds);
+        let made = self.replication()?.cluster.token(lasts).map_err(told)?;
+        Ok(ClusterToken {
+            token: made.token,
+            expires: made.expires,
+        })
+    }
+
+    /// Takes a node that is gone, or a witness, out of the cluster.
+    pub(in crate::keeper) fn forget_member(
+        &self,
+        request: &ForgetNode,
+    ) -> Result<(), ControlError> {
+        let replication = self.replication()?;
+        let node = &request.node;
+        replication.cluster.forget(node).map_err(told)?;
+        let text = format!("node {node} was forgotten");
+        info!("{text}");
+        replication.events.add("forgotten", None, text);
+        Ok(())
+    }
+
+    /// Takes this node out of its cluster, and ends the daemon.
+    pub(in crate::keeper) fn leave_for_good(&self) -> Result<(), ControlError> {
+        let replication = self.replication()?;
+        let copies: Vec<String> = self.copies().into_iter().map(|copy| copy.name).collect();
+        if !copies.is_empty() {
+            return Err(ControlError::conflict(format!(
+                "this node has copies of {}: a copy cannot be taken elsewhere yet; delete these volumes, or let the node \
+                 stay",
+                copies.join(", ")
+            )));
+        }
+        replication.cluster.leave().map_err(told)?;
+        info!("this node has left its cluster; the daemon ends");
+        let end = || {
+            std::thread::sleep(LAST_ANSWER);
+            if let Err(error) = kill_process(getpid(), Signal::TERM) {
+                tracing::error!("the daemon does not end by itself: {error}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("leave".into()).spawn(end);
+        let no_thread =
+            |error| ControlError::environment(format!("cannot start a thread: {error}"));
+        thread.map(drop).map_err(no_thread)
     }
 
     fn volumes_of_cluster(&self) -> Result<Vec<VolumeOfCluster>, ControlError> {
@@ -197,6 +257,56 @@ impl Keeper {
         known
             .find(|copy| copy.volume == volume)
             .map(|copy| copy.name)
+    }
+}
+
+fn quorum_of(quorum: QuorumStatus) -> QuorumOfCluster {
+    let role = |role| match role {
+        ashlar_cluster::QuorumRole::Leader => QuorumRole::Leader,
+        ashlar_cluster::QuorumRole::Voter => QuorumRole::Voter,
+        ashlar_cluster::QuorumRole::Learner => QuorumRole::Learner,
+        ashlar_cluster::QuorumRole::Unreachable => QuorumRole::Unreachable,
+    };
+    let members = quorum.members.into_iter().map(|member| MemberOfQuorum {
+        name: member.name,
+        endpoint: member.endpoint,
+        role: role(member.role),
+        reason: member.problem,
+    });
+    let members: Vec<MemberOfQuorum> = members.collect();
+    QuorumOfCluster {
+        endpoints: quorum.endpoints,
+        reachable: quorum.reachable,
+        reason: quorum.problem,
+        local: quorum.is_local,
+        advice: advice(quorum.is_local, &members),
+        members,
+    }
+}
+
+/// What keeps a quorum from surviving the end of a machine.
+fn advice(is_local: bool, members: &[MemberOfQuorum]) -> Option<String> {
+    let away = members
+        .iter()
+        .filter(|one| one.role == QuorumRole::Unreachable);
+    let away: Vec<&str> = away.map(|member| member.name.as_str()).collect();
+    let votes = |one: &&MemberOfQuorum| matches!(one.role, QuorumRole::Leader | QuorumRole::Voter);
+    let voters = members.iter().filter(votes).count();
+    if !away.is_empty() {
+        return Some(format!(
+            "{} of its {} members does not answer: {}; start it, or have it forgotten and another join",
+            away.len(),
+            members.len(),
+            away.join(", ")
+        ));
+    }
+    match (is_local, voters) {
+        (false, _) | (true, 3..) => None,
+        (true, _) if members.len() < 3 => Some(format!(
+            "{voters} voting of 3 that it needs to survive a machine's end: let another node join, or a witness \
+             (`ashlar cluster token`, then `ashlar witness --join TOKEN`)"
+        )),
+        (true, _) => Some("a member is catching up, and votes soon".to_owned()),
     }
 }
 

@@ -17,7 +17,7 @@ use super::make::{NewCopy, first_key};
 use super::orders::Order;
 use crate::keeper::pools::engine;
 use crate::keeper::serve::{nqn, served};
-use crate::keeper::volumes::GRANULE;
+use crate::keeper::volumes::{GRANULE, REGISTER};
 use crate::keeper::{Keeper, Kept};
 use crate::model::{
     ControlError, CreateVolume, LayoutSpec, ReplicateVolume, VolumeName, VolumeState, VolumeStatus,
@@ -139,6 +139,9 @@ impl Keeper {
 /// Makes a volume that holds something a copy that knows the others to lack all of it.
 fn make_first(link: &PoolLink, volume: u32, copy: &NewCopy) -> Result<(), ControlError> {
     let identity = copy.identity();
+    let granules = copy.wanted.bytes / GRANULE + REGISTER;
+    let what = Manage::ResizeVolume { volume, granules };
+    link.manage(what).map_err(engine)?;
     let what = Manage::MakeReplica { volume, identity };
     link.manage(what).map_err(engine)?;
     let all = Positions::first(copy.members.len());
@@ -150,7 +153,7 @@ fn make_first(link: &PoolLink, volume: u32, copy: &NewCopy) -> Result<(), Contro
             absent: others.bits(),
         },
         marks_uncertain: false,
-        marks: std::iter::once(0..copy.wanted.bytes / GRANULE).collect(),
+        marks: std::iter::once(0..granules).collect(),
         own: OwnPlane::Until(Committed::default()),
     };
     let what = Manage::ChangeReplica { volume, change };

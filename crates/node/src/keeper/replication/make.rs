@@ -16,7 +16,7 @@ use super::{CopyVolume, LOOK_EVERY, Replication, refused, told};
 use crate::VolumeAccess;
 use crate::keeper::pools::engine;
 use crate::keeper::serve::served;
-use crate::keeper::volumes::plan_of;
+use crate::keeper::volumes::{REGISTER, plan_of};
 use crate::keeper::{Dismissal, Keeper, Kept, live};
 use crate::model::{
     ControlError, CreateVolume, DeleteVolume, HostList, LayoutSpec, MoveVolume, VolumeName,
@@ -278,7 +278,8 @@ impl Keeper {
             let why = format!("there is a volume {}/{} already", wanted.pool, wanted.name);
             return Err(ControlError::conflict(why));
         }
-        let plan = plan_of(wanted, copy.volume, &view)?;
+        let mut plan = plan_of(wanted, copy.volume, &view)?;
+        plan.granules += REGISTER;
         let access = VolumeAccess {
             pool: pool.id,
             volume: copy.volume,

@@ -29,7 +29,7 @@ use ashlar_cluster::{Cluster, OrderError, Problem, volume_id};
 use ashlar_nvme::log::AnaState;
 use ashlar_replica::{NodeId, Position, ReplicaUuid};
 use ashlar_store::{ReplicaIdentity, VolumeInfo};
-use ashlar_target::Shared;
+use ashlar_target::{DecidedReservations, Shared};
 use uuid::Uuid;
 
 use self::cluster::heir;
@@ -40,7 +40,7 @@ use super::pools::engine;
 use super::serve::served;
 use super::{Keeper, LivePool};
 use crate::model::{ControlError, ErrorKind};
-use crate::pool::{PoolLink, ReplicaMail};
+use crate::pool::{CopyDecider, PoolLink, ReplicaMail};
 use crate::replica::{ReplicaPlan, ReplicaView};
 use crate::service::Services;
 use crate::{ReplicaEntry, StateFile};
@@ -75,6 +75,8 @@ struct CopyPlace {
     pool_name: String,
     pool: PoolLink,
     number: u32,
+    /// What is reserved of it.
+    reservations: DecidedReservations,
 }
 
 /// A volume of a live pool that is a copy.
@@ -111,7 +113,8 @@ impl Replication {
     }
 
     fn node_name(&self, node: NodeId) -> String {
-        let known = self.cluster.config().node_by_id(node);
+        let config = self.cluster.config();
+        let known = config.node_by_id(node);
         known.map_or_else(|| node.to_string(), |known| known.name.clone())
     }
 }
@@ -172,7 +175,7 @@ impl Keeper {
     fn replication(&self) -> Result<&Replication, ControlError> {
         self.replication.as_ref().ok_or_else(|| {
             ControlError::usage(
-                "this node is in no cluster: start it with `ashlar node --name NAME --cluster FILE`",
+                "this node is in no cluster: make one with `ashlar cluster init`, or join one with `ashlar cluster join`",
             )
         })
     }
@@ -180,8 +183,9 @@ impl Keeper {
     /// How hosts reach a copy, until its replica says more.
     fn shared(&self, replication: &Replication, members: &[NodeId], position: Position) -> Shared {
         let first = position.index() as u16 * CONTROLLERS + 1;
+        let config = replication.cluster.config();
         let nodes = members.iter();
-        let nodes = nodes.filter_map(|&node| replication.cluster.config().node_by_id(node));
+        let nodes = nodes.filter_map(|&node| config.node_by_id(node));
         let others = nodes.filter(|node| node.id != replication.cluster.me());
         Shared {
             controller_ids: first..=first + CONTROLLERS - 1,
@@ -208,8 +212,13 @@ impl Keeper {
         let members = self.members_of(replication, pool.id, volume)?;
         let shared = self.shared_of(replication, &members, (volume, identity))?;
         let access = self.state.read().access(pool.id, volume.uuid).cloned();
+        let reservations = DecidedReservations::new(Arc::new(CopyDecider {
+            pool: pool.link.clone(),
+            volume: volume.number,
+        }));
+        let shared = (shared, reservations.clone());
         self.serve_shared(pool, volume, access.as_ref(), shared)?;
-        let started = self.start_replica(pool, pool_name, volume, identity);
+        let started = self.start_replica((pool, pool_name), volume, identity, reservations);
         if let Err(error) = &started {
             let trouble = error.message.clone();
             replication.shown().entry(volume.uuid).or_default().alarm = Some(trouble);
@@ -223,8 +232,8 @@ impl Keeper {
     /// Why a volume that has copies on other nodes is not in service here.
     pub(super) fn why_no_copy(&self, volume: Uuid) -> String {
         let Some(replication) = &self.replication else {
-            return "it has copies on other nodes, and this one is in no cluster: start it with `ashlar node --name \
-                    NAME --cluster FILE`"
+            return "it has copies on other nodes, and this one is in no cluster: start it as the node that it was, or \
+                    have it join that cluster"
                 .to_owned();
         };
         let shown = replication.shown().get(&volume).cloned();
@@ -255,10 +264,10 @@ impl Keeper {
     /// Brings a copy that is served into service.
     fn start_replica(
         &self,
-        pool: &LivePool,
-        pool_name: &str,
+        (pool, pool_name): (&LivePool, &str),
         volume: &CopyVolume,
         identity: ReplicaIdentity,
+        reservations: DecidedReservations,
     ) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let members = self.members_of(replication, pool.id, volume)?;
@@ -269,6 +278,7 @@ impl Keeper {
             incarnation: replication.cluster.incarnation(),
             uuid: ReplicaUuid(identity.uuid.into_bytes()),
             members,
+            reservations: reservations.clone(),
         };
         let link = Link {
             cluster: replication.cluster.clone(),
@@ -293,6 +303,7 @@ impl Keeper {
                 pool_name: pool_name.to_owned(),
                 pool: pool.link.clone(),
                 number: volume.number,
+                reservations,
             },
         );
         Ok(())

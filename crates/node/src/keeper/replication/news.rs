@@ -75,6 +75,9 @@ fn follow(keeper: &Weak<Keeper>, news: &Receiver<Item>, (shown, events): (&All, 
             let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
             all.entry(volume).or_default().serves = Some(epoch);
         }
+        if !matches!(news, News::InSync(_) | News::Alarm(_)) {
+            keeper.services_look();
+        }
     }
 }
 

@@ -1,9 +1,8 @@
 //! What nodes order of each other.
 
-use std::os::fd::OwnedFd;
 use std::sync::Weak;
 
-use ashlar_cluster::{Kind, Local, OrderError, volume_id};
+use ashlar_cluster::{Kind, Local, OrderError, PeerSocket, volume_id};
 use ashlar_replica::{Incarnation, NodeId, VolumeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -78,7 +77,7 @@ fn json(answer: &impl Serialize) -> Result<Value, ControlError> {
 }
 
 impl Local for Peers {
-    fn accepted(&self, from: NodeId, volume: VolumeId, stream: OwnedFd) {
+    fn accepted(&self, from: NodeId, volume: VolumeId, stream: PeerSocket) {
         let Some(keeper) = self.0.upgrade() else {
             return;
         };

@@ -197,7 +197,8 @@ impl Ownership for ClusterNodes {
             (Some(place), Some(known)) => known.serves.is_some() && known.in_sync.has(place),
             _ => false,
         };
-        let nodes = replication.cluster.config().nodes.iter();
+        let config = replication.cluster.config();
+        let nodes = config.nodes.iter();
         let others = nodes.filter(|node| node.id != replication.cluster.me());
         let able = others.filter(|node| copies.iter().all(|copy| is_in_sync(copy, node.id)));
         let able: Vec<NodeId> = able.map(|node| node.id).collect();
@@ -286,13 +287,20 @@ impl Keeper {
         }
     }
 
+    fn services(&self) -> Option<Arc<Services>> {
+        self.replication.as_ref()?.services.get()?.upgrade()
+    }
+
+    /// Who has volumes has changed.
+    pub(super) fn services_look(&self) {
+        if let Some(services) = self.services() {
+            services.look();
+        }
+    }
+
     /// Services leave in order, with their volumes: what stays is told with the volumes that stay.
     pub(super) fn drain_services(&self) {
-        let replication = self.replication();
-        let services = replication
-            .ok()
-            .and_then(|known| known.services.get()?.upgrade());
-        if let Some(services) = services {
+        if let Some(services) = self.services() {
             services.drain();
         }
     }

@@ -17,8 +17,9 @@ const SHOW_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Replication {
     fn portals(&self, members: &[NodeId]) -> Vec<String> {
+        let config = self.cluster.config();
         let nodes = members.iter();
-        let nodes = nodes.filter_map(|&node| self.cluster.config().node_by_id(node));
+        let nodes = nodes.filter_map(|&node| config.node_by_id(node));
         nodes
             .filter_map(|node| Some(node.portal?.to_string()))
             .collect()

@@ -1,7 +1,6 @@
-use ashlar_lab::Machine;
 use ashlar_lab::result::ScenarioNote;
 
-use ashlar_lab::{Comparison, LabError};
+use ashlar_lab::{Comparison, LabError, ResultFile};
 
 use super::*;
 use crate::result::OltpResult;
@@ -35,7 +34,7 @@ fn result(far: f64) -> ScenarioResult {
         scaled: String::new(),
         source: String::new(),
     };
-    let mut result = ScenarioResult::new("x", Machine::here(), note);
+    let mut result = ScenarioResult::new("x", note);
     for (topology, by) in [(Standalone, 1.0), (AvailabilityGroup, 0.5)] {
         for memory in [38.0, 9.5] {
             for (place, far) in [("near", 1.0), ("far", far)] {
@@ -156,7 +155,7 @@ fn two_runs_are_compared_in_one_table() {
 fn a_run_that_goes_on_or_was_killed_is_told_as_such() {
     let whole = result(0.81);
     let killed = whole.so_far();
-    assert!(killed.partial && killed.text().contains("has not reached its end"));
+    assert!(killed.head.partial && killed.text().contains("has not reached its end"));
     let note = "note: a run is partial";
     let text = compared(&whole, &killed);
     assert_eq!(text.matches(note).count(), 1, "{text}");
@@ -170,7 +169,7 @@ fn a_check_that_ended_a_run_is_its_complaint() {
     assert_eq!(ended.complaint(), None);
     let error = LabError::environment("gone");
     super::super::told(&mut ended, "near", &error);
-    assert!(ended.partial && ended.complaint().is_none());
+    assert!(ended.head.partial && ended.complaint().is_none());
     let error = LabError::check("3 rows are others");
     super::super::told(&mut ended, "far, 2 readers", &error);
     assert_eq!(

@@ -12,7 +12,7 @@ impl<'a> World<'a> {
         let is_engine = aside.happens(profile.engines);
         let leaf_granules = if is_engine { LEAF_GRANULES } else { drawn_leaf };
         let shape = Shape {
-            granules: chance.between(6, 20),
+            granules: chance.between(6, 20) + 1,
             leaf_granules,
         };
         let member = |n: usize| MemberId {
@@ -92,7 +92,7 @@ impl<'a> World<'a> {
         let revision = quorum.put(VOLUME, key.encode());
         let lasts = Duration::from_millis(500 * profile.faults + chance.below(2000));
         let commands = chance.between(profile.commands / 3, profile.commands);
-        let hosts = Hosts::draw(&mut chance, shape.granules, commands, lasts);
+        let hosts = Hosts::draw(&mut chance, shape, commands, lasts);
         let millis = |millis: u64| Duration::from_millis(millis);
         let quorum_time = chance.pick(&[millis(8), millis(8), millis(60), millis(400)]);
         let usual = chance.pick(&[millis(1), millis(1), millis(5), millis(40)]);

@@ -23,7 +23,7 @@ use crate::cluster::backing::Backing;
 use crate::cluster::check::{self, Seen};
 use crate::cluster::faults::{self, Ambush, Blow, Fault, Occasion};
 use crate::cluster::hosts::{self, Doing, Hosts, What};
-use crate::cluster::model::Model;
+use crate::cluster::model::{Model, Value};
 use crate::cluster::node::{Clock, Node, Waiting};
 use crate::cluster::pool::PoolStore;
 use crate::cluster::profile::Profile;
@@ -412,6 +412,12 @@ impl World<'_> {
                 self.schedule_quorum();
             }
             Effect::Answer { command, outcome } => {
+                let is_served = matches!(outcome, Outcome::Written | Outcome::Read(_));
+                if is_served && !self.nodes[node].knows_register {
+                    return Err(format!(
+                        "node {node} serves hosts, and has not read the register"
+                    ));
+                }
                 let after =
                     Duration::from_micros(20) + self.chance.time(Duration::from_micros(300));
                 let attempt = command;
@@ -421,7 +427,11 @@ impl World<'_> {
                 self.summary.epochs += 1;
                 self.say(|| format!("node {node} serves {epoch}"));
             }
-            Effect::Stops(epoch) => self.say(|| format!("node {node} stops {epoch}")),
+            Effect::Register(bytes) => self.register_read(node, &bytes)?,
+            Effect::Stops(epoch) => {
+                self.nodes[node].knows_register = false;
+                self.say(|| format!("node {node} stops {epoch}"));
+            }
             Effect::InSync(in_sync) => {
                 self.say(|| format!("node {node}: in sync are {in_sync:?}"));
             }
@@ -436,6 +446,18 @@ impl World<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What an owner goes on with stays seen.
+    fn register_read(&mut self, node: usize, bytes: &[u8]) -> Result<(), String> {
+        self.nodes[node].knows_register = true;
+        let register = self.nodes[node].config.shape.hosts();
+        self.say(|| format!("node {node} has read the register: {bytes:?}"));
+        let word = bytes.first_chunk::<GRANULE_BYTES>();
+        let word = word.ok_or_else(|| format!("the register has {} bytes", bytes.len()))?;
+        let value = Value::from_le_bytes(*word);
+        let seen = self.model.seen(register as usize, value);
+        seen.map_err(|what| format!("node {node} goes on with the register: {what}"))
     }
 
     fn schedule_quorum(&mut self) {

@@ -1,7 +1,9 @@
 //! A failover cluster instance on this machine: two nodes, and a PostgreSQL as a service on a replicated volume.
 //!
-//! Its servers are reached by sockets, which know no namespaces: each node's own, and one that the newest server takes
-//! over, as it would a virtual address.
+//! Clients come in over the listener's unix socket, which knows no namespaces; past it, each node's server has one.
+
+mod listener;
+mod service;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -9,22 +11,25 @@ use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, OwnFolder, Progress};
 use ashlar_node::model::{
-    CreateService, CreateVolume, LayoutSpec, MoveService, ReplicaState, ServiceState,
+    CreateVolume, LayoutSpec, MoveService, ReplicaState, ReplicaStatus, ServiceState,
     ServiceStatus, VolumeName,
 };
+use ashlar_oltp::database::Database;
 use ashlar_oltp::faults::{Fault, System, Topology};
+
 use ashlar_oltp::processes::Sign;
-use ashlar_oltp::server::{DATABASE, OWNER};
+use ashlar_oltp::server::OWNER;
+use ashlar_oltp::{Logic, Postgres};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::nodes::{NODE, Nodes, NodesPlan, POOL, Seat};
+use self::listener::Listener;
+use self::service::{PORT, SERVICE};
+use super::nodes::{Nodes, NodesPlan, POOL, Seat};
 
-/// Our service, and its volume.
-const SERVICE: &str = "pg";
+/// The service's volume.
 const VOLUME_BYTES: u64 = 4 << 30;
 /// Each of a node's two drives holds a copy of the volume, and the logs.
 const DRIVE_BYTES: u64 = 8 << 30;
-const PORT: u16 = 5432;
 /// All is as it should be within so long, on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -35,6 +40,7 @@ pub(super) struct FciSystem {
     volume: VolumeName,
     /// Where its sockets are.
     run: PathBuf,
+    listener: Listener,
     /// A node that does not answer: it is not asked.
     silent: Mutex<Option<String>>,
     has_ended: bool,
@@ -45,7 +51,7 @@ pub(super) struct FciSystem {
 /// Whether a fault can be done to it.
 pub(super) fn check(fault: Fault) -> Result<(), LabError> {
     match fault {
-        Fault::CutNetwork | Fault::DriveDies | Fault::DriveHangs => Err(LabError::usage(format!(
+        Fault::DriveDies | Fault::DriveHangs => Err(LabError::usage(format!(
             "--topology fci --fault {fault}: `ashlar lab ha` does that to a volume; not to a database on it yet"
         ))),
         _ => Ok(()),
@@ -63,6 +69,7 @@ impl FciSystem {
                 "--topology fci: needs root, which attaches and mounts",
             ));
         }
+        Listener::check()?;
         let folder = OwnFolder::make(dir)?;
         let plan = NodesPlan {
             nodes: 2,
@@ -74,6 +81,7 @@ impl FciSystem {
             nodes,
             volume: format!("{POOL}/{SERVICE}").parse().map_err(wrong)?,
             run: folder.path().join("run"),
+            listener: Listener::at(&folder.path().join("listener")),
             silent: Mutex::default(),
             has_ended: false,
             _folder: folder,
@@ -103,40 +111,16 @@ impl FciSystem {
             ..CreateVolume::new(&self.volume, VOLUME_BYTES, LayoutSpec::Mirror { copies: 2 })
         };
         client.create_volume(&volume).map_err(wrong)?;
-        client.create_service(&self.service(set)?).map_err(wrong)?;
+        let place = service::Place {
+            volume: self.volume.to_string(),
+            mount: self.run.with_file_name("mnt"),
+            run: self.run.clone(),
+        };
+        let service = service::postgres(&place, set)?;
+        client.create_service(&service).map_err(wrong)?;
+        let socket = self.run.join("listener");
+        self.listener.start(&self.nodes, &socket)?;
         self.await_ready(progress)
-    }
-
-    fn service(&self, set: &[String]) -> Result<CreateService, LabError> {
-        let bin = crate::node::postgres().map_err(|failure| wrong(failure.message()))?;
-        let bin = bin.display();
-        let mount = self.run.with_file_name("mnt");
-        let (db, run) = (mount.join("db"), self.run.display().to_string());
-        let db = db.display();
-        let settings: String = set.iter().map(|one| format!(" -c '{one}'")).collect();
-        // The socket of the listener is the newest server's, whatever an older one says.
-        let start = format!(
-            "test -s {db}/PG_VERSION || {bin}/initdb -D {db} -U {OWNER} -k -E UTF8 --locale=C -A trust && \
-             rm -f {db}/postmaster.pid {run}/listener/.s.* {run}/${NODE}/.s.* && \
-             exec {bin}/postgres -D {db} -p {PORT} -k {run}/listener,{run}/${NODE} -c listen_addresses= \
-             -c external_pid_file={run}/${NODE}/pid{settings}"
-        );
-        let psql = format!("{bin}/psql -qXAt -h {run}/${NODE} -p {PORT} -U {OWNER} -d postgres -c");
-        Ok(CreateService {
-            name: SERVICE.into(),
-            volumes: vec![self.volume.to_string()],
-            mounts: vec![mount],
-            user: Some("postgres".into()),
-            start,
-            stop: Some(format!(
-                "{psql} checkpoint; {bin}/pg_ctl -D {db} -w -m fast stop"
-            )),
-            ready: Some(format!(
-                "{psql} \"select 1 from pg_database where datname = '{DATABASE}'\" | grep -q 1 || \
-                 {psql} 'create database {DATABASE}'"
-            )),
-            file_system: Some("xfs".into()),
-        })
     }
 
     fn silent(&self) -> std::sync::MutexGuard<'_, Option<String>> {
@@ -152,16 +136,21 @@ impl FciSystem {
         self.nodes.client(node).ok()?.service(SERVICE).ok()
     }
 
-    fn is_whole(&self) -> bool {
-        let client = self.nodes.client(&self.nodes.names[0]).ok();
+    /// The volume's copies, as a node knows them that answers.
+    fn replicas(&self) -> Vec<ReplicaStatus> {
+        let silent = self.silent().clone();
+        let mut names = self.nodes.names.iter();
+        let name = names.find(|name| Some(*name) != silent.as_ref());
+        let client = name.and_then(|name| self.nodes.client(name).ok());
         let volume = client.and_then(|client| client.volume(&self.volume).ok());
-        let replicas = volume.and_then(|volume| volume.replication);
-        let in_sync = replicas.is_some_and(|known| {
-            known
-                .replicas
-                .iter()
-                .all(|one| one.state == ReplicaState::InSync)
-        });
+        let known = volume.and_then(|volume| volume.replication);
+        known.map(|known| known.replicas).unwrap_or_default()
+    }
+
+    fn is_whole(&self) -> bool {
+        let replicas = self.replicas();
+        let mut in_sync = replicas.iter().map(|one| one.state == ReplicaState::InSync);
+        let in_sync = !replicas.is_empty() && in_sync.all(|is| is);
         let statuses: Vec<_> = self
             .nodes
             .names
@@ -169,7 +158,18 @@ impl FciSystem {
             .filter_map(|node| self.status(node))
             .collect();
         let runs = |state| statuses.iter().filter(|one| one.state == state).count();
-        in_sync && runs(ServiceState::Running) == 1 && runs(ServiceState::Elsewhere) == 1
+        let runs_once = runs(ServiceState::Running) == 1 && runs(ServiceState::Elsewhere) == 1;
+        in_sync && runs_once && self.listens()
+    }
+
+    /// Whether the listener leads to a server.
+    fn listens(&self) -> bool {
+        let url = self.host("listener", "postgres") + "&connect_timeout=2";
+        let ask = || {
+            let database = Postgres::new(&url, Logic::Functions)?;
+            database.watcher()?.number("select 1::bigint")
+        };
+        ask().is_ok()
     }
 
     fn kill_database(&self, node: &str) -> Result<(), LabError> {
@@ -191,7 +191,7 @@ impl FciSystem {
     }
 }
 
-fn wrong(error: impl std::fmt::Display) -> LabError {
+pub(super) fn wrong(error: impl std::fmt::Display) -> LabError {
     LabError::environment(format!("service {SERVICE}: {error}"))
 }
 
@@ -201,9 +201,9 @@ impl System for FciSystem {
     }
 
     fn told(&self) -> String {
-        "PostgreSQL as a service on a replicated volume, two nodes, one member of etcd; clients reach it by a socket \
-         that the newest server takes over, as it would a virtual address. stop-node stops the daemon and what is \
-         between it and the file system, not the database and its guard"
+        "PostgreSQL as a service on a replicated volume, two nodes, one member of etcd; HAProxy as the listener, which \
+         asks each node's daemon. stop-node stops the daemon and what is between it and the file system, not the \
+         database and its guard"
             .into()
     }
 
@@ -244,13 +244,14 @@ impl System for FciSystem {
                 self.nodes.signal(&seat, Sign::Stop);
                 Ok(())
             }
+            Fault::CutNetwork => self.nodes.network.set_connected(&seat, false),
             Fault::EtcdDown => self.nodes.kill(&Seat::Etcd),
             Fault::Move => {
                 let moved = self.nodes.client(primary)?;
                 let moved = moved.move_service(SERVICE, &MoveService::default());
                 moved.map(drop).map_err(wrong)
             }
-            Fault::CutNetwork | Fault::DriveDies | Fault::DriveHangs => Ok(()),
+            Fault::DriveDies | Fault::DriveHangs => Ok(()),
         }
     }
 
@@ -262,6 +263,7 @@ impl System for FciSystem {
                 self.nodes.start_node(broken)?;
             }
             Fault::StopNode => self.nodes.signal(&seat, Sign::Continue),
+            Fault::CutNetwork => self.nodes.network.set_connected(&seat, true)?,
             Fault::EtcdDown => self.nodes.start_etcd()?,
             _ => {}
         }
@@ -291,6 +293,18 @@ impl System for FciSystem {
         Ok(())
     }
 
+    fn missing_bytes(&self) -> Option<u64> {
+        let replicas = self.replicas();
+        replicas.iter().map(|one| one.resync_bytes_left).max()
+    }
+
+    fn verify(&self) -> Result<Option<u64>, LabError> {
+        let Some(primary) = self.primary() else {
+            return Err(wrong("no node runs it in the end"));
+        };
+        service::verify(&self.run.join(primary)).map(Some)
+    }
+
     fn end(mut self: Box<Self>) -> Result<(), LabError> {
         self.finish()
     }
@@ -300,6 +314,7 @@ impl FciSystem {
     /// In order: the service first, which unmounts.
     fn finish(&mut self) -> Result<(), LabError> {
         self.has_ended = true;
+        self.listener.end()?;
         let stopped = self
             .nodes
             .client(&self.nodes.names[0])?

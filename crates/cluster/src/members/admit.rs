@@ -1,0 +1,354 @@
+//! A node that joins, from the side of the one that lets it in.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ashlar_replica::{NodeId, Revision};
+use serde::Serialize;
+
+use super::document::{ETCD_MEMBERS, MemberNode, Membership, TokenEntry, Witness};
+use super::home::FileNode;
+use super::joining::{Answer, Request, Role, Welcome};
+use super::secret::{Secret, Token, now};
+use crate::cluster::Cluster;
+use crate::config::check_name;
+use crate::join::PROTOCOL;
+use crate::problem::Problem;
+use crate::shared::{Shared, members_key};
+use crate::store::Swap;
+use crate::trust::{AuthorityHash, Place, PublicKey, Subject};
+
+/// How long the quorum may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a change is tried while others change the list, too, or an answer is lost.
+const TRIES: usize = 10;
+
+/// A token that was made.
+#[derive(Clone, Debug, Serialize)]
+pub struct NewToken {
+    /// The token.
+    pub token: String,
+    /// Until when it is good, in seconds since 1970.
+    pub expires: u64,
+}
+
+impl Cluster {
+    /// Makes a token with which one node can join. Blocks.
+    ///
+    /// # Errors
+    /// Usage: nodes of this cluster do not join, they are written in a file. Environment: the quorum does not answer.
+    pub fn token(&self, lasts: Duration) -> Result<NewToken, Problem> {
+        let shared = self.0.shared.clone();
+        let made = self.wait(PATIENCE, async move { shared.new_token(lasts).await });
+        made.map_err(Problem::environment)?
+    }
+}
+
+/// Lets a node in, or says why not.
+pub(crate) async fn take(shared: &Arc<Shared>, request: Request) -> Answer {
+    let (name, version) = (request.name.clone(), request.version.clone());
+    match shared.admit(request).await {
+        Ok(welcome) => {
+            tracing::info!("{name:?} has joined the cluster, version {version}");
+            Answer::Welcome(Box::new(welcome))
+        }
+        Err(problem) => {
+            tracing::warn!("{name:?} wanted to join the cluster, and was refused: {problem}");
+            Answer::Problem(problem)
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn no_joining(&self) -> Problem {
+        Problem::usage(format!(
+            "nodes of cluster {} are written in its file, and do not join: a cluster that they join begins with \
+             `ashlar cluster init`",
+            self.name
+        ))
+    }
+
+    /// Who is a member, as the quorum says, and the list's revision.
+    pub(super) async fn members(&self) -> Result<(Membership, Revision), Problem> {
+        let silent = |why: String| {
+            Problem::environment(format!(
+                "the quorum ({}) does not answer: {why}",
+                self.store.names()
+            ))
+        };
+        let held = self.store.read(&members_key(&self.name)).await;
+        let held = held.map_err(silent)?.ok_or_else(|| self.no_joining())?;
+        Ok((Membership::decode(&held.value)?, held.revision))
+    }
+
+    /// Changes the list by one swap. `edit` may be asked again: the list has changed, or an answer was lost; so it must
+    /// find out whether what it does is done.
+    pub(super) async fn change<T>(
+        self: &Arc<Self>,
+        edit: impl Fn(&mut Membership) -> Result<T, Problem>,
+    ) -> Result<(T, Membership), Problem> {
+        let mut last = None;
+        for _ in 0..TRIES {
+            let (before, revision) = self.members().await?;
+            let mut after = before.clone();
+            let done = edit(&mut after)?;
+            if after == before {
+                return Ok((done, after));
+            }
+            let (key, value) = (members_key(&self.name), after.encode()?);
+            match self.store.swap(&key, revision, &value).await {
+                Swap::Made(_) => {
+                    self.take_up(&after)?;
+                    return Ok((done, after));
+                }
+                Swap::NotMade(_) => {}
+                Swap::Unknown(why) => last = Some(why),
+            }
+        }
+        let why = last.unwrap_or_else(|| "others change it all the time".into());
+        Err(Problem::environment(format!(
+            "the list of members cannot be changed: {why}"
+        )))
+    }
+
+    async fn new_token(self: &Arc<Self>, lasts: Duration) -> Result<NewToken, Problem> {
+        let config = self.config();
+        let identity = config.trust.identity().ok_or_else(|| self.no_joining())?;
+        let authority = AuthorityHash::of_pem(identity.authority()?.certificate())?;
+        let secret = Secret::random();
+        let entry = TokenEntry {
+            hash: secret.hash(),
+            expires: now().saturating_add(lasts.as_secs()),
+            used_by: None,
+        };
+        let add = |members: &mut Membership| {
+            if !members.tokens.contains(&entry) {
+                members.put_token(entry.clone());
+            }
+            Ok(())
+        };
+        let ((), members) = self.change(add).await?;
+        // This node first: it is there.
+        let own = std::iter::once(self.me.replication);
+        let others = members.nodes.iter().map(|node| node.replication);
+        let others = others.filter(|at| *at != self.me.replication);
+        let token = Token {
+            cluster: self.id,
+            secret,
+            authority,
+            nodes: own.chain(others).collect(),
+        };
+        Ok(NewToken {
+            token: token.to_string(),
+            expires: entry.expires,
+        })
+    }
+
+    async fn admit(self: &Arc<Self>, request: Request) -> Result<Welcome, Problem> {
+        let _turn = self.turn.lock().await;
+        let config = self.config();
+        let identity = config.trust.identity().ok_or_else(|| self.no_joining())?;
+        let authority = identity.authority()?;
+        check_name("node", &request.name).map_err(Problem::usage)?;
+        let key = PublicKey::new(&request.public_key)
+            .ok_or_else(|| Problem::usage("what joins has sent no public key of P-256"))?;
+        let (members, _) = self.members().await?;
+        // Everything that can be wrong is found before anything is changed.
+        let wanted = self.enter(&mut members.clone(), &request)?;
+        if wanted.runs_etcd {
+            self.make_room_in_etcd(&members).await?;
+        }
+        let (place, members) = self.change(|members| self.enter(members, &request)).await?;
+        if place.runs_etcd
+            && let Err(why) = self.add_to_etcd(request.etcd.peers).await
+        {
+            self.change(|members| leave_again(members, &request))
+                .await?;
+            return Err(Problem::environment(format!(
+                "{} cannot become a member of etcd: {why}; it has not joined, and the token is still good",
+                request.name
+            )));
+        }
+        let subject = Subject {
+            cluster: self.id,
+            node: place.id,
+            name: request.name.clone(),
+        };
+        let addresses = [request.replication.ip(), request.etcd.clients.ip()];
+        let certificate = authority.sign(&subject, &Place::of(&addresses), &key)?;
+        let etcd = members.etcd().into_iter();
+        let etcd = etcd.map(|(name, place)| format!("{name}=https://{}", place.peers));
+        let etcd: Vec<String> = etcd.collect();
+        let endpoints = members.endpoints()?;
+        self.settle_etcd_soon();
+        Ok(Welcome {
+            cluster: self.name.clone(),
+            id: place.id,
+            certificate,
+            authority: authority.certificate().to_owned(),
+            authority_key: (request.role == Role::Node).then(|| authority.key().to_owned()),
+            quorum: endpoints.iter().map(ToString::to_string).collect(),
+            etcd: place.runs_etcd.then(|| etcd.join(",")),
+            nodes: members.node_configs().iter().map(FileNode::from).collect(),
+        })
+    }
+
+    /// Puts what joins into the list, if it may be there. Asked again, it finds that it is.
+    pub(super) fn enter(
+        &self,
+        members: &mut Membership,
+        request: &Request,
+    ) -> Result<Entered, Problem> {
+        let name = &request.name;
+        if request.cluster != self.id {
+            return Err(Problem::conflict(format!(
+                "the token is of cluster {}, this is {} ({})",
+                request.cluster, self.name, self.id
+            )));
+        }
+        if request.protocol != members.protocol || members.protocol != PROTOCOL {
+            return Err(Problem::conflict(format!(
+                "{name} (version {}) speaks protocol {} between nodes, cluster {} speaks {}: install the same version \
+                 on all",
+                request.version, request.protocol, self.name, members.protocol
+            )));
+        }
+        let hash = request.secret.hash();
+        let token = members.tokens.iter_mut().find(|token| token.hash == hash);
+        let token = token.ok_or_else(|| {
+            Problem::new(
+                crate::problem::Kind::Unauthorized,
+                format!("cluster {} has given no such token, or long ago: make a new one with `ashlar cluster token`", self.name),
+            )
+        })?;
+        if let Some(by) = &token.used_by {
+            // The list was changed, and the answer lost.
+            let own = members.nodes.iter().find(|node| is_same(node, request));
+            if let Some(own) = own.filter(|_| by == name) {
+                return Ok(Entered {
+                    id: own.id,
+                    runs_etcd: own.etcd.is_some(),
+                });
+            }
+            let mut witnesses = members.witnesses.iter();
+            if by == name && witnesses.any(|own| own.name == *name && own.etcd == request.etcd) {
+                return Ok(Entered {
+                    id: NodeId(0),
+                    runs_etcd: true,
+                });
+            }
+            return Err(Problem::conflict(format!(
+                "the token was used already, by {by}: a token is good once; make a new one with `ashlar cluster token`"
+            )));
+        }
+        let late = now().saturating_sub(token.expires);
+        if late > 0 {
+            return Err(Problem::conflict(format!(
+                "the token is too late: it was good until {late} s ago; make a new one with `ashlar cluster token`"
+            )));
+        }
+        token.used_by = Some(name.clone());
+        let witness = members
+            .witnesses
+            .iter()
+            .any(|witness| witness.name == *name);
+        if members.node(name).is_some() || witness {
+            return Err(Problem::conflict(format!(
+                "cluster {} has {name} already: take another name, or `ashlar node forget {name}` first",
+                self.name
+            )));
+        }
+        let runs_etcd = members.is_local() && members.etcd().len() < ETCD_MEMBERS;
+        check_places(members, request, runs_etcd)?;
+        match request.role {
+            Role::Witness if !members.is_local() => Err(Problem::conflict(format!(
+                "cluster {} uses an etcd that is there ({}): it needs no witness",
+                self.name,
+                members.quorum.join(", ")
+            ))),
+            Role::Witness if !runs_etcd => Err(Problem::conflict(format!(
+                "cluster {} has {ETCD_MEMBERS} members of etcd already: it needs no witness",
+                self.name
+            ))),
+            Role::Witness => {
+                members.witnesses.push(Witness {
+                    name: name.clone(),
+                    etcd: request.etcd,
+                });
+                Ok(Entered {
+                    id: NodeId(0),
+                    runs_etcd,
+                })
+            }
+            Role::Node => {
+                let id = NodeId(members.next);
+                members.next += 1;
+                members.nodes.push(MemberNode {
+                    id,
+                    name: name.clone(),
+                    replication: request.replication,
+                    portal: request.portal,
+                    etcd: runs_etcd.then_some(request.etcd),
+                });
+                Ok(Entered { id, runs_etcd })
+            }
+        }
+    }
+}
+
+/// As what it is in the list.
+#[derive(Debug)]
+pub(super) struct Entered {
+    pub(super) id: NodeId,
+    pub(super) runs_etcd: bool,
+}
+
+fn is_same(node: &MemberNode, request: &Request) -> bool {
+    node.name == request.name
+        && node.replication == request.replication
+        && node.portal == request.portal
+}
+
+/// No two listen at one address.
+fn check_places(members: &Membership, request: &Request, runs_etcd: bool) -> Result<(), Problem> {
+    let mut taken: Vec<(SocketAddr, String)> = Vec::new();
+    for node in &members.nodes {
+        taken.push((
+            node.replication,
+            format!("replication of node {}", node.name),
+        ));
+        taken.push((node.portal, format!("portal of node {}", node.name)));
+    }
+    for (name, place) in members.etcd() {
+        taken.push((place.clients, format!("etcd of {name}")));
+        taken.push((place.peers, format!("etcd of {name}")));
+    }
+    let mut wanted = Vec::new();
+    if request.role == Role::Node {
+        wanted.extend([request.replication, request.portal]);
+    }
+    if runs_etcd {
+        wanted.extend([request.etcd.clients, request.etcd.peers]);
+    }
+    for (at, whose) in taken {
+        if wanted.contains(&at) {
+            return Err(Problem::conflict(format!(
+                "{at} is {whose} already: {} needs addresses of its own",
+                request.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn leave_again(members: &mut Membership, request: &Request) -> Result<(), Problem> {
+    members.nodes.retain(|node| node.name != request.name);
+    members.witnesses.retain(|one| one.name != request.name);
+    let hash = request.secret.hash();
+    let token = members.tokens.iter_mut().find(|token| token.hash == hash);
+    if let Some(token) = token {
+        token.used_by = None;
+    }
+    Ok(())
+}

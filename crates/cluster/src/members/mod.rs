@@ -1,0 +1,23 @@
+//! Who is in a cluster that nodes join and leave: one document in the quorum, tokens, and etcd's members.
+
+mod admit;
+mod document;
+mod etcd;
+mod follow;
+mod founding;
+mod home;
+mod joining;
+mod remove;
+mod secret;
+#[cfg(test)]
+mod tests;
+
+pub use etcd::{QuorumMember, QuorumRole};
+pub use follow::MembersView;
+pub use founding::{Founding, found};
+pub use home::{EtcdMember, Home, LIES_IN, answers};
+pub use joining::{Joined, Newcomer, Role, join};
+
+pub use admit::NewToken;
+pub(crate) use admit::take;
+pub(crate) use document::{EtcdPlace, MemberNode, Membership};

@@ -1,0 +1,204 @@
+//! What a machine that joins may be refused for, by the list of members alone.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::document::{EtcdPlace, Membership, TokenEntry};
+use super::joining::{Answer, Request, Role};
+use super::secret::{Secret, now};
+use super::{Founding, Home, found, take};
+use crate::cluster::Cluster;
+use crate::config::QuorumConfig;
+use crate::problem::Kind;
+use crate::trust::key_pair;
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn at(host: u8, port: u16) -> SocketAddr {
+    ([127, 77, (std::process::id() % 250) as u8, host], port).into()
+}
+
+fn cluster(host: u8) -> (TempDir, Cluster) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let plan = Founding {
+        cluster: "prod".into(),
+        node: "a".into(),
+        replication: at(host, 7000),
+        portal: at(host, 4420),
+        etcd: at(host, 2379),
+        quorum: Some(vec!["127.0.0.1:1".into()]),
+    };
+    found(dir.path(), &plan).expect("founded");
+    let home = Home::open(dir.path()).expect("readable").expect("a node");
+    let mut config = home.config;
+    config.quorum = QuorumConfig::memory();
+    let cluster = Cluster::start(config, "a").expect("it starts");
+    (dir, cluster)
+}
+
+fn etcd(host: u8) -> EtcdPlace {
+    EtcdPlace {
+        clients: at(host, 2379),
+        peers: at(host, 2380),
+    }
+}
+
+fn request(cluster: &Cluster, secret: &Secret, name: &str) -> Request {
+    let host = name.as_bytes()[0];
+    Request {
+        cluster: cluster.cluster_id(),
+        secret: secret.clone(),
+        role: Role::Node,
+        name: name.into(),
+        replication: at(host, 7000),
+        portal: at(host, 4420),
+        etcd: etcd(host),
+        public_key: key_pair().expect("a key").public_key_raw().to_vec(),
+        protocol: 1,
+        version: "0".into(),
+    }
+}
+
+fn token(secret: &Secret) -> TokenEntry {
+    TokenEntry {
+        hash: secret.hash(),
+        expires: now() + 100,
+        used_by: None,
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_changes_nothing() {
+    let (_dir, cluster) = cluster(1);
+    let shared = cluster.0.shared.clone();
+    let secret = Secret::random();
+    let entry = token(&secret);
+    let put = shared.clone();
+    let members = cluster.wait(LONG, async move {
+        let put = put.change(|members| {
+            members.put_token(entry.clone());
+            Ok(())
+        });
+        put.await.expect("changed").1
+    });
+    let members = members.expect("in time");
+    let usual = || request(&cluster, &secret, "b");
+    let wrong: [(&str, Kind, Request); 7] = [
+        (
+            "speaks protocol 2",
+            Kind::Conflict,
+            Request {
+                protocol: 2,
+                ..usual()
+            },
+        ),
+        (
+            "the token is of cluster",
+            Kind::Conflict,
+            Request {
+                cluster: uuid::Uuid::nil(),
+                ..usual()
+            },
+        ),
+        (
+            "has given no such token",
+            Kind::Unauthorized,
+            Request {
+                secret: Secret::random(),
+                ..usual()
+            },
+        ),
+        (
+            "has a already",
+            Kind::Conflict,
+            Request {
+                name: "a".into(),
+                ..usual()
+            },
+        ),
+        (
+            "is portal of node a already",
+            Kind::Conflict,
+            Request {
+                portal: at(1, 4420),
+                ..usual()
+            },
+        ),
+        (
+            "needs no witness",
+            Kind::Conflict,
+            Request {
+                role: Role::Witness,
+                ..usual()
+            },
+        ),
+        (
+            "no public key",
+            Kind::Usage,
+            Request {
+                public_key: vec![4; 64],
+                ..usual()
+            },
+        ),
+    ];
+    for (says, kind, request) in wrong {
+        let asked = shared.clone();
+        let answer = cluster.wait(LONG, async move { take(&asked, request).await });
+        let Ok(Answer::Problem(problem)) = answer else {
+            panic!("{says}: let in");
+        };
+        assert!(problem.message.contains(says), "{problem}");
+        assert_eq!(problem.kind, kind, "{problem}");
+        let asked = shared.clone();
+        let after = cluster.wait(LONG, async move { asked.members().await.expect("read").0 });
+        assert_eq!(after.expect("in time"), members, "{says}");
+    }
+    let right = usual();
+    let answer = cluster.wait(LONG, async move { take(&shared, right).await });
+    assert!(matches!(answer, Ok(Answer::Welcome(_))), "{answer:?}");
+}
+
+/// A list whose members bring etcd with them.
+fn local(members: &Membership) -> Membership {
+    let mut local = members.clone();
+    local.quorum.clear();
+    local.nodes[0].etcd = Some(etcd(1));
+    local
+}
+
+#[test]
+fn three_members_of_etcd_are_enough_and_a_lost_answer_is_found_again() {
+    let (_dir, cluster) = cluster(2);
+    let shared = &cluster.0.shared;
+    let read = shared.clone();
+    let members = cluster.wait(LONG, async move { read.members().await.expect("read").0 });
+    let mut members = local(&members.expect("in time"));
+    let mut enter = |name: &str, role| {
+        let secret = Secret::random();
+        members.put_token(token(&secret));
+        let request = Request {
+            role,
+            ..request(&cluster, &secret, name)
+        };
+        let first = shared.enter(&mut members, &request)?;
+        let again = shared.enter(&mut members, &request)?;
+        assert_eq!(
+            (first.id, first.runs_etcd),
+            (again.id, again.runs_etcd),
+            "{name}"
+        );
+        Ok::<_, crate::problem::Problem>((first.id.0, first.runs_etcd))
+    };
+    assert_eq!(enter("b", Role::Node), Ok((2, true)));
+    assert_eq!(enter("w", Role::Witness), Ok((0, true)));
+    assert_eq!(enter("c", Role::Node), Ok((3, false)), "it has three");
+    let fourth = enter("x", Role::Witness).expect_err("a fourth");
+    assert!(
+        fourth.message.contains("3 members of etcd already"),
+        "{fourth}"
+    );
+    let taken = enter("w", Role::Node).expect_err("a witness's name");
+    assert!(taken.message.contains("has w already"), "{taken}");
+}

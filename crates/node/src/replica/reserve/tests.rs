@@ -1,0 +1,225 @@
+//! Every command by every type through two nodes: wherever ownership changes between, the answers and what each host
+//! may do are those of one node that never fails.
+
+use ashlar_block::{AssociationId, HostId, Provenance};
+use ashlar_nvme::reservation::{
+    AcquireAction, Ask, Persistence, RegisterAction, ReleaseAction, ReservationType,
+};
+
+use super::*;
+
+struct Nowhere;
+
+impl ashlar_target::ReservationDecider for Nowhere {
+    fn decide(&self, _: Petition, _: Answer) {}
+}
+
+fn node() -> Reserve {
+    Reserve::new(DecidedReservations::new(std::sync::Arc::new(Nowhere)))
+}
+
+const LABEL: Label = Label {
+    epoch: 1,
+    writes: 0,
+};
+
+fn petition(host: u8, wants: Wants) -> Petition {
+    Petition {
+        host: [host; 16],
+        provenance: Provenance {
+            host: HostId(host.into()),
+            association: AssociationId(host.into()),
+            label: Some(LABEL),
+        },
+        wants,
+    }
+}
+
+/// Two nodes with one register between them, which keeps what is committed.
+struct Pair {
+    nodes: [Reserve; 2],
+    owner: usize,
+    register: Vec<u8>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let mut pair = Self {
+            nodes: [node(), node()],
+            owner: 1,
+            register: vec![0; GRANULE],
+        };
+        pair.fail_over();
+        pair
+    }
+
+    fn fail_over(&mut self) {
+        self.nodes[self.owner].forget();
+        self.owner = 1 - self.owner;
+        let register = &self.register;
+        self.nodes[self.owner].learn(register).expect("a table");
+    }
+
+    fn ask(&mut self, host: u8, wants: Wants) -> Verdict {
+        let owner = &mut self.nodes[self.owner];
+        let (answer, taken) = ashlar_target::answer_to();
+        owner.take(petition(host, wants), answer);
+        let Some(Event::Host { command, operation }) = owner.next(|_| Some(LABEL)) else {
+            panic!("the replica is asked");
+        };
+        let outcome = match operation {
+            HostOperation::SetRegister {
+                content: Content::Data(bytes),
+                ..
+            } => {
+                assert!(taken().is_none(), "not before it is committed");
+                self.register = bytes.to_vec();
+                Outcome::Written
+            }
+            HostOperation::GetRegister => Outcome::Read(Bytes::from(self.register.clone())),
+            other => panic!("{other:?}"),
+        };
+        owner.answered(command, &outcome);
+        taken().expect("a verdict")
+    }
+}
+
+fn register(key: u64, action: RegisterAction) -> Wants {
+    Wants::Change(Ask::Register {
+        action,
+        ignores_key: false,
+        persistence: Persistence::On,
+        current: key,
+        new: key,
+    })
+}
+
+fn acquire(key: u64, action: AcquireAction, kind: ReservationType, preempted: u64) -> Wants {
+    Wants::Change(Ask::Acquire {
+        action,
+        kind,
+        current: key,
+        preempted,
+    })
+}
+
+fn release(key: u64, action: ReleaseAction, kind: ReservationType) -> Wants {
+    Wants::Change(Ask::Release {
+        action,
+        kind: kind as u8,
+        current: key,
+    })
+}
+
+/// What hosts 1 to 3 ask for, each with its number as its key.
+fn script(kind: ReservationType, last: usize) -> Vec<(u8, Wants)> {
+    let other = match kind {
+        ReservationType::WriteExclusive => ReservationType::ExclusiveAccessAll,
+        _ => ReservationType::WriteExclusive,
+    };
+    let ends = [
+        (1, release(1, ReleaseAction::Release, kind)),
+        (1, release(1, ReleaseAction::Release, other)),
+        (1, release(1, ReleaseAction::Clear, kind)),
+        (2, acquire(2, AcquireAction::Preempt, kind, 1)),
+        (2, acquire(2, AcquireAction::Preempt, other, 0)),
+        (2, acquire(2, AcquireAction::PreemptAndAbort, kind, 1)),
+        (2, acquire(2, AcquireAction::PreemptAndAbort, other, 0)),
+        (1, register(1, RegisterAction::Unregister)),
+        (1, Wants::Persist(false)),
+    ];
+    vec![
+        (1, register(1, RegisterAction::Register)),
+        (2, register(2, RegisterAction::Register)),
+        (1, acquire(1, AcquireAction::Acquire, kind, 0)),
+        (2, acquire(2, AcquireAction::Acquire, kind, 0)),
+        (3, acquire(3, AcquireAction::Preempt, kind, 1)),
+        ends[last],
+        (2, register(2, RegisterAction::Replace)),
+        (2, acquire(2, AcquireAction::Acquire, kind, 0)),
+        (1, register(1, RegisterAction::Register)),
+    ]
+}
+
+const ENDS: usize = 9;
+
+#[test]
+fn commands_by_types_are_the_same_through_two_nodes_wherever_ownership_changes() {
+    for kind in ReservationType::ALL {
+        for last in 0..ENDS {
+            let script = script(kind, last);
+            let mut alone = Table::default();
+            let expected: Vec<(Verdict, Verdict)> = script
+                .iter()
+                .map(|(host, wants)| {
+                    let verdict = alone.decide([*host; 16], *wants);
+                    (verdict, alone.decide([*host; 16], Wants::Report))
+                })
+                .collect();
+            for before in 0..=script.len() {
+                let mut pair = Pair::new();
+                for (at, ((host, wants), expected)) in script.iter().zip(&expected).enumerate() {
+                    if at == before || before == script.len() {
+                        pair.fail_over();
+                    }
+                    let verdict = pair.ask(*host, *wants);
+                    let reported = [pair.ask(*host, Wants::Report), {
+                        pair.fail_over();
+                        pair.ask(*host, Wants::Report)
+                    }];
+                    let place =
+                        format!("{kind:?}, end {last}, step {at}, failover before {before}");
+                    assert_eq!(verdict, expected.0, "{place}");
+                    assert_eq!(reported[0], expected.1, "{place}: reported");
+                    assert_eq!(
+                        reported[1], expected.1,
+                        "{place}: reported by the other node"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_not_committed_is_not_granted_and_does_not_count() {
+    let mut pair = Pair::new();
+    let wants = register(1, RegisterAction::Register);
+    for outcome in [Outcome::PathGone, Outcome::Stale, Outcome::NotOwner] {
+        let owner = &mut pair.nodes[pair.owner];
+        let (answer, taken) = ashlar_target::answer_to();
+        owner.take(petition(1, wants), answer);
+        let Some(Event::Host { command, .. }) = owner.next(|_| Some(LABEL)) else {
+            panic!("the replica is asked");
+        };
+        owner.answered(command, &outcome);
+        let status = taken().expect("a verdict").status;
+        assert!(
+            !status.is_success() && !status.dnr(),
+            "{outcome:?}: {status:?}"
+        );
+    }
+    let report = pair.ask(1, Wants::Report);
+    assert_eq!(report, Table::default().decide([1; 16], Wants::Report));
+    assert!(
+        pair.ask(1, wants).status.is_success(),
+        "it was not registered"
+    );
+}
+
+#[test]
+fn a_node_that_does_not_own_the_volume_decides_nothing() {
+    let mut node = node();
+    let (answer, taken) = ashlar_target::answer_to();
+    node.take(petition(1, Wants::Report), answer);
+    assert!(node.next(|_| Some(LABEL)).is_none());
+    let status = taken().expect("at once").status;
+    assert!(status.is(Status::ANA_INACCESSIBLE));
+    // One whose turn has not come when ownership is lost fails on this path.
+    node.learn(&[0; GRANULE]).expect("a table");
+    let (answer, taken) = ashlar_target::answer_to();
+    node.take(petition(1, Wants::Report), answer);
+    node.forget();
+    assert!(taken().expect("over").status.is(Status::ANA_TRANSITION));
+    assert!(node.learn(&[7; GRANULE]).is_err(), "a damaged register");
+}
