@@ -61,7 +61,9 @@ impl Sweep<'_> {
         };
         let (first, second) = (first.cells.drain(..), second.cells.drain(..));
         let pairs = first.zip(second).collect();
-        let said = grouped(&result.head.flags).into_iter().chain(result.head.problems);
+        let said = grouped(&result.head.flags)
+            .into_iter()
+            .chain(result.head.problems);
         let notes = said.map(|note| format!("{part}, {pattern}: {note}"));
         Ok(Swept {
             pairs,
