@@ -347,6 +347,10 @@ impl World {
     }
 
     fn answered(&mut self, completion: Completion) {
+        if self.fast.fails {
+            self.flying.remove(&completion.tag);
+            return;
+        }
         completion.result.unwrap();
         let (op, first, count, value) = self.flying.remove(&completion.tag).unwrap();
         let bytes = self.shape.block();
@@ -619,6 +623,28 @@ fn a_flush_does_not_wait_for_the_disk_when_nothing_went_around() {
     world.crash();
     world.quiet();
     world.read_all();
+}
+
+#[test]
+fn who_waits_for_room_hears_of_a_cache_that_fails() {
+    let mut world = World::new(3, Shape::of(Mode::WriteBack), None);
+    world.submit(Operation::Write(Durability::Durable), 300, 2);
+    world.quiet();
+    world.backing.hangs = true;
+    for place in 1..80 {
+        world.submit(Operation::Write(Durability::Durable), 300 + 4 * place, 2);
+    }
+    while world.cache().status().dirty_bytes < 140 * GRANULE as u64 {
+        world.turn(1);
+    }
+    assert!(world.flying.len() > 10, "none waits");
+    world.fast.fails = true;
+    world.backing.hangs = false;
+    for _ in 0..200 {
+        world.turn(8);
+    }
+    assert!(world.cache().status().failure.is_some());
+    assert!(world.flying.is_empty(), "{:?}", world.flying);
 }
 
 #[test]

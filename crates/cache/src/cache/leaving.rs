@@ -13,7 +13,7 @@ use super::{BLOCK, Cache};
 use crate::layout::UNIT;
 
 /// Most blocks of each queue that are looked at.
-const MOST: usize = 8192;
+const MOST: usize = 2048;
 /// Granules behind which a stream has nothing under way.
 const BEHIND: u64 = 4 * UNIT;
 /// Between two looks.

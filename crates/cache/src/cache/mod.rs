@@ -362,7 +362,9 @@ impl Cache {
             }
             self.admit();
             self.advance_barrier();
-            if self.failure.is_none() && self.opening.is_none() {
+            if self.failure.is_some() {
+                self.let_go();
+            } else if self.opening.is_none() {
                 self.evict();
                 self.feed();
                 self.write_back();

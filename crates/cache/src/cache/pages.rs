@@ -92,6 +92,13 @@ impl Cache {
         }
     }
 
+    /// No page is written any more.
+    pub(super) fn forget_waiters(&mut self) {
+        self.pages
+            .values_mut()
+            .for_each(|page| page.waiting.clear());
+    }
+
     /// Whether all that has changed is durable.
     pub(super) fn pages_are_durable(&self) -> bool {
         self.due.is_empty() && self.pages.values().all(|page| page.writing.is_none())

@@ -603,7 +603,17 @@ impl Cache {
         self.write_buffer(how, Owner::Op(op), first, data);
     }
 
-    fn end_piece(&mut self, op: usize, result: Result<(), IoError>) {
+    /// Those that wait for a page to be recorded.
+    pub(super) fn pieces_at_pages(&self) -> Vec<usize> {
+        let waits = |op: &Op| {
+            let Op::Piece(piece) = op else { return false };
+            matches!(piece.step, Step::Marking | Step::Recording | Step::Dropping)
+        };
+        let all = self.ops.iter().filter(|(_, op)| waits(op));
+        all.map(|(number, _)| number).collect()
+    }
+
+    pub(super) fn end_piece(&mut self, op: usize, result: Result<(), IoError>) {
         let Some(Op::Piece(piece)) = self.ops.try_remove(op) else {
             return;
         };

@@ -79,6 +79,19 @@ impl Cache {
         self.feed_those(Admission::Ordinary);
     }
 
+    /// The cache can do nothing any more: what waits for room, or for a page to be recorded, is told.
+    pub(super) fn let_go(&mut self) {
+        let starved = std::mem::take(&mut self.starved);
+        let starved = starved.ordinary.into_iter().chain(starved.streams);
+        let mut all: Vec<usize> = starved.map(|(_, op)| op).collect();
+        self.forget_waiters();
+        all.extend(self.pieces_at_pages());
+        for op in all {
+            let result = self.failure_error().map_or(Ok(()), Err);
+            self.end_piece(op, result);
+        }
+    }
+
     fn feed_those(&mut self, how: Admission) {
         while let Some(&(until, op)) = self.starved.of(how).front() {
             let range = self.range_of(op);
