@@ -31,7 +31,11 @@ work=$(mktemp -d "$place/ashlar-flash.XXXXXX")
 chmod 755 "$work"
 export ASHLAR_ATTACH_STATE=$work/state ASHLAR_API=$work/node/api.sock
 pids=()
+beside=()
 clean() {
+    for pid in "${beside[@]}"; do
+        { kill "$pid" && wait "$pid"; } 2>/dev/null || true
+    done
     for name in disk cached ruled; do
         "$bin" detach "$work/$name" --force >/dev/null 2>&1 || true
     done
@@ -95,8 +99,8 @@ print(sys.argv[2], sys.argv[1], round(100 * cache["read_hits"] / max(reads, 1), 
     done
 }
 # A system beside the database: half of what it does reads a file in order, the rest is small and anywhere.
-beside() {
-    python3 - "$1" <<'PY'
+use_system() {
+    exec python3 - "$1" <<'PY'
 import os, random, sys, time
 file = os.open(sys.argv[1], os.O_RDWR)
 size, at = os.fstat(file).st_size, 0
@@ -154,8 +158,8 @@ mkdir -p "$out"
 if [ -n "${SYSTEM:-}" ]; then
     for name in disk cached ruled; do
         head -c "${mib}M" /dev/urandom >"$work/$name/system.img"
-        beside "$work/$name/system.img" &
-        pids+=($!)
+        use_system "$work/$name/system.img" &
+        beside+=($!)
     done
 fi
 rules &
