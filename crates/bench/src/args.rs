@@ -67,6 +67,11 @@ pub(crate) struct Options {
           value_parser = clap::value_parser!(u64).range(1..=95))]
     pub(crate) cost_fills: Vec<u64>,
 
+    /// Seconds of `write-cache`, in the drives' time
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(1..=36_000))]
+    pub(crate) write_cache_seconds: u64,
+
     /// Directory of the block traces of `policy`; without it, made-up ones
     #[arg(long, value_name = "DIR")]
     pub(crate) traces: Option<PathBuf>,
@@ -103,7 +108,7 @@ impl Options {
 
     /// Whether a part was asked for that measures the binary.
     pub(crate) fn wants_the_binary(&self) -> bool {
-        let alone = |part: &Part| matches!(part, Part::Policy | Part::Slow);
+        let alone = |part: &Part| matches!(part, Part::Policy | Part::Slow | Part::WriteCache);
         self.only.is_empty() || !self.only.iter().all(alone)
     }
 
@@ -142,6 +147,8 @@ pub(crate) enum Part {
     Cost,
     /// What a volume with a hot home loses when writes are spread over more than that may hold
     Tiers,
+    /// Writes of several databases with the ring on faster drives than their homes
+    WriteCache,
     /// How long the storage engine takes to come back, and its memory
     Recovery,
     /// Reads through the storage engine against its drives

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use ashlar_lab::Machine;
 use serde::Serialize;
 
-use crate::engine::{Cost, CostRatio, Memory, Reads, Recovery, TierRatio, cost_ratios};
+use crate::engine::{Cost, CostRatio, Memory, Reads, Recovery, TierRatio, WriteCache, cost_ratios};
 use crate::failure::Failure;
 use crate::figures::{Case, Row, Side, Spread};
 use crate::parts::{Bench, Copies, Hoarders, Idle, Remote, Scaling};
@@ -47,6 +47,8 @@ struct Results {
     #[serde(skip_serializing_if = "Option::is_none")]
     tiers: Option<Vec<TierRatio>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    write_cache: Option<[WriteCache; 2]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     recovery: Option<Vec<Recovery>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Memory>,
@@ -56,6 +58,8 @@ struct Results {
     policy: Option<Vec<PolicyCell>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     slow: Option<Vec<Slow>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slow_databases: Option<Vec<slow::Run>>,
     skipped: Vec<String>,
     flags: Vec<String>,
 }
@@ -103,11 +107,13 @@ impl Report {
                 cost: None,
                 cost_ratios: Vec::new(),
                 tiers: None,
+                write_cache: None,
                 recovery: None,
                 memory: None,
                 reads: None,
                 policy: None,
                 slow: None,
+                slow_databases: None,
                 skipped: Vec::new(),
                 flags: Vec::new(),
             },
@@ -389,6 +395,40 @@ impl Report {
         self.save()
     }
 
+    /// Writes with the ring on the homes' drives, and on faster ones.
+    pub(crate) fn write_cache(&mut self, both: [WriteCache; 2]) -> Result<(), Failure> {
+        let mut table = Table::new(&[
+            "ring on",
+            "write p50 us",
+            "p95",
+            "p99.9",
+            "longest",
+            "read p95",
+        ]);
+        for one in &both {
+            let us = |us: f64| format!("{us:.0}");
+            table.row([
+                one.ring.to_owned(),
+                us(one.write_p50_us),
+                us(one.write_p95_us),
+                us(one.write_p999_us),
+                us(one.write_longest_us),
+                us(one.read_p95_us),
+            ]);
+        }
+        let [sata, nvme] = &both;
+        print(&table.text(&format!(
+            "Eight databases at one rate on mirror:2 of SATA drives, 70 % full, {} s of the drives' time",
+            sata.simulated_seconds
+        )))?;
+        print(&format!(
+            "  write p95 below that of the plain layout{}\n",
+            mark(nvme.write_p95_us < sata.write_p95_us)
+        ))?;
+        self.results.write_cache = Some(both);
+        self.save()
+    }
+
     /// How the engine comes back, and what its map takes.
     pub(crate) fn recovery(
         &mut self,
@@ -517,6 +557,51 @@ impl Report {
     /// A cache beside its disk.
     pub(crate) fn slow(&mut self, all: Vec<Slow>) -> Result<(), Failure> {
         self.results.slow = Some(all);
+        self.save()
+    }
+
+    /// A database on disks is measured.
+    pub(crate) fn slow_database(&mut self, run: &slow::Run) -> Result<(), Failure> {
+        let mut text = String::new();
+        let runs = self.results.slow_databases.get_or_insert_default();
+        if runs.is_empty() {
+            text.push_str("\nA database on RAID-5 of ten disks, a third of it cached (transactions a modelled second)\n");
+            text.push_str("  beside it  cached         tps   of none   commits ms: 99.9 %, all   tps, hits %, seeks/s and newer % over time\n");
+        }
+        runs.push(run.clone());
+        let alone = runs.iter().find(|one| one.with_system == run.with_system);
+        let of_none = run.tps / alone.map_or(run.tps, |one| one.tps);
+        let beside = if run.with_system {
+            "a system"
+        } else {
+            "nothing"
+        };
+        let _ = write!(
+            text,
+            "  {beside:9}  {:9}  {:8.1}  {of_none:8.2}   {:11.1}, {:8.1}  ",
+            run.cached.name(),
+            run.tps,
+            run.commit_p999_ms,
+            run.commit_most_ms,
+        );
+        for point in &run.curve {
+            let _ = write!(
+                text,
+                "  {}s {:.0} {:.0} {:.0} {:.0}",
+                point.until_seconds,
+                point.tps,
+                point.hit_pct,
+                point.seeks_a_second,
+                point.newer_pct
+            );
+        }
+        text.push('\n');
+        print(&text)
+    }
+
+    /// A database on disks, alone and behind caches.
+    pub(crate) fn slow_databases(&mut self, runs: Vec<slow::Run>) -> Result<(), Failure> {
+        self.results.slow_databases = Some(runs);
         self.save()
     }
 

@@ -39,6 +39,11 @@ impl Locks {
         true
     }
 
+    /// Whether nobody changes the unit at this moment.
+    pub(crate) fn is_still(&self, unit: u64) -> bool {
+        self.0.get(&unit).is_none_or(|lock| !lock.writer)
+    }
+
     /// Whether no one holds the unit or waits for it.
     pub(crate) fn is_free(&self, unit: u64) -> bool {
         !self.0.contains_key(&unit)

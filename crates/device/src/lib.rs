@@ -26,7 +26,7 @@
 //!
 //! Volumes, redundancy, caching, the network: a remote namespace is only *recognised* here and
 //! built by whoever assembles the stack. `unsafe` is confined to `pages`, the memory device's
-//! pages, and `extents`, an ioctl.
+//! pages, `extents`, an ioctl, and `rbd`, which calls Ceph's library where it is built in.
 
 mod error;
 mod extents;
@@ -37,6 +37,7 @@ pub mod media;
 mod memory;
 mod null;
 mod pages;
+mod rbd;
 pub mod record;
 mod size;
 mod spec;
@@ -50,6 +51,7 @@ pub use file::{FileDevice, FileOptions};
 pub use guard::{Finding, FindingKind, find_use, inspect};
 pub use memory::Memory;
 pub use null::{Null, NullReads};
+pub use rbd::RbdName;
 pub use size::{SizeText, parse_size};
 pub use spec::{Remotes, Spec, open, open_with};
 pub use stripe::{DEFAULT_CHUNK_BYTES, Stripe};

@@ -3,11 +3,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use ashlar_store::format::DriveClass;
 use ashlar_store::{Grain, Layout, Sizes, Status};
 use serde::Serialize;
 
 use super::drive::{Counting, Medium, Pace, Rig};
-use super::pool::{Ask, Devices, Pool, Wait, make};
+use super::pool::{Ask, Devices, Pool, Wait, make, make_of};
 use crate::failure::Failure;
 
 /// A layout on so many drives.
@@ -282,6 +283,26 @@ pub(crate) fn counting_pool(
     make(devices(&media, &rig), &mut waiting(&rig), sizes)?;
     let pool = Pool::open(devices(&media, &rig), waiting(&rig), waiting(&rig), None)?;
     Ok((pool, media, rig))
+}
+
+/// A pool on fresh drives of several classes, each as fast as its own.
+pub(crate) fn mixed_pool(
+    drives: &[(DriveClass, Pace)],
+    bytes: u64,
+    sizes: Sizes,
+) -> Result<Pool, Failure> {
+    let rig = Rc::new(Rig::default());
+    let media: Vec<Medium> = drives.iter().map(|_| Medium::new(bytes)).collect();
+    let open = || -> Devices {
+        let each = media.iter().zip(drives);
+        each.map(|(medium, &(_, pace))| {
+            Box::new(Counting::new(medium.clone(), rig.clone(), pace)) as Box<_>
+        })
+        .collect()
+    };
+    let classes: Vec<DriveClass> = drives.iter().map(|&(class, _)| class).collect();
+    make_of(open(), &classes, &mut waiting(&rig), sizes)?;
+    Pool::open(open(), waiting(&rig), waiting(&rig), None)
 }
 
 /// New devices on these media.

@@ -7,6 +7,7 @@ mod pool;
 mod reads;
 mod recovery;
 mod tiers;
+mod write_cache;
 
 pub(crate) use cost::measure as cost;
 pub(crate) use cost::{Cost, CostOptions, CostRatio, ratios as cost_ratios};
@@ -16,3 +17,5 @@ pub(crate) use recovery::measure as recovery;
 pub(crate) use recovery::{Memory, Recovery};
 pub(crate) use tiers::TierRatio;
 pub(crate) use tiers::measure as tiers;
+pub(crate) use write_cache::WriteCache;
+pub(crate) use write_cache::measure as write_cache;

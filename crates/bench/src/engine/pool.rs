@@ -51,6 +51,14 @@ pub(crate) struct Ask {
     pub(crate) granules: u32,
 }
 
+/// A command that comes at its time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timed {
+    pub(crate) after: Duration,
+    pub(crate) volume: u32,
+    pub(crate) ask: Ask,
+}
+
 /// What a load has seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
@@ -67,6 +75,17 @@ pub(crate) struct Seen {
 
 /// Makes a pool.
 pub(crate) fn make(devices: Devices, wait: &mut Wait, sizes: Sizes) -> Result<(), Failure> {
+    let classes = vec![DriveClass::Nvme; devices.len()];
+    make_of(devices, &classes, wait, sizes)
+}
+
+/// Makes a pool of drives of these classes.
+pub(crate) fn make_of(
+    devices: Devices,
+    classes: &[DriveClass],
+    wait: &mut Wait,
+    sizes: Sizes,
+) -> Result<(), Failure> {
     let count = devices.len();
     let plan = PoolPlan {
         name: "bench".into(),
@@ -75,10 +94,10 @@ pub(crate) fn make(devices: Devices, wait: &mut Wait, sizes: Sizes) -> Result<()
         sizes,
         log_copies: count.min(2) as u8,
         reserve: Reserve::None,
-        drives: (0..count)
-            .map(|drive| DrivePlan {
+        drives: (classes.iter().enumerate())
+            .map(|(drive, &class)| DrivePlan {
                 uuid: Uuid::from_u128(100 + drive as u128),
-                class: DriveClass::Nvme,
+                class,
             })
             .collect(),
     };
@@ -158,10 +177,15 @@ impl Pool {
 
     /// Lets time pass until a device or the engine wants a turn.
     fn pass(&mut self) {
+        self.pass_until(None);
+    }
+
+    /// Or until a moment.
+    fn pass_until(&mut self, at_most: Option<Moment>) {
         let devices = self.devices.iter().flatten();
         let devices = devices.filter_map(|device| device.next_deadline());
-        let next = devices.chain(self.engine.next_deadline()).min();
-        self.now = (self.wait)(next);
+        let all = devices.chain(self.engine.next_deadline()).chain(at_most);
+        self.now = (self.wait)(all.min());
     }
 
     /// Has a wish fulfilled.
@@ -292,6 +316,59 @@ impl Pool {
                 self.pass();
             }
         }
+    }
+
+    /// Commands that come when they come, whatever has been answered; `told` hears of each how long it took.
+    pub(crate) fn paced(
+        &mut self,
+        mut next: impl FnMut() -> Option<Timed>,
+        mut told: impl FnMut(&Ask, Duration),
+    ) -> Result<(), Failure> {
+        let begun = self.now;
+        let mut coming = next();
+        let mut flying = slab::Slab::new();
+        let mut spare: Vec<IoBuffer> = Vec::new();
+        while coming.is_some() || !flying.is_empty() {
+            while let Some(one) = coming.filter(|one| begun + one.after <= self.now) {
+                let number = flying.insert(one) as u64;
+                let request = self.request(one.ask, number, &mut spare)?;
+                let volume = one.volume;
+                let event = Event::Command { volume, request };
+                self.engine.post(self.now, event, &mut self.out);
+                coming = next();
+            }
+            let busy = self.turn();
+            for completion in self.out.done.drain(..) {
+                completion.result.map_err(Failure::doing("a command"))?;
+                let one = flying.remove(completion.tag as usize);
+                told(&one.ask, self.now.since(begun + one.after));
+                spare.extend(completion.buffer);
+            }
+            self.check(
+                flying
+                    .iter()
+                    .next()
+                    .map_or(self.now, |(_, one)| begun + one.after),
+            )?;
+            if !busy {
+                self.pass_until(coming.map(|one| begun + one.after));
+            }
+        }
+        Ok(())
+    }
+
+    /// A volume whose homes are on drives of a class.
+    pub(crate) fn volume_on(
+        &mut self,
+        class: DriveClass,
+        layout: Layout,
+        bytes: u64,
+    ) -> Result<u32, Failure> {
+        let plan = VolumePlan {
+            class: Some(class),
+            ..self.plan(layout, bytes)
+        };
+        self.create(plan)
     }
 
     fn request(

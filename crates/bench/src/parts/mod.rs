@@ -99,6 +99,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.wants(Part::Tiers) {
         report.tiers(engine::tiers()?)?;
     }
+    if options.wants(Part::WriteCache) {
+        report.write_cache(engine::write_cache(options.write_cache_seconds)?)?;
+    }
     if options.wants(Part::Recovery) {
         report.recovery(engine::recovery()?)?;
     }
@@ -116,6 +119,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.wants(Part::Slow) {
         let all = crate::slow::slow(|one| report.slow_one(one))?;
         report.slow(all)?;
+        let runs = crate::slow::databases(|run| report.slow_database(run))?;
+        report.slow_databases(runs)?;
     }
     report.finish()
 }

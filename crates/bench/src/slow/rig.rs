@@ -1,9 +1,12 @@
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ashlar_block::{BlockDevice, BlockRange, BlockSize, Completion, Durability, Moment, Request};
+use ashlar_block::{
+    BlockDevice, BlockRange, BlockSize, Completion, Durability, Moment, Operation, Request,
+};
 use ashlar_cache::{Cache, Header, Mark, Mode, Side};
-use ashlar_device::media::{DiskModel, FlashModel, Media};
+use ashlar_device::media::{ArrayModel, DiskModel, FlashModel, Level, Media};
 use ashlar_device::{Null, NullReads};
 use ashlar_reactor::{Opener, Options, Reactor};
 use uuid::Uuid;
@@ -14,12 +17,15 @@ use crate::failure::Failure;
 /// Granules of 4 KiB of the disk, 16 GiB.
 const GRANULES: u64 = 4 << 20;
 const CACHE_BYTES: u64 = 64 << 20;
+const DISK: Setup = Setup {
+    behind: Behind::Disk,
+    granules: GRANULES,
+    cache_bytes: None,
+};
 /// Granules of an access.
 const ACCESS: u64 = 2;
 /// Of the disk, what fits into the cache and is asked for when it is warm.
 const WARM: u64 = (CACHE_BYTES / 4096) / 2;
-/// How long a load runs before it is measured: the disk's own cache of writes empties.
-const SETTLES: Duration = Duration::from_secs(2);
 /// Where accesses in order begin.
 const IN_ORDER: u64 = 1 << 20;
 
@@ -37,6 +43,15 @@ pub(super) enum State {
 }
 
 impl State {
+    /// How long a load runs before it is measured: the disk's own cache of writes empties, and what write-back owes is
+    /// done.
+    fn settles(self) -> Duration {
+        match self {
+            Self::FullDirty => Duration::from_secs(5),
+            Self::Cold | Self::Warm | Self::Scattered => Duration::from_secs(2),
+        }
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Cold => "cold",
@@ -45,6 +60,41 @@ impl State {
             Self::FullDirty => "full, dirty",
         }
     }
+}
+
+/// What is cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// A disk of 10,000 rpm.
+    Disk,
+    /// Ten of them in RAID-5.
+    Array,
+}
+
+impl Behind {
+    fn media(self, granules: u64) -> Result<Arc<Media>, Failure> {
+        let data = null(granules)?;
+        Ok(match self {
+            Self::Disk => Media::disk(data, DiskModel::TEN_K),
+            Self::Array => Media::array(
+                data,
+                ArrayModel {
+                    disk: DiskModel::TEN_K,
+                    level: Level::Raid5,
+                    disks: 10,
+                },
+            ),
+        })
+    }
+}
+
+/// A device and the cache that it gets, if any.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub(super) behind: Behind,
+    /// Granules of 4 KiB that it has.
+    pub(super) granules: u64,
+    pub(super) cache_bytes: Option<u64>,
 }
 
 /// What came of a load.
@@ -72,14 +122,15 @@ fn null(blocks: u64) -> Result<Arc<Null>, Failure> {
 }
 
 impl Rig {
-    fn new(state: State) -> Result<Self, Failure> {
+    /// A device, and a cache over it if it gets one.
+    pub(super) fn of(setup: Setup) -> Result<Self, Failure> {
         let options = Options {
             pool_bytes: 128 << 20,
             spin: Duration::ZERO,
             ..Options::default()
         };
         let reactor = Reactor::new(&options).map_err(Failure::doing("a reactor"))?;
-        let media = Media::disk(null(GRANULES)?, DiskModel::TEN_K);
+        let media = setup.behind.media(setup.granules)?;
         // As fast as a drive on PCIe, so that it is not what is waited for.
         let flash = FlashModel {
             link_rate: 3_000_000_000,
@@ -90,12 +141,12 @@ impl Rig {
             sequential_writes: 1_500_000_000,
             ..FlashModel::DATA_CENTRE
         };
-        let fast = Media::flash(null(GRANULES * 2)?, flash);
+        let fast = Media::flash(null(setup.granules * 2)?, flash);
         let open = |device: &dyn Opener| {
             let opened = device.open(reactor.handle());
             opened.map_err(Failure::doing("a device"))
         };
-        Ok(Self {
+        let mut rig = Self {
             cache: None,
             fast: open(&*fast)?,
             backing: open(&*media)?,
@@ -104,32 +155,59 @@ impl Rig {
             now: Moment::from_nanos(1_000_000),
             random: fastrand::Rng::with_seed(7),
             next: IN_ORDER,
-            warm: state == State::Warm,
-        })
+            warm: false,
+        };
+        if let Some(cache_bytes) = setup.cache_bytes {
+            rig.put_cache(setup.granules, cache_bytes)?;
+        }
+        Ok(rig)
     }
 
-    /// The disk alone.
+    /// A disk alone.
     pub(super) fn disk(state: State) -> Result<Self, Failure> {
-        Self::new(state)
+        let mut rig = Self::of(DISK)?;
+        rig.warm = state == State::Warm;
+        Ok(rig)
     }
 
     /// The same behind a cache.
     pub(super) fn cached(state: State) -> Result<Self, Failure> {
-        let mut rig = Self::new(state)?;
+        let cache_bytes = Some(CACHE_BYTES);
+        let mut rig = Self::of(Setup {
+            cache_bytes,
+            ..DISK
+        })?;
+        rig.warm = state == State::Warm;
+        rig.prepare(state)?;
+        Ok(rig)
+    }
+
+    fn put_cache(&mut self, granules: u64, cache_bytes: u64) -> Result<(), Failure> {
         let header = Header {
             cache: Uuid::from_u128(1),
-            granules: GRANULES,
-            cache_bytes: CACHE_BYTES,
+            granules,
+            cache_bytes,
             blocks: BlockSize::B4096,
             mode: Mode::WriteBack,
             mark: Mark::Off,
             head_crc: None,
             backing: "disk".to_owned(),
         };
-        let cache = Cache::create(header, rig.backing.geometry(), rig.now);
-        rig.cache = Some(cache.map_err(Failure::doing("a cache"))?);
-        rig.prepare(state)?;
-        Ok(rig)
+        let cache = Cache::create(header, self.backing.geometry(), self.now);
+        self.cache = Some(cache.map_err(Failure::doing("a cache"))?);
+        Ok(())
+    }
+
+    pub(super) fn cache(&mut self) -> Option<&mut Cache> {
+        self.cache.as_mut()
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.now
+    }
+
+    pub(super) fn seeks(&self) -> u64 {
+        self.media.seeks()
     }
 
     fn prepare(&mut self, state: State) -> Result<(), Failure> {
@@ -180,12 +258,30 @@ impl Rig {
     }
 
     fn submit(&mut self, tag: u64, place: u64, write: Option<Durability>) -> Result<(), Failure> {
-        let buffer = self.reactor.handle().buffers().get(ACCESS as usize * 4096);
-        let buffer = buffer.ok_or_else(|| Failure::environment("no memory for a request"))?;
-        let range = BlockRange::new(place, ACCESS as u32);
-        let request = match write {
-            Some(durability) => Request::write(tag, range, buffer, durability),
-            None => Request::read(tag, range, buffer),
+        let op = write.map_or(Operation::Read, Operation::Write);
+        self.request(tag, op, place..place + ACCESS)
+    }
+
+    /// Has granules read, written or flushed.
+    pub(super) fn request(
+        &mut self,
+        tag: u64,
+        op: Operation,
+        granules: Range<u64>,
+    ) -> Result<(), Failure> {
+        let count = granules.end - granules.start;
+        let mut buffer = None;
+        if op.has_buffer() {
+            let found = self.reactor.handle().buffers().get(count as usize * 4096);
+            let none = || Failure::environment("no memory for a request");
+            buffer = Some(found.ok_or_else(none)?);
+        }
+        let range = BlockRange::new(granules.start, count as u32);
+        let request = Request {
+            tag,
+            op,
+            range,
+            buffer,
         };
         match &mut self.cache {
             Some(cache) => cache.submit(request),
@@ -195,7 +291,7 @@ impl Rig {
     }
 
     /// Lets everything act at this moment; if nothing comes of it, the next moment at which something will.
-    fn turn(&mut self, done: &mut Vec<Completion>) -> Result<(), Failure> {
+    pub(super) fn turn(&mut self, done: &mut Vec<Completion>) -> Result<(), Failure> {
         let before = done.len();
         let Some(cache) = &mut self.cache else {
             self.backing.poll(self.now, done);
@@ -250,7 +346,7 @@ impl Rig {
     /// Accesses a second, and seeks of each, of a load.
     pub(super) fn run(mut self, load: Load) -> Result<Outcome, Failure> {
         let write = load.pattern.durability();
-        let from = self.now + SETTLES;
+        let from = self.now + load.state.settles();
         let (mut begun, mut seeks) = (self.now, self.media.seeks());
         let (mut finished, mut done) = (0, Vec::new());
         for tag in 0..load.depth {

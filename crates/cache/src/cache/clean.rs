@@ -1,27 +1,35 @@
 //! Write-back: runs of what is newer, in order of address, a few at a time; then a flush of the backing device, and
 //! only then the pages say that it is clean.
+//!
+//! Hosts do not wait for a run: what they write meanwhile overtakes it, and goes back once more. Two runs of the same
+//! are never under way, for the older could come last.
 
 use std::time::Duration;
 
 use ashlar_block::{Durability, IoError, Moment, Request};
 
+use super::leaving::Leaving;
 use super::{BLOCK, Cache, Defect, IDLE, News, Op, Owner, Side};
 use crate::layout::{PAGE, UNIT};
-use crate::locks::Hold;
 
 /// Most granules of a run.
-const RUN: u64 = 256;
+pub(super) const RUN: u64 = 256;
+/// Granules, and runs, that are written back between two flushes.
+const MOST_UNFLUSHED: u64 = 64 * RUN;
+const MOST_RUNS_UNFLUSHED: usize = 256;
 /// Runs under way at a time.
-const RUNS: usize = 8;
-/// How long what was written back waits for a flush.
-const SETTLE: Duration = Duration::from_millis(200);
+const RUNS: usize = 32;
+/// How long what was written back waits for a flush when something waits for that.
+const SETTLE_SOON: Duration = Duration::from_millis(200);
+/// And when nothing does: a flush keeps a disk from what hosts ask of it.
+const SETTLE: Duration = Duration::from_secs(2);
 /// How long a backing device that has failed is left alone.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// How long after hosts were on the backing device they are expected again.
 const EXPECTED: Duration = Duration::from_millis(100);
-/// Between runs meanwhile that no write of the hosts asks for: an arm that goes there and back takes 20 ms of it.
-const PACE: Duration = Duration::from_millis(400);
+/// Between runs meanwhile that no write of the hosts asks for: an arm that goes there and back takes 30 ms of it.
+const PACE: Duration = Duration::from_secs(1);
 /// Most granules that write-back may owe: what it is behind by it makes up for when hosts rest.
 const MOST_OWED: u64 = 64;
 
@@ -41,19 +49,21 @@ enum Step {
 /// How far write-back is.
 #[derive(Default)]
 pub(super) struct Cleaning {
-    /// It goes on until little is dirty.
+    /// It goes on until less is newer.
     is_running: bool,
-    /// Nothing could go for want of clean blocks.
-    pub(super) is_wanted: bool,
+    /// What is to go before long.
+    pub(super) leaving: Leaving,
     /// Something clean has come in that no page says.
     pub(super) fresh: bool,
     /// The backing device was written since its last flush.
     pub(super) unflushed: bool,
     /// Times that all was gone through since a flush was ordered.
     pub(super) sweeps: u32,
-    cursor: u64,
+    pub(super) cursor: u64,
     runs: usize,
+    /// Since the last flush was ordered: granules, and runs.
     written: u64,
+    written_runs: usize,
     flushing: bool,
     /// Hosts use the backing device until then.
     hosts_until: Option<Moment>,
@@ -61,7 +71,8 @@ pub(super) struct Cleaning {
     next_at: Option<Moment>,
     /// Granules that hosts have written since as many were written back.
     owed: u64,
-    settle_at: Option<Moment>,
+    /// Since when something waits for a flush.
+    unsettled_since: Option<Moment>,
     retry_at: Option<Moment>,
 }
 
@@ -90,20 +101,40 @@ impl Cache {
     fn may_clean(&mut self) -> bool {
         let capacity = self.policy.capacity() as u64 * BLOCK;
         let dirty = self.dirty_elsewhere() - self.cleaning.written.min(self.dirty_elsewhere());
-        let idle = self.now >= self.asked + IDLE;
+        let idle = self.is_idle();
         let cleaning = &mut self.cleaning;
-        if dirty > capacity / 4 || cleaning.is_wanted {
+        if dirty > capacity / 4 * 3 {
             cleaning.is_running = true;
-        } else if dirty < capacity / 8 {
+        } else if dirty < capacity / 8 * 5 {
             cleaning.is_running = false;
         }
-        cleaning.is_wanted = false;
-        let may = cleaning.retry_at.is_none_or(|at| at <= self.now);
-        may && dirty > 0 && (cleaning.is_running || idle || self.draining)
+        let some = cleaning.is_running || !cleaning.leaving.is_empty();
+        dirty > 0 && (some || idle || self.draining)
+    }
+
+    /// Whether no host has asked for anything for a while.
+    fn is_idle(&self) -> bool {
+        self.now >= self.asked + IDLE
+    }
+
+    /// Whether write-back gets on.
+    pub(super) fn gets_on(&self) -> bool {
+        self.cleaning.retry_at.is_none_or(|at| at <= self.now)
     }
 
     pub(super) fn write_back(&mut self) {
-        if self.barrier.is_some() || !self.may_clean() {
+        self.gather();
+        let full = self.cleaning.flushing && self.is_much();
+        if self.barrier.is_some() || !self.gets_on() || full {
+            return;
+        }
+        // One arm's way for a MiB: whether hosts are there does not count.
+        while self.cleaning.runs < RUNS
+            && let Some((first, end)) = self.next_of_stream()
+        {
+            self.begin_run(first, end);
+        }
+        if !self.may_clean() {
             return;
         }
         while self.cleaning.runs < RUNS && !self.yields_to_hosts() {
@@ -141,14 +172,20 @@ impl Cache {
 
     /// When write-back may go on that has made way for hosts.
     pub(super) fn yield_deadline(&self) -> Option<Moment> {
-        let wants = self.cleaning.is_running && self.dirty_elsewhere() > 0;
+        let some = self.cleaning.is_running || !self.cleaning.leaving.is_empty();
+        let wants = some && self.dirty_elsewhere() > 0;
         let until = self.cleaning.hosts_until.filter(|_| wants);
         let until = [until, self.cleaning.next_at].into_iter().flatten().min();
         until.filter(|&at| wants && at > self.now)
     }
 
-    /// The next run behind the last one, going round.
+    /// The next run behind the last one, going round: what leaves first.
     fn next_run(&mut self) -> Option<(u64, u64)> {
+        let all = self.cleaning.is_running || self.is_idle() || self.draining;
+        let leaving = (!self.draining).then(|| self.next_leaving()).flatten();
+        if leaving.is_some() || !all {
+            return leaving;
+        }
         let from = self.cleaning.cursor;
         let found = self.run_from(from, u64::MAX);
         let found = found.or_else(|| {
@@ -172,18 +209,28 @@ impl Cache {
                 if !self.may_go_back(first) {
                     continue;
                 }
-                let last = ((page + 1) * PAGE).min(first + RUN);
-                let end = (first..last).find(|&granule| !self.may_go_back(granule));
-                return Some((first, end.unwrap_or(last)));
+                return Some((first, self.end_of_run(first)));
             }
         }
         None
     }
 
-    fn may_go_back(&self, granule: u64) -> bool {
+    /// Where a run ends that begins there.
+    pub(super) fn end_of_run(&self, first: u64) -> u64 {
+        self.end_before(first, ((first / PAGE + 1) * PAGE).min(first + RUN))
+    }
+
+    pub(super) fn end_before(&self, first: u64, last: u64) -> u64 {
+        let end = (first..last).find(|&granule| !self.may_go_back(granule));
+        end.unwrap_or(last)
+    }
+
+    pub(super) fn may_go_back(&self, granule: u64) -> bool {
         self.is_dirty(granule)
             && !self.looked_up(granule, |page| &page.written)
-            && self.locks.is_free(granule / UNIT)
+            && (self.sings(Defect::TwoRunsOfTheSame)
+                || !self.looked_up(granule, |page| &page.returning))
+            && self.locks.is_still(granule / UNIT)
     }
 
     fn begin_run(&mut self, first: u64, end: u64) {
@@ -191,8 +238,9 @@ impl Cache {
         let op = self.ops.insert(Op::Clean(Run { first, end, step }));
         self.cleaning.runs += 1;
         self.cleaning.owed = self.cleaning.owed.saturating_sub(end - first);
-        for unit in first / UNIT..end.div_ceil(UNIT) {
-            self.locks.take(unit, op, Hold::Alone);
+        for granule in first..end {
+            let (page, at) = self.page_of(granule);
+            page.returning.set(at, true);
         }
         if self
             .read(Side::Fast, Owner::Op(op), first, end - first)
@@ -215,13 +263,15 @@ impl Cache {
                 self.write_buffer(how, Owner::Op(op), first, buffer);
             }
             (Step::Writing, Ok(()), _) => {
+                let all = self.sings(Defect::OvertakenIsClean);
                 for granule in first..end {
                     let (page, at) = self.page_of(granule);
-                    page.written.set(at, true);
+                    page.written.set(at, all || !page.overtaken.get(at));
                 }
                 // A flush that began before does not count for it.
                 self.cleaning.unflushed = true;
                 self.cleaning.written += end - first;
+                self.cleaning.written_runs += 1;
                 self.counters.written_back += end - first;
                 self.end_run(op);
             }
@@ -238,17 +288,36 @@ impl Cache {
             return;
         };
         self.cleaning.runs -= 1;
-        for unit in run.first / UNIT..run.end.div_ceil(UNIT) {
-            let next = self.locks.release(unit, Hold::Alone);
-            self.granted.extend(next);
+        for granule in run.first..run.end {
+            let (page, at) = self.page_of(granule);
+            page.returning.set(at, false);
+            page.overtaken.set(at, false);
         }
     }
 
     /// When what was written back is to be flushed, or a device is to be tried again.
     pub(super) fn settle_deadline(&self) -> Option<Moment> {
         let retry = self.cleaning.retry_at.filter(|&at| at > self.now);
-        let settle = self.cleaning.settle_at.filter(|_| !self.cleaning.flushing);
+        let since = self.cleaning.unsettled_since;
+        let settle = since.filter(|_| !self.cleaning.flushing);
+        let settle = settle.map(|since| since + self.settles_after());
         retry.into_iter().chain(settle).min()
+    }
+
+    /// Whether as much was written back as a flush is to take: until one has ended, little becomes clean.
+    fn is_much(&self) -> bool {
+        let part = self.policy.capacity() as u64 * BLOCK / 16;
+        let much = part.min(MOST_UNFLUSHED);
+        self.cleaning.written >= much || self.cleaning.written_runs >= MOST_RUNS_UNFLUSHED
+    }
+
+    /// How long what can be recorded as clean after a flush waits for it.
+    fn settles_after(&self) -> Duration {
+        let soon = self.cleaning.leaving.is_wanted || self.draining || self.is_idle();
+        match soon || !self.starved.is_empty() {
+            true => SETTLE_SOON,
+            false => SETTLE,
+        }
     }
 
     /// Flushes the backing device when there is enough that can be recorded as clean then.
@@ -257,13 +326,15 @@ impl Cache {
         if self.cleaning.flushing || !waits || self.barrier.is_some() {
             return;
         }
-        let at = *self.cleaning.settle_at.get_or_insert(self.now + SETTLE);
-        let enough = self.cleaning.written >= 64 * RUN;
+        let since = *self.cleaning.unsettled_since.get_or_insert(self.now);
+        let at = since + self.settles_after();
+        let enough = self.is_much();
         let hurry = self.draining && self.cleaning.runs == 0;
         if self.now < at && !enough && !hurry {
             return;
         }
-        self.cleaning.settle_at = None;
+        self.cleaning.unsettled_since = None;
+        self.cleaning.leaving.is_wanted = false;
         self.cleaning.fresh = false;
         for page in self.pages.values_mut() {
             let unsettled: Vec<usize> = page.unsettled().collect();
@@ -272,6 +343,7 @@ impl Cache {
                 .for_each(|at| page.settling.set(at, true));
         }
         self.cleaning.written = 0;
+        self.cleaning.written_runs = 0;
         self.cleaning.flushing = true;
         let nothing = !std::mem::take(&mut self.cleaning.unflushed);
         if nothing || self.sings(Defect::CleanBeforeFlush) {
@@ -290,6 +362,7 @@ impl Cache {
             // What it had may be gone: all of it is written again.
             self.cleaning.unflushed = true;
             self.cleaning.written = 0;
+            self.cleaning.written_runs = 0;
         }
         let mut recorded = Vec::new();
         let mut cleaned = 0;

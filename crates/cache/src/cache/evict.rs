@@ -49,7 +49,7 @@ impl Cache {
                 !dirty && locks.is_free(first / UNIT)
             });
             let Some(block) = goes else {
-                self.cleaning.is_wanted = true;
+                self.cleaning.leaving.is_wanted = true;
                 self.look_again = self.now + LOOK_AGAIN;
                 return;
             };
@@ -63,6 +63,7 @@ impl Cache {
             step: Step::Recording,
         }));
         self.evicting += 1;
+        self.cleaning.leaving.gone += 1;
         // It was free a moment ago.
         self.locks.take(first / UNIT, op, Hold::Alone);
         let mut changed = false;

@@ -3,9 +3,11 @@
 mod barrier;
 mod clean;
 mod evict;
+mod leaving;
 mod open;
 mod pages;
 mod piece;
+mod room;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -26,6 +28,7 @@ use clean::Cleaning;
 use open::Opening;
 use pages::Page;
 use piece::Piece;
+use room::Starved;
 
 /// Granules of a block, the unit of what stays and what goes: a slot of the fast volume.
 const BLOCK: u64 = 2;
@@ -48,6 +51,10 @@ pub enum Side {
 pub enum Defect {
     /// A granule is recorded as newer than the backing device before its data is written.
     DirtyBeforeData,
+    /// What a host has written while it was on its way back is taken for written back.
+    OvertakenIsClean,
+    /// The same is on its way back twice: the older may come last.
+    TwoRunsOfTheSame,
     /// A granule is recorded as clean before the backing device was flushed.
     CleanBeforeFlush,
     /// A write is acknowledged before what it cached is recorded.
@@ -152,6 +159,8 @@ pub struct Cache {
     pieces: usize,
     /// Of these, what is being put on the fast device.
     filling: usize,
+    /// Writes that wait for room.
+    starved: Starved,
     barrier: Option<Barrier>,
     tasks: VecDeque<Task>,
     draining: bool,
@@ -210,6 +219,7 @@ impl Cache {
             waiting: VecDeque::new(),
             pieces: 0,
             filling: 0,
+            starved: Starved::default(),
             barrier: None,
             tasks: VecDeque::new(),
             draining: false,
@@ -352,8 +362,11 @@ impl Cache {
             }
             self.admit();
             self.advance_barrier();
-            if self.failure.is_none() && self.opening.is_none() {
+            if self.failure.is_some() {
+                self.let_go();
+            } else if self.opening.is_none() {
                 self.evict();
+                self.feed();
                 self.write_back();
                 self.settle();
             }
@@ -382,8 +395,8 @@ impl Cache {
         }
         let idle = (self.dirty_elsewhere() > 0).then(|| self.asked + IDLE);
         let idle = idle.filter(|&at| at > self.now);
-        let yields = self.yield_deadline();
-        let all = idle.into_iter().chain(yields);
+        let waits = [self.yield_deadline(), self.room_deadline()];
+        let all = idle.into_iter().chain(waits.into_iter().flatten());
         all.chain(self.settle_deadline()).min()
     }
 

@@ -14,6 +14,9 @@ pub(super) struct Page {
     pub(super) present: Bits,
     /// Of these, newer than the backing device.
     pub(super) dirty: Bits,
+    /// Of these, on their way back; and of those, written by a host meanwhile.
+    pub(super) returning: Bits,
+    pub(super) overtaken: Bits,
     /// Of these, written back, and not flushed there yet.
     pub(super) written: Bits,
     /// To be recorded as clean when the flush under way is done.
@@ -89,6 +92,13 @@ impl Cache {
         }
     }
 
+    /// No page is written any more.
+    pub(super) fn forget_waiters(&mut self) {
+        self.pages
+            .values_mut()
+            .for_each(|page| page.waiting.clear());
+    }
+
     /// Whether all that has changed is durable.
     pub(super) fn pages_are_durable(&self) -> bool {
         self.due.is_empty() && self.pages.values().all(|page| page.writing.is_none())
@@ -107,14 +117,12 @@ impl Cache {
     pub(super) fn put(&mut self, granule: u64, (present, dirty): (bool, bool)) {
         let (page, at) = self.page_of(granule);
         let before = (page.present.get(at), page.dirty.get(at));
-        let is_news = dirty && !before.1;
         page.present.set(at, present);
         page.dirty.set(at, dirty);
         page.written.set(at, false);
         page.settling.set(at, false);
         self.cached = self.cached + u64::from(present) - u64::from(before.0);
         self.dirty = self.dirty + u64::from(dirty) - u64::from(before.1);
-        self.owe(u64::from(is_news));
     }
 
     pub(super) fn write_pages(&mut self) {

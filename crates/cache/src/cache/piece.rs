@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use ashlar_block::{Durability, IoBuffer, IoError, Operation, Request};
 
+use super::room::Try;
 use super::{BLOCK, Cache, Defect, News, Op, Owner, Side};
 use crate::layout::{GRANULE, Mode, PAGE, UNIT};
 use crate::locks::Hold;
@@ -178,7 +179,7 @@ impl Cache {
         match (piece.step, error) {
             (Step::Waiting, _) if piece.is_read => self.start_read(op),
             (Step::Waiting, _) if self.is_partial(op) => self.read_sides(op, Step::Patching),
-            (Step::Waiting, _) => self.start_write(op),
+            (Step::Waiting, _) => self.start_write(op, Try::First),
             (Step::Patching, error) => self.was_read_to_patch(op, error),
             (Step::Reading | Step::ReadingAgain, error) => self.was_read(op, error),
             (Step::Filling, None) => self.was_filled(op),
@@ -203,7 +204,7 @@ impl Cache {
         }
     }
 
-    fn range_of(&mut self, op: usize) -> Range<u64> {
+    pub(super) fn range_of(&mut self, op: usize) -> Range<u64> {
         self.piece(op).map_or(0..0, |piece| piece.granules())
     }
 
@@ -271,7 +272,7 @@ impl Cache {
         if let Some(piece) = self.piece(op) {
             piece.patched = patched;
         }
-        self.start_write(op);
+        self.start_write(op, Try::First);
     }
 
     /// What both devices have sent, each where it has the newest.
@@ -365,9 +366,12 @@ impl Cache {
         true
     }
 
-    fn start_write(&mut self, op: usize) {
+    /// Puts it on the fast device, waits for room there, or goes around.
+    pub(super) fn start_write(&mut self, op: usize, which: Try) {
         let range = self.range_of(op);
-        self.ask_for(op);
+        if which == Try::First {
+            self.ask_for(op);
+        }
         let is_stream = self.piece(op).is_some_and(|piece| piece.is_stream);
         let how = match is_stream {
             true => Admission::Stream,
@@ -377,9 +381,13 @@ impl Cache {
         let in_head = range.start < self.head();
         let mode = self.header.as_ref().map(|header| header.mode);
         let back = mode == Some(Mode::WriteBack) && !self.draining;
-        let room = (back || any_dirty) && self.let_in(range.clone(), how);
+        let takes = any_dirty || back && self.takes(how);
+        let room = takes && self.let_in(range.clone(), how);
         if !(any_dirty || in_head || room) {
-            return self.drop_cached(op);
+            return match which != Try::Last && self.waits_for_room() {
+                true => self.wait_for_room(op, how),
+                false => self.drop_cached(op),
+            };
         }
         // Nothing that was on its way to be clean is so any more.
         let mut changed = false;
@@ -387,6 +395,9 @@ impl Cache {
             let (page, at) = self.page_of(granule);
             page.written.set(at, false);
             page.settling.set(at, false);
+            if page.returning.get(at) {
+                page.overtaken.set(at, true);
+            }
             let clean = page.cached.get(at) && !page.newer.get(at);
             let only_here = page.present.get(at) && !page.dirty.get(at);
             if only_here {
@@ -466,8 +477,17 @@ impl Cache {
     }
 
     fn was_recorded(&mut self, op: usize) {
+        let before = self.dirty;
         for granule in self.range_of(op) {
             self.put(granule, (true, true));
+        }
+        match self.piece(op).is_some_and(|piece| piece.is_stream) {
+            // It goes back by itself.
+            true => {
+                let end = self.range_of(op).end;
+                self.stream_came_to(end - 1);
+            }
+            false => self.owe(self.dirty - before),
         }
         self.end_piece(op, Ok(()));
     }
@@ -583,7 +603,17 @@ impl Cache {
         self.write_buffer(how, Owner::Op(op), first, data);
     }
 
-    fn end_piece(&mut self, op: usize, result: Result<(), IoError>) {
+    /// Those that wait for a page to be recorded.
+    pub(super) fn pieces_at_pages(&self) -> Vec<usize> {
+        let waits = |op: &Op| {
+            let Op::Piece(piece) = op else { return false };
+            matches!(piece.step, Step::Marking | Step::Recording | Step::Dropping)
+        };
+        let all = self.ops.iter().filter(|(_, op)| waits(op));
+        all.map(|(number, _)| number).collect()
+    }
+
+    pub(super) fn end_piece(&mut self, op: usize, result: Result<(), IoError>) {
         let Some(Op::Piece(piece)) = self.ops.try_remove(op) else {
             return;
         };

@@ -105,6 +105,18 @@ impl Slab {
     }
 }
 
+impl Slab {
+    /// Blocks of a list, oldest first.
+    pub(super) fn oldest_first(&self, queue: &Queue) -> impl Iterator<Item = BlockIndex> {
+        let mut at = queue.oldest();
+        std::iter::from_fn(move || {
+            let node = self.nodes.get(at? as usize)?;
+            at = (node.younger != NONE).then_some(node.younger);
+            Some(node.block)
+        })
+    }
+}
+
 impl Queue {
     /// The oldest node.
     pub(super) fn oldest(&self) -> Option<u32> {

@@ -148,13 +148,26 @@ impl S3Fifo {
         self.put(block, at);
     }
 
+    /// Of each queue as many blocks as this, those that have been there longest: what is to go before long, but for
+    /// what was asked for since it came.
+    pub fn next_to_go(&self, most: usize) -> impl Iterator<Item = BlockIndex> {
+        let small = self.slab.oldest_first(&self.small).take(most);
+        let main = self.slab.oldest_first(&self.main).take(most);
+        small.chain(main).filter(|block| {
+            let entry = self.entries.get(&block.0);
+            entry.is_some_and(|entry| entry.asked == 0)
+        })
+    }
+
     /// What is to go next, if `may_go` says so of it; what may not is passed over, and comes into question
-    /// again after all others. It is out of the queues, and its name is a ghost if it came from the small one.
+    /// again after all others. When too much of the small queue may not, the main queue's turn is now. What goes is
+    /// out of the queues, and its name is a ghost if it came from the small one.
     pub fn victim(&mut self, mut may_go: impl FnMut(BlockIndex) -> bool) -> Option<BlockIndex> {
         // Each block is looked at as often as it can have been asked for, and once more.
         let mut refused = 0;
         for _ in 0..(usize::from(MOST_ASKED) + 1) * self.len() {
-            let from_small = self.small.len() >= self.small_share || self.main.len() == 0;
+            let small_is_due = self.small.len() >= self.small_share && refused < PASSED_OVER / 2;
+            let from_small = self.main.len() == 0 || small_is_due;
             let queue = if from_small { &self.small } else { &self.main };
             let node = queue.oldest()?;
             let block = self.slab.block(node)?;

@@ -57,7 +57,7 @@ impl Stacks for LocalStacks {
             stack::open(&parsed, BlockSize::B4096)
         };
         let opener = opener.map_err(lab_error)?;
-        if options.writes && holds.is_none() && matches!(parsed, Spec::Remote(_)) {
+        if options.writes && holds.is_none() && matches!(parsed, Spec::Remote(_) | Spec::Rbd(_)) {
             holds = find_data(opener.as_ref())?;
         }
         let prepared = Prepared {
@@ -103,7 +103,7 @@ fn is_new(spec: &Spec) -> bool {
     let empty = |path: &&Path| std::fs::metadata(path).map_or(true, |found| found.len() == 0);
     let paths = spec.paths();
     match spec {
-        Spec::Remote(_) | Spec::Null(..) => false,
+        Spec::Remote(_) | Spec::Rbd(_) | Spec::Null(..) => false,
         _ => paths.iter().all(empty) && paths.iter().all(|path| !path.starts_with("/dev")),
     }
 }

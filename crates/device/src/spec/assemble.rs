@@ -63,5 +63,6 @@ pub fn open_with(
             Faulty::new(open_with(child, block_size, remotes)?, control)
         }
         Spec::Remote(url) => remotes(url, block_size)?,
+        Spec::Rbd(name) => crate::rbd::open(name, block_size)?,
     })
 }

@@ -8,6 +8,7 @@
 //!         | stripe:[chunk=SIZE,]SPEC,SPEC…
 //!         | hdd:[OPTION,…]SPEC | ssd:[OPTION,…]SPEC | faulty:[OPTION,…]SPEC
 //!         | nvme-tcp://ADDRESS…             kept as it is
+//!         | rbd:POOL/IMAGE[?conf=PATH&id=NAME]
 //!         | [SPEC]                          brackets, where commas would be ambiguous
 //! ```
 //!
@@ -21,6 +22,7 @@ mod text;
 
 use std::path::Path;
 
+use crate::RbdName;
 use crate::faults::FaultPlan;
 use crate::media::{ArrayModel, DiskModel, FlashModel};
 use crate::record::Recording;
@@ -50,6 +52,8 @@ pub enum Spec {
     Faulty(FaultPlan, Box<Spec>),
     /// A remote namespace's URL, for whoever knows the initiator.
     Remote(String),
+    /// An image of a Ceph cluster.
+    Rbd(RbdName),
 }
 
 impl Spec {
@@ -63,7 +67,7 @@ impl Spec {
             | Self::Array(_, child)
             | Self::Flash(_, child)
             | Self::Faulty(_, child) => child.each_file(change),
-            Self::Memory(_) | Self::Null(..) | Self::Remote(_) => {}
+            Self::Memory(_) | Self::Null(..) | Self::Remote(_) | Self::Rbd(_) => {}
         }
     }
 
@@ -78,7 +82,7 @@ impl Spec {
             | Self::Array(_, child)
             | Self::Flash(_, child)
             | Self::Faulty(_, child) => child.paths(),
-            Self::Memory(_) | Self::Null(..) | Self::Remote(_) => Vec::new(),
+            Self::Memory(_) | Self::Null(..) | Self::Remote(_) | Self::Rbd(_) => Vec::new(),
         }
     }
 }

@@ -10,14 +10,14 @@ use super::text::{
 use crate::faults::{Action, Affects, FaultPlan, Rule, Trigger};
 use crate::media::{ArrayModel, DiskModel, FlashModel, Level};
 use crate::record::Recording;
-use crate::{DEFAULT_CHUNK_BYTES, FileOptions, NullReads, OpenError, parse_size};
+use crate::{DEFAULT_CHUNK_BYTES, FileOptions, NullReads, OpenError, RbdName, parse_size};
 
 /// How deep devices may lie under devices: more is a mistake, and recursion must end.
 const MAX_DEPTH: usize = 16;
 /// Disks of an array, and what it may have.
 const MANY_DISKS: usize = 10;
 const MOST_DISKS: usize = 64;
-const KINDS: &str = "memory, null, file, stripe, hdd, ssd, faulty and nvme-tcp";
+const KINDS: &str = "memory, null, file, stripe, hdd, ssd, faulty, nvme-tcp and rbd";
 
 impl FromStr for Spec {
     type Err = OpenError;
@@ -56,12 +56,37 @@ fn parse(text: &str, depth: usize) -> Result<Spec, OpenError> {
         "hdd" => disk(rest, depth),
         "ssd" => flash(rest, depth),
         "faulty" => faulty(rest, depth),
+        "rbd" => rbd(rest),
         "nvme-tcp" if rest.starts_with("//") => Ok(Spec::Remote(text.into())),
         _ => {
             let why = format!("is no kind of device; known are {KINDS}");
             Err(OpenError::usage(format!("`{kind}:` in `{text}`"), why))
         }
     }
+}
+
+fn rbd(text: &str) -> Result<Spec, OpenError> {
+    let (path, options) = query(text)?;
+    let named = path.split_once('/');
+    let named = named.filter(|(pool, image)| !pool.is_empty() && !image.is_empty());
+    let Some((pool, image)) = named.filter(|(_, image)| !image.contains(['/', '@'])) else {
+        let why = "names no image: rbd:POOL/IMAGE is one";
+        return Err(OpenError::usage(format!("`rbd:{text}`"), why));
+    };
+    let mut name = RbdName {
+        pool: pool.to_owned(),
+        image: image.to_owned(),
+        conf: None,
+        id: None,
+    };
+    for (key, value) in options {
+        match key {
+            "conf" if !value.is_empty() => name.conf = Some(value.into()),
+            "id" if !value.is_empty() => name.id = Some(value.to_owned()),
+            _ => return Err(unknown_option("rbd", (key, value), "conf=PATH, id=NAME")),
+        }
+    }
+    Ok(Spec::Rbd(name))
 }
 
 fn null(text: &str) -> Result<Spec, OpenError> {

@@ -77,6 +77,13 @@ fn every_kind_parses() {
         .map(|p| p.display().to_string())
         .collect();
     assert_eq!(paths, ["/a", "/b", "/c", "/d"]);
+    let image = RbdName {
+        pool: "fast".to_owned(),
+        image: "db".to_owned(),
+        conf: Some("/etc/c.conf".into()),
+        id: None,
+    };
+    assert_eq!(spec("rbd:fast/db?conf=/etc/c.conf"), Spec::Rbd(image));
     let raid = ArrayModel {
         disk: DiskModel::TEN_K,
         level: Level::Raid10,
@@ -108,6 +115,10 @@ fn errors_name_the_piece() {
         ("memory:", "size ``: does not start with a number"),
         ("memory:1XB", "size `1XB`: unknown unit"),
         ("null:1g?fill=1", "`fill=1`: is no option of null"),
+        ("rbd:db", "`rbd:db`: names no image"),
+        ("rbd:pool/", "names no image"),
+        ("rbd:pool/db@old", "names no image"),
+        ("rbd:pool/db?size=1", "`size=1`: is no option of rbd"),
         ("hdd:disks=4,/a", "`disks=4`: is for an array"),
         (
             "hdd:raid=10,disks=5,/a",
