@@ -145,6 +145,7 @@ impl Root {
             log: LogId::Ring,
             state: &self.state,
             newest_term: self.term,
+            salvages: false,
         }
     }
 }

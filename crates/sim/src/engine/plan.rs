@@ -102,7 +102,7 @@ impl Kind {
         let dice = chance.below(1000);
         match dice {
             _ if profile.deaths => Self::Usual,
-            0..120 => Self::Alone,
+            _ if dice < u64::from(profile.alone) => Self::Alone,
             120..220 if profile.rot > 0 => Self::Frail,
             220..400 if profile.rot > 0 && drives >= 3 => Self::Twice,
             _ => Self::Usual,

@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Moment, Request};
-use tracing::trace;
+use tracing::{trace, warn};
 
 use super::destage::LOW;
-use super::map::Content;
+use super::map::{Content, FIRST_VOLUME};
 use super::space::{place, segment_and_slot, segment_and_unit, unit_at};
 use super::state::Retired;
 use super::{Engine, Owner, Waiter};
@@ -122,7 +122,8 @@ impl Engine {
     fn checkpoint_due(&self) -> Option<Due> {
         let healing = self.is_healing();
         let droppable = self.checkpoint.droppable;
-        let wanted = !self.settling.is_empty() || self.checkpoint.clearing || droppable;
+        let asked = !self.settling.is_empty() || self.checkpoint.clearing;
+        let wanted = asked || droppable || self.map.has_changed_losses();
         if wanted || healing || self.has_many_terms() {
             let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
             let useless = clean && self.checkpoint.rooted == Some(self.tails());
@@ -272,6 +273,7 @@ impl Engine {
                     crc: id.crc(self.label.salt, &bytes),
                     sequence: self.published,
                     slots: self.map.slots_of(id),
+                    lost: self.map.lost_of(id),
                 }
             }
         };
@@ -533,6 +535,7 @@ impl Engine {
         }
     }
 
+    /// No copy of a leaf can be read. Without the system's pages nothing works; without a leaf all else does.
     fn page_lost(&mut self, id: PageId) {
         let (segment, _) = segment_and_unit(self.map.entry(id).place);
         let places = self.meta_columns(segment);
@@ -541,10 +544,14 @@ impl Engine {
             member.map_or_else(String::new, |member| format!("drive {}", member.drive))
         });
         let lost = lost_page(id, places);
-        self.fail(format!(
-            "{lost}. Nothing is written any more. If that may pass, import the pool again; else what the \
-             page maps must come from a backup"
-        ));
+        if id.node < FIRST_VOLUME {
+            self.fail(format!(
+                "{lost}. Nothing is written any more. If that may pass, import the pool again"
+            ));
+        } else {
+            warn!("{lost}: its blocks are errors until they are written");
+            self.map.lose(id);
+        }
         self.wake_waiters(id);
     }
 

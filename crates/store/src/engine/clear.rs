@@ -154,10 +154,11 @@ impl Engine {
         true
     }
 
-    /// Whether a slot has neither a home nor records that wait for one.
+    /// Whether a slot has neither a home nor records that wait for one, and nothing of it is lost.
     fn is_empty_slot(&self, key: SlotKey) -> bool {
         let home = self.map.location(key.volume, key.slot);
-        home == Some(0) && !self.reserved.contains_key(&key) && !self.locks.is_held(key)
+        let waits = self.reserved.contains_key(&key) || self.locks.is_held(key);
+        home == Some(0) && !waits && self.map.lost_in(key) == 0
     }
 
     /// Whether ring records may wait for homes in a range without leaves. Slots without homes are

@@ -84,6 +84,7 @@ pub use evict::LeafMemory;
 pub use flights::DRIVE_REPLY_TIMEOUT;
 pub use flights::DriveReplies;
 pub(crate) use manage::check_name;
+pub use map::LostBlocks;
 pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeCondition, VolumeInfo};
 pub use status::{HomeStatus, MemberStatus, Status, StripeStatus};

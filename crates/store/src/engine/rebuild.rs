@@ -337,6 +337,11 @@ impl Engine {
             }
             let slot = grain.slot_of(at);
             let location = self.map.location(volume, slot).unwrap_or(0);
+            if all && location == 0 {
+                let lost = u64::from(self.map.lost_in(SlotKey { volume, slot }));
+                self.counters.lost += lost;
+                self.rebuild.lost += lost;
+            }
             let lacks = |segment| all || self.joining.contains_key(&segment);
             if location != 0 && lacks(segment_and_slot(location).0) {
                 if !self.scrub_is_remembered() || !self.may_take_up(grain.bytes()) {

@@ -301,6 +301,7 @@ mod tests {
                         crc: 1,
                         sequence: 1,
                         slots: 0,
+                        lost: 0,
                     },
                 })
                 .collect(),

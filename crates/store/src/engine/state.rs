@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ashlar_block::{BlockSize, BufferPool, Geometry, IoBuffer, Moment};
 use slab::Slab;
+use tracing::warn;
 
 use super::admission::Admission;
 use super::append::{Sealed, Staged, StagedChange};
@@ -16,7 +17,7 @@ use super::extents::Extents;
 use super::flights::Flights;
 use super::guard::Guards;
 use super::locks::{Locks, SlotKey};
-use super::map::Map;
+use super::map::{LostBlocks, Map};
 use super::members::Roots;
 use super::parity::Gathers;
 use super::raise::Raise;
@@ -224,6 +225,8 @@ pub(crate) struct Parts {
     pub(crate) volumes: BTreeMap<u32, VolumeEntry>,
     pub(crate) replicas: BTreeMap<u32, Copy>,
     pub(crate) unhomed: Vec<SlotKey>,
+    /// Of what the import has read: what no good copy is here of.
+    pub(crate) losses: Vec<LostBlocks>,
     /// Drives on which the import has met bad copies, once a copy.
     pub(crate) bad: Vec<usize>,
     /// Of these, how many were written again from a good one.
@@ -332,6 +335,15 @@ impl Engine {
         engine.hold_replica_pages();
         for key in parts.unhomed {
             engine.reserve(key);
+        }
+        for LostBlocks {
+            volume,
+            first,
+            blocks,
+            lost,
+        } in parts.losses
+        {
+            warn!("volume {volume}: {lost} of {blocks} blocks from {first} on are lost");
         }
         for drive in parts.bad {
             engine.note_bad(drive);

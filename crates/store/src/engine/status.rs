@@ -5,6 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::class::Class;
+use super::map::LostBlocks;
 use super::space::Segments;
 use super::{Counters, DriveReplies, DriveWait, Engine, VolumeInfo};
 use crate::Layout;
@@ -111,6 +112,8 @@ pub struct Status {
     pub walk: Option<f64>,
     /// Whether some log chunk, map page or segment lacks a copy.
     pub degraded: bool,
+    /// Blocks of which the pool has no good copy, and knows it: errors until they are written.
+    pub lost: Vec<LostBlocks>,
     /// What has happened since the import.
     pub counters: Counters,
 }
@@ -161,6 +164,7 @@ impl Engine {
             rebuilding: self.is_rebuilding(),
             walk: self.walk_progress(),
             degraded: self.is_degraded(),
+            lost: self.map.lost_blocks(),
             counters: self.counters,
         }
     }

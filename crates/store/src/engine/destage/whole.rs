@@ -14,6 +14,7 @@ use crate::engine::parity::{For, Gathered, Wish};
 use crate::engine::space::{location, segment_and_slot};
 use crate::engine::state::Retired;
 use crate::engine::{DestageIo, Owner};
+use crate::format::LOST_CRC;
 use crate::sizes::{GRANULE, UNIT_GRANULES};
 
 /// A slot that moves to a fresh home with all its granules.
@@ -27,6 +28,13 @@ pub(super) struct Whole {
     /// Something that it keeps cannot be read, and nothing says that it has to move.
     stays: bool,
     pub(super) is_locked: bool,
+}
+
+impl Whole {
+    /// What was to come to a granule is lost.
+    pub(super) fn lose(&mut self, granule: usize) {
+        self.crcs[granule] = LOST_CRC;
+    }
 }
 
 impl Engine {
@@ -56,6 +64,7 @@ impl Engine {
             lost: 0,
             buffer,
             granules,
+            has_lost: false,
             whole: Some(Whole {
                 old,
                 crcs,
