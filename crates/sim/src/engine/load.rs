@@ -93,7 +93,7 @@ struct Op {
     cut_off: bool,
 }
 
-/// What may go wrong without being anybody's fault.
+/// What may go wrong without being a fault of the engine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Excuses {
     /// The volumes are larger than the pool.

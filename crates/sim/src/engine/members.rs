@@ -293,7 +293,7 @@ impl<S: Subject> World<'_, S> {
             let stays = seat.state == MemberState::Active;
             if let Some(used) = used.filter(|&used| stays && used != seat.used) {
                 return Err(format!(
-                    "leaked: of member {member}, {} extents are taken, and {used} are somebody's",
+                    "leaked: of member {member}, {} extents are taken, and {used} are in use",
                     seat.used
                 ));
             }

@@ -128,7 +128,7 @@ pub(crate) trait Subject: Sized {
     fn lost(&self) -> u64 {
         0
     }
-    /// What is taken and nobody's, when nothing is on its way.
+    /// What is taken and no volume's, when nothing is on its way.
     fn leak(&self) -> Option<String> {
         None
     }

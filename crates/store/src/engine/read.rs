@@ -604,7 +604,7 @@ impl Engine {
                 // What it had is read again, into memory that is whole.
                 read.parts = Parts::default();
                 let bytes = read.request.range.count as usize * GRANULE;
-                read.request.buffer = self.buffers.get(bytes);
+                read.request.buffer = self.memory.get(bytes);
                 read.request.buffer.is_some()
             }
         };

@@ -138,7 +138,7 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
     if !options.degraded {
         check_segments(&parts, &missing)?;
     }
-    // Last of all: it leaves members out for good, and whoever is refused can still bring them.
+    // Last of all: it leaves members out for good, and an operator who is refused can still bring them.
     write_root(drives, &parts.label, &parts.root)?;
     for (drive, written) in members::mend_labels(drives) {
         parts.bad.push(drive);

@@ -1,6 +1,6 @@
 //! A ring: a log of batches, with several copies, that is written round and round.
 //!
-//! The engine has two, for data and for changes of its map; whoever else keeps acknowledged writes until they are
+//! The engine has two, for data and for changes of its map; what else keeps acknowledged writes until they are
 //! somewhere better may use the same. No I/O, no clock, no volumes, no map: the user brings the buffers, has them
 //! written where [`Shape::locate`] says, and tells when that is done.
 //!

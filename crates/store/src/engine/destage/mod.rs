@@ -1,5 +1,5 @@
 //! From the ring to the homes, oldest first. A granule's checksum is its own, so a home may be
-//! written at any time while the ring still has the record: whoever reads the granule meanwhile
+//! written at any time while the ring still has the record: a read of the granule meanwhile
 //! reads the record. The home's bytes, flushed, and the map's change, published, together let the
 //! record go.
 
@@ -97,7 +97,7 @@ impl Engine {
         self.destage.jobs.iter().any(|job| range.contains(&job.key))
     }
 
-    /// Begins a round when a log fills up, when nothing else happens, or when somebody asked.
+    /// Begins a round when a log fills up, when nothing else happens, or when an order asks for it.
     pub(super) fn advance_destage(&mut self) {
         if self.destage.seen != self.ring.log.head.number {
             self.destage.seen = self.ring.log.head.number;

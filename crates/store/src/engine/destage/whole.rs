@@ -21,7 +21,7 @@ use crate::sizes::{GRANULE, UNIT_GRANULES};
 pub(super) struct Whole {
     /// Where it was; 0 for nowhere.
     pub(super) old: u32,
-    /// Checksums of all its granules, 0 for those that nobody has written.
+    /// Checksums of all its granules, 0 for those that were never written.
     crcs: [u32; UNIT_GRANULES as usize],
     /// Its change of place is staged.
     pub(super) placed: bool,
@@ -81,9 +81,9 @@ impl Engine {
             invariant!(self, "volume {} has records, but no homes", key.volume);
             return None;
         };
-        let counted_on = self.reserved_count.get(&class).copied().unwrap_or(0);
+        let counted_on = self.reservations.of_class(class);
         let free = self.homes.get(&class)?.free();
-        if !self.reserved.contains_key(&key) && free <= counted_on {
+        if !self.reservations.has(key) && free <= counted_on {
             return None;
         }
         let (segment, slot) = self.take_slot(class)?;
@@ -146,7 +146,7 @@ impl Engine {
         let jobs = self.destage.jobs.iter_mut();
         let moves = |whole: &Whole| !whole.stays;
         let wholes = jobs.filter(|job| job.whole.as_ref().is_some_and(moves));
-        // Nobody asks for their bytes again.
+        // Their bytes are not asked for again.
         let mut wholes: Vec<(u32, IoBuffer)> = wholes
             .map(|job| (job.location, job.buffer.split_off(0)))
             .collect();
