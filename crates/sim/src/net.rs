@@ -44,7 +44,7 @@ pub(crate) enum Cut {
     HostUnaware,
     /// Only the host is told.
     TargetUnaware,
-    /// Nobody is told, and all connections of the session are hit: its network is gone for a while.
+    /// No end is told, and all connections of the session are hit: its network is gone for a while.
     Silent,
 }
 
@@ -165,7 +165,7 @@ impl Net {
     }
 }
 
-/// One end is closed: what it sends ends, in order or at once, and nobody reads what it is sent.
+/// One end is closed: what it sends ends, in order or at once, and what it is sent is not read.
 fn close(now: Moment, chance: &mut Chance, sends: &mut Pipe, receives: &mut Pipe) {
     let end = if chance.happens(500) {
         End::Fin

@@ -44,7 +44,7 @@ pub(crate) struct Pipe {
     end: Option<End>,
     /// The reader is gone: what is sent vanishes.
     pub(crate) sink: bool,
-    /// Nothing gets through and nobody is told.
+    /// Nothing gets through and neither end is told.
     hole: bool,
     /// The end is under way: what is sent behind it vanishes.
     finished: bool,
@@ -146,7 +146,7 @@ impl Pipe {
             last.truncate(left);
         }
         match end {
-            // Lost bytes keep the window occupied: nobody acknowledges them.
+            // Lost bytes keep the window occupied: they are never acknowledged.
             None => self.hole = true,
             Some(end) => {
                 self.under_way -= lost;

@@ -81,7 +81,7 @@ pub type Listener<'a> = &'a mut dyn FnMut(&str);
 pub(crate) struct Trace<'a>(pub(crate) Option<Listener<'a>>);
 
 impl Trace<'_> {
-    /// Says something, if anybody listens.
+    /// Says something, if there is a listener.
     pub(crate) fn say(&mut self, now: Moment, what: impl FnOnce() -> String) {
         if let Some(listener) = &mut self.0 {
             listener(&format!("{:>10} us  {}", now.as_nanos() / 1000, what()));

@@ -213,6 +213,27 @@ fn a_home_that_is_free_before_its_slot_has_moved_is_noticed() {
     sings(Canary::MoveFreesEarly, TIERED);
 }
 
+/// Everything that a pool has is on one drive, which rots.
+const ROTTEN: Profile = Profile {
+    alone: 1000,
+    rot: 60,
+    hangs: 0,
+    orders: 0,
+    ..Profile::BITROT
+};
+
+#[test]
+fn pools_go_on_without_what_is_lost() {
+    let lived = (3000..3100).map(|seed| run(seed, &ROTTEN).unwrap_or_else(|why| panic!("{why}")));
+    let lost = lived.filter(|life| life.lost > 0).count();
+    assert!(lost > 0, "no world has lost anything");
+}
+
+#[test]
+fn lost_blocks_that_are_served_as_zeroes_are_noticed() {
+    sings(Canary::LostReadsAsZeroes, ROTTEN);
+}
+
 /// What is broken must be noticed within a hundred seeds.
 fn sings(canary: Canary, profile: Profile) {
     let noticed = first_failure(0..100, profile.with_canary(canary));

@@ -79,6 +79,8 @@ pub enum Canary {
     SavedTooFar,
     /// A leaf's digest knows nothing of what is in the ring.
     DigestWithoutRing,
+    /// Blocks whose leaf of the map is lost read as zeroes.
+    LostReadsAsZeroes,
 }
 
 impl Canary {
@@ -92,7 +94,7 @@ impl Canary {
     ];
 
     /// All that are to be noticed in worlds of one pool.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -116,6 +118,7 @@ impl Canary {
         Self::NoSpaceCountsAsDone,
         Self::MoveWithoutLock,
         Self::MoveFreesEarly,
+        Self::LostReadsAsZeroes,
     ];
 }
 

@@ -210,7 +210,7 @@ fn erase_own_logs(drives: &mut Drives, drive: usize, label: &Label) -> Result<()
         let bytes = match drives.read(drive, at, ROOT_BYTES as usize) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::Exhausted => return Err(error.into()),
-            // What nobody can read, an import does not go by.
+            // What cannot be read, an import does not go by.
             Err(_) => continue,
         };
         let Ok(root) = Root::decode(&bytes, label.salt) else {
@@ -218,7 +218,7 @@ fn erase_own_logs(drives: &mut Drives, drive: usize, label: &Label) -> Result<()
         };
         let chunks = root.ring.chunks.iter().chain(&root.map.chunks);
         let copies = chunks.flat_map(|chunk| &chunk.copies);
-        // Without its label nobody knows which member it was; all it holds is given up anyway.
+        // Without its label it cannot be told which member it was; all it holds is given up anyway.
         let its = copies.filter(|copy| was.is_none_or(|was| copy.drive == was));
         extents.extend(its.map(|copy| copy.extent));
     }

@@ -84,7 +84,7 @@ impl Layout {
             .unwrap_or(Grain::K64)
     }
 
-    /// The grain that its volumes have if nobody says another: with parity the smallest that pads
+    /// The grain that its volumes have if no other is said: with parity the smallest that pads
     /// least, for every small write moves a slot; of mirrors, which are written in place, the
     /// largest.
     pub fn default_grain(self) -> Grain {

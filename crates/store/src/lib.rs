@@ -54,7 +54,8 @@ pub use create::{DrivePlan, PoolPlan, enlist, format};
 pub use drives::Drives;
 pub use engine::{
     Counters, DRIVE_REPLY_TIMEOUT, DriveReplies, DriveWait, Engine, Event, HomeStatus, LeafMemory,
-    MemberStatus, Outbox, Status, StripeStatus, TierStatus, TierTally, VolumeCondition, VolumeInfo,
+    LostBlocks, MemberStatus, Outbox, Status, StripeStatus, TierStatus, TierTally, VolumeCondition,
+    VolumeInfo,
 };
 pub use error::PoolError;
 pub use layout::Layout;

@@ -145,6 +145,7 @@ impl Root {
             log: LogId::Ring,
             state: &self.state,
             newest_term: self.term,
+            salvages: false,
         }
     }
 }
@@ -424,7 +425,7 @@ fn nothing_acknowledged_is_lost_whatever_write_is_the_last() {
                     assert_eq!(later.read(&all, key), shelf.read(&disks, key), "{key:?}");
                 }
             }
-            // It goes on, and what the crash has left behind its end is nobody's, whichever copy is lost then.
+            // It goes on, and what the crash has left behind its end is nothing's, whichever copy is lost then.
             let model = live_through(&mut disks, &mut shelf, 100);
             let lost = 1 - missing.unwrap_or(0);
             disks.media[lost] = disks.media[lost].take().filter(|_| missing.is_some());

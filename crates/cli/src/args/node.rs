@@ -81,6 +81,10 @@ pub(crate) enum PoolCommand {
         /// know that they were not in service later than those that are here
         #[arg(long)]
         degraded: bool,
+        /// Even if of some blocks no copy is good on the drives that are here (without this the import is refused, and
+        /// names them): they are errors until they are written. A drive that is brought along later is of no use then
+        #[arg(long)]
+        accept_data_loss: bool,
         #[command(flatten)]
         api: ApiOptions,
     },

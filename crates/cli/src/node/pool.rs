@@ -53,6 +53,7 @@ pub(crate) fn run(command: &PoolCommand) -> Result<(), Failure> {
             id,
             new_name,
             degraded,
+            accept_data_loss,
             api,
         } => {
             let api = Api::new(api)?;
@@ -61,6 +62,7 @@ pub(crate) fn run(command: &PoolCommand) -> Result<(), Failure> {
                 id: *id,
                 new_name: new_name.clone(),
                 degraded: *degraded,
+                accept_data_loss: *accept_data_loss,
             };
             show(&api, &api.client.import_pool(pool, &request)?)
         }

@@ -1,7 +1,8 @@
 //! A pool as people read it.
 
 use ashlar_node::model::{
-    DriveStatus, LayoutStatus, Outcome, PoolStatus, Survives, WorkKind, WorkState, WorkStatus,
+    DriveStatus, LayoutStatus, LostRange, Outcome, PoolStatus, Survives, WorkKind, WorkState,
+    WorkStatus,
 };
 
 use super::table::{bytes, duration, lines, percent, table, word};
@@ -10,8 +11,8 @@ use super::table::{bytes, duration, lines, percent, table, word};
 const LEGEND: &str = "\
 net, gross: share of raw space that holds data, with reserves kept back and without
 losses: drives that may die at once; survives: nothing acknowledged is lost, every read is right
-detected: an error, never wrong data: for the blocks affected, or where a page of the pool's map or a
-record of its logs has no other copy, for the pool, which stops; -: as the drive does it
+detected: an error, never wrong data, for the blocks affected; where a page of the pool's own tables or a
+batch of its logs has no other copy, for the pool, which stops; -: as the drive does it
 ";
 
 /// The pools, one a line.
@@ -57,7 +58,24 @@ pub(super) fn status(pool: &PoolStatus) -> String {
         out.push('\n');
         out.push_str(&work(&pool.work));
     }
+    if !pool.lost.is_empty() {
+        out.push('\n');
+        out.push_str(&lost(&pool.lost));
+    }
     out
+}
+
+fn lost(lost: &[LostRange]) -> String {
+    let row = |one: &LostRange| {
+        vec![
+            one.volume.clone(),
+            one.offset_bytes.to_string(),
+            one.bytes.to_string(),
+            one.lost_bytes.to_string(),
+        ]
+    };
+    let head = ["lost of volume", "from byte", "bytes", "lost bytes"];
+    table(&head, &lost.iter().map(row).collect::<Vec<_>>())
 }
 
 fn with_reason(state: String, reason: Option<&String>) -> String {

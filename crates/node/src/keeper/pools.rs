@@ -14,7 +14,7 @@ use super::start::Opened;
 use super::wanted::{GO_ON, Wanted};
 use super::{Dismissal, Keeper, Kept, LivePool, live};
 use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReserveSpec};
-use crate::pool::{CreatedFiles, create, import, open_drives, reserve_of};
+use crate::pool::{CreatedFiles, HowToImport, create, import, open_drives, reserve_of};
 use crate::{DriveEntry, PoolEntry};
 
 /// How long a pool that is let go of by force may take to empty its logs.
@@ -46,9 +46,14 @@ impl Keeper {
                 missing.join("; ")
             )));
         }
-        let how = (wanted.degraded, wanted.check(&drives)?);
-        let imported = import(&drives, how, self.repair_after)
-            .map_err(|error| self.with_names(also(error, &missing)))?;
+        let how = HowToImport {
+            degraded: wanted.degraded,
+            accept_data_loss: wanted.accept_data_loss,
+            rename: wanted.check(&drives)?,
+            repair_after: self.repair_after,
+        };
+        let imported =
+            import(&drives, how).map_err(|error| self.with_names(also(error, &missing)))?;
         let pool_id = imported.engine.label().pool;
         let volumes = imported.engine.volumes();
         let mut pool = self.settle(pool_id, imported)?;
@@ -204,6 +209,7 @@ impl Keeper {
         let wanted = Wanted {
             new_name,
             degraded: request.degraded,
+            accept_data_loss: request.accept_data_loss,
             named: !request.drives.is_empty(),
             known,
             ..Wanted::new(name, id)

@@ -1,14 +1,14 @@
 //! A pool as operators see it.
 
 use ashlar_store::format::Reserve as Wished;
-use ashlar_store::{DriveReplies, Grain, MemberStatus, Status, VolumeInfo};
+use ashlar_store::{DriveReplies, Grain, LostBlocks, MemberStatus, Status, VolumeInfo};
 
 use super::drives::is_gone;
 use super::pools::named;
 use super::work::work;
 use super::{Keeper, Kept, KnownDrive, LivePool, class_of};
 use crate::model::{
-    DriveClass, DriveErrors, DriveState, DriveStatus, LayoutSpec, LayoutStatus, LogFill,
+    DriveClass, DriveErrors, DriveState, DriveStatus, LayoutSpec, LayoutStatus, LogFill, LostRange,
     PoolCounters, PoolState, PoolStatus, Reserve, ReserveSpec, SpaceStatus, Survives,
 };
 use crate::pool::{Doubts, View, merged, room_of, scarcest};
@@ -73,6 +73,7 @@ fn failed_status(name: &str, id: uuid::Uuid, why: String) -> PoolStatus {
         work: Vec::new(),
         log_fill: LogFill::default(),
         counters: PoolCounters::default(),
+        lost: Vec::new(),
         warnings: vec![way_out],
     }
 }
@@ -124,8 +125,25 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
             lost_bytes: status.counters.lost * GRANULE,
             scrubs: status.counters.scrubs,
         },
+        lost: lost(status),
         warnings,
     }
+}
+
+/// What is lost of each volume.
+fn lost(status: &Status) -> Vec<LostRange> {
+    let name = |number: u32| {
+        let mut volumes = status.volumes.iter();
+        let volume = volumes.find(|volume| volume.number == number);
+        volume.map_or_else(String::new, |volume| volume.name.clone())
+    };
+    let range = |one: &LostBlocks| LostRange {
+        volume: name(one.volume),
+        offset_bytes: one.first * GRANULE,
+        bytes: one.blocks * GRANULE,
+        lost_bytes: one.lost * GRANULE,
+    };
+    status.lost.iter().map(range).collect()
 }
 
 fn layout_status(
@@ -183,6 +201,14 @@ fn state(pool: &LivePool, view: &View) -> (PoolState, Option<String>) {
 /// Why a pool that lacks no copy is not healthy all the same: what is bad may be all that there is.
 fn doubt(pool: &LivePool, view: &View) -> Option<String> {
     let Doubts { bad_copies, lost } = &view.doubts;
+    let known: u64 = view.status.lost.iter().map(|one| one.lost).sum();
+    if known > 0 {
+        return Some(format!(
+            "{} bytes are lost, which `lost` lists by volume: they read as errors until they are written again. Restore \
+             them from a backup, or write or deallocate them",
+            known * GRANULE
+        ));
+    }
     if *lost > 0 {
         let lost = lost * GRANULE;
         return Some(format!(

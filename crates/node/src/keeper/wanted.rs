@@ -17,6 +17,7 @@ pub(super) struct Wanted<'a> {
     /// The name that it gets.
     pub(super) new_name: Option<&'a str>,
     pub(super) degraded: bool,
+    pub(super) accept_data_loss: bool,
     /// Its drives are named by an operator: not one of them is left out for good in silence.
     pub(super) named: bool,
     /// The pool that has its name here and is not in service.
@@ -30,6 +31,7 @@ impl<'a> Wanted<'a> {
             id,
             new_name: None,
             degraded: false,
+            accept_data_loss: false,
             named: false,
             known: None,
         }

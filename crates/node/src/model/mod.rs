@@ -40,8 +40,8 @@ pub use layout::{LayoutSpec, Outcome, Survives};
 pub use metrics::{MetricsSnapshot, VolumeMetrics};
 pub use name::{VolumeName, check_name};
 pub use pool::{
-    DriveClass, DriveErrors, DriveState, DriveStatus, LayoutStatus, LogFill, PoolCounters,
-    PoolState, PoolStatus, Reserve, SpaceStatus, WorkKind, WorkState, WorkStatus,
+    DriveClass, DriveErrors, DriveState, DriveStatus, LayoutStatus, LogFill, LostRange,
+    PoolCounters, PoolState, PoolStatus, Reserve, SpaceStatus, WorkKind, WorkState, WorkStatus,
 };
 pub use replica::{
     CopyProof, DifferentRange, FailoverCause, FailoverStatus, MoveVolume, ProofResult, ProofStatus,

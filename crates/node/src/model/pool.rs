@@ -242,6 +242,20 @@ pub struct PoolCounters {
     pub scrubs: u64,
 }
 
+/// A part of a volume in which blocks are lost: no copy of their data, or of what the pool's map says of them, is good.
+/// They read as errors until they are written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LostRange {
+    /// The volume.
+    pub volume: String,
+    /// Where the part begins, in bytes.
+    pub offset_bytes: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// How many of these are lost.
+    pub lost_bytes: u64,
+}
+
 /// How full the logs are, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LogFill {
@@ -278,6 +292,9 @@ pub struct PoolStatus {
     pub log_fill: LogFill,
     /// What has happened since it was imported.
     pub counters: PoolCounters,
+    /// What is lost, as far as the pool knows it: a scrub finds what else is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<LostRange>,
     /// What an operator should know: space that runs out or is promised twice, drives in service that
     /// have errors, narrower stripes, what was lost.
     pub warnings: Vec<String>,

@@ -114,6 +114,10 @@ pub struct ImportPool {
     /// operator who knows that they were not in service later than those that are here.
     #[serde(default)]
     pub degraded: bool,
+    /// Even if of some blocks no copy is good on the drives that are here: they are errors until they are written. An
+    /// import without this that finds such blocks is refused, and says which they are.
+    #[serde(default)]
+    pub accept_data_loss: bool,
 }
 
 impl Check for ImportPool {

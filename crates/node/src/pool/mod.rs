@@ -23,8 +23,8 @@ pub use pace::{Progress, Reclaim};
 pub use room::{merged, room_of, scarcest};
 pub(crate) use setup::split_class;
 pub use setup::{
-    Found, ImportedPool, Joined, OpenDrive, Opening, add, create, fit, import, missing,
-    open_drives, probe, reserve_of,
+    Found, HowToImport, ImportedPool, Joined, OpenDrive, Opening, add, create, fit, import,
+    missing, open_drives, probe, reserve_of,
 };
 pub use sound::Doubts;
 pub use volume::VolumeOpener;

@@ -346,20 +346,30 @@ pub struct ImportedPool {
     pub drives: Vec<Option<OpenDrive>>,
 }
 
+/// What an operator, or the daemon, says of an import.
+#[derive(Clone, Debug)]
+pub struct HowToImport {
+    /// Even without members that are missing, for good.
+    pub degraded: bool,
+    /// Even without blocks of which no copy is good.
+    pub accept_data_loss: bool,
+    /// The name that the pool has from now on.
+    pub rename: Option<String>,
+    /// How long after a loss repair begins by itself.
+    pub repair_after: Duration,
+}
+
 /// Imports the pool that these drives hold.
 ///
 /// # Errors
 /// Whatever the engine refuses; nothing is changed then.
-pub fn import(
-    drives: &[OpenDrive],
-    (degraded, rename): (bool, Option<String>),
-    repair_after: Duration,
-) -> Result<ImportedPool, ControlError> {
+pub fn import(drives: &[OpenDrive], how: HowToImport) -> Result<ImportedPool, ControlError> {
     let labels = probe(drives)?;
     let options = ImportOptions {
-        degraded,
-        repair_after,
-        rename,
+        degraded: how.degraded,
+        accept_data_loss: how.accept_data_loss,
+        repair_after: how.repair_after,
+        rename: how.rename,
         ..ImportOptions::default()
     };
     let engine = with_drives(drives, |all| {

@@ -39,6 +39,7 @@ pub(super) fn pool(request: &CreatePool) -> PoolStatus {
             map_log: 0.0,
         },
         counters: PoolCounters::default(),
+        lost: Vec::new(),
         warnings: Vec::new(),
     };
     recount(&mut pool);

@@ -93,7 +93,7 @@ struct Op {
     cut_off: bool,
 }
 
-/// What may go wrong without being anybody's fault.
+/// What may go wrong without being a fault of the engine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Excuses {
     /// The volumes are larger than the pool.
@@ -431,10 +431,27 @@ impl Load {
         if !self.is_excused(&op, error.kind(), model) {
             return Err(format!("command {tag}: {named} failed: {error}"));
         }
+        if error.kind() == ErrorKind::Corrupt {
+            self.look_closer(&op);
+        }
         Ok(Answer {
             named: format!("{named}: {error}"),
             refused: refused.then(|| (op.volume, slots(op.range))),
         })
+    }
+
+    /// Of what was read something is lost: the rest is read without it.
+    fn look_closer(&mut self, op: &Op) {
+        let half = op.range.count / 2;
+        if half > 0 {
+            let first = op.range.start.0;
+            let parts = [
+                (first, half),
+                (first + u64::from(half), op.range.count - half),
+            ];
+            let parts = parts.map(|(first, count)| (op.volume, BlockRange::new(first, count)));
+            self.checks.extend(parts);
+        }
     }
 
     fn is_excused(&self, op: &Op, error: ErrorKind, model: &Model) -> bool {

@@ -293,7 +293,7 @@ impl<S: Subject> World<'_, S> {
             let stays = seat.state == MemberState::Active;
             if let Some(used) = used.filter(|&used| stays && used != seat.used) {
                 return Err(format!(
-                    "leaked: of member {member}, {} extents are taken, and {used} are somebody's",
+                    "leaked: of member {member}, {} extents are taken, and {used} are in use",
                     seat.used
                 ));
             }
@@ -450,7 +450,7 @@ impl<S: Subject> World<'_, S> {
     }
 
     /// Whether damage here could not be told from a crash.
-    pub(crate) fn is_last_batch(&self, drive: usize, page: u64) -> bool {
+    fn is_last_batch(&self, drive: usize, page: u64) -> bool {
         let media = self.media();
         let pool = Pool::read(&media);
         // A power cut may take back the one that is on its way: then the one before it is the last.
@@ -459,5 +459,16 @@ impl<S: Subject> World<'_, S> {
         let last = pool.map_or(Vec::new(), |pool| pool.last_batches(&media, count));
         last.into_iter()
             .any(|(on, from, to)| on == drive && (from..to).contains(&page))
+    }
+
+    /// Whether rot leaves this alone where nothing has a second copy: what cannot be told from a crash, and in most
+    /// worlds the map's log, without which no pool goes on.
+    pub(crate) fn is_spared(&self, drive: usize, page: u64) -> bool {
+        let in_map_log = || {
+            let pool = Pool::read(&self.media());
+            pool.is_some_and(|pool| pool.is_in_map_log(drive, page))
+        };
+        let spares_log = self.plan.shape.pool.as_u128() >> 70 & 3 != 0;
+        spares_log && in_map_log() || self.is_last_batch(drive, page)
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Pages {
     live: Vec<Option<Page>>,
     /// Pages with cached writes: what they were before each, oldest first.
     older: BTreeMap<usize, Vec<Older>>,
-    /// Cached writes whose completion nobody has seen.
+    /// Cached writes whose completion was not seen.
     open: BTreeSet<u64>,
     next_write: u64,
     /// Units that cannot be read until they are written.

@@ -35,7 +35,7 @@ pub(crate) enum Fate {
     Crash { power: bool },
     /// The same at the nth write or flush of a drive from now on.
     Fuse { after: u64, cut: Cut, power: bool },
-    /// Somebody wants the logs empty.
+    /// An operator wants the logs empty.
     Settle,
     /// The users rest.
     Rest(Duration),
@@ -61,27 +61,27 @@ pub(crate) enum Fate {
     Short { drive: usize, time: Duration },
     /// A drive that died comes back, with what it held when it died, or less.
     Return { drive: usize },
-    /// Somebody wants everything read and mended.
+    /// An operator wants everything read and mended.
     Scrub,
-    /// Somebody wants another volume.
+    /// An operator wants another volume.
     Create,
-    /// Somebody deletes a volume, if there is more than one.
+    /// An operator deletes a volume, if there is more than one.
     Delete { pick: u64 },
-    /// Somebody gives a volume another size.
+    /// An operator gives a volume another size.
     Resize { pick: u64, to: u64 },
     /// A bit flips somewhere on a drive.
     Flip { drive: usize },
     /// A sector cannot be read any more.
     Spoil { drive: usize },
-    /// Somebody adds a drive: a new one, or one that was taken out.
+    /// An operator adds a drive: a new one, or one that was taken out.
     Add { size: (BlockSize, u64) },
-    /// Somebody takes a drive out: what it holds moves elsewhere.
+    /// An operator takes a drive out: what it holds moves elsewhere.
     Remove { pick: u64 },
-    /// Somebody wants another amount kept for repair.
+    /// An operator wants another amount kept for repair.
     Reserve(Reserve),
-    /// Somebody wants a volume to stop, or not to, when a copy is missing.
+    /// An operator wants a volume to stop, or not to, when a copy is missing.
     Stops { pick: u64, stops: bool },
-    /// Somebody does not want to wait for repair to begin.
+    /// An operator does not want to wait for repair to begin.
     Repair,
 }
 
@@ -102,7 +102,7 @@ impl Kind {
         let dice = chance.below(1000);
         match dice {
             _ if profile.deaths => Self::Usual,
-            0..120 => Self::Alone,
+            _ if dice < u64::from(profile.alone) => Self::Alone,
             120..220 if profile.rot > 0 => Self::Frail,
             220..400 if profile.rot > 0 && drives >= 3 => Self::Twice,
             _ => Self::Usual,
@@ -140,7 +140,7 @@ pub(crate) struct Wish {
 }
 
 /// Where the granules of a volume are in a larger one: the pool has volumes of which few places are used,
-/// and whoever looks at all that was written has small ones.
+/// and a world that looks at all that was written has small ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spread {
     /// Granules that stay side by side; a command reaches into no two of such.

@@ -25,6 +25,9 @@ pub struct Profile {
     pub swaps: u32,
     /// Most places that rot, or become unreadable, on the one drive that may.
     pub rot: u64,
+    /// Of a thousand worlds without deaths, those of one drive: what rots there has no other copy, and the pool goes on
+    /// without it.
+    pub alone: u32,
     /// Of a thousand writes of that drive, those that go astray, and as many that are never done.
     pub astray: u32,
     /// Of a thousand worlds, those whose volumes are larger than their pool.
@@ -53,6 +56,7 @@ impl Profile {
         deaths: false,
         swaps: 0,
         rot: 0,
+        alone: 120,
         astray: 0,
         crowds: 100,
         changes: 6,

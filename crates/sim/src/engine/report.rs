@@ -17,6 +17,8 @@ pub struct Summary {
     pub promoted: u64,
     /// Bytes of slots that have moved from there.
     pub demoted: u64,
+    /// Blocks that were said to be lost, at most.
+    pub lost: u64,
     /// Simulated time in microseconds.
     pub micros: u64,
     /// Turns of the world.

@@ -95,7 +95,7 @@ impl Rig {
         self.violation.borrow().clone()
     }
 
-    /// Notes a line for the trace, if somebody listens.
+    /// Notes a line for the trace, if there is a listener.
     pub(crate) fn note(&self, what: impl FnOnce() -> String) {
         if self.listening.get() {
             let line = format!("{:>10} us  {}", self.now.get() / 1000, what());

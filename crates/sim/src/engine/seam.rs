@@ -48,6 +48,8 @@ impl Shape {
 pub(crate) struct Wish {
     /// The operator knows that drives are gone.
     pub(crate) degraded: bool,
+    /// The operator goes on without what no copy is left of.
+    pub(crate) accept_data_loss: bool,
     /// What is broken on purpose.
     pub(crate) canary: Option<Canary>,
     /// Bytes of memory for leaves of the map, 0 for the default.
@@ -122,7 +124,11 @@ pub(crate) trait Subject: Sized {
     fn moved(&self) -> (u64, u64) {
         (0, 0)
     }
-    /// What is taken and nobody's, when nothing is on its way.
+    /// Blocks that it says are lost.
+    fn lost(&self) -> u64 {
+        0
+    }
+    /// What is taken and no volume's, when nothing is on its way.
     fn leak(&self) -> Option<String> {
         None
     }
@@ -209,6 +215,7 @@ impl Subject for Engine {
             buffers: Some(memory()),
             leaf_bytes: wish.leaf_bytes,
             degraded: wish.degraded,
+            accept_data_loss: wish.accept_data_loss,
             repair_after: wish.repair_after,
             rename: None,
             cage: Cage::new(wish.canary),
@@ -310,6 +317,10 @@ impl Subject for Engine {
         tallies.fold((0, 0), |(to, from), tally| {
             (to + tally.promoted_bytes, from + tally.demoted_bytes)
         })
+    }
+
+    fn lost(&self) -> u64 {
+        self.status().lost.iter().map(|one| one.lost).sum()
     }
 
     fn leak(&self) -> Option<String> {

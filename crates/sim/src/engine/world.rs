@@ -51,6 +51,15 @@ pub(crate) struct World<'a, S> {
     listener: Option<Listener<'a>>,
 }
 
+/// What the operator knows who imports a pool.
+#[derive(Clone, Copy, Debug, Default)]
+struct Operator {
+    /// Drives that are not here are gone.
+    knows_gone: bool,
+    /// What no copy is left of is gone.
+    accepts_loss: bool,
+}
+
 /// What a hung drive's time brings when it is over.
 #[derive(Clone, Copy)]
 struct Doom {
@@ -176,7 +185,8 @@ impl<'a, S: Subject> World<'a, S> {
         self.check_left()?;
         self.lose_another()?;
         self.check_all("everything is read after it has settled")?;
-        if self.plan.crowded {
+        // Slots that only a lost leaf has named stay taken.
+        if self.plan.crowded && !self.load.excuses.rotten {
             self.relieve()?;
         }
         let power = self.chance.happens(500);
@@ -292,7 +302,7 @@ impl<'a, S: Subject> World<'a, S> {
     fn swapped_import(&mut self, (back, absent): (usize, usize)) -> bool {
         self.revive(back);
         self.lose_drive(absent);
-        let running = self.try_import(false);
+        let running = self.try_import(Operator::default());
         self.say(|| format!("an import with drive {back}, without drive {absent}"));
         match running {
             Ok(running) => {
@@ -315,11 +325,19 @@ impl<'a, S: Subject> World<'a, S> {
             shared.borrow().is_silent() && !self.members.is_pulled(drive)
         };
         let degraded = self.drives.iter().enumerate().any(lost);
-        let mut running = self.try_import(degraded);
+        let usual = Operator {
+            knows_gone: degraded,
+            accepts_loss: false,
+        };
+        let mut running = self.try_import(usual);
         let rots = self.plan.liar.is_some();
         if running.is_err() && rots && !self.rig.is_off() {
-            // Both labels of the drive that rots may be gone: its operator does without it.
-            running = self.try_import(true);
+            // Both labels of the drive that rots may be gone: its operator does without it. Or something is lost
+            // of which there was one copy: its operator does without that.
+            running = self.try_import(Operator {
+                knows_gone: true,
+                accepts_loss: self.load.excuses.rotten,
+            });
         }
         self.tell();
         if let Some(violation) = self.rig.violation() {
@@ -337,7 +355,7 @@ impl<'a, S: Subject> World<'a, S> {
         Ok(true)
     }
 
-    fn try_import(&mut self, degraded: bool) -> Result<Running<S>, String> {
+    fn try_import(&mut self, operator: Operator) -> Result<Running<S>, String> {
         let mut devices: Devices = Vec::new();
         for drive in &self.drives {
             // A drive that is dead may be there and refuse everything, or not be there.
@@ -355,7 +373,8 @@ impl<'a, S: Subject> World<'a, S> {
             devices,
             self.wait(),
             Wish {
-                degraded,
+                degraded: operator.knows_gone,
+                accept_data_loss: operator.accepts_loss,
                 canary,
                 leaf_bytes,
                 repair_after: self.plan.repair_after,
@@ -377,6 +396,7 @@ impl<'a, S: Subject> World<'a, S> {
     /// The drives of a node that has failed.
     pub(crate) fn fail_power(&mut self) {
         if let Some(node) = self.node.take() {
+            self.summary.lost = self.summary.lost.max(node.engine().lost());
             let (to, from) = node.engine().moved();
             self.summary.promoted += to;
             self.summary.demoted += from;
@@ -692,7 +712,7 @@ impl<'a, S: Subject> World<'a, S> {
             .pages
             .used_page(&mut self.chance);
         let Some(page) = page else { return };
-        if self.load.excuses.rotten && self.is_last_batch(drive, page) {
+        if self.load.excuses.rotten && self.is_spared(drive, page) {
             return;
         }
         let mut drive = self.drives[drive].borrow_mut();

@@ -49,11 +49,11 @@ pub(crate) enum Then {
     RawSegment,
     /// A segment of a pass-through volume is free.
     RawFreed(u32),
-    /// A volume's entry has changed, and who asked for it, if anybody.
+    /// A volume's entry has changed, and the order that asked for it, if one did.
     Volume(u32, Option<u64>),
     /// A page of a replica's plane; what relies on it comes behind it.
     Plane,
-    /// A replica's entry has changed, and who asked for it, if anybody.
+    /// A replica's entry has changed, and the order that asked for it, if one did.
     Replica(u32, Option<u64>),
 }
 
@@ -311,7 +311,7 @@ impl Engine {
                     let last = buffer.len() - 1;
                     buffer[last] ^= 1;
                 }
-                self.recent.keep(at, buffer, self.buffer_bytes / 4);
+                self.recent.keep(at, buffer, self.memory.io_bytes() / 4);
             }
         }
         self.publish_durable();

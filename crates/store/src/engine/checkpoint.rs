@@ -5,16 +5,16 @@
 use std::time::Duration;
 
 use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Moment, Request};
-use tracing::trace;
+use tracing::{trace, warn};
 
 use super::destage::LOW;
-use super::map::Content;
+use super::map::{Content, FIRST_VOLUME};
 use super::space::{place, segment_and_slot, segment_and_unit, unit_at};
 use super::state::Retired;
 use super::{Engine, Owner, Waiter};
 use crate::Canary;
 use crate::error::lost_page;
-use crate::format::{ChunkCopy, Leaf, LogId, MetaSegment, PLACE_NONE, PageId, Root, TableEntry};
+use crate::format::{ChunkCopy, Leaf, LogId, PLACE_NONE, PageId, Root, TableEntry};
 use crate::ring::Ring;
 use crate::sizes::GRANULE;
 
@@ -83,7 +83,7 @@ enum Due {
 }
 
 impl Engine {
-    /// Begins a checkpoint when a log needs it or somebody asked, and there is something to gain.
+    /// Begins a checkpoint when a log needs it or an order asks for it, and there is something to gain.
     pub(super) fn advance_checkpoint(&mut self) {
         if self.is_checkpointing() || self.failed.is_some() || self.lacks_places() {
             return;
@@ -94,8 +94,7 @@ impl Engine {
             (self.checkpoint.seen, self.checkpoint.since) = (heads, self.now);
         }
         if std::mem::take(&mut self.checkpoint.look) {
-            let mut segments = self.meta_segments.iter();
-            self.checkpoint.droppable |= segments.any(|one| self.meta.is_closed_and_empty(one.id));
+            self.checkpoint.droppable |= self.metadata.has_emptied();
         }
         match self.checkpoint_due() {
             Some(Due::Pages(until)) => {
@@ -122,7 +121,8 @@ impl Engine {
     fn checkpoint_due(&self) -> Option<Due> {
         let healing = self.is_healing();
         let droppable = self.checkpoint.droppable;
-        let wanted = !self.settling.is_empty() || self.checkpoint.clearing || droppable;
+        let asked = !self.settling.is_empty() || self.checkpoint.clearing;
+        let wanted = asked || droppable || self.map.has_changed_losses();
         if wanted || healing || self.has_many_terms() {
             let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
             let useless = clean && self.checkpoint.rooted == Some(self.tails());
@@ -272,6 +272,7 @@ impl Engine {
                     crc: id.crc(self.label.salt, &bytes),
                     sequence: self.published,
                     slots: self.map.slots_of(id),
+                    lost: self.map.lost_of(id),
                 }
             }
         };
@@ -304,19 +305,18 @@ impl Engine {
     }
 
     fn take_place(&mut self) -> Option<(u32, u32)> {
-        if self.meta.free() == 0 {
+        if self.metadata.free_places() == 0 {
             self.add_meta_segment(false);
         }
         let (usable, wanted) = (self.usable(), self.meta_copies());
         let staying = |copy: &&ChunkCopy| usable.get(usize::from(copy.drive)) == Some(&true);
         let good = |columns: &[ChunkCopy]| columns.iter().filter(staying).count() >= wanted;
-        self.meta.take_preferring(good)
+        self.metadata.take(good)
     }
 
     /// Columns of a metadata segment that are in service.
     pub(super) fn meta_columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        let columns = self.meta.columns(segment).unwrap_or_default();
-        self.serving(columns)
+        self.serving(self.metadata.columns_of(segment))
     }
 
     pub(super) fn page_written(&mut self, id: PageId, drive: usize, result: Result<(), IoError>) {
@@ -384,7 +384,7 @@ impl Engine {
             reserve: self.kept.wish,
             ring: self.ring.state(self.ring.tail_at()),
             map: self.map_log.state(self.map_tail()),
-            meta: self.meta_segments.clone(),
+            meta: self.metadata.segments().to_vec(),
             tops: self.map.tops(),
             scrub: self.scrub_at(),
         }
@@ -392,13 +392,8 @@ impl Engine {
 
     /// The root on its way names these pages: from here to its end nothing else may.
     pub(super) fn checkpoint_root(&mut self) -> Root {
-        let meta = &self.meta;
         self.checkpoint.droppable = false;
-        let empty = |segment: &mut MetaSegment| meta.is_closed_and_empty(segment.id);
-        let dropped = self.meta_segments.extract_if(.., empty);
-        let columns: Vec<ChunkCopy> = dropped.flat_map(|segment| segment.columns).collect();
-        self.meta_on.remove(&columns);
-        self.checkpoint.dropped.extend(columns);
+        self.checkpoint.dropped.extend(self.metadata.drop_emptied());
         self.trim_ring();
         self.checkpoint.tails = Some(self.tails());
         self.root()
@@ -460,15 +455,15 @@ impl Engine {
                 Retired::Slot(location) => self.free_slot(location),
                 Retired::Place(place) => {
                     let (segment, unit) = segment_and_unit(place);
-                    self.meta.release(segment, unit);
-                    self.checkpoint.droppable |= self.meta.is_closed_and_empty(segment);
+                    self.metadata.release(segment, unit);
+                    self.checkpoint.droppable |= self.metadata.is_emptied(segment);
                 }
                 Retired::Log(log, at) => self.side(log).log.free_below = at,
             }
         }
     }
 
-    /// Reads a page of level 0; whoever waits goes on when it is here.
+    /// Reads a page of level 0; what waits goes on when it is here.
     pub(super) fn load(&mut self, id: PageId, waiter: Waiter) {
         let is_coming = self.loading.contains_key(&id);
         let waiters = self.loading.entry(id).or_default();
@@ -533,6 +528,7 @@ impl Engine {
         }
     }
 
+    /// No copy of a leaf can be read. Without the system's pages nothing works; without a leaf all else does.
     fn page_lost(&mut self, id: PageId) {
         let (segment, _) = segment_and_unit(self.map.entry(id).place);
         let places = self.meta_columns(segment);
@@ -541,10 +537,14 @@ impl Engine {
             member.map_or_else(String::new, |member| format!("drive {}", member.drive))
         });
         let lost = lost_page(id, places);
-        self.fail(format!(
-            "{lost}. Nothing is written any more. If that may pass, import the pool again; else what the \
-             page maps must come from a backup"
-        ));
+        if id.node < FIRST_VOLUME {
+            self.fail(format!(
+                "{lost}. Nothing is written any more. If that may pass, import the pool again"
+            ));
+        } else {
+            warn!("{lost}: its blocks are errors until they are written");
+            self.map.lose(id);
+        }
         self.wake_waiters(id);
     }
 

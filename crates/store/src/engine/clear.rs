@@ -1,5 +1,5 @@
 //! Deallocate and write zeroes: both make granules read as zeroes, by a record in the map log, and
-//! give slots back that are wholly so. Deleting and shrinking a volume are clears nobody waits for.
+//! give slots back that are wholly so. Deleting and shrinking a volume are clears that no host waits for.
 
 use ashlar_block::{ErrorKind, IoError, Request};
 
@@ -24,7 +24,7 @@ pub(super) struct ClearOp {
     pub(super) volume: u32,
     pub(super) serial: u64,
     pub(super) tag: Option<ReplicaTag>,
-    /// Whose it is; nobody's for a volume that is deleted or shrunk.
+    /// Whose it is; none for a volume that is deleted or shrunk.
     request: Option<Request>,
     start: u64,
     /// Next granule to look at, and the end.
@@ -51,7 +51,7 @@ impl Engine {
         self.insert_clear(volume, Some(request), first, end);
     }
 
-    /// Clears what nobody can reach any more.
+    /// Clears what no host can reach any more.
     pub(super) fn clear_behind(&mut self, volume: u32, first: u64, end: u64) {
         self.insert_clear(volume, None, first, end);
     }
@@ -154,10 +154,11 @@ impl Engine {
         true
     }
 
-    /// Whether a slot has neither a home nor records that wait for one.
+    /// Whether a slot has neither a home nor records that wait for one, and nothing of it is lost.
     fn is_empty_slot(&self, key: SlotKey) -> bool {
         let home = self.map.location(key.volume, key.slot);
-        home == Some(0) && !self.reserved.contains_key(&key) && !self.locks.is_held(key)
+        let waits = self.reservations.has(key) || self.locks.is_held(key);
+        home == Some(0) && !waits && self.map.lost_in(key) == 0
     }
 
     /// Whether ring records may wait for homes in a range without leaves. Slots without homes are
@@ -166,7 +167,7 @@ impl Engine {
         let slots = self.map.grain(volume).slots_of(first..end);
         let key = |slot| SlotKey { volume, slot };
         let (from, to) = (key(slots.start), key(slots.end));
-        self.reserved.range(from..to).next().is_some() || self.is_destaging(from..to)
+        self.reservations.has_any_in(from..to) || self.is_destaging(from..to)
     }
 
     pub(super) fn clear_page_loaded(&mut self, op: usize) {
@@ -205,7 +206,7 @@ impl Engine {
         let key = SlotKey { volume, slot };
         let frees = home != 0 && !all.any(|granule| stays(&granule)) && !self.is_on_its_way(key);
         if frees {
-            self.losing_homes.insert(key);
+            self.reservations.home_goes(key);
         }
         let change = Change::Clear {
             volume,
@@ -230,7 +231,7 @@ impl Engine {
         clear.outstanding -= 1;
         let volume = clear.volume;
         let key = SlotKey { volume, slot };
-        self.losing_homes.remove(&key);
+        self.reservations.home_went(key);
         let recorded = |granule| self.index.get(GranuleKey { volume, granule }).is_some();
         if !self.granules_of(key).any(recorded) {
             // Records of it that are still on their way count on the reservation.
@@ -302,14 +303,9 @@ impl Engine {
 
     /// Behind this granule nothing is of a volume, neither in the map nor in the ring.
     fn reach(&self, volume: u32) -> u64 {
-        let from = SlotKey { volume, slot: 0 };
-        let to = SlotKey {
-            volume: volume + 1,
-            slot: 0,
-        };
         // What has no home yet has counted on one.
-        let last = self.reserved.range(from..to).next_back();
-        let recorded = last.map_or(0, |(key, _)| self.granules_of(*key).end);
+        let last = self.reservations.last_of(volume);
+        let recorded = last.map_or(0, |key| self.granules_of(key).end);
         self.map.end(volume).max(recorded)
     }
 

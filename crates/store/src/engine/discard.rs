@@ -1,7 +1,7 @@
 //! Extents that are free are discarded on their drives: a file loses its blocks, flash need not keep what
-//! nobody reads. One request at a time, paced, and only where the drive gives space back.
+//! nothing reads. One request at a time, paced, and only where the drive gives space back.
 //!
-//! Free means here what it means to whoever takes an extent next: nothing durable refers to it, no reader is
+//! Free means here what it means to what takes an extent next: nothing durable refers to it, no reader is
 //! left. While a drive discards a run, it is taken like any other; it comes back when the drive has answered, so
 //! nothing is written there meanwhile. What needs all the room there is waits for it: it takes a moment.
 //!

@@ -1,5 +1,5 @@
-//! What of the map stays in memory: leaves that are clean and that nobody uses go, those least
-//! lately used first (CLOCK), while there are more than the limit. A leaf is *pinned* by whoever has looked
+//! What of the map stays in memory: leaves that are clean and not in use go, those least
+//! lately used first (CLOCK), while there are more than the limit. A leaf is *pinned* by what has looked
 //! at it and is about to change it, or to look again: from then until it is done the leaf stays.
 
 use std::collections::{HashMap, VecDeque};
@@ -110,7 +110,7 @@ impl Engine {
     }
 
     fn leaf_limit_of(&self, mapped_bytes: u64) -> u64 {
-        leaf_limit(self.leaf_bytes, mapped_bytes)
+        self.memory.leaf_limit(mapped_bytes)
     }
 
     /// Lets go of leaves that are too many.

@@ -60,7 +60,7 @@ impl<R> Guards<R> {
         self.retired.push_back((self.next(), what));
     }
 
-    /// Something that nobody reads any more.
+    /// Something that is not read any more.
     pub(crate) fn next_free(&mut self) -> Option<R> {
         if self.retired.front()?.0 > self.oldest {
             return None;

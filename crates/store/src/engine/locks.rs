@@ -1,5 +1,5 @@
 //! Who may change a slot's place in the map. Reads take no lock, and small writes neither: they only
-//! add to the index. Whoever moves, fills or frees a slot holds its lock from before it looks at
+//! add to the index. What moves, fills or frees a slot holds its lock from before it looks at
 //! the map until its record is published, so that records about a slot are in the order in which
 //! they were decided.
 
@@ -26,7 +26,7 @@ impl<T> Default for Locks<T> {
 }
 
 impl<T> Locks<T> {
-    /// Takes the lock, or says that somebody has it.
+    /// Takes the lock, or says that it is held.
     pub(crate) fn try_lock(&mut self, key: SlotKey) -> bool {
         match self.held.entry(key) {
             std::collections::btree_map::Entry::Occupied(_) => false,
@@ -51,7 +51,7 @@ impl<T> Locks<T> {
         }
     }
 
-    /// Whether somebody has the lock.
+    /// Whether the lock is held.
     pub(crate) fn is_held(&self, key: SlotKey) -> bool {
         self.held.contains_key(&key)
     }

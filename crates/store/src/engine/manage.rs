@@ -157,7 +157,7 @@ impl Engine {
 
     fn delete_volume(&mut self, id: u64, volume: u32) -> Result<(), IoError> {
         self.live(volume)?;
-        if self.raw_is_changing(volume) || self.changing.contains_key(&volume) {
+        if self.raw_is_changing(volume) || self.volumes.is_changing(volume) {
             return Err(refuse(format!(
                 "volume {volume} is still being changed as it was asked to be before"
             )));
@@ -189,7 +189,7 @@ impl Engine {
             Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
             _ => false,
         });
-        if self.changing.contains_key(&volume) {
+        if self.volumes.is_changing(volume) {
             // Its entry would let hosts in again behind the end that this one sets.
             return Err(refuse(format!(
                 "volume {volume} is still being changed as it was asked to be before"
@@ -205,7 +205,7 @@ impl Engine {
             self.check_root_room((entry.layout, granules), Some(volume))?;
         }
         entry.granules = granules;
-        self.changing.insert(volume, granules);
+        self.volumes.begin_change(volume, granules);
         self.stage_volume(volume, &entry, Some(id));
         if granules < before {
             // Nothing behind the new end is let in from now on.
@@ -237,7 +237,7 @@ impl Engine {
             return self.fail(format!("the entry of volume {number} did not take"));
         };
         let (state, granules) = (entry.state, entry.granules);
-        self.changing.remove(&number);
+        self.volumes.end_change(number);
         let created = self
             .volumes
             .get(&number)
@@ -388,7 +388,7 @@ impl Engine {
             || self.discards.is_under_way()
     }
 
-    /// Whether commands under way, which wait for nobody in the queue, give slots of this class back.
+    /// Whether commands under way, which wait for nothing in the queue, give slots of this class back.
     fn gives_slots_back(&self, class: Class) -> bool {
         self.ops.iter().any(|(op, what)| match what {
             Op::Bypass(bypass) => self.supersedes(bypass, class),

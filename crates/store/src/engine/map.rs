@@ -3,6 +3,7 @@
 
 mod coming;
 mod heat;
+mod lost;
 mod renew;
 mod restate;
 
@@ -20,6 +21,8 @@ use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
 use coming::Coming;
 use heat::Heat;
 pub(crate) use heat::Touch;
+use lost::Losses;
+pub use lost::LostBlocks;
 use renew::Renewal;
 use restate::Changed;
 pub(crate) use restate::Restated;
@@ -156,6 +159,7 @@ pub(crate) struct Map {
     coming: Coming,
     /// Changed leaves that nothing is left in: a checkpoint leaves them out.
     emptied: BTreeSet<PageId>,
+    losses: Losses,
 }
 
 pub(crate) const fn leaf_id(volume: u32, leaf: u64) -> PageId {
@@ -328,6 +332,7 @@ impl Map {
             table.dirty = true;
         }
         if id.level == 0 {
+            self.losses.learn(id, entry.lost);
             match (old.place != PLACE_NONE, entry.place != PLACE_NONE) {
                 (false, true) => self.coming.came(id),
                 (true, false) => self.coming.went(id),
@@ -344,6 +349,7 @@ impl Map {
         }
         if let Content::Leaf(leaf) = &content {
             self.clock.enter(id, leaf.grain());
+            self.losses.found(id, leaf.lost_granules());
         }
         let page = Page {
             content,
@@ -384,6 +390,7 @@ impl Map {
                 if let Some(Content::Leaf(leaf)) = self.pages.remove(&id).map(|page| page.content) {
                     self.clock.left(leaf.grain());
                 }
+                self.unlose(id);
                 gone += 1;
             }
         }
@@ -402,8 +409,9 @@ impl Map {
         self.coming.came(id);
         self.tables.insert(id, Table { page, dirty: false });
         if id.level == 1 {
-            for (page, _) in self.children(id) {
+            for (page, entry) in self.children(id) {
                 self.coming.came(page);
+                self.losses.learn(page, entry.lost);
             }
         }
     }
@@ -566,9 +574,9 @@ impl Map {
             place.fill(0);
             if frees {
                 let (before, grain) = leaf.set_location(at, 0);
-                let is_empty = leaf.locations().iter().all(|&location| location == 0);
+                let is_blank = leaf.is_blank();
                 self.count(id.node, grain, before, 0);
-                if is_empty {
+                if is_blank {
                     self.emptied.insert(id);
                 }
             }
@@ -594,13 +602,13 @@ impl Map {
     }
 
     /// Slots with homes in a leaf that is here.
-    pub(crate) fn slots_of(&self, id: PageId) -> u32 {
+    pub(crate) fn slots_of(&self, id: PageId) -> u16 {
         match self.pages.get(&id).map(|page| &page.content) {
             Some(Content::Leaf(leaf)) => leaf
                 .locations()
                 .iter()
                 .filter(|&&location| location != 0)
-                .count() as u32,
+                .count() as u16,
             _ => 0,
         }
     }
@@ -661,13 +669,14 @@ impl Map {
         let (_, id) = self.dirty.pop_first()?;
         self.let_go(id);
         self.emptied.remove(&id);
+        self.losses.left(id);
         let page = self.pages.get_mut(&id)?;
         page.first_dirty = None;
         page.changed = Changed::default();
         let mut bytes = vec![0; GRANULE];
         match &page.content {
             Content::Leaf(leaf) => {
-                if leaf.locations().iter().all(|&location| location == 0) {
+                if leaf.is_blank() {
                     return Some((id, None));
                 }
                 leaf.encode(&mut bytes);

@@ -129,7 +129,7 @@ impl Engine {
     }
 }
 
-/// What is full, for whoever is told.
+/// What is full, in words.
 pub(super) fn full(media: Option<DriveClass>) -> String {
     match media {
         Some(class) => format!("the pool's drives of class {class} are full"),

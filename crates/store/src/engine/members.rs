@@ -45,7 +45,7 @@ struct Writing {
 enum Purpose {
     Checkpoint,
     Members,
-    /// How far a scrub has come: nobody waits for it.
+    /// How far a scrub has come: nothing waits for it.
     Scrub,
 }
 
@@ -123,12 +123,12 @@ impl Engine {
             return;
         }
         self.counters.bad_copies += 1;
-        *self.bad_by_drive.entry(drive).or_default() += 1;
+        self.drive_record.note_bad(drive);
     }
 
     /// Copies on a drive that did not verify, or could not be read, since the import.
     pub fn bad_copies(&self, member: usize) -> u64 {
-        self.bad_by_drive.get(&member).copied().unwrap_or(0)
+        self.drive_record.bad_copies(member)
     }
 
     /// A drive that has this pool's label becomes a member.
@@ -163,7 +163,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What the next root says of the members is to be durable before somebody is answered.
+    /// What the next root says of the members is to be durable before an order is answered.
     pub(super) fn members_changed(&mut self, id: u64) {
         self.roots.members_due = true;
         self.roots.waiting.push(id);
@@ -231,7 +231,7 @@ impl Engine {
         let logs = [&self.ring, &self.map_log].into_iter();
         let chunks = logs.flat_map(|side| &side.log.shape.chunks);
         let chunks = chunks.flat_map(|chunk| &chunk.copies);
-        let meta = self.meta_segments.iter();
+        let meta = self.metadata.segments().iter();
         let meta = meta.flat_map(|segment| &segment.columns);
         let made = self.provisioning.values().flatten();
         let copies = chunks.chain(meta).chain(made).copied();
@@ -256,8 +256,8 @@ impl Engine {
         leaving.retain(|drive| !referred.contains(drive));
         for drive in leaving {
             debug!(member = drive, "drive is emptied and leaves");
-            self.losses
-                .push((usize::from(drive), "it was emptied and removed".to_owned()));
+            let why = "it was emptied and removed";
+            self.drive_record.left_out(drive.into(), why.to_owned());
             if let Some(member) = self.members.get_mut(usize::from(drive)) {
                 member.state = MemberState::Excluded;
             }
@@ -291,7 +291,7 @@ impl Engine {
         member.state = MemberState::Excluded;
         debug!(member = drive, %error, "drive fails and is left out");
         self.drives_changed();
-        self.losses.push((drive, error.to_string()));
+        self.drive_record.left_out(drive, error.to_string());
         if let Some(what) = self.lost_for_good() {
             return self.fail(format!(
                 "drive {id} failed ({error}), and it held the last copy of {what}: once it can be used again, \
@@ -374,9 +374,9 @@ impl Engine {
                 return Some(name);
             }
         }
-        let mut segments = self.meta_segments.iter();
+        let mut segments = self.metadata.segments().iter();
         segments
-            .any(|segment| lost(&segment.columns) && !self.meta.is_closed_and_empty(segment.id))
+            .any(|segment| lost(&segment.columns) && !self.metadata.is_emptied(segment.id))
             .then_some("the map")
     }
 

@@ -32,6 +32,8 @@
 //! | `raw` | pass-through volumes |
 //! | `tier` | volumes with a hot home beside their others: what goes where, and moves between them |
 //! | `state`, `map`, `space`, `extents`, `class`, `locks`, `guard` | the state they share |
+//! | `volumes`, `reservations`, `metadata`, `memory`, `record` | the same, each the owner of its fields: volumes, promised slots, metadata segments, memory, drives' past |
+//! | `map/lost` | leaves of which no copy can be read |
 
 mod admission;
 pub(crate) mod append;
@@ -51,6 +53,8 @@ mod manage;
 pub(crate) mod map;
 mod media;
 mod members;
+mod memory;
+mod metadata;
 mod pace;
 mod parity;
 mod places;
@@ -58,9 +62,11 @@ mod raise;
 pub(crate) mod raw;
 mod read;
 mod rebuild;
+mod record;
 mod release;
 mod renew;
 pub(crate) mod replica;
+mod reservations;
 mod reserve;
 mod restate;
 mod room;
@@ -72,6 +78,7 @@ pub(crate) mod state;
 mod status;
 mod stop;
 mod tier;
+mod volumes;
 mod waits;
 mod write;
 
@@ -84,6 +91,7 @@ pub use evict::LeafMemory;
 pub use flights::DRIVE_REPLY_TIMEOUT;
 pub use flights::DriveReplies;
 pub(crate) use manage::check_name;
+pub use map::LostBlocks;
 pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeCondition, VolumeInfo};
 pub use status::{HomeStatus, MemberStatus, Status, StripeStatus};
@@ -459,9 +467,9 @@ impl Engine {
 
     /// A buffer, or a failure of the engine: what it has in flight is bounded below its pool's size.
     fn buffer(&mut self, bytes: usize) -> Option<IoBuffer> {
-        let mut buffer = self.buffers.get(bytes);
+        let mut buffer = self.memory.get(bytes);
         while buffer.is_none() && self.recent.forget_oldest() {
-            buffer = self.buffers.get(bytes);
+            buffer = self.memory.get(bytes);
         }
         if buffer.is_none() {
             self.fail("out of buffers".into());

@@ -10,9 +10,8 @@ use super::Engine;
 use super::Op;
 use super::checkpoint::MOST_PAGES;
 use super::state::Retired;
-use crate::format::MetaSegment;
 
-/// Places for pages of system tables, which nobody is let in for: a few segments' or a volume's.
+/// Places for pages of system tables, which no write is let in for: a few segments' or a volume's.
 const SYSTEM_PAGES: u64 = 64;
 
 impl Engine {
@@ -27,7 +26,7 @@ impl Engine {
     /// Whether the map has places for so many pages more; finds them if it has not.
     pub(super) fn has_places_for(&mut self, pages: u64) -> bool {
         let needed = self.places_needed(pages);
-        while pages > 0 && self.meta.open() < needed {
+        while pages > 0 && self.metadata.open_places() < needed {
             if !self.add_meta_segment(true) {
                 return false;
             }
@@ -38,24 +37,22 @@ impl Engine {
     /// Finds the places that those who were let in count on: all but new are what a crash has lost, and what
     /// system tables take.
     pub(super) fn keep_places(&mut self) {
-        while self.meta.open() < self.places_needed(0) && self.add_meta_segment(true) {}
+        while self.metadata.open_places() < self.places_needed(0) && self.add_meta_segment(true) {}
     }
 
     /// Gives places back that the map has had for pages that are gone: what is left in the emptiest segments
     /// moves to others.
     pub(super) fn give_places_back(&mut self) {
         let needed = self.places_needed(0);
-        let enough = needed + needed / 4 + 2 * u64::from(self.meta.units());
-        if self.meta.open() < enough || self.map.is_renewing() || self.is_checkpointing() {
+        let enough = needed + needed / 4 + 2 * self.metadata.places_each();
+        if self.metadata.open_places() < enough || self.map.is_renewing() || self.is_checkpointing()
+        {
             return;
         }
-        while self.meta.open() >= enough {
-            let segments = self.meta_segments.iter().map(|segment| segment.id);
-            let open = segments.filter(|&id| self.meta.is_open(id));
-            let Some(emptiest) = open.min_by_key(|&id| self.meta.used_of(id)) else {
+        while self.metadata.open_places() >= enough {
+            if !self.metadata.close_emptiest() {
                 break;
-            };
-            self.meta.close(emptiest);
+            }
         }
         self.look_for_emptied();
         self.want_renewal();
@@ -63,8 +60,8 @@ impl Engine {
 
     /// Whether the map may do with one segment of places less; finds another if it has to.
     pub(super) fn can_spare_places(&mut self) -> bool {
-        let needed = self.places_needed(0) + u64::from(self.meta.units());
-        while self.meta.open() < needed {
+        let needed = self.places_needed(0) + self.metadata.places_each();
+        while self.metadata.open_places() < needed {
             if !self.add_meta_segment(false) {
                 return false;
             }
@@ -87,11 +84,12 @@ impl Engine {
             || self.ops.iter().any(clears)
     }
 
-    /// Whether a checkpoint has to wait for places that somebody still reads.
+    /// Whether a checkpoint has to wait for places that are still read.
     pub(super) fn lacks_places(&self) -> bool {
         let dirty = self.map.dirty_pages().min(MOST_PAGES) as u64;
         let most = dirty + self.map.table_pages().max(2 * dirty);
-        self.meta.free() < most && self.guards.waits(|what| matches!(what, Retired::Place(_)))
+        self.metadata.free_places() < most
+            && self.guards.waits(|what| matches!(what, Retired::Place(_)))
     }
 
     /// Copies that pages of the map should have.
@@ -112,10 +110,7 @@ impl Engine {
         let Some(columns) = self.take_fastest(&rooms, copies, extents) else {
             return false;
         };
-        let id = self.meta.next_id();
-        self.meta.add(id, columns.clone());
-        self.meta_on.add(&columns);
-        self.meta_segments.push(MetaSegment { id, columns });
+        self.metadata.add(columns);
         true
     }
 }

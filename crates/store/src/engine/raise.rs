@@ -78,8 +78,8 @@ impl Engine {
 
     /// Whether pages that have moved are still read where they were.
     fn is_leaving_pages(&self) -> bool {
-        let mut segments = self.meta_segments.iter();
-        segments.any(|one| !self.meta.is_open(one.id) && !self.meta.is_closed_and_empty(one.id))
+        let mut closed = self.metadata.closed();
+        closed.any(|id| !self.metadata.is_emptied(id))
     }
 
     /// Whether every part of the logs and of the map has so many copies, by the durable root. It may
@@ -89,7 +89,7 @@ impl Engine {
         let chunks = root.ring.chunks.iter().chain(&root.map.chunks);
         let chunks = chunks.map(|chunk| &chunk.copies[..]);
         let segments = root.meta.iter();
-        let segments = segments.filter(|segment| !self.meta.is_closed_and_empty(segment.id));
+        let segments = segments.filter(|segment| !self.metadata.is_emptied(segment.id));
         let segments = segments.map(|segment| &segment.columns[..]);
         let enough = |copies: &[ChunkCopy]| self.serving(copies).len() >= wanted;
         chunks.chain(segments).all(enough)

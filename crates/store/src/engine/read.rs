@@ -30,6 +30,8 @@ enum Source {
     Ring(u64),
     /// In the slot at this location, at this granule of it.
     Home(u32, u32),
+    /// Not known: what the map said of it is lost.
+    Lost,
 }
 
 /// What a granule should be.
@@ -257,9 +259,15 @@ impl Engine {
                 crc: newest.crc,
             });
         }
-        Some(if crc == 0 {
+        let is_zero = crc == 0 || location == 0 && self.cage.sings(Canary::LostReadsAsZeroes);
+        Some(if is_zero {
             Wanted {
                 source: Source::Zero,
+                crc,
+            }
+        } else if location == 0 {
+            Wanted {
+                source: Source::Lost,
                 crc,
             }
         } else {
@@ -318,7 +326,7 @@ impl Engine {
     /// Drive and byte of every copy of a granule's source that can be read.
     fn copies(&self, source: Source) -> Vec<(usize, u64)> {
         match source {
-            Source::Zero => Vec::new(),
+            Source::Zero | Source::Lost => Vec::new(),
             Source::Ring(at) => {
                 let (copies, offset) = self.ring.log.shape.locate(at);
                 let place = |copy: &ChunkCopy| self.sizes.extent_at(copy.extent) + offset;
@@ -428,7 +436,7 @@ impl Engine {
                         return false;
                     }
                 }
-                Source::Home(..) => return false,
+                Source::Home(..) | Source::Lost => return false,
             }
         }
         true
@@ -596,7 +604,7 @@ impl Engine {
                 // What it had is read again, into memory that is whole.
                 read.parts = Parts::default();
                 let bytes = read.request.range.count as usize * GRANULE;
-                read.request.buffer = self.buffers.get(bytes);
+                read.request.buffer = self.memory.get(bytes);
                 read.request.buffer.is_some()
             }
         };

@@ -102,7 +102,7 @@ impl Engine {
         self.rebuild.due = Some(self.rebuild.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Somebody has acted: repair begins at once.
+    /// An operator has acted: repair begins at once.
     pub(super) fn repair_now(&mut self) {
         self.heal();
         self.rebuild.due = Some(self.now);
@@ -337,6 +337,11 @@ impl Engine {
             }
             let slot = grain.slot_of(at);
             let location = self.map.location(volume, slot).unwrap_or(0);
+            if all && location == 0 {
+                let lost = u64::from(self.map.lost_in(SlotKey { volume, slot }));
+                self.counters.lost += lost;
+                self.rebuild.lost += lost;
+            }
             let lacks = |segment| all || self.joining.contains_key(&segment);
             if location != 0 && lacks(segment_and_slot(location).0) {
                 if !self.scrub_is_remembered() || !self.may_take_up(grain.bytes()) {
@@ -367,7 +372,7 @@ impl Engine {
         Some(entry.granules)
     }
 
-    /// Takes a slot on, in line with whoever else wants it.
+    /// Takes a slot on, in line with others that want it.
     fn take_up(&mut self, key: SlotKey) {
         self.rebuild.pending += 1;
         self.pin_slot(key);
@@ -560,7 +565,7 @@ impl Engine {
         let joining = self.joining_drive(place);
         for (drive, at, bytes) in writes {
             // How far a scrub has come is remembered without a flush; new columns are flushed, all at
-            // once, before anybody is told of them.
+            // once, before the map names them.
             let durability = match joining {
                 Some(new) if usize::from(new) == drive => Durability::Cached,
                 _ => Durability::Durable,

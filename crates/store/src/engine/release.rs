@@ -38,7 +38,7 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// Columns that are still somebody's until a record is durable.
+    /// Columns that are still in use until a record is durable.
     pub(super) fn columns(&self) -> impl Iterator<Item = ChunkCopy> {
         self.freeing
             .values()

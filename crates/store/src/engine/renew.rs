@@ -35,8 +35,7 @@ impl Engine {
             return;
         }
         self.close_short_segments();
-        let closed = self.meta_segments.iter().map(|segment| segment.id);
-        let closed: BTreeSet<u32> = closed.filter(|&id| !self.meta.is_open(id)).collect();
+        let closed: BTreeSet<u32> = self.metadata.closed().collect();
         let found = self.map.look_through(&closed);
         // There is more to look at, or who waits for the end may go on.
         self.again = true;
@@ -60,13 +59,13 @@ impl Engine {
     /// What has lost a copy of its segment is to move to healthy ones.
     fn close_short_segments(&mut self) {
         let wanted = self.meta_copies();
-        let short = self.meta_segments.iter();
+        let short = self.metadata.segments().iter();
         let short = short.filter(|segment| self.staying(&segment.columns).len() < wanted);
         let short: Vec<u32> = short.map(|segment| segment.id).collect();
         for segment in short {
             // What lies in it must find room elsewhere, or it stays, and pages are still put there.
-            if self.meta.is_open(segment) && self.can_spare_places() {
-                self.meta.close(segment);
+            if self.metadata.is_open(segment) && self.can_spare_places() {
+                self.metadata.close(segment);
                 self.look_for_emptied();
             }
         }

@@ -39,10 +39,10 @@ impl Engine {
     }
 
     /// Extents of a drive that only the pool's own map may take. What it will take as soon as there is
-    /// a volume is among them from the beginning: nobody is promised it.
+    /// a volume is among them from the beginning: no volume is promised it.
     pub(super) fn map_extents(&self, drive: usize) -> u32 {
         let segment = self.sizes.segment_extents();
-        let has = self.meta_on.on(drive) * segment;
+        let has = self.metadata.columns_on(drive) * segment;
         let all = self.members[drive].extents / 64 + 3 * segment;
         all.saturating_sub(has).max(self.least_map_extents())
     }

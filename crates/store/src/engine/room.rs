@@ -64,7 +64,7 @@ impl Pages {
     }
 
     /// Places that they take at most. While a checkpoint writes pages, the places that they leave are
-    /// not free, nor those of the one before as long as somebody reads there.
+    /// not free, nor those of the one before as long as a reader is there.
     fn places(self) -> u64 {
         let tables = self.tables + self.tops;
         let all = self.leaves + tables;
@@ -182,7 +182,7 @@ impl Engine {
             (_, VolumeState::Gone) => 0,
             _ => entry.granules,
         };
-        let gets = self.changing.get(&number).copied().unwrap_or(0);
+        let gets = self.volumes.coming_size(number);
         self.pages_with(Some(number), has.max(gets)) + Pages::of(self.replicas.pages(number))
     }
 
@@ -222,7 +222,7 @@ impl Engine {
         }
         let used = self.map.places().count() as u64;
         let places = used + used.min(2 * MOST_PAGES as u64);
-        let meta = self.meta_segments.len() as u64 + places.div_ceil(units(&self.sizes)) + 1;
+        let meta = self.metadata.segments().len() as u64 + places.div_ceil(units(&self.sizes)) + 1;
         let tops = self.pages_promised(None).tops;
         let copies = copies.max(self.log_copies());
         if root_bytes(&self.sizes, copies, (meta, tops)) <= ROOT_BYTES {
@@ -301,6 +301,7 @@ mod tests {
                         crc: 1,
                         sequence: 1,
                         slots: 0,
+                        lost: 0,
                     },
                 })
                 .collect(),

@@ -46,7 +46,7 @@ pub(super) struct Salvage {
 }
 
 impl Engine {
-    /// Reads so many bytes of a drive for somebody.
+    /// Reads so many bytes of a drive for a reader.
     pub(super) fn read_strip(
         &mut self,
         reader: Reader,

@@ -1,10 +1,11 @@
 //! The engine's state, and what can be asked of it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ashlar_block::{BlockSize, BufferPool, Geometry, IoBuffer, Moment};
 use slab::Slab;
+use tracing::warn;
 
 use super::admission::Admission;
 use super::append::{Sealed, Staged, StagedChange};
@@ -16,19 +17,24 @@ use super::extents::Extents;
 use super::flights::Flights;
 use super::guard::Guards;
 use super::locks::{Locks, SlotKey};
-use super::map::Map;
+use super::map::{LostBlocks, Map};
 use super::members::Roots;
+use super::memory::Memory;
+use super::metadata::Metadata;
 use super::parity::Gathers;
 use super::raise::Raise;
 use super::raw::Raw;
 use super::read::Repair;
 use super::rebuild::Rebuild;
+use super::record::DriveRecord;
 use super::release::Release;
 use super::replica::{Copy, Replicas};
+use super::reservations::Reservations;
 use super::reserve::Kept;
 use super::salvage::Salvage;
-use super::space::{DriveCounts, SegmentIds, Segments};
+use super::space::{SegmentIds, Segments};
 use super::tier::{TierStatus, Tiers};
+use super::volumes::VolumeTable;
 use super::waits::Waits;
 use super::{Op, Outbox, Owner, Waiter};
 use crate::format::{
@@ -113,18 +119,13 @@ pub struct Engine {
     pub(super) generation: u64,
     pub(super) term: u64,
     pub(super) cage: Cage,
-    pub(super) buffers: BufferPool,
-    pub(super) buffer_bytes: usize,
-    /// Bytes that leaves of the map may take of memory, 0 for the default.
-    pub(super) leaf_bytes: u64,
+    pub(super) memory: Memory,
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
     pub(super) raise: Raise,
     pub(super) kept: Kept,
     pub(super) release: Release,
     pub(super) discards: Discards,
-    /// Volumes that take no writes, for a copy is missing.
-    pub(super) stopped: BTreeSet<u32>,
     /// How long after a loss repair begins by itself.
     pub(super) repair_after: Duration,
     /// Columns that are being filled: they are written, not read.
@@ -166,21 +167,10 @@ pub struct Engine {
     pub(super) raw: Raw,
     /// Classes that a segment is being made for, and its columns: its record is on its way.
     pub(super) provisioning: BTreeMap<Class, Vec<ChunkCopy>>,
-    pub(super) meta: Segments,
-    pub(super) meta_segments: Vec<MetaSegment>,
-    /// Columns of these on each drive.
-    pub(super) meta_on: DriveCounts,
-    /// Slots that ring records will need.
-    pub(super) reserved: BTreeMap<SlotKey, Class>,
-    pub(super) reserved_count: BTreeMap<Class, u64>,
-    /// How many of them each volume has.
-    pub(super) reserved_of: BTreeMap<u32, u64>,
-    /// Slots whose homes clears on their way give up: who writes there needs another.
-    pub(super) losing_homes: BTreeSet<SlotKey>,
+    pub(super) metadata: Metadata,
+    pub(super) reservations: Reservations,
 
-    pub(super) volumes: BTreeMap<u32, VolumeEntry>,
-    /// Volumes whose entry is on its way into the table, with the size in granules that it says.
-    pub(super) changing: BTreeMap<u32, u64>,
+    pub(super) volumes: VolumeTable,
     pub(super) admission: Admission,
     pub(super) clears: Vec<usize>,
     pub(super) repairs: Slab<Repair>,
@@ -192,10 +182,7 @@ pub struct Engine {
     /// Hosts' writes that have no answer yet.
     pub(super) writing: usize,
     pub(super) counters: Counters,
-    /// Copies that did not verify, by drive.
-    pub(super) bad_by_drive: BTreeMap<usize, u64>,
-    /// Drives that were left out since the import, and why.
-    pub(super) losses: Vec<(usize, String)>,
+    pub(super) drive_record: DriveRecord,
     pub(super) destage: Destage,
     pub(super) tiers: Tiers,
     pub(super) checkpoint: Checkpoint,
@@ -224,6 +211,8 @@ pub(crate) struct Parts {
     pub(crate) volumes: BTreeMap<u32, VolumeEntry>,
     pub(crate) replicas: BTreeMap<u32, Copy>,
     pub(crate) unhomed: Vec<SlotKey>,
+    /// Of what the import has read: what no good copy is here of.
+    pub(crate) losses: Vec<LostBlocks>,
     /// Drives on which the import has met bad copies, once a copy.
     pub(crate) bad: Vec<usize>,
     /// Of these, how many were written again from a good one.
@@ -252,17 +241,11 @@ impl Engine {
             members: parts.members,
             generation: parts.generation,
             term: parts.term,
-            buffers: parts
-                .buffers
-                // What drives keep that do not answer comes on top.
-                .unwrap_or_else(|| BufferPool::new(2 * parts.buffer_bytes)),
-            buffer_bytes: parts.buffer_bytes,
-            leaf_bytes: parts.leaf_bytes,
+            memory: Memory::new(parts.buffer_bytes, parts.leaf_bytes, parts.buffers),
             cage: parts.cage,
             kept: Kept::new(&parts.root),
             release: Release::default(),
             discards: Discards::default(),
-            stopped: BTreeSet::new(),
             repair_after: parts.repair_after,
             roots: Roots::new(parts.root),
             rebuild: Rebuild::default(),
@@ -296,15 +279,9 @@ impl Engine {
             segment_ids: parts.segment_ids,
             raw: parts.raw,
             provisioning: BTreeMap::new(),
-            meta: parts.meta,
-            meta_on: DriveCounts::of(&parts.meta_segments),
-            meta_segments: parts.meta_segments,
-            reserved: BTreeMap::new(),
-            reserved_count: BTreeMap::new(),
-            reserved_of: BTreeMap::new(),
-            losing_homes: BTreeSet::new(),
-            volumes: parts.volumes,
-            changing: BTreeMap::new(),
+            metadata: Metadata::new(parts.meta, parts.meta_segments),
+            reservations: Reservations::default(),
+            volumes: VolumeTable::new(parts.volumes),
             admission: Admission::default(),
             clears: Vec::new(),
             repairs: Slab::new(),
@@ -316,8 +293,7 @@ impl Engine {
                 repaired: parts.repaired,
                 ..Counters::default()
             },
-            losses: Vec::new(),
-            bad_by_drive: BTreeMap::new(),
+            drive_record: DriveRecord::default(),
             destage: Destage::default(),
             tiers: Tiers::default(),
             checkpoint: Checkpoint::default(),
@@ -332,6 +308,15 @@ impl Engine {
         engine.hold_replica_pages();
         for key in parts.unhomed {
             engine.reserve(key);
+        }
+        for LostBlocks {
+            volume,
+            first,
+            blocks,
+            lost,
+        } in parts.losses
+        {
+            warn!("volume {volume}: {lost} of {blocks} blocks from {first} on are lost");
         }
         for drive in parts.bad {
             engine.note_bad(drive);
@@ -402,7 +387,7 @@ impl Engine {
 
     /// Drives that were left out since the import, and why.
     pub fn losses(&self) -> &[(usize, String)] {
-        &self.losses
+        self.drive_record.losses()
     }
 
     /// The pool's drives.
@@ -463,7 +448,7 @@ impl Engine {
         if self.is_raw(volume) {
             return self.raw_bytes(volume);
         }
-        let waiting = self.reserved_of.get(&volume).copied().unwrap_or(0);
+        let waiting = self.reservations.of_volume(volume);
         (self.map.mapped(volume) + waiting) * self.map.grain(volume).bytes()
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::class::Class;
+use super::map::LostBlocks;
 use super::space::Segments;
 use super::{Counters, DriveReplies, DriveWait, Engine, VolumeInfo};
 use crate::Layout;
@@ -111,6 +112,8 @@ pub struct Status {
     pub walk: Option<f64>,
     /// Whether some log chunk, map page or segment lacks a copy.
     pub degraded: bool,
+    /// Blocks of which the pool has no good copy, and knows it: errors until they are written.
+    pub lost: Vec<LostBlocks>,
     /// What has happened since the import.
     pub counters: Counters,
 }
@@ -123,19 +126,18 @@ impl Engine {
         let members = self.members.iter().enumerate().map(|(index, member)| {
             let free = self.extents.get(index).map_or(0, |extents| extents.free());
             let free = free + self.discards.taken(index);
-            let lost = self.losses.iter().find(|(drive, _)| *drive == index);
             MemberStatus {
                 drive: member.drive,
                 class: self.media_of(index),
                 in_service: self.uses(index),
-                reason: lost.map(|(_, why)| why.clone()),
+                reason: self.drive_record.why_out(index).map(str::to_owned),
                 bytes: u64::from(member.extents) * extent,
                 used_bytes: u64::from(member.extents.saturating_sub(free)) * extent,
                 leaving: member.state == MemberState::Leaving
                     || !member.state.in_service() && self.uses(index),
                 holds: holds.contains(&(index as u16)),
                 holds_homes: holds_homes.contains(&(index as u16)),
-                bad_copies: self.bad_by_drive.get(&index).copied().unwrap_or(0),
+                bad_copies: self.drive_record.bad_copies(index),
                 replies: self.replies(index),
                 wait: self.drive_wait(index),
             }
@@ -161,6 +163,7 @@ impl Engine {
             rebuilding: self.is_rebuilding(),
             walk: self.walk_progress(),
             degraded: self.is_degraded(),
+            lost: self.map.lost_blocks(),
             counters: self.counters,
         }
     }
@@ -251,10 +254,10 @@ impl Engine {
         let logs = chunks
             .into_iter()
             .any(|chunk| self.serving(&chunk.copies).len() < copies);
-        let mut maps = self.meta_segments.iter();
+        let mut maps = self.metadata.segments().iter();
         let maps = maps.any(|segment| {
             let short = self.serving(&segment.columns).len() < copies;
-            short && !self.meta.is_closed_and_empty(segment.id)
+            short && !self.metadata.is_emptied(segment.id)
         });
         logs || maps || self.homes.values().any(Segments::are_short)
     }

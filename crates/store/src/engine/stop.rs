@@ -18,7 +18,7 @@ impl Engine {
     /// Sets what a volume does when a copy is missing that no drive can take.
     pub(super) fn set_stops(&mut self, id: u64, volume: u32, stops: bool) -> Result<(), IoError> {
         let mut entry = self.live(volume)?;
-        if self.changing.contains_key(&volume) || self.raw_is_changing(volume) {
+        if self.volumes.is_changing(volume) || self.raw_is_changing(volume) {
             return Err(refuse(format!(
                 "volume {volume} is still being changed as it was asked to be before"
             )));
@@ -35,7 +35,7 @@ impl Engine {
         entry.stops = stops;
         // One change of an entry at a time: another that is asked for meanwhile would undo this one, or be
         // undone, for each writes the whole entry.
-        self.changing.insert(volume, entry.granules);
+        self.volumes.begin_change(volume, entry.granules);
         self.stage_volume(volume, &entry, Some(id));
         Ok(())
     }
@@ -48,7 +48,7 @@ impl Engine {
             .map(|(&number, entry)| (number, Class::all_of_volume(number, entry).collect()))
             .collect();
         if wishes.is_empty() {
-            return self.stopped.clear();
+            return self.volumes.stop_only([]);
         }
         let short = self.short_classes();
         let lacks = |class: &Class| {
@@ -57,7 +57,8 @@ impl Engine {
             class.columns() > there.count() || short.contains(class)
         };
         let stops = |(_, classes): &&(u32, Vec<Class>)| classes.iter().any(lacks);
-        self.stopped = wishes.iter().filter(stops).map(|&(n, ..)| n).collect();
+        let stopped: Vec<u32> = wishes.iter().filter(stops).map(|&(n, ..)| n).collect();
+        self.volumes.stop_only(stopped);
     }
 
     /// A segment has come that lacks a column: whether volumes of its class stop for it.
@@ -70,7 +71,8 @@ impl Engine {
         let stops = live.filter(|&(&number, entry)| {
             Class::all_of_volume(number, entry).any(|one| one == class)
         });
-        self.stopped.extend(stops.map(|(&number, _)| number));
+        let stopped: Vec<u32> = stops.map(|(&number, _)| number).collect();
+        self.volumes.stop_too(stopped);
     }
 
     /// Classes with a segment that lacks a column which no drive can take.
@@ -90,7 +92,7 @@ impl Engine {
 
     /// Why a volume takes no writes, if it takes none.
     pub(super) fn stop_reason(&self, volume: u32) -> Option<String> {
-        self.stopped.contains(&volume).then(|| {
+        self.volumes.is_stopped(volume).then(|| {
             "a copy is missing and no drive can take it; the volume is set to stop then".to_owned()
         })
     }

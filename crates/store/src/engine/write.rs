@@ -293,21 +293,21 @@ impl Engine {
     fn without_homes(&self, volume: u32, slots: Range<u64>) -> u64 {
         let unhomed = slots.filter(|&slot| {
             let key = SlotKey { volume, slot };
-            self.needs_home(key) && !self.reserved.contains_key(&key)
+            self.needs_home(key) && !self.reservations.has(key)
         });
         unhomed.count() as u64
     }
 
     /// Whether a slot has no home, or will soon have none. Its leaf is here.
     fn needs_home(&self, key: SlotKey) -> bool {
-        self.map.location(key.volume, key.slot) == Some(0) || self.losing_homes.contains(&key)
+        self.map.location(key.volume, key.slot) == Some(0) || self.reservations.loses_home(key)
     }
 
     /// What the ring has of a slot counts on a home: the one it has, or a reserved one. Space that nothing
     /// counts on was given to another write, so neither may be missing.
     pub(super) fn check_reserved(&mut self, key: SlotKey) {
         let homeless = self.map.location(key.volume, key.slot) == Some(0);
-        if !homeless || self.reserved.contains_key(&key) {
+        if !homeless || self.reservations.has(key) {
             return;
         }
         let volume = key.volume;
@@ -334,23 +334,23 @@ impl Engine {
     pub(super) fn is_short_of_memory(&self) -> bool {
         // What is remembered of the ring goes when memory is needed.
         let busy = self
-            .buffers
+            .memory
             .outstanding_bytes()
             .saturating_sub(self.recent.bytes() + self.flights.late_bytes());
-        busy > self.buffer_bytes / 2
+        busy > self.memory.io_bytes() / 2
     }
 
-    /// Free slots that nobody counts on.
+    /// Free slots that nothing counts on.
     pub(super) fn spare_slots(&self, class: Class) -> u64 {
         let free = self.homes.get(&class).map_or(0, |segments| segments.free());
-        let reserved = self.reserved_count.get(&class).copied().unwrap_or(0);
+        let reserved = self.reservations.of_class(class);
         free.saturating_sub(reserved + kept_slots(class))
     }
 
     /// Slots that those who count on them do not find yet.
     pub(super) fn owed_slots(&self, class: Class) -> u64 {
         let free = self.homes.get(&class).map_or(0, |segments| segments.free());
-        let reserved = self.reserved_count.get(&class).copied().unwrap_or(0);
+        let reserved = self.reservations.of_class(class);
         (reserved + kept_slots(class)).saturating_sub(free)
     }
 
@@ -416,25 +416,16 @@ impl Engine {
         let Some(class) = self.class_of(key.volume) else {
             return invariant!(self, "a slot of volume {} has no class", key.volume);
         };
-        if self.reserved.insert(key, class).is_none() {
-            *self.reserved_count.entry(class).or_default() += 1;
-            *self.reserved_of.entry(key.volume).or_default() += 1;
+        if self.reservations.add(key, class) {
             self.map.hold(self.leaf_of(key));
         }
     }
 
     /// The slot has a home, or needs none any more.
     pub(super) fn unreserve(&mut self, key: SlotKey) {
-        let Some(class) = self.reserved.remove(&key) else {
-            return;
-        };
-        if let Some(count) = self.reserved_count.get_mut(&class) {
-            *count -= 1;
+        if self.reservations.remove(key) {
+            self.map.let_go(self.leaf_of(key));
         }
-        if let Some(count) = self.reserved_of.get_mut(&key.volume) {
-            *count -= 1;
-        }
-        self.map.let_go(self.leaf_of(key));
     }
 
     /// A free slot, on as many drives as it should be if there is such a one.

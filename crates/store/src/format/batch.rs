@@ -117,11 +117,55 @@ impl Batch {
             .map_err(BatchError::Torn)
     }
 
+    /// The same without its data: the records of a batch, if its metadata verifies, whatever its blocks hold.
+    pub fn decode_records(
+        bytes: &[u8],
+        salt: Salt,
+        log: LogId,
+        limit: usize,
+    ) -> Result<(Self, u32), BatchError> {
+        let Some(length) = Self::peek(bytes, salt, log, limit) else {
+            return Err(BatchError::NotABatch);
+        };
+        let verified = Self::verify_metadata(bytes, salt, log).and_then(|(batch, crc)| {
+            batch.check_length(length)?;
+            Ok((batch, crc))
+        });
+        verified.map_err(BatchError::Torn)
+    }
+
+    /// Checksums of its data blocks, in their order.
+    pub fn block_crcs(&self) -> impl Iterator<Item = u32> {
+        let with_data = self
+            .records
+            .iter()
+            .filter(|record| record.data_blocks() > 0);
+        let crcs = with_data.filter_map(|record| record.crcs_of(&self.crcs));
+        crcs.flatten().copied()
+    }
+
     /// Reads exactly the bytes of a batch whose header is plausible.
     fn verify(whole: &[u8], salt: Salt, log: LogId) -> Result<(Self, u32), FormatError> {
+        let (batch, crc) = Self::verify_metadata(whole, salt, log)?;
+        batch.check_length(whole.len())?;
+        let metadata = metadata_bytes(batch.records.len(), batch.crcs.len());
+        batch.verify_data(&whole[metadata..], salt)?;
+        Ok((batch, crc))
+    }
+
+    fn check_length(&self, bytes: usize) -> Result<(), FormatError> {
+        ensure(
+            self.bytes() == bytes,
+            WHAT,
+            "its length is not that of its records",
+        )
+    }
+
+    /// Reads the metadata that a batch whose header is plausible begins with.
+    fn verify_metadata(whole: &[u8], salt: Salt, log: LogId) -> Result<(Self, u32), FormatError> {
         let mut reader = Reader::new(WHAT, whole);
         let header: &RawHeader = reader.take()?;
-        let (metadata, blocks) = whole
+        let (metadata, _) = whole
             .split_at_checked(header.metadata_bytes())
             .ok_or_else(|| FormatError::new(WHAT, "too short"))?;
         let (verified, padding) = metadata
@@ -146,12 +190,6 @@ impl Batch {
             crcs: crcs.iter().map(|crc| crc.get()).collect(),
         };
         batch.check()?;
-        ensure(
-            batch.bytes() == whole.len(),
-            WHAT,
-            "its length is not that of its records",
-        )?;
-        batch.verify_data(blocks, salt)?;
         Ok((batch, crc))
     }
 
@@ -179,15 +217,11 @@ impl Batch {
 
     /// Compares each data block with its record's checksum. The blocks' order was checked.
     fn verify_data(&self, blocks: &[u8], salt: Salt) -> Result<(), FormatError> {
-        let with_data = self
-            .records
-            .iter()
-            .filter(|record| record.data_blocks() > 0);
-        let crcs = with_data
-            .filter_map(|record| record.crcs_of(&self.crcs))
-            .flatten();
-        let sound = |(block, crc): (&[u8], &u32)| salt.crc(block) == *crc;
-        let all_sound = blocks.chunks_exact(GRANULE).zip(crcs).all(sound);
+        let sound = |(block, crc): (&[u8], u32)| salt.crc(block) == crc;
+        let all_sound = blocks
+            .chunks_exact(GRANULE)
+            .zip(self.block_crcs())
+            .all(sound);
         ensure(all_sound, WHAT, "a data block does not match its checksum")
     }
 }

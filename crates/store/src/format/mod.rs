@@ -18,7 +18,7 @@ pub use batch::{Batch, BatchError, LogId, MAX_CRCS, MAX_RECORDS, encode_batch, m
 pub use bytes::{COUNTER_LIMIT, FormatError, Salt};
 pub use entry::{MAX_SEGMENTS, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
 pub use label::{DriveClass, Label};
-pub use page::{Leaf, PLACE_NONE, PageId, TableEntry, TablePage};
+pub use page::{LOST_CRC, Leaf, PLACE_NONE, PageId, TableEntry, TablePage};
 pub use record::{Descriptor, Kind};
 pub use replica::{PLANE_BITS, PLANE_WORDS, PlanePage, PlaneShape, ReplicaEntry, ReplicaPage};
 pub use root::{

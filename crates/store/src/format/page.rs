@@ -1,4 +1,4 @@
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::bytes::{Reader, append, counter, ensure, zeroes};
@@ -9,6 +9,13 @@ const TABLE: &str = "table page";
 const LEAF: &str = "map leaf";
 /// Most units of a segment, by the bounds of [`crate::Sizes`].
 const SEGMENT_UNITS: u32 = 512;
+
+/// The checksum of a block that is lost: what it held is not known any more, and it reads as an error until it is
+/// written. Only in a leaf that says that it has such blocks; nothing but chance makes other bytes verify.
+pub const LOST_CRC: u32 = u32::from_le_bytes(*b"LOST");
+
+/// Version of a leaf that has lost blocks; 0 of all others.
+const WITH_LOST: u8 = 1;
 
 /// Whether `location` can name a slot: segment 0 is never used, so that 0 can stand for "none".
 pub(super) fn is_location(location: u32) -> bool {
@@ -59,7 +66,9 @@ pub struct TableEntry {
     /// Map changes below this sequence are in it.
     pub sequence: u64,
     /// Slots that have homes in it, if it is a leaf; otherwise 0.
-    pub slots: u32,
+    pub slots: u16,
+    /// Blocks of it that are lost, if it is a leaf; otherwise 0.
+    pub lost: u16,
 }
 
 impl TableEntry {
@@ -69,6 +78,7 @@ impl TableEntry {
         crc: 0,
         sequence: 0,
         slots: 0,
+        lost: 0,
     };
 
     /// The segment of its place, unless it has none.
@@ -92,7 +102,8 @@ pub(super) struct RawTableEntry {
     place_and_one: U64,
     sequence: U64,
     crc: U32,
-    slots: U32,
+    slots: U16,
+    lost: U16,
 }
 
 const _: () = assert!(size_of::<RawTableEntry>() == 24);
@@ -110,6 +121,7 @@ impl From<&TableEntry> for RawTableEntry {
             sequence: entry.sequence.into(),
             crc: entry.crc.into(),
             slots: entry.slots.into(),
+            lost: entry.lost.into(),
         }
     }
 }
@@ -121,11 +133,17 @@ impl RawTableEntry {
             crc: self.crc.get(),
             sequence: self.sequence.get(),
             slots: self.slots.get(),
+            lost: self.lost.get(),
         };
         ensure(
             entry.slots <= SLOTS,
             what,
             "a page has more slots than a leaf",
+        )?;
+        ensure(
+            u64::from(entry.lost) <= LEAF_GRANULES,
+            what,
+            "a page has lost more blocks than a leaf has",
         )?;
         counter(what, "sequence", entry.sequence)?;
         let units = u64::from(SEGMENT_UNITS) * UNIT_GRANULES;
@@ -175,7 +193,7 @@ impl TablePage {
 }
 
 /// Most slots of a leaf.
-const SLOTS: u32 = LEAF_SLOTS as u32;
+const SLOTS: u16 = LEAF_SLOTS as u16;
 const ENTRY_BYTES: usize = size_of::<RawTableEntry>();
 const ENTRIES_BYTES: usize = 128 * ENTRY_BYTES;
 
@@ -195,8 +213,10 @@ pub struct Leaf {
     grain: Grain,
     /// Location of each slot (segment << 12 | slot in the segment), 0 for none.
     locations: Box<[u32]>,
-    /// Checksum of each granule, 0 for "reads as zeroes".
+    /// Checksum of each granule, 0 for "reads as zeroes", and [`LOST_CRC`] for what is lost.
     pub crcs: [u32; LEAF_GRANULES as usize],
+    /// [`LOST_CRC`] says that a granule is lost; in other leaves it is a checksum like any other.
+    has_lost: bool,
 }
 
 impl Leaf {
@@ -206,7 +226,44 @@ impl Leaf {
             grain,
             locations: vec![0; grain.slots_a_leaf()].into_boxed_slice(),
             crcs: [0; LEAF_GRANULES as usize],
+            has_lost: false,
         })
+    }
+
+    /// A leaf in which every granule is lost.
+    pub fn lost(grain: Grain) -> Box<Self> {
+        let mut leaf = Self::empty(grain);
+        leaf.crcs.fill(LOST_CRC);
+        leaf.has_lost = true;
+        leaf
+    }
+
+    /// From here on [`LOST_CRC`] says that a granule is lost.
+    pub fn expect_lost(&mut self) {
+        self.has_lost = true;
+    }
+
+    /// How many of these granules of the leaf are lost.
+    ///
+    /// # Panics
+    /// If the leaf has no such granules.
+    pub fn lost_among(&self, granules: std::ops::Range<usize>) -> u16 {
+        let among = self.crcs[granules].iter();
+        let lost = |crc: &&u32| **crc == LOST_CRC;
+        match self.has_lost {
+            true => among.filter(lost).count() as u16,
+            false => 0,
+        }
+    }
+
+    /// How many of its granules are lost.
+    pub fn lost_granules(&self) -> u16 {
+        self.lost_among(0..self.crcs.len())
+    }
+
+    /// Whether nothing is in it: no slot has a home, and nothing is lost.
+    pub fn is_blank(&self) -> bool {
+        self.locations.iter().all(|&location| location == 0) && self.lost_granules() == 0
     }
 
     /// Size of its slots.
@@ -230,7 +287,8 @@ impl Leaf {
         (before, self.grain)
     }
 
-    /// 4,096 bytes: the checksums (2,048), the locations (128 to 1,024), zeroes; at 3,072 the grain.
+    /// 4,096 bytes: the checksums (2,048), the locations (128 to 1,024), zeroes; at 3,072 the grain, and behind it
+    /// the version.
     ///
     /// # Panics
     /// If `out` is shorter.
@@ -239,6 +297,10 @@ impl Leaf {
             crcs: self.crcs.map(U32::new),
             locations: [U32::ZERO; LEAF_SLOTS],
             grain: self.grain.code(),
+            version: match self.lost_granules() {
+                0 => 0,
+                _ => WITH_LOST,
+            },
             padding: [0; LEAF_PADDING],
         };
         for (raw, location) in raw.locations.iter_mut().zip(&self.locations) {
@@ -248,7 +310,7 @@ impl Leaf {
     }
 
     /// Reads 4,096 bytes that verified (the first, if there are more). A checksum without a
-    /// location is refused.
+    /// location is refused, unless it says that the granule is lost.
     pub fn decode(bytes: &[u8]) -> Result<Box<Self>, FormatError> {
         let raw: &RawLeaf = Reader::new(LEAF, bytes).take()?;
         let grain = Grain::of_code(raw.grain)
@@ -263,6 +325,11 @@ impl Leaf {
         for (location, raw) in leaf.locations.iter_mut().zip(locations) {
             *location = raw.get();
         }
+        leaf.has_lost = match raw.version {
+            0 => false,
+            WITH_LOST => true,
+            other => return Err(FormatError::new(LEAF, format!("unknown version {other}"))),
+        };
         leaf.check()?;
         Ok(leaf)
     }
@@ -276,14 +343,19 @@ impl Leaf {
                 LEAF,
                 "a location is out of bounds",
             )?;
-            let empty = crcs.iter().all(|crc| *crc == 0);
+            let lost = |crc: u32| self.has_lost && crc == LOST_CRC;
+            let empty = crcs.iter().all(|&crc| crc == 0 || lost(crc));
             ensure(placed || empty, LEAF, "a checksum without a location")?;
         }
-        Ok(())
+        ensure(
+            !self.has_lost || self.lost_granules() > 0,
+            LEAF,
+            "it says that granules are lost, but none is",
+        )
     }
 }
 
-const LEAF_PADDING: usize = GRANULE - 4 * (LEAF_GRANULES as usize + LEAF_SLOTS) - 1;
+const LEAF_PADDING: usize = GRANULE - 4 * (LEAF_GRANULES as usize + LEAF_SLOTS) - 2;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -291,6 +363,7 @@ struct RawLeaf {
     crcs: [U32; LEAF_GRANULES as usize],
     locations: [U32; LEAF_SLOTS],
     grain: u8,
+    version: u8,
     padding: [u8; LEAF_PADDING],
 }
 

@@ -64,7 +64,7 @@ impl Descriptor {
     }
 
     /// Data blocks of the batch that belong to it.
-    pub(super) fn data_blocks(&self) -> usize {
+    pub fn data_blocks(&self) -> usize {
         match self.kind {
             Kind::Data | Kind::Entry => usize::from(self.granules),
             Kind::Place | Kind::Move | Kind::Deallocate => 0,

@@ -235,7 +235,7 @@ pub(super) fn mend_labels(drives: &mut Drives) -> Vec<(usize, bool)> {
 }
 
 /// Gives the pool another name, drive by drive: on each one label is whole at every moment, and a name
-/// is not what makes drives one pool. So whoever is interrupted does it again.
+/// is not what makes drives one pool. So one that is interrupted does it again.
 pub(super) fn rename(drives: &mut Drives, name: &str) -> Result<(), PoolError> {
     for drive in 0..drives.len() {
         if !drives.is_here(drive) {

@@ -42,6 +42,9 @@ pub struct ImportOptions {
     /// operator has made sure that they were not in service later than those here. They are left
     /// out of the pool for good. Without this, more than half of the members must be here.
     pub degraded: bool,
+    /// Go on without blocks of which no drive that is here has a good copy: they are errors until they are written.
+    /// Without this an import that finds such ones is refused, for a drive that is brought along may have one.
+    pub accept_data_loss: bool,
     /// How long after a loss, or after an import without a member, homes get back the copies that
     /// they lack; at once by default.
     pub repair_after: Duration,
@@ -60,6 +63,8 @@ pub struct Imported {
 }
 
 const BUFFER_BYTES: usize = 256 << 20;
+/// Lost ranges that a refusal names.
+const NAMED: usize = 8;
 
 impl ImportOptions {
     /// Bytes of memory for the engine's I/O.
@@ -115,19 +120,25 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
             LogId::Map => &root.map,
         },
         newest_term: root.term,
+        salvages: log == LogId::Ring,
     };
     let ring = scan(drives, source(LogId::Ring))?;
     let map = scan(drives, source(LogId::Map))?;
-    if !options.cage.sings(Canary::NoTailRewrite) {
+    // What is lost is found again as it is by an import that is not to go on without it.
+    let keeps_all = ring.lost.is_empty() || options.accept_data_loss;
+    if keeps_all && !options.cage.sings(Canary::NoTailRewrite) {
         complete_copies(drives, source(LogId::Ring), &ring)?;
         complete_copies(drives, source(LogId::Map), &map)?;
     }
     let next = next_root(&root, &ring, &map);
     let mut parts = replay::replay(drives, (label, classes), next, ring, map, options)?;
+    if !options.accept_data_loss {
+        refuse_losses(&parts)?;
+    }
     if !options.degraded {
         check_segments(&parts, &missing)?;
     }
-    // Last of all: it leaves members out for good, and whoever is refused can still bring them.
+    // Last of all: it leaves members out for good, and an operator who is refused can still bring them.
     write_root(drives, &parts.label, &parts.root)?;
     for (drive, written) in members::mend_labels(drives) {
         parts.bad.push(drive);
@@ -138,6 +149,29 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
         parts.label.pool_name.clone_from(name);
     }
     Ok(parts)
+}
+
+/// Refuses to go on without blocks of which no good copy is here.
+fn refuse_losses(parts: &Parts) -> Result<(), PoolError> {
+    if parts.losses.is_empty() {
+        return Ok(());
+    }
+    let named = parts.losses.iter().take(NAMED).map(|one| {
+        let volume = parts.volumes.get(&one.volume);
+        let name = volume.map_or("that is gone", |entry| &entry.name);
+        let (first, last, lost) = (one.first, one.end() - 1, one.lost);
+        format!("volume {name}: {lost} of the 4 KiB blocks {first} to {last}")
+    });
+    let mut named: Vec<String> = named.collect();
+    if parts.losses.len() > NAMED {
+        named.push(format!("{} other places", parts.losses.len() - NAMED));
+    }
+    Err(PoolError::Refused(format!(
+        "of some data of pool {} no copy can be read: {}. Bring a drive that has one, or import with \
+         --accept-data-loss: these blocks are errors then until they are written",
+        parts.label.pool_name,
+        named.join("; ")
+    )))
 }
 
 /// Refuses to leave out members that hold the last copy of something.

@@ -14,16 +14,16 @@ use crate::engine::evict::leaf_limit;
 use crate::engine::extents::Extents;
 use crate::engine::locks::SlotKey;
 use crate::engine::map::{
-    Change, Content, ENTRY_SLOTS, FIRST_VOLUME, Map, SEGMENTS, VOLUMES, leaf_id, slot_bit,
-    system_tables,
+    Change, Content, ENTRY_SLOTS, FIRST_VOLUME, LostBlocks, Map, SEGMENTS, VOLUMES, leaf_id,
+    slot_bit, system_tables,
 };
 use crate::engine::raw::{self, Raw, RawSegment};
 use crate::engine::space::{SegmentIds, Segments, location, segment_and_unit, unit_at};
 use crate::engine::state::Drive;
 use crate::error::{PoolError, lost_page};
 use crate::format::{
-    Chunk, ChunkCopy, Descriptor, DriveClass, Kind, Label, Leaf, PLACE_NONE, PageId, Root,
-    SegmentEntry, SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
+    Chunk, ChunkCopy, Descriptor, DriveClass, Kind, LOST_CRC, Label, Leaf, PLACE_NONE, PageId,
+    Root, SegmentEntry, SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
 };
 use crate::ring::{GranuleKey, Index, LogBatch, Mix, Ring, Scanned, ScannedBatch};
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_GRANULES};
@@ -40,6 +40,10 @@ struct Replay<'a> {
     meta: Segments,
     /// Copies of pages that were bad: drive and byte.
     bad: BTreeSet<(usize, u64)>,
+    /// Leaves of which no copy is good.
+    lost: BTreeSet<PageId>,
+    /// For the last page that was read there was too little memory: it may be good.
+    is_short: bool,
 }
 
 /// Builds the state.
@@ -58,6 +62,8 @@ pub(super) fn replay(
         map: Map::default(),
         meta: Segments::new(label.sizes.segment_slots * UNIT_GRANULES as u32),
         bad: BTreeSet::new(),
+        lost: BTreeSet::new(),
+        is_short: false,
     };
     for segment in &root.meta {
         replay.meta.add(segment.id, segment.columns.clone());
@@ -77,6 +83,9 @@ pub(super) fn replay(
     let volumes = replay.volumes()?;
     let replicas = replicas(&replay.map, &volumes, [&ring, &map], options.cage)?;
     let segments = replay.segments()?;
+    let mut losses = replay.map.lost_of_leaves(&replay.lost);
+    losses.extend(ring.lost.iter().map(LostBlocks::of));
+    let losses = LostBlocks::merged(losses);
     let Replay {
         map: pages,
         meta,
@@ -123,6 +132,7 @@ pub(super) fn replay(
         volumes,
         replicas,
         unhomed,
+        losses,
         bad: bad.into_iter().map(|(drive, _)| drive).collect(),
         repaired: 0,
         buffer_bytes: options.memory(),
@@ -265,6 +275,7 @@ impl Replay<'_> {
             .as_ref()
             .is_err_and(|error| error.kind() == ErrorKind::Exhausted)
         {
+            self.is_short = true;
             return None;
         }
         let good = read
@@ -315,14 +326,23 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Loads a page of level 0 if it was ever written and is not here.
+    /// Loads a page of level 0 if it was ever written and is not here. In the place of a leaf of which no copy is good
+    /// comes one of lost blocks.
     fn ensure(&mut self, id: PageId) -> Result<(), PoolError> {
         let entry = self.map.entry(id);
         if self.map.is_loaded(id) || entry.place == PLACE_NONE {
             return Ok(());
         }
-        let bytes = self.page(id, entry)?;
-        self.put_page(id, &bytes)
+        self.is_short = false;
+        match self.page(id, entry) {
+            Ok(bytes) => self.put_page(id, &bytes),
+            Err(PoolError::Damaged(_)) if id.node >= FIRST_VOLUME && !self.is_short => {
+                self.map.lose(id);
+                self.lost.insert(id);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn put_page(&mut self, id: PageId, bytes: &[u8]) -> Result<(), PoolError> {
@@ -383,8 +403,10 @@ impl Replay<'_> {
 
     /// Whether a change is in no written page: a page holds what came before the sequence that its table
     /// names.
+    ///
+    /// A leaf that is lost holds nothing: whatever the log still has of it is news.
     fn lacks(&self, id: PageId, sequence: u64) -> bool {
-        sequence >= self.map.entry(id).sequence
+        sequence >= self.map.entry(id).sequence || self.lost.contains(&id)
     }
 
     /// The pages that lack changes of the log. Those are dirty once the log is replayed, so a running pool
@@ -408,6 +430,12 @@ impl Replay<'_> {
             if self.lacks(id, sequence) {
                 self.map.apply_to(id, change, sequence);
             }
+        }
+        // Destage has said so of a record that it could not read.
+        if let (Change::Place { crcs, .. }, Some(leaf)) = (change, change.leaf())
+            && crcs.contains(&LOST_CRC)
+        {
+            self.map.expect_lost(leaf);
         }
     }
 

@@ -35,7 +35,7 @@ pub struct LogBatch {
     pub records: u64,
     /// Granules whose newest record is in here (all of them until it is published).
     pub live: u32,
-    /// What is in it; empty where nobody asks for it granule by granule, as in the map log.
+    /// What is in it; empty where it is not asked for granule by granule, as in the map log.
     pub spans: Vec<Span>,
 }
 

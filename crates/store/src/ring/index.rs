@@ -23,7 +23,7 @@ pub struct Newest {
     pub crc: u32,
 }
 
-/// Mixes two words; the keys are numbers of our own, nobody chooses them to collide. Never iterated,
+/// Mixes two words; the keys are numbers of our own, they are not chosen to collide. Never iterated,
 /// so the order of its buckets decides nothing.
 #[derive(Default)]
 pub(crate) struct Mix(u64);

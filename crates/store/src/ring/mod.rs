@@ -1,6 +1,6 @@
 //! A ring: a log of batches, with several copies, that is written round and round.
 //!
-//! The engine has two, for data and for changes of its map; whoever else keeps acknowledged writes until they are
+//! The engine has two, for data and for changes of its map; what else keeps acknowledged writes until they are
 //! somewhere better may use the same. No I/O, no clock, no volumes, no map: the user brings the buffers, has them
 //! written where [`Shape::locate`] says, and tells when that is done.
 //!
@@ -10,7 +10,8 @@
 //!   a user that acknowledges when *every* copy in service has it loses nothing to a crash with the loss of
 //!   all copies but one.
 //! * A *torn tail* is not damage: the last batch may be on some copies, in parts or not at all. What a
-//!   successor proves to have been acknowledged *is*: then nothing is changed, and the reader is told.
+//!   successor proves to have been acknowledged *is*: then nothing is changed, and the reader is told. A user that can
+//!   live with lost granules is told which those are, as long as records verify ([`Source::salvages`]).
 //! * Old laps need no zeroing: a batch counts with the next number, the header checksum of its predecessor and
 //!   the term that its number must have, and nothing of an earlier lap has these.
 //! * A *term* begins with every writer, in the root before its first batch; so a batch that a crash left
@@ -31,6 +32,7 @@ mod batches;
 mod compose;
 mod index;
 mod recent;
+mod salvage;
 mod scan;
 mod shape;
 

@@ -4,6 +4,8 @@
 //! first that does not ends the log, unless it must have been acknowledged: because a batch of the
 //! same term follows it, or because a later term began behind it. Then it is damage, and nothing is
 //! changed. A batch of a term later than the root's means that a later root was lost, which is damage, too.
+//! Of a damaged batch whose records verify on some copy, block by block is taken from whichever copy is good,
+//! where the caller can live with lost blocks ([`salvage`](super::salvage)).
 
 use std::borrow::Cow;
 
@@ -46,6 +48,8 @@ pub struct Source<'a> {
     pub state: &'a LogState,
     /// The root's term: none can be later, for a root says so before anything of a term is appended.
     pub newest_term: u64,
+    /// Whether the caller looks at what is lost ([`Scanned::lost`]); damage is refused otherwise.
+    pub salvages: bool,
 }
 
 impl Source<'_> {
@@ -66,7 +70,7 @@ pub struct ScannedBatch {
     /// Its length.
     pub len: u64,
     /// Copies that lack it.
-    lacking: Vec<usize>,
+    pub(super) lacking: Vec<usize>,
 }
 
 impl ScannedBatch {
@@ -113,6 +117,17 @@ pub struct Scanned {
     pub head: Head,
     /// Above every sequence in it.
     pub next_sequence: u64,
+    /// Granules of which a record is in it, and no copy of the data is good.
+    pub lost: Vec<GranuleKey>,
+}
+
+/// Why a hole in a log is damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Damage {
+    /// A later term began behind it.
+    OlderTerm,
+    /// A batch follows it.
+    Followed,
 }
 
 /// Most bytes of a copy that are read at a time.
@@ -152,10 +167,10 @@ impl Window {
     }
 }
 
-struct Scanner<'a> {
-    copies: &'a mut dyn Copies,
-    of: Source<'a>,
-    shape: Shape,
+pub(super) struct Scanner<'a> {
+    pub(super) copies: &'a mut dyn Copies,
+    pub(super) of: Source<'a>,
+    pub(super) shape: Shape,
     window: Window,
 }
 
@@ -185,9 +200,18 @@ impl Scanner<'_> {
             self.shape.chunk_number(head.at),
             self.shape.chunks.len() as u64,
         );
+        let mut lost = Vec::new();
         while self.shape.chunk_number(head.at) < first_chunk + chunks {
-            let Some((found, crc)) = self.next(head)? else {
-                break;
+            let (found, crc) = match self.next(head)? {
+                Some(found) => found,
+                None if !self.of.salvages => break,
+                None => match self.salvage(head) {
+                    Some(salvaged) => {
+                        lost.extend(salvaged.lost);
+                        (salvaged.batch, salvaged.crc)
+                    }
+                    None => break,
+                },
             };
             head = Head {
                 at: self.shape.after(found.at, found.len),
@@ -205,6 +229,7 @@ impl Scanner<'_> {
             batches,
             head,
             next_sequence,
+            lost,
         })
     }
 
@@ -274,7 +299,7 @@ impl Scanner<'_> {
         log == LogId::Map && batch.data_blocks() > 0
     }
 
-    fn is_next(&self, batch: &Batch, head: Head) -> bool {
+    pub(super) fn is_next(&self, batch: &Batch, head: Head) -> bool {
         batch.number == head.number
             && batch.previous == head.previous
             && batch.term == self.term_of(head.number)
@@ -317,7 +342,7 @@ impl Scanner<'_> {
     }
 
     /// Drive and offset of a position in a copy.
-    fn place(&self, copy: usize, at: u64) -> Option<(usize, u64)> {
+    pub(super) fn place(&self, copy: usize, at: u64) -> Option<(usize, u64)> {
         let (copies, offset) = self.shape.locate(at);
         let place = copies.get(copy)?;
         let start = self.of.sizes.extent_at(place.extent) + offset;
@@ -349,24 +374,25 @@ impl Scanner<'_> {
     /// Refuses a log whose end is a hole.
     fn refuse_damage(&mut self, head: Head) -> Result<(), PoolError> {
         let name = format!("{:?} log, batch {}", self.of.log, head.number);
-        let newest = self
-            .of
-            .state
-            .terms
-            .iter()
-            .map(|start| start.first_batch)
-            .max();
-        if newest.is_some_and(|first| head.number < first) {
-            return Err(PoolError::Damaged(format!(
+        match self.damage(head) {
+            None => Ok(()),
+            Some(Damage::OlderTerm) => Err(PoolError::Damaged(format!(
                 "{name} was acknowledged, and no copy of it is good"
-            )));
-        }
-        if self.has_successor(head) {
-            return Err(PoolError::Damaged(format!(
+            ))),
+            Some(Damage::Followed) => Err(PoolError::Damaged(format!(
                 "{name} was acknowledged, for another follows it, and no copy of it is good"
-            )));
+            ))),
         }
-        Ok(())
+    }
+
+    /// Why what no copy has here is not the log's end, if it is not.
+    pub(super) fn damage(&mut self, head: Head) -> Option<Damage> {
+        let terms = self.of.state.terms.iter();
+        let newest = terms.map(|start| start.first_batch).max();
+        if newest.is_some_and(|first| head.number < first) {
+            return Some(Damage::OlderTerm);
+        }
+        self.has_successor(head).then_some(Damage::Followed)
     }
 
     /// Whether a batch of the same term with a higher number lies behind the end, or one of a term that the root does

@@ -35,7 +35,7 @@ fn a_batch_of_one_copy_gets_its_others_even_if_it_cannot_be_read_again() {
     let media = bench.media;
     // The last batch is in the first window as a whole. In the place of it the other copy has what an
     // older lap has left, a batch that reaches into the next window. There the good copy has a block that
-    // cannot be read, which nobody needs.
+    // cannot be read, which nothing needs.
     let last = 968 << 10;
     let old = copy_of(&media[bad], other, 4096);
     assert_eq!(copy_of(&media[good], begin + last, 4)[..3], *b"ALB");

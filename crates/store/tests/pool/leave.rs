@@ -33,7 +33,7 @@ fn a_drive_that_leaves_has_left_after_any_crash_without_another_write() {
             !bench.engine.members()[member].state.in_service(),
             "{budget}"
         );
-        // What the map had there is nobody's any more, with or without another import.
+        // What the map had there is free, with or without another import.
         let here = used(&bench);
         let mut bench = bench.restart();
         assert_eq!(used(&bench), here, "{budget}");

@@ -82,7 +82,7 @@ fn a_drive_waits_for_a_segment_that_is_about_to_be_there() {
         answer.unwrap();
         let status = bench.engine.status();
         assert!(!status.members[member].in_service, "drive {member} stays");
-        // It has left nothing behind that somebody else would have to see to.
+        // It has left nothing behind that another would have to see to.
         assert!(!status.degraded && !status.members[member].holds);
         bench.write(16, 0, &vec![7; 300 * 4096]).unwrap();
         bench.manage(Manage::Settle).unwrap();

@@ -13,6 +13,7 @@ mod grain;
 mod import;
 mod leave;
 mod leaving;
+mod lost;
 mod pace;
 mod parity;
 mod raise;

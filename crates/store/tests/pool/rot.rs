@@ -128,7 +128,7 @@ fn a_page_that_there_is_no_memory_to_read_is_not_bad() {
         bench.write_at_once(volume, places, &fill(2, 1));
     }
     let media = bench.media;
-    // Somebody else has all but a few buffers, here and there.
+    // Another user has all but a few buffers, here and there.
     let buffers = BufferPool::new(8 << 20);
     let mut others: Vec<_> = std::iter::from_fn(|| buffers.get(1 << 20)).collect();
     for at in [5, 3, 1] {

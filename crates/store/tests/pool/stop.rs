@@ -28,7 +28,7 @@ fn a_volume_set_to_stop_takes_no_writes_without_its_copies() {
     let refused = bench.clear(stops, 0, 16).expect_err("stopped");
     assert_eq!(refused.kind(), ErrorKind::ReadOnly);
     assert_eq!(bench.read(stops, 0, 16).expect("read"), fill(16, 1));
-    // It is still so after a restart, and until somebody changes it.
+    // It is still so after a restart, and until it is changed.
     let mut bench = Bench::try_open(bench.media[..1].to_vec(), true).expect("import");
     assert!(bench.write(stops, 0, &fill(1, 2)).is_err());
     let set = |stops: u32, to| Manage::SetStops {

@@ -1,12 +1,15 @@
 //! Logs: where they begin, where they end, and what lies behind that.
 
-use ashlar_store::format::{Batch, LogId, LogState};
+use ashlar_store::format::{Batch, BatchError, LogId, LogState, Salt};
 use ashlar_store::sizes::GRANULE;
 
 use super::{Found, Media, Pool, Trust};
 
 /// Bytes of a batch's header.
 const HEADER_BYTES: usize = 64;
+
+/// What a batch must be to count: whole, or with records that can be read.
+type Decode = fn(&[u8], Salt, LogId, usize) -> Result<(Batch, u32), BatchError>;
 
 /// A batch that counts.
 struct Link {
@@ -66,6 +69,7 @@ impl Pool {
         media: &Media<'_>,
         log: LogId,
         (at, number, previous): (u64, u64, u32),
+        decode: Decode,
     ) -> Option<(Batch, u32)> {
         let (salt, limit) = (self.label.salt, self.label.sizes.batch_bytes as usize);
         let is_next = |batch: &Batch| {
@@ -77,14 +81,20 @@ impl Pool {
             .into_iter()
             .find_map(|(drive, byte, _)| {
                 let first = media.read(drive, byte, GRANULE)?;
-                let bytes = media.read(drive, byte, Batch::peek(&first, salt, log, limit)?)?;
-                let (batch, crc) = Batch::decode(&bytes, salt, log, limit).ok()?;
+                let len = Batch::peek(&first, salt, log, limit)?;
+                // Where a block cannot be read, the first may say enough.
+                let bytes = media.read(drive, byte, len).unwrap_or(first);
+                let (batch, crc) = decode(&bytes, salt, log, limit).ok()?;
                 is_next(&batch).then_some((batch, crc))
             })
     }
 
     /// A log from the root's tail to its end.
     fn chain(&self, media: &Media<'_>, log: LogId) -> Chain {
+        self.chain_of(media, log, Batch::decode)
+    }
+
+    fn chain_of(&self, media: &Media<'_>, log: LogId, decode: Decode) -> Chain {
         let state = self.log(log);
         let mut chain = Chain {
             links: Vec::new(),
@@ -92,7 +102,7 @@ impl Pool {
         };
         let most = self.label.sizes.chunk_bytes() / GRANULE as u64 * state.chunks.len() as u64;
         while (chain.links.len() as u64) < most
-            && let Some((batch, crc)) = self.batch_at(media, log, chain.head)
+            && let Some((batch, crc)) = self.batch_at(media, log, chain.head, decode)
         {
             let (at, number, _) = chain.head;
             chain.links.push(Link {
@@ -105,11 +115,20 @@ impl Pool {
         chain
     }
 
+    /// Whether a byte of a drive is in the map's log.
+    pub(crate) fn is_in_map_log(&self, drive: usize, byte: u64) -> bool {
+        let chunks = self.root.map.chunks.iter();
+        let mut places = chunks.flat_map(|chunk| self.places(&chunk.copies));
+        let bytes = self.label.sizes.chunk_bytes();
+        places.any(|(on, at, _)| on == drive && (at..at + bytes).contains(&byte))
+    }
+
     /// Where the last batches of both logs lie, so many of each: drive, first byte and the one behind the last.
     /// What damages the only copy of the last one cannot be told from a crash.
     pub(crate) fn last_batches(&self, media: &Media<'_>, count: usize) -> Vec<(usize, u64, u64)> {
         let last = [LogId::Ring, LogId::Map].into_iter().flat_map(|log| {
-            let links = self.chain(media, log).links;
+            // An import goes on behind a batch whose data is damaged.
+            let links = self.chain_of(media, log, Batch::decode_records).links;
             links.into_iter().rev().take(count).map(move |l| (log, l))
         });
         last.flat_map(|(log, Link { at, bytes, .. })| {

@@ -59,16 +59,16 @@ fn settled() -> World<'static, Engine> {
     world
 }
 
-static NOBODY: BTreeSet<usize> = BTreeSet::new();
+static NONE: BTreeSet<usize> = BTreeSet::new();
 
 fn audit(world: &World<'_, Engine>) -> Result<Found, String> {
-    Found::audit(&Media::new(&world.drives, &NOBODY))
+    Found::audit(&Media::new(&world.drives, &NONE))
 }
 
 /// What the audit says of what it has found once that is changed.
 fn with(change: impl FnOnce(&mut Found)) -> String {
     let world = settled();
-    let media = Media::new(&world.drives, &NOBODY);
+    let media = Media::new(&world.drives, &NONE);
     let mut found = Found::read(&media).unwrap();
     found.check(&media).unwrap();
     change(&mut found);
@@ -205,7 +205,7 @@ fn batches_behind_the_end_are_noticed() {
 #[test]
 fn a_ring_that_is_older_than_what_the_map_let_go_of_is_noticed() {
     let world = settled();
-    let media = Media::new(&world.drives, &NOBODY);
+    let media = Media::new(&world.drives, &NONE);
     assert!(logs::check_order(&media).unwrap().is_some());
     write_batch(&world, 0, 0);
     let why = logs::check_order(&media).expect_err("nothing is noticed");

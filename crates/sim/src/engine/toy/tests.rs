@@ -42,7 +42,7 @@ fn noticed(lives: impl Fn(u64) -> Option<String>, words: &[&str]) {
         }
         heard.push(what);
     }
-    panic!("nobody says {words:?}, but: {heard:#?}");
+    panic!("nothing says {words:?}, but: {heard:#?}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! From the ring to the homes, oldest first. A granule's checksum is its own, so a home may be
-//! written at any time while the ring still has the record: whoever reads the granule meanwhile
+//! written at any time while the ring still has the record: a read of the granule meanwhile
 //! reads the record. The home's bytes, flushed, and the map's change, published, together let the
 //! record go.
 
@@ -8,7 +8,7 @@ mod whole;
 use std::time::Duration;
 
 use ashlar_block::{Durability, IoBuffer, IoError, Moment, Request};
-use tracing::trace;
+use tracing::{trace, warn};
 
 use super::append::{StagedChange, Then};
 use super::class::Class;
@@ -19,6 +19,7 @@ use super::map::{Change, leaf_id};
 use super::space::{location, segment_and_slot};
 use super::{DestageIo, Engine, Owner, Waiter};
 use crate::Canary;
+use crate::format::LOST_CRC;
 use crate::ring::{GranuleKey, Newest};
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
 use whole::Whole;
@@ -68,6 +69,8 @@ struct Job {
     buffer: IoBuffer,
     /// Granules of the slot and the records they are taken from.
     granules: Vec<(usize, Newest)>,
+    /// Of some of these no copy verifies.
+    has_lost: bool,
     /// Of a slot that is written as a whole, with parity.
     whole: Option<Whole>,
 }
@@ -94,7 +97,7 @@ impl Engine {
         self.destage.jobs.iter().any(|job| range.contains(&job.key))
     }
 
-    /// Begins a round when a log fills up, when nothing else happens, or when somebody asked.
+    /// Begins a round when a log fills up, when nothing else happens, or when an order asks for it.
     pub(super) fn advance_destage(&mut self) {
         if self.destage.seen != self.ring.log.head.number {
             self.destage.seen = self.ring.log.head.number;
@@ -193,6 +196,7 @@ impl Engine {
             lost,
             buffer,
             granules: self.recorded(key),
+            has_lost: false,
             whole: None,
         });
     }
@@ -245,7 +249,7 @@ impl Engine {
         let (copies, offset) = self.ring.log.shape.locate(newest.at);
         let copies = self.serving(copies);
         let Some(&place) = copies.iter().find(|copy| tried & 1 << copy.drive == 0) else {
-            return self.fail(format!("no copy of ring position {} verifies", newest.at));
+            return self.record_lost(job, granule);
         };
         let drive = usize::from(place.drive);
         let range = self.range(drive, self.sizes.extent_at(place.extent) + offset, GRANULE);
@@ -259,6 +263,26 @@ impl Engine {
             tried,
         });
         self.send(drive, owner, |tag| Request::read(tag, range, buffer));
+    }
+
+    /// No copy of a record verifies: its block is lost, and the ring lets it go all the same, or it would be full
+    /// soon. What goes home in its place is never served, for nothing verifies against such a checksum.
+    fn record_lost(&mut self, job: usize, granule: usize) {
+        let (index, newest) = self.destage.jobs[job].granules[granule];
+        let leaf = self.leaf_of(self.destage.jobs[job].key);
+        let state = &mut self.destage.jobs[job];
+        state.buffer[index * GRANULE..(index + 1) * GRANULE].fill(0);
+        state.granules[granule].1.crc = LOST_CRC;
+        state.has_lost = true;
+        if let Some(whole) = &mut state.whole {
+            whole.lose(index);
+        }
+        let (volume, at) = (state.key.volume, newest.at);
+        warn!(
+            "volume {volume}: no copy of a record at ring position {at} verifies, its block is lost"
+        );
+        self.counters.lost += 1;
+        self.map.expect_lost(leaf);
     }
 
     pub(super) fn destage_io_done(
@@ -449,6 +473,10 @@ impl Engine {
                 }
             }
             self.unreserve_if_homed(job.key);
+            if job.has_lost {
+                // It may have had no leaf before.
+                self.map.expect_lost(self.leaf_of(job.key));
+            }
             self.let_job_go(job.key, job.is_locked());
         }
         self.moves_ended();

@@ -14,19 +14,27 @@ use crate::engine::parity::{For, Gathered, Wish};
 use crate::engine::space::{location, segment_and_slot};
 use crate::engine::state::Retired;
 use crate::engine::{DestageIo, Owner};
+use crate::format::LOST_CRC;
 use crate::sizes::{GRANULE, UNIT_GRANULES};
 
 /// A slot that moves to a fresh home with all its granules.
 pub(super) struct Whole {
     /// Where it was; 0 for nowhere.
     pub(super) old: u32,
-    /// Checksums of all its granules, 0 for those that nobody has written.
+    /// Checksums of all its granules, 0 for those that were never written.
     crcs: [u32; UNIT_GRANULES as usize],
     /// Its change of place is staged.
     pub(super) placed: bool,
     /// Something that it keeps cannot be read, and nothing says that it has to move.
     stays: bool,
     pub(super) is_locked: bool,
+}
+
+impl Whole {
+    /// What was to come to a granule is lost.
+    pub(super) fn lose(&mut self, granule: usize) {
+        self.crcs[granule] = LOST_CRC;
+    }
 }
 
 impl Engine {
@@ -56,6 +64,7 @@ impl Engine {
             lost: 0,
             buffer,
             granules,
+            has_lost: false,
             whole: Some(Whole {
                 old,
                 crcs,
@@ -72,9 +81,9 @@ impl Engine {
             invariant!(self, "volume {} has records, but no homes", key.volume);
             return None;
         };
-        let counted_on = self.reserved_count.get(&class).copied().unwrap_or(0);
+        let counted_on = self.reservations.of_class(class);
         let free = self.homes.get(&class)?.free();
-        if !self.reserved.contains_key(&key) && free <= counted_on {
+        if !self.reservations.has(key) && free <= counted_on {
             return None;
         }
         let (segment, slot) = self.take_slot(class)?;
@@ -137,7 +146,7 @@ impl Engine {
         let jobs = self.destage.jobs.iter_mut();
         let moves = |whole: &Whole| !whole.stays;
         let wholes = jobs.filter(|job| job.whole.as_ref().is_some_and(moves));
-        // Nobody asks for their bytes again.
+        // Their bytes are not asked for again.
         let mut wholes: Vec<(u32, IoBuffer)> = wholes
             .map(|job| (job.location, job.buffer.split_off(0)))
             .collect();

@@ -1,4 +1,4 @@
-//! How many pages the map has, or will have once everything is written that somebody counts on. Who is
+//! How many pages the map has, or will have once everything is written that is counted on. Who is
 //! let in counts on the leaves that it will change, until they are changed; so does a slot that waits
 //! for a home; and a page that has changed counts on a place until it is written. Who counts on a leaf
 //! counts on the tables above it. So what the map may come to need is known before it is needed
@@ -15,9 +15,9 @@ use crate::ring::Mix;
 /// Pages that there are, and that there will be.
 #[derive(Default)]
 pub(crate) struct Coming {
-    /// How many count on a page; on a table, how many pages below it that somebody counts on.
+    /// How many count on a page; on a table, how many pages below it that are counted on.
     holders: HashMap<PageId, u32, BuildHasherDefault<Mix>>,
-    /// Pages that somebody counts on and that are not there.
+    /// Pages that are counted on and are not there.
     fresh: u64,
     /// Pages that are there.
     there: u64,
@@ -29,12 +29,12 @@ impl Coming {
         self.there + self.fresh
     }
 
-    /// Whether somebody counts on a page.
+    /// Whether a page is counted on.
     fn is_held(&self, id: PageId) -> bool {
         self.holders.contains_key(&id)
     }
 
-    /// One more counts on a page that somebody counts on; false if nobody does.
+    /// One more counts on a page that is counted on; false if it is not.
     fn hold_again(&mut self, id: PageId) -> bool {
         let count = self.holders.get_mut(&id);
         count.map(|count| *count += 1).is_some()
@@ -46,7 +46,7 @@ impl Coming {
         self.fresh += u64::from(!is_there);
     }
 
-    /// One counts on a page no more; says whether nobody does.
+    /// One counts on a page no more; says whether it was the last.
     fn let_go(&mut self, id: PageId) -> bool {
         let Some(count) = self.holders.get_mut(&id) else {
             return false;
@@ -100,7 +100,7 @@ impl Map {
         self.entry(id).place != PLACE_NONE
     }
 
-    /// Somebody counts on a page of level 0, and so on the tables above it.
+    /// One more counts on a page of level 0, and so on the tables above it.
     pub(crate) fn hold(&mut self, page: PageId) {
         let mut id = page;
         while !self.coming.hold_again(id) {
@@ -139,7 +139,7 @@ impl Map {
         new.len() as u64
     }
 
-    /// Pages of all levels that there are, or that somebody counts on.
+    /// Pages of all levels that there are, or that are counted on.
     pub(crate) fn pages_in_all(&self) -> u64 {
         self.coming.pages()
     }

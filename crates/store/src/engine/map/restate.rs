@@ -9,6 +9,11 @@ use crate::sizes::{LEAF_GRANULES, LEAF_SLOTS, UNIT_GRANULES};
 pub(super) struct Changed([u64; LEAF_SLOTS.div_ceil(64)]);
 
 impl Changed {
+    /// All of them.
+    pub(super) const fn all() -> Self {
+        Self([u64::MAX; LEAF_SLOTS.div_ceil(64)])
+    }
+
     /// Counts a slot, by its number in the leaf, as changed.
     pub(super) fn insert(&mut self, slot: u64) {
         if let Some(word) = self.0.get_mut(slot as usize / 64) {

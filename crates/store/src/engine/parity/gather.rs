@@ -40,7 +40,7 @@ pub(in crate::engine) struct Wish {
     pub(in crate::engine) granules: u16,
     /// Columns that are known to be bad where they are wanted, as bits.
     pub(in crate::engine) bad: u8,
-    /// Checksums of its granules that whoever asks knows; 0 for others, which the map may know.
+    /// Checksums of its granules that the asker knows; 0 for others, which the map may know.
     pub(in crate::engine) crcs: [u32; UNIT_GRANULES as usize],
 }
 
@@ -307,7 +307,7 @@ impl Engine {
         let all_here = wanted
             .into_iter()
             .all(|i| gather.is_here(i, |b| salt.crc(b)));
-        // Whoever reads is served while that is possible, also when the engine has stopped.
+        // A reader is served while that is possible, also when the engine has stopped.
         let goes_on = self.failed.is_none() || matches!(gather.wish.who, For::Read { .. });
         if !all_here && !everything && goes_on {
             return self.ask(id, true);

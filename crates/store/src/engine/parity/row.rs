@@ -1,5 +1,5 @@
 //! One row of a slot: a granule of each column. What carries a checksum is known to be good or bad;
-//! a granule that nobody has written, or whose blocks were deallocated, and parity itself carry
+//! a granule that was never written, or whose blocks were deallocated, and parity itself carry
 //! none, and are doubted only when what they yield is wrong.
 
 use super::code;

@@ -268,7 +268,7 @@ impl Engine {
             Some(Operation::WriteZeroes { durability, .. }) => durability,
             _ => Durability::Cached,
         };
-        let Some(mut buffer) = self.buffers.get(now as usize) else {
+        let Some(mut buffer) = self.memory.get(now as usize) else {
             let error = IoError::new(ErrorKind::Exhausted, "no buffer for zeroes");
             return self.raw_part_done(op, Err(error));
         };

@@ -198,7 +198,7 @@ impl Engine {
         }
     }
 
-    /// Nothing has been recorded: it is as if nobody had asked.
+    /// Nothing has been recorded: it is as if it had not been asked for.
     fn give_up_making(&mut self, error: IoError) {
         let Some(making) = self.raw.makings.pop_front() else {
             return;

@@ -8,7 +8,7 @@
 //! | `make` | space: taken, zeroed and recorded; given back |
 //!
 //! A drive's error is an error of the request that met it, and is counted where the drive is driven.
-//! A failed read or write excludes nobody: logs, roots and checkpoints write to every drive in
+//! A failed read or write excludes no drive: logs, roots and checkpoints write to every drive in
 //! service, so one that is gone leaves by that, and leaving out one that only lost a block of this
 //! volume would cost the others their copies, and this volume everything it has there. A failed
 //! *flush* does exclude: it also spoke for pages and homes that others had written there, and no later
@@ -168,7 +168,7 @@ impl Engine {
     fn raw_shape(&self, entry: &VolumeEntry) -> Shape {
         let columns = match entry.layout {
             Layout::Stripe { columns } => columns,
-            // Not passed through: nobody asks.
+            // Not passed through: it is not asked for.
             Layout::Mirror { .. } | Layout::Parity { .. } => 1,
         };
         Shape {

@@ -29,7 +29,7 @@ impl Engine {
         for run in runs(self.strips(op)) {
             let bytes = run.iter().map(|strip| strip.bytes).sum();
             // Without memory each part is read by itself, into the host's.
-            let buffer = (!self.is_short_of_memory()).then(|| self.buffers.get(bytes));
+            let buffer = (!self.is_short_of_memory()).then(|| self.memory.get(bytes));
             let Some(buffer) = buffer.flatten() else {
                 continue;
             };

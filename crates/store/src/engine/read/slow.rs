@@ -18,7 +18,7 @@ impl Engine {
             return false;
         };
         let lies_elsewhere = !part.is_patient && self.lies_elsewhere(&part);
-        let buffer = lies_elsewhere.then(|| self.buffers.get(part.wanted.len() * GRANULE));
+        let buffer = lies_elsewhere.then(|| self.memory.get(part.wanted.len() * GRANULE));
         let Some(buffer) = buffer.flatten() else {
             self.put_part(op, at, part);
             return false;
@@ -115,7 +115,7 @@ impl Engine {
 
     /// Other memory for a part whose drive has kept what it was given; false if there is none.
     pub(super) fn replace_buffer(&mut self, op: usize, part: &mut Part) -> bool {
-        let buffer = self.buffers.get(part.wanted.len() * GRANULE);
+        let buffer = self.memory.get(part.wanted.len() * GRANULE);
         let has_some = buffer.is_some();
         part.done = !has_some;
         if let Some(buffer) = buffer {
@@ -133,7 +133,7 @@ impl Engine {
     /// Puts the parts of a read together in memory of our own.
     pub(super) fn end_scattered(&mut self, mut read: ReadOp) {
         let bytes = read.request.range.count as usize * GRANULE;
-        let mut whole = self.buffers.get(bytes);
+        let mut whole = self.memory.get(bytes);
         let mut is_whole = whole.is_some();
         for (at, part) in read.parts.0 {
             let from = at as usize * GRANULE;

@@ -171,7 +171,7 @@ impl Engine {
         if self.replicas.copies.contains_key(&volume) {
             return Err(refuse(format!("volume {volume} is a copy already")));
         }
-        if self.changing.contains_key(&volume) {
+        if self.volumes.is_changing(volume) {
             return Err(refuse(format!("volume {volume} is still being changed")));
         }
         let shape = PlaneShape::of(live.granules);

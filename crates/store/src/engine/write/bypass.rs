@@ -28,7 +28,7 @@ pub(in crate::engine) struct BypassOp {
     homes: Vec<u32>,
     /// Writes on their way, and later places that are not published.
     pending: usize,
-    /// How many of the slots, from the first, are locked: in order, so that nobody waits in a circle.
+    /// How many of the slots, from the first, are locked: in order, so that no two wait for each other.
     locked: u64,
 }
 
@@ -88,7 +88,7 @@ impl Engine {
             pending: 0,
             locked: 0,
         }));
-        // The locks are for the order of changes; the data may go ahead, nobody else knows its place.
+        // The locks are for the order of changes; the data may go ahead, nothing else knows its place.
         self.write_bypass(op);
     }
 

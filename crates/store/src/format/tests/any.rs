@@ -85,7 +85,8 @@ pub fn any_entry(segment: u32) -> impl Strategy<Value = TableEntry> {
                 place: u64::from(segment) << 16 | unit,
                 crc,
                 sequence,
-                slots: crc % 33,
+                slots: (crc % 33) as u16,
+                lost: (crc % 7) as u16,
             }
         });
     prop_oneof![Just(TableEntry::NONE), page]

@@ -1,5 +1,5 @@
 //! The tables of `docs/disk-format.md`: where each field lies, and that nothing moves by accident.
-//! Whoever changes one of these numbers changes the format, and needs a version or a feature bit.
+//! A change of one of these numbers changes the format, and needs a version or a feature bit.
 
 use super::samples::*;
 use crate::format::*;

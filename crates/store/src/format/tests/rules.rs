@@ -105,7 +105,13 @@ fn leaves_with_impossible_contents() {
             &[1],
             "unusable map leaf: a checksum without a location",
         ),
-        (3073, &[1], "unusable map leaf: its padding must be zero"),
+        (
+            3073,
+            &[1],
+            "unusable map leaf: it says that granules are lost, but none is",
+        ),
+        (3073, &[2], "unusable map leaf: unknown version 2"),
+        (3074, &[1], "unusable map leaf: its padding must be zero"),
     ] {
         let page = page_with(|page| leaf().encode(page), at, value);
         assert_eq!(refusal(Leaf::decode(&page)), why, "{at}");

@@ -61,6 +61,7 @@ pub fn root() -> Root {
         crc: 0x1234_5678,
         sequence: 998,
         slots: 0,
+        lost: 0,
     };
     Root {
         pool: label().pool,
@@ -191,12 +192,14 @@ pub fn table() -> TablePage {
         crc: 0xaabb_ccdd,
         sequence: 4,
         slots: 32,
+        lost: 0,
     };
     entries[127] = TableEntry {
         place: 7 << 16 | 8191,
         crc: 1,
         sequence: 1 << 40,
         slots: 1,
+        lost: 0,
     };
     TablePage(entries)
 }

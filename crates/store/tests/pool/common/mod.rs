@@ -207,7 +207,7 @@ pub fn small_sizes() -> Sizes {
 /// Turns after which whatever is waited for will not come.
 const MOST_TURNS: usize = 100_000;
 
-/// A pool and whoever uses it.
+/// A pool and its user.
 pub struct Bench {
     pub media: Vec<Medium>,
     pub engine: Engine,

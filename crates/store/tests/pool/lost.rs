@@ -1,0 +1,285 @@
+//! What no copy is left of: it is an error where it was, and everything else goes on.
+
+use crate::common::{Bench, Medium, fill, small_sizes};
+use ashlar_block::{ErrorKind, IoError};
+use ashlar_store::format::TablePage;
+use ashlar_store::{ImportOptions, LostBlocks, Manage, Managed, PoolError};
+
+/// Flips a bit in all copies of the first leaf of a volume.
+fn spoil_leaf(bench: &Bench, volume: u32) {
+    let unit = leaf_unit(bench, volume);
+    for copy in bench.root().meta[0].columns.clone() {
+        let at = small_sizes().extent_at(copy.extent) + unit * 4096;
+        bench.media[usize::from(copy.drive)].borrow_mut()[at as usize + 100] ^= 1;
+    }
+}
+
+/// Spoils all copies of these bytes of a block, wherever it lies.
+fn spoil_block(bench: &Bench, bytes: &[u8]) {
+    let places = bench.places(bytes);
+    assert!(!places.is_empty());
+    for (drive, block) in places {
+        bench.media[drive].borrow_mut()[block as usize * 4096] ^= 1;
+    }
+}
+
+fn lost(bench: &Bench) -> Vec<LostBlocks> {
+    bench.engine.status().lost
+}
+
+fn is_corrupt(result: Result<Vec<u8>, IoError>) -> bool {
+    result.is_err_and(|error| error.kind() == ErrorKind::Corrupt)
+}
+
+/// A pool with two volumes whose leaves are not in memory.
+fn with_two_volumes() -> (Bench, u32, u32) {
+    let mut bench = Bench::new(2, 32 << 20);
+    let (one, other) = (bench.volume(1024, 2), bench.volume(512, 2));
+    bench.write(one, 0, &fill(16, 1)).unwrap();
+    bench.write(other, 0, &fill(16, 2)).unwrap();
+    bench.manage(Manage::Settle).unwrap();
+    (bench.restart(), one, other)
+}
+
+fn whole_leaf(volume: u32) -> LostBlocks {
+    LostBlocks {
+        volume,
+        first: 0,
+        blocks: 512,
+        lost: 512,
+    }
+}
+
+#[test]
+fn a_lost_leaf_makes_errors_of_its_blocks_and_nothing_else_stops() {
+    let (mut bench, one, other) = with_two_volumes();
+    assert_eq!(bench.read(other, 0, 16).unwrap(), fill(16, 2));
+    spoil_leaf(&bench, one);
+    assert!(is_corrupt(bench.read(one, 3, 1)));
+    assert_eq!(lost(&bench), [whole_leaf(one)]);
+    assert_eq!(bench.read(one, 512, 1).unwrap(), fill(1, 0), "another leaf");
+    assert_eq!(bench.read(other, 0, 16).unwrap(), fill(16, 2));
+    bench.write(other, 3, &fill(1, 3)).unwrap();
+    // What is written is there again; its slot's other blocks are not.
+    bench.write(one, 3, &fill(1, 4)).unwrap();
+    bench.write(one, 16, &fill(16, 5)).unwrap();
+    assert_eq!(bench.read(one, 3, 1).unwrap(), fill(1, 4));
+    bench.manage(Manage::Settle).unwrap();
+    let rest = LostBlocks {
+        lost: 512 - 17,
+        ..whole_leaf(one)
+    };
+    assert_eq!(lost(&bench), [rest]);
+    let mut bench = bench.restart();
+    assert_eq!(lost(&bench), [rest], "by its table");
+    assert_eq!(bench.read(one, 3, 1).unwrap(), fill(1, 4));
+    assert_eq!(bench.read(one, 16, 16).unwrap(), fill(16, 5));
+    assert!(is_corrupt(bench.read(one, 2, 1)), "beside what was written");
+    assert!(is_corrupt(bench.read(one, 100, 1)));
+    assert_eq!(bench.read(other, 3, 1).unwrap(), fill(1, 3));
+    let found = bench.manage(Manage::Scrub).unwrap();
+    assert!(
+        matches!(found, Managed::Scrubbed { lost: 495 }),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn lost_blocks_that_are_cleared_read_as_zeroes() {
+    let (mut bench, one, _) = with_two_volumes();
+    spoil_leaf(&bench, one);
+    assert!(is_corrupt(bench.read(one, 3, 1)));
+    bench.clear(one, 2, 20).unwrap();
+    assert_eq!(bench.read(one, 2, 20).unwrap(), fill(20, 0));
+    assert!(is_corrupt(bench.read(one, 1, 1)));
+    bench.manage(Manage::Settle).unwrap();
+    let mut bench = bench.restart();
+    assert_eq!(bench.read(one, 2, 20).unwrap(), fill(20, 0));
+    assert!(is_corrupt(bench.read(one, 1, 1)));
+    bench.clear(one, 0, 512).unwrap();
+    assert_eq!(bench.read(one, 0, 512).unwrap(), fill(512, 0));
+    assert_eq!(lost(&bench), []);
+    bench.manage(Manage::Settle).unwrap();
+    let mut bench = bench.restart();
+    assert_eq!(bench.read(one, 0, 512).unwrap(), fill(512, 0));
+    assert_eq!(lost(&bench), []);
+}
+
+/// Until something in it changes, nothing on the drives says that it is lost.
+#[test]
+fn a_leaf_that_could_not_be_read_for_a_while_is_found_again() {
+    let (mut bench, one, _) = with_two_volumes();
+    spoil_leaf(&bench, one);
+    assert!(is_corrupt(bench.read(one, 3, 1)));
+    bench.pass(60_000_000_000);
+    // The same bit again: it is as it was.
+    spoil_leaf(&bench, one);
+    let mut bench = bench.restart();
+    assert_eq!(lost(&bench), []);
+    assert_eq!(bench.read(one, 0, 16).unwrap(), fill(16, 1));
+}
+
+#[test]
+fn a_volume_with_a_lost_leaf_can_be_deleted() {
+    let (mut bench, one, other) = with_two_volumes();
+    spoil_leaf(&bench, one);
+    assert!(is_corrupt(bench.read(one, 3, 1)));
+    bench.manage(Manage::DeleteVolume { volume: one }).unwrap();
+    assert_eq!(lost(&bench), []);
+    bench.manage(Manage::Settle).unwrap();
+    let mut bench = bench.restart();
+    assert_eq!(lost(&bench), []);
+    assert_eq!(bench.engine.volumes().len(), 1);
+    bench.write(other, 3, &fill(1, 3)).unwrap();
+}
+
+#[test]
+fn a_lost_record_of_the_ring_is_a_lost_block() {
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = bench.volume(512, 2);
+    bench.write(volume, 3, &fill(2, 1)).unwrap();
+    // It is followed by another: no crash can have torn it.
+    bench.write(volume, 40, &fill(1, 9)).unwrap();
+    let mut bench = bench.restart();
+    let &(drive, block) = bench.places(&fill(1, 1)).first().unwrap();
+    assert_eq!(drive, 0);
+    for medium in &bench.media {
+        medium.borrow_mut()[(block + 1) as usize * 4096] ^= 1;
+    }
+    assert!(is_corrupt(bench.read(volume, 4, 1)));
+    bench.manage(Manage::Settle).unwrap();
+    let listed = LostBlocks {
+        lost: 1,
+        ..whole_leaf(volume)
+    };
+    assert_eq!(lost(&bench), [listed]);
+    let mut bench = bench.restart();
+    assert_eq!(lost(&bench), [listed]);
+    assert_eq!(bench.read(volume, 3, 1).unwrap(), fill(1, 1));
+    assert!(is_corrupt(bench.read(volume, 4, 1)));
+    assert_eq!(bench.read(volume, 40, 1).unwrap(), fill(1, 9));
+    bench.write(volume, 4, &fill(1, 7)).unwrap();
+    bench.manage(Manage::Settle).unwrap();
+    assert_eq!(
+        bench.read(volume, 3, 2).unwrap(),
+        [fill(1, 1), fill(1, 7)].concat()
+    );
+    assert_eq!(lost(&bench), []);
+}
+
+fn refusal(media: Vec<Medium>) -> String {
+    match Bench::open_with(media, &ImportOptions::default()) {
+        Err(PoolError::Refused(why)) => why,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it was imported"),
+    }
+}
+
+fn accept(media: Vec<Medium>) -> Bench {
+    let accepting = ImportOptions {
+        accept_data_loss: true,
+        ..ImportOptions::default()
+    };
+    Bench::open_with(media, &accepting).unwrap()
+}
+
+#[test]
+fn an_import_goes_on_without_a_leaf_once_its_loss_is_accepted() {
+    let (mut bench, one, other) = with_two_volumes();
+    // The log has a change of the leaf, and homes of what the ring has are looked up there.
+    bench.write(one, 64, &fill(64, 6)).unwrap();
+    bench.write(one, 5, &fill(1, 3)).unwrap();
+    let media = bench.media.clone();
+    spoil_leaf(&bench, one);
+    drop(bench);
+    let why = refusal(media.clone());
+    assert!(why.contains("volume v"), "{why}");
+    assert!(why.contains("--accept-data-loss"), "{why}");
+    let again = refusal(media.clone());
+    assert_eq!(why, again, "nothing has changed");
+    let mut bench = accept(media);
+    assert!(is_corrupt(bench.read(one, 0, 1)));
+    assert_eq!(bench.read(one, 5, 1).unwrap(), fill(1, 3));
+    assert_eq!(bench.read(one, 64, 64).unwrap(), fill(64, 6));
+    assert_eq!(bench.read(other, 0, 16).unwrap(), fill(16, 2));
+    bench.manage(Manage::Settle).unwrap();
+    let mut bench = bench.restart();
+    assert!(is_corrupt(bench.read(one, 0, 1)));
+    assert_eq!(bench.read(one, 5, 1).unwrap(), fill(1, 3));
+    assert_eq!(bench.read(one, 64, 64).unwrap(), fill(64, 6));
+    let listed = LostBlocks {
+        lost: 512 - 65,
+        ..whole_leaf(one)
+    };
+    assert_eq!(lost(&bench), [listed]);
+}
+
+/// The unit of the first metadata segment in which the first leaf of a volume lies.
+fn leaf_unit(bench: &Bench, volume: u32) -> u64 {
+    let root = bench.root();
+    let column = root.meta[0].columns[0];
+    let medium = bench.media[usize::from(column.drive)].borrow();
+    let read = |place: u64| {
+        assert_eq!(place >> 16, u64::from(root.meta[0].id));
+        let at = small_sizes().extent_at(column.extent) + (place & 0xFFFF) * 4096;
+        TablePage::decode(&medium[at as usize..at as usize + 4096]).unwrap()
+    };
+    let mut tops = root.tops.iter();
+    let top = tops.find(|top| top.node == volume).unwrap();
+    let table = read(top.entry.place).0[0];
+    let leaf = read(table.place).0[0];
+    leaf.place & 0xFFFF
+}
+
+#[test]
+fn an_import_goes_on_without_a_record_once_its_loss_is_accepted() {
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = bench.volume(512, 2);
+    bench.write(volume, 3, &fill(2, 1)).unwrap();
+    bench.write(volume, 20, &fill(1, 2)).unwrap();
+    bench.write(volume, 40, &fill(1, 9)).unwrap();
+    spoil_block(&bench, &fill(1, 2));
+    let media = bench.media;
+    let why = refusal(media.clone());
+    assert!(why.contains("blocks 20 to 20"), "{why}");
+    assert_eq!(refusal(media.clone()), why);
+    let mut bench = accept(media);
+    assert_eq!(bench.read(volume, 3, 2).unwrap(), fill(2, 1));
+    assert!(is_corrupt(bench.read(volume, 20, 1)));
+    bench.manage(Manage::Settle).unwrap();
+    let mut bench = bench.restart();
+    assert!(is_corrupt(bench.read(volume, 20, 1)));
+    assert_eq!(bench.read(volume, 40, 1).unwrap(), fill(1, 9));
+    assert_eq!(lost(&bench)[0].lost, 1);
+}
+
+/// Copies that are bad in different places make a good one together.
+#[test]
+fn a_batch_is_put_together_of_what_its_copies_have() {
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = bench.volume(512, 2);
+    let both = [fill(1, 1), fill(1, 2)].concat();
+    bench.write(volume, 3, &both).unwrap();
+    bench.write(volume, 40, &fill(1, 9)).unwrap();
+    for (drive, value) in [(0, 1), (1, 2)] {
+        let places = bench.places(&fill(1, value));
+        let &(_, block) = places.iter().find(|(one, _)| *one == drive).unwrap();
+        bench.media[drive].borrow_mut()[block as usize * 4096] ^= 1;
+    }
+    let mut bench = bench.restart();
+    assert_eq!(bench.read(volume, 3, 2).unwrap(), both);
+    assert_eq!(bench.places(&fill(1, 1)).len(), 2, "on both copies again");
+}
+
+/// The last batch may have been torn by a crash: it was never acknowledged, and is no loss.
+#[test]
+fn a_last_batch_without_its_data_is_the_end_of_the_log() {
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = bench.volume(512, 2);
+    bench.write(volume, 3, &fill(1, 1)).unwrap();
+    bench.write(volume, 20, &fill(1, 2)).unwrap();
+    spoil_block(&bench, &fill(1, 2));
+    let mut bench = bench.restart();
+    assert_eq!(bench.read(volume, 20, 1).unwrap(), fill(1, 0));
+    assert_eq!(bench.read(volume, 3, 1).unwrap(), fill(1, 1));
+}
