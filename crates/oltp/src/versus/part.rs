@@ -297,7 +297,7 @@ mod tests {
             as_written: count,
             fci_run_time_s: median(fci),
             group_run_time_s: median(group),
-            ratio: Ratio::of(&fci.to_vec(), &group.to_vec()).expect("pairs"),
+            ratio: Ratio::of(fci, group).expect("pairs"),
             published: None,
             moved: Vec::new(),
         }
