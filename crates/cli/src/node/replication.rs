@@ -71,11 +71,13 @@ pub(super) fn lines_of(volume: &VolumeStatus) -> Vec<(&'static str, String)> {
     if let Some(FailoverStatus { gap_ms, cause }) = known.last_failover {
         lines.push(("last failover", format!("{}, {gap_ms} ms", word(cause))));
     }
-    let follow = match (known.follow, &known.followed) {
-        (_, Some(why)) => why.clone(),
-        (true, None) => "ownership goes to the node by which most commands come".to_owned(),
-        (false, None) => "off".to_owned(),
+    let mut follow = match known.follow {
+        true => "on: ownership goes to the node by which most commands come".to_owned(),
+        false => "off".to_owned(),
     };
+    if let Some(why) = &known.followed {
+        follow.push_str(&format!("; {why}"));
+    }
     lines.push(("follow", follow));
     if let Some(proof) = &known.last_proof {
         let what = match proof.agrees() {
