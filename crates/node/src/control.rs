@@ -5,9 +5,9 @@ use crate::model::{
     AddDrive, CacheRule, ClusterEvent, ClusterToken, ClusterView, ControlError, CreateCache,
     CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply,
     ForgetNode, HostChange, ImportPool, MetricsSnapshot, MoveVolume, NewToken, NewerData,
-    PoolStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume,
-    ResizeVolume, RunAlone, SetReserve, SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats,
-    VolumeStatus,
+    PoolStatus, ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive,
+    ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded, VolumeMetrics,
+    VolumeName, VolumeStats, VolumeStatus,
 };
 use crate::service::{Ownership, Services};
 
@@ -194,6 +194,12 @@ pub trait Control: Send + Sync + 'static {
         request: MoveVolume,
     ) -> Result<VolumeStatus, ControlError>;
 
+    /// Compares the copies of a replicated volume that are in sync.
+    ///
+    /// # Errors
+    /// Not found. Conflict: it has one copy. Environment: no node serves it, or another one does meanwhile.
+    fn verify_volume(&self, volume: &VolumeName) -> Result<ProofStatus, ControlError>;
+
     /// Makes a volume that caches a device, and serves it.
     ///
     /// # Errors
@@ -269,6 +275,17 @@ pub trait Control: Send + Sync + 'static {
         &self,
         volume: &VolumeName,
         request: SetWhenDegraded,
+    ) -> Result<VolumeStatus, ControlError>;
+
+    /// Says whether ownership of a replicated volume follows its hosts.
+    ///
+    /// # Errors
+    /// Not found. Usage: the node is in no cluster. Conflict: the volume has one copy. Environment: another of its
+    /// nodes is not reached; it remembers what it did.
+    fn set_follow(
+        &self,
+        volume: &VolumeName,
+        request: SetFollow,
     ) -> Result<VolumeStatus, ControlError>;
 
     /// What a volume has done.

@@ -3,6 +3,7 @@ use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -12,6 +13,10 @@ use crate::model::ControlError;
 
 /// Beside the API's socket, for whoever knows that one.
 pub const ATTACH_SOCKET: &str = "attach.sock";
+
+/// How long a daemon that was killed may take to end: the kernel finishes what it had in flight first.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A daemon's directory, locked: no other daemon uses it until this is dropped.
 #[derive(Debug)]
@@ -32,6 +37,10 @@ impl NodeDir {
     /// Conflict: another daemon has it, named by its process. Environment: it cannot be made or
     /// used.
     pub fn lock(path: &Path) -> Result<Self, ControlError> {
+        Self::lock_within(ENDS_WITHIN, path)
+    }
+
+    fn lock_within(patience: Duration, path: &Path) -> Result<Self, ControlError> {
         let path = std::path::absolute(path).map_err(|e| failed(path, "is no directory", &e))?;
         let above = path.ancestors();
         let made = above.take_while(|folder| !folder.exists());
@@ -51,10 +60,19 @@ impl NodeDir {
             .mode(PRIVATE)
             .open(&file)
             .map_err(cannot)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(in_use(&path, &mut lock)),
-            Err(error) => return Err(cannot(error.into())),
+        let begun = Instant::now();
+        loop {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK) => {
+                    let holder = holder(&mut lock);
+                    if !holder.is_some_and(is_killed) || begun.elapsed() >= patience {
+                        return Err(in_use(&path, holder));
+                    }
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                Err(error) => return Err(cannot(error.into())),
+            }
         }
         // The daemon that had it may have taken it away, with its folder, since the file was opened.
         let is_it = match (lock.metadata(), file.metadata()) {
@@ -130,11 +148,15 @@ impl Drop for NodeDir {
     }
 }
 
-fn in_use(path: &Path, lock: &mut File) -> ControlError {
+/// Who has the lock, as it says there.
+fn holder(lock: &mut File) -> Option<u32> {
     let mut pid = String::new();
-    // Without it the message is less helpful, and as true.
-    let _ = lock.take(32).read_to_string(&mut pid);
-    let pid: Option<u32> = pid.trim().parse().ok();
+    lock.rewind().ok()?;
+    lock.take(32).read_to_string(&mut pid).ok()?;
+    pid.trim().parse().ok()
+}
+
+fn in_use(path: &Path, pid: Option<u32>) -> ControlError {
     let path = path.display();
     if let Some(pid) = pid.filter(|pid| is_killed(*pid)) {
         return ControlError::environment(format!(
@@ -184,7 +206,7 @@ mod tests {
             std::thread::yield_now();
         }
         std::fs::write(base.path().join("lock"), format!("{pid}\n")).expect("written");
-        let error = NodeDir::lock(base.path()).expect_err("taken");
+        let error = NodeDir::lock_within(Duration::ZERO, base.path()).expect_err("taken");
         child.wait().expect("ended");
         assert_eq!(error.kind, ErrorKind::Environment);
         let says = [

@@ -76,7 +76,7 @@ fn widen(socket: &OwnedFd) {
 
 /// The sockets of a process that was killed stay for so long at most: the kernel takes its rings down, and
 /// what they hold, after the process is gone.
-const AFTERLIFE: Duration = Duration::from_secs(2);
+const AFTERLIFE: Duration = Duration::from_secs(5);
 /// Between two looks whether an address is free.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 

@@ -80,15 +80,23 @@ pub enum Canary {
     FenceByNode,
     /// A label of another epoch is made fresh instead of being refused.
     FenceRefreshed,
+    /// The proof among copies in sync compares nothing.
+    ProofBlind,
+    /// A JOIN counts for nothing until a grant is asked for: its owner is taken for silent.
+    JoinUnheard,
+    /// Who has handed over takes the volume back at once.
+    NoStandBack,
     /// A change of the register does not go to the others.
     RegisterNotSent,
     /// Hosts are served before the register was read.
     ServeBeforeRegister,
+    /// A forwarded command gets a label when it arrives.
+    ForwardRefreshed,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 41] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -124,8 +132,12 @@ impl Canary {
         Self::FenceWithoutEpoch,
         Self::FenceByNode,
         Self::FenceRefreshed,
+        Self::ProofBlind,
+        Self::JoinUnheard,
+        Self::NoStandBack,
         Self::RegisterNotSent,
         Self::ServeBeforeRegister,
+        Self::ForwardRefreshed,
     ];
 }
 

@@ -1,8 +1,9 @@
 //! What a replica is told, and what it wants done.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ashlar_block::{IoError, Label, Moment};
+use ashlar_block::{IoError, Label, Moment, Registrant};
 use bytes::Bytes;
 
 use crate::canary::{Cage, Canary};
@@ -14,7 +15,7 @@ use crate::ids::{
 };
 use crate::local::{Applied, Entry, EntryChange, Local};
 use crate::message::{Content, Envelope};
-use crate::owner::POWER_LOSS_WAIT;
+use crate::owner::{POWER_LOSS_WAIT, STUCK_AFTER};
 use crate::quorum::{Question, Reply};
 
 /// The size of a volume's shard. Its last granule is no host's: it is the *register*, in which the owner keeps what all
@@ -86,6 +87,8 @@ pub struct Limits {
     pub power_loss_wait: Duration,
     /// Free granules that a learner must have before resync begins: a full member must not come and go.
     pub resync_free: u64,
+    /// How often copies in sync are compared.
+    pub prove_every: Duration,
 }
 
 impl Default for Limits {
@@ -97,6 +100,7 @@ impl Default for Limits {
             learner_records: 4096,
             power_loss_wait: POWER_LOSS_WAIT,
             resync_free: 16_384,
+            prove_every: Duration::from_secs(3600),
         }
     }
 }
@@ -156,6 +160,15 @@ pub enum HostOperation {
     },
     /// Read the register.
     GetRegister,
+    /// What the owner's driver is to decide: bytes that it knows, and this crate does not.
+    Consult {
+        /// What.
+        question: Bytes,
+        /// Whose command.
+        origin: Origin,
+        /// What was known when its socket was last seen empty.
+        label: Label,
+    },
 }
 
 /// Something that happened.
@@ -167,6 +180,8 @@ pub enum Event {
     Host {
         /// Its name, given back in the answer.
         command: CommandId,
+        /// Who that is, for an owner that it may be forwarded to.
+        registrant: Registrant,
         /// What it wants.
         operation: HostOperation,
     },
@@ -222,6 +237,22 @@ pub enum Event {
         /// Which life, and all before it.
         incarnation: Incarnation,
     },
+    /// A host's association is there, whose commands are to be labelled.
+    LabelWanted {
+        /// Which.
+        origin: Origin,
+    },
+    /// A command of [`Effect::Forwarded`] has ended, and was not handed in as a host's.
+    Decided {
+        /// Which.
+        command: CommandId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// The local store has stopped, and answers nothing more.
+    StoreFailed,
+    /// Somebody wants to know whether copies in sync are equal.
+    Verify,
     /// An operator wants another owner.
     Move {
         /// Whom.
@@ -246,6 +277,10 @@ pub enum Outcome {
     Failed,
     /// The range is not inside the volume.
     OutOfRange,
+    /// Another host has reserved the volume.
+    Reserved,
+    /// What the owner's driver has decided.
+    Advice(Bytes),
 }
 
 /// What people should hear of.
@@ -267,7 +302,14 @@ pub enum Alarm {
         /// Where.
         leaf: Leaf,
     },
-    /// The local store cannot read what it should have: this node stops serving.
+    /// A copy that was in sync is not equal: it leaves the in-sync set.
+    Diverged {
+        /// Which copy.
+        position: Position,
+        /// Where.
+        leaf: Leaf,
+    },
+    /// The local store cannot read or write what it should, or does not answer: this node stops serving.
     LocalFailed,
     /// This copy is an old image: it takes no part until it was copied in full.
     OldImage,
@@ -303,10 +345,47 @@ pub enum Effect {
     Serves(Epoch),
     /// It does not any more.
     Stops(Epoch),
+    /// A host's command has come by another node: it is to be handed in as a host's, with this name, or to be decided.
+    Forwarded {
+        /// By which.
+        by: Position,
+        /// Its name.
+        command: CommandId,
+        /// Whose it is.
+        registrant: Registrant,
+        /// What its host wants.
+        operation: HostOperation,
+    },
+    /// Whether commands that come here now go to the owner. Hosts' paths change.
+    Forwards(bool),
     /// The set of copies in sync is now this one.
     InSync(Positions),
     /// Tell people.
     Alarm(Alarm),
+    /// Copies in sync were compared.
+    Proven(Proof),
+}
+
+/// What came of comparing copies in sync.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// Somebody has asked for it.
+    pub is_asked: bool,
+    /// Leaves compared.
+    pub leaves: u64,
+    /// The copies whose every leaf was compared with the owner's.
+    pub compared: Positions,
+    /// Where they differ from the owner's.
+    pub differences: Vec<Difference>,
+}
+
+/// A leaf that a copy does not have as its owner has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Which copy.
+    pub position: Position,
+    /// Which leaf.
+    pub leaf: Leaf,
 }
 
 /// Names of operations and questions, never used twice in a process's life.
@@ -314,6 +393,15 @@ pub enum Effect {
 pub(crate) struct Names {
     token: u64,
     ask: u64,
+    /// What the local store has been asked for and has not answered, and since when.
+    open: BTreeMap<Token, Moment>,
+}
+
+impl Names {
+    /// The local store has answered.
+    pub(crate) fn answered(&mut self, token: Token) {
+        self.open.remove(&token);
+    }
 }
 
 /// The entry as it is durable, and the change that is on its way: one at a time.
@@ -386,7 +474,15 @@ pub(crate) struct Turn<'a> {
 impl Turn<'_> {
     pub(crate) fn token(&mut self) -> Token {
         self.names.token += 1;
-        Token(self.names.token)
+        let token = Token(self.names.token);
+        self.names.open.insert(token, self.now);
+        token
+    }
+
+    /// Whether the local store has owed an answer for so long that it counts as hung.
+    pub(crate) fn is_store_stuck(&self) -> bool {
+        let oldest = self.names.open.first_key_value();
+        oldest.is_some_and(|(_, &since)| self.now - since > STUCK_AFTER)
     }
 
     pub(crate) fn ask(&mut self, question: Question) -> Ask {

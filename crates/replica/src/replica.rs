@@ -1,21 +1,27 @@
 //! One copy of one shard of a volume: follows an owner, would own, or owns.
 
-use ashlar_block::{Label, Moment};
+use ashlar_block::{Label, Moment, Registrant};
 
+use crate::canary::Canary;
 use crate::candidate::{Candidate, Reason};
-use crate::event::{At, Config, Effect, EntryBook, Event, HostOperation, Names, Outcome, Turn};
+use crate::event::{At, Config, Effect, EntryBook, Event, HostOperation, Names, Turn};
 use crate::extent::Extent;
 use crate::fence::Origin;
+use crate::forward::Forwarder;
 use crate::ids::{Ask, CommandId, Epoch, Incarnation, NodeId, Position};
 use crate::lease::Given;
 use crate::local::{Entry, Imported, Local};
-use crate::member::{Consequence, Member};
+use crate::member::{Consequence, Heard, Member};
 use crate::message::{Envelope, Message, Refusal};
-use crate::owner::{Owner, REMOVE_AFTER};
+use crate::owner::{Owner, REMOVE_AFTER, is_forwarded};
 use crate::quorum::Reply;
 
 /// Events `Tick` must not be further apart.
 pub const TICK: std::time::Duration = std::time::Duration::from_millis(25);
+
+/// A copy whose store failed answers hosts with errors, instead of handing over, if that happens again so soon: the
+/// other copy, which gave it back, could not do better.
+const FORGIVEN_AFTER: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// A copy, in one life of its process.
 #[derive(Debug)]
@@ -29,6 +35,9 @@ pub struct Replica {
     candidate: Candidate,
     reason: Reason,
     owner: Option<Owner>,
+    forwarder: Forwarder,
+    /// When it stopped serving last because its own store had failed.
+    gave_up: Option<Moment>,
 }
 
 /// What a replica is handed with an event.
@@ -54,6 +63,8 @@ impl Replica {
             candidate: Candidate::new(now),
             reason: Reason::default(),
             owner: None,
+            forwarder: Forwarder::default(),
+            gave_up: None,
         }
     }
 
@@ -83,14 +94,26 @@ impl Replica {
         if self.owner.as_ref().is_some_and(Owner::ends) {
             self.step_down(&mut turn);
         }
+        self.follow_forwards(&mut turn);
         self.names = names;
         self.entry = book;
     }
 
     fn dispatch(&mut self, turn: &mut Turn<'_>, event: Event) {
+        if let Event::Applied { token, .. }
+        | Event::Read { token, .. }
+        | Event::Persisted { token }
+        | Event::Digested { token, .. } = &event
+        {
+            turn.names.answered(*token);
+        }
         match event {
             Event::Tick => self.tick(turn),
-            Event::Host { command, operation } => self.host(turn, command, operation),
+            Event::Host {
+                command,
+                registrant,
+                operation,
+            } => self.host(turn, (command, registrant), operation),
             Event::Received { from, envelope } => self.received(turn, from, envelope),
             Event::PeerGone { peer } => {
                 if let Some(owner) = self.owner.as_mut() {
@@ -125,6 +148,23 @@ impl Replica {
             }
             Event::Answered { ask, reply } => self.answered(turn, ask, &reply),
             Event::Dead { node, incarnation } => self.certified(turn, node, incarnation),
+            Event::LabelWanted { origin } => {
+                if self.owner.is_none() {
+                    self.forwarder.want_label(turn, &mut self.member, origin);
+                }
+            }
+            Event::Decided { command, outcome } => turn.answer(command, outcome),
+            Event::StoreFailed => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.hand_over(turn);
+                }
+                self.member.store_failed(turn);
+            }
+            Event::Verify => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.verify(turn);
+                }
+            }
             Event::Move { to } => {
                 if let Some(owner) = self.owner.as_mut() {
                     owner.give(turn, to);
@@ -138,7 +178,9 @@ impl Replica {
         if let Some(owner) = self.owner.as_mut() {
             return owner.tick(turn, &self.given);
         }
-        if self.given.binds(turn.now) || self.candidate.rests(turn.now) {
+        // Nothing could be drained, so nothing served, with a store that does not answer.
+        let waits = self.candidate.rests(turn.now) || turn.is_store_stuck();
+        if self.given.binds(turn.now) || waits {
             return;
         }
         // Its owner was heard in this process's life, and is silent now.
@@ -146,10 +188,40 @@ impl Replica {
         self.candidate.tick(turn);
     }
 
-    fn host(&mut self, turn: &mut Turn<'_>, command: CommandId, operation: HostOperation) {
+    fn host(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (command, registrant): (CommandId, Registrant),
+        operation: HostOperation,
+    ) {
         match self.owner.as_mut() {
             Some(owner) => owner.host(turn, command, operation),
-            None => turn.answer(command, Outcome::NotOwner),
+            None => self
+                .forwarder
+                .send(turn, &mut self.member, (command, registrant), operation),
+        }
+    }
+
+    /// What has become of commands that were forwarded: by this node, and to it.
+    fn follow_forwards(&mut self, turn: &mut Turn<'_>) {
+        // An owner that is not heard has no session, whatever it may yet say.
+        let is_heard = self.owner.is_none() && self.given.binds(turn.now);
+        let session = self.member.open_session().filter(|_| is_heard);
+        for heard in self.member.take_heard() {
+            match heard {
+                Heard::Done(forward, outcome) => self.forwarder.done(turn, forward, outcome),
+                Heard::Labelled(origin, label) => self.forwarder.labelled(origin, label),
+            }
+        }
+        self.forwarder.follow(turn, session);
+        let is_its = |effect: &mut Effect| matches!(effect, Effect::Answer { command, .. } if is_forwarded(*command));
+        let answers: Vec<Effect> = turn.out.extract_if(.., is_its).collect();
+        for answer in answers {
+            if let (Effect::Answer { command, outcome }, Some(owner)) =
+                (answer, self.owner.as_mut())
+            {
+                owner.forwarded_done(turn, command, outcome);
+            }
         }
     }
 
@@ -195,7 +267,9 @@ impl Replica {
             }
             self.step_down(turn);
             self.reason = Reason::default();
-            self.candidate.follows(turn);
+            if !turn.sings(Canary::JoinUnheard) {
+                self.candidate.follows(turn);
+            }
             self.member.join(turn, from, &envelope, join);
             return;
         }
@@ -232,7 +306,9 @@ impl Replica {
         };
         self.member = Member::default();
         self.reason = Reason::default();
-        self.owner = Some(Owner::new(turn, stored, patience));
+        let mut owner = Owner::new(turn, stored, patience);
+        owner.endures_until(self.gave_up.map(|at| at + FORGIVEN_AFTER));
+        self.owner = Some(owner);
     }
 
     fn certified(&mut self, turn: &mut Turn<'_>, node: NodeId, incarnation: Incarnation) {
@@ -248,8 +324,13 @@ impl Replica {
 
     fn step_down(&mut self, turn: &mut Turn<'_>) {
         if let Some(owner) = self.owner.take() {
+            if owner.gave_up() {
+                self.gave_up = Some(turn.now);
+            }
             owner.stop(turn);
-            self.candidate.yields(turn);
+            if !turn.sings(Canary::NoStandBack) {
+                self.candidate.yields(turn);
+            }
         }
     }
 
@@ -258,14 +339,23 @@ impl Replica {
         self.owner.as_ref().map(Owner::epoch)
     }
 
-    /// The label for what may now be sent by an association whose socket was just seen empty; none while this copy
-    /// does not own the volume.
+    /// The label for what may now be sent by an association whose socket was just seen empty; of a copy that does not
+    /// own the volume, what its owner has said last ([`Event::LabelWanted`]).
     pub fn label(&self, origin: Origin) -> Option<Label> {
-        Some(self.owner.as_ref()?.label(origin))
+        match &self.owner {
+            Some(owner) => Some(owner.label(origin)),
+            None => self.forwarder.label(origin),
+        }
+    }
+
+    /// Whether commands that come here go to the owner.
+    pub fn forwards(&self) -> bool {
+        self.forwarder.is_open()
     }
 
     /// An association is gone, and nothing of it is left: its writes still count against others.
     pub fn association_ended(&mut self, origin: Origin) {
+        self.forwarder.ended(origin);
         if let Some(owner) = self.owner.as_mut() {
             owner.association_ended(origin);
         }

@@ -1,7 +1,9 @@
 //! The replication protocol on two and three nodes that crash, stop, are cut off and lie: some seeds of every profile,
 //! and what is broken on purpose.
 
-use ashlar_sim::cluster::{Blow, Canary, Lure, Occasion, Profile, run, run_traced};
+use ashlar_sim::cluster::{
+    Blow, Canary, Lure, Occasion, Profile, Strike, run, run_struck, run_traced,
+};
 
 /// Worlds whose stores are engines take some ten times as long.
 const ENGINE_SEEDS: u64 = 300;
@@ -137,6 +139,7 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
         },
         // The session breaks just when the add is asked for.
         Canary::UnsettledAdd => Profile {
+            proofs: 0,
             lures: const { &[lure(Occasion::Adds, Blow::Break, true)] },
             ..Profile::PARTITION
         },
@@ -193,6 +196,50 @@ fn worlds_made_for_canaries_keep_every_promise_without_them() {
                 ..profile
             };
             assert_eq!(first_failure(0..50, &[profile]), None, "{canary:?}");
+        }
+    }
+}
+
+/// A world of some 40 operations in which nothing fails by itself.
+const QUIET: Profile = Profile {
+    commands: 16,
+    faults: 0,
+    ambushes: 0,
+    proofs: 0,
+    engines: 0,
+    ..Profile::CRASH
+};
+
+/// One process dies at every message and every step of a store, and then another one, or the same, in the recovery.
+/// `ASHLAR_SOAK` takes every step and every second one; otherwise one of some.
+#[test]
+fn processes_may_die_at_any_step_and_again_in_recovery() {
+    let soak = std::env::var_os("ASHLAR_SOAK").is_some_and(|soak| !soak.is_empty());
+    let (seeds, stride, seconds) = if soak { (6, 1, 40) } else { (3, 5, 2) };
+    for seed in 0..seeds {
+        let profile = match seed % 3 {
+            2 => Profile {
+                commands: 8,
+                ..on_engines(QUIET)
+            },
+            _ => QUIET,
+        };
+        let (steps, nodes) = ashlar_sim::cluster::steps(seed, &profile).expect("nothing fails");
+        println!("seed {seed}: {steps} steps, {nodes} nodes");
+        for step in (seed % stride..steps).step_by(stride as usize) {
+            for node in 0..nodes {
+                let first = Strike { step, node };
+                let after = |n: u64| Strike {
+                    step: step + 1 + (n * 37 + step) % 300,
+                    node: (node + (n + step) as usize) % nodes,
+                };
+                let alone = run_struck(seed, &profile, &[first]);
+                assert_eq!(alone.err().map(|one| one.to_string()), None);
+                for n in 0..seconds {
+                    let both = run_struck(seed, &profile, &[first, after(n)]);
+                    assert_eq!(both.err().map(|one| one.to_string()), None);
+                }
+            }
         }
     }
 }

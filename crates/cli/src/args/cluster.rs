@@ -53,6 +53,10 @@ pub(crate) struct GroupArguments {
     #[arg(long, value_name = "N")]
     pub(crate) nodes: Option<usize>,
 
+    /// With up: members of etcd, 1 or 3 [default: 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) etcd: Option<usize>,
+
     /// With up: the size of each node's two drives, which are sparse files [default: 2GiB]
     #[arg(long, value_name = "SIZE")]
     pub(crate) drive_size: Option<String>,

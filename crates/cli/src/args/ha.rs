@@ -31,36 +31,56 @@ pub(crate) enum HaFault {
     CutMemberOut,
     /// A member: what is sent to it is lost
     CutMemberIn,
-    /// etcd is killed, and started again
+    /// All of the owner's drives fail, and are well again when another node serves
+    DrivesDie,
+    /// The same; they do not answer
+    DrivesHang,
+    /// All of a member's drives fail, and are well again
+    DrivesDieMember,
+    /// The same; they do not answer
+    DrivesHangMember,
+    /// All of etcd is killed, and started again
     Etcd,
+    /// One member of etcd is killed, and started again
+    EtcdMember,
+    /// All members of etcd but one are killed, and started again a minute later
+    EtcdMajority,
     /// The volume is moved to another node
     Move,
     /// All nodes are killed at once, and started again
     KillAll,
+    /// The owner's daemon is told to end, and started again, as an upgrade does it
+    Restart,
+    /// The same of a member's
+    RestartMember,
 }
 
 /// What a cluster goes through under a checking load.
 #[derive(Args)]
 #[command(after_help = "Examples:
   ashlar lab ha --out demo-ha
-  ashlar lab ha --fault kill,stop,cut,cut-in,cut-out --rounds 10 --out /tmp/run")]
+  ashlar lab ha --fault kill,stop,cut,cut-in,cut-out --rounds 10 --out /tmp/run
+  ashlar lab ha --soak --seed 7 --faults 500 --out /tmp/run")]
 pub(crate) struct HaArguments {
     /// Where the cluster is made, and removed afterwards: a short path to an empty directory, or none
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 
-    /// What fails, one after the other, in every round
-    #[arg(
-        long = "fault",
-        value_enum,
-        value_delimiter = ',',
-        default_value = "kill"
-    )]
-    pub(crate) faults: Vec<HaFault>,
+    /// What fails, one after the other, in every round [default: kill; with --soak all that can here]
+    #[arg(long = "fault", value_enum, value_delimiter = ',')]
+    pub(crate) kinds: Vec<HaFault>,
 
     /// How often
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) rounds: u32,
+
+    /// Faults as the seed draws them, under two hosts that load two volumes, with an etcd of three members
+    #[arg(long, conflicts_with = "rounds")]
+    pub(crate) soak: bool,
+
+    /// With --soak: how many
+    #[arg(long, default_value_t = 20, value_name = "N", requires = "soak")]
+    pub(crate) faults: u32,
 
     /// Nodes: 2 to 7
     #[arg(long, default_value_t = 2, value_name = "N")]
@@ -70,6 +90,10 @@ pub(crate) struct HaArguments {
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub(crate) replicas: u8,
 
+    /// Members of etcd, 1 or 3 [default: 1; with --soak 3]
+    #[arg(long, value_name = "N")]
+    pub(crate) etcd: Option<usize>,
+
     /// Bytes of the volume, all of which are written and checked
     #[arg(long, default_value = "64MiB", value_name = "SIZE")]
     pub(crate) size: String,
@@ -78,7 +102,7 @@ pub(crate) struct HaArguments {
     #[arg(long)]
     pub(crate) loopback: bool,
 
-    /// Seed of the load
+    /// Seed of the load, and of what --soak draws
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) seed: u64,
 

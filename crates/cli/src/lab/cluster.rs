@@ -4,11 +4,13 @@ use ashlar_device::parse_size;
 use ashlar_oltp::group::{Group, GroupPlan, GroupStatus, Tuning};
 
 use super::interrupt::interruptible;
-use super::nodes::{self, MOST_NODES, Nodes, NodesPlan};
+use super::nodes::{self, MOST_ETCD, MOST_NODES, Nodes, NodesPlan};
 use crate::args::{GroupAction, GroupArguments, TuningWord};
 use crate::exit::Failure;
 use crate::output::print;
 
+/// How many members an etcd may have.
+pub(super) const ETCD_MEMBERS: [usize; 2] = [1, MOST_ETCD];
 const DRIVE_SIZE: &str = "2GiB";
 
 pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
@@ -69,8 +71,11 @@ fn check(arguments: &GroupArguments) -> Result<(), Failure> {
     if !starts && !ups && arguments.loopback {
         return Err(Failure::usage("--loopback is for up and start"));
     }
-    if !ups && (arguments.nodes.is_some() || arguments.drive_size.is_some()) {
-        return Err(Failure::usage("--nodes and --drive-size are for up"));
+    let sizes = (arguments.nodes, &arguments.drive_size, arguments.etcd);
+    if !ups && sizes != (None, &None, None) {
+        return Err(Failure::usage(
+            "--nodes, --drive-size and --etcd are for up",
+        ));
     }
     Ok(())
 }
@@ -82,11 +87,16 @@ fn nodes_plan(arguments: &GroupArguments) -> Result<NodesPlan, Failure> {
             "--nodes {nodes}: 1 to {MOST_NODES}"
         )));
     }
+    if let Some(etcd) = arguments.etcd.filter(|etcd| !ETCD_MEMBERS.contains(etcd)) {
+        return Err(Failure::usage(format!("--etcd {etcd}: 1 or 3")));
+    }
     let size = arguments.drive_size.as_deref().unwrap_or(DRIVE_SIZE);
     Ok(NodesPlan {
         nodes,
         drive_bytes: parse_size(size)?,
         loopback: arguments.loopback,
+        etcd: arguments.etcd.unwrap_or(1),
+        has_switches: false,
     })
 }
 

@@ -63,6 +63,31 @@ fn members_and_the_quorum_may_fail_beside_an_owner() {
 }
 
 #[test]
+fn pools_may_die_and_hang_under_living_nodes() {
+    endures(
+        "drives-die,drives-hang,drives-die-member,drives-hang-member",
+        &[],
+    );
+}
+
+#[test]
+fn what_a_seed_draws_costs_nothing_but_time() {
+    if !has_cluster() {
+        return;
+    }
+    let room = open_folder();
+    let (code, said) = lab(
+        room.path(),
+        "ha --soak --seed 5 --faults 4 --size 8MiB --out o".split_whitespace(),
+    );
+    println!("{said}");
+    assert_eq!(code, 0, "{said}");
+    let text = std::fs::read_to_string(room.path().join("o/result.json")).expect("a result");
+    let result: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(result["rounds"].as_array().map(Vec::len), Some(4), "{text}");
+}
+
+#[test]
 fn three_copies_survive_the_owner_s_death_and_then_the_next_one_s() {
     endures("kill,kill-node", &["--nodes", "3", "--replicas", "3"]);
 }
@@ -74,6 +99,9 @@ fn what_makes_no_sense_is_refused_by_name() {
         ("--replicas 3", "ha --replicas 3 --out o"),
         ("--nodes 1", "ha --nodes 1 --out o"),
         ("--rounds 0", "ha --rounds 0 --out o"),
+        ("--faults 0", "ha --soak --faults 0 --out o"),
+        ("--etcd 2", "ha --etcd 2 --out o"),
+        ("needs --etcd 3", "ha --fault etcd-majority --out o"),
         (
             "--fault cut: needs network namespaces",
             "ha --fault cut --loopback --out o",

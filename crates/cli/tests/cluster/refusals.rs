@@ -103,6 +103,13 @@ fn files_keys_and_names_that_do_not_fit_are_refused() {
     // After all that it comes back as if nothing had been.
     begin(&mut cluster.daemon("b", &usual));
     eventually("all copies are in sync", || is_in_sync(&cluster));
+    // And its copies are equal, from either node.
+    for node in ["a", "b"] {
+        let said = ok(&mut cluster.to(node, &["volume", "verify", "tank/db", "--json"]));
+        let proof: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        assert_eq!(proof["bytes"], 16 << 20, "{said}");
+        assert_eq!(proof["copies"][0]["result"], "agrees", "{said}");
+    }
 }
 
 fn is_in_sync(cluster: &Cluster) -> bool {

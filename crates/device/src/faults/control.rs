@@ -1,8 +1,20 @@
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ashlar_block::Request;
+use ashlar_block::{ErrorKind, Request};
 
 use super::rule::{Action, Rule, Trigger};
+
+/// What a device's spec says of its faults.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FaultPlan {
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// The oldest that strikes a request decides.
+    pub rules: Vec<Rule>,
+    /// See [`FaultControl::obey`].
+    pub switch: Option<PathBuf>,
+}
 
 /// The handle by which a test changes a device's faults while it runs. All queues obey it.
 #[derive(Clone)]
@@ -16,6 +28,8 @@ struct State {
     /// Counts releases: requests stalled before the latest may go on.
     releases: u64,
     struck: u64,
+    /// A file that says what is wrong with the device while it exists.
+    switch: Option<PathBuf>,
 }
 
 struct Armed {
@@ -46,6 +60,7 @@ impl FaultControl {
             stalled: 0,
             releases: 0,
             struck: 0,
+            switch: None,
         })))
     }
 
@@ -65,6 +80,12 @@ impl FaultControl {
     /// Takes a rule away.
     pub fn remove(&self, id: RuleId) {
         self.lock().rules.retain(|&(other, _)| other != id.0);
+    }
+
+    /// While a file exists, the device does what it says: `dead`, every request is a media error; `hung`, nothing is
+    /// done or answered until the file is gone. For processes that are not the test's own.
+    pub fn obey(&self, switch: &Path) {
+        self.lock().switch = Some(switch.to_owned());
     }
 
     /// Takes all rules away and releases what is stalled.
@@ -90,13 +111,20 @@ impl FaultControl {
         self.lock().struck
     }
 
+    /// How often stalled requests were released: once more, if they wait for a switch that is not there any more.
     pub(super) fn releases(&self) -> u64 {
-        self.lock().releases
+        let state = &mut *self.lock();
+        let is_off = |switch: &PathBuf| !switch.exists();
+        if state.stalled > 0 && state.switch.as_ref().is_some_and(is_off) {
+            state.releases += 1;
+            state.stalled = 0;
+        }
+        state.releases
     }
 
     pub(super) fn judge(&self, request: &Request) -> Option<Verdict> {
         let state = &mut *self.lock();
-        let mut verdict = None;
+        let mut verdict = state.switched();
         for (_, armed) in &mut state.rules {
             if !armed.rule.looks_at(request.op, request.range) {
                 continue;
@@ -122,5 +150,17 @@ impl FaultControl {
             random: state.random.u64(..),
             releases: state.releases,
         })
+    }
+}
+
+impl State {
+    /// What the switch wants.
+    fn switched(&self) -> Option<Action> {
+        let said = std::fs::read_to_string(self.switch.as_ref()?).ok()?;
+        match said.trim() {
+            "dead" => Some(Action::Error(ErrorKind::Media)),
+            "hung" => Some(Action::Stall),
+            _ => None,
+        }
     }
 }

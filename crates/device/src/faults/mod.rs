@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ashlar_block::{BlockDevice, Description, Geometry, IoError};
 use ashlar_reactor::{Handle, Opener};
 
-pub use control::{FaultControl, RuleId};
+pub use control::{FaultControl, FaultPlan, RuleId};
 pub use queue::FaultyDevice;
 pub use rule::{Action, Affects, Rule, Trigger};
 

@@ -195,3 +195,34 @@ fn a_device_that_hangs_answers_nothing_from_then_on() {
     assert_eq!(tags, [1, 2]);
     assert_eq!(device.next_deadline(), None);
 }
+
+#[test]
+fn a_device_obeys_its_switch_while_that_is_there() {
+    let room = tempfile::tempdir().expect("a folder");
+    let switch = room.path().join("switch");
+    let control = FaultControl::new(3);
+    control.obey(&switch);
+    let memory = Memory::new(1 << 20, BlockSize::B512).expect("memory");
+    let bench = Bench::open(&*memory);
+    let child = memory.open(&bench.handle()).expect("opens");
+    let mut device = Checked::new(FaultyDevice::new(child, control.clone()));
+    let mut tag = 0;
+    let mut ask = |device: &mut Checked<_>, word: Option<&str>| {
+        match word {
+            Some(word) => std::fs::write(&switch, word).expect("written"),
+            None => std::fs::remove_file(&switch).unwrap_or_default(),
+        }
+        tag += 1;
+        BlockDevice::submit(device, Request::flush(tag));
+        let mut done = Vec::new();
+        BlockDevice::poll(device, Moment::from_nanos(tag * 10_000_000), &mut done);
+        done.iter()
+            .map(|one| one.result.is_ok())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ask(&mut device, None), [true]);
+    assert_eq!(ask(&mut device, Some("dead")), [false]);
+    assert_eq!(ask(&mut device, Some("hung")), [false; 0]);
+    assert_eq!(ask(&mut device, Some("hung")), [false; 0]);
+    assert_eq!(ask(&mut device, None), [true; 3]);
+}

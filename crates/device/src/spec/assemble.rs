@@ -52,10 +52,13 @@ pub fn open_with(
         Spec::Disk(model, child) => Media::disk(open_with(child, block_size, remotes)?, *model),
         Spec::Array(model, child) => Media::array(open_with(child, block_size, remotes)?, *model),
         Spec::Flash(model, child) => Media::flash(open_with(child, block_size, remotes)?, *model),
-        Spec::Faulty(seed, rules, child) => {
-            let control = FaultControl::new(*seed);
-            for rule in rules {
+        Spec::Faulty(plan, child) => {
+            let control = FaultControl::new(plan.seed);
+            for rule in &plan.rules {
                 control.add(*rule);
+            }
+            if let Some(switch) = &plan.switch {
+                control.obey(switch);
             }
             Faulty::new(open_with(child, block_size, remotes)?, control)
         }

@@ -23,7 +23,7 @@ mod text;
 use std::path::Path;
 
 use crate::RbdName;
-use crate::faults::Rule;
+use crate::faults::FaultPlan;
 use crate::media::{ArrayModel, DiskModel, FlashModel};
 use crate::record::Recording;
 use crate::{FileOptions, NullReads};
@@ -49,7 +49,7 @@ pub enum Spec {
     /// A device with the timing of a SATA SSD.
     Flash(FlashModel, Box<Spec>),
     /// A device with faults, by seed and rules.
-    Faulty(u64, Vec<Rule>, Box<Spec>),
+    Faulty(FaultPlan, Box<Spec>),
     /// A remote namespace's URL, for whoever knows the initiator.
     Remote(String),
     /// An image of a Ceph cluster.
@@ -66,7 +66,7 @@ impl Spec {
             | Self::Disk(_, child)
             | Self::Array(_, child)
             | Self::Flash(_, child)
-            | Self::Faulty(_, _, child) => child.each_file(change),
+            | Self::Faulty(_, child) => child.each_file(change),
             Self::Memory(_) | Self::Null(..) | Self::Remote(_) | Self::Rbd(_) => {}
         }
     }
@@ -81,7 +81,7 @@ impl Spec {
             | Self::Disk(_, child)
             | Self::Array(_, child)
             | Self::Flash(_, child)
-            | Self::Faulty(_, _, child) => child.paths(),
+            | Self::Faulty(_, child) => child.paths(),
             Self::Memory(_) | Self::Null(..) | Self::Remote(_) | Self::Rbd(_) => Vec::new(),
         }
     }

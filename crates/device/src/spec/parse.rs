@@ -7,7 +7,7 @@ use super::Spec;
 use super::text::{
     Pair, leading_options, number, query, split_commas, switch, unbracket, unknown_option,
 };
-use crate::faults::{Action, Affects, Rule, Trigger};
+use crate::faults::{Action, Affects, FaultPlan, Rule, Trigger};
 use crate::media::{ArrayModel, DiskModel, FlashModel, Level};
 use crate::record::Recording;
 use crate::{DEFAULT_CHUNK_BYTES, FileOptions, NullReads, OpenError, RbdName, parse_size};
@@ -244,14 +244,15 @@ fn flash(text: &str, depth: usize) -> Result<Spec, OpenError> {
 
 fn faulty(text: &str, depth: usize) -> Result<Spec, OpenError> {
     let (options, device) = leading_options(text);
-    let (mut seed, mut rules) = (0, Vec::new());
+    let mut plan = FaultPlan::default();
     for pair in options {
         match pair {
-            ("seed", value) => seed = number("seed", value)?,
-            pair => rules.push(rule(pair)?),
+            ("seed", value) => plan.seed = number("seed", value)?,
+            ("switch", value) => plan.switch = Some(value.into()),
+            pair => plan.rules.push(rule(pair)?),
         }
     }
-    Ok(Spec::Faulty(seed, rules, child("faulty", device, depth)?))
+    Ok(Spec::Faulty(plan, child("faulty", device, depth)?))
 }
 
 fn rule((key, value): Pair<'_>) -> Result<Rule, OpenError> {
@@ -273,7 +274,8 @@ fn rule((key, value): Pair<'_>) -> Result<Rule, OpenError> {
             return Ok(Rule::always(Affects::All, Action::Hang).when(Trigger::From(first)));
         }
         _ => {
-            let known = "seed, read-error, write-error, flush-error, bit-flip, drop-write, delay, hang-after";
+            let known = "seed, switch, read-error, write-error, flush-error, bit-flip, drop-write, delay, \
+                         hang-after";
             return Err(unknown_option("faulty", (key, value), known));
         }
     };

@@ -93,10 +93,12 @@ fn every_kind_parses() {
         spec("hdd:model=10k,raid=10,disks=4,/a"),
         Spec::Array(raid, Box::new(plain("/a")))
     );
-    let Spec::Faulty(7, rules, _) = spec("faulty:seed=7,read-error=0.5,delay=5ms,memory:1m") else {
+    let Spec::Faulty(plan, _) = spec("faulty:seed=7,read-error=0.5,switch=/s,delay=5ms,memory:1m")
+    else {
         panic!("faulty")
     };
-    assert_eq!(rules.len(), 2);
+    assert_eq!((plan.seed, plan.rules.len()), (7, 2));
+    assert_eq!(plan.switch.as_deref(), Some(Path::new("/s")));
     assert!(matches!(
         spec("ssd:channels=4,/a"),
         Spec::Flash(FlashModel { channels: 4, .. }, _)

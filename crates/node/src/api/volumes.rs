@@ -8,8 +8,8 @@ use super::Context;
 use super::reply::{Body, Failure, MaybeBody, Options, VolumePath};
 use crate::model::{
     AllowHosts, CreateCache, CreateVolume, DeleteVolume, DenyHosts, ErrorBody, FlushReply,
-    HostChange, MoveVolume, NewerData, ReopenCache, ReplicateVolume, ResizeVolume, RunAlone,
-    SetHosts, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
+    HostChange, MoveVolume, NewerData, ProofStatus, ReopenCache, ReplicateVolume, ResizeVolume,
+    RunAlone, SetFollow, SetHosts, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
 };
 
 type Reply = Result<Json<VolumeStatus>, Failure>;
@@ -23,12 +23,14 @@ pub(super) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(allow_hosts))
         .routes(routes!(deny_hosts))
         .routes(routes!(set_when_degraded))
+        .routes(routes!(set_follow))
         .routes(routes!(stats))
         .routes(routes!(create_cache))
         .routes(routes!(flush))
         .routes(routes!(reopen))
         .routes(routes!(newer))
         .routes(routes!(move_to))
+        .routes(routes!(verify))
         .routes(routes!(replicate))
         .routes(routes!(run_alone))
 }
@@ -173,6 +175,22 @@ async fn set_when_degraded(
     Ok(Json(volume.await?))
 }
 
+/// Says whether ownership of a replicated volume follows its hosts, to the node by which most of their commands come.
+#[utoipa::path(put, path = "/v1/volumes/{pool}/{volume}/follow", operation_id = "volume_follow",
+    tag = "volumes", params(("pool" = String, Path), ("volume" = String, Path)),
+    request_body = SetFollow,
+    responses((status = 200, body = VolumeStatus), (status = "default", body = ErrorBody)))]
+async fn set_follow(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+    Body(request): Body<SetFollow>,
+) -> Reply {
+    let volume = context
+        .calls()
+        .call(move |control| control.set_follow(&name, request));
+    Ok(Json(volume.await?))
+}
+
 /// Gives a volume copies on other nodes, in service: its hosts lose their connections and come back. Answers when it
 /// is served again; the copies are filled behind.
 #[utoipa::path(post, path = "/v1/volumes/{pool}/{volume}/replicate",
@@ -224,6 +242,20 @@ async fn move_to(
         .calls()
         .call(move |control| control.move_volume(&name, request));
     Ok(Json(volume.await?))
+}
+
+/// Compares the copies of a replicated volume that are in sync. Answers when that is done.
+#[utoipa::path(post, path = "/v1/volumes/{pool}/{volume}/verify", operation_id = "volume_verify",
+    tag = "volumes", params(("pool" = String, Path), ("volume" = String, Path)),
+    responses((status = 200, body = ProofStatus), (status = "default", body = ErrorBody)))]
+async fn verify(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+) -> Result<Json<ProofStatus>, Failure> {
+    let proof = context
+        .calls()
+        .call(move |control| control.verify_volume(&name));
+    Ok(Json(proof.await?))
 }
 
 /// What a volume has done since it came online.

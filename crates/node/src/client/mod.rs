@@ -13,9 +13,9 @@ use crate::model::{
     AddDrive, AllowHosts, CacheRule, ClusterEvent, ClusterToken, ClusterView, ControlError,
     CreateCache, CreatePool, CreateService, CreateVolume, DeleteVolume, DenyHosts, DrainNode,
     DrainReply, ExportPool, FlushReply, ForgetNode, ImportPool, MoveService, MoveVolume, NewToken,
-    NewerData, NodeStatus, PoolStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive,
-    ReplicateVolume, ResizeVolume, RunAlone, ServiceStatus, SetHosts, SetReserve, SetWhenDegraded,
-    VolumeName, VolumeStats, VolumeStatus,
+    NewerData, NodeStatus, PoolStatus, ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache,
+    ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, ServiceStatus, SetFollow, SetHosts,
+    SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
 };
 use transport::{Ask, Transport};
 
@@ -202,6 +202,14 @@ impl Client {
         self.send("PUT", &volume(name, "/when-degraded"), request)
     }
 
+    /// Says whether ownership of a replicated volume follows its hosts.
+    ///
+    /// # Errors
+    /// Those of [`Control::set_follow`](crate::Control::set_follow).
+    pub fn set_follow(&self, name: &VolumeName, request: &SetFollow) -> Result<VolumeStatus> {
+        self.send("PUT", &volume(name, "/follow"), request)
+    }
+
     /// The cluster, as the daemon sees it.
     ///
     /// # Errors
@@ -276,6 +284,15 @@ impl Client {
     /// Those of [`Control::move_volume`](crate::Control::move_volume).
     pub fn move_volume(&self, name: &VolumeName, request: &MoveVolume) -> Result<VolumeStatus> {
         self.send("POST", &volume(name, "/move"), request)
+    }
+
+    /// Compares the copies of a replicated volume that are in sync.
+    ///
+    /// # Errors
+    /// Those of [`Control::verify_volume`](crate::Control::verify_volume).
+    pub fn verify_volume(&self, name: &VolumeName) -> Result<ProofStatus> {
+        self.transport
+            .ask(&Ask::new("POST", &volume(name, "/verify")))
     }
 
     /// Makes a volume that caches a device.

@@ -36,8 +36,9 @@ use crate::model::{
     AddDrive, CacheRule, ClusterEvent, ClusterToken, ClusterView, ControlError, CreateCache,
     CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool,
     FlushReply, ForgetNode, HostChange, ImportPool, MoveVolume, NewToken, NewerData, PoolStatus,
-    PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume, ResizeVolume,
-    RunAlone, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
+    ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume,
+    ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
+    VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
 use crate::service::{OneNode, Ownership, Services};
@@ -387,6 +388,10 @@ impl Control for Keeper {
         self.move_replicated(volume, &request)
     }
 
+    fn verify_volume(&self, volume: &VolumeName) -> Result<ProofStatus, ControlError> {
+        self.verify_replicated(volume)
+    }
+
     fn create_cache(&self, request: CreateCache) -> Result<VolumeStatus, ControlError> {
         self.make_cache(&request)
     }
@@ -441,6 +446,14 @@ impl Control for Keeper {
         request: SetWhenDegraded,
     ) -> Result<VolumeStatus, ControlError> {
         self.change_stops(volume, request.when_degraded == WhenDegraded::Stop)
+    }
+
+    fn set_follow(
+        &self,
+        volume: &VolumeName,
+        request: SetFollow,
+    ) -> Result<VolumeStatus, ControlError> {
+        self.change_follow(volume, request)
     }
 
     fn volume_stats(&self, volume: &VolumeName) -> Result<VolumeStats, ControlError> {

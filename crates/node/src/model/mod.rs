@@ -44,8 +44,8 @@ pub use pool::{
     PoolState, PoolStatus, Reserve, SpaceStatus, WorkKind, WorkState, WorkStatus,
 };
 pub use replica::{
-    FailoverCause, FailoverStatus, MoveVolume, ReplicaState, ReplicaStatus, ReplicateVolume,
-    ReplicationStatus, RunAlone,
+    CopyProof, DifferentRange, FailoverCause, FailoverStatus, MoveVolume, ProofResult, ProofStatus,
+    ReplicaState, ReplicaStatus, ReplicateVolume, ReplicationStatus, RunAlone, SetFollow,
 };
 pub use request::{
     AddDrive, Check, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool, RemoveDrive,

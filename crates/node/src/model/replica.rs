@@ -13,6 +13,8 @@ pub enum ReplicaState {
     Resync,
     /// Has all that it missed, and is compared before it counts as in sync.
     Proving,
+    /// It was in sync and not equal to the owner's copy when they were compared; it is given that again.
+    Diverged,
     /// Its node is away, or its pool is not in service.
     Absent,
     /// What it is cannot be told: no owner was reached.
@@ -71,6 +73,85 @@ pub struct ReplicationStatus {
     /// The last change of ownership, as its owner remembers it.
     #[serde(default)]
     pub last_failover: Option<FailoverStatus>,
+    /// Whether ownership follows the hosts, to the node by which most of their commands come.
+    #[serde(default)]
+    pub follow: bool,
+    /// Why the owner was given it, if that was for its hosts.
+    #[serde(default)]
+    pub followed: Option<String>,
+    /// When copies in sync were compared last, as the owner remembers it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_proof: Option<ProofStatus>,
+}
+
+/// Whether ownership of a replicated volume follows its hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetFollow {
+    /// Whether it does.
+    pub follow: bool,
+}
+
+impl Check for SetFollow {
+    fn check(&self) -> Result<(), ControlError> {
+        Ok(())
+    }
+}
+
+/// What came of comparing copies in sync by digests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProofStatus {
+    /// When it ended, in seconds since 1970.
+    pub seconds: u64,
+    /// How many that were asked for have ended in the owner's term.
+    pub asked: u64,
+    /// The node whose copy the others were compared with: what hosts read.
+    pub owner: String,
+    /// Bytes of the volume that were compared.
+    pub bytes: u64,
+    /// The other copies.
+    pub copies: Vec<CopyProof>,
+}
+
+impl ProofStatus {
+    /// Whether no copy that was compared differs.
+    pub fn agrees(&self) -> bool {
+        self.copies
+            .iter()
+            .all(|copy| copy.result != ProofResult::Differs)
+    }
+}
+
+/// How a copy was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ProofResult {
+    /// All digests agree.
+    Agrees,
+    /// Some do not.
+    Differs,
+    /// It is not in sync, or was not reached all the time.
+    NotCompared,
+}
+
+/// What came of it for a copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CopyProof {
+    /// The node that has it.
+    pub node: String,
+    /// How it was found.
+    pub result: ProofResult,
+    /// What differs, to 2 MiB.
+    pub ranges: Vec<DifferentRange>,
+}
+
+/// Bytes of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DifferentRange {
+    /// The first.
+    pub offset: u64,
+    /// How many.
+    pub bytes: u64,
 }
 
 /// A volume of one node is to have copies on others.

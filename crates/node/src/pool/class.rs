@@ -10,7 +10,7 @@ use ashlar_store::format::DriveClass;
 pub(super) fn guess_class(spec: &Spec) -> DriveClass {
     match spec {
         // What injures or writes down what it passes on is of the class of its medium.
-        Spec::Recorded(_, medium) | Spec::Faulty(_, _, medium) => guess_class(medium),
+        Spec::Recorded(_, medium) | Spec::Faulty(_, medium) => guess_class(medium),
         Spec::Stripe(_, children) => children.first().map_or(DriveClass::Nvme, guess_class),
         Spec::Disk(..) | Spec::Array(..) => DriveClass::Hdd,
         Spec::File(file) => class_at(&file.path),

@@ -83,6 +83,8 @@ pub(crate) enum ReplicaMail {
         node: NodeId,
         incarnation: Incarnation,
     },
+    /// Copies in sync are to be compared.
+    Verify,
     /// A host wants something of it reserved.
     Petition { petition: Petition, answer: Answer },
     /// It is to hand over.

@@ -10,10 +10,12 @@
 //! what the engine has completed.
 
 mod commands;
+mod follow;
 mod reserve;
 mod stream;
 mod volume;
+mod words;
 
 pub(crate) use volume::{
-    Cause, Failover, Ground, News, Outside, ReplicaPlan, ReplicaView, Replicated,
+    Cause, Failover, Ground, News, Outside, ProofView, ReplicaPlan, ReplicaView, Replicated,
 };

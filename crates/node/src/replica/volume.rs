@@ -1,4 +1,8 @@
-use std::time::Duration;
+mod petitions;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
 
 use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
 use ashlar_cluster::PeerSocket;
@@ -8,14 +12,15 @@ use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
     Alarm, Ask, AssociationId, Cage, Codec, CommandId, Config, Effect, Envelope, Epoch, Event,
     HostId, HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin, Outcome,
-    Position, Positions, ReadMode, Replica, ReplicaUuid, SessionId, ShardId, Surroundings, TICK,
-    VolumeId,
+    Position, Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, SessionId, ShardId,
+    Surroundings, TICK, VolumeId,
 };
 use ashlar_store::{Engine, Outbox};
-use ashlar_target::{Answer, DecidedReservations, Petition};
+use ashlar_target::DecidedReservations;
 use tracing::{debug, info, warn};
 
 use super::commands::{Asked, Commands};
+use super::follow::Follow;
 use super::reserve::Reserve;
 use super::stream::{Ended, Stream};
 
@@ -26,6 +31,8 @@ const REDIAL_MOST: Duration = Duration::from_secs(1);
 const GOOD_CONNECTION: Duration = Duration::from_secs(1);
 /// Messages and answers that are dealt with in one turn: a busy peer must not keep the core.
 const ROUNDS: usize = 64;
+/// How long what a copy says last may take to leave.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 const GRANULE_BYTES: u64 = 4096;
 /// Whose commands come without a label.
 const UNLABELLED: Origin = Origin {
@@ -65,6 +72,12 @@ pub(crate) enum News {
     Serves { epoch: Epoch, failover: Failover },
     /// It does not any more.
     Stops(Epoch),
+    /// Whether commands of hosts that come here go to the owner from now on.
+    Forwards(bool),
+    /// Commands have come by another node for a while.
+    Elsewhere(Position),
+    /// Hosts that may be connected here are to be told what has become of their reservations.
+    Reserved(ashlar_target::News),
     /// The copies in sync are these now.
     InSync(Positions),
     /// Something is wrong.
@@ -142,6 +155,17 @@ pub(crate) struct ReplicaView {
     pub(crate) connected: Positions,
     /// Why there is no connection to the others.
     pub(crate) troubles: Vec<Option<String>>,
+    /// When copies in sync were compared last, if this node has owned the volume since.
+    pub(crate) proof: Option<ProofView>,
+}
+
+/// What came of comparing copies in sync.
+#[derive(Clone, Debug)]
+pub(crate) struct ProofView {
+    pub(crate) at: SystemTime,
+    /// How many that were asked for have ended.
+    pub(crate) asked: u64,
+    pub(crate) proof: Proof,
 }
 
 /// A replicated volume's copy on its pool's core: the protocol, the engine's part, and the connections to the others.
@@ -156,6 +180,10 @@ pub(crate) struct Replicated {
     next_key: u64,
     commands: Commands,
     reserve: Reserve,
+    /// While this node owns the volume.
+    follow: Option<Follow>,
+    /// Associations whose labels were asked for, and this node does not own the volume.
+    unlabelled: RefCell<BTreeSet<Origin>>,
     buffers: BufferPool,
     outside: Box<dyn Outside>,
     tick_at: Moment,
@@ -163,7 +191,10 @@ pub(crate) struct Replicated {
     /// When an owner was heard last, and what it said of its end.
     heard: Option<Moment>,
     cause: Cause,
+    proof: Option<ProofView>,
     is_over: bool,
+    /// When the connections are closed after that.
+    closes_at: Option<Moment>,
 }
 
 impl Replicated {
@@ -205,6 +236,8 @@ impl Replicated {
             peers: plan.members.iter().map(|_| Peer::default()).collect(),
             reserve: Reserve::new(plan.reservations.clone()),
             plan,
+            follow: None,
+            unlabelled: RefCell::default(),
             port: reactor.port(),
             next_key: 0,
             commands: Commands::default(),
@@ -214,7 +247,9 @@ impl Replicated {
             envelopes: Vec::new(),
             heard: None,
             cause: Cause::default(),
+            proof: None,
             is_over: false,
+            closes_at: None,
         })
     }
 
@@ -234,10 +269,15 @@ impl Replicated {
             host: known.host,
             association: known.association,
         });
+        let registrant = provenance.map_or(Registrant::default(), |known| known.registrant);
         let label = match provenance {
             Some(known) => known.label,
-            None => self.replica.label(origin),
+            None => self.label(origin),
         };
+        if let Some(follow) = &mut self.follow {
+            follow.count(self.me);
+        }
+        let takes = self.replica.is_serving() || self.replica.forwards();
         for part in asked {
             let operation = match part {
                 Asked::Read(extent) => Some(HostOperation::Read { extent }),
@@ -247,16 +287,24 @@ impl Replicated {
                     origin,
                     label,
                 }),
-                Asked::Nothing if self.replica.is_serving() => {
+                Asked::Nothing if takes => {
                     self.answer(command, Outcome::Written, ground);
                     continue;
                 }
                 Asked::Nothing => None,
             };
             match operation {
-                Some(operation) => self.hear(Event::Host { command, operation }, ground),
-                // It came when this node did not serve the volume, and may be older than what has been written since.
-                None if self.replica.is_serving() => {
+                Some(operation) => {
+                    let event = Event::Host {
+                        command,
+                        registrant,
+                        operation,
+                    };
+                    self.hear(event, ground);
+                }
+                // It came when nothing was known here of the volume's owner, and may be older than what has been
+                // written since.
+                None if takes => {
                     self.answer(command, Outcome::Stale, ground);
                 }
                 None => self.answer(command, Outcome::NotOwner, ground),
@@ -264,28 +312,17 @@ impl Replicated {
         }
     }
 
-    /// The label of what an association may send now; none while this node does not own the volume.
+    /// The label of what an association may send now, as far as this node knows it.
     pub(crate) fn label(&self, origin: Origin) -> Option<Label> {
+        if self.replica.forwards() {
+            self.unlabelled.borrow_mut().insert(origin);
+        }
         self.replica.label(origin)
     }
 
     /// Nothing more of an association will come.
     pub(crate) fn association_ended(&mut self, origin: Origin) {
         self.replica.association_ended(origin);
-    }
-
-    /// A host's command on reservations.
-    pub(crate) fn petition(&mut self, petition: Petition, answer: Answer, ground: &mut Ground<'_>) {
-        self.reserve.take(petition, answer);
-        self.decide(ground);
-    }
-
-    /// Decides on what hosts want reserved, as far as the replica can be asked now.
-    fn decide(&mut self, ground: &mut Ground<'_>) {
-        let replica = &self.replica;
-        if let Some(event) = self.reserve.next(|origin| replica.label(origin)) {
-            self.hear(event, ground);
-        }
     }
 
     fn answer(&mut self, command: CommandId, outcome: Outcome, ground: &mut Ground<'_>) {
@@ -336,6 +373,11 @@ impl Replicated {
             self.cause = Cause::Death;
         }
         self.hear(Event::Dead { node, incarnation }, ground);
+    }
+
+    /// Somebody wants to know whether copies in sync are equal.
+    pub(crate) fn verify(&mut self, ground: &mut Ground<'_>) {
+        self.hear(Event::Verify, ground);
     }
 
     /// An operator wants another owner.
@@ -447,13 +489,25 @@ impl Replicated {
     /// Does what can be done now. Whether anything happened that the engine may have to follow.
     pub(crate) fn turn(&mut self, ground: &mut Ground<'_>) -> bool {
         if self.is_over {
+            self.say_last_words(ground.now);
             return false;
         }
         let mut any = self.take_events(ground);
+        for origin in std::mem::take(self.unlabelled.get_mut()) {
+            self.hear(Event::LabelWanted { origin }, ground);
+            any = true;
+        }
         if ground.now >= self.tick_at {
             self.tick_at = ground.now + TICK;
             self.hear(Event::Tick, ground);
             self.dial(ground.now);
+            let by = self
+                .follow
+                .as_mut()
+                .and_then(|follow| follow.look(ground.now));
+            if let Some(by) = by {
+                self.outside.tell(News::Elsewhere(by));
+            }
             any = true;
         }
         any |= self.resume(ground);
@@ -472,17 +526,50 @@ impl Replicated {
         any
     }
 
-    /// The copy can do nothing more: others find out by its silence.
+    /// The copy can do nothing more: others are told, and find out by its silence if that does not reach them.
     fn end(&mut self, why: String, ground: &mut Ground<'_>) {
-        self.leave(ground);
+        self.hear(Event::StoreFailed, ground);
+        self.flush(ground);
+        self.cease(ground);
+        self.closes_at = Some(ground.now + LAST_WORDS);
         self.outside.tell(News::Failed(why));
     }
 
-    /// Goes out of service: what hosts have asked for is theirs to ask again.
+    /// Goes out of service.
     pub(crate) fn leave(&mut self, ground: &mut Ground<'_>) {
-        self.is_over = true;
+        self.close();
+        self.cease(ground);
+    }
+
+    /// What was said when the store failed leaves; what is heard then does not count.
+    fn say_last_words(&mut self, now: Moment) {
+        if self.closes_at.is_none_or(|at| now >= at) {
+            return self.close();
+        }
+        while let Some(event) = self.port.next() {
+            let streams = self
+                .peers
+                .iter_mut()
+                .filter_map(|peer| peer.stream.as_mut());
+            let mut streams = streams.filter(|stream| stream.key() == event.key);
+            if let (What::Sent(result, batch), Some(stream)) = (event.what, streams.next()) {
+                // One that is broken has no more to say.
+                let _ = stream
+                    .sent(result, batch)
+                    .and_then(|()| stream.flush(&self.port));
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        self.closes_at = None;
         self.peers.iter_mut().for_each(|peer| peer.stream = None);
-        self.reserve.forget();
+    }
+
+    /// What hosts have asked for is theirs to ask again.
+    fn cease(&mut self, ground: &mut Ground<'_>) {
+        self.is_over = true;
+        self.reserve.leave();
         for command in self.commands.end() {
             self.answer(command, Outcome::PathGone, ground);
         }
@@ -502,7 +589,7 @@ impl Replicated {
     /// When [`turn`](Self::turn) must be called next even if nothing happens.
     pub(crate) const fn next_deadline(&self) -> Option<Moment> {
         match self.is_over {
-            true => None,
+            true => self.closes_at,
             false => Some(self.tick_at),
         }
     }
@@ -597,6 +684,7 @@ impl Replicated {
                     cause: std::mem::take(&mut self.cause),
                     gap: self.heard.take().map(|at| ground.now.since(at)),
                 };
+                self.follow = Some(Follow::new(self.me, ground.now));
                 let name = &self.plan.name;
                 info!(
                     volume = name,
@@ -605,6 +693,26 @@ impl Replicated {
                 );
                 self.outside.tell(News::Serves { epoch, failover });
             }
+            Effect::Forwarded {
+                by,
+                command,
+                registrant,
+                operation,
+            } => {
+                if let Some(follow) = &mut self.follow {
+                    follow.count(by);
+                }
+                self.forwarded((command, registrant), operation, ground);
+            }
+            Effect::Forwards(is_open) => self.outside.tell(News::Forwards(is_open)),
+            Effect::Proven(proof) => {
+                let before = self.proof.as_ref().map_or(0, |known| known.asked);
+                self.proof = Some(ProofView {
+                    at: SystemTime::now(),
+                    asked: before + u64::from(proof.is_asked),
+                    proof,
+                });
+            }
             Effect::Register(register) => {
                 if let Err(why) = self.reserve.learn(&register) {
                     self.end(why, ground);
@@ -612,6 +720,8 @@ impl Replicated {
             }
             Effect::Stops(epoch) => {
                 self.reserve.forget();
+                self.follow = None;
+                self.proof = None;
                 let name = &self.plan.name;
                 info!(
                     volume = name,
@@ -659,6 +769,7 @@ impl Replicated {
             connected: connected
                 .filter_map(|(index, _)| Position::new(index))
                 .collect(),
+            proof: self.proof.clone(),
             troubles: self.peers.iter().map(|peer| peer.trouble.clone()).collect(),
         }
     }

@@ -14,9 +14,9 @@ use crate::model::{
     AddDrive, CacheRule, ClusterEvent, ClusterToken, ClusterView, ControlError, CreateCache,
     CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveState, ExportPool,
     FlushReply, ForgetNode, HostChange, ImportPool, IoCounters, LayoutSpec, MoveVolume, NewToken,
-    NewerData, PoolStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive,
-    ReplicateVolume, ResizeVolume, RunAlone, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
-    VolumeStatus, WorkKind,
+    NewerData, PoolStatus, ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache,
+    ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded,
+    VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
 use crate::service::{OneNode, Ownership};
 use make::{cached, drive, pool, recount, ruled, volume, work};
@@ -383,6 +383,10 @@ impl Control for FakeControl {
         Err(no_cluster())
     }
 
+    fn verify_volume(&self, _name: &VolumeName) -> Result<ProofStatus, ControlError> {
+        Err(no_cluster())
+    }
+
     fn move_volume(
         &self,
         name: &VolumeName,
@@ -448,6 +452,14 @@ impl Control for FakeControl {
         let volume = inner.volumes.get_mut(name).ok_or_else(|| no_volume(name))?;
         volume.when_degraded = request.when_degraded;
         Ok(volume.clone())
+    }
+
+    fn set_follow(
+        &self,
+        _name: &VolumeName,
+        _request: SetFollow,
+    ) -> Result<VolumeStatus, ControlError> {
+        Err(no_cluster())
     }
 
     fn volume_stats(&self, name: &VolumeName) -> Result<VolumeStats, ControlError> {

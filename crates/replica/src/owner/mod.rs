@@ -4,7 +4,10 @@
 //! members: the stored in-sync set, and the member of an add that is not resolved. Until then its range is locked.
 //! What a new owner does not know to be equal everywhere is overwritten with its own content first: the *base*.
 
+mod audit;
 mod change;
+mod failing;
+mod forwarded;
 mod learner;
 mod line;
 mod ops;
@@ -18,7 +21,7 @@ mod writes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ashlar_block::{IoError, Label, Moment};
+use ashlar_block::{ErrorKind, IoError, Label, Moment};
 use bytes::Bytes;
 
 use crate::canary::Canary;
@@ -34,7 +37,10 @@ use crate::lease::Held;
 use crate::local::Applied;
 use crate::message::{Content, Message, RecordKind};
 
+use audit::{Audit, By};
 use change::Change;
+use forwarded::Forwarded;
+pub(crate) use forwarded::is_forwarded;
 use line::{Line, Place};
 use ops::Ops;
 use peer::{Link, Peer};
@@ -44,8 +50,8 @@ use reads::{Arrived, Reading, Whose};
 pub const REMOVE_AFTER: Duration = Duration::from_millis(500);
 /// How long a new owner waits for members after all have lost power.
 pub const POWER_LOSS_WAIT: Duration = Duration::from_secs(10);
-/// A member that does not acknowledge for so long has a dead or hung pool.
-const STUCK_AFTER: Duration = Duration::from_secs(2);
+/// A member that does not acknowledge for so long has a dead or hung pool, and so has a store that does not answer.
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2);
 /// An idle owner says so often what is committed.
 const COMMIT_EVERY: Duration = Duration::from_millis(100);
 /// An owner looks at the store's key so often.
@@ -83,6 +89,9 @@ enum Work {
         session: SessionId,
         leaf: Leaf,
     },
+    Audit {
+        leaf: Leaf,
+    },
 }
 
 /// What an operation of the local store is for.
@@ -101,6 +110,7 @@ enum Job {
         session: SessionId,
         copy: CopyId,
     },
+    Audit(CopyId),
 }
 
 /// Ownership given away in order.
@@ -138,9 +148,19 @@ pub(crate) struct Owner {
     /// A learner that has all: commits wait for it already, so that it can be added.
     catching: Option<Position>,
     moving: Option<Moving>,
+    /// Commands that have come by other nodes, and are not answered.
+    forwarded: BTreeMap<CommandId, Forwarded>,
+    next_forwarded: u64,
+    audit: Option<Audit>,
+    /// When copies in sync were compared last.
+    proven_at: Moment,
     committed_at: Moment,
     /// The last thing this owner does is to stop.
     ends: bool,
+    /// It does so because its own store has failed.
+    gave_up: bool,
+    /// Until then another copy could not do better: hosts hear of errors.
+    endures_until: Option<Moment>,
 }
 
 impl Owner {
@@ -279,6 +299,8 @@ impl Owner {
                 Some(extent).filter(|extent| shape.is_of_hosts(*extent))
             }
             HostOperation::SetRegister { .. } | HostOperation::GetRegister => shape.register(),
+            // Its driver decides that.
+            HostOperation::Consult { .. } => None,
         };
         let Some(extent) = extent else {
             return turn.answer(command, Outcome::OutOfRange);
@@ -304,6 +326,7 @@ impl Owner {
             HostOperation::Read { .. } | HostOperation::GetRegister => {
                 self.read(turn, Whose::Command(command), extent);
             }
+            HostOperation::Consult { .. } => {}
         }
     }
 
@@ -412,7 +435,13 @@ impl Owner {
                 self.run_reads(turn);
             }
             Err(_) => match self.reads.remove(at).whose {
-                Whose::Command(command) => turn.answer(command, Outcome::Failed),
+                Whose::Command(command) => {
+                    let outcome = match self.hands_errors_over(turn) {
+                        true => Outcome::PathGone,
+                        false => Outcome::Failed,
+                    };
+                    turn.answer(command, outcome);
+                }
                 Whose::Own => self.local_failed(turn),
             },
         }
@@ -429,7 +458,7 @@ impl Owner {
             Job::Base(place, extent) => self.base_read(turn, place, extent, data),
             Job::Restore(sequence) => self.restore_read(turn, sequence, data),
             Job::Copy { to, session, copy } => self.copy_read(turn, (to, session), copy, data),
-            Job::Apply(_) | Job::Digest { .. } => {}
+            Job::Apply(_) | Job::Digest { .. } | Job::Audit(_) => {}
         }
     }
 
@@ -438,6 +467,8 @@ impl Owner {
         if let Some(Job::Apply(sequence)) = self.jobs.remove(&token) {
             match result {
                 Ok(()) => self.local_done(turn, sequence),
+                Err(error)
+                    if error.kind() != ErrorKind::NoSpace && self.hands_errors_over(turn) => {}
                 Err(_) => self.local_refused(turn, sequence),
             }
         }
@@ -451,19 +482,16 @@ impl Owner {
         token: Token,
         result: Result<u128, IoError>,
     ) {
-        let Some(Job::Digest { to, session, copy }) = self.jobs.remove(&token) else {
-            return;
-        };
-        match result {
-            Ok(digest) => self.compare(turn, (to, session), copy, (Some(digest), None)),
-            Err(_) => self.local_failed(turn),
+        match (self.jobs.remove(&token), result) {
+            (Some(Job::Digest { to, session, copy }), Ok(digest)) => {
+                self.compare(turn, (to, session), copy, (Some(digest), None));
+            }
+            (Some(Job::Audit(copy)), Ok(digest)) => {
+                self.audited(turn, (copy, By::Us), digest);
+            }
+            (Some(_), Err(_)) => self.local_failed(turn),
+            _ => {}
         }
-    }
-
-    /// The local store cannot read what the protocol needs: this copy must not serve.
-    fn local_failed(&mut self, turn: &mut Turn<'_>) {
-        turn.alarm(crate::event::Alarm::LocalFailed);
-        self.ends = true;
     }
 
     /// Hands ownership over, once nothing is in flight.

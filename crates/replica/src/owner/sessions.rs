@@ -1,5 +1,6 @@
 //! Sessions with the other copies: begun, told what is in flight, ended; and what comes by them.
 
+use super::audit::{By, is_audits};
 use super::peer::{Link, Taken};
 use super::{Owner, REMOVE_AFTER, Work};
 use crate::canary::Canary;
@@ -18,6 +19,9 @@ impl Owner {
         if !matches!(self.stage, super::Stage::Joining | super::Stage::Serving) {
             return;
         }
+        if turn.is_store_stuck() && self.is_serving() && self.hand_over(turn) {
+            return;
+        }
         self.end_silent_sessions(turn);
         self.begin_sessions(turn);
         if self
@@ -32,6 +36,7 @@ impl Owner {
         self.activate(turn, given);
         self.commit_idle(turn);
         self.resync(turn);
+        self.audit_tick(turn);
         self.run_reads(turn);
         self.hand_off(turn);
     }
@@ -95,6 +100,7 @@ impl Owner {
             return;
         };
         peer.close(turn.now);
+        self.audit_forgets(turn, position);
         self.drop_learner(turn, position);
     }
 
@@ -105,7 +111,7 @@ impl Owner {
         let learner = peer.learner.take();
         self.line.withdraw(|work| match work {
             Work::Copy { to, .. } | Work::Proof { to, .. } => *to == position,
-            Work::Write { .. } | Work::Base => false,
+            Work::Write { .. } | Work::Base | Work::Audit { .. } => false,
         });
         if let Some(learner) = learner {
             let copies = learner.copies.values().filter_map(|copying| copying.place);
@@ -152,12 +158,17 @@ impl Owner {
                 self.run_reads(turn);
                 self.consider_change(turn);
             }
+            Message::Digest { copy, digest } if is_audits(copy) => {
+                self.audited(turn, (copy, By::Of(from)), digest);
+            }
             Message::Digest { copy, digest } => {
                 let session = self.peers[from.index()].as_ref().map(|peer| peer.session);
                 if let Some(session) = session {
                     self.compare(turn, (from, session), copy, (None, Some(digest)));
                 }
             }
+            Message::Forward(forward) => self.forwarded(turn, from, forward),
+            Message::LabelAsk { origin } => self.label_asked(turn, from, origin),
             // What an owner says, a member does not.
             _ => self.close(turn, from),
         }

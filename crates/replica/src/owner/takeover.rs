@@ -51,8 +51,14 @@ impl Owner {
             looked_at: turn.now,
             catching: None,
             moving: None,
+            forwarded: BTreeMap::new(),
+            next_forwarded: 0,
+            audit: None,
+            proven_at: turn.now,
             committed_at: turn.now,
             ends: false,
+            gave_up: false,
+            endures_until: None,
         };
         if turn.sings(Canary::ResumeEpoch) && turn.entry.durable().promised == owner.epoch {
             owner.ops = Ops::new(ReplicaSequence(1 << 20));

@@ -57,6 +57,24 @@ impl Backing {
         }
     }
 
+    /// Whether it can neither read nor write. Engines have their own tests for that.
+    pub(crate) const fn set_broken(&mut self, is_broken: bool) {
+        if let Self::Simulated(store) = self {
+            store.is_broken = is_broken;
+        }
+    }
+
+    /// A bit of a granule changes by itself. False for engines, which have checksums for that.
+    pub(crate) fn flip(&mut self, granule: usize) -> bool {
+        match self {
+            Self::Simulated(store) => {
+                store.flip(granule);
+                true
+            }
+            Self::Engine(_) => false,
+        }
+    }
+
     /// What was submitted since the last time, if the world says how long it takes.
     pub(crate) fn take_fresh(&mut self) -> Vec<Token> {
         match self {

@@ -5,6 +5,7 @@ use ashlar_replica::{Extent, Key, Local, Position, Positions, ReadMode, Revision
 
 use super::model::Model;
 use super::node::Node;
+use super::world::Flip;
 
 /// What the store says, as the invariants see it.
 #[derive(Debug)]
@@ -107,8 +108,13 @@ pub(crate) fn reader(node: &Node, model: &mut Model, now: Moment) -> Result<(), 
     Ok(())
 }
 
-/// Invariants 1, 3 and 4: what copies hold.
-pub(crate) fn copies(nodes: &[Node], model: &Model, key: &Key) -> Result<(), String> {
+/// Invariants 1, 3 and 4: what copies hold, but for what has changed by itself.
+pub(crate) fn copies(
+    nodes: &[Node],
+    model: &Model,
+    (key, flip): (&Key, Option<Flip>),
+) -> Result<(), String> {
+    let is_flipped = |node, granule| flip == Some(Flip { node, granule });
     let in_sync: Positions = key.in_sync;
     if in_sync.is_empty() {
         return Err("no copy is in sync".into());
@@ -116,6 +122,9 @@ pub(crate) fn copies(nodes: &[Node], model: &Model, key: &Key) -> Result<(), Str
     let uncertain: Vec<_> = nodes.iter().map(|node| node.store.uncertain()).collect();
     for y in in_sync.iter().map(Position::index) {
         for (granule, &value) in nodes[y].store.content().iter().enumerate() {
+            if is_flipped(y, granule) {
+                continue;
+            }
             if !model.may_be(granule, value) {
                 return Err(format!(
                     "in-sync node {y} holds {value} in granule {granule}, which may be {:?}: an acknowledged or \
@@ -125,6 +134,7 @@ pub(crate) fn copies(nodes: &[Node], model: &Model, key: &Key) -> Result<(), Str
             }
             let differ =
                 (0..nodes.len()).filter(|&x| x != y && nodes[x].store.value(granule) != value);
+            let differ = differ.filter(|&x| !is_flipped(x, granule));
             for x in differ {
                 let granule = granule as u64;
                 if uncertain[y].has(granule) || uncertain[x].has(granule) {

@@ -39,6 +39,8 @@ pub(crate) enum Fault {
     Spill { node: usize },
     /// A store has no space for a while.
     Full { node: usize, lasts: Duration },
+    /// A store can neither read nor write for a while.
+    Broken { node: usize, lasts: Duration },
     /// A store takes long for a while.
     Slow {
         node: usize,
@@ -71,6 +73,7 @@ pub(crate) fn draw(chance: &mut Chance, profile: &Profile, nodes: usize) -> Faul
         profile.clocks,
         profile.clocks,
         profile.isolations,
+        profile.broken,
     ];
     let total: u32 = weights.iter().sum();
     let mut drawn = chance.below(u64::from(total)) as u32;
@@ -119,7 +122,8 @@ pub(crate) fn draw(chance: &mut Chance, profile: &Profile, nodes: usize) -> Faul
             by: chance.time(Duration::from_secs(20)),
         },
         13 => Fault::Stand { node, lasts },
-        _ => Fault::Isolate { node, lasts },
+        14 => Fault::Isolate { node, lasts },
+        _ => Fault::Broken { node, lasts },
     }
 }
 

@@ -45,4 +45,4 @@ pub use ashlar_replica::Canary;
 pub use faults::{Blow, Lure, Occasion};
 pub use profile::Profile;
 pub use report::Summary;
-pub use run::{run, run_traced};
+pub use run::{Strike, run, run_struck, run_traced, steps};

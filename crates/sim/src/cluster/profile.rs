@@ -34,12 +34,16 @@ pub struct Profile {
     pub spills: u32,
     /// A store has no space for a while.
     pub full: u32,
+    /// A store can neither read nor write for a while.
+    pub broken: u32,
     /// An operator moves the volume.
     pub moves: u32,
     /// A store takes long for a while, or all it does.
     pub slow: u32,
     /// A clock jumps, or stops for a while: reads are confirmed in these worlds.
     pub clocks: u32,
+    /// Of a thousand worlds, those in which copies in sync are compared again and again.
+    pub proofs: u32,
     /// Of a thousand worlds, those whose stores are the engine that ships.
     pub engines: u32,
     /// What is broken in that engine on purpose, in builds that can be (feature `canary` of the store).
@@ -65,9 +69,11 @@ impl Profile {
         quorum: 0,
         spills: 1,
         full: 0,
+        broken: 0,
         moves: 3,
         slow: 2,
         clocks: 0,
+        proofs: 600,
         engines: 100,
         engine_canary: None,
         canary: None,
@@ -95,6 +101,7 @@ impl Profile {
         breaks: 4,
         spills: 5,
         full: 8,
+        broken: 4,
         slow: 5,
         ..Self::CRASH
     };

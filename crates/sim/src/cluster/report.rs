@@ -9,6 +9,8 @@ pub struct Summary {
     pub writes: u64,
     /// Reads answered to hosts.
     pub reads: u64,
+    /// Commands that came by a node that did not own the volume, and reached its owner.
+    pub forwarded: u64,
     /// Attempts that hosts made again.
     pub retries: u64,
     /// Faults that befell it.
@@ -17,6 +19,10 @@ pub struct Summary {
     pub epochs: u64,
     /// Copies added to the in-sync set again.
     pub adds: u64,
+    /// Leaves of copies in sync that were compared.
+    pub leaves: u64,
+    /// Messages that arrived, and what stores did, until all hosts were done.
+    pub steps: u64,
     /// Messages delivered.
     pub messages: u64,
     /// Simulated time in microseconds.
@@ -29,15 +35,18 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} nodes, {} writes, {} reads, {} retries, {} faults, {} epochs served, {} adds, {} messages, \
+            "{} nodes, {} writes, {} reads, {} forwarded, {} retries, {} faults, {} epochs served, {} adds, {} leaves proven, \
+             {} messages, \
              {} ms in {} events",
             self.nodes,
             self.writes,
             self.reads,
+            self.forwarded,
             self.retries,
             self.faults,
             self.epochs,
             self.adds,
+            self.leaves,
             self.messages,
             self.micros / 1000,
             self.events,

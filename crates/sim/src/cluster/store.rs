@@ -51,6 +51,33 @@ struct Pending {
     doing: Doing,
 }
 
+impl Pending {
+    /// How it ends on a medium that has failed, unless it has begun already, or is of the entry: a store that cannot
+    /// change that stops, as if its process had died.
+    fn broken(&self) -> Option<Event> {
+        let token = self.token;
+        let error = IoError::new(ErrorKind::Media, "the store is broken");
+        match &self.doing {
+            Doing::Apply { left, extent, .. } => {
+                let is_whole = *left == ExtentSet::from(*extent);
+                is_whole.then_some(Event::Applied {
+                    token,
+                    result: Err(error),
+                })
+            }
+            Doing::Read(_) => Some(Event::Read {
+                token,
+                result: Err(error),
+            }),
+            Doing::Digest(_) => Some(Event::Digested {
+                token,
+                result: Err(error),
+            }),
+            Doing::Persist(_) => None,
+        }
+    }
+}
+
 /// A store.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -70,6 +97,7 @@ pub(crate) struct Store {
     /// Submitted, and not yet given a time.
     fresh: Vec<Token>,
     pub(crate) is_full: bool,
+    pub(crate) is_broken: bool,
     /// Counts changes of what the invariants look at.
     version: u64,
 }
@@ -95,6 +123,7 @@ impl Store {
             pending: Vec::new(),
             fresh: Vec::new(),
             is_full: false,
+            is_broken: false,
             version: 0,
         }
     }
@@ -109,6 +138,12 @@ impl Store {
 
     pub(crate) fn content(&self) -> &[Value] {
         &self.content
+    }
+
+    /// A bit of a granule changes by itself.
+    pub(crate) fn flip(&mut self, granule: usize) {
+        self.content[granule] ^= 1 << 30;
+        self.version += 1;
     }
 
     /// What was submitted since the last time.
@@ -150,6 +185,12 @@ impl Store {
             .pending
             .iter()
             .position(|pending| pending.token == token)?;
+        if self.is_broken
+            && let Some(event) = self.pending[at].broken()
+        {
+            self.pending.remove(at);
+            return Some(event);
+        }
         if let Doing::Apply { left, extent, .. } = &self.pending[at].doing {
             if self.is_full && *left == ExtentSet::from(*extent) {
                 self.pending.remove(at);

@@ -75,6 +75,8 @@ impl FciSystem {
             nodes: 2,
             drive_bytes: DRIVE_BYTES,
             loopback: false,
+            etcd: 1,
+            has_switches: false,
         };
         let nodes = Nodes::up(&folder.path().join("n"), &plan, progress)?;
         let system = Self {
@@ -245,7 +247,7 @@ impl System for FciSystem {
                 Ok(())
             }
             Fault::CutNetwork => self.nodes.network.set_connected(&seat, false),
-            Fault::EtcdDown => self.nodes.kill(&Seat::Etcd),
+            Fault::EtcdDown => self.nodes.kill(&Seat::Etcd(0)),
             Fault::Move => {
                 let moved = self.nodes.client(primary)?;
                 let moved = moved.move_service(SERVICE, &MoveService::default());

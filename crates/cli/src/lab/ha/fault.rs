@@ -1,12 +1,14 @@
 //! What fails, and how it is mended.
 
+use std::time::Duration;
+
 use ashlar_lab::LabError;
 use ashlar_oltp::namespaces::Way;
 use ashlar_oltp::processes::Sign;
 use clap::ValueEnum;
 
 use crate::args::HaFault;
-use crate::lab::nodes::{Nodes, Seat};
+use crate::lab::nodes::{DriveTrouble, Nodes, Seat};
 
 impl HaFault {
     pub(super) fn word(self) -> String {
@@ -38,6 +40,9 @@ impl HaFault {
                 | Self::CutOut
                 | Self::CutIn
                 | Self::CutPeers
+                | Self::DrivesDie
+                | Self::DrivesHang
+                | Self::Restart
         )
     }
 
@@ -50,6 +55,46 @@ impl HaFault {
                 | Self::CutMember
                 | Self::CutMemberOut
                 | Self::CutMemberIn
+                | Self::DrivesDieMember
+                | Self::DrivesHangMember
+                | Self::RestartMember
+        )
+    }
+
+    /// Whether the nodes' drives must have switches.
+    pub(super) const fn needs_switches(self) -> bool {
+        matches!(
+            self,
+            Self::DrivesDie | Self::DrivesHang | Self::DrivesDieMember | Self::DrivesHangMember
+        )
+    }
+
+    /// Whether etcd must have three members.
+    pub(super) const fn needs_members(self) -> bool {
+        matches!(self, Self::EtcdMember | Self::EtcdMajority)
+    }
+
+    /// How long it lasts at least: longer than what decides about it.
+    pub(super) const fn hold(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::DrivesHangMember => 5,
+            Self::EtcdMajority => 60,
+            _ => 3,
+        })
+    }
+
+    /// Whether nodes are started to mend it, all that it took.
+    pub(super) const fn starts_nodes(self) -> bool {
+        matches!(
+            self,
+            Self::Kill
+                | Self::KillNode
+                | Self::KillMember
+                | Self::DrivesDie
+                | Self::DrivesDieMember
+                | Self::KillAll
+                | Self::Restart
+                | Self::RestartMember
         )
     }
 
@@ -67,10 +112,24 @@ impl HaFault {
             | Self::StopMember
             | Self::CutMember
             | Self::CutMemberOut
-            | Self::CutMemberIn => "0.5 s",
-            Self::Etcd => "0",
+            | Self::CutMemberIn
+            | Self::Restart
+            | Self::RestartMember => "0.5 s",
+            Self::DrivesDie => "0.03-0.1 s",
+            Self::DrivesHang => "2-4 s",
+            Self::DrivesDieMember => "0",
+            Self::DrivesHangMember => "2 s",
+            Self::Etcd | Self::EtcdMember | Self::EtcdMajority => "0",
             Self::Move => "0.02-0.05 s",
             Self::KillAll => "the restart",
+        }
+    }
+
+    /// How long it lasts if a seed has drawn it, so that others come to their turn.
+    pub(super) const fn short_hold(self) -> Duration {
+        match self {
+            Self::EtcdMajority => Duration::from_secs(10),
+            _ => self.hold(),
         }
     }
 
@@ -80,6 +139,7 @@ impl HaFault {
         match self {
             Self::Kill | Self::KillMember => nodes.kill_daemon(node),
             Self::KillNode => nodes.kill(&seat),
+            Self::Restart | Self::RestartMember => nodes.end_daemon(node),
             Self::Stop | Self::StopMember => {
                 nodes.signal(&seat, Sign::Stop);
                 Ok(())
@@ -88,7 +148,21 @@ impl HaFault {
             Self::CutOut | Self::CutMemberOut => nodes.network.set_lost(&seat, Way::Out, true),
             Self::CutIn | Self::CutMemberIn => nodes.network.set_lost(&seat, Way::In, true),
             Self::CutPeers => nodes.network.set_alone(&seat, true),
-            Self::Etcd => nodes.kill(&Seat::Etcd),
+            Self::DrivesDie | Self::DrivesDieMember => {
+                nodes.set_drives(node, Some(DriveTrouble::Dead))
+            }
+            Self::DrivesHang | Self::DrivesHangMember => {
+                nodes.set_drives(node, Some(DriveTrouble::Hung))
+            }
+            Self::Etcd => nodes
+                .etcd_seats()
+                .iter()
+                .try_for_each(|one| nodes.kill(one)),
+            Self::EtcdMember => nodes.kill(&Seat::Etcd(0)),
+            Self::EtcdMajority => {
+                let all = nodes.etcd_seats();
+                all.iter().skip(1).try_for_each(|one| nodes.kill(one))
+            }
             Self::KillAll => nodes
                 .names
                 .iter()
@@ -101,7 +175,11 @@ impl HaFault {
     pub(super) fn mend(self, nodes: &Nodes, node: &str) -> Result<(), LabError> {
         let seat = Seat::node(node);
         match self {
-            Self::Kill | Self::KillNode | Self::KillMember => nodes.start_node(node),
+            Self::Kill
+            | Self::KillNode
+            | Self::KillMember
+            | Self::Restart
+            | Self::RestartMember => nodes.start_node(node),
             Self::Stop | Self::StopMember => {
                 nodes.signal(&seat, Sign::Continue);
                 Ok(())
@@ -110,7 +188,14 @@ impl HaFault {
             Self::CutOut | Self::CutMemberOut => nodes.network.set_lost(&seat, Way::Out, false),
             Self::CutIn | Self::CutMemberIn => nodes.network.set_lost(&seat, Way::In, false),
             Self::CutPeers => nodes.network.set_alone(&seat, false),
-            Self::Etcd => nodes.start_etcd(),
+            Self::DrivesDie | Self::DrivesDieMember => {
+                // A pool that has failed comes back with its daemon.
+                nodes.kill(&seat)?;
+                nodes.set_drives(node, None)?;
+                nodes.start_node(node)
+            }
+            Self::DrivesHang | Self::DrivesHangMember => nodes.set_drives(node, None),
+            Self::Etcd | Self::EtcdMember | Self::EtcdMajority => nodes.start_etcd(),
             Self::KillAll => nodes
                 .names
                 .iter()

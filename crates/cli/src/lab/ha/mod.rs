@@ -3,6 +3,7 @@
 mod fault;
 mod result;
 mod round;
+mod soak;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,15 +15,17 @@ use ashlar_lab::{
 use ashlar_node::model::{CreateVolume, LayoutSpec, VolumeName, VolumeStatus};
 
 use self::result::HaResult;
-use self::round::{Round, Scene};
+use self::round::{Other, Round, Scene};
+use super::cluster::ETCD_MEMBERS;
 use super::interrupt::interruptible;
-use super::nodes::{MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat};
+use super::nodes::{MOST_ETCD, MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat};
 use super::stacks::LocalStacks;
-use crate::args::HaArguments;
+use crate::args::{HaArguments, HaFault};
 use crate::exit::Failure;
 use crate::output::print;
 
 const VOLUME: &str = "db";
+const OTHER_VOLUME: &str = "log";
 /// What logs and map of a pool, and slots written elsewhere before old ones are free, take on each drive besides the
 /// volume.
 const SPARE_BYTES: u64 = 1 << 30;
@@ -51,13 +54,22 @@ pub(super) fn run(arguments: &HaArguments) -> Result<(), Failure> {
         (None, Some(own)) => own.path().join("c"),
         (None, None) => PathBuf::new(),
     };
+    let schedule = soak::plan(arguments);
     let plan = NodesPlan {
         nodes: arguments.nodes,
-        drive_bytes: 2 * bytes + SPARE_BYTES,
+        drive_bytes: 2 * bytes * volumes(arguments) + SPARE_BYTES,
         loopback: arguments.loopback,
+        etcd: etcd_members(arguments),
+        has_switches: schedule.iter().any(|fault| fault.needs_switches()),
     };
     let nodes = Nodes::up(&dir, &plan, &progress)?;
-    let result = rounds(&nodes, (arguments, bytes), &progress);
+    let run = Run {
+        nodes: &nodes,
+        arguments,
+        bytes,
+        progress: &progress,
+    };
+    let result = run.all(&schedule);
     let is_fine = result
         .as_ref()
         .is_ok_and(|result| result.complaint().is_none());
@@ -99,98 +111,157 @@ fn check(arguments: &HaArguments) -> Result<u64, Failure> {
     if rounds == 0 {
         return Err(Failure::usage("--rounds 0: at least one"));
     }
-    if let Some(fault) = arguments
-        .faults
-        .iter()
-        .find(|fault| fault.needs_namespaces())
-        && (arguments.loopback || !rustix::process::getuid().is_root())
+    let etcd = etcd_members(arguments);
+    if !ETCD_MEMBERS.contains(&etcd) {
+        return Err(Failure::usage(format!("--etcd {etcd}: 1 or 3")));
+    }
+    let mut kinds = arguments.kinds.iter();
+    if let Some(fault) = kinds.clone().find(|fault| fault.needs_members())
+        && etcd < MOST_ETCD
+    {
+        let fault = fault.word();
+        return Err(Failure::usage(format!("--fault {fault}: needs --etcd 3")));
+    }
+    let cannot_cut = arguments.loopback || !rustix::process::getuid().is_root();
+    if let Some(fault) = kinds.find(|fault| fault.needs_namespaces())
+        && cannot_cut
     {
         return Err(Failure::usage(format!(
             "--fault {}: needs network namespaces, and so root, and no --loopback",
             fault.word()
         )));
     }
+    if arguments.soak && arguments.faults == 0 {
+        return Err(Failure::usage("--faults 0: at least one"));
+    }
     Ok(parse_size(&arguments.size)?)
 }
 
-/// The cluster serves a volume, something fails, and everything is looked at.
-fn rounds(
-    nodes: &Nodes,
-    (arguments, bytes): (&HaArguments, u64),
-    progress: &Progress,
-) -> Result<HaResult, LabError> {
-    let volume = VolumeName {
-        pool: POOL.into(),
-        name: VOLUME.into(),
-    };
-    let made = make_volume(nodes, &volume, (bytes, arguments.replicas))?;
-    // The load runs where clients are, as all threads from here on.
-    nodes.network.enter_hub()?;
-    let stacks = LocalStacks::new();
-    let plan = EndurePlan {
-        spec: url(nodes, &made),
-        bytes,
-        block_bytes: BLOCK,
-        threads: THREADS,
-        depth: DEPTH,
-        read_pct: READ_PCT,
-        think: THINK,
-        seed: arguments.seed,
-    };
-    progress.say("the volume is written");
-    let mut load = Endurance::begin(&stacks, plan, progress)?;
-    let scene = Scene {
-        nodes,
-        volume,
-        progress,
-    };
-    let (rounds, endured) = load.during(|pulse| -> Result<Vec<Round>, LabError> {
-        let mut all = Vec::new();
-        for number in 1..=arguments.rounds {
-            for &fault in &arguments.faults {
-                progress.go_on()?;
-                let round = scene.play(fault, pulse)?;
-                progress.say(&format!("round {number}: {round}"));
-                all.push(round);
-            }
+/// How many volumes are loaded, each by a host of its own.
+const fn volumes(arguments: &HaArguments) -> u64 {
+    if arguments.soak { 2 } else { 1 }
+}
+
+fn etcd_members(arguments: &HaArguments) -> usize {
+    let usual = if arguments.soak { MOST_ETCD } else { 1 };
+    arguments.etcd.unwrap_or(usual)
+}
+
+/// A cluster, and what is to be done with it.
+struct Run<'a> {
+    nodes: &'a Nodes,
+    arguments: &'a HaArguments,
+    bytes: u64,
+    progress: &'a Progress,
+}
+
+impl Run<'_> {
+    /// The cluster serves volumes, something fails, and everything is looked at.
+    fn all(&self, schedule: &[HaFault]) -> Result<HaResult, LabError> {
+        let named = |name: &str| VolumeName {
+            pool: POOL.into(),
+            name: name.into(),
+        };
+        let (volume, other) = (named(VOLUME), named(OTHER_VOLUME));
+        let made = self.make_volume(&volume, 0)?;
+        let second = match self.arguments.soak {
+            true => Some(self.make_volume(&other, 1)?),
+            false => None,
+        };
+        // The load runs where clients are, as all threads from here on.
+        self.nodes.network.enter_hub()?;
+        let stacks = LocalStacks::new();
+        self.progress.say("the volume is written");
+        let mut load = Endurance::begin(&stacks, self.plan(&made, 0), self.progress)?;
+        let scene = Scene {
+            nodes: self.nodes,
+            volume,
+            progress: self.progress,
+            is_soak: self.arguments.soak,
+            other: None,
+        };
+        let Some(second) = second else {
+            let (rounds, endured) = load.during(|pulse| scene.play_all(schedule, pulse))?;
+            return self.look_back(rounds, &scene, vec![(endured, load)]);
+        };
+        let mut more = Endurance::begin(&stacks, self.plan(&second, 1), self.progress)?;
+        let ((rounds, too), endured) = load.during(|pulse| {
+            more.during(|second| {
+                let volume = other.clone();
+                let other = Other {
+                    volume,
+                    pulse: second,
+                };
+                let scene = Scene {
+                    other: Some(other),
+                    ..scene.clone()
+                };
+                scene.play_all(schedule, pulse)
+            })
+        })?;
+        self.look_back(rounds, &scene, vec![(endured, load), (too, more)])
+    }
+
+    fn look_back(
+        &self,
+        rounds: Vec<Round>,
+        scene: &Scene<'_>,
+        loads: Vec<(Endured, Endurance<'_>)>,
+    ) -> Result<HaResult, LabError> {
+        self.progress.say("everything is read back");
+        let verify = |(endured, mut load): (Endured, Endurance<'_>)| {
+            let verified = load.read_back()?;
+            Ok((endured, verified))
+        };
+        let loads: Result<Vec<_>, LabError> = loads.into_iter().map(verify).collect();
+        Ok(HaResult::of(rounds, &loads?, scene.is_in_sync()?))
+    }
+
+    /// What a host does to a volume.
+    fn plan(&self, volume: &VolumeStatus, host: u64) -> EndurePlan {
+        EndurePlan {
+            spec: format!(
+                "{}&hostnqn=nqn.2026-01.ashlar:lab-host-{host}",
+                self.url(volume)
+            ),
+            bytes: self.bytes,
+            block_bytes: BLOCK,
+            threads: THREADS,
+            depth: DEPTH,
+            read_pct: READ_PCT,
+            think: THINK,
+            seed: self.arguments.seed + host,
         }
-        Ok(all)
-    })?;
-    progress.say("everything is read back");
-    let verified = load.read_back()?;
-    let in_sync = scene.is_in_sync()?;
-    Ok(HaResult::of(rounds, (&endured, &verified), in_sync))
-}
+    }
 
-fn make_volume(
-    nodes: &Nodes,
-    volume: &VolumeName,
-    (bytes, replicas): (u64, u8),
-) -> Result<VolumeStatus, LabError> {
-    let request = CreateVolume {
-        allow_any_host: true,
-        replicas,
-        ..CreateVolume::new(volume, bytes, LayoutSpec::Mirror { copies: 2 })
-    };
-    let made = nodes.client(&nodes.names[0])?.create_volume(&request);
-    made.map_err(|error| LabError::caused(volume, error))
-}
+    /// A volume, made at the node of this number, which serves it at first.
+    fn make_volume(&self, volume: &VolumeName, at: usize) -> Result<VolumeStatus, LabError> {
+        let request = CreateVolume {
+            allow_any_host: true,
+            replicas: self.arguments.replicas,
+            ..CreateVolume::new(volume, self.bytes, LayoutSpec::Mirror { copies: 2 })
+        };
+        let client = self.nodes.client(&self.nodes.names[at])?;
+        let made = client.create_volume(&request);
+        made.map_err(|error| LabError::caused(volume, error))
+    }
 
-/// All nodes' portals: each is a path.
-fn url(nodes: &Nodes, volume: &VolumeStatus) -> String {
-    let portal = |name: &String| {
-        nodes
-            .network
-            .address(&Seat::node(name), Port::Clients)
-            .to_string()
-    };
-    let portals: Vec<String> = nodes.names.iter().map(portal).collect();
-    format!(
-        "nvme-tcp://{}/{}?ns={}&loss={LOSS}&kato={KEEP_ALIVE}",
-        portals.join(","),
-        volume.nqn,
-        volume.nsid
-    )
+    /// All nodes' portals: each is a path.
+    fn url(&self, volume: &VolumeStatus) -> String {
+        let network = &self.nodes.network;
+        let portal = |name: &String| {
+            network
+                .address(&Seat::node(name), Port::Clients)
+                .to_string()
+        };
+        let portals: Vec<String> = self.nodes.names.iter().map(portal).collect();
+        format!(
+            "nvme-tcp://{}/{}?ns={}&loss={LOSS}&kato={KEEP_ALIVE}",
+            portals.join(","),
+            volume.nqn,
+            volume.nsid
+        )
+    }
 }
 
 fn keep_logs(nodes: &Nodes, out: &Path) -> Result<(), LabError> {
@@ -199,7 +270,7 @@ fn keep_logs(nodes: &Nodes, out: &Path) -> Result<(), LabError> {
         .names
         .iter()
         .map(|name| Seat::node(name))
-        .chain([Seat::Etcd])
+        .chain(nodes.etcd_seats())
     {
         let to = out.join(format!("{}.log", seat.name()));
         std::fs::copy(nodes.folder(&seat).join("log"), &to)

@@ -1,5 +1,6 @@
 //! What `lab ha` writes: `result.json`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use ashlar_lab::result::VerifyResult;
@@ -8,6 +9,9 @@ use serde::Serialize;
 
 use super::is_clean;
 use super::round::Round;
+
+/// More rounds than these are shown by kind.
+const MOST_ROWS: usize = 40;
 
 /// What came of all rounds. `gap_ms`, `lost`, `resynced_bytes` and `verified_blocks` are a contract.
 #[derive(Clone, Debug, Serialize)]
@@ -41,30 +45,39 @@ pub(super) struct HaResult {
 }
 
 impl HaResult {
-    pub(super) fn of(
-        rounds: Vec<Round>,
-        (endured, verified): (&Endured, &VerifyResult),
-        in_sync: bool,
-    ) -> Self {
-        let failures = &verified.failures;
+    pub(super) fn of(rounds: Vec<Round>, loads: &[(Endured, VerifyResult)], in_sync: bool) -> Self {
+        let sum = |of: &dyn Fn(&Endured, &VerifyResult) -> u64| {
+            let each = loads
+                .iter()
+                .map(|(endured, verified)| of(endured, verified));
+            each.sum::<u64>()
+        };
+        let slowest = loads.iter().map(|(endured, _)| endured.slowest).max();
+        let slowest = slowest.unwrap_or_default().as_millis();
+        let problems = loads
+            .iter()
+            .flat_map(|(endured, _)| endured.problems.clone());
+        let examples = loads
+            .iter()
+            .flat_map(|(_, verified)| verified.examples.clone());
         Self {
             head: Head {
-                problems: endured.problems.clone(),
+                problems: problems.collect(),
                 ..Head::new(Kind::Ha, "A replicated volume on nodes that fail")
             },
             gap_ms: rounds.iter().map(|round| round.gap_ms).max().unwrap_or(0),
-            lost: failures.total() - failures.stale,
-            reverted: failures.stale,
+            lost: sum(&|_, one| one.failures.total() - one.failures.stale),
+            reverted: sum(&|_, one| one.failures.stale),
             resynced_bytes: rounds.iter().map(|round| round.resynced_bytes).sum(),
-            verified_blocks: verified.blocks_checked + verified.blocks_read_back,
+            verified_blocks: sum(&|_, one| one.blocks_checked + one.blocks_read_back),
             in_sync,
-            answers: endured.answers,
-            errors: endured.errors,
-            slowest_ms: u64::try_from(endured.slowest.as_millis()).unwrap_or(u64::MAX),
+            answers: sum(&|endured, _| endured.answers),
+            errors: sum(&|endured, _| endured.errors),
+            slowest_ms: u64::try_from(slowest).unwrap_or(u64::MAX),
             rounds,
-            examples: verified.examples.clone(),
-            is_clean: is_clean(endured),
-            unreadable: verified.unreadable,
+            examples: examples.collect(),
+            is_clean: loads.iter().all(|(endured, _)| is_clean(endured)),
+            unreadable: sum(&|_, one| one.unreadable),
         }
     }
 
@@ -93,7 +106,7 @@ impl HaResult {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    fn table(&self) -> String {
+    fn each(&self) -> String {
         let mut text = String::from(
             "| fault | node | no answer, ms | meant | in sync after, ms | copied, bytes |\n|-|-|-:|-|-:|-:|\n",
         );
@@ -101,6 +114,36 @@ impl HaResult {
             // Writing to a string does not fail.
             let _ = writeln!(text, "{}", round.row());
         }
+        text
+    }
+
+    /// A row for each kind of fault.
+    fn by_kind(&self) -> String {
+        let mut text = String::from(
+            "| fault | times | no answer, ms: median | longest | meant |\n|-|-:|-:|-:|-|\n",
+        );
+        let mut kinds: BTreeMap<&str, Vec<&Round>> = BTreeMap::new();
+        for round in &self.rounds {
+            kinds.entry(&round.fault).or_default().push(round);
+        }
+        for (kind, rounds) in kinds {
+            let mut gaps: Vec<u64> = rounds.iter().map(|round| round.gap_ms).collect();
+            gaps.sort_unstable();
+            let (times, longest) = (gaps.len(), gaps.last().copied().unwrap_or(0));
+            let (median, meant) = (gaps[times / 2], rounds[0].budget);
+            let _ = writeln!(
+                text,
+                "| {kind} | {times} | {median} | {longest} | {meant} |"
+            );
+        }
+        text
+    }
+
+    fn table(&self) -> String {
+        let mut text = match self.rounds.len() > MOST_ROWS {
+            true => self.by_kind(),
+            false => self.each(),
+        };
         let _ = writeln!(
             text,
             "\n{} accesses, {} blocks verified: {} lost, {} reverted, {} errors; the copies are {}in sync",

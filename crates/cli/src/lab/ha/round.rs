@@ -15,8 +15,6 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The load goes on: so many answers more.
 const ANSWERS: u64 = 50;
-/// How long a fault lasts at least, when it does not end by itself: longer than what decides about it.
-const HOLD: Duration = Duration::from_secs(3);
 
 /// What came of a fault.
 #[derive(Clone, Debug, Serialize)]
@@ -58,24 +56,54 @@ impl fmt::Display for Round {
 }
 
 /// Where faults happen.
+#[derive(Clone)]
 pub(super) struct Scene<'a> {
     pub(super) nodes: &'a Nodes,
     pub(super) volume: VolumeName,
     pub(super) progress: &'a Progress,
+    /// Faults were drawn.
+    pub(super) is_soak: bool,
+    /// Another volume, which has to be in sync, too, when a fault is over.
+    pub(super) other: Option<Other<'a>>,
+}
+
+/// Another volume with a load of its own.
+#[derive(Clone)]
+pub(super) struct Other<'a> {
+    pub(super) volume: VolumeName,
+    pub(super) pulse: &'a Pulse,
 }
 
 impl Scene<'_> {
+    /// One fault after the other.
+    pub(super) fn play_all(
+        &self,
+        schedule: &[HaFault],
+        pulse: &Pulse,
+    ) -> Result<Vec<Round>, LabError> {
+        let one = |(number, &fault): (usize, &HaFault)| {
+            self.progress.go_on()?;
+            let round = self.play(fault, pulse);
+            let round = round.map_err(|error| {
+                LabError::check(format!("fault {}, {}: {error}", number + 1, fault.word()))
+            })?;
+            self.progress.say(&format!("fault {}: {round}", number + 1));
+            Ok(round)
+        };
+        schedule.iter().enumerate().map(one).collect()
+    }
+
     /// One fault.
     pub(super) fn play(&self, fault: HaFault, pulse: &Pulse) -> Result<Round, LabError> {
         let before = self.await_in_sync(&mut 0)?;
         self.await_answers(pulse)?;
-        pulse.take_gap();
+        self.take_gap(pulse);
         let owner = owner_of(&before);
         let member = before.replication.iter().flat_map(|known| &known.replicas);
         let member = member.map(|one| &one.node).find(|node| **node != owner);
         let member = member.cloned().unwrap_or_default();
         let node = match fault {
-            HaFault::Etcd => "etcd".to_owned(),
+            HaFault::Etcd | HaFault::EtcdMember | HaFault::EtcdMajority => "etcd".to_owned(),
             HaFault::KillAll => "all".to_owned(),
             _ if fault.takes_member() => member.clone(),
             _ => owner.clone(),
@@ -85,8 +113,8 @@ impl Scene<'_> {
         let mended = Instant::now();
         fault.mend(self.nodes, &node)?;
         let started: Vec<&String> = match fault {
-            HaFault::Kill | HaFault::KillNode | HaFault::KillMember => vec![&node],
             HaFault::KillAll => self.nodes.names.iter().collect(),
+            _ if fault.starts_nodes() => vec![&node],
             _ => Vec::new(),
         };
         for name in started {
@@ -106,7 +134,7 @@ impl Scene<'_> {
             owner_before: owner,
             owner_after,
             node,
-            gap_ms: millis(pulse.take_gap()),
+            gap_ms: millis(self.take_gap(pulse)),
             budget: fault.budget(),
             in_sync_ms: millis(in_sync),
             resynced_bytes: most,
@@ -131,12 +159,13 @@ impl Scene<'_> {
             _ if fault.takes_owner() => {
                 // Only those that do not fail are asked: others may not answer.
                 self.eventually("another node serves", |scene| {
-                    let status = scene.ask_at(|name| name != owner)?;
+                    let status = scene.ask_at(&scene.volume, |name| name != owner)?;
                     let now = owner_of(&status);
                     Ok(!now.is_empty() && now != owner)
                 })?;
             }
-            _ => self.hold(HOLD)?,
+            _ if self.is_soak => self.hold(fault.short_hold())?,
+            _ => self.hold(fault.hold())?,
         }
         self.await_answers(pulse)
     }
@@ -152,11 +181,15 @@ impl Scene<'_> {
 
     /// What these nodes say, of those that answer the one that knows of the newest term: one that was cut off may not
     /// have heard of it.
-    fn ask_at(&self, may: impl Fn(&str) -> bool) -> Result<VolumeStatus, LabError> {
+    fn ask_at(
+        &self,
+        volume: &VolumeName,
+        may: impl Fn(&str) -> bool,
+    ) -> Result<VolumeStatus, LabError> {
         let mut error = LabError::environment("no node is left to be asked");
         let mut newest: Option<VolumeStatus> = None;
         for name in self.nodes.names.iter().filter(|name| may(name)) {
-            match self.nodes.client(name)?.volume(&self.volume) {
+            match self.nodes.client(name)?.volume(volume) {
                 Ok(status) if epoch_of(&status) >= newest.as_ref().map_or(0, epoch_of) => {
                     newest = Some(status);
                 }
@@ -169,14 +202,20 @@ impl Scene<'_> {
 
     /// Whether all copies are in sync, as a node says.
     pub(super) fn is_in_sync(&self) -> Result<bool, LabError> {
-        Ok(is_in_sync(&self.ask_at(|_| true)?))
+        let other = self.other.iter().map(|other| &other.volume);
+        for volume in other.chain([&self.volume]) {
+            if !is_in_sync(&self.ask_at(volume, |_| true)?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Waits until all copies are; the most bytes that were missing meanwhile.
     fn await_in_sync(&self, most: &mut u64) -> Result<VolumeStatus, LabError> {
         let mut last = None;
         let waited = self.eventually("all copies are in sync", |scene| {
-            let status = scene.ask_at(|_| true)?;
+            let status = scene.ask_at(&scene.volume, |_| true)?;
             let left = status.replication.iter().flat_map(|known| &known.replicas);
             let left = left.map(|copy| copy.resync_bytes_left).max();
             *most = left.unwrap_or(0).max(*most);
@@ -191,15 +230,36 @@ impl Scene<'_> {
             Some(shown) => LabError::check(format!("{error}: {shown}")),
             None => error,
         })?;
+        self.eventually(
+            "all copies of the other volume are in sync",
+            Self::is_in_sync,
+        )?;
         last.ok_or_else(|| LabError::environment("no node was asked"))
     }
 
-    /// Waits until the client has had some more answers.
+    /// Waits until the clients have had some more answers.
     fn await_answers(&self, pulse: &Pulse) -> Result<(), LabError> {
-        let goal = pulse.answers() + ANSWERS;
-        self.eventually("the client has answers again", |_| {
-            Ok(pulse.answers() >= goal)
+        let pulses = self.pulses(pulse);
+        let goals: Vec<u64> = pulses
+            .iter()
+            .map(|pulse| pulse.answers() + ANSWERS)
+            .collect();
+        self.eventually("the clients have answers again", |_| {
+            let mut both = pulses.iter().zip(&goals);
+            Ok(both.all(|(pulse, &goal)| pulse.answers() >= goal))
         })
+    }
+
+    fn pulses<'p>(&'p self, pulse: &'p Pulse) -> Vec<&'p Pulse> {
+        let other = self.other.iter().map(|other| other.pulse);
+        other.chain([pulse]).collect()
+    }
+
+    /// The longest time in which a client had no answer.
+    fn take_gap(&self, pulse: &Pulse) -> Duration {
+        let pulses = self.pulses(pulse);
+        let gaps = pulses.iter().map(|pulse| pulse.take_gap());
+        gaps.max().unwrap_or_default()
     }
 
     fn eventually(

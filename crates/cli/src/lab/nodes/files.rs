@@ -27,14 +27,16 @@ impl Nodes {
         let names: Vec<String> = letters.map(String::from).collect();
         let is_root = rustix::process::getuid().is_root();
         let network = match is_root && !plan.loopback {
-            true => Network::namespaces(Namespaces::prefix_of(&dir), &names)?,
-            false => Network::loopback(&names)?,
+            true => Network::namespaces(Namespaces::prefix_of(&dir), &names, plan.etcd)?,
+            false => Network::loopback(&names, plan.etcd)?,
         };
         let nodes = Self {
             dir,
             names,
             network,
             drive_bytes: plan.drive_bytes,
+            etcd: plan.etcd,
+            has_switches: plan.has_switches,
         };
         // First, so that what is made from here on is found again.
         let made = nodes.keep().and_then(|()| nodes.fill());
@@ -94,9 +96,13 @@ impl Nodes {
     }
 
     fn cluster_text(&self) -> String {
-        let etcd = self.network.address(&Seat::Etcd, Port::Clients);
-        let mut text =
-            format!("name = \"lab\"\nkey_file = \"key\"\nquorum = [\"http://{etcd}\"]\n");
+        let member = |seat: &Seat| {
+            let address = self.network.address(seat, Port::Clients);
+            format!("\"http://{address}\"")
+        };
+        let members: Vec<String> = self.etcd_seats().iter().map(member).collect();
+        let quorum = members.join(", ");
+        let mut text = format!("name = \"lab\"\nkey_file = \"key\"\nquorum = [{quorum}]\n");
         for name in &self.names {
             let seat = Seat::node(name);
             let peers = self.network.address(&seat, Port::Peers);

@@ -18,7 +18,7 @@ use ashlar_oltp::processes::{self, Sign};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-pub(super) use network::{Network, Port, Seat};
+pub(super) use network::{MOST_ETCD, Network, Port, Seat};
 pub(super) use status::show;
 
 /// The pool that every node has.
@@ -45,6 +45,10 @@ pub(super) struct NodesPlan {
     pub(super) drive_bytes: u64,
     /// Ports of 127.0.0.1, even as root.
     pub(super) loopback: bool,
+    /// Members of etcd.
+    pub(super) etcd: usize,
+    /// Drives can be made to fail, and cost a little more.
+    pub(super) has_switches: bool,
 }
 
 /// A cluster, as it is kept in its directory.
@@ -54,6 +58,24 @@ pub(super) struct Nodes {
     pub(super) names: Vec<String>,
     pub(super) network: Network,
     drive_bytes: u64,
+    #[serde(default = "one")]
+    etcd: usize,
+    #[serde(default)]
+    has_switches: bool,
+}
+
+/// What was made before there were more.
+const fn one() -> usize {
+    1
+}
+
+/// What is wrong with drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DriveTrouble {
+    /// Everything is a media error.
+    Dead,
+    /// Nothing is done or answered.
+    Hung,
 }
 
 impl Nodes {
@@ -106,8 +128,14 @@ impl Nodes {
     }
 
     fn make_pool(&self, name: &str) -> Result<(), LabError> {
-        let drives =
-            (0..DRIVES).map(|number| format!("file:{}", self.drive(name, number).display()));
+        let spec = |number| {
+            let file = format!("file:{}", self.drive(name, number).display());
+            match self.has_switches {
+                true => format!("faulty:switch={},{file}", self.switch(name).display()),
+                false => file,
+            }
+        };
+        let drives = (0..DRIVES).map(spec);
         let request = CreatePool {
             name: POOL.into(),
             drives: drives.collect(),
@@ -166,8 +194,35 @@ impl Nodes {
 
     fn folders(&self) -> Vec<PathBuf> {
         let nodes = self.names.iter().map(|name| Seat::node(name));
-        let seats = std::iter::once(Seat::Etcd).chain(nodes);
+        let seats = self.etcd_seats().into_iter().chain(nodes);
         seats.map(|seat| self.folder(&seat)).collect()
+    }
+
+    /// Where etcd's members are.
+    pub(super) fn etcd_seats(&self) -> Vec<Seat> {
+        (0..self.etcd).map(Seat::Etcd).collect()
+    }
+
+    /// A file that says what is wrong with a node's drives while it is there.
+    fn switch(&self, name: &str) -> PathBuf {
+        self.dir.join(name).join("switch")
+    }
+
+    /// All of a node's drives fail at once, or are well again. Only drives with switches can.
+    ///
+    /// # Errors
+    /// The switch cannot be thrown.
+    pub(super) fn set_drives(
+        &self,
+        name: &str,
+        trouble: Option<DriveTrouble>,
+    ) -> Result<(), LabError> {
+        let switch = self.switch(name);
+        match trouble {
+            Some(DriveTrouble::Dead) => ashlar_lab::write_whole(&switch, "dead"),
+            Some(DriveTrouble::Hung) => ashlar_lab::write_whole(&switch, "hung"),
+            None => remove(std::fs::remove_file(&switch), &switch),
+        }
     }
 
     /// Where something of it works.
@@ -207,11 +262,31 @@ impl Nodes {
         let daemon = i32::try_from(daemon).ok().and_then(Pid::from_raw);
         // One that has ended already is what is wanted.
         let _ = daemon.map(|pid| kill_process(pid, Signal::KILL));
+        self.await_end(name)
+    }
+
+    /// Has a node's daemon hand over and end in order.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub(super) fn end_daemon(&self, name: &str) -> Result<(), LabError> {
+        // The parent passes it on; a daemon that is told twice ends at once.
+        let all = self.processes(&Seat::node(name));
+        let is_child = |pid: u32| processes::parent(pid).is_some_and(|pid| all.contains(&pid));
+        let parents = all.iter().copied().filter(|&pid| !is_child(pid));
+        for pid in parents.filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+            // One that has ended already is what is wanted.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        self.await_end(name)
+    }
+
+    fn await_end(&self, name: &str) -> Result<(), LabError> {
         let begun = Instant::now();
-        while !self.processes(&seat).is_empty() {
+        while !self.processes(&Seat::node(name)).is_empty() {
             if begun.elapsed() > READY_WITHIN {
                 return Err(LabError::environment(format!(
-                    "node {name}: its daemon was killed, and its parent does not end"
+                    "node {name}: it was told to end, and something of it runs on"
                 )));
             }
             std::thread::sleep(LOOK_EVERY);

@@ -8,16 +8,21 @@ use ashlar_oltp::namespaces::{Namespaces, Place, Way};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 
-/// The address of the hub, where clients are, and of etcd.
+/// The address of the hub, where clients are, and of etcd's first member; the others are below it.
 const HUB: u8 = 254;
 const ETCD: u8 = 253;
+/// What etcd's members are called.
+const ETCD_NAMES: [&str; MOST_ETCD] = ["etcd", "etcd-2", "etcd-3"];
+/// Most members of etcd.
+pub(in crate::lab) const MOST_ETCD: usize = 3;
 /// In each node's namespace.
 const API_PORT: u16 = 8080;
 
 /// A place in the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::lab) enum Seat {
-    Etcd,
+    /// A member of etcd, from 0.
+    Etcd(usize),
     Node(String),
 }
 
@@ -28,7 +33,7 @@ impl Seat {
 
     pub(in crate::lab) fn name(&self) -> &str {
         match self {
-            Self::Etcd => "etcd",
+            Self::Etcd(member) => ETCD_NAMES[*member],
             Self::Node(name) => name,
         }
     }
@@ -63,13 +68,18 @@ pub(in crate::lab) struct Ports {
 }
 
 impl Network {
-    pub(super) fn namespaces(prefix: String, names: &[String]) -> Result<Self, LabError> {
+    pub(super) fn namespaces(
+        prefix: String,
+        names: &[String],
+        etcd: usize,
+    ) -> Result<Self, LabError> {
         let address = |last: u8| Ipv4Addr::new(10, 78, 0, last);
         let numbered = names.iter().cloned().zip(1u8..);
         let mut hosts: BTreeMap<String, Ipv4Addr> = numbered
             .map(|(name, number)| (name, address(number)))
             .collect();
-        hosts.insert(Seat::Etcd.name().to_owned(), address(ETCD));
+        let members = ETCD_NAMES.iter().map(ToString::to_string).take(etcd);
+        hosts.extend(members.zip((0..=ETCD).rev().map(address)));
         let places: Vec<Place<'_>> = hosts
             .iter()
             .map(|(name, &address)| Place { name, address })
@@ -79,7 +89,7 @@ impl Network {
     }
 
     /// Ports that are free now.
-    pub(super) fn loopback(names: &[String]) -> Result<Self, LabError> {
+    pub(super) fn loopback(names: &[String], etcd: usize) -> Result<Self, LabError> {
         let mut held = Vec::new();
         let mut free = || -> std::io::Result<u16> {
             let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -89,7 +99,8 @@ impl Network {
         };
         let mut ports = BTreeMap::new();
         let seats = names.iter().cloned();
-        for seat in seats.chain([Seat::Etcd.name().to_owned()]) {
+        let members = ETCD_NAMES.iter().map(ToString::to_string).take(etcd);
+        for seat in seats.chain(members) {
             let mut both = || {
                 std::io::Result::Ok(Ports {
                     clients: free()?,
@@ -115,8 +126,8 @@ impl Network {
             Self::Namespaces { hosts, .. } => {
                 let host = hosts.get(name).copied().unwrap_or(Ipv4Addr::UNSPECIFIED);
                 let usual = match (seat, port) {
-                    (Seat::Etcd, Port::Clients) => 2379,
-                    (Seat::Etcd, Port::Peers) => 2380,
+                    (Seat::Etcd(_), Port::Clients) => 2379,
+                    (Seat::Etcd(_), Port::Peers) => 2380,
                     (Seat::Node(_), Port::Clients) => 4420,
                     (Seat::Node(_), Port::Peers) => 4430,
                 };

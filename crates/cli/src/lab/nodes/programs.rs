@@ -10,15 +10,28 @@ use super::network::{Port, Seat};
 use super::{NODE, Nodes};
 
 impl Nodes {
+    /// Starts etcd's members that do not run.
     pub(in crate::lab) fn start_etcd(&self) -> Result<(), LabError> {
-        let url = |port| format!("http://{}", self.network.address(&Seat::Etcd, port));
-        let (peers, clients) = (url(Port::Peers), url(Port::Clients));
-        let data = self.folder(&Seat::Etcd).join("data").display().to_string();
-        let all = format!("etcd={peers}");
+        let seats = self.etcd_seats();
+        let stopped = seats.iter().filter(|seat| self.processes(seat).is_empty());
+        stopped
+            .into_iter()
+            .try_for_each(|seat| self.start_member(seat))
+    }
+
+    fn start_member(&self, seat: &Seat) -> Result<(), LabError> {
+        let url = |seat: &Seat, port| format!("http://{}", self.network.address(seat, port));
+        let (peers, clients) = (url(seat, Port::Peers), url(seat, Port::Clients));
+        let data = self.folder(seat).join("data").display().to_string();
+        let all = self.etcd_seats();
+        let all = all
+            .iter()
+            .map(|one| format!("{}={}", one.name(), url(one, Port::Peers)));
+        let all = all.collect::<Vec<_>>().join(",");
         let words = [
             "/usr/bin/etcd",
             "--name",
-            "etcd",
+            seat.name(),
             "--data-dir",
             &data,
             "--listen-peer-urls",
@@ -32,7 +45,7 @@ impl Nodes {
             "--initial-cluster",
             &all,
         ];
-        self.spawn(&Seat::Etcd, &words.map(str::to_owned))
+        self.spawn(seat, &words.map(str::to_owned))
     }
 
     /// Starts a node's daemon, which is not waited for.

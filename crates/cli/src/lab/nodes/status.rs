@@ -52,7 +52,8 @@ impl Nodes {
             }
             Network::Loopback { .. } => (Vec::new(), String::new()),
         };
-        let etcd = self.network.address(&Seat::Etcd, Port::Clients);
+        let seats = self.etcd_seats();
+        let etcd = self.network.address(&Seat::Etcd(0), Port::Clients);
         NodesStatus {
             kind: MARK.trim_end_matches(".json"),
             dir: self.dir.clone(),
@@ -62,7 +63,7 @@ impl Nodes {
             enter,
             etcd: EtcdStatus {
                 endpoint: format!("http://{etcd}"),
-                pids: self.processes(&Seat::Etcd),
+                pids: seats.iter().flat_map(|seat| self.processes(seat)).collect(),
             },
             nodes: self.names.iter().map(|name| self.line(name)).collect(),
         }

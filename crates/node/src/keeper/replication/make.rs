@@ -230,7 +230,7 @@ impl Keeper {
     }
 
     /// Does something here, or has a peer do it.
-    fn order_of(
+    pub(super) fn order_of(
         &self,
         replication: &Replication,
         node: NodeId,

@@ -10,12 +10,14 @@ mod alone;
 mod cluster;
 mod convert;
 mod events;
+mod follow;
 mod link;
 mod make;
 mod news;
 mod orders;
 mod services;
 mod show;
+mod verify;
 
 pub(super) use self::orders::Peers;
 pub(super) use self::services::ClusterNodes;
@@ -369,6 +371,7 @@ impl Keeper {
             pool,
             volume,
             members: members.iter().map(|node| node.0).collect(),
+            stays: false,
         };
         self.state.update(|state| state.put_replica(entry))
     }

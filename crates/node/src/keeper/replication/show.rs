@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::Replication;
 use super::orders::{Order, ShowReply};
+use super::verify::diverged;
 use crate::keeper::Keeper;
 use crate::keeper::LivePool;
 use crate::model::{ControlError, ReplicaState, ReplicaStatus, ReplicationStatus};
@@ -28,6 +29,7 @@ impl Replication {
     /// What a copy here knows by itself.
     fn account(&self, volume: Uuid, view: &ReplicaView) -> ReplicationStatus {
         let shown = self.shown().get(&volume).cloned().unwrap_or_default();
+        let diverged = view.proof.as_ref().map(diverged).unwrap_or_default();
         let replica = |index: usize| {
             let place = Position::new(index);
             let is = |set: ashlar_replica::Positions| place.is_some_and(|at| set.has(at));
@@ -36,6 +38,7 @@ impl Replication {
                 false if Some(view.position) == place && is(view.absent) => ReplicaState::Absent,
                 false => ReplicaState::Unknown,
                 true if !is(view.absent) => ReplicaState::InSync,
+                true if is(diverged) => ReplicaState::Diverged,
                 true if !is(view.connected) => ReplicaState::Absent,
                 true if left > 0 => ReplicaState::Resync,
                 true => ReplicaState::Proving,
@@ -54,6 +57,9 @@ impl Replication {
             replicas: (0..view.members.len()).map(replica).collect(),
             portals: self.portals(&view.members),
             last_failover: shown.last_failover,
+            follow: !self.state.read().stays(volume),
+            followed: shown.followed,
+            last_proof: self.proof_status(view),
         }
     }
 

@@ -135,6 +135,9 @@ impl Host {
             ReplicaMail::Dead { node, incarnation } => {
                 self.with_replica(volume, |one, ground| one.dead(node, incarnation, ground));
             }
+            ReplicaMail::Verify => {
+                self.with_replica(volume, |one, ground| one.verify(ground));
+            }
             ReplicaMail::Petition { petition, answer } => {
                 self.with_replica(volume, |one, ground| one.petition(petition, answer, ground));
             }

@@ -48,6 +48,10 @@ impl<'a> World<'a> {
             1 => REMOVE_AFTER,
             _ => Duration::from_secs(2),
         };
+        let prove_every = match aside.happens(profile.proofs) {
+            true => Duration::from_millis(aside.pick(&[200, 2000])),
+            false => Duration::from_secs(3600),
+        };
         let cage = Cage::new(profile.canary);
         let mut nodes = Vec::new();
         for (n, member) in members.iter().enumerate() {
@@ -67,6 +71,7 @@ impl<'a> World<'a> {
                     learner_records: 64,
                     power_loss_wait,
                     resync_free: 100,
+                    prove_every,
                 },
                 cage,
             };
@@ -128,6 +133,8 @@ impl<'a> World<'a> {
             seen: Seen::new(revision, key),
             heals_at: Moment::ORIGIN + lasts,
             has_healed: false,
+            stage: Stage::Lives,
+            strikes: Vec::new(),
             summary: Summary {
                 nodes: count,
                 ..Summary::default()
@@ -166,7 +173,10 @@ impl<'a> World<'a> {
             let after = self.hosts.pause(&mut self.chance);
             self.at(after, Happening::Next(writer));
         }
-        let faults = self.chance.between(1, profile.faults);
+        let faults = match profile.faults {
+            0 => 0,
+            most => self.chance.between(1, most),
+        };
         for _ in 0..faults {
             let after = Duration::from_nanos(self.chance.below(lasts.as_nanos() as u64));
             let fault = faults::draw(&mut self.chance, profile, count);

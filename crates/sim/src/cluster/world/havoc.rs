@@ -91,6 +91,10 @@ impl World<'_> {
                 self.nodes[node].store.set_full(true);
                 self.at(lasts, Happening::Over(fault));
             }
+            Fault::Broken { node, lasts } => {
+                self.nodes[node].store.set_broken(true);
+                self.at(lasts, Happening::Over(fault));
+            }
             Fault::Slow { node, times, lasts } => {
                 self.nodes[node].slowness = times;
                 self.at(lasts, Happening::Over(fault));
@@ -130,6 +134,7 @@ impl World<'_> {
             Fault::Quorum { .. } => self.quorum.set_members_down(0),
             Fault::Silent { .. } => self.is_silent = false,
             Fault::Full { node, .. } => self.nodes[node].store.set_full(false),
+            Fault::Broken { node, .. } => self.nodes[node].store.set_broken(false),
             Fault::Slow { node, .. } => self.nodes[node].slowness = 1,
             Fault::Stand { node, .. } => self.nodes[node].clock.stand(self.now, false),
             Fault::Power { .. }
@@ -286,6 +291,7 @@ impl World<'_> {
         self.is_silent = false;
         for node in 0..self.nodes.len() {
             self.nodes[node].store.set_full(false);
+            self.nodes[node].store.set_broken(false);
             self.nodes[node].slowness = 1;
             self.nodes[node].is_isolated = false;
             self.nodes[node].clock.stand(self.now, false);

@@ -1,6 +1,7 @@
 //! The world: what happens, in which order, and what must hold after it.
 
 mod draw;
+mod epilogue;
 mod havoc;
 
 use std::cmp::Reverse;
@@ -12,9 +13,9 @@ use ashlar_copy::LEAF_GRANULES;
 use ashlar_replica::quorum::{MemoryQuorum, Question, Weather};
 use ashlar_replica::{
     Alarm, Cage, Codec, CommandId, Config, Effect, Entry, Envelope, Epoch, Event, Frame,
-    HostOperation, Incarnation, Key, Label, Limits, MemberId, NodeId, Outcome, POWER_LOSS_WAIT,
-    Position, Positions, REMOVE_AFTER, ReadMode, ReplicaUuid, SessionId, Shape, ShardId, TICK,
-    Token, VolumeId,
+    HostOperation, Incarnation, Key, Label, Limits, MemberId, NodeId, Origin, Outcome,
+    POWER_LOSS_WAIT, Position, Positions, REMOVE_AFTER, ReadMode, Registrant, ReplicaUuid,
+    SessionId, Shape, ShardId, TICK, Token, VolumeId,
 };
 use bytes::Bytes;
 
@@ -28,9 +29,13 @@ use crate::cluster::node::{Clock, Node, Waiting};
 use crate::cluster::pool::PoolStore;
 use crate::cluster::profile::Profile;
 use crate::cluster::report::Summary;
+use crate::cluster::run::Strike;
 use crate::cluster::store::{GRANULE_BYTES, Store};
 use crate::cluster::wires::{Way, Wires};
 use crate::report::{Listener, Trace};
+
+pub(crate) use self::epilogue::Flip;
+use self::epilogue::Stage;
 
 const VOLUME: VolumeId = VolumeId(1);
 /// What a node that does not own the volume knows.
@@ -40,6 +45,8 @@ const NO_LABEL: Label = Label {
 };
 /// How long a store takes, mostly.
 const STORE_TIME: Duration = Duration::from_micros(600);
+/// How long a process that was struck is away.
+const STRUCK_FOR: Duration = Duration::from_millis(200);
 /// How long everything may take after faults have ended.
 const HEALING: Duration = Duration::from_secs(60);
 
@@ -64,6 +71,11 @@ enum Happening {
         what: StoreStep,
     },
     Quorum,
+    /// A host's association wants to know its label.
+    LabelWanted {
+        node: usize,
+        origin: Origin,
+    },
     /// A writer begins its next command.
     Next(usize),
     /// A command reaches a node.
@@ -89,6 +101,8 @@ enum Happening {
         of: usize,
         incarnation: Incarnation,
     },
+    /// Copies in sync are compared.
+    Verify(usize),
     /// Faults end.
     Heal,
 }
@@ -147,6 +161,9 @@ pub(crate) struct World<'a> {
     seen: Seen,
     heals_at: Moment,
     has_healed: bool,
+    stage: Stage,
+    /// At which steps processes die, the last first.
+    strikes: Vec<Strike>,
     summary: Summary,
 }
 
@@ -180,13 +197,43 @@ impl World<'_> {
             if self.now > self.heals_at + HEALING {
                 return Err(self.stuck());
             }
+            if matches!(
+                due.what,
+                Happening::Deliver { .. } | Happening::Store { .. }
+            ) {
+                self.step()?;
+            }
             self.happen(due.what)?;
             self.check()?;
-            if self.has_healed && self.is_over()? {
+            if self.has_healed && self.is_at_end()? {
                 return Ok(());
             }
         }
         Err("nothing happens any more".into())
+    }
+
+    /// Processes die at these steps, and others start soon.
+    pub(crate) fn strike_at(&mut self, strikes: &[Strike]) {
+        self.strikes = strikes.to_vec();
+        self.strikes
+            .sort_unstable_by_key(|strike| Reverse(strike.step));
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        if self.stage != Stage::Lives {
+            return Ok(());
+        }
+        let step = self.summary.steps;
+        self.summary.steps += 1;
+        while let Some(strike) = self.strikes.pop_if(|strike| strike.step <= step) {
+            self.say(|| format!("{strike:?}"));
+            self.befall(Fault::Crash {
+                node: strike.node,
+                lasts: STRUCK_FOR,
+                is_certified: step.is_multiple_of(2),
+            })?;
+        }
+        Ok(())
     }
 
     fn happen(&mut self, what: Happening) -> Result<(), String> {
@@ -213,6 +260,9 @@ impl World<'_> {
             }
             Happening::Store { node, life, what } => self.store_step(node, life, what),
             Happening::Quorum => self.poll_quorum(),
+            Happening::LabelWanted { node, origin } => {
+                self.handle(node, Event::LabelWanted { origin })
+            }
             Happening::Next(writer) => {
                 if self.hosts.begin(writer, &mut self.model, &mut self.chance) {
                     self.hosts.note(&self.model);
@@ -225,7 +275,14 @@ impl World<'_> {
                 node,
                 attempt: command,
                 operation,
-            } => self.handle(node, Event::Host { command, operation }),
+            } => self.handle(
+                node,
+                Event::Host {
+                    command,
+                    registrant: Registrant::default(),
+                    operation,
+                },
+            ),
             Happening::Answer { attempt, outcome } => self.answered(attempt, outcome),
             Happening::Timeout(attempt) => {
                 if let Some(writer) = self.hosts.whose(attempt) {
@@ -259,6 +316,7 @@ impl World<'_> {
                 };
                 self.handle(node, event)
             }
+            Happening::Verify(node) => self.handle(node, Event::Verify),
             Happening::Heal => self.heal(),
         }
     }
@@ -413,7 +471,9 @@ impl World<'_> {
             }
             Effect::Answer { command, outcome } => {
                 let is_served = matches!(outcome, Outcome::Written | Outcome::Read(_));
-                if is_served && !self.nodes[node].knows_register {
+                let replica = self.nodes[node].replica.as_ref();
+                let is_owner = replica.is_some_and(|replica| replica.owns().is_some());
+                if is_served && is_owner && !self.nodes[node].knows_register {
                     return Err(format!(
                         "node {node} serves hosts, and has not read the register"
                     ));
@@ -427,6 +487,21 @@ impl World<'_> {
                 self.summary.epochs += 1;
                 self.say(|| format!("node {node} serves {epoch}"));
             }
+            Effect::Forwarded {
+                command,
+                registrant,
+                operation,
+                ..
+            } => {
+                self.summary.forwarded += 1;
+                let event = Event::Host {
+                    command,
+                    registrant,
+                    operation,
+                };
+                self.handle(node, event)?;
+            }
+            Effect::Forwards(is_open) => self.say(|| format!("node {node} forwards: {is_open}")),
             Effect::Register(bytes) => self.register_read(node, &bytes)?,
             Effect::Stops(epoch) => {
                 self.nodes[node].knows_register = false;
@@ -437,12 +512,18 @@ impl World<'_> {
             }
             Effect::Alarm(alarm) => {
                 self.say(|| format!("node {node} ALARM {alarm:?}"));
-                if matches!(
-                    alarm,
-                    Alarm::Differs { .. } | Alarm::StoreIsOld { .. } | Alarm::KeyUnreadable(_)
-                ) {
-                    return Err(format!("node {node}: {alarm:?}"));
+                match alarm {
+                    Alarm::Diverged { position, .. } => self.diverged(position)?,
+                    Alarm::Differs { .. } if self.flip().is_some() => {}
+                    Alarm::Differs { .. } | Alarm::StoreIsOld { .. } | Alarm::KeyUnreadable(_) => {
+                        return Err(format!("node {node}: {alarm:?}"));
+                    }
+                    Alarm::LocalFailed | Alarm::OldImage => {}
                 }
+            }
+            Effect::Proven(proof) => {
+                self.summary.leaves += proof.leaves;
+                self.proven(node, proof.compared);
             }
         }
         Ok(())
@@ -522,6 +603,12 @@ impl World<'_> {
         if let Some(replica) = replica {
             // The process has seen the socket empty before this command was sent.
             self.hosts.writers[writer].label = replica.label(origin);
+            if replica.forwards() {
+                self.at(Duration::ZERO, Happening::LabelWanted { node, origin });
+                if self.hosts.waits_for_label(writer) {
+                    return self.at(Duration::from_millis(2), Happening::Again(writer));
+                }
+            }
         }
         let label = self.hosts.writers[writer].label.unwrap_or(NO_LABEL);
         let Doing::Busy(command) = &mut self.hosts.writers[writer].doing else {
@@ -581,6 +668,9 @@ impl World<'_> {
                 return Ok(());
             }
             Outcome::OutOfRange => return Err(format!("{attempt} is out of range")),
+            Outcome::Reserved | Outcome::Advice(_) => {
+                return Err(format!("{attempt} ended as {outcome:?}"));
+            }
         }
         self.hosts.writers[writer].doing = Doing::Thinking;
         let after = self.hosts.pause(&mut self.chance);
@@ -595,7 +685,8 @@ impl World<'_> {
         }
         check::ownership(&self.nodes, self.now)?;
         if self.seen.is_stale(&self.nodes, &self.model) {
-            check::copies(&self.nodes, &self.model, &self.seen.key)?;
+            let flip = self.flip();
+            check::copies(&self.nodes, &self.model, (&self.seen.key, flip))?;
         }
         Ok(())
     }

@@ -1,0 +1,251 @@
+//! The proof among copies in sync: leaf after leaf, digests of all are compared while nothing changes the leaf.
+//!
+//! A leaf's place in the line is the common point: what overlaps it is committed, so all copies in sync have it, and
+//! what comes later waits until all have answered. It is taken every so often, so paced that hosts do not feel it; or
+//! at once, when somebody asks.
+
+use std::collections::BTreeMap;
+
+use super::line::Place;
+use super::peer::Link;
+use super::{Job, Owner, Work};
+use crate::canary::Canary;
+use crate::event::{Alarm, Difference, Effect, Proof, Turn};
+use crate::ids::{CopyId, Leaf, MAX_MEMBERS, Position, Positions};
+use crate::message::Message;
+use crate::replica::TICK;
+
+/// Leaves compared at once, when it is asked for.
+const AT_ONCE: usize = 4;
+/// A copy with so many differences is another one: no more are looked for.
+const MOST_DIFFERENCES: usize = 1024;
+/// Numbers of these questions; learners' are below.
+const FIRST: u32 = 1 << 31;
+
+/// A walk through all leaves.
+#[derive(Debug)]
+pub(super) struct Audit {
+    /// Who is compared, from the beginning until now.
+    with: Positions,
+    next: Leaf,
+    is_asked: bool,
+    /// As fast as it goes.
+    hurries: bool,
+    /// Leaves that wait for their place.
+    waiting: usize,
+    comparing: BTreeMap<CopyId, Comparing>,
+    numbers: u32,
+    leaves: u64,
+    differences: Vec<Difference>,
+}
+
+/// A leaf whose digests are on their way.
+#[derive(Debug)]
+struct Comparing {
+    leaf: Leaf,
+    place: Place,
+    ours: Option<u128>,
+    theirs: [Option<u128>; MAX_MEMBERS],
+}
+
+impl Comparing {
+    fn is_whole(&self, with: Positions) -> bool {
+        self.ours.is_some() && with.iter().all(|one| self.theirs[one.index()].is_some())
+    }
+}
+
+/// Whose digest it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum By {
+    Us,
+    Of(Position),
+}
+
+/// Whether a digest's number is of this.
+pub(super) const fn is_audits(copy: CopyId) -> bool {
+    copy.0 >= FIRST
+}
+
+impl Owner {
+    /// Somebody wants to know now whether the copies are equal.
+    pub(crate) fn verify(&mut self, turn: &mut Turn<'_>) {
+        match self.audit.as_mut() {
+            Some(audit) if audit.is_asked => {}
+            Some(audit) => {
+                audit.next = Leaf(0);
+                (audit.is_asked, audit.hurries) = (true, true);
+            }
+            None => self.begin_audit(turn, true),
+        }
+        self.go_on_with_audit(turn, AT_ONCE);
+    }
+
+    /// Time has passed.
+    pub(super) fn audit_tick(&mut self, turn: &mut Turn<'_>) {
+        let every = turn.config.limits.prove_every;
+        let has_others = !self.comparable().is_empty();
+        if self.audit.is_none() && has_others && turn.now - self.proven_at >= every {
+            self.begin_audit(turn, false);
+        }
+        let Some(audit) = &self.audit else { return };
+        let most = match audit.hurries {
+            true => AT_ONCE,
+            // Half of the time is left for what keeps it from going on.
+            false => {
+                let ticks = (every.as_nanos() / 2 / TICK.as_nanos()).max(1);
+                let leaves = u128::from(turn.config.shape.leaves());
+                usize::try_from(leaves.div_ceil(ticks)).unwrap_or(AT_ONCE)
+            }
+        };
+        self.go_on_with_audit(turn, most);
+    }
+
+    /// Members in sync that can be asked.
+    fn comparable(&self) -> Positions {
+        let live = self.peers.iter().flatten();
+        let live = live.filter(|peer| peer.link == Link::Live);
+        let live: Positions = live.map(|peer| peer.position).collect();
+        live.minus(live.minus(self.stored.key.in_sync))
+    }
+
+    fn begin_audit(&mut self, turn: &mut Turn<'_>, is_asked: bool) {
+        self.proven_at = turn.now;
+        self.audit = Some(Audit {
+            with: self.comparable(),
+            next: Leaf(0),
+            is_asked,
+            hurries: is_asked,
+            waiting: 0,
+            comparing: BTreeMap::new(),
+            numbers: FIRST,
+            leaves: 0,
+            differences: Vec::new(),
+        });
+    }
+
+    /// Has up to so many leaves compared at once.
+    fn go_on_with_audit(&mut self, turn: &mut Turn<'_>, most: usize) {
+        if !self.is_serving() || !self.is_based() || self.moving.is_some() || self.ends {
+            return;
+        }
+        let shape = turn.config.shape;
+        let Some(audit) = self.audit.as_mut() else {
+            return;
+        };
+        let has_enough = audit.differences.len() >= MOST_DIFFERENCES || audit.with.is_empty();
+        while !has_enough
+            && audit.waiting + audit.comparing.len() < most
+            && let Some(extent) = shape.leaf(audit.next)
+        {
+            let leaf = audit.next;
+            audit.next = Leaf(leaf.0 + 1);
+            audit.waiting += 1;
+            self.line.join(extent, Work::Audit { leaf });
+        }
+        if audit.waiting + audit.comparing.len() == 0 {
+            return self.end_audit(turn);
+        }
+        self.start_work(turn);
+    }
+
+    /// A leaf has its place: all compute its digest.
+    pub(super) fn audit_starts(&mut self, turn: &mut Turn<'_>, leaf: Leaf, place: Place) {
+        let epoch = self.epoch;
+        let Some(audit) = self.audit.as_mut() else {
+            return self.line.leave(place);
+        };
+        audit.waiting -= 1;
+        audit.numbers += 1;
+        let copy = CopyId(audit.numbers);
+        let comparing = Comparing {
+            leaf,
+            place,
+            ours: None,
+            theirs: [None; MAX_MEMBERS],
+        };
+        audit.comparing.insert(copy, comparing);
+        for position in audit.with.iter() {
+            if let Some(peer) = self.peers[position.index()].as_mut() {
+                peer.send(turn, epoch, Message::DigestAsk { copy, leaf });
+            }
+        }
+        let token = turn.token();
+        self.jobs.insert(token, Job::Audit(copy));
+        turn.local.digest(token, leaf);
+    }
+
+    /// A digest has come.
+    pub(super) fn audited(&mut self, turn: &mut Turn<'_>, (copy, by): (CopyId, By), digest: u128) {
+        let Some(audit) = self.audit.as_mut() else {
+            return;
+        };
+        if let Some(comparing) = audit.comparing.get_mut(&copy) {
+            match by {
+                By::Us => comparing.ours = Some(digest),
+                By::Of(position) => comparing.theirs[position.index()] = Some(digest),
+            }
+        }
+        self.settle_audit(turn);
+    }
+
+    /// A session is over: that copy is not compared any more.
+    pub(super) fn audit_forgets(&mut self, turn: &mut Turn<'_>, position: Position) {
+        if let Some(audit) = self.audit.as_mut() {
+            audit.with = audit.with.without(position);
+            self.settle_audit(turn);
+        }
+    }
+
+    /// Compares what is whole, and goes on.
+    fn settle_audit(&mut self, turn: &mut Turn<'_>) {
+        let Some(audit) = self.audit.as_mut() else {
+            return;
+        };
+        let with = audit.with;
+        let whole = audit.comparing.iter();
+        let whole = whole.filter_map(|(&copy, one)| one.is_whole(with).then_some(copy));
+        let whole: Vec<CopyId> = whole.collect();
+        for copy in &whole {
+            let Some(done) = audit.comparing.remove(copy) else {
+                continue;
+            };
+            self.line.leave(done.place);
+            audit.leaves += 1;
+            let differs = |one: &Position| done.theirs[one.index()] != done.ours;
+            let blind = turn.sings(Canary::ProofBlind);
+            for position in with.iter().filter(|one| !blind && differs(one)) {
+                let leaf = done.leaf;
+                audit.hurries = true;
+                if !audit.differences.iter().any(|one| one.position == position) {
+                    turn.alarm(Alarm::Diverged { position, leaf });
+                }
+                audit.differences.push(Difference { position, leaf });
+            }
+        }
+        if !whole.is_empty() {
+            let most = if audit.hurries { AT_ONCE } else { 0 };
+            self.go_on_with_audit(turn, most);
+            self.start_work(turn);
+        }
+    }
+
+    /// All that could be compared is. A copy that differs leaves the in-sync set, and comes back as a learner, whose
+    /// leaves are proven and copied where they differ: what hosts have read is what this copy holds.
+    fn end_audit(&mut self, turn: &mut Turn<'_>) {
+        let Some(audit) = self.audit.take() else {
+            return;
+        };
+        self.proven_at = turn.now;
+        let diverged: Positions = audit.differences.iter().map(|one| one.position).collect();
+        for peer in self.peers.iter_mut().flatten() {
+            peer.has_failed |= diverged.has(peer.position);
+        }
+        turn.out.push(Effect::Proven(Proof {
+            is_asked: audit.is_asked,
+            leaves: audit.leaves,
+            compared: audit.with,
+            differences: audit.differences,
+        }));
+        self.consider_change(turn);
+    }
+}

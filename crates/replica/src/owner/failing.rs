@@ -1,0 +1,52 @@
+//! What an owner does whose own store fails or hangs: another copy serves.
+
+use ashlar_block::Moment;
+
+use super::Owner;
+use super::peer::Link;
+use crate::event::{Alarm, Turn};
+use crate::message::Message;
+
+impl Owner {
+    /// This copy gave up before, and owns again: until then another could not do better.
+    pub(crate) const fn endures_until(&mut self, until: Option<Moment>) {
+        self.endures_until = until;
+    }
+
+    /// The local store has said that it cannot. Whether another copy is asked, which may.
+    pub(super) fn hands_errors_over(&mut self, turn: &mut Turn<'_>) -> bool {
+        let endures = self.endures_until.is_some_and(|until| turn.now < until);
+        !endures && self.hand_over(turn)
+    }
+
+    /// Whether it has stopped because of its own store.
+    pub(crate) const fn gave_up(&self) -> bool {
+        self.gave_up
+    }
+
+    /// The local store cannot read what the protocol needs: this copy must not serve.
+    pub(super) fn local_failed(&mut self, turn: &mut Turn<'_>) {
+        if !self.hand_over(turn) {
+            turn.alarm(Alarm::LocalFailed);
+            self.ends = true;
+        }
+    }
+
+    /// Stops, and asks another copy to take over, if one in sync hears it. What is under way is as if this process had
+    /// died, but for the grants, which this one does not use any more: so the other need not wait for them to lapse.
+    pub(crate) fn hand_over(&mut self, turn: &mut Turn<'_>) -> bool {
+        if self.ends || !self.is_serving() {
+            return self.ends;
+        }
+        let others = self.stored.key.in_sync.minus(self.removing());
+        let epoch = self.epoch;
+        let hears = |peer: &&mut super::Peer| peer.link == Link::Live && others.has(peer.position);
+        let Some(peer) = self.peers.iter_mut().flatten().find(hears) else {
+            return false;
+        };
+        peer.send(turn, epoch, Message::Handoff);
+        turn.alarm(Alarm::LocalFailed);
+        (self.ends, self.gave_up) = (true, true);
+        true
+    }
+}
