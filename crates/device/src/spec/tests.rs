@@ -98,7 +98,7 @@ fn every_kind_parses() {
         panic!("faulty")
     };
     assert_eq!((plan.seed, plan.rules.len()), (7, 2));
-    assert_eq!(plan.switch.as_deref(), Some(std::path::Path::new("/s")));
+    assert_eq!(plan.switch.as_deref(), Some(Path::new("/s")));
     assert!(matches!(
         spec("ssd:channels=4,/a"),
         Spec::Flash(FlashModel { channels: 4, .. }, _)
