@@ -145,7 +145,8 @@ pub trait BlockDevice {
         None
     }
 
-    /// As [`submit`](Self::submit), for a request that modifies: whose it is, and how old it may be.
+    /// As [`submit`](Self::submit): whose the request is, and how old it may be, which counts for what modifies. All of
+    /// hosts comes so to a device that [labels writes](Self::labels_writes).
     fn submit_from(&mut self, request: Request, _provenance: Provenance) {
         self.submit(request);
     }

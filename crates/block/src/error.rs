@@ -35,6 +35,8 @@ pub enum ErrorKind {
     PathInaccessible,
     /// The peer refused us.
     Denied,
+    /// Another host has reserved the device: to try again is no use.
+    Reserved,
     /// The request was aborted before it had an effect.
     Aborted,
     /// No memory or slots left for the request; try again.
@@ -61,6 +63,7 @@ impl ErrorKind {
             Self::PathChanging => "the path is changing",
             Self::PathInaccessible => "not served on this path",
             Self::Denied => "denied",
+            Self::Reserved => "reserved by another host",
             Self::Aborted => "aborted",
             Self::Exhausted => "out of resources",
             Self::Internal => "internal error",

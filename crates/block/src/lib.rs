@@ -68,5 +68,5 @@ pub use error::{ErrorKind, IoError};
 pub use gather::Gather;
 pub use geometry::{BlockSize, Geometry};
 pub use moment::Moment;
-pub use provenance::{AssociationId, HostId, Label, Provenance};
+pub use provenance::{AssociationId, HostId, Label, Provenance, Registrant};
 pub use range::{BlockRange, Lba};

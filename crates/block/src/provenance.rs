@@ -16,11 +16,17 @@ pub struct Label {
     pub writes: u64,
 }
 
+/// A host's identifier, by which it reserves: some hosts have one in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Registrant(pub [u8; 16]);
+
 /// Whose command it is, and how old it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Provenance {
     /// The host.
     pub host: HostId,
+    /// As it reserves.
+    pub registrant: Registrant,
     /// By which association.
     pub association: AssociationId,
     /// `None` if the device knew no label then.

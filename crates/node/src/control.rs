@@ -6,7 +6,7 @@ use crate::model::{
     CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply,
     ForgetNode, HostChange, ImportPool, MetricsSnapshot, MoveVolume, NewToken, NewerData,
     PoolStatus, ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive,
-    ReplicateVolume, ResizeVolume, RunAlone, SetReserve, SetWhenDegraded, VolumeMetrics,
+    ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded, VolumeMetrics,
     VolumeName, VolumeStats, VolumeStatus,
 };
 use crate::service::{Ownership, Services};
@@ -275,6 +275,17 @@ pub trait Control: Send + Sync + 'static {
         &self,
         volume: &VolumeName,
         request: SetWhenDegraded,
+    ) -> Result<VolumeStatus, ControlError>;
+
+    /// Says whether ownership of a replicated volume follows its hosts.
+    ///
+    /// # Errors
+    /// Not found. Usage: the node is in no cluster. Conflict: the volume has one copy. Environment: another of its
+    /// nodes is not reached; it remembers what it did.
+    fn set_follow(
+        &self,
+        volume: &VolumeName,
+        request: SetFollow,
     ) -> Result<VolumeStatus, ControlError>;
 
     /// What a volume has done.

@@ -72,6 +72,9 @@ pub struct ReplicaEntry {
     pub volume: Uuid,
     /// The nodes that have a copy, by position.
     pub members: Vec<u32>,
+    /// Ownership does not follow the volume's hosts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stays: bool,
 }
 
 /// Files that are kept out of a cache.
@@ -178,6 +181,12 @@ impl State {
     fn forget_replica(&mut self, pool: Uuid, volume: Uuid) {
         let other = |known: &ReplicaEntry| known.pool != pool || known.volume != volume;
         self.replicas.retain(other);
+    }
+
+    /// Whether ownership of a volume does not follow its hosts.
+    pub fn stays(&self, volume: Uuid) -> bool {
+        let mut known = self.replicas.iter();
+        known.any(|known| known.volume == volume && known.stays)
     }
 
     /// Who has copies of a volume; `None` if it is not known to have any.

@@ -90,11 +90,13 @@ pub enum Canary {
     RegisterNotSent,
     /// Hosts are served before the register was read.
     ServeBeforeRegister,
+    /// A forwarded command gets a label when it arrives.
+    ForwardRefreshed,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -135,6 +137,7 @@ impl Canary {
         Self::NoStandBack,
         Self::RegisterNotSent,
         Self::ServeBeforeRegister,
+        Self::ForwardRefreshed,
     ];
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ashlar_block::{IoError, Label, Moment};
+use ashlar_block::{IoError, Label, Moment, Registrant};
 use bytes::Bytes;
 
 use crate::canary::{Cage, Canary};
@@ -160,6 +160,15 @@ pub enum HostOperation {
     },
     /// Read the register.
     GetRegister,
+    /// What the owner's driver is to decide: bytes that it knows, and this crate does not.
+    Consult {
+        /// What.
+        question: Bytes,
+        /// Whose command.
+        origin: Origin,
+        /// What was known when its socket was last seen empty.
+        label: Label,
+    },
 }
 
 /// Something that happened.
@@ -171,6 +180,8 @@ pub enum Event {
     Host {
         /// Its name, given back in the answer.
         command: CommandId,
+        /// Who that is, for an owner that it may be forwarded to.
+        registrant: Registrant,
         /// What it wants.
         operation: HostOperation,
     },
@@ -226,6 +237,18 @@ pub enum Event {
         /// Which life, and all before it.
         incarnation: Incarnation,
     },
+    /// A host's association is there, whose commands are to be labelled.
+    LabelWanted {
+        /// Which.
+        origin: Origin,
+    },
+    /// A command of [`Effect::Forwarded`] has ended, and was not handed in as a host's.
+    Decided {
+        /// Which.
+        command: CommandId,
+        /// How.
+        outcome: Outcome,
+    },
     /// The local store has stopped, and answers nothing more.
     StoreFailed,
     /// Somebody wants to know whether copies in sync are equal.
@@ -254,6 +277,10 @@ pub enum Outcome {
     Failed,
     /// The range is not inside the volume.
     OutOfRange,
+    /// Another host has reserved the volume.
+    Reserved,
+    /// What the owner's driver has decided.
+    Advice(Bytes),
 }
 
 /// What people should hear of.
@@ -318,6 +345,19 @@ pub enum Effect {
     Serves(Epoch),
     /// It does not any more.
     Stops(Epoch),
+    /// A host's command has come by another node: it is to be handed in as a host's, with this name, or to be decided.
+    Forwarded {
+        /// By which.
+        by: Position,
+        /// Its name.
+        command: CommandId,
+        /// Whose it is.
+        registrant: Registrant,
+        /// What its host wants.
+        operation: HostOperation,
+    },
+    /// Whether commands that come here now go to the owner. Hosts' paths change.
+    Forwards(bool),
     /// The set of copies in sync is now this one.
     InSync(Positions),
     /// Tell people.

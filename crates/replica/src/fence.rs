@@ -15,7 +15,7 @@ use crate::canary::{Cage, Canary};
 use crate::ids::Epoch;
 
 /// Whose command it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     /// The host.
     pub host: HostId,

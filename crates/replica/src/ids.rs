@@ -48,6 +48,8 @@ identifiers! {
     Token(u64), "token";
     /// A question to the quorum, named by the replica.
     Ask(u64), "question";
+    /// A command that a member has sent to its owner, named by the member; never used twice in a process's life.
+    ForwardId(u64), "forward";
     /// A copy, or proof, of resync in a session.
     CopyId(u32), "copy";
 }

@@ -48,6 +48,7 @@ mod candidate;
 mod event;
 mod extent;
 mod fence;
+mod forward;
 mod ids;
 mod key;
 mod lease;
@@ -59,7 +60,7 @@ pub mod quorum;
 mod replica;
 mod wire;
 
-pub use ashlar_block::{AssociationId, HostId, Label};
+pub use ashlar_block::{AssociationId, HostId, Label, Registrant};
 pub use canary::{Cage, Canary};
 pub use event::{
     Alarm, Config, Difference, Effect, Event, HostOperation, Limits, Outcome, Proof, ReadMode,
@@ -68,15 +69,15 @@ pub use event::{
 pub use extent::{Extent, ExtentSet};
 pub use fence::{Fence, Origin};
 pub use ids::{
-    Ask, CommandId, CopyId, Epoch, Incarnation, Known, Leaf, Low, MAX_MEMBERS, NodeId, Nonce,
-    Position, Positions, ReplicaSequence, ReplicaUuid, Revision, SessionId, ShardId, Token,
+    Ask, CommandId, CopyId, Epoch, ForwardId, Incarnation, Known, Leaf, Low, MAX_MEMBERS, NodeId,
+    Nonce, Position, Positions, ReplicaSequence, ReplicaUuid, Revision, SessionId, ShardId, Token,
     VolumeId,
 };
 pub use key::{KEY_FORMAT, Key, KeyError, MemberId, OwnerId};
 pub use lease::{DRIFT_PER_MILLE, GRANT, GRANT_EVERY, GRANT_MARGIN};
 pub use local::{Applied, Entry, EntryChange, Imported, Local, OwnPlane, Tag};
 pub use member::MAX_RANGES;
-pub use message::{Attach, Content, Envelope, Join, Message, Record, RecordKind, Refusal};
+pub use message::{Attach, Content, Envelope, Forward, Join, Message, Record, RecordKind, Refusal};
 pub use owner::{POWER_LOSS_WAIT, REMOVE_AFTER};
 pub use replica::{Replica, Surroundings, TICK};
 pub use wire::{Codec, Encoded, Frame, HEADER_BYTES, MAX_DATA_BYTES, WIRE_VERSION, WireError};

@@ -6,10 +6,15 @@
 
 use std::collections::VecDeque;
 
+use ashlar_block::Label;
+
 use crate::canary::Canary;
-use crate::event::{Alarm, Effect, Shape, Turn};
+use crate::event::{Alarm, Effect, Outcome, Shape, Turn};
 use crate::extent::{Extent, ExtentSet};
-use crate::ids::{CopyId, Epoch, Known, Leaf, Low, Position, Positions, SessionId, Token};
+use crate::fence::Origin;
+use crate::ids::{
+    CopyId, Epoch, ForwardId, Known, Leaf, Low, Position, Positions, SessionId, Token,
+};
 use crate::lease::Given;
 use crate::local::{Applied, Entry, EntryChange, OwnPlane, Tag};
 use crate::message::{Attach, Content, Envelope, Join, Message, Refusal};
@@ -31,6 +36,15 @@ pub(crate) struct Member {
     session: Option<Session>,
     /// Only a canary keeps a session that has ended.
     ended: Option<Session>,
+    /// What the owner has said of forwarded commands.
+    heard: Vec<Heard>,
+}
+
+/// What an owner says of commands that were forwarded to it.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Done(ForwardId, Outcome),
+    Labelled(Origin, Label),
 }
 
 #[derive(Debug)]
@@ -92,6 +106,19 @@ impl Member {
     /// The owner that this copy follows, and its process.
     pub(crate) fn owner(&self) -> Option<Join> {
         self.session.as_ref().map(|session| session.join)
+    }
+
+    /// The session, if it is open.
+    pub(crate) fn open_session(&self) -> Option<(Epoch, SessionId)> {
+        let session = self.session.as_ref().filter(|_| self.is_open())?;
+        Some((session.epoch, session.id))
+    }
+
+    /// Says something to the owner, if there is a session.
+    pub(crate) fn say(&mut self, turn: &mut Turn<'_>, message: Message) {
+        if let Some(session) = self.session.as_mut() {
+            session.send(turn, message);
+        }
     }
 
     /// An owner wants a session. What stands above has seen to it that the epoch is not too old.
@@ -178,6 +205,11 @@ impl Member {
         }
     }
 
+    /// What was said of forwarded commands since the last call.
+    pub(crate) fn take_heard(&mut self) -> Vec<Heard> {
+        std::mem::take(&mut self.heard)
+    }
+
     /// Goes on after something has become possible: a drained store, a durable entry.
     pub(crate) fn run(&mut self, turn: &mut Turn<'_>) {
         let Some(session) = self.session.as_mut() else {
@@ -238,6 +270,14 @@ impl Member {
                     given.void(session.join.owner, session.join.incarnation);
                     self.session = None;
                     return Consequence::TakeOver;
+                }
+                Message::Done { forward, outcome } => {
+                    self.heard.push(Heard::Done(forward, outcome));
+                }
+                Message::Labelled { origin, writes } => {
+                    let epoch = session.epoch.0;
+                    let label = Label { epoch, writes };
+                    self.heard.push(Heard::Labelled(origin, label));
                 }
                 // What a member says, an owner does not.
                 _ => {}
@@ -439,12 +479,9 @@ impl Session {
     fn start(&mut self, turn: &mut Turn<'_>) {
         let unordered = turn.sings(Canary::Unordered);
         for at in 0..self.doing.len() {
-            let extent = self.doing[at].extent;
-            let is_held_up = !unordered
-                && self.doing[..at]
-                    .iter()
-                    .any(|older| older.extent.overlaps(extent));
-            if self.doing[at].token.is_some() || is_held_up {
+            let Doing { token, extent, .. } = self.doing[at];
+            let overlaps = |older: &Doing| older.extent.overlaps(extent);
+            if token.is_some() || !unordered && self.doing[..at].iter().any(overlaps) {
                 continue;
             }
             let token = turn.token();

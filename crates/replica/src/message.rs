@@ -1,12 +1,15 @@
 //! What owner and member say to each other. Messages are in order within a session; each carries its session's
 //! number of it, so a gap is seen, and what belongs to an older session is dropped.
 
+use ashlar_block::Registrant;
 use bytes::Bytes;
 
+use crate::event::{HostOperation, Outcome};
 use crate::extent::{Extent, ExtentSet};
+use crate::fence::Origin;
 use crate::ids::{
-    CopyId, Epoch, Incarnation, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence, ReplicaUuid,
-    SessionId, ShardId, VolumeId,
+    CopyId, Epoch, ForwardId, Incarnation, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence,
+    ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 
 /// A message with what says where it belongs.
@@ -95,6 +98,17 @@ pub struct Attach {
     pub free: u64,
 }
 
+/// A host's command on its way from a member to the owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// Names it in the answer.
+    pub forward: ForwardId,
+    /// Whose it is.
+    pub registrant: Registrant,
+    /// What the host wants.
+    pub operation: HostOperation,
+}
+
 /// Why a message of an owner was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -181,6 +195,27 @@ pub enum Message {
         /// Granules that may still be written.
         free: u64,
     },
+    /// Member: a host's command that has come here.
+    Forward(Forward),
+    /// Member: what is the label of this association with this node?
+    LabelAsk {
+        /// Which.
+        origin: Origin,
+    },
+    /// Owner: a forwarded command has ended.
+    Done {
+        /// Which.
+        forward: ForwardId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// Owner: of an association with the member, in this epoch.
+    Labelled {
+        /// Which.
+        origin: Origin,
+        /// Writes of the host's other associations.
+        writes: u64,
+    },
     /// Member: the digest asked for.
     Digest {
         /// The question's.
@@ -210,6 +245,10 @@ impl Message {
             Self::Failed => "FAILED",
             Self::Grant { .. } => "GRANT",
             Self::Digest { .. } => "DIGEST",
+            Self::Forward(_) => "FWD",
+            Self::LabelAsk { .. } => "LABEL?",
+            Self::Done { .. } => "DONE",
+            Self::Labelled { .. } => "LABEL",
         }
     }
 
@@ -225,6 +264,8 @@ impl Message {
                 | Self::GrantAsk { .. }
                 | Self::DigestAsk { .. }
                 | Self::Handoff
+                | Self::Done { .. }
+                | Self::Labelled { .. }
         )
     }
 }

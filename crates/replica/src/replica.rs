@@ -1,18 +1,19 @@
 //! One copy of one shard of a volume: follows an owner, would own, or owns.
 
-use ashlar_block::{Label, Moment};
+use ashlar_block::{Label, Moment, Registrant};
 
 use crate::canary::Canary;
 use crate::candidate::{Candidate, Reason};
-use crate::event::{At, Config, Effect, EntryBook, Event, HostOperation, Names, Outcome, Turn};
+use crate::event::{At, Config, Effect, EntryBook, Event, HostOperation, Names, Turn};
 use crate::extent::Extent;
 use crate::fence::Origin;
+use crate::forward::Forwarder;
 use crate::ids::{Ask, CommandId, Epoch, Incarnation, NodeId, Position};
 use crate::lease::Given;
 use crate::local::{Entry, Imported, Local};
-use crate::member::{Consequence, Member};
+use crate::member::{Consequence, Heard, Member};
 use crate::message::{Envelope, Message, Refusal};
-use crate::owner::{Owner, REMOVE_AFTER};
+use crate::owner::{Owner, REMOVE_AFTER, is_forwarded};
 use crate::quorum::Reply;
 
 /// Events `Tick` must not be further apart.
@@ -34,6 +35,7 @@ pub struct Replica {
     candidate: Candidate,
     reason: Reason,
     owner: Option<Owner>,
+    forwarder: Forwarder,
     /// When it stopped serving last because its own store had failed.
     gave_up: Option<Moment>,
 }
@@ -61,6 +63,7 @@ impl Replica {
             candidate: Candidate::new(now),
             reason: Reason::default(),
             owner: None,
+            forwarder: Forwarder::default(),
             gave_up: None,
         }
     }
@@ -91,6 +94,7 @@ impl Replica {
         if self.owner.as_ref().is_some_and(Owner::ends) {
             self.step_down(&mut turn);
         }
+        self.follow_forwards(&mut turn);
         self.names = names;
         self.entry = book;
     }
@@ -105,7 +109,11 @@ impl Replica {
         }
         match event {
             Event::Tick => self.tick(turn),
-            Event::Host { command, operation } => self.host(turn, command, operation),
+            Event::Host {
+                command,
+                registrant,
+                operation,
+            } => self.host(turn, (command, registrant), operation),
             Event::Received { from, envelope } => self.received(turn, from, envelope),
             Event::PeerGone { peer } => {
                 if let Some(owner) = self.owner.as_mut() {
@@ -140,6 +148,12 @@ impl Replica {
             }
             Event::Answered { ask, reply } => self.answered(turn, ask, &reply),
             Event::Dead { node, incarnation } => self.certified(turn, node, incarnation),
+            Event::LabelWanted { origin } => {
+                if self.owner.is_none() {
+                    self.forwarder.want_label(turn, &mut self.member, origin);
+                }
+            }
+            Event::Decided { command, outcome } => turn.answer(command, outcome),
             Event::StoreFailed => {
                 if let Some(owner) = self.owner.as_mut() {
                     owner.hand_over(turn);
@@ -174,10 +188,40 @@ impl Replica {
         self.candidate.tick(turn);
     }
 
-    fn host(&mut self, turn: &mut Turn<'_>, command: CommandId, operation: HostOperation) {
+    fn host(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (command, registrant): (CommandId, Registrant),
+        operation: HostOperation,
+    ) {
         match self.owner.as_mut() {
             Some(owner) => owner.host(turn, command, operation),
-            None => turn.answer(command, Outcome::NotOwner),
+            None => self
+                .forwarder
+                .send(turn, &mut self.member, (command, registrant), operation),
+        }
+    }
+
+    /// What has become of commands that were forwarded: by this node, and to it.
+    fn follow_forwards(&mut self, turn: &mut Turn<'_>) {
+        // An owner that is not heard has no session, whatever it may yet say.
+        let is_heard = self.owner.is_none() && self.given.binds(turn.now);
+        let session = self.member.open_session().filter(|_| is_heard);
+        for heard in self.member.take_heard() {
+            match heard {
+                Heard::Done(forward, outcome) => self.forwarder.done(turn, forward, outcome),
+                Heard::Labelled(origin, label) => self.forwarder.labelled(origin, label),
+            }
+        }
+        self.forwarder.follow(turn, session);
+        let is_its = |effect: &mut Effect| matches!(effect, Effect::Answer { command, .. } if is_forwarded(*command));
+        let answers: Vec<Effect> = turn.out.extract_if(.., is_its).collect();
+        for answer in answers {
+            if let (Effect::Answer { command, outcome }, Some(owner)) =
+                (answer, self.owner.as_mut())
+            {
+                owner.forwarded_done(turn, command, outcome);
+            }
         }
     }
 
@@ -295,14 +339,23 @@ impl Replica {
         self.owner.as_ref().map(Owner::epoch)
     }
 
-    /// The label for what may now be sent by an association whose socket was just seen empty; none while this copy
-    /// does not own the volume.
+    /// The label for what may now be sent by an association whose socket was just seen empty; of a copy that does not
+    /// own the volume, what its owner has said last ([`Event::LabelWanted`]).
     pub fn label(&self, origin: Origin) -> Option<Label> {
-        Some(self.owner.as_ref()?.label(origin))
+        match &self.owner {
+            Some(owner) => Some(owner.label(origin)),
+            None => self.forwarder.label(origin),
+        }
+    }
+
+    /// Whether commands that come here go to the owner.
+    pub fn forwards(&self) -> bool {
+        self.forwarder.is_open()
     }
 
     /// An association is gone, and nothing of it is left: its writes still count against others.
     pub fn association_ended(&mut self, origin: Origin) {
+        self.forwarder.ended(origin);
         if let Some(owner) = self.owner.as_mut() {
             owner.association_ended(origin);
         }

@@ -97,14 +97,14 @@ impl Devices {
         Some(&mut opened.device)
     }
 
-    /// Hands over a request of this provenance; what modifies nothing needs none.
+    /// Hands over a request of this provenance; what modifies nothing needs none where nothing is labelled.
     pub(crate) fn submit(&mut self, number: usize, request: Request, provenance: Provenance) {
         self.unpolled = true;
         self.submitted = true;
         match self.list.get_mut(number) {
             Some(Some(opened)) => {
                 opened.outstanding += 1;
-                match request.op.modifies() {
+                match request.op.modifies() || opened.labels_writes {
                     true => opened.device.submit_from(request, provenance),
                     false => opened.device.submit(request),
                 }

@@ -1,7 +1,9 @@
 //! NVM commands: what one moves, whether it may, and the device requests it becomes (NVM Command
 //! Set 3.3).
 
-use ashlar_block::{BlockRange, Completion, Durability, IoBuffer, Operation, Provenance, Request};
+use ashlar_block::{
+    BlockRange, Completion, Durability, IoBuffer, Operation, Provenance, Registrant, Request,
+};
 use ashlar_nvme::command::{DSM_RANGES_MAX, DataPointer, DsmRange, Fuse, NSID_BROADCAST};
 use ashlar_nvme::reservation::ReservationStatus;
 use ashlar_nvme::{Command, Status, opcode};
@@ -249,6 +251,7 @@ impl Executor<'_> {
         slot.requests += 1;
         let provenance = Provenance {
             host: self.controller.host.name,
+            registrant: Registrant(self.controller.host.id),
             association: self.controller.association(),
             label: slot.label,
         };

@@ -12,7 +12,7 @@ use ashlar_nvme::log::AnaState;
 
 use crate::config::{HostAccess, Shared, SubsystemConfig};
 use crate::controller::Controller;
-use crate::reservation::{Reservations, Table};
+use crate::reservation::{News, Reservations, Table, command};
 use crate::subsystem::{MAX_CNTLID, Subsystem};
 use crate::target::{ConfigError, Target};
 
@@ -289,6 +289,17 @@ impl Target {
             .iter()
             .map(|one| one.path.state())
             .collect())
+    }
+
+    /// Hosts of subsystem `nqn` are told what has become of their reservations of its first namespace, and those whose
+    /// commands are to end lose their associations. Tell every core of [`Notice::Reap`](crate::Notice::Reap) and
+    /// [`Notice::Events`](crate::Notice::Events) afterwards.
+    ///
+    /// # Errors
+    /// There is no such subsystem.
+    pub fn tell_reserved(&self, nqn: &str, news: &News) -> Result<(), ConfigError> {
+        command::tell(&*self.known(nqn)?, 1, news);
+        Ok(())
     }
 
     /// Where other targets serve subsystem `nqn`: discovery tells hosts of these portals, too. Tell every

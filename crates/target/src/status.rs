@@ -22,6 +22,7 @@ pub(crate) fn from_error(kind: ErrorKind, write: bool) -> Status {
         }
         ErrorKind::PathChanging => Status::ANA_TRANSITION,
         ErrorKind::PathInaccessible => Status::ANA_INACCESSIBLE,
+        ErrorKind::Reserved => Status::RESERVATION_CONFLICT.with_dnr(),
         ErrorKind::Denied => Status::ACCESS_DENIED.with_dnr(),
         ErrorKind::Aborted => Status::ABORT_REQUESTED,
         ErrorKind::Exhausted => Status::COMMAND_INTERRUPTED,

@@ -18,7 +18,7 @@ pub(crate) use lab::{
 };
 pub(crate) use log::{LogFormat, LogOptions};
 pub(crate) use node::{
-    ApiOptions, CreateVolumeArguments, PoolCommand, VolumeCommand, WhenDegraded,
+    ApiOptions, CreateVolumeArguments, OnOff, PoolCommand, VolumeCommand, WhenDegraded,
 };
 pub(crate) use nodes::{
     ClusterCommand, EventsArguments, NodeCommand, PlaceArguments, WitnessArguments,

@@ -158,6 +158,15 @@ pub(crate) enum PoolCommand {
     },
 }
 
+/// Whether something is done.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOff {
+    /// It is
+    On,
+    /// It is not
+    Off,
+}
+
 /// What a volume does when a copy is missing.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum WhenDegraded {
@@ -276,12 +285,18 @@ pub(crate) enum VolumeCommand {
         api: ApiOptions,
     },
     /// Say what a volume does from now on
+    #[command(group = clap::ArgGroup::new("what").required(true).multiple(true)
+        .args(["when_degraded", "follow"]))]
     Set {
         /// POOL/VOLUME
         volume: VolumeName,
         /// When a copy is missing that no drive can take
         #[arg(long, value_name = "WHAT")]
-        when_degraded: WhenDegraded,
+        when_degraded: Option<WhenDegraded>,
+        /// Whether ownership follows the hosts of a volume with copies on several nodes, to the node by which most
+        /// of their commands come
+        #[arg(long, value_name = "WHETHER")]
+        follow: Option<OnOff>,
         #[command(flatten)]
         api: ApiOptions,
     },

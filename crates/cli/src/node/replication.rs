@@ -71,6 +71,12 @@ pub(super) fn lines_of(volume: &VolumeStatus) -> Vec<(&'static str, String)> {
     if let Some(FailoverStatus { gap_ms, cause }) = known.last_failover {
         lines.push(("last failover", format!("{}, {gap_ms} ms", word(cause))));
     }
+    let follow = match (known.follow, &known.followed) {
+        (_, Some(why)) => why.clone(),
+        (true, None) => "ownership goes to the node by which most commands come".to_owned(),
+        (false, None) => "off".to_owned(),
+    };
+    lines.push(("follow", follow));
     if let Some(proof) = &known.last_proof {
         let what = match proof.agrees() {
             true => "all copies compared agree",

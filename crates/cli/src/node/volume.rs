@@ -2,7 +2,7 @@
 
 use ashlar_node::model::{
     AllowHosts, CreateVolume, DeleteVolume, DenyHosts, IoCounters, MoveVolume, ReopenCache,
-    ReplicateVolume, ResizeVolume, RunAlone, SetWhenDegraded, TierStatus, VolumeStats,
+    ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetWhenDegraded, TierStatus, VolumeStats,
     VolumeStatus, WhenDegraded,
 };
 
@@ -46,13 +46,21 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
         VolumeCommand::Set {
             volume,
             when_degraded,
+            follow,
             api,
         } => {
             let api = Api::new(api)?;
-            let request = SetWhenDegraded {
-                when_degraded: said(*when_degraded),
-            };
-            api.show(&api.client.set_when_degraded(volume, &request)?, show)
+            let mut status = None;
+            if let Some(when) = when_degraded {
+                let when_degraded = said(*when);
+                let request = SetWhenDegraded { when_degraded };
+                status = Some(api.client.set_when_degraded(volume, &request)?);
+            }
+            if let Some(follow) = follow {
+                let follow = *follow == args::OnOff::On;
+                status = Some(api.client.set_follow(volume, &SetFollow { follow })?);
+            }
+            status.map_or(Ok(()), |status| api.show(&status, show))
         }
         VolumeCommand::Replicate {
             volume,

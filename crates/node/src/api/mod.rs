@@ -10,7 +10,7 @@
 //! | `POST /v1/pools/{pool}/drives`, `…/drives/replace`, `…/drives/remove` | |
 //! | `GET POST /v1/volumes` | list, create |
 //! | `GET DELETE /v1/volumes/{pool}/{volume}` | show, delete |
-//! | `PUT /v1/volumes/{pool}/{volume}/size`, `…/hosts`, `…/when-degraded` | resize; who may connect; what it does without redundancy |
+//! | `PUT /v1/volumes/{pool}/{volume}/size`, `…/hosts`, `…/when-degraded`, `…/follow` | resize; who may connect; what it does without redundancy; whether ownership follows hosts |
 //! | `POST /v1/volumes/{pool}/{volume}/hosts/allow`, `…/hosts/deny` | one host more or less that may |
 //! | `GET /v1/volumes/{pool}/{volume}/stats` | counters |
 //! | `POST /v1/volumes/{pool}/{volume}/replicate`, `…/move`, `…/run-alone` | copies on other nodes; another node serves it; without the others |

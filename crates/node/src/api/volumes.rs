@@ -9,7 +9,7 @@ use super::reply::{Body, Failure, MaybeBody, Options, VolumePath};
 use crate::model::{
     AllowHosts, CreateCache, CreateVolume, DeleteVolume, DenyHosts, ErrorBody, FlushReply,
     HostChange, MoveVolume, NewerData, ProofStatus, ReopenCache, ReplicateVolume, ResizeVolume,
-    RunAlone, SetHosts, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
+    RunAlone, SetFollow, SetHosts, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
 };
 
 type Reply = Result<Json<VolumeStatus>, Failure>;
@@ -23,6 +23,7 @@ pub(super) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(allow_hosts))
         .routes(routes!(deny_hosts))
         .routes(routes!(set_when_degraded))
+        .routes(routes!(set_follow))
         .routes(routes!(stats))
         .routes(routes!(create_cache))
         .routes(routes!(flush))
@@ -171,6 +172,22 @@ async fn set_when_degraded(
     let volume = context
         .calls()
         .call(move |control| control.set_when_degraded(&name, request));
+    Ok(Json(volume.await?))
+}
+
+/// Says whether ownership of a replicated volume follows its hosts, to the node by which most of their commands come.
+#[utoipa::path(put, path = "/v1/volumes/{pool}/{volume}/follow", operation_id = "volume_follow",
+    tag = "volumes", params(("pool" = String, Path), ("volume" = String, Path)),
+    request_body = SetFollow,
+    responses((status = 200, body = VolumeStatus), (status = "default", body = ErrorBody)))]
+async fn set_follow(
+    State(context): State<Context>,
+    VolumePath(name): VolumePath,
+    Body(request): Body<SetFollow>,
+) -> Reply {
+    let volume = context
+        .calls()
+        .call(move |control| control.set_follow(&name, request));
     Ok(Json(volume.await?))
 }
 

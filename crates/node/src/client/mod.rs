@@ -14,8 +14,8 @@ use crate::model::{
     CreateCache, CreatePool, CreateService, CreateVolume, DeleteVolume, DenyHosts, DrainNode,
     DrainReply, ExportPool, FlushReply, ForgetNode, ImportPool, MoveService, MoveVolume, NewToken,
     NewerData, NodeStatus, PoolStatus, ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache,
-    ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, ServiceStatus, SetHosts, SetReserve,
-    SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
+    ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, ServiceStatus, SetFollow, SetHosts,
+    SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
 };
 use transport::{Ask, Transport};
 
@@ -200,6 +200,14 @@ impl Client {
         request: &SetWhenDegraded,
     ) -> Result<VolumeStatus> {
         self.send("PUT", &volume(name, "/when-degraded"), request)
+    }
+
+    /// Says whether ownership of a replicated volume follows its hosts.
+    ///
+    /// # Errors
+    /// Those of [`Control::set_follow`](crate::Control::set_follow).
+    pub fn set_follow(&self, name: &VolumeName, request: &SetFollow) -> Result<VolumeStatus> {
+        self.send("PUT", &volume(name, "/follow"), request)
     }
 
     /// The cluster, as the daemon sees it.

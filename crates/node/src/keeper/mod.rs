@@ -37,8 +37,8 @@ use crate::model::{
     CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool,
     FlushReply, ForgetNode, HostChange, ImportPool, MoveVolume, NewToken, NewerData, PoolStatus,
     ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume,
-    ResizeVolume, RunAlone, SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
-    WhenDegraded,
+    ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
+    VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
 use crate::service::{OneNode, Ownership, Services};
@@ -446,6 +446,14 @@ impl Control for Keeper {
         request: SetWhenDegraded,
     ) -> Result<VolumeStatus, ControlError> {
         self.change_stops(volume, request.when_degraded == WhenDegraded::Stop)
+    }
+
+    fn set_follow(
+        &self,
+        volume: &VolumeName,
+        request: SetFollow,
+    ) -> Result<VolumeStatus, ControlError> {
+        self.change_follow(volume, request)
     }
 
     fn volume_stats(&self, volume: &VolumeName) -> Result<VolumeStats, ControlError> {

@@ -45,7 +45,7 @@ pub use pool::{
 };
 pub use replica::{
     CopyProof, DifferentRange, FailoverCause, FailoverStatus, MoveVolume, ProofResult, ProofStatus,
-    ReplicaState, ReplicaStatus, ReplicateVolume, ReplicationStatus, RunAlone,
+    ReplicaState, ReplicaStatus, ReplicateVolume, ReplicationStatus, RunAlone, SetFollow,
 };
 pub use request::{
     AddDrive, Check, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool, RemoveDrive,

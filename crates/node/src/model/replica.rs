@@ -73,9 +73,29 @@ pub struct ReplicationStatus {
     /// The last change of ownership, as its owner remembers it.
     #[serde(default)]
     pub last_failover: Option<FailoverStatus>,
+    /// Whether ownership follows the hosts, to the node by which most of their commands come.
+    #[serde(default)]
+    pub follow: bool,
+    /// Why the owner was given it, if that was for its hosts.
+    #[serde(default)]
+    pub followed: Option<String>,
     /// When copies in sync were compared last, as the owner remembers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_proof: Option<ProofStatus>,
+}
+
+/// Whether ownership of a replicated volume follows its hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetFollow {
+    /// Whether it does.
+    pub follow: bool,
+}
+
+impl Check for SetFollow {
+    fn check(&self) -> Result<(), ControlError> {
+        Ok(())
+    }
 }
 
 /// What came of comparing copies in sync by digests.

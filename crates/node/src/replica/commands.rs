@@ -179,7 +179,8 @@ fn error_of(outcome: &Outcome) -> IoError {
             "the pool has no space for it, or cannot read or write there",
         ),
         Outcome::OutOfRange => (ErrorKind::OutOfRange, "beyond the volume"),
-        Outcome::Written | Outcome::Read(_) => {
+        Outcome::Reserved => (ErrorKind::Reserved, "another host has reserved the volume"),
+        Outcome::Written | Outcome::Read(_) | Outcome::Advice(_) => {
             (ErrorKind::Internal, "an answer to another question")
         }
     };

@@ -10,9 +10,11 @@
 //! what the engine has completed.
 
 mod commands;
+mod follow;
 mod reserve;
 mod stream;
 mod volume;
+mod words;
 
 pub(crate) use volume::{
     Cause, Failover, Ground, News, Outside, ProofView, ReplicaPlan, ReplicaView, Replicated,

@@ -5,16 +5,28 @@
 //! committed; what is refused, or told, is answered when the register was read again: an owner that has been succeeded
 //! and does not know it says nothing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use ashlar_nvme::Status;
-use ashlar_replica::{CommandId, Content, Event, HostOperation, Label, Origin, Outcome};
-use ashlar_target::{Answer, DecidedReservations, Petition, Table, Verdict, Wants};
+use ashlar_replica::{
+    CommandId, Content, Event, HostOperation, Label, Origin, Outcome, Registrant,
+};
+use ashlar_target::{Answer, DecidedReservations, News, Petition, Table, Verdict, Wants};
 use bytes::Bytes;
+
+use super::words;
 
 const GRANULE: usize = 4096;
 /// Tells these commands from those of hosts.
 const OURS: u64 = 1 << 63;
+
+/// Who gets a verdict.
+pub(super) enum Asker {
+    /// A connection of this node.
+    Here(Answer),
+    /// Another node, whose command it is.
+    There(CommandId),
+}
 
 /// A petition that is being decided.
 struct Current {
@@ -22,7 +34,7 @@ struct Current {
     verdict: Verdict,
     /// What is reserved if it is granted; nothing if that stays as it is.
     table: Option<Table>,
-    answer: Answer,
+    asker: Asker,
 }
 
 /// A copy's part in its volume's reservations.
@@ -31,7 +43,13 @@ pub(super) struct Reserve {
     /// As the register says it, while this node owns the volume.
     table: Option<Table>,
     current: Option<Current>,
-    waiting: VecDeque<(Petition, Answer)>,
+    waiting: VecDeque<(Petition, Asker)>,
+    /// Petitions that the owner was sent.
+    sent: BTreeMap<CommandId, Answer>,
+    /// What another node that has asked is to hear.
+    decided: Vec<Event>,
+    /// What hosts that are connected here are to be told, of what those of other nodes have asked for.
+    news: Vec<News>,
     commands: u64,
 }
 
@@ -42,6 +60,9 @@ impl Reserve {
             table: None,
             current: None,
             waiting: VecDeque::new(),
+            sent: BTreeMap::new(),
+            decided: Vec::new(),
+            news: Vec::new(),
             commands: 0,
         }
     }
@@ -64,20 +85,94 @@ impl Reserve {
         self.waiting.clear();
     }
 
-    /// A petition joins the line; on a node that does not decide it fails on this path.
-    pub(super) fn take(&mut self, petition: Petition, answer: Answer) {
-        match self.table {
-            Some(_) => self.waiting.push_back((petition, answer)),
-            None => answer.give(Verdict::of(Status::ANA_INACCESSIBLE)),
+    /// The copy goes out of service: nothing is answered any more.
+    pub(super) fn leave(&mut self) {
+        self.forget();
+        self.sent.clear();
+    }
+
+    /// A petition joins the line. On a node that does not decide it goes to the owner: what the replica is to hear.
+    pub(super) fn take(&mut self, petition: Petition, asker: Asker) -> Option<Event> {
+        if self.table.is_some() {
+            self.waiting.push_back((petition, asker));
+            return None;
         }
+        match asker {
+            Asker::Here(answer) => self.send(petition, answer),
+            Asker::There(_) => {
+                self.give(asker, Verdict::of(Status::ANA_INACCESSIBLE));
+                None
+            }
+        }
+    }
+
+    fn send(&mut self, petition: Petition, answer: Answer) -> Option<Event> {
+        let provenance = petition.provenance;
+        // What changes nothing that may be late, and what the admin queue brings, counts by any label.
+        let label = provenance.label.or(match petition.wants {
+            Wants::Change(_) => None,
+            Wants::Persist(_) | Wants::Report => Some(Label {
+                epoch: 0,
+                writes: 0,
+            }),
+        });
+        let Some(label) = label else {
+            answer.give(Verdict::of(Status::ANA_TRANSITION));
+            return None;
+        };
+        let command = self.command();
+        self.sent.insert(command, answer);
+        Some(Event::Host {
+            command,
+            registrant: provenance.registrant,
+            operation: HostOperation::Consult {
+                question: words::of_wants(petition.wants).into(),
+                origin: origin_of(&petition),
+                label,
+            },
+        })
+    }
+
+    fn command(&mut self) -> CommandId {
+        self.commands += 1;
+        CommandId(OURS | self.commands)
+    }
+
+    /// Whether a host of another node may read, or write, now.
+    pub(super) fn lets(&self, host: Registrant, writes: bool) -> bool {
+        let table = self.table.as_ref();
+        table.is_none_or(|table| table.lets(host, writes))
+    }
+
+    fn give(&mut self, asker: Asker, verdict: Verdict) {
+        match asker {
+            Asker::Here(answer) => answer.give(verdict),
+            Asker::There(command) => {
+                let outcome = Outcome::Advice(words::of_verdict(&verdict).into());
+                self.decided.push(Event::Decided { command, outcome });
+                if verdict.news != News::default() {
+                    self.news.push(verdict.news);
+                }
+            }
+        }
+    }
+
+    /// What the replica is to hear of petitions that have come from other nodes.
+    pub(super) fn take_decided(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.decided)
+    }
+
+    /// What hosts that are connected here are to be told.
+    pub(super) fn take_news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
     }
 
     /// What the replica is to hear for the next petition, if it is its turn. `label` is what its association would be
     /// given now.
     pub(super) fn next(&mut self, label: impl Fn(Origin) -> Option<Label>) -> Option<Event> {
         while self.current.is_none() {
-            let (petition, answer) = self.waiting.pop_front()?;
-            if let Some(event) = self.begin(petition, answer, &label) {
+            let (petition, asker) = self.waiting.pop_front()?;
+            if let Some(event) = self.begin(petition, asker, &label) {
                 return Some(event);
             }
         }
@@ -87,24 +182,21 @@ impl Reserve {
     fn begin(
         &mut self,
         petition: Petition,
-        answer: Answer,
+        asker: Asker,
         label: impl Fn(Origin) -> Option<Label>,
     ) -> Option<Event> {
         let before = self.table.as_ref()?;
         let mut table = before.clone();
-        let verdict = table.decide(petition.host, petition.wants);
-        self.commands += 1;
-        let command = CommandId(OURS | self.commands);
-        let origin = Origin {
-            host: petition.provenance.host,
-            association: petition.provenance.association,
-        };
+        let registrant = petition.provenance.registrant;
+        let verdict = table.decide(registrant, petition.wants);
+        let is_changed = table != *before;
+        let command = self.command();
+        let origin = origin_of(&petition);
         let label = match petition.wants {
             // It comes by the admin queue, whose commands have no labels.
             Wants::Persist(_) => label(origin),
             Wants::Change(_) | Wants::Report => petition.provenance.label,
         };
-        let is_changed = table != *before;
         let operation = match (is_changed, label) {
             (false, _) => HostOperation::GetRegister,
             (true, Some(label)) => HostOperation::SetRegister {
@@ -113,7 +205,7 @@ impl Reserve {
                 label,
             },
             (true, None) => {
-                answer.give(Verdict::of(Status::ANA_TRANSITION));
+                self.give(asker, Verdict::of(Status::ANA_TRANSITION));
                 return None;
             }
         };
@@ -121,9 +213,13 @@ impl Reserve {
             command,
             verdict,
             table: is_changed.then_some(table),
-            answer,
+            asker,
         });
-        Some(Event::Host { command, operation })
+        Some(Event::Host {
+            command,
+            registrant,
+            operation,
+        })
     }
 
     /// Whether the replica's answer is to this.
@@ -133,6 +229,18 @@ impl Reserve {
 
     /// The replica has answered.
     pub(super) fn answered(&mut self, command: CommandId, outcome: &Outcome) {
+        let failed = match outcome {
+            Outcome::NotOwner => Status::ANA_INACCESSIBLE,
+            Outcome::Failed | Outcome::OutOfRange => Status::INTERNAL_ERROR,
+            _ => Status::ANA_TRANSITION,
+        };
+        if let Some(answer) = self.sent.remove(&command) {
+            let verdict = match outcome {
+                Outcome::Advice(bytes) => words::to_verdict(bytes).ok(),
+                _ => None,
+            };
+            return answer.give(verdict.unwrap_or(Verdict::of(failed)));
+        }
         let is_it = |current: &mut Current| current.command == command;
         let Some(current) = self.current.take_if(is_it) else {
             return;
@@ -143,16 +251,17 @@ impl Reserve {
                     self.shown.publish(&table);
                     self.table = Some(table);
                 }
-                current.answer.give(current.verdict);
+                self.give(current.asker, current.verdict);
             }
-            Outcome::NotOwner => current.answer.give(Verdict::of(Status::ANA_INACCESSIBLE)),
-            Outcome::Stale | Outcome::PathGone => {
-                current.answer.give(Verdict::of(Status::ANA_TRANSITION));
-            }
-            Outcome::Failed | Outcome::OutOfRange => {
-                current.answer.give(Verdict::of(Status::INTERNAL_ERROR));
-            }
+            _ => self.give(current.asker, Verdict::of(failed)),
         }
+    }
+}
+
+fn origin_of(petition: &Petition) -> Origin {
+    Origin {
+        host: petition.provenance.host,
+        association: petition.provenance.association,
     }
 }
 

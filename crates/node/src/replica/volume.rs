@@ -1,3 +1,7 @@
+mod petitions;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
@@ -8,14 +12,15 @@ use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
     Alarm, Ask, AssociationId, Cage, Codec, CommandId, Config, Effect, Envelope, Epoch, Event,
     HostId, HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin, Outcome,
-    Position, Positions, Proof, ReadMode, Replica, ReplicaUuid, SessionId, ShardId, Surroundings,
-    TICK, VolumeId,
+    Position, Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, SessionId, ShardId,
+    Surroundings, TICK, VolumeId,
 };
 use ashlar_store::{Engine, Outbox};
-use ashlar_target::{Answer, DecidedReservations, Petition};
+use ashlar_target::DecidedReservations;
 use tracing::{debug, info, warn};
 
 use super::commands::{Asked, Commands};
+use super::follow::Follow;
 use super::reserve::Reserve;
 use super::stream::{Ended, Stream};
 
@@ -67,6 +72,12 @@ pub(crate) enum News {
     Serves { epoch: Epoch, failover: Failover },
     /// It does not any more.
     Stops(Epoch),
+    /// Whether commands of hosts that come here go to the owner from now on.
+    Forwards(bool),
+    /// Commands have come by another node for a while.
+    Elsewhere(Position),
+    /// Hosts that may be connected here are to be told what has become of their reservations.
+    Reserved(ashlar_target::News),
     /// The copies in sync are these now.
     InSync(Positions),
     /// Something is wrong.
@@ -169,6 +180,10 @@ pub(crate) struct Replicated {
     next_key: u64,
     commands: Commands,
     reserve: Reserve,
+    /// While this node owns the volume.
+    follow: Option<Follow>,
+    /// Associations whose labels were asked for, and this node does not own the volume.
+    unlabelled: RefCell<BTreeSet<Origin>>,
     buffers: BufferPool,
     outside: Box<dyn Outside>,
     tick_at: Moment,
@@ -221,6 +236,8 @@ impl Replicated {
             peers: plan.members.iter().map(|_| Peer::default()).collect(),
             reserve: Reserve::new(plan.reservations.clone()),
             plan,
+            follow: None,
+            unlabelled: RefCell::default(),
             port: reactor.port(),
             next_key: 0,
             commands: Commands::default(),
@@ -252,10 +269,15 @@ impl Replicated {
             host: known.host,
             association: known.association,
         });
+        let registrant = provenance.map_or(Registrant::default(), |known| known.registrant);
         let label = match provenance {
             Some(known) => known.label,
-            None => self.replica.label(origin),
+            None => self.label(origin),
         };
+        if let Some(follow) = &mut self.follow {
+            follow.count(self.me);
+        }
+        let takes = self.replica.is_serving() || self.replica.forwards();
         for part in asked {
             let operation = match part {
                 Asked::Read(extent) => Some(HostOperation::Read { extent }),
@@ -265,16 +287,24 @@ impl Replicated {
                     origin,
                     label,
                 }),
-                Asked::Nothing if self.replica.is_serving() => {
+                Asked::Nothing if takes => {
                     self.answer(command, Outcome::Written, ground);
                     continue;
                 }
                 Asked::Nothing => None,
             };
             match operation {
-                Some(operation) => self.hear(Event::Host { command, operation }, ground),
-                // It came when this node did not serve the volume, and may be older than what has been written since.
-                None if self.replica.is_serving() => {
+                Some(operation) => {
+                    let event = Event::Host {
+                        command,
+                        registrant,
+                        operation,
+                    };
+                    self.hear(event, ground);
+                }
+                // It came when nothing was known here of the volume's owner, and may be older than what has been
+                // written since.
+                None if takes => {
                     self.answer(command, Outcome::Stale, ground);
                 }
                 None => self.answer(command, Outcome::NotOwner, ground),
@@ -282,28 +312,17 @@ impl Replicated {
         }
     }
 
-    /// The label of what an association may send now; none while this node does not own the volume.
+    /// The label of what an association may send now, as far as this node knows it.
     pub(crate) fn label(&self, origin: Origin) -> Option<Label> {
+        if self.replica.forwards() {
+            self.unlabelled.borrow_mut().insert(origin);
+        }
         self.replica.label(origin)
     }
 
     /// Nothing more of an association will come.
     pub(crate) fn association_ended(&mut self, origin: Origin) {
         self.replica.association_ended(origin);
-    }
-
-    /// A host's command on reservations.
-    pub(crate) fn petition(&mut self, petition: Petition, answer: Answer, ground: &mut Ground<'_>) {
-        self.reserve.take(petition, answer);
-        self.decide(ground);
-    }
-
-    /// Decides on what hosts want reserved, as far as the replica can be asked now.
-    fn decide(&mut self, ground: &mut Ground<'_>) {
-        let replica = &self.replica;
-        if let Some(event) = self.reserve.next(|origin| replica.label(origin)) {
-            self.hear(event, ground);
-        }
     }
 
     fn answer(&mut self, command: CommandId, outcome: Outcome, ground: &mut Ground<'_>) {
@@ -474,10 +493,21 @@ impl Replicated {
             return false;
         }
         let mut any = self.take_events(ground);
+        for origin in std::mem::take(self.unlabelled.get_mut()) {
+            self.hear(Event::LabelWanted { origin }, ground);
+            any = true;
+        }
         if ground.now >= self.tick_at {
             self.tick_at = ground.now + TICK;
             self.hear(Event::Tick, ground);
             self.dial(ground.now);
+            let by = self
+                .follow
+                .as_mut()
+                .and_then(|follow| follow.look(ground.now));
+            if let Some(by) = by {
+                self.outside.tell(News::Elsewhere(by));
+            }
             any = true;
         }
         any |= self.resume(ground);
@@ -539,7 +569,7 @@ impl Replicated {
     /// What hosts have asked for is theirs to ask again.
     fn cease(&mut self, ground: &mut Ground<'_>) {
         self.is_over = true;
-        self.reserve.forget();
+        self.reserve.leave();
         for command in self.commands.end() {
             self.answer(command, Outcome::PathGone, ground);
         }
@@ -654,6 +684,7 @@ impl Replicated {
                     cause: std::mem::take(&mut self.cause),
                     gap: self.heard.take().map(|at| ground.now.since(at)),
                 };
+                self.follow = Some(Follow::new(self.me, ground.now));
                 let name = &self.plan.name;
                 info!(
                     volume = name,
@@ -662,6 +693,18 @@ impl Replicated {
                 );
                 self.outside.tell(News::Serves { epoch, failover });
             }
+            Effect::Forwarded {
+                by,
+                command,
+                registrant,
+                operation,
+            } => {
+                if let Some(follow) = &mut self.follow {
+                    follow.count(by);
+                }
+                self.forwarded((command, registrant), operation, ground);
+            }
+            Effect::Forwards(is_open) => self.outside.tell(News::Forwards(is_open)),
             Effect::Proven(proof) => {
                 let before = self.proof.as_ref().map_or(0, |known| known.asked);
                 self.proof = Some(ProofView {
@@ -677,6 +720,7 @@ impl Replicated {
             }
             Effect::Stops(epoch) => {
                 self.reserve.forget();
+                self.follow = None;
                 self.proof = None;
                 let name = &self.plan.name;
                 info!(

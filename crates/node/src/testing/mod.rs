@@ -15,8 +15,8 @@ use crate::model::{
     CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveState, ExportPool,
     FlushReply, ForgetNode, HostChange, ImportPool, IoCounters, LayoutSpec, MoveVolume, NewToken,
     NewerData, PoolStatus, ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache,
-    ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetReserve, SetWhenDegraded, VolumeName,
-    VolumeStats, VolumeStatus, WorkKind,
+    ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded,
+    VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
 use crate::service::{OneNode, Ownership};
 use make::{cached, drive, pool, recount, ruled, volume, work};
@@ -452,6 +452,14 @@ impl Control for FakeControl {
         let volume = inner.volumes.get_mut(name).ok_or_else(|| no_volume(name))?;
         volume.when_degraded = request.when_degraded;
         Ok(volume.clone())
+    }
+
+    fn set_follow(
+        &self,
+        _name: &VolumeName,
+        _request: SetFollow,
+    ) -> Result<VolumeStatus, ControlError> {
+        Err(no_cluster())
     }
 
     fn volume_stats(&self, name: &VolumeName) -> Result<VolumeStats, ControlError> {

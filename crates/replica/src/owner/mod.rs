@@ -7,6 +7,7 @@
 mod audit;
 mod change;
 mod failing;
+mod forwarded;
 mod learner;
 mod line;
 mod ops;
@@ -38,6 +39,8 @@ use crate::message::{Content, Message, RecordKind};
 
 use audit::{Audit, By};
 use change::Change;
+use forwarded::Forwarded;
+pub(crate) use forwarded::is_forwarded;
 use line::{Line, Place};
 use ops::Ops;
 use peer::{Link, Peer};
@@ -145,6 +148,9 @@ pub(crate) struct Owner {
     /// A learner that has all: commits wait for it already, so that it can be added.
     catching: Option<Position>,
     moving: Option<Moving>,
+    /// Commands that have come by other nodes, and are not answered.
+    forwarded: BTreeMap<CommandId, Forwarded>,
+    next_forwarded: u64,
     audit: Option<Audit>,
     /// When copies in sync were compared last.
     proven_at: Moment,
@@ -293,6 +299,8 @@ impl Owner {
                 Some(extent).filter(|extent| shape.is_of_hosts(*extent))
             }
             HostOperation::SetRegister { .. } | HostOperation::GetRegister => shape.register(),
+            // Its driver decides that.
+            HostOperation::Consult { .. } => None,
         };
         let Some(extent) = extent else {
             return turn.answer(command, Outcome::OutOfRange);
@@ -318,6 +326,7 @@ impl Owner {
             HostOperation::Read { .. } | HostOperation::GetRegister => {
                 self.read(turn, Whose::Command(command), extent);
             }
+            HostOperation::Consult { .. } => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! Changes that are not committed yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ashlar_block::Moment;
 
@@ -35,17 +35,29 @@ pub(crate) struct Op {
     pub(crate) since: Moment,
 }
 
+impl Op {
+    /// Whether it is durable here and at all of these.
+    pub(crate) fn is_committed(&self, needed: Positions) -> bool {
+        self.is_local && needed.within(self.acks)
+    }
+}
+
 /// All of them, by the sequence that counts for the lowest uncommitted.
 #[derive(Debug)]
 pub(crate) struct Ops {
     open: BTreeMap<ReplicaSequence, Op>,
+    /// Those of them that began as a base.
+    bases: BTreeSet<ReplicaSequence>,
     next: ReplicaSequence,
 }
 
 impl Ops {
     pub(crate) const fn new(first: ReplicaSequence) -> Self {
-        let open = BTreeMap::new();
-        Self { open, next: first }
+        Self {
+            open: BTreeMap::new(),
+            bases: BTreeSet::new(),
+            next: first,
+        }
     }
 
     /// A sequence that was not used before.
@@ -56,6 +68,9 @@ impl Ops {
     }
 
     pub(crate) fn insert(&mut self, sequence: ReplicaSequence, op: Op) {
+        if op.kind == RecordKind::Base {
+            self.bases.insert(sequence);
+        }
         let old = self.open.insert(sequence, op);
         assert!(old.is_none(), "{sequence} twice");
     }
@@ -69,6 +84,7 @@ impl Ops {
     }
 
     pub(crate) fn remove(&mut self, sequence: ReplicaSequence) -> Option<Op> {
+        self.bases.remove(&sequence);
         self.open.remove(&sequence)
     }
 
@@ -82,7 +98,10 @@ impl Ops {
 
     /// Whether a base is among them.
     pub(crate) fn has_base(&self) -> bool {
-        self.open.values().any(|op| op.kind == RecordKind::Base)
+        let is_base = |op: &Op| op.kind == RecordKind::Base;
+        self.bases
+            .iter()
+            .any(|&sequence| self.get(sequence).is_some_and(is_base))
     }
 
     /// The lowest sequence that is not committed, once there is a base.
@@ -93,8 +112,13 @@ impl Ops {
 
     /// The operation that a record's acknowledgement is for.
     pub(crate) fn recorded_as(&mut self, record: ReplicaSequence) -> Option<&mut Op> {
-        let is_it = |op: &&mut Op| op.recorded == Recorded::As(record);
-        self.open.values_mut().find(is_it)
+        let is_it = |op: &Op| op.recorded == Recorded::As(record);
+        // A record's number is its operation's, but for what is restored.
+        let sequence = match self.get(record).is_some_and(is_it) {
+            true => record,
+            false => *self.open.iter().find(|(_, op)| is_it(op))?.0,
+        };
+        self.get_mut(sequence)
     }
 
     /// Whether a record belongs to one of them.
@@ -105,8 +129,7 @@ impl Ops {
 
     /// One that is durable here and at all of these.
     pub(crate) fn committed(&self, needed: Positions) -> Option<ReplicaSequence> {
-        let is_done = |op: &Op| op.is_local && needed.within(op.acks);
-        let found = self.open.iter().find(|(_, op)| is_done(op));
+        let found = self.open.iter().find(|(_, op)| op.is_committed(needed));
         found.map(|(&sequence, _)| sequence)
     }
 

@@ -167,6 +167,8 @@ impl Owner {
                     self.compare(turn, (from, session), copy, (None, Some(digest)));
                 }
             }
+            Message::Forward(forward) => self.forwarded(turn, from, forward),
+            Message::LabelAsk { origin } => self.label_asked(turn, from, origin),
             // What an owner says, a member does not.
             _ => self.close(turn, from),
         }

@@ -51,6 +51,8 @@ impl Owner {
             looked_at: turn.now,
             catching: None,
             moving: None,
+            forwarded: BTreeMap::new(),
+            next_forwarded: 0,
             audit: None,
             proven_at: turn.now,
             committed_at: turn.now,

@@ -20,11 +20,14 @@ impl Owner {
         while !self.ends {
             let wanted = self.wanted_bases();
             let pauses = self.moving.is_some();
-            let bases_left = turn
-                .config
-                .limits
-                .base_pieces
-                .saturating_sub(self.base_reads());
+            // Without anything uncertain no base waits, and what is under way need not be counted.
+            let bases_left = match self.uncertain.is_empty() {
+                true => 0,
+                false => {
+                    let most = turn.config.limits.base_pieces;
+                    most.saturating_sub(self.base_reads())
+                }
+            };
             let may = |work: &Work, extent: Extent| match work {
                 Work::Write { .. } => !pauses,
                 Work::Base => bases_left > 0 && wanted.as_ref().is_none_or(|w| w.overlaps(extent)),
@@ -154,8 +157,11 @@ impl Owner {
 
     /// A change is durable here.
     pub(super) fn local_done(&mut self, turn: &mut Turn<'_>, sequence: ReplicaSequence) {
+        let needed = self.needed(turn.at());
+        let mut is_committed = false;
         if let Some(op) = self.ops.get_mut(sequence) {
             op.is_local = true;
+            is_committed = op.is_committed(needed);
         }
         for peer in self.peers.iter_mut().flatten() {
             if let Some(learner) = peer.learner.as_mut() {
@@ -165,7 +171,10 @@ impl Owner {
                     .for_each(|extent| turn.local.clear(peer.position, extent));
             }
         }
-        self.advance(turn);
+        // No other can have been committed by this.
+        if is_committed {
+            self.advance(turn);
+        }
     }
 
     /// A change failed here: under its lock, all get this copy's content again.
@@ -229,8 +238,11 @@ impl Owner {
         from: crate::ids::Position,
         record: ReplicaSequence,
     ) {
+        let needed = self.needed(turn.at());
+        let mut is_committed = false;
         if let Some(op) = self.ops.recorded_as(record) {
             op.acks = op.acks.with(from);
+            is_committed = op.is_committed(needed);
         }
         if let Some(learner) = self.peers[from.index()]
             .as_mut()
@@ -241,7 +253,9 @@ impl Owner {
                 .iter()
                 .for_each(|extent| turn.local.clear(from, extent));
         }
-        self.advance(turn);
+        if is_committed {
+            self.advance(turn);
+        }
     }
 
     /// Commits what is durable everywhere, and begins what waited for it.
@@ -272,7 +286,14 @@ impl Owner {
             self.committed_at = turn.now;
             self.run_reads(turn);
             self.start_work(turn);
-            self.resync(turn);
+            if self
+                .peers
+                .iter()
+                .flatten()
+                .any(|peer| peer.learner.is_some())
+            {
+                self.resync(turn);
+            }
             self.hand_off(turn);
         }
     }

@@ -6,7 +6,7 @@ use super::layout::{
     HEADER_BYTES, Header, JoinBody, JoinedBody, MAGIC, NumberBody, RangeBody, RecordBody,
     RefuseBody, WIRE_VERSION, content, kind,
 };
-use super::{Codec, Frame, MAX_BODY_BYTES, MAX_DATA_BYTES, WireError};
+use super::{Codec, Frame, MAX_BODY_BYTES, MAX_DATA_BYTES, WireError, forward};
 use crate::extent::{Extent, ExtentSet};
 use crate::ids::{
     CopyId, Epoch, Incarnation, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence, ReplicaUuid,
@@ -54,7 +54,7 @@ impl Codec {
     }
 
     pub(super) fn message(self, kind: u8, body: &[u8], data: Bytes) -> Result<Message, WireError> {
-        let carries = matches!(kind, kind::RECORD | kind::COPY);
+        let carries = matches!(kind, kind::RECORD | kind::COPY | kind::FORWARD | kind::DONE);
         if !carries && !data.is_empty() {
             let bytes = data.len() as u32;
             return Err(WireError::Length {
@@ -174,11 +174,15 @@ impl Codec {
                     digest: u128::from_le_bytes(body.digest),
                 }
             }
+            kind::FORWARD => self.forward(body, data)?,
+            kind::DONE => forward::read_done(body, data)?,
+            kind::LABEL_ASK => forward::read_label_ask(body)?,
+            kind::LABELLED => forward::read_labelled(body)?,
             kind => return Err(WireError::Kind(kind)),
         })
     }
 
-    fn content(self, of: u8, extent: Extent, data: Bytes) -> Result<Content, WireError> {
+    pub(super) fn content(self, of: u8, extent: Extent, data: Bytes) -> Result<Content, WireError> {
         let bytes = data.len() as u32;
         let wrong = WireError::Length {
             what: "data",
@@ -232,7 +236,7 @@ where
     T::read_from_prefix(body).map_err(|_| wrong)
 }
 
-fn whole<T>(body: &[u8]) -> Result<T, WireError>
+pub(super) fn whole<T>(body: &[u8]) -> Result<T, WireError>
 where
     T: FromBytes + KnownLayout + Immutable + Unaligned,
 {
@@ -255,7 +259,7 @@ fn number(body: &[u8]) -> Result<u64, WireError> {
 }
 
 /// What is reserved is zero, so that it can mean something one day.
-fn zeroes(reserved: &[u8]) -> Result<(), WireError> {
+pub(super) fn zeroes(reserved: &[u8]) -> Result<(), WireError> {
     let is_zero = reserved.iter().all(|&byte| byte == 0);
     is_zero
         .then_some(())
@@ -266,7 +270,7 @@ fn positions(bits: u8) -> Result<Positions, WireError> {
     Positions::from_bits(bits).ok_or(WireError::Field("positions"))
 }
 
-fn extent(first: u64, count: u32) -> Result<Extent, WireError> {
+pub(super) fn extent(first: u64, count: u32) -> Result<Extent, WireError> {
     Extent::new(first, count).ok_or(WireError::Field("a range"))
 }
 

@@ -6,7 +6,7 @@ use super::layout::{
     HEADER_BYTES, Header, JoinBody, JoinedBody, MAGIC, NumberBody, RangeBody, RecordBody,
     RefuseBody, WIRE_VERSION, content, kind,
 };
-use super::{Codec, Encoded};
+use super::{Codec, Encoded, forward};
 use crate::extent::ExtentSet;
 use crate::member::MAX_RANGES;
 use crate::message::{Content, Envelope, Message, RecordKind, Refusal};
@@ -153,11 +153,15 @@ fn body(message: &Message, to: &mut Vec<u8>) -> (u8, Bytes) {
             };
             put(to, &body, kind::DIGEST)
         }
+        Message::Forward(command) => forward::forward(to, command, &mut data),
+        Message::LabelAsk { origin } => forward::label_ask(to, *origin),
+        Message::Labelled { origin, writes } => forward::labelled(to, *origin, *writes),
+        Message::Done { forward, outcome } => forward::done(to, (*forward, outcome), &mut data),
     };
     (kind, data)
 }
 
-fn put(to: &mut Vec<u8>, body: &(impl IntoBytes + zerocopy::Immutable), kind: u8) -> u8 {
+pub(super) fn put(to: &mut Vec<u8>, body: &(impl IntoBytes + zerocopy::Immutable), kind: u8) -> u8 {
     to.extend_from_slice(body.as_bytes());
     kind
 }
@@ -167,7 +171,7 @@ fn number(to: &mut Vec<u8>, number: u64, kind: u8) -> u8 {
     put(to, &NumberBody { number }, kind)
 }
 
-fn split(of: &Content, data: &mut Bytes) -> u8 {
+pub(super) fn split(of: &Content, data: &mut Bytes) -> u8 {
     match of {
         Content::Data(bytes) => {
             *data = bytes.clone();

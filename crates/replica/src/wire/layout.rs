@@ -105,6 +105,33 @@ layouts! {
         copy: U32,
         zero: [u8; 4],
     }
+    ForwardBody[72] {
+        registrant: [u8; 16],
+        forward: U64,
+        host: U64,
+        association: U64,
+        writes: U64,
+        first: U64,
+        count: U32,
+        label_epoch: U32,
+        what: u8,
+        content: u8,
+        zero: [u8; 6],
+    }
+    LabelAskBody[16] {
+        host: U64,
+        association: U64,
+    }
+    DoneBody[16] {
+        forward: U64,
+        outcome: u8,
+        zero: [u8; 7],
+    }
+    LabelledBody[24] {
+        host: U64,
+        association: U64,
+        writes: U64,
+    }
 }
 
 /// Kinds, as the header says them. Owners' are below 64, members' from 64 on.
@@ -117,6 +144,8 @@ pub(super) mod kind {
     pub(in crate::wire) const GRANT_ASK: u8 = 6;
     pub(in crate::wire) const DIGEST_ASK: u8 = 7;
     pub(in crate::wire) const HANDOFF: u8 = 8;
+    pub(in crate::wire) const DONE: u8 = 9;
+    pub(in crate::wire) const LABELLED: u8 = 10;
     pub(in crate::wire) const JOINED: u8 = 64;
     pub(in crate::wire) const ATTACH: u8 = 65;
     pub(in crate::wire) const REFUSE: u8 = 66;
@@ -125,10 +154,34 @@ pub(super) mod kind {
     pub(in crate::wire) const FAILED: u8 = 69;
     pub(in crate::wire) const GRANT: u8 = 70;
     pub(in crate::wire) const DIGEST: u8 = 71;
+    pub(in crate::wire) const FORWARD: u8 = 72;
+    pub(in crate::wire) const LABEL_ASK: u8 = 73;
 }
 
 /// What a record's or copy's content is.
 pub(super) mod content {
     pub(in crate::wire) const DATA: u8 = 0;
     pub(in crate::wire) const ZEROES: u8 = 1;
+}
+
+/// What a forwarded command wants.
+pub(super) mod what {
+    pub(in crate::wire) const READ: u8 = 0;
+    pub(in crate::wire) const WRITE: u8 = 1;
+    pub(in crate::wire) const GET_REGISTER: u8 = 2;
+    pub(in crate::wire) const SET_REGISTER: u8 = 3;
+    pub(in crate::wire) const CONSULT: u8 = 4;
+}
+
+/// How one has ended.
+pub(super) mod outcome {
+    pub(in crate::wire) const WRITTEN: u8 = 0;
+    pub(in crate::wire) const READ: u8 = 1;
+    pub(in crate::wire) const NOT_OWNER: u8 = 2;
+    pub(in crate::wire) const STALE: u8 = 3;
+    pub(in crate::wire) const PATH_GONE: u8 = 4;
+    pub(in crate::wire) const FAILED: u8 = 5;
+    pub(in crate::wire) const OUT_OF_RANGE: u8 = 6;
+    pub(in crate::wire) const RESERVED: u8 = 7;
+    pub(in crate::wire) const ADVICE: u8 = 8;
 }

@@ -4,6 +4,7 @@
 
 mod decode;
 mod encode;
+mod forward;
 mod layout;
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,19 @@
+use ashlar_block::{AssociationId, HostId, Label, Registrant};
 use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::{Codec, Frame, HEADER_BYTES, MAX_DATA_BYTES, WireError};
+use crate::event::{HostOperation, Outcome};
 use crate::extent::{Extent, ExtentSet};
+use crate::fence::Origin;
 use crate::ids::{
-    CopyId, Epoch, Incarnation, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence, ReplicaUuid,
-    SessionId, ShardId, VolumeId,
+    CopyId, Epoch, ForwardId, Incarnation, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence,
+    ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 use crate::member::MAX_RANGES;
-use crate::message::{Attach, Content, Envelope, Join, Message, Record, RecordKind, Refusal};
+use crate::message::{
+    Attach, Content, Envelope, Forward, Join, Message, Record, RecordKind, Refusal,
+};
 
 const CODEC: Codec = Codec { granule_bytes: 8 };
 
@@ -105,6 +110,78 @@ fn messages() -> impl Strategy<Value = Message> {
             copy: CopyId(copy),
             digest
         }),
+        (any::<u64>(), any::<[u8; 16]>(), operations()).prop_map(
+            |(forward, registrant, operation)| {
+                Message::Forward(Forward {
+                    forward: ForwardId(forward),
+                    registrant: Registrant(registrant),
+                    operation,
+                })
+            }
+        ),
+        (any::<u64>(), outcomes()).prop_map(|(forward, outcome)| Message::Done {
+            forward: ForwardId(forward),
+            outcome
+        }),
+        origins().prop_map(|origin| Message::LabelAsk { origin }),
+        (origins(), any::<u64>()).prop_map(|(origin, writes)| Message::Labelled { origin, writes }),
+    ]
+}
+
+fn origins() -> impl Strategy<Value = Origin> {
+    (any::<u64>(), any::<u64>()).prop_map(|(host, association)| Origin {
+        host: HostId(host),
+        association: AssociationId(association),
+    })
+}
+
+fn some_bytes() -> impl Strategy<Value = Bytes> {
+    prop::collection::vec(any::<u8>(), 0..100).prop_map(Bytes::from)
+}
+
+fn operations() -> impl Strategy<Value = HostOperation> {
+    let label = || (any::<u32>(), any::<u64>()).prop_map(|(epoch, writes)| Label { epoch, writes });
+    let content = extents().prop_flat_map(|extent| (Just(extent), contents(extent)));
+    let granule = contents(Extent::new(0, 1).expect("a granule"));
+    prop_oneof![
+        extents().prop_map(|extent| HostOperation::Read { extent }),
+        Just(HostOperation::GetRegister),
+        (content, origins(), label()).prop_map(|((extent, content), origin, label)| {
+            HostOperation::Write {
+                extent,
+                content,
+                origin,
+                label,
+            }
+        }),
+        (granule, origins(), label()).prop_map(|(content, origin, label)| {
+            HostOperation::SetRegister {
+                content,
+                origin,
+                label,
+            }
+        }),
+        (some_bytes(), origins(), label()).prop_map(|(question, origin, label)| {
+            HostOperation::Consult {
+                question,
+                origin,
+                label,
+            }
+        }),
+    ]
+}
+
+fn outcomes() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        Just(Outcome::Written),
+        some_bytes().prop_map(Outcome::Read),
+        Just(Outcome::NotOwner),
+        Just(Outcome::Stale),
+        Just(Outcome::PathGone),
+        Just(Outcome::Failed),
+        Just(Outcome::OutOfRange),
+        Just(Outcome::Reserved),
+        some_bytes().prop_map(Outcome::Advice),
     ]
 }
 

@@ -121,6 +121,12 @@ impl Hosts {
         (writer.path, writer.association, writer.label) = (path, association, None);
     }
 
+    /// Whether a writer waits until the node that it has come to knows a label: hosts do so mostly, unknowingly, for
+    /// they connect before they write.
+    pub(crate) fn waits_for_label(&mut self, writer: usize) -> bool {
+        self.writers[writer].label.is_none() && self.aside.happens(900)
+    }
+
     /// By which association of which host a writer's commands come. Each writer is a host of its own.
     pub(crate) fn origin(&self, writer: usize) -> Origin {
         Origin {

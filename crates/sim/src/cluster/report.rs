@@ -9,6 +9,8 @@ pub struct Summary {
     pub writes: u64,
     /// Reads answered to hosts.
     pub reads: u64,
+    /// Commands that came by a node that did not own the volume, and reached its owner.
+    pub forwarded: u64,
     /// Attempts that hosts made again.
     pub retries: u64,
     /// Faults that befell it.
@@ -33,11 +35,13 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} nodes, {} writes, {} reads, {} retries, {} faults, {} epochs served, {} adds, {} leaves proven, {} messages, \
+            "{} nodes, {} writes, {} reads, {} forwarded, {} retries, {} faults, {} epochs served, {} adds, {} leaves proven, \
+             {} messages, \
              {} ms in {} events",
             self.nodes,
             self.writes,
             self.reads,
+            self.forwarded,
             self.retries,
             self.faults,
             self.epochs,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use ashlar_block::{Label, Provenance};
+use ashlar_block::{Label, Provenance, Registrant};
 use ashlar_nvme::reservation::{Ask, ReservationStatus, data_bytes};
 use ashlar_nvme::{Command, Status, opcode};
 
@@ -47,9 +47,9 @@ pub(crate) fn plan(namespace: &Namespace, command: &Command) -> Result<Transfer,
 /// A controller's petition; `label` says how old its command may be.
 pub(crate) fn petition(controller: &Controller, label: Option<Label>, wants: Wants) -> Petition {
     Petition {
-        host: controller.host.id,
         provenance: Provenance {
             host: controller.host.name,
+            registrant: Registrant(controller.host.id),
             association: controller.association(),
             label,
         },

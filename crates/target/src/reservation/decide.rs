@@ -4,12 +4,12 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ashlar_block::Provenance;
+use ashlar_block::{Provenance, Registrant};
 use ashlar_nvme::Status;
 use ashlar_nvme::reservation::Ask;
 
 use super::guard::Book;
-use super::table::{HostId, News, Table};
+use super::table::{News, Table};
 
 /// What a host wants to know, or to have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +25,7 @@ pub enum Wants {
 /// A host's command on reservations.
 #[derive(Clone, Copy, Debug)]
 pub struct Petition {
-    /// Its Host Identifier.
-    pub host: HostId,
-    /// By which association it came, and how old it may be.
+    /// Whose it is, by which association it came, and how old it may be.
     pub provenance: Provenance,
     /// What it wants.
     pub wants: Wants,
@@ -128,8 +126,14 @@ impl fmt::Debug for DecidedReservations {
 }
 
 impl Table {
+    /// Whether a host may read, or write.
+    pub fn lets(&self, host: Registrant, writes: bool) -> bool {
+        let rights = self.rights(&host.0);
+        if writes { rights.writes } else { rights.reads }
+    }
+
     /// What becomes of a petition; nothing is changed by what is refused.
-    pub fn decide(&mut self, host: HostId, wants: Wants) -> Verdict {
+    pub fn decide(&mut self, host: Registrant, wants: Wants) -> Verdict {
         let report = match wants {
             Wants::Report => self.status().to_page(),
             Wants::Persist(persists) => {
@@ -137,7 +141,7 @@ impl Table {
                 Vec::new()
             }
             Wants::Change(ask) => {
-                return match self.execute(host, ask) {
+                return match self.execute(host.0, ask) {
                     Ok(news) => Verdict {
                         news,
                         ..Verdict::of(Status::SUCCESS)

@@ -20,6 +20,7 @@ use super::resident::MakeResident;
 use super::stranger::Strangers;
 use crate::config::HostAccess;
 use crate::core::Notice;
+use crate::reservation::News;
 use crate::roster::Listing;
 use crate::target::{ConfigError, Target};
 
@@ -200,6 +201,17 @@ impl Control {
         if self.0.target.set_path(nqn, nsid, state)? {
             self.tell(&[Notice::Events]);
         }
+        Ok(())
+    }
+
+    /// Hosts of a subsystem with one namespace are told what has become of their reservations, by the doing of a host
+    /// that is connected elsewhere; associations of those whose commands are to end do. Waits for no core.
+    ///
+    /// # Errors
+    /// There is no such subsystem.
+    pub fn tell_reserved(&self, nqn: &str, news: &News) -> Result<(), ServeError> {
+        self.0.target.tell_reserved(nqn, news)?;
+        self.tell(&[Notice::Reap, Notice::Events]);
         Ok(())
     }
 

@@ -170,7 +170,7 @@ fn what_a_host_may_send_after_a_pause_is_not_refused_for_its_age() {
 }
 
 #[test]
-fn what_modifies_has_a_provenance_and_what_reads_has_none() {
+fn all_of_a_host_has_a_provenance_where_writes_are_labelled_and_elsewhere_what_modifies() {
     let (mut world, disk) = world();
     let (_admin, mut io) = Host::pair(&mut world);
     let zeroes = Command::write_zeroes(1, 0, 8, false);
@@ -189,7 +189,7 @@ fn what_modifies_has_a_provenance_and_what_reads_has_none() {
             .status()
             .is_success()
     );
-    assert_eq!(disk.take_provenances(), []);
+    assert_eq!(disk.take_provenances().len(), 2);
     // A disk that wants no labels is not asked for any (it would panic), and is told whose a write is.
     disk.0.borrow_mut().labels = false;
     let listing = world.target.devices_of(NQN).expect("it is there");
@@ -197,4 +197,7 @@ fn what_modifies_has_a_provenance_and_what_reads_has_none() {
     call(&mut world, &mut io, 2);
     world.pass(Duration::from_secs(1));
     assert_eq!(disk.take_provenances().len(), 1);
+    let reply = io.call(&mut world, read(1, BLOCK, BLOCK), &[]);
+    assert_eq!(reply.data, pattern(1, BLOCK));
+    assert_eq!(disk.take_provenances(), []);
 }

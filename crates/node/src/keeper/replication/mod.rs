@@ -10,6 +10,7 @@ mod alone;
 mod cluster;
 mod convert;
 mod events;
+mod follow;
 mod link;
 mod make;
 mod news;
@@ -370,6 +371,7 @@ impl Keeper {
             pool,
             volume,
             members: members.iter().map(|node| node.0).collect(),
+            stays: false,
         };
         self.state.update(|state| state.put_replica(entry))
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
 use ashlar_nvme::log::AnaState;
 use ashlar_replica::{Alarm, Epoch, Positions};
@@ -12,6 +13,7 @@ use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use super::events::Events;
+use super::follow::Patience;
 use crate::Keeper;
 use crate::keeper::serve::nqn;
 use crate::model::{FailoverCause, FailoverStatus};
@@ -34,6 +36,10 @@ pub(in crate::keeper) struct Shown {
     pub(super) serves: Option<Epoch>,
     /// The copies in sync, as this node knew when it served last.
     pub(super) in_sync: Positions,
+    /// How long it stays here.
+    pub(super) patience: Patience,
+    /// Why it was given to this node, if that was for its hosts.
+    pub(super) followed: Option<String>,
 }
 
 type All = Arc<Mutex<BTreeMap<Uuid, Shown>>>;
@@ -58,12 +64,21 @@ fn follow(keeper: &Weak<Keeper>, news: &Receiver<Item>, (shown, events): (&All, 
         let Some(keeper) = keeper.upgrade() else {
             return;
         };
-        let (kind, text) = event_of(&news);
-        events.add(kind, keeper.name_of(volume), text);
+        if let News::Elsewhere(by) = news {
+            keeper.follow_hosts(volume, by);
+            continue;
+        }
+        if let News::Reserved(news) = news {
+            keeper.tell_reserved(volume, &news);
+            continue;
+        }
+        if let Some((kind, text)) = event_of(&news) {
+            events.add(kind, keeper.name_of(volume), text);
+        }
         let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.entry(volume).or_default();
         let path = learn(volume, known, &news);
-        if !matches!(news, News::Serves { .. } | News::InSync(_) | News::Alarm(_)) {
+        if matches!(news, News::Stops(_) | News::Failed(_)) {
             known.serves = None;
         }
         drop(all);
@@ -82,8 +97,10 @@ fn follow(keeper: &Weak<Keeper>, news: &Receiver<Item>, (shown, events): (&All, 
 }
 
 /// What an operator may want to know of it.
-fn event_of(news: &News) -> (&'static str, String) {
-    match news {
+fn event_of(news: &News) -> Option<(&'static str, String)> {
+    Some(match news {
+        // Another node's.
+        News::Forwards(_) | News::Reserved(_) | News::Elsewhere(_) => return None,
         News::Serves { epoch, failover } => (
             "serves",
             format!("this node serves it from {epoch} on: {failover}"),
@@ -99,7 +116,7 @@ fn event_of(news: &News) -> (&'static str, String) {
         News::Alarm(alarm @ Alarm::Diverged { .. }) => ("diverged", alarm_text(alarm)),
         News::Alarm(alarm) => ("alarm", alarm_text(alarm)),
         News::Failed(why) => ("failed", format!("its copy here is out of service: {why}")),
-    }
+    })
 }
 
 /// Notes what is new; how hosts reach the volume from now on, if that has changed.
@@ -107,10 +124,18 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
     match news {
         News::Serves { failover, .. } => {
             known.alarm = None;
+            if failover.cause != Cause::Start {
+                known.patience.took(Instant::now());
+            }
+            if failover.cause != Cause::Move {
+                known.followed = None;
+            }
             known.last_failover = failover_status(*failover).or(known.last_failover);
             Some(AnaState::Optimized)
         }
-        News::Stops(_) => Some(AnaState::Inaccessible),
+        News::Stops(_) | News::Forwards(false) => Some(AnaState::Inaccessible),
+        News::Forwards(true) => Some(AnaState::NonOptimized),
+        News::Reserved(_) | News::Elsewhere(_) => None,
         News::InSync(positions) => {
             known.in_sync = *positions;
             info!(%volume, "volume {volume}: in sync are {}", positions_text(*positions));
@@ -173,6 +198,12 @@ fn alarm_text(alarm: &Alarm) -> String {
 }
 
 impl Keeper {
+    fn tell_reserved(&self, volume: Uuid, news: &ashlar_target::News) {
+        if let Err(error) = self.target.tell_reserved(&nqn(volume), news) {
+            warn!(%volume, "volume {volume}: hosts are not told of reservations: {error}");
+        }
+    }
+
     fn set_path(&self, volume: Uuid, state: AnaState) {
         // One that is being deleted has no path any more.
         if let Err(error) = self.target.set_path(&nqn(volume), None, state) {

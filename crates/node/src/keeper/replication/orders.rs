@@ -37,6 +37,10 @@ pub(super) enum Order {
     },
     /// Hand over, if you own it.
     Move { volume: Uuid, to: NodeId },
+    /// Say whether it follows its hosts.
+    SetFollow { volume: Uuid, follow: bool },
+    /// It is yours, because of its hosts.
+    Followed { volume: Uuid, reason: String },
     /// Compare copies in sync, if you own it.
     Verify { volume: Uuid },
     /// Have others serve all you own, or be as others again.
@@ -156,6 +160,14 @@ impl Keeper {
             Order::Move { volume, to } => {
                 info!(target: crate::ORDERS, "{from}: volume {volume} is to go to {to}");
                 self.give_copy(volume, to)?;
+                done()
+            }
+            Order::SetFollow { volume, follow } => {
+                self.set_follow_here(volume, follow)?;
+                done()
+            }
+            Order::Followed { volume, reason } => {
+                self.note_followed(volume, reason)?;
                 done()
             }
             Order::Verify { volume } => {

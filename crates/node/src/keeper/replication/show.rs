@@ -57,6 +57,8 @@ impl Replication {
             replicas: (0..view.members.len()).map(replica).collect(),
             portals: self.portals(&view.members),
             last_failover: shown.last_failover,
+            follow: !self.state.read().stays(volume),
+            followed: shown.followed,
             last_proof: self.proof_status(view),
         }
     }

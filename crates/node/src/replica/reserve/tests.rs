@@ -25,9 +25,9 @@ const LABEL: Label = Label {
 
 fn petition(host: u8, wants: Wants) -> Petition {
     Petition {
-        host: [host; 16],
         provenance: Provenance {
             host: HostId(host.into()),
+            registrant: Registrant([host; 16]),
             association: AssociationId(host.into()),
             label: Some(LABEL),
         },
@@ -63,8 +63,15 @@ impl Pair {
     fn ask(&mut self, host: u8, wants: Wants) -> Verdict {
         let owner = &mut self.nodes[self.owner];
         let (answer, taken) = ashlar_target::answer_to();
-        owner.take(petition(host, wants), answer);
-        let Some(Event::Host { command, operation }) = owner.next(|_| Some(LABEL)) else {
+        assert!(
+            owner
+                .take(petition(host, wants), Asker::Here(answer))
+                .is_none()
+        );
+        let Some(Event::Host {
+            command, operation, ..
+        }) = owner.next(|_| Some(LABEL))
+        else {
             panic!("the replica is asked");
         };
         let outcome = match operation {
@@ -152,8 +159,11 @@ fn commands_by_types_are_the_same_through_two_nodes_wherever_ownership_changes()
             let expected: Vec<(Verdict, Verdict)> = script
                 .iter()
                 .map(|(host, wants)| {
-                    let verdict = alone.decide([*host; 16], *wants);
-                    (verdict, alone.decide([*host; 16], Wants::Report))
+                    let verdict = alone.decide(Registrant([*host; 16]), *wants);
+                    (
+                        verdict,
+                        alone.decide(Registrant([*host; 16]), Wants::Report),
+                    )
                 })
                 .collect();
             for before in 0..=script.len() {
@@ -188,7 +198,11 @@ fn what_was_not_committed_is_not_granted_and_does_not_count() {
     for outcome in [Outcome::PathGone, Outcome::Stale, Outcome::NotOwner] {
         let owner = &mut pair.nodes[pair.owner];
         let (answer, taken) = ashlar_target::answer_to();
-        owner.take(petition(1, wants), answer);
+        assert!(
+            owner
+                .take(petition(1, wants), Asker::Here(answer))
+                .is_none()
+        );
         let Some(Event::Host { command, .. }) = owner.next(|_| Some(LABEL)) else {
             panic!("the replica is asked");
         };
@@ -200,7 +214,10 @@ fn what_was_not_committed_is_not_granted_and_does_not_count() {
         );
     }
     let report = pair.ask(1, Wants::Report);
-    assert_eq!(report, Table::default().decide([1; 16], Wants::Report));
+    assert_eq!(
+        report,
+        Table::default().decide(Registrant([1; 16]), Wants::Report)
+    );
     assert!(
         pair.ask(1, wants).status.is_success(),
         "it was not registered"
@@ -208,17 +225,45 @@ fn what_was_not_committed_is_not_granted_and_does_not_count() {
 }
 
 #[test]
-fn a_node_that_does_not_own_the_volume_decides_nothing() {
-    let mut node = node();
+fn a_node_that_does_not_own_the_volume_asks_the_one_that_does() {
+    let (mut asks, mut pair) = (node(), Pair::new());
+    for (host, wants) in script(ReservationType::WriteExclusiveRegistrants, 5) {
+        let (answer, taken) = ashlar_target::answer_to();
+        let event = asks.take(petition(host, wants), Asker::Here(answer));
+        let Some(Event::Host {
+            command,
+            registrant,
+            operation: HostOperation::Consult { question, .. },
+        }) = event
+        else {
+            panic!("it is sent");
+        };
+        let wants = words::to_wants(&question).expect("what was said");
+        let verdict = pair.ask(registrant.0[0], wants);
+        assert!(taken().is_none());
+        let advice = Outcome::Advice(words::of_verdict(&verdict).into());
+        asks.answered(command, &advice);
+        assert_eq!(taken().expect("a verdict"), verdict);
+    }
+    // Without an answer it is not known what has become of it.
     let (answer, taken) = ashlar_target::answer_to();
-    node.take(petition(1, Wants::Report), answer);
-    assert!(node.next(|_| Some(LABEL)).is_none());
-    let status = taken().expect("at once").status;
-    assert!(status.is(Status::ANA_INACCESSIBLE));
-    // One whose turn has not come when ownership is lost fails on this path.
+    let event = asks.take(petition(1, Wants::Report), Asker::Here(answer));
+    let Some(Event::Host { command, .. }) = event else {
+        panic!("it is sent");
+    };
+    asks.answered(command, &Outcome::PathGone);
+    assert!(taken().expect("over").status.is(Status::ANA_TRANSITION));
+}
+
+#[test]
+fn what_waits_when_ownership_is_lost_fails_on_this_path() {
+    let mut node = node();
     node.learn(&[0; GRANULE]).expect("a table");
     let (answer, taken) = ashlar_target::answer_to();
-    node.take(petition(1, Wants::Report), answer);
+    assert!(
+        node.take(petition(1, Wants::Report), Asker::Here(answer))
+            .is_none()
+    );
     node.forget();
     assert!(taken().expect("over").status.is(Status::ANA_TRANSITION));
     assert!(node.learn(&[7; GRANULE]).is_err(), "a damaged register");

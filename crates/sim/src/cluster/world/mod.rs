@@ -13,9 +13,9 @@ use ashlar_copy::LEAF_GRANULES;
 use ashlar_replica::quorum::{MemoryQuorum, Question, Weather};
 use ashlar_replica::{
     Alarm, Cage, Codec, CommandId, Config, Effect, Entry, Envelope, Epoch, Event, Frame,
-    HostOperation, Incarnation, Key, Label, Limits, MemberId, NodeId, Outcome, POWER_LOSS_WAIT,
-    Position, Positions, REMOVE_AFTER, ReadMode, ReplicaUuid, SessionId, Shape, ShardId, TICK,
-    Token, VolumeId,
+    HostOperation, Incarnation, Key, Label, Limits, MemberId, NodeId, Origin, Outcome,
+    POWER_LOSS_WAIT, Position, Positions, REMOVE_AFTER, ReadMode, Registrant, ReplicaUuid,
+    SessionId, Shape, ShardId, TICK, Token, VolumeId,
 };
 use bytes::Bytes;
 
@@ -71,6 +71,11 @@ enum Happening {
         what: StoreStep,
     },
     Quorum,
+    /// A host's association wants to know its label.
+    LabelWanted {
+        node: usize,
+        origin: Origin,
+    },
     /// A writer begins its next command.
     Next(usize),
     /// A command reaches a node.
@@ -255,6 +260,9 @@ impl World<'_> {
             }
             Happening::Store { node, life, what } => self.store_step(node, life, what),
             Happening::Quorum => self.poll_quorum(),
+            Happening::LabelWanted { node, origin } => {
+                self.handle(node, Event::LabelWanted { origin })
+            }
             Happening::Next(writer) => {
                 if self.hosts.begin(writer, &mut self.model, &mut self.chance) {
                     self.hosts.note(&self.model);
@@ -267,7 +275,14 @@ impl World<'_> {
                 node,
                 attempt: command,
                 operation,
-            } => self.handle(node, Event::Host { command, operation }),
+            } => self.handle(
+                node,
+                Event::Host {
+                    command,
+                    registrant: Registrant::default(),
+                    operation,
+                },
+            ),
             Happening::Answer { attempt, outcome } => self.answered(attempt, outcome),
             Happening::Timeout(attempt) => {
                 if let Some(writer) = self.hosts.whose(attempt) {
@@ -456,7 +471,9 @@ impl World<'_> {
             }
             Effect::Answer { command, outcome } => {
                 let is_served = matches!(outcome, Outcome::Written | Outcome::Read(_));
-                if is_served && !self.nodes[node].knows_register {
+                let replica = self.nodes[node].replica.as_ref();
+                let is_owner = replica.is_some_and(|replica| replica.owns().is_some());
+                if is_served && is_owner && !self.nodes[node].knows_register {
                     return Err(format!(
                         "node {node} serves hosts, and has not read the register"
                     ));
@@ -470,6 +487,21 @@ impl World<'_> {
                 self.summary.epochs += 1;
                 self.say(|| format!("node {node} serves {epoch}"));
             }
+            Effect::Forwarded {
+                command,
+                registrant,
+                operation,
+                ..
+            } => {
+                self.summary.forwarded += 1;
+                let event = Event::Host {
+                    command,
+                    registrant,
+                    operation,
+                };
+                self.handle(node, event)?;
+            }
+            Effect::Forwards(is_open) => self.say(|| format!("node {node} forwards: {is_open}")),
             Effect::Register(bytes) => self.register_read(node, &bytes)?,
             Effect::Stops(epoch) => {
                 self.nodes[node].knows_register = false;
@@ -571,6 +603,12 @@ impl World<'_> {
         if let Some(replica) = replica {
             // The process has seen the socket empty before this command was sent.
             self.hosts.writers[writer].label = replica.label(origin);
+            if replica.forwards() {
+                self.at(Duration::ZERO, Happening::LabelWanted { node, origin });
+                if self.hosts.waits_for_label(writer) {
+                    return self.at(Duration::from_millis(2), Happening::Again(writer));
+                }
+            }
         }
         let label = self.hosts.writers[writer].label.unwrap_or(NO_LABEL);
         let Doing::Busy(command) = &mut self.hosts.writers[writer].doing else {
@@ -630,6 +668,9 @@ impl World<'_> {
                 return Ok(());
             }
             Outcome::OutOfRange => return Err(format!("{attempt} is out of range")),
+            Outcome::Reserved | Outcome::Advice(_) => {
+                return Err(format!("{attempt} ended as {outcome:?}"));
+            }
         }
         self.hosts.writers[writer].doing = Doing::Thinking;
         let after = self.hosts.pause(&mut self.chance);

@@ -1,0 +1,78 @@
+//! What hosts want reserved, and what of theirs has come to other nodes.
+
+use ashlar_block::Provenance;
+use ashlar_replica::{CommandId, Event, HostOperation, Outcome, Registrant};
+use ashlar_target::{Answer, Petition};
+
+use super::{Ground, News, Replicated};
+use crate::replica::reserve::Asker;
+use crate::replica::words;
+
+impl Replicated {
+    /// A host's command on reservations.
+    pub(crate) fn petition(&mut self, petition: Petition, answer: Answer, ground: &mut Ground<'_>) {
+        self.reserve_for(petition, Asker::Here(answer), ground);
+    }
+
+    fn reserve_for(&mut self, petition: Petition, asker: Asker, ground: &mut Ground<'_>) {
+        if let Some(event) = self.reserve.take(petition, asker) {
+            self.hear(event, ground);
+        }
+        self.decide(ground);
+    }
+
+    /// A host's command has come from another node: whether it may is judged here, by what is reserved now.
+    pub(super) fn forwarded(
+        &mut self,
+        (command, registrant): (CommandId, Registrant),
+        operation: HostOperation,
+        ground: &mut Ground<'_>,
+    ) {
+        if let HostOperation::Consult {
+            question,
+            origin,
+            label,
+        } = operation
+        {
+            let Ok(wants) = words::to_wants(&question) else {
+                let outcome = Outcome::Failed;
+                return self.hear(Event::Decided { command, outcome }, ground);
+            };
+            let provenance = Provenance {
+                host: origin.host,
+                registrant,
+                association: origin.association,
+                label: Some(label),
+            };
+            let petition = Petition { provenance, wants };
+            return self.reserve_for(petition, Asker::There(command), ground);
+        }
+        let writes = !matches!(operation, HostOperation::Read { .. });
+        let event = match self.reserve.lets(registrant, writes) {
+            true => Event::Host {
+                command,
+                registrant,
+                operation,
+            },
+            false => Event::Decided {
+                command,
+                outcome: Outcome::Reserved,
+            },
+        };
+        self.hear(event, ground);
+    }
+
+    /// Decides on what hosts want reserved, as far as the replica can be asked now.
+    pub(super) fn decide(&mut self, ground: &mut Ground<'_>) {
+        let replica = &self.replica;
+        if let Some(event) = self.reserve.next(|origin| replica.label(origin)) {
+            self.hear(event, ground);
+        }
+        for event in self.reserve.take_decided() {
+            self.hear(event, ground);
+        }
+        for news in self.reserve.take_news() {
+            self.outside.tell(News::Reserved(news));
+        }
+    }
+}
