@@ -66,7 +66,7 @@ impl NodeDir {
                 Ok(()) => break,
                 Err(Errno::WOULDBLOCK) => {
                     let holder = holder(&mut lock);
-                    if !holder.is_some_and(is_killed) || begun.elapsed() >= patience {
+                    if !holder.is_some_and(has_ended) || begun.elapsed() >= patience {
                         return Err(in_use(&path, holder));
                     }
                     std::thread::sleep(LOOK_EVERY);
@@ -167,6 +167,11 @@ fn in_use(path: &Path, pid: Option<u32>) -> ControlError {
     }
     let by = pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
     ControlError::conflict(format!("{path} is in use by {by}: one daemon a directory"))
+}
+
+/// Whether a process is dead, or not there any more, though what it had may not be free yet.
+fn has_ended(pid: u32) -> bool {
+    is_killed(pid) || !Path::new(&format!("/proc/{pid}")).exists()
 }
 
 /// Whether a process is dead but for threads that the kernel cannot end yet.
