@@ -1,6 +1,7 @@
 //! A scenario of scenarios, as a file.
 
 use ashlar_lab::LabError;
+use ashlar_lab::scenario::{has_any, read};
 use serde::{Deserialize, Serialize};
 
 use crate::scenario;
@@ -35,17 +36,13 @@ impl VersusFile {
     /// # Errors
     /// It is no TOML.
     pub fn is_one(text: &str) -> Result<bool, LabError> {
-        let table: toml::Table = text
-            .parse()
-            .map_err(|error| LabError::usage(format!("{error}")))?;
-        Ok(table.contains_key("cluster"))
+        has_any(text, &["cluster"])
     }
 
     /// # Errors
     /// What is wrong in it, by its key; a part that does not ship.
     pub fn parse(text: &str) -> Result<Self, LabError> {
-        let file: Self =
-            toml::from_str(text).map_err(|error| LabError::usage(format!("{error}")))?;
+        let file: Self = read(text)?;
         if file.parts.is_empty() {
             return Err(LabError::usage("parts: there must be one at least"));
         }
