@@ -71,7 +71,7 @@ fn a_warehouse_is_built_driven_compared_and_found_out_when_damaged() {
         code == 2 && text.contains("--into devices: takes"),
         "{text}"
     );
-    let given = "given: first (ashlar-oltp-1), into devices (ashlar-lab-";
+    let given = "given: first (`lab oltp`), into devices (devices)";
     assert!(text.contains(given), "{text}");
     let (code, text) = lab(&["report", "first", "--out", "x"]);
     assert!(code == 2 && text.contains("--out"), "{text}");
@@ -394,7 +394,7 @@ fn what_is_no_run_and_no_scenario_is_named() {
         );
     }
     for (scenario, why) in [
-        ("name = 'x'\n[oltp\n", "s.toml: line 2"),
+        ("name = 'x'\n[oltp\n", "s.toml: scenario: line 2"),
         ("name = 'x'\n[oltpx]\n", "[oltp] or [scan]; s.toml has none"),
         ("name = 'x'\n[scan]\nrow = 1\n", "s.toml: scenario: line 3"),
         (

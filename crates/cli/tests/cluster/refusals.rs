@@ -105,10 +105,14 @@ fn files_keys_and_names_that_do_not_fit_are_refused() {
     eventually("all copies are in sync", || is_in_sync(&cluster));
     // And its copies are equal, from either node.
     for node in ["a", "b"] {
-        let said = ok(&mut cluster.to(node, &["volume", "verify", "tank/db", "--json"]));
-        let proof: serde_json::Value = serde_json::from_str(&said).expect("JSON");
-        assert_eq!(proof["bytes"], 16 << 20, "{said}");
-        assert_eq!(proof["copies"][0]["result"], "agrees", "{said}");
+        // What was seen to be in sync just before may be found gone, and come again.
+        eventually("the copies are compared, and equal", || {
+            let said = ok(&mut cluster.to(node, &["volume", "verify", "tank/db", "--json"]));
+            let proof: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+            let result = &proof["copies"][0]["result"];
+            assert!(result == "agrees" || result == "not_compared", "{said}");
+            result == "agrees" && proof["bytes"] == 16 << 20
+        });
     }
 }
 

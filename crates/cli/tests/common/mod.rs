@@ -118,9 +118,13 @@ pub fn shipped(folder: &Path) -> Vec<String> {
 
 /// Whether a scenario that ships is of databases: it has a section of what drives them, whatever else it has.
 pub fn is_of_databases(folder: &Path, name: &str) -> bool {
+    has_any(folder, name, &["[oltp]", "[scan]", "[fleet]"])
+}
+
+/// Whether a scenario that ships has one of these sections.
+pub fn has_any(folder: &Path, name: &str, sections: &[&str]) -> bool {
     let (code, text) = lab(folder, ["show", name]);
     assert_eq!(code, 0, "{text}");
-    let sections = ["[oltp]", "[scan]", "[fleet]"];
     text.lines().any(|line| sections.contains(&line.trim()))
 }
 
