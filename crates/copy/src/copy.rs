@@ -89,6 +89,8 @@ pub struct Copy {
     volume: u32,
     granules: u64,
     position: Position,
+    /// Another copy than the owner's may be absent, too.
+    has_third: bool,
     entry: Entry,
     buffers: BufferPool,
     lent: Lent,
@@ -107,13 +109,14 @@ pub struct Copy {
 
 impl Copy {
     /// The copy that a volume of a pool is; none if it is none. Buffers for what it writes and reads are from `buffers`.
-    pub fn new(engine: &Engine, volume: u32, buffers: BufferPool) -> Option<Self> {
+    pub fn new(engine: &Engine, volume: u32, members: usize, buffers: BufferPool) -> Option<Self> {
         let promise = engine.replica_promise(volume)?;
         let (_, identity) = engine.replicas().into_iter().find(|one| one.0 == volume)?;
         Some(Self {
             volume,
             granules: engine.geometry(volume)?.blocks,
             position: Position::new(identity.position.into())?,
+            has_third: members > 2,
             entry: entry_of(promise),
             buffers,
             lent: Lent::default(),
@@ -206,6 +209,7 @@ impl Copy {
         });
         for piece in extent.pieces(PIECE) {
             let what = match content {
+                Content::Zeroes if self.writes_zeroes() => Wanted::Write(zeroes(piece), tag),
                 Content::Zeroes => Wanted::Zero(tag),
                 Content::Data(bytes) => {
                     let from = (piece.first() - extent.first()) as usize * GRANULE;
@@ -219,6 +223,13 @@ impl Copy {
                 what,
             });
         }
+    }
+
+    /// Whether zeroes are written as bytes. Where nothing is mapped the engine has nothing to clear, and records no
+    /// change. A copy that is absent may be without what another absent copy has there: nothing would then say that
+    /// the two differ, once this one is in sync and is to bring the other up to date.
+    fn writes_zeroes(&self) -> bool {
+        self.has_third && self.entry.absent.has(self.position)
     }
 
     pub(crate) fn read(&mut self, token: Token, extent: Extent) {
@@ -433,6 +444,10 @@ fn digest_of(sums: &[u32]) -> u128 {
     let mut digest = Digest::new();
     sums.iter().for_each(|&sum| digest.word(sum.into()));
     digest.end()
+}
+
+fn zeroes(extent: Extent) -> Bytes {
+    room(extent).freeze()
 }
 
 fn room(extent: Extent) -> BytesMut {

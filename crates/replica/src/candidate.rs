@@ -10,7 +10,7 @@ use ashlar_block::Moment;
 
 use crate::canary::Canary;
 use crate::event::{Alarm, Turn};
-use crate::ids::{Ask, Epoch, Revision};
+use crate::ids::{Ask, Epoch, Incarnation, Revision};
 use crate::key::{Key, OwnerId};
 use crate::lease::GRANT;
 use crate::quorum::{Held, Question, Reply};
@@ -74,6 +74,8 @@ struct Swap {
 pub(crate) struct Candidate {
     stage: Stage,
     not_before: Moment,
+    /// The newest epoch of another process that was read.
+    seen: Epoch,
 }
 
 impl Candidate {
@@ -81,6 +83,7 @@ impl Candidate {
         Self {
             stage: Stage::Idle,
             not_before: now,
+            seen: Epoch(0),
         }
     }
 
@@ -182,12 +185,25 @@ impl Candidate {
         if let Some(stored) = won(turn, stored.clone(), promised) {
             return Some(stored);
         }
+        if self.has_only_begun(&stored.key, promised) && !turn.sings(Canary::JoinUnheard) {
+            self.rest(turn, GRANT + stagger(turn));
+            return None;
+        }
         let me = turn.config.position;
         let may = stored.key.in_sync.has(me) && !turn.is_old_image;
         if may || turn.sings(Canary::ElectAny) {
             self.swap(turn, stored, reason);
         }
         None
+    }
+
+    /// Whether a process has taken an epoch that this copy has not heard of, and not read before: its JOIN may be on
+    /// its way. Two copies that begin at once would else take the volume from each other.
+    fn has_only_begun(&mut self, key: &Key, promised: Epoch) -> bool {
+        let is_owned = key.owner.incarnation != Incarnation(0);
+        let is_news = is_owned && key.epoch > promised.max(self.seen);
+        self.seen = self.seen.max(key.epoch);
+        is_news
     }
 
     fn swap(&mut self, turn: &mut Turn<'_>, stored: Stored, reason: Reason) {

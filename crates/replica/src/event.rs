@@ -358,6 +358,9 @@ pub enum Effect {
     },
     /// Whether commands that come here now go to the owner. Hosts' paths change.
     Forwards(bool),
+    /// Whether this node, the owner by its own account, sends hosts away: it hears nothing of copies that may serve by
+    /// now. Hosts' paths change.
+    Isolated(bool),
     /// The set of copies in sync is now this one.
     InSync(Positions),
     /// Tell people.

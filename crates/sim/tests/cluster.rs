@@ -44,7 +44,12 @@ fn every_canary_of_the_engine_is_noticed() {
             // A member dies just when its entry is durable, with records that were uncertain before.
             lures: match canary {
                 ashlar_store::Canary::SavedTooFar => {
-                    const { &[lure(Occasion::Message("JOINED"), Blow::Crash, true)] }
+                    const {
+                        &[
+                            lure(Occasion::Message("JOINED"), Blow::Crash, true),
+                            lure(Occasion::Message("ATTACH"), Blow::Crash, true),
+                        ]
+                    }
                 }
                 _ => profile.lures,
             },

@@ -74,6 +74,8 @@ pub(crate) enum News {
     Stops(Epoch),
     /// Whether commands of hosts that come here go to the owner from now on.
     Forwards(bool),
+    /// Whether the owner, without a word of copies that may serve by now, sends hosts away.
+    Isolated(bool),
     /// Commands have come by another node for a while.
     Elsewhere(Position),
     /// Hosts that may be connected here are to be told what has become of their reservations.
@@ -210,7 +212,7 @@ impl Replicated {
         outside: Box<dyn Outside>,
     ) -> Result<Self, String> {
         let buffers = reactor.buffers();
-        let copy = Copy::new(engine, volume, buffers.clone());
+        let copy = Copy::new(engine, volume, plan.members.len(), buffers.clone());
         let copy = copy.ok_or_else(|| format!("volume {} is no copy", plan.name))?;
         let me = copy.position();
         if plan.members.get(me.index()) != Some(&plan.node) || plan.members.len() > MAX_MEMBERS {
@@ -704,6 +706,7 @@ impl Replicated {
                 }
                 self.forwarded((command, registrant), operation, ground);
             }
+            Effect::Isolated(is_so) => self.outside.tell(News::Isolated(is_so)),
             Effect::Forwards(is_open) => self.outside.tell(News::Forwards(is_open)),
             Effect::Proven(proof) => {
                 let before = self.proof.as_ref().map_or(0, |known| known.asked);

@@ -80,9 +80,11 @@ impl<T> Line<T> {
     }
 
     /// Takes out what waits and is not wanted any more.
-    pub(crate) fn withdraw(&mut self, unwanted: impl Fn(&T) -> bool) {
-        let stays = |own: &Standing<T>| !own.waits.as_ref().is_some_and(&unwanted);
-        self.standing.retain(stays);
+    pub(crate) fn withdraw(&mut self, mut unwanted: impl FnMut(Extent, &T) -> bool) {
+        self.standing.retain(|own| {
+            let Standing { extent, waits, .. } = own;
+            !waits.as_ref().is_some_and(|what| unwanted(*extent, what))
+        });
     }
 
     /// What waits.

@@ -8,6 +8,7 @@ mod audit;
 mod change;
 mod failing;
 mod forwarded;
+mod isolated;
 mod learner;
 mod line;
 mod ops;
@@ -155,6 +156,9 @@ pub(crate) struct Owner {
     /// When copies in sync were compared last.
     proven_at: Moment,
     committed_at: Moment,
+    ungranted_since: Option<Moment>,
+    /// Hosts are sent away for want of grants.
+    is_isolated: bool,
     /// The last thing this owner does is to stop.
     ends: bool,
     /// It does so because its own store has failed.

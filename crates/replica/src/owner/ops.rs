@@ -92,6 +92,10 @@ impl Ops {
         self.open.iter().map(|(&sequence, op)| (sequence, op))
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Op> {
+        self.open.values_mut()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }

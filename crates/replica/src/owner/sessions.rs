@@ -31,6 +31,7 @@ impl Owner {
         {
             self.ask_grants(turn);
         }
+        self.look_after_hosts(turn);
         self.consider_change(turn);
         self.look(turn);
         self.activate(turn, given);
@@ -109,7 +110,7 @@ impl Owner {
             return;
         };
         let learner = peer.learner.take();
-        self.line.withdraw(|work| match work {
+        self.line.withdraw(|_, work| match work {
             Work::Copy { to, .. } | Work::Proof { to, .. } => *to == position,
             Work::Write { .. } | Work::Base | Work::Audit { .. } => false,
         });

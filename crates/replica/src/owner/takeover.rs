@@ -56,6 +56,8 @@ impl Owner {
             audit: None,
             proven_at: turn.now,
             committed_at: turn.now,
+            ungranted_since: None,
+            is_isolated: false,
             ends: false,
             gave_up: false,
             endures_until: None,

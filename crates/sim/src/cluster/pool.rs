@@ -39,6 +39,7 @@ pub(crate) struct PoolStore {
     engine: Engine,
     devices: Vec<Option<Box<dyn BlockDevice>>>,
     copy: Copy,
+    members: usize,
     volume: u32,
     out: Outbox,
     events: VecDeque<Event>,
@@ -92,7 +93,7 @@ fn bytes_of(value: Value) -> Vec<u8> {
 impl PoolStore {
     /// The copy of a volume of zeroes, as the entry says.
     pub(crate) fn new(
-        position: Position,
+        (position, members): (Position, usize),
         shape: Shape,
         entry: Entry,
         canary: Option<Canary>,
@@ -144,10 +145,11 @@ impl PoolStore {
         let Fresh {
             engine, devices, ..
         } = pool;
-        let copy = Copy::new(&engine, volume, memory()).ok_or("the volume is no copy")?;
+        let copy = Copy::new(&engine, volume, members, memory()).ok_or("the volume is no copy")?;
         let mut store = Self {
             rig,
             drives,
+            members,
             engine,
             devices,
             copy,
@@ -330,7 +332,8 @@ impl PoolStore {
         self.out = Outbox::default();
         self.events.clear();
         self.posted = false;
-        self.copy = Copy::new(&self.engine, self.volume, memory()).ok_or("the copy is gone")?;
+        self.copy = Copy::new(&self.engine, self.volume, self.members, memory())
+            .ok_or("the copy is gone")?;
         // What the invariants look at must be in memory.
         self.local()
             .read(Token(0), Extent::new(0, 1).ok_or("no granule")?);
@@ -426,7 +429,11 @@ impl Local for PoolStore {
             return self.refuse(token);
         }
         let content = match content {
-            Content::Zeroes => Content::Zeroes,
+            Content::Zeroes => {
+                // They may be written as bytes.
+                self.values.insert(Salt(SALT).crc(&bytes_of(0)), 0);
+                Content::Zeroes
+            }
             Content::Data(words) => {
                 let mut all = BytesMut::new();
                 for word in words.chunks(GRANULE_BYTES) {

@@ -109,6 +109,11 @@ fn event_of(news: &News) -> Option<(&'static str, String)> {
             "stops",
             format!("this node does not serve it any more: {epoch}"),
         ),
+        News::Isolated(true) => (
+            "isolated",
+            "no word of the other copies: hosts are sent to other paths".to_owned(),
+        ),
+        News::Isolated(false) => ("connected", "hosts are served again".to_owned()),
         News::InSync(positions) => (
             "in_sync",
             format!("in sync: {}", positions_text(*positions)),
@@ -133,7 +138,10 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
             known.last_failover = failover_status(*failover).or(known.last_failover);
             Some(AnaState::Optimized)
         }
-        News::Stops(_) | News::Forwards(false) => Some(AnaState::Inaccessible),
+        News::Stops(_) | News::Forwards(false) | News::Isolated(true) => {
+            Some(AnaState::Inaccessible)
+        }
+        News::Isolated(false) => Some(AnaState::Optimized),
         News::Forwards(true) => Some(AnaState::NonOptimized),
         News::Reserved(_) | News::Elsewhere(_) => None,
         News::InSync(positions) => {

@@ -76,7 +76,7 @@ impl<'a> World<'a> {
                 cage,
             };
             let store = match is_engine {
-                true => Self::pool(position(n), (shape, entry), profile, &mut aside),
+                true => Self::pool((position(n), count), (shape, entry), profile, &mut aside),
                 false => Ok(Backing::Simulated(Box::new(Store::new(
                     position(n),
                     shape,
@@ -145,13 +145,13 @@ impl<'a> World<'a> {
     }
 
     fn pool(
-        position: Position,
+        seat: (Position, usize),
         (shape, entry): (Shape, Entry),
         profile: &Profile,
         chance: &mut Chance,
     ) -> Result<Backing, String> {
         let canary = profile.engine_canary;
-        let store = PoolStore::new(position, shape, entry, canary, chance)?;
+        let store = PoolStore::new(seat, shape, entry, canary, chance)?;
         Ok(Backing::Engine(Box::new(store)))
     }
 

@@ -501,6 +501,7 @@ impl World<'_> {
                 };
                 self.handle(node, event)?;
             }
+            Effect::Isolated(is_so) => self.say(|| format!("node {node} is isolated: {is_so}")),
             Effect::Forwards(is_open) => self.say(|| format!("node {node} forwards: {is_open}")),
             Effect::Register(bytes) => self.register_read(node, &bytes)?,
             Effect::Stops(epoch) => {
