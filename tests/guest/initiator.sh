@@ -263,7 +263,7 @@ library_tests() {
     (cd "$repo_root" && cargo test --quiet --locked -p "$1" --lib --no-run --message-format=json) | python3 -c '
 import json, sys
 built = (json.loads(line) for line in sys.stdin)
-# All of it is read, or cargo finds nobody to write to.
+# All of it is read, or cargo finds its pipe closed.
 print([of["executable"] for of in built if of.get("executable")][0])'
 }
 

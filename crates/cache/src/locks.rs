@@ -39,7 +39,7 @@ impl Locks {
         true
     }
 
-    /// Whether nobody changes the unit at this moment.
+    /// Whether the unit is not being changed at this moment.
     pub(crate) fn is_still(&self, unit: u64) -> bool {
         self.0.get(&unit).is_none_or(|lock| !lock.writer)
     }

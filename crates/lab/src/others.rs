@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Programs that serve storage, whoever started them.
+/// Programs that serve storage, however they were started.
 const STORAGE: [&str; 3] = ["ashlar", "nvmf_tgt", "spdk_tgt"];
 /// A flag of the kernel's own threads (`PF_KTHREAD`).
 const KERNEL_THREAD: u64 = 0x0020_0000;

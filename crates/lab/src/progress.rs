@@ -176,7 +176,7 @@ impl Progress {
         }
     }
 
-    /// Whether anybody sees what a load does at the moment.
+    /// Whether what a load does at the moment is shown.
     pub const fn shows_tempo(&self) -> bool {
         !matches!(self.shown, Shown::Silent)
     }

@@ -251,7 +251,7 @@ pub enum Event {
     },
     /// The local store has stopped, and answers nothing more.
     StoreFailed,
-    /// Somebody wants to know whether copies in sync are equal.
+    /// An operator wants to know whether copies in sync are equal.
     Verify,
     /// An operator wants another owner.
     Move {
@@ -372,7 +372,7 @@ pub enum Effect {
 /// What came of comparing copies in sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
-    /// Somebody has asked for it.
+    /// An operator has asked for it.
     pub is_asked: bool,
     /// Leaves compared.
     pub leaves: u64,

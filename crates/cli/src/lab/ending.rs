@@ -65,7 +65,7 @@ pub(super) fn last_words<R: ResultFile + Clone + Send + 'static>(
     let (mut result, dir) = (so_far.clone(), dir.to_owned());
     words.are(move |why| {
         result.head_mut().ended(why);
-        // Nobody is left to be told.
+        // Without a reader there is nothing to tell.
         let _ = result.write(&dir);
         let _ = result.write_report(&dir);
     });

@@ -1,5 +1,7 @@
 //! Nodes that join a cluster, and leave it; the quorum is a store in memory.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod rig;
 
 use std::io::{Read, Write};

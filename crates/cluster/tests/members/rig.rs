@@ -1,4 +1,4 @@
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,23 +14,10 @@ use ashlar_replica::{Incarnation, NodeId, Revision, VolumeId};
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::common::address;
+
 /// Far longer than anything takes; a test that waits so long has failed.
 const LONG: Duration = Duration::from_secs(60);
-
-/// Addresses of this test program alone.
-fn address() -> SocketAddr {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed) + 1;
-    let pid = std::process::id();
-    let ip = [
-        127,
-        1 + (pid % 250) as u8,
-        (pid / 250 % 256) as u8,
-        number as u8,
-    ];
-    let listener = TcpListener::bind(SocketAddr::from((ip, 0))).expect("a port");
-    listener.local_addr().expect("an address")
-}
 
 /// A cluster's machines, and its quorum.
 pub(crate) struct Room {

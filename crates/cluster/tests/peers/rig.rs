@@ -1,6 +1,4 @@
-use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -11,26 +9,13 @@ use ashlar_cluster::{
 use ashlar_replica::{Incarnation, NodeId, VolumeId};
 use serde_json::{Value, json};
 
+pub(crate) use crate::common::address;
+
 /// Far longer than anything takes; a test that waits so long has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) const A: NodeId = NodeId(1);
 pub(crate) const B: NodeId = NodeId(2);
-
-/// An address of this test alone: loopback has sixteen million.
-pub(crate) fn address() -> SocketAddr {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed) + 1;
-    let pid = std::process::id();
-    let ip = [
-        127,
-        1 + (pid % 250) as u8,
-        (pid / 250 % 256) as u8,
-        number as u8,
-    ];
-    let listener = TcpListener::bind(SocketAddr::from((ip, 0))).expect("a port");
-    listener.local_addr().expect("an address")
-}
 
 pub(crate) fn key(byte: u8) -> Trust {
     Trust::Key(Key::new(&[byte; 32]).expect("a key"))

@@ -116,7 +116,7 @@ impl Image {
     /// Begins it; the answer comes by mail, or at once if it could not be begun.
     ///
     /// # Safety
-    /// `memory`, as large as the range, must be there and nobody else's until the answer has come.
+    /// `memory`, as large as the range, must be there, and used for nothing else until the answer has come.
     pub(super) unsafe fn begin(
         &self,
         (op, range, geometry): (Operation, BlockRange, Geometry),

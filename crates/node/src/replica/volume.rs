@@ -377,7 +377,7 @@ impl Replicated {
         self.hear(Event::Dead { node, incarnation }, ground);
     }
 
-    /// Somebody wants to know whether copies in sync are equal.
+    /// An operator wants to know whether copies in sync are equal.
     pub(crate) fn verify(&mut self, ground: &mut Ground<'_>) {
         self.hear(Event::Verify, ground);
     }

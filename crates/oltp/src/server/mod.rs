@@ -238,7 +238,7 @@ impl Server {
     }
 }
 
-/// PostgreSQL takes a killed postmaster that nobody has waited for yet for a living one.
+/// PostgreSQL takes a killed postmaster that its parent has not reaped yet for a living one.
 fn forget_the_dead(room: &Room) -> Result<(), LabError> {
     let file = room.data().join("postmaster.pid");
     let text = std::fs::read_to_string(&file).unwrap_or_default();

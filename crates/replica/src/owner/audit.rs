@@ -2,7 +2,7 @@
 //!
 //! A leaf's place in the line is the common point: what overlaps it is committed, so all copies in sync have it, and
 //! what comes later waits until all have answered. It is taken every so often, so paced that hosts do not feel it; or
-//! at once, when somebody asks.
+//! at once, when an operator asks.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ pub(super) const fn is_audits(copy: CopyId) -> bool {
 }
 
 impl Owner {
-    /// Somebody wants to know now whether the copies are equal.
+    /// An operator wants to know now whether the copies are equal.
     pub(crate) fn verify(&mut self, turn: &mut Turn<'_>) {
         match self.audit.as_mut() {
             Some(audit) if audit.is_asked => {}
