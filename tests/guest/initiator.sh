@@ -4,7 +4,7 @@
 # Usage: tests/guest/initiator.sh [BINARY] [SCENARIO…]
 #
 # BINARY defaults to target/release/ashlar; the scenarios (scenarios/*.sh) to basics, restart, disturb,
-# paths, attach, and memory, which needs a stock kernel but no target. With CAPTURE_DIR=dir in the environment it runs the `capture` scenario instead, through
+# paths, cluster, attach, and memory, which needs a stock kernel but no target. With CAPTURE_DIR=dir in the environment it runs the `capture` scenario instead, through
 # capture.py, and leaves the byte streams of each connection in dir.
 #
 # Prints `ok NAME` and `FAILED NAME: reason` lines and, last, `N passed, N failed`. Exit codes: 0 all
@@ -46,6 +46,16 @@ start_target() {
 is_running() { kill -0 "$(cat "$state/$1.pid")" 2>/dev/null; }
 
 kill_target() { kill -9 "$(cat "$state/$1.pid")" 2>/dev/null; }
+
+terminate_target() {
+    kill -TERM "$(cat "$state/$1.pid")" || return 1
+    for _ in $(seq 300); do
+        is_running "$1" || return 0
+        sleep 0.1
+    done
+    echo "$1 does not end" >&2
+    return 1
+}
 
 # target NAME NQN PORT OPTIONS…: stores the command line and starts it.
 target() {
@@ -100,6 +110,58 @@ api() { awk '{ print $3 }' "$state/$1.out"; }
 volume_nqn() { volume show tank/db --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["nqn"])'; }
 volume() { ASHLAR_API=$(api node) "$(head -n 1 "$state/node.args")" volume "$@"; }
 
+# Two nodes of this program, an etcd, and volume tank/db with a copy on each.
+cluster_target() {
+    local name
+    cluster=$(mktemp -d)
+    echo "$cluster" > "$state/cluster"
+    "$binary" lab cluster up --loopback --dir "$cluster/c" > "$logs/cluster.log" 2>&1 || return 1
+    for name in a b; do
+        mapfile -d '' -t args < "/proc/$(node_pids "$name" | head -n 1)/cmdline"
+        printf '%s\n' "${args[@]}" > "$state/$name.args"
+    done
+    on_node a volume create tank/db --size 192MiB --layout mirror:2 --replicas 2 --allow-host "$hostnqn" \
+        >> "$logs/cluster.log" 2>&1 && await_in_sync
+}
+
+node_pids() { pgrep -f -- "node --dir $(cat "$state/cluster")/c/$1/"; }
+on_node() { ASHLAR_API=$(cat "$state/cluster")/c/$1/state/api.sock "$(head -n 1 "$state/a.args")" "${@:2}"; }
+portal_of() { awk -v node="$1:" '$1 == node { sub(/.*:/, "", $3); print $3 + 0 }' "$logs/cluster.log"; }
+other_of() { if [[ $1 == a ]]; then echo b; else echo a; fi; }
+
+await_in_sync() {
+    for _ in $(seq 200); do
+        on_node a volume show tank/db --json | python3 -c '
+import json, sys
+copies = json.load(sys.stdin)["replicas"]
+sys.exit(len(copies) != 2 or any(copy["state"] != "in_sync" for copy in copies))' 2>/dev/null && return 0
+        sleep 0.1
+    done
+    on_node a volume show tank/db
+    return 1
+}
+
+# What a guest may ask of a node.
+node_hook() {
+    local args
+    case $1 in
+        # The daemon and its parent: nothing certifies the death.
+        # shellcheck disable=SC2046 # two words
+        kill) kill -9 $(node_pids "$2") ;;
+        start)
+            mapfile -t args < "$state/$2.args"
+            "${args[@]}" > /dev/null 2>> "$logs/cluster-$2.err" < /dev/null & disown ;;
+        # shellcheck disable=SC2046
+        stop) kill -STOP $(node_pids "$2") ;;
+        # shellcheck disable=SC2046
+        continue) kill -CONT $(node_pids "$2") ;;
+        drain | undrain) on_node "$(other_of "$2")" node "$1" "$2" ;;
+        move) on_node "$2" volume move tank/db --to "$2" ;;
+        in-sync) await_in_sync ;;
+        *) echo "unknown request of a node: $*"; return 1 ;;
+    esac
+}
+
 # Two reactors where the machine has two cores, so that queues of one host meet different cores.
 cores() { if (($(nproc) > 1)); then echo 0,1; else echo 0; fi; }
 
@@ -112,14 +174,15 @@ hook() {
     case "$1" in
         # kill -9, one second without a target, then the same again.
         restart) kill_target "$2"; sleep 1; start_target "$2" ;;
+        # The same, stopped in order and started at once, as a service manager does.
+        terminate) terminate_target "$2" && start_target "$2" ;;
         # A target that is there but does not move: in halves, and whole.
         stop) kill -STOP "$(cat "$state/$2.pid")" ;;
         continue) kill -CONT "$(cat "$state/$2.pid")" ;;
         # An order to a target of several, answered by a line.
         path) order "$2" "path $3" ;;
-        kill) kill_target "$2" ;;
-        start) start_target "$2" ;;
         resize_volume) volume resize tank/db --size "$2" ;;
+        node) node_hook "${@:2}" ;;
         pause) kill -STOP "$(cat "$state/$2.pid")" && sleep "$3" && kill -CONT "$(cat "$state/$2.pid")" ;;
         *) echo "unknown request: $*"; return 1 ;;
     esac
@@ -154,6 +217,10 @@ proxy_pid=
 cleanup() {
     local name
     [[ -z $proxy_pid ]] || kill "$proxy_pid" 2>/dev/null
+    if [[ -f $state/cluster ]]; then
+        "$binary" lab cluster down --dir "$(cat "$state/cluster")/c" > /dev/null
+        rm -rf "$(cat "$state/cluster")"
+    fi
     for name in "$state"/*.pid; do
         [[ ! -f $name ]] || kill_target "$(basename "$name" .pid)"
     done
@@ -249,6 +316,12 @@ run_paths() {
     survived paths one two reserved node
 }
 
+run_cluster() {
+    cluster_target || { no_target cluster; return; }
+    boot cluster "PORT=$(portal_of a)" "PORT_TWO=$(portal_of b)" \
+        "NQN=$(on_node a volume show tank/db --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["nqn"])')"
+}
+
 run_attach() {
     local port nqn
     port=$(free_port)
@@ -292,7 +365,7 @@ if [[ -n ${CAPTURE_DIR:-} ]]; then
 elif (($#)); then
     scenarios=("$@")
 else
-    scenarios=(basics restart disturb paths attach memory)
+    scenarios=(basics restart disturb paths cluster attach memory)
 fi
 
 for scenario in "${scenarios[@]}"; do

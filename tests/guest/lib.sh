@@ -147,6 +147,15 @@ disk_of() {
 has_disk() { disk=$(disk_of "$1" "$2") && [ -b "$disk" ]; }
 wait_disk() { within 20 has_disk "$1" "$2"; }
 
+# A path's state, by the target's port.
+path_of() {
+    for found in /sys/class/nvme/nvme*; do
+        grep -q "trsvcid=$1" "$found/address" 2>/dev/null || continue
+        cat "$found"/nvme*c*n1/ana_state
+    done
+}
+path_is() { [ "$(path_of "$1")" = "$2" ]; }
+
 # A queue file of a disk: queue_of /dev/nvme0n1 logical_block_size
 queue_of() { cat "/sys/block/$(basename "$1")/queue/$2"; }
 
@@ -172,6 +181,21 @@ fio_on() {
 
 # Only the check of what fio_on wrote with the same arguments.
 fio_again() { fio_on "$@" --verify_only; }
+
+# busy_during FILE SIZE COMMAND…: fio_on, again and again until the command has ended; prints how long reads and
+# writes have waited. The command's status.
+busy_during() {
+    busy_file=$1 busy_size=$2
+    shift 2
+    rm -f /tmp/busy.status
+    ("$@"; echo $? > /tmp/busy.status) &
+    while :; do
+        fio_on "$busy_file" 8k "$busy_size" --rate_iops=,200 || return 1
+        grep -E ' clat .*max' /tmp/fio.out
+        [ ! -s /tmp/busy.status ] || break
+    done
+    return "$(cat /tmp/busy.status)"
+}
 
 # Busybox prefers its own applet, which cannot write zeroes.
 blkdiscard() { /usr/sbin/blkdiscard "$@"; }
