@@ -182,19 +182,25 @@ fio_on() {
 # Only the check of what fio_on wrote with the same arguments.
 fio_again() { fio_on "$@" --verify_only; }
 
-# busy_during FILE SIZE COMMAND…: fio_on, again and again until the command has ended; prints how long reads and
-# writes have waited. The command's status.
+# busy_during FILE SIZE COMMAND…: fio_on, again and again, from before the command begins until it has ended; prints
+# how long reads and writes have waited.
 busy_during() {
-    busy_file=$1 busy_size=$2
+    rm -f /tmp/busy.over /tmp/busy.out
+    keep_busy "$1" "$2" > /tmp/busy.out 2>&1 &
+    busy_job=$!
     shift 2
-    rm -f /tmp/busy.status
-    ("$@"; echo $? > /tmp/busy.status) &
-    while :; do
-        fio_on "$busy_file" 8k "$busy_size" --rate_iops=,200 || return 1
+    within 90 [ -s /tmp/busy.out ] && "$@"
+    busy_status=$?
+    touch /tmp/busy.over
+    await_process $busy_job 90 || busy_status=1
+    cat /tmp/busy.out
+    return $busy_status
+}
+keep_busy() {
+    until [ -e /tmp/busy.over ]; do
+        fio_on "$1" 8k "$2" --rate_iops=,200 || return 1
         grep -E ' clat .*max' /tmp/fio.out
-        [ ! -s /tmp/busy.status ] || break
     done
-    return "$(cat /tmp/busy.status)"
 }
 
 # Busybox prefers its own applet, which cannot write zeroes.
