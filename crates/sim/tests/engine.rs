@@ -405,3 +405,19 @@ fn a_write_without_an_answer_that_counts_as_done_is_noticed() {
     };
     sings(Canary::TimeoutCountsAsDone, hangs);
 }
+
+#[test]
+fn a_returned_drive_that_is_trusted_at_once_is_noticed() {
+    sings(Canary::ReadmitWithoutWalk, Profile::DRIVE_SWAP);
+}
+
+/// More drives come and go than there are numbers for.
+#[test]
+fn numbers_of_drives_are_used_again() {
+    let orders = Profile {
+        orders: 1000,
+        ..Profile::DRIVE_SWAP
+    };
+    let few = orders.with_canary(Canary::FewMembers);
+    assert_eq!(first_failure(0..60, few), None);
+}

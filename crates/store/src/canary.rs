@@ -63,6 +63,8 @@ pub enum Canary {
     FlipMemory,
     /// A pool can number a few dozen segments only: it is full soon, and says so.
     FewSegments,
+    /// A pool has numbers for a few drives only: those of drives that are out are used again.
+    FewMembers,
     /// An answer that comes after its request was given up is taken for the request that has its tag now.
     TagWithoutGeneration,
     /// A write that a drive has not answered in its time counts as done.
@@ -81,6 +83,8 @@ pub enum Canary {
     DigestWithoutRing,
     /// Blocks whose leaf of the map is lost read as zeroes.
     LostReadsAsZeroes,
+    /// A drive that was left out and is here again counts before what is newer was written to it.
+    ReadmitWithoutWalk,
 }
 
 impl Canary {
@@ -94,7 +98,7 @@ impl Canary {
     ];
 
     /// All that are to be noticed in worlds of one pool.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -119,6 +123,7 @@ impl Canary {
         Self::MoveWithoutLock,
         Self::MoveFreesEarly,
         Self::LostReadsAsZeroes,
+        Self::ReadmitWithoutWalk,
     ];
 }
 

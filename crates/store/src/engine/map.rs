@@ -397,6 +397,29 @@ impl Map {
         gone
     }
 
+    /// Whether a leaf may have had a change since this sequence.
+    pub(crate) fn has_changed_since(&self, leaf: PageId, sequence: u64) -> bool {
+        let page = self.pages.get(&leaf);
+        let has_changed = page.is_some_and(|page| !page.changed.is_none());
+        has_changed || self.entry(leaf).sequence > sequence
+    }
+
+    /// The sequence below which the oldest dirty page has all changes, if all that is published is in it. A leaf in
+    /// which nothing has changed, and that only moves, has what it had: so one can tell what is newer.
+    pub(crate) fn sequence_of_next(&self, published: u64) -> u64 {
+        let Some(&(_, id)) = self.dirty.first() else {
+            return published;
+        };
+        let page = self
+            .pages
+            .get(&id)
+            .map(|page| (&page.content, page.changed));
+        match page {
+            Some((Content::Leaf(_), changed)) if changed.is_none() => self.entry(id).sequence,
+            _ => published,
+        }
+    }
+
     /// Whether a page of level 0 is here.
     pub(crate) fn is_loaded(&self, id: PageId) -> bool {
         self.pages.contains_key(&id)

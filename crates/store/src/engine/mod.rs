@@ -21,6 +21,7 @@
 //! | `reserve` | space that is kept for repair |
 //! | `room` | how large volumes may be before their maps outgrow the root |
 //! | `rebuild` | walks over everything mapped: scrub, columns for lost drives |
+//! | `readmit` | drives that come back with what they had: what is newer is written to them |
 //! | `renew`, `map/renew` | pages of the map that lack copies, or that a scrub has written anew, go elsewhere |
 //! | `salvage` | strips as rebuilds and parity read them: a bad block does not take its neighbours along |
 //! | `parity` | slots cut over columns: their code, and how one is put together again |
@@ -61,6 +62,7 @@ mod places;
 mod raise;
 pub(crate) mod raw;
 mod read;
+mod readmit;
 mod rebuild;
 mod record;
 mod release;

@@ -24,7 +24,7 @@ use super::scrub::Scrub;
 use super::space::segment_and_slot;
 use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
-use crate::format::{ChunkCopy, SegmentEntry, VolumeEntry, VolumeState};
+use crate::format::{ChunkCopy, ScrubAt, SegmentEntry, VolumeEntry, VolumeState};
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
 
@@ -134,7 +134,8 @@ impl Engine {
 
     /// Whether copies are missing that the walk is making, or is about to.
     pub fn is_rebuilding(&self) -> bool {
-        self.rebuild.due.is_some_and(|due| due <= self.now) || !self.joining.is_empty()
+        let is_due = self.rebuild.due.is_some_and(|due| due <= self.now);
+        is_due || !self.joining.is_empty() || self.returns.is_busy()
     }
 
     /// How far a walk has come, 0 to 1.
@@ -155,7 +156,7 @@ impl Engine {
             .map(|(_, entry)| entry);
         let walked: u64 = before.filter(mirrored).map(|entry| entry.granules).sum();
         let walked = ((walked + self.rebuild.at) as f64 / all.max(1) as f64).min(1.0);
-        if !self.is_rebuilding() {
+        if !self.is_rebuilding() || self.returns.is_walking() {
             return Some(walked);
         }
         // One of several walks, which may be a scrub as well, or still be one only.
@@ -165,8 +166,16 @@ impl Engine {
 
     pub(super) fn advance_rebuild(&mut self) {
         self.advance_renewal();
+        if self.end_cut_return() {
+            return;
+        }
         let due = self.rebuild.due.is_some_and(|due| due <= self.now);
         match self.rebuild.phase {
+            Phase::Idle if self.returns.is_wanted() => {
+                self.begin_return();
+                self.again = true;
+            }
+            Phase::Recording if self.returns.is_walking() => self.let_back_in(),
             Phase::Idle if due || self.rebuild.scrub.is_wanted() => {
                 self.begin_walk();
                 self.again = true;
@@ -176,7 +185,11 @@ impl Engine {
                 self.answer_scrubs();
             }
             // A scrub may take days: what lacks copies does not wait for its end.
-            Phase::Draining | Phase::Walking if due && self.joining.is_empty() => {
+            Phase::Draining | Phase::Walking
+                if (due || self.returns.is_wanted())
+                    && self.joining.is_empty()
+                    && !self.returns.is_walking() =>
+            {
                 self.interrupt_scrub();
             }
             Phase::Draining if self.is_drained() => {
@@ -220,6 +233,11 @@ impl Engine {
         if from.is_none() {
             self.rebuild.lost = 0;
         }
+        self.begin_walk_at(from);
+    }
+
+    /// A walk begins there: first what knows nothing of it goes through.
+    pub(super) fn begin_walk_at(&mut self, from: Option<ScrubAt>) {
         self.rebuild.stamp = self.next_serial();
         self.rebuild.round = self.destage_round();
         (self.rebuild.volume, self.rebuild.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
@@ -323,6 +341,11 @@ impl Engine {
                 continue;
             }
             let leaf = at / LEAF_GRANULES;
+            if self.is_old_to_returning(leaf_id(volume, leaf)) {
+                leaves += 1;
+                self.rebuild.at = (leaf + 1) * LEAF_GRANULES;
+                continue;
+            }
             match self.map.leaf(volume, leaf) {
                 LeafView::OnDisk => {
                     self.load(leaf_id(volume, leaf), Waiter::Walk);
@@ -342,7 +365,9 @@ impl Engine {
                 self.counters.lost += lost;
                 self.rebuild.lost += lost;
             }
-            let lacks = |segment| all || self.joining.contains_key(&segment);
+            let lacks = |segment| {
+                all || self.joining.contains_key(&segment) || self.has_returning_column(segment)
+            };
             if location != 0 && lacks(segment_and_slot(location).0) {
                 if !self.scrub_is_remembered() || !self.may_take_up(grain.bytes()) {
                     return;
@@ -403,7 +428,7 @@ impl Engine {
         let columns = if is_cut {
             Vec::new()
         } else {
-            self.columns(segment)
+            self.walked_columns(segment)
         };
         let job = Job {
             key,
@@ -438,6 +463,12 @@ impl Engine {
         if columns.is_empty() {
             self.end_job(place);
         }
+    }
+
+    /// Columns of a mirror segment that a walk reads: what a drive that returns has may be good.
+    fn walked_columns(&self, segment: u32) -> Vec<ChunkCopy> {
+        let columns = self.segment_columns(segment).iter().copied();
+        columns.filter(|copy| self.is_written(copy.drive)).collect()
     }
 
     pub(super) fn copy_read(&mut self, (job, copy): (usize, usize), strip: Option<Strip>) {
@@ -566,9 +597,10 @@ impl Engine {
         for (drive, at, bytes) in writes {
             // How far a scrub has come is remembered without a flush; new columns are flushed, all at
             // once, before the map names them.
-            let durability = match joining {
-                Some(new) if usize::from(new) == drive => Durability::Cached,
-                _ => Durability::Durable,
+            let is_new = joining.is_some_and(|new| usize::from(new) == drive);
+            let durability = match is_new || self.returns.is(drive) {
+                true => Durability::Cached,
+                false => Durability::Durable,
             };
             let Some(mut buffer) = self.buffer(bytes.len()) else {
                 return;
@@ -600,7 +632,8 @@ impl Engine {
         }
         self.rebuild.phase = Phase::Flushing;
         trace!(phase = ?self.rebuild.phase, "rebuild");
-        let drives = self.active();
+        let mut drives = self.active();
+        drives.extend(self.returns.member());
         self.rebuild.pending = drives.len();
         for drive in drives {
             self.send(drive, Owner::Walk(WalkIo::Flush), Request::flush);
@@ -611,6 +644,9 @@ impl Engine {
     fn record_columns(&mut self) {
         self.rebuild.phase = Phase::Recording;
         trace!(phase = ?self.rebuild.phase, "rebuild");
+        if self.returns.is_walking() {
+            return self.let_back_in();
+        }
         let joining: Vec<(u32, Joining)> = self.joining.iter().map(|(&s, &j)| (s, j)).collect();
         for (segment, join) in joining {
             if !self.in_service(join.column.drive) {

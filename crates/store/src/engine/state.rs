@@ -25,6 +25,7 @@ use super::parity::Gathers;
 use super::raise::Raise;
 use super::raw::Raw;
 use super::read::Repair;
+use super::readmit::Returns;
 use super::rebuild::Rebuild;
 use super::record::DriveRecord;
 use super::release::Release;
@@ -41,6 +42,7 @@ use crate::format::{
     ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, PageId, Root, VolumeEntry,
     VolumeState,
 };
+use crate::recover::Returning;
 use crate::ring::{Index, Recent, Ring};
 use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
 use crate::{Cage, Canary, ReplicaIdentity, ReplicaTag};
@@ -122,6 +124,7 @@ pub struct Engine {
     pub(super) memory: Memory,
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
+    pub(super) returns: Returns,
     pub(super) raise: Raise,
     pub(super) kept: Kept,
     pub(super) release: Release,
@@ -211,6 +214,8 @@ pub(crate) struct Parts {
     pub(crate) volumes: BTreeMap<u32, VolumeEntry>,
     pub(crate) replicas: BTreeMap<u32, Copy>,
     pub(crate) unhomed: Vec<SlotKey>,
+    /// Members that were left out and are here with what they had.
+    pub(crate) returning: Vec<Returning>,
     /// Of what the import has read: what no good copy is here of.
     pub(crate) losses: Vec<LostBlocks>,
     /// Drives on which the import has met bad copies, once a copy.
@@ -249,6 +254,7 @@ impl Engine {
             repair_after: parts.repair_after,
             roots: Roots::new(parts.root),
             rebuild: Rebuild::default(),
+            returns: Returns::found(parts.returning),
             raise: Raise::default(),
             joining: BTreeMap::new(),
             flights: Flights::new(parts.drive_timeout),

@@ -513,6 +513,7 @@ impl Engine {
         let mut waiting = std::mem::take(&mut self.settling);
         waiting.append(&mut self.rebuild.scrub.asked_by);
         waiting.append(&mut self.roots.waiting);
+        waiting.append(&mut self.returns.take_asked());
         waiting.append(&mut self.take_asked());
         for id in waiting {
             let error = IoError::new(ErrorKind::Latched, why.clone());

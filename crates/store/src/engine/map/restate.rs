@@ -21,6 +21,11 @@ impl Changed {
         }
     }
 
+    /// Whether none has.
+    pub(super) fn is_none(self) -> bool {
+        self.len() == 0
+    }
+
     fn len(self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
