@@ -339,12 +339,12 @@ fn acknowledging_before_an_exclusion_is_noticed() {
 
 #[test]
 fn what_is_said_again_waits_for_changes_on_their_way() {
-    sings(Canary::RestateTooEarly, LONG);
+    sings(Canary::RelogTooEarly, LONG);
 }
 
 #[test]
 fn all_changes_of_a_leaf_are_said_again() {
-    sings(Canary::RestateLess, LONG);
+    sings(Canary::RelogLess, LONG);
 }
 
 #[test]

@@ -48,9 +48,9 @@ pub enum Canary {
     /// Extents are discarded that were free, and may be in use again.
     DiscardInUse,
     /// What the map log says again does not wait for changes that are on their way.
-    RestateTooEarly,
+    RelogTooEarly,
     /// Of a leaf's changes only some are said again, and the log lets go of all.
-    RestateLess,
+    RelogLess,
     /// What has changed under a read is read where it is now, and the rest stays what it was.
     MixVersions,
     /// A bit of each remembered batch of the ring flips, and what is taken from there is not checked.
@@ -113,8 +113,8 @@ impl Canary {
         Self::SplitUnit,
         Self::ReleaseBeforeDurable,
         Self::DiscardInUse,
-        Self::RestateTooEarly,
-        Self::RestateLess,
+        Self::RelogTooEarly,
+        Self::RelogLess,
         Self::MixVersions,
         Self::TrustMemory,
         Self::TagWithoutGeneration,

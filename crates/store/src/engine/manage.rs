@@ -89,10 +89,10 @@ impl Engine {
         if self.volumes.values().any(same) {
             return Err(refuse(format!("there is a volume {} already", plan.name)));
         }
-        self.check_root_room((plan.layout, plan.granules), None)?;
-        if self.needs_raise(&plan) {
-            self.check_move_room(usize::from(plan.layout.survives()) + 1)?;
-            self.make_when_raised(id, plan);
+        self.check_root_budget((plan.layout, plan.granules), None)?;
+        if self.needs_log_copies(&plan) {
+            self.check_move_budget(usize::from(plan.layout.survives()) + 1)?;
+            self.make_when_copied(id, plan);
             return Ok(());
         }
         let number = self
@@ -213,7 +213,7 @@ impl Engine {
         }
         let before = entry.granules;
         if granules > before {
-            self.check_root_room((entry.layout, granules), Some(volume))?;
+            self.check_root_budget((entry.layout, granules), Some(volume))?;
         }
         entry.granules = granules;
         self.volumes.begin_change(volume, granules);
@@ -287,7 +287,7 @@ impl Engine {
         let columns = self.segment_columns(segment).iter().copied();
         let written = columns.filter(|copy| self.is_written(copy.drive));
         let mut columns: Vec<ChunkCopy> = written.collect();
-        let joining = self.joining.get(&segment);
+        let joining = self.rebuild.joining.get(&segment);
         let joining = joining.map(|joining| joining.column);
         columns.extend(joining.filter(|column| self.in_service(column.drive)));
         columns

@@ -1,11 +1,11 @@
 //! The map in memory: pages of level 0 (leaves, system tables), the tables of where they are, and
 //! what is newer here than on the drives.
 
-mod coming;
 mod heat;
 mod lost;
+mod page_reservations;
+mod relog;
 mod renew;
-mod restate;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,14 +18,14 @@ use crate::format::{
 };
 use crate::ring::Mix;
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
-use coming::Coming;
 use heat::Heat;
 pub(crate) use heat::Touch;
 use lost::Losses;
 pub use lost::LostBlocks;
+use page_reservations::PageReservations;
+use relog::Changed;
+pub(crate) use relog::Relogged;
 use renew::Renewal;
-use restate::Changed;
-pub(crate) use restate::Restated;
 
 /// System table of segments.
 pub(crate) const SEGMENTS: u32 = 0;
@@ -156,7 +156,7 @@ pub(crate) struct Map {
     /// Which leaves are here.
     pub(super) clock: Clock,
     /// Pages that there are, and that there will be.
-    coming: Coming,
+    reserved: PageReservations,
     /// Changed leaves that nothing is left in: a checkpoint leaves them out.
     emptied: BTreeSet<PageId>,
     losses: Losses,
@@ -334,8 +334,8 @@ impl Map {
         if id.level == 0 {
             self.losses.learn(id, entry.lost);
             match (old.place != PLACE_NONE, entry.place != PLACE_NONE) {
-                (false, true) => self.coming.came(id),
-                (true, false) => self.coming.went(id),
+                (false, true) => self.reserved.came(id),
+                (true, false) => self.reserved.went(id),
                 _ => {}
             }
         }
@@ -429,11 +429,11 @@ impl Map {
     pub(crate) fn table_loaded(&mut self, id: PageId, page: TablePage) {
         let slots: u64 = page.0.iter().map(|entry| u64::from(entry.slots)).sum();
         *self.mapped.entry(id.node).or_default() += slots;
-        self.coming.came(id);
+        self.reserved.came(id);
         self.tables.insert(id, Table { page, dirty: false });
         if id.level == 1 {
             for (page, entry) in self.children(id) {
-                self.coming.came(page);
+                self.reserved.came(page);
                 self.losses.learn(page, entry.lost);
             }
         }
@@ -724,7 +724,7 @@ impl Map {
             .collect();
         for (id, _) in taken.iter().filter(|(_, bytes)| bytes.is_none()) {
             if self.tables.remove(id).is_some() {
-                self.coming.went(*id);
+                self.reserved.went(*id);
             }
         }
         taken

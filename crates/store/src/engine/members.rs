@@ -139,7 +139,7 @@ impl Engine {
 
     /// Whether a drive may still be asked for something: one that was let go is, until that is durable.
     pub fn uses(&self, member: usize) -> bool {
-        self.serves(member) || self.returns.knows(member)
+        self.serves(member) || self.rebuild.returns.knows(member)
     }
 
     /// The same, but for one that is on its way back.
@@ -221,7 +221,7 @@ impl Engine {
                  that is out is still being made again elsewhere"
             ));
         }
-        self.check_move_room(0)?;
+        self.check_move_budget(0)?;
         let extents = self.sizes.drive_extents(geometry.bytes());
         debug!(member = number, %drive, "drive joins");
         let index = usize::from(number);
@@ -285,7 +285,7 @@ impl Engine {
             ));
         }
         if self.in_service(drive) {
-            self.check_move_room(0)?;
+            self.check_move_budget(0)?;
             // Goes on after a restart, so it is answered when the root says so.
             debug!(member, "drive is to leave");
             self.members[member].state = MemberState::Leaving;
@@ -318,7 +318,7 @@ impl Engine {
         let copies = copies.chain(self.release.columns());
         let mut drives = self.homes_on();
         drives.extend(copies.map(|copy| copy.drive));
-        drives.extend(self.joining.values().map(|join| join.column.drive));
+        drives.extend(self.rebuild.joining.values().map(|join| join.column.drive));
         let raw = (0..self.members.len() as u16).filter(|&drive| self.raw.is_on(drive));
         drives.extend(raw);
         drives
@@ -466,8 +466,8 @@ impl Engine {
 
     /// Copies that log chunks and metadata segments should have.
     pub(super) fn log_copies(&self) -> usize {
-        let had = self.returns.log_copies();
-        self.roots.copies().max(self.raise.wanted).max(had)
+        let had = self.rebuild.returns.log_copies();
+        self.roots.copies().max(self.add_log_copies.wanted).max(had)
     }
 
     /// Logs and map get back the copies that they lack, at once: they are small, and the pool cannot

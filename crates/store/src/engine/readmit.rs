@@ -79,6 +79,11 @@ impl Returns {
         self.log_copies
     }
 
+    /// A walk begins: what a failed drive has cut is over.
+    pub(super) fn walk_begins(&mut self) {
+        self.is_cut = false;
+    }
+
     /// A drive has failed; whether it was on its way back, and who waits for it.
     fn drop(&mut self, drive: usize) -> Option<Option<u64>> {
         if self.is(drive) {
@@ -117,34 +122,37 @@ impl Engine {
             ));
         }
         debug!(member, %drive, since = returning.since, "drive is here again");
-        self.returns.waiting.push_back((returning, Some(id)));
+        self.rebuild
+            .returns
+            .waiting
+            .push_back((returning, Some(id)));
         self.again = true;
         Ok(())
     }
 
     /// Whether what is written to columns goes to this drive, too.
     pub(super) fn is_written(&self, drive: u16) -> bool {
-        self.in_service(drive) || self.returns.is(usize::from(drive))
+        self.in_service(drive) || self.rebuild.returns.is(usize::from(drive))
     }
 
     /// Whether a segment has a column on the drive that a walk is for.
     pub(super) fn has_returning_column(&self, segment: u32) -> bool {
         let mut columns = self.segment_columns(segment).iter();
-        columns.any(|copy| self.returns.is(usize::from(copy.drive)))
+        columns.any(|copy| self.rebuild.returns.is(usize::from(copy.drive)))
     }
 
     /// Whether a walk may leave out a leaf of the map: a drive that returns has all that it says.
     pub(super) fn is_old_to_returning(&self, leaf: PageId) -> bool {
         if self.cage.sings(Canary::ReadmitWithoutWalk) {
-            return self.returns.is_walking();
+            return self.rebuild.returns.is_walking();
         }
-        let since = self.returns.since();
+        let since = self.rebuild.returns.since();
         since.is_some_and(|since| !self.map.has_changed_since(leaf, since))
     }
 
     /// A walk for the next drive that returns begins.
     pub(super) fn begin_return(&mut self) {
-        let Some((returning, id)) = self.returns.waiting.pop_front() else {
+        let Some((returning, id)) = self.rebuild.returns.waiting.pop_front() else {
             return invariant!(self, "no drive waits to return");
         };
         let member = returning.member;
@@ -155,7 +163,7 @@ impl Engine {
                 class: Some(returning.class),
             };
         }
-        self.returns.walking = Some((returning, id));
+        self.rebuild.returns.walking = Some((returning, id));
         self.begin_walk_at(None);
     }
 
@@ -165,10 +173,10 @@ impl Engine {
             self.rebuild.phase,
             Phase::Draining | Phase::Walking | Phase::Recording
         );
-        if !self.returns.is_cut || !walks || self.rebuild.pending > 0 {
+        if !self.rebuild.returns.is_cut || !walks || self.rebuild.pending > 0 {
             return false;
         }
-        self.returns.is_cut = false;
+        self.rebuild.returns.is_cut = false;
         self.rebuild.phase = Phase::Idle;
         self.again = true;
         true
@@ -176,7 +184,7 @@ impl Engine {
 
     /// A drive on its way back has failed.
     pub(super) fn return_failed(&mut self, drive: usize, error: &IoError) {
-        let Some(asked) = self.returns.drop(drive) else {
+        let Some(asked) = self.rebuild.returns.drop(drive) else {
             return;
         };
         debug!(member = drive, %error, "drive fails on its way back");
@@ -198,12 +206,12 @@ impl Engine {
         if !self.roots.is_idle() || self.raw.is_making() {
             return;
         }
-        let Some((Returning { member, .. }, id)) = self.returns.walking.take() else {
+        let Some((Returning { member, .. }, id)) = self.rebuild.returns.walking.take() else {
             return invariant!(self, "no drive is on its way back");
         };
         self.rebuild.phase = Phase::Idle;
         self.again = true;
-        self.returns.log_copies = self.log_copies();
+        self.rebuild.returns.log_copies = self.log_copies();
         self.give_up_copies(member as u16);
         self.extents[member] = self.extents_in_use(member as u16);
         let extents = self.members[member].extents;

@@ -115,7 +115,8 @@ impl Engine {
                 .entry(class)
                 .or_insert_with(|| self.has_volume_of(class));
             // One that is being given a column stays until that is done.
-            let stays = self.joining.contains_key(&id) || stocked && self.is_stock(class, id);
+            let stays =
+                self.rebuild.joining.contains_key(&id) || stocked && self.is_stock(class, id);
             if !stays {
                 self.release.empty.remove(&id);
                 self.release_segment(id, class);

@@ -7,6 +7,7 @@ use ashlar_block::{BlockSize, BufferPool, Geometry, IoBuffer, Moment};
 use slab::Slab;
 use tracing::warn;
 
+use super::add_log_copies::AddLogCopies;
 use super::admission::Admission;
 use super::append::{Sealed, Staged, StagedChange};
 use super::checkpoint::Checkpoint;
@@ -22,10 +23,8 @@ use super::members::Roots;
 use super::memory::Memory;
 use super::metadata::Metadata;
 use super::parity::Gathers;
-use super::raise::Raise;
 use super::raw::Raw;
 use super::read::Repair;
-use super::readmit::Returns;
 use super::rebuild::Rebuild;
 use super::record::DriveRecord;
 use super::release::Release;
@@ -124,15 +123,10 @@ pub struct Engine {
     pub(super) memory: Memory,
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
-    pub(super) returns: Returns,
-    pub(super) raise: Raise,
+    pub(super) add_log_copies: AddLogCopies,
     pub(super) kept: Kept,
     pub(super) release: Release,
     pub(super) discards: Discards,
-    /// How long after a loss repair begins by itself.
-    pub(super) repair_after: Duration,
-    /// Columns that are being filled: they are written, not read.
-    pub(super) joining: BTreeMap<u32, Joining>,
     pub(super) flights: Flights,
     pub(super) waits: Waits,
     /// Requests for drives that were out by the time they were made.
@@ -251,12 +245,9 @@ impl Engine {
             kept: Kept::new(&parts.root),
             release: Release::default(),
             discards: Discards::default(),
-            repair_after: parts.repair_after,
             roots: Roots::new(parts.root),
-            rebuild: Rebuild::default(),
-            returns: Returns::found(parts.returning),
-            raise: Raise::default(),
-            joining: BTreeMap::new(),
+            rebuild: Rebuild::new(parts.repair_after, parts.returning),
+            add_log_copies: AddLogCopies::default(),
             flights: Flights::new(parts.drive_timeout),
             waits: Waits::default(),
             unsent: Vec::new(),

@@ -189,11 +189,18 @@ fn one_that_fails_on_its_way_back_is_out() {
     let mut bench = Bench::open_with(media, &degraded()).expect("import");
     bench.seen.faults[AWAY].set(Some((|_| true, ErrorKind::Timeout)));
     change(&mut bench, volume);
-    let is_write = |op| matches!(op, Operation::Write(_));
-    bench.seen.faults[AWAY].set(Some((is_write, ErrorKind::Media)));
-    let why = bench.readmit(AWAY).expect_err("it fails").to_string();
-    assert!(why.contains("on its way back"), "{why}");
-    assert!(!is_back(&bench) && !bench.engine.status().rebuilding);
+    let fails: [crate::common::Rule; 2] = [
+        |op| matches!(op, Operation::Write(_)),
+        |op| op == Operation::Flush,
+    ];
+    for fails in fails {
+        bench.seen.faults[AWAY].set(Some((fails, ErrorKind::Media)));
+        let why = bench.readmit(AWAY).expect_err("it fails").to_string();
+        assert!(why.contains("on its way back"), "{why}");
+        assert!(!is_back(&bench) && !bench.engine.status().rebuilding);
+        // The next walk is not cut with this one.
+        bench.manage(Manage::Scrub).expect("a whole scrub");
+    }
     check(&mut bench, volume);
     bench.seen.faults[AWAY].set(None);
     bench.readmit(AWAY).expect("the next time");

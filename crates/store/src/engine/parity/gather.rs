@@ -235,7 +235,8 @@ impl Engine {
             }
         }
         let is_walk = matches!(wish.who, For::Walk { .. });
-        let returning = |copy: &ChunkCopy| is_walk && self.returns.is(usize::from(copy.drive));
+        let returning =
+            |copy: &ChunkCopy| is_walk && self.rebuild.returns.is(usize::from(copy.drive));
         let gather = Gather {
             returning: columns.iter().position(returning),
             asked: vec![false; columns.len()],
