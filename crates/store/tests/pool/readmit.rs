@@ -144,8 +144,7 @@ fn it_counts_again_after_any_crash_only_with_all_that_is_newer() {
             let left = bench.budget;
             drop(bench);
             crashes += 1;
-            let bench = Bench::open_with(copies, &degraded()).expect("import after a crash");
-            let mut bench = bench;
+            let mut bench = Bench::open_with(copies, &degraded()).expect("import after a crash");
             if is_back(&bench) {
                 bench.manage(Manage::Settle).unwrap();
                 all_is_there_twice(&bench.media, volume);
