@@ -310,7 +310,7 @@ fn files_stay_small_enough_to_hold_in_the_head() {
 
 /// Places in the engine that return in silence when something is not there. Each is one where that may be:
 /// what cannot be is an `invariant!`. The number may only fall.
-const SILENT_RETURNS: usize = 32;
+const SILENT_RETURNS: usize = 26;
 
 #[test]
 fn what_cannot_be_is_not_passed_over() {
@@ -329,7 +329,7 @@ fn what_cannot_be_is_not_passed_over() {
 
 /// Fields of the engine, and files in which it has methods. Parts that own their fields come out of it: these only go
 /// down.
-const ENGINE_FIELDS: usize = 61;
+const ENGINE_FIELDS: usize = 59;
 const ENGINE_FILES: usize = 43;
 
 #[test]

@@ -339,12 +339,12 @@ fn acknowledging_before_an_exclusion_is_noticed() {
 
 #[test]
 fn what_is_said_again_waits_for_changes_on_their_way() {
-    sings(Canary::RestateTooEarly, LONG);
+    sings(Canary::RelogTooEarly, LONG);
 }
 
 #[test]
 fn all_changes_of_a_leaf_are_said_again() {
-    sings(Canary::RestateLess, LONG);
+    sings(Canary::RelogLess, LONG);
 }
 
 #[test]
@@ -404,4 +404,20 @@ fn a_write_without_an_answer_that_counts_as_done_is_noticed() {
         ..Profile::DRIVE_SWAP
     };
     sings(Canary::TimeoutCountsAsDone, hangs);
+}
+
+#[test]
+fn a_returned_drive_that_is_trusted_at_once_is_noticed() {
+    sings(Canary::ReadmitWithoutWalk, Profile::DRIVE_SWAP);
+}
+
+/// More drives come and go than there are numbers for.
+#[test]
+fn numbers_of_drives_are_used_again() {
+    let orders = Profile {
+        orders: 1000,
+        ..Profile::DRIVE_SWAP
+    };
+    let few = orders.with_canary(Canary::FewMembers);
+    assert_eq!(first_failure(0..60, few), None);
 }

@@ -48,9 +48,9 @@ pub enum Canary {
     /// Extents are discarded that were free, and may be in use again.
     DiscardInUse,
     /// What the map log says again does not wait for changes that are on their way.
-    RestateTooEarly,
+    RelogTooEarly,
     /// Of a leaf's changes only some are said again, and the log lets go of all.
-    RestateLess,
+    RelogLess,
     /// What has changed under a read is read where it is now, and the rest stays what it was.
     MixVersions,
     /// A bit of each remembered batch of the ring flips, and what is taken from there is not checked.
@@ -63,6 +63,8 @@ pub enum Canary {
     FlipMemory,
     /// A pool can number a few dozen segments only: it is full soon, and says so.
     FewSegments,
+    /// A pool has numbers for a few drives only: those of drives that are out are used again.
+    FewMembers,
     /// An answer that comes after its request was given up is taken for the request that has its tag now.
     TagWithoutGeneration,
     /// A write that a drive has not answered in its time counts as done.
@@ -81,6 +83,8 @@ pub enum Canary {
     DigestWithoutRing,
     /// Blocks whose leaf of the map is lost read as zeroes.
     LostReadsAsZeroes,
+    /// A drive that was left out and is here again counts before what is newer was written to it.
+    ReadmitWithoutWalk,
 }
 
 impl Canary {
@@ -94,7 +98,7 @@ impl Canary {
     ];
 
     /// All that are to be noticed in worlds of one pool.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -109,8 +113,8 @@ impl Canary {
         Self::SplitUnit,
         Self::ReleaseBeforeDurable,
         Self::DiscardInUse,
-        Self::RestateTooEarly,
-        Self::RestateLess,
+        Self::RelogTooEarly,
+        Self::RelogLess,
         Self::MixVersions,
         Self::TrustMemory,
         Self::TagWithoutGeneration,
@@ -119,6 +123,7 @@ impl Canary {
         Self::MoveWithoutLock,
         Self::MoveFreesEarly,
         Self::LostReadsAsZeroes,
+        Self::ReadmitWithoutWalk,
     ];
 }
 

@@ -14,6 +14,8 @@ use crate::sizes::GRANULE;
 /// on their way together; a batch is waited for.
 pub struct Drives {
     devices: Vec<Option<Box<dyn BlockDevice>>>,
+    /// Those that are not asked for anything for now, by their numbers.
+    aside: BTreeMap<usize, Box<dyn BlockDevice>>,
     /// How people know them.
     names: Vec<String>,
     wait: Box<dyn FnMut() -> Moment>,
@@ -41,6 +43,7 @@ impl Drives {
         Self {
             names: (0..devices.len()).map(name_by_place).collect(),
             devices: devices.into_iter().map(Some).collect(),
+            aside: BTreeMap::new(),
             wait,
             buffers: BufferPool::new(BUFFER_BYTES),
             now: Moment::ORIGIN,
@@ -122,6 +125,22 @@ impl Drives {
     pub(crate) fn leave_out(&mut self, drive: usize) {
         if let Some(place) = self.devices.get_mut(drive) {
             *place = None;
+        }
+    }
+
+    /// Until it is put back there is no such drive.
+    pub(crate) fn set_aside(&mut self, drive: usize) {
+        if let Some(device) = self.devices.get_mut(drive).and_then(Option::take) {
+            self.aside.insert(drive, device);
+        }
+    }
+
+    /// Puts back what was set aside.
+    pub(crate) fn put_back(&mut self) {
+        for (drive, device) in std::mem::take(&mut self.aside) {
+            if let Some(place @ None) = self.devices.get_mut(drive) {
+                *place = Some(device);
+            }
         }
     }
 

@@ -60,7 +60,7 @@ pub use engine::{
 pub use error::PoolError;
 pub use layout::Layout;
 pub use manage::{Manage, Managed, VolumePlan};
-pub use recover::{ImportOptions, Imported, import, missing_members, read_label};
+pub use recover::{Comeback, ImportOptions, Imported, import, missing_members, read_label};
 pub use replica::{
     Committed, OwnPlane, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaPromise, ReplicaTag,
     Till,

@@ -3,7 +3,7 @@ use uuid::Uuid;
 
 use crate::format::{DriveClass, Reserve};
 use crate::sizes::Grain;
-use crate::{HotTier, Layout};
+use crate::{Comeback, HotTier, Layout};
 use crate::{ReplicaChange, ReplicaIdentity};
 
 /// A volume to be made.
@@ -73,11 +73,16 @@ pub enum Manage {
     AddDrive {
         /// Its identity.
         drive: Uuid,
+        /// Its number among the members, as its label has it: [`Status::next_member`](crate::Status::next_member).
+        member: u16,
         /// Its shape.
         geometry: Geometry,
         /// Its class.
         class: DriveClass,
     },
+    /// A drive that was left out is here again, and takes part from now on. It is at its member's index for the
+    /// engine's requests; answered when what is newer than it was written to it.
+    ReadmitDrive(Box<Comeback>),
     /// Move what a drive holds elsewhere; then it is out. Goes on in the background.
     RemoveDrive {
         /// Its member index.

@@ -98,7 +98,7 @@ pub(crate) enum PoolCommand {
         #[command(flatten)]
         api: ApiOptions,
     },
-    /// Add a drive to a pool
+    /// Add a drive to a pool, or take one in again that was left out
     Add {
         /// The pool
         pool: String,

@@ -9,7 +9,7 @@ use super::pools::engine;
 use super::status::name_of;
 use super::{Keeper, Kept, KnownDrive, LivePool, live};
 use crate::model::{ControlError, PoolStatus, ReplaceDrive};
-use crate::pool::{CreatedFiles, Joined, add, fit, open_drives};
+use crate::pool::{CreatedFiles, Joined, add, fit, open_drives, readmit};
 
 /// What the engine says where a removal only lacks another drive.
 const LACKS_A_DRIVE: &str = "add one first";
@@ -28,7 +28,7 @@ impl Keeper {
                 let member = view
                     .as_ref()
                     .and_then(|view| view.status.members.get(index));
-                member.is_some_and(|member| !member.in_service)
+                member.is_some_and(|member| !member.in_service && !member.returning)
             };
             let theirs = pool.drives.iter().enumerate();
             let theirs = theirs.filter(|(index, drive)| drive.is_here && !is_out(*index));
@@ -75,6 +75,18 @@ impl Keeper {
         self.refuse_drives_in_use(&pools, &[spec.to_owned()])?;
         let pool = live(&pools, name)?;
         let drives = open_drives(&[spec.to_owned()], self.opening(false))?;
+        if !destroy_data && let Some(id) = readmit(&pool.link, &drives)? {
+            created.keep();
+            let is_it = |known: &&mut KnownDrive| known.id == id;
+            if let Some(Kept::Live(pool)) = pools.get_mut(name)
+                && let (Some(known), Some(drive)) =
+                    (pool.drives.iter_mut().find(is_it), drives.first())
+            {
+                *known = KnownDrive::open(id, drive);
+                self.remember(name, pool)?;
+            }
+            return Ok(self.pool_status(name, &pools[name]));
+        }
         // Before it is a member: after a crash the pool must be found with it.
         let enlisted = || self.remember_with(name, pool, Some(spec));
         let joined = match add(&pool.link, &drives, destroy_data, enlisted) {
@@ -220,11 +232,19 @@ impl LivePool {
     /// or refuses a drive at once, so that an answer to a later question settles it.
     pub(super) fn take_in(&mut self, members: &[MemberStatus]) {
         let joining = std::mem::take(&mut self.joining);
-        for member in members.iter().skip(self.drives.len()) {
+        for (index, member) in members.iter().enumerate() {
+            let place = self.drives.get_mut(index);
+            if place.as_ref().is_some_and(|known| known.id == member.drive) {
+                continue;
+            }
             let known = joining.iter().find(|known| known.id == member.drive);
             let known = known.cloned();
-            self.drives
-                .push(known.unwrap_or_else(|| KnownDrive::missing(member.drive, None)));
+            let known = known.unwrap_or_else(|| KnownDrive::missing(member.drive, None));
+            match place {
+                // The number was another's, which is out.
+                Some(place) => *place = known,
+                None => self.drives.push(known),
+            }
         }
     }
 }

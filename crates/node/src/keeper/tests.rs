@@ -260,8 +260,9 @@ fn a_drive_that_the_engine_refuses_does_not_take_the_place_of_the_next() {
         let pool = live(&pools, "tank").expect("in service");
         // A member already, by its identity.
         let twice = pool.link.add_drive(
-            (pool.drives[0].id, refused[0].class),
-            refused[0].opener.clone(),
+            pool.drives[0].id,
+            2,
+            (refused[0].class, refused[0].opener.clone()),
         );
         twice.expect_err("there is one of that name");
     }

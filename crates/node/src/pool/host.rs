@@ -3,14 +3,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Sender, channel};
 
 use ashlar_block::{
     BlockDevice, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Provenance, Request,
 };
 use ashlar_reactor::{Handle, Mailbox, Opener};
 use ashlar_store::format::DriveClass;
-use ashlar_store::{Engine, Event, Manage, Managed, Outbox};
+use ashlar_store::{Comeback, Engine, Event, Manage, Managed, Outbox};
 use slab::Slab;
 use uuid::Uuid;
 
@@ -363,10 +363,16 @@ impl Host {
                 }
                 Mail::AddDrive {
                     uuid,
+                    member,
                     class,
                     opener,
                     reply,
-                } => self.add_drive((uuid, class), &*opener, reply),
+                } => self.add_drive((uuid, member, class), &*opener, reply),
+                Mail::Readmit {
+                    back,
+                    opener,
+                    reply,
+                } => drop(reply.send(self.readmit(back, &*opener))),
                 Mail::Replica { volume, mail } => self.replica_mail(volume, mail),
                 // Whoever asked may have gone.
                 Mail::Look { reply } => drop(reply.send(self.view())),
@@ -376,7 +382,7 @@ impl Host {
 
     fn add_drive(
         &mut self,
-        (drive, class): (Uuid, DriveClass),
+        (drive, member, class): (Uuid, u16, DriveClass),
         opener: &dyn Opener,
         reply: Sender<Result<Managed, IoError>>,
     ) {
@@ -386,22 +392,55 @@ impl Host {
                 let id = self.waiting.insert(reply) as u64;
                 let what = Manage::AddDrive {
                     drive,
+                    member,
                     geometry,
                     class,
                 };
                 self.post(Event::Manage { id, what });
                 // The engine has decided. A drive that it refuses must not take the place of the next
                 // member: what is meant for one drive would go to another.
-                if self.engine.members().len() > self.drives.len() {
-                    self.news.joined(&self.engine, &device.describe());
-                    self.drives.push(Some(device));
-                    self.flying.push(0);
-                    self.traffic.errors.push((0, 0));
+                let index = usize::from(member);
+                let taken = self.engine.members().get(index);
+                if taken.is_some_and(|taken| taken.drive == drive) {
+                    self.news.joined(&self.engine, index, &device.describe());
+                    if index == self.drives.len() {
+                        self.drives.push(None);
+                        self.flying.push(0);
+                        self.traffic.errors.push((0, 0));
+                    }
+                    self.drives[index] = Some(device);
+                    self.traffic.errors[index] = (0, 0);
                 }
             }
             // Whoever asked may have gone.
             Err(error) => drop(reply.send(Err(error))),
         }
+    }
+
+    /// A drive that was left out is here again: it is opened where its member is. What is newer than it comes later.
+    fn readmit(&mut self, back: Box<Comeback>, opener: &dyn Opener) -> Result<Managed, IoError> {
+        let drive = back.label.drive;
+        let members = self.engine.members();
+        let member = members.iter().position(|member| member.drive == drive);
+        let busy = || {
+            let why = format!("drive {drive} still has requests that it has not answered");
+            IoError::new(ErrorKind::InvalidRequest, why)
+        };
+        let place = member.and_then(|member| self.drives.get_mut(member));
+        let (Some(place @ None), Some(member)) = (place, member) else {
+            return Err(busy());
+        };
+        *place = Some(opener.open(&self.reactor)?);
+        let (reply, answer) = channel();
+        let id = self.waiting.insert(reply) as u64;
+        let what = Manage::ReadmitDrive(back);
+        self.post(Event::Manage { id, what });
+        if self.engine.uses(member) {
+            return Ok(Managed::Done);
+        }
+        self.drives[member] = None;
+        self.deliver();
+        answer.try_recv().unwrap_or_else(|_| Err(busy()))
     }
 
     fn view(&mut self) -> View {

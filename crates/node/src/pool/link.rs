@@ -8,7 +8,7 @@ use ashlar_reactor::{Mailbox, Opener, Waker};
 use ashlar_replica::quorum::Reply;
 use ashlar_replica::{Ask, Incarnation, NodeId, Position};
 use ashlar_store::format::DriveClass;
-use ashlar_store::{Manage, Managed, Status};
+use ashlar_store::{Comeback, Manage, Managed, Status};
 use ashlar_target::{Answer, Petition, ReservationDecider};
 use uuid::Uuid;
 
@@ -49,7 +49,14 @@ pub(super) enum Mail {
     /// A drive with the pool's label, to be a member.
     AddDrive {
         uuid: Uuid,
+        member: u16,
         class: DriveClass,
+        opener: Arc<dyn Opener>,
+        reply: Sender<Result<Managed, IoError>>,
+    },
+    /// A drive that was left out and is here again.
+    Readmit {
+        back: Box<Comeback>,
         opener: Arc<dyn Opener>,
         reply: Sender<Result<Managed, IoError>>,
     },
@@ -160,13 +167,30 @@ impl PoolLink {
     /// Those of [`manage`](Self::manage), and of opening the drive on the pool's core.
     pub fn add_drive(
         &self,
-        (uuid, class): (Uuid, DriveClass),
-        opener: Arc<dyn Opener>,
+        uuid: Uuid,
+        member: u16,
+        (class, opener): (DriveClass, Arc<dyn Opener>),
     ) -> Result<(), IoError> {
         let (reply, answer) = channel();
         self.mail.post(Mail::AddDrive {
             uuid,
+            member,
             class,
+            opener,
+            reply,
+        });
+        self.wait(&answer)?.map(drop)
+    }
+
+    /// Has a drive take part again that was left out. What it lacks is written to it in the background.
+    ///
+    /// # Errors
+    /// Those of [`manage`](Self::manage), and of opening the drive on the pool's core.
+    pub fn readmit(&self, back: Comeback, opener: Arc<dyn Opener>) -> Result<(), IoError> {
+        let (reply, answer) = channel();
+        let back = Box::new(back);
+        self.mail.post(Mail::Readmit {
+            back,
             opener,
             reply,
         });

@@ -24,7 +24,7 @@ pub use room::{merged, room_of, scarcest};
 pub(crate) use setup::split_class;
 pub use setup::{
     Found, HowToImport, ImportedPool, Joined, OpenDrive, Opening, add, create, fit, import,
-    missing, open_drives, probe, reserve_of,
+    missing, open_drives, probe, readmit, reserve_of,
 };
 pub use sound::Doubts;
 pub use volume::VolumeOpener;

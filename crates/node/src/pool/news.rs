@@ -97,10 +97,14 @@ impl News {
     }
 
     /// A drive has come.
-    pub fn joined(&mut self, engine: &Engine, drive: &Description) {
-        self.names.push(Some(short(drive)));
+    pub fn joined(&mut self, engine: &Engine, member: usize, drive: &Description) {
+        let name = Some(short(drive));
+        match self.names.get_mut(member) {
+            Some(place) => *place = name,
+            None => self.names.push(name),
+        }
         let pool = &engine.label().pool_name;
-        let name = self.name_of(engine, self.names.len() - 1);
+        let name = self.name_of(engine, member);
         info!(pool, drive = name, "pool {pool}: drive {name} has joined");
     }
 

@@ -6,8 +6,8 @@ use ashlar_device::{FindingKind, OpenError, OpenErrorKind, Spec, inspect, open};
 use ashlar_reactor::{Opener, Options, Reactor};
 use ashlar_store::format::{DriveClass, Label, Reserve, Salt};
 use ashlar_store::{
-    DrivePlan, Drives, Engine, ImportOptions, PoolError, PoolPlan, Sizes, enlist, format,
-    missing_members, read_label,
+    Comeback, DrivePlan, Drives, Engine, ImportOptions, MemberStatus, PoolError, PoolPlan, Sizes,
+    enlist, format, missing_members, read_label,
 };
 use uuid::Uuid;
 
@@ -316,11 +316,13 @@ pub fn add(
     };
     fit(drives, destroy_data)?;
     let view = link.view().map_err(|error| trouble(&error))?;
-    let member = view.status.members.len();
+    let none = "the pool has as many drives as it can have, or has yet to make again elsewhere what one had";
+    let member = view.status.next_member;
+    let member = member.ok_or_else(|| ControlError::conflict(none.to_owned()))?;
     let uuid = Uuid::new_v4();
     let label = Label {
         drive: uuid,
-        index: member as u16,
+        index: member,
         class: drive.class,
         bytes: drive.opener.geometry().bytes(),
         ..view.status.label
@@ -329,13 +331,48 @@ pub fn add(
         enlist(&mut all, 0, &label).map_err(refused)
     })?;
     enlisted()?;
-    match link.add_drive((uuid, drive.class), drive.opener.clone()) {
+    match link.add_drive(uuid, member, (drive.class, drive.opener.clone())) {
         Ok(()) => Ok(Joined::Member(uuid)),
         Err(error) if error.kind() == ErrorKind::Timeout => {
             Ok(Joined::Unknown(uuid, trouble(&error)))
         }
         Err(error) => Err(trouble(&error)),
     }
+}
+
+/// Has a drive take part again that the pool has left out, with what it had; says which it is. `None` if it is
+/// no such drive.
+///
+/// # Errors
+/// One that went its own way, or was removed; one that cannot be read.
+pub fn readmit(link: &PoolLink, drives: &[OpenDrive]) -> Result<Option<Uuid>, ControlError> {
+    let [drive] = drives else {
+        return Err(ControlError::internal("one drive at a time"));
+    };
+    let found = probe(drives)?.pop();
+    let Some(Found::Label(label)) = found else {
+        return Ok(None);
+    };
+    let status = link.view().map_err(|error| trouble(&error))?.status;
+    let is_it = |member: &&MemberStatus| member.drive == label.drive && !member.in_service;
+    if label.pool != status.label.pool || !status.members.iter().any(|member| is_it(&member)) {
+        return Ok(None);
+    }
+    let name = status.label.pool_name;
+    let back = with_drives(drives, |mut all| {
+        let back = Comeback::read(&mut all, 0).map_err(refused)?;
+        back.rename(&mut all, 0, &name).map_err(refused)?;
+        Ok(back)
+    })?;
+    let readmitted = link.readmit(back, drive.opener.clone());
+    readmitted.map_err(|error| {
+        let mut error = trouble(&error);
+        error
+            .message
+            .push_str("; --destroy-data adds it anew, without what it holds");
+        error
+    })?;
+    Ok(Some(label.drive))
 }
 
 /// A pool that has been imported, not yet on a core.
@@ -387,7 +424,8 @@ pub fn import(drives: &[OpenDrive], how: HowToImport) -> Result<ImportedPool, Co
     let drives = engine
         .members()
         .iter()
-        .map(|member| place(member.drive).filter(|_| member.state.in_service()))
+        .enumerate()
+        .map(|(index, member)| place(member.drive).filter(|_| engine.uses(index)))
         .collect();
     Ok(ImportedPool { engine, drives })
 }

@@ -69,6 +69,13 @@ impl<S: Subject> World<'_, S> {
         if awaited || self.seats().is_empty() || self.has_stopped() {
             return Ok(());
         }
+        let next = self
+            .node
+            .as_ref()
+            .and_then(|node| node.engine().next_seat());
+        let Some(member) = next else {
+            return Ok(());
+        };
         let old = self.left_out().filter(|_| self.chance.happens(500));
         let drive = old.unwrap_or_else(|| {
             let drive = Drive::new(
@@ -110,6 +117,7 @@ impl<S: Subject> World<'_, S> {
         node.bring(device);
         let what = Manage::AddDrive {
             drive: identity,
+            member,
             geometry,
             class: DriveClass::Nvme,
         };

@@ -111,15 +111,19 @@ impl<S: Subject> Node<S> {
         while !self.waiting.is_empty() {
             let at = chance.below(self.waiting.len() as u64) as usize;
             let event = self.take(at);
-            let adds = matches!(
-                event,
+            let adds = match &event {
                 Event::Manage {
-                    what: Manage::AddDrive { .. },
+                    what: Manage::AddDrive { member, .. },
                     ..
+                } => Some(usize::from(*member)),
+                _ => None,
+            };
+            if let Some(member) = adds {
+                let device = self.adding.pop_front();
+                match self.devices.get_mut(member) {
+                    Some(place) => *place = device,
+                    None => self.devices.push(device),
                 }
-            );
-            if adds {
-                self.devices.push(self.adding.pop_front());
             }
             // What arrives together may be taken together, or one by one.
             if together && !self.waiting.is_empty() {
@@ -127,7 +131,9 @@ impl<S: Subject> Node<S> {
             } else {
                 self.engine.handle(now, event, &mut self.out);
             }
-            if adds && let Some(seats) = self.engine.seats() {
+            if adds.is_some()
+                && let Some(seats) = self.engine.seats()
+            {
                 // One that was refused has no place among the members: the next one that is added has.
                 self.devices.truncate(seats.len());
             }

@@ -93,6 +93,11 @@ pub(crate) trait Subject: Sized {
     fn seats(&self) -> Option<Vec<Seat>> {
         None
     }
+
+    /// The number that the next drive gets; none while no number is free.
+    fn next_seat(&self) -> Option<u16> {
+        self.seats().map(|seats| seats.len() as u16)
+    }
     /// Gives a drive with this identity its label, so that it can become a member.
     fn enlist(&self, _: Uuid, _: Box<dyn BlockDevice>, _: Wait) -> Result<(), String> {
         Err("this engine takes no drives".into())
@@ -140,13 +145,15 @@ pub(crate) struct Seat {
     /// The drive of the world, and which time it joins.
     pub(crate) drive: (usize, u64),
     pub(crate) state: MemberState,
+    /// It was left out, and gets what is newer.
+    pub(crate) returns: bool,
     /// Extents that are in use, as far as the engine knows.
     pub(crate) used: u32,
 }
 
 impl Seat {
     pub(crate) fn in_service(self) -> bool {
-        self.state.in_service()
+        self.state.in_service() || self.returns
     }
 }
 
@@ -264,23 +271,29 @@ impl Subject for Engine {
     }
 
     fn seats(&self) -> Option<Vec<Seat>> {
-        let used = self.status().members.into_iter();
-        let used = used.map(|member| member.used_bytes >> self.label().sizes.extent_shift);
-        let seat = |(member, used): (&Member, u64)| {
+        let shift = self.label().sizes.extent_shift;
+        let members = self.status().members.into_iter();
+        let used = members.map(|member| (member.used_bytes >> shift, member.returning));
+        let seat = |(member, (used, returns)): (&Member, (u64, bool))| {
             let (drive, time) = member.drive.as_u64_pair();
             Seat {
                 drive: (drive as usize, time - JOINED),
                 state: member.state,
+                returns,
                 used: used as u32,
             }
         };
         Some(self.members().iter().zip(used).map(seat).collect())
     }
 
+    fn next_seat(&self) -> Option<u16> {
+        self.next_member()
+    }
+
     fn enlist(&self, drive: Uuid, device: Box<dyn BlockDevice>, wait: Wait) -> Result<(), String> {
         let label = Label {
             drive,
-            index: self.members().len() as u16,
+            index: self.next_member().unwrap_or_default(),
             bytes: device.geometry().bytes(),
             ..self.label().clone()
         };

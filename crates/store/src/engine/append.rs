@@ -9,7 +9,7 @@ use tracing::trace;
 use super::class::Class;
 use super::invariant::invariant;
 use super::locks::SlotKey;
-use super::map::{Change, Restated};
+use super::map::{Change, Relogged};
 use super::replica::Published;
 use super::state::Retired;
 use super::{Engine, Op, Owner};
@@ -85,7 +85,7 @@ enum Content {
     },
     Map {
         changes: Vec<StagedChange>,
-        restated: Vec<Restated>,
+        relogged: Vec<Relogged>,
     },
 }
 
@@ -195,8 +195,8 @@ impl Engine {
         let Some(mut buffer) = self.buffer(metadata + blocks * GRANULE) else {
             return;
         };
-        let restated = self.restate(&changes, (records, crcs));
-        let again = restated.iter().flat_map(|one| &one.places);
+        let relogged = self.relog(&changes, (records, crcs));
+        let again = relogged.iter().flat_map(|one| &one.places);
         let all = changes.iter().map(|staged| &staged.change).chain(again);
         let (mut descriptors, mut list, mut block) = (Vec::with_capacity(records), Vec::new(), 0);
         for change in all {
@@ -222,7 +222,7 @@ impl Engine {
             LogId::Map,
             (descriptors, list),
             buffer,
-            Content::Map { changes, restated },
+            Content::Map { changes, relogged },
         );
     }
 
@@ -364,13 +364,13 @@ impl Engine {
                     self.write_part_done(piece.op);
                 }
             }
-            Content::Map { changes, restated } => {
+            Content::Map { changes, relogged } => {
                 for staged in changes {
                     self.publish_change(staged, sequence);
                     sequence += 1;
                 }
-                for one in restated {
-                    self.map.restated(&one);
+                for one in relogged {
+                    self.map.relogged(&one);
                 }
             }
         }

@@ -8,6 +8,7 @@ use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Moment, Request};
 use tracing::{trace, warn};
 
 use super::destage::LOW;
+use super::invariant::invariant;
 use super::map::{Content, FIRST_VOLUME};
 use super::space::{place, segment_and_slot, segment_and_unit, unit_at};
 use super::state::Retired;
@@ -246,17 +247,19 @@ impl Engine {
             if self.map.oldest_dirty().is_none_or(|oldest| oldest >= until) {
                 break;
             }
+            let sequence = self.map.sequence_of_next(self.published);
             let Some((id, bytes)) = self.map.take_dirty() else {
                 break;
             };
             self.checkpoint.left -= 1;
-            self.write_page(id, bytes);
+            self.write_page(id, bytes, sequence);
         }
         self.next_level_if_written();
     }
 
-    /// Writes a page to a fresh place on every copy, or notes that there is none any more.
-    fn write_page(&mut self, id: PageId, bytes: Option<Vec<u8>>) {
+    /// Writes a page, with the changes below this sequence, to a fresh place on every copy, or notes that there is
+    /// none any more.
+    fn write_page(&mut self, id: PageId, bytes: Option<Vec<u8>>, sequence: u64) {
         let entry = match bytes {
             None => TableEntry::NONE,
             Some(bytes) => {
@@ -270,7 +273,7 @@ impl Engine {
                 TableEntry {
                     place: place(segment, unit),
                     crc: id.crc(self.label.salt, &bytes),
-                    sequence: self.published,
+                    sequence,
                     slots: self.map.slots_of(id),
                     lost: self.map.lost_of(id),
                 }
@@ -345,7 +348,7 @@ impl Engine {
             self.checkpoint.phase = Phase::Pages(level + 1);
             trace!(phase = ?self.checkpoint.phase, "checkpoint");
             for (id, bytes) in self.map.take_dirty_tables(level + 1) {
-                self.write_page(id, bytes);
+                self.write_page(id, bytes, self.published);
             }
         }
     }
@@ -414,7 +417,7 @@ impl Engine {
             self.want_renewal();
         }
         let Some((ring, map)) = self.checkpoint.tails.take() else {
-            return;
+            return invariant!(self, "a checkpoint's root is durable, but named no tails");
         };
         self.checkpoint.rooted = Some((ring, map));
         self.part_renewed();

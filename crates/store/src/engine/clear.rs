@@ -254,7 +254,7 @@ impl Engine {
         }
         self.clears.retain(|&other| other != op);
         let Some(Op::Clear(clear)) = self.ops.try_remove(op) else {
-            return;
+            return invariant!(self, "clear {op} has gone while it was looked at");
         };
         match clear.request {
             Some(request) => self.out.done.push(request.complete(Ok(()))),

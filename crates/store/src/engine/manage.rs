@@ -8,6 +8,7 @@ use super::append::{StagedChange, Then};
 use super::class::{Class, Redundancy, Shape};
 use super::extents::{most_segments, take_columns};
 use super::map::{Change, FIRST_VOLUME, MAX_VOLUMES, SEGMENTS, VOLUMES};
+use super::members::NewDrive;
 use super::space::Segments;
 use super::stop::check_stops;
 use super::{Engine, Op, Retired};
@@ -44,10 +45,20 @@ impl Engine {
                 None,
                 Manage::AddDrive {
                     drive,
+                    member,
                     geometry,
                     class,
                 },
-            ) => self.add_drive(id, drive, (geometry, class)),
+            ) => self.add_drive(
+                id,
+                member,
+                NewDrive {
+                    drive,
+                    geometry,
+                    class,
+                },
+            ),
+            (None, Manage::ReadmitDrive(back)) => self.readmit_drive(id, &back),
             (None, Manage::RemoveDrive { member }) => self.remove_drive(id, member),
             (None, Manage::MakeReplica { volume, identity }) => {
                 self.make_replica(id, volume, identity)
@@ -78,10 +89,10 @@ impl Engine {
         if self.volumes.values().any(same) {
             return Err(refuse(format!("there is a volume {} already", plan.name)));
         }
-        self.check_root_room((plan.layout, plan.granules), None)?;
-        if self.needs_raise(&plan) {
-            self.check_move_room(usize::from(plan.layout.survives()) + 1)?;
-            self.make_when_raised(id, plan);
+        self.check_root_budget((plan.layout, plan.granules), None)?;
+        if self.needs_log_copies(&plan) {
+            self.check_move_budget(usize::from(plan.layout.survives()) + 1)?;
+            self.make_when_copied(id, plan);
             return Ok(());
         }
         let number = self
@@ -202,7 +213,7 @@ impl Engine {
         }
         let before = entry.granules;
         if granules > before {
-            self.check_root_room((entry.layout, granules), Some(volume))?;
+            self.check_root_budget((entry.layout, granules), Some(volume))?;
         }
         entry.granules = granules;
         self.volumes.begin_change(volume, granules);
@@ -271,10 +282,12 @@ impl Engine {
         self.serving(self.segment_columns(segment))
     }
 
-    /// Columns of a mirror segment that must be written: those, and one that is being filled.
+    /// Columns of a mirror segment that must be written: those, and one that is being filled, or whose drive returns.
     pub(super) fn written_columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        let mut columns = self.columns(segment);
-        let joining = self.joining.get(&segment);
+        let columns = self.segment_columns(segment).iter().copied();
+        let written = columns.filter(|copy| self.is_written(copy.drive));
+        let mut columns: Vec<ChunkCopy> = written.collect();
+        let joining = self.rebuild.joining.get(&segment);
         let joining = joining.map(|joining| joining.column);
         columns.extend(joining.filter(|column| self.in_service(column.drive)));
         columns

@@ -1,11 +1,11 @@
 //! The map in memory: pages of level 0 (leaves, system tables), the tables of where they are, and
 //! what is newer here than on the drives.
 
-mod coming;
 mod heat;
 mod lost;
+mod page_reservations;
+mod relog;
 mod renew;
-mod restate;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,14 +18,14 @@ use crate::format::{
 };
 use crate::ring::Mix;
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
-use coming::Coming;
 use heat::Heat;
 pub(crate) use heat::Touch;
 use lost::Losses;
 pub use lost::LostBlocks;
+use page_reservations::PageReservations;
+use relog::Changed;
+pub(crate) use relog::Relogged;
 use renew::Renewal;
-use restate::Changed;
-pub(crate) use restate::Restated;
 
 /// System table of segments.
 pub(crate) const SEGMENTS: u32 = 0;
@@ -156,7 +156,7 @@ pub(crate) struct Map {
     /// Which leaves are here.
     pub(super) clock: Clock,
     /// Pages that there are, and that there will be.
-    coming: Coming,
+    reserved: PageReservations,
     /// Changed leaves that nothing is left in: a checkpoint leaves them out.
     emptied: BTreeSet<PageId>,
     losses: Losses,
@@ -334,8 +334,8 @@ impl Map {
         if id.level == 0 {
             self.losses.learn(id, entry.lost);
             match (old.place != PLACE_NONE, entry.place != PLACE_NONE) {
-                (false, true) => self.coming.came(id),
-                (true, false) => self.coming.went(id),
+                (false, true) => self.reserved.came(id),
+                (true, false) => self.reserved.went(id),
                 _ => {}
             }
         }
@@ -397,6 +397,29 @@ impl Map {
         gone
     }
 
+    /// Whether a leaf may have had a change since this sequence.
+    pub(crate) fn has_changed_since(&self, leaf: PageId, sequence: u64) -> bool {
+        let page = self.pages.get(&leaf);
+        let has_changed = page.is_some_and(|page| !page.changed.is_none());
+        has_changed || self.entry(leaf).sequence > sequence
+    }
+
+    /// The sequence below which the oldest dirty page has all changes, if all that is published is in it. A leaf in
+    /// which nothing has changed, and that only moves, has what it had: so one can tell what is newer.
+    pub(crate) fn sequence_of_next(&self, published: u64) -> u64 {
+        let Some(&(_, id)) = self.dirty.first() else {
+            return published;
+        };
+        let page = self
+            .pages
+            .get(&id)
+            .map(|page| (&page.content, page.changed));
+        match page {
+            Some((Content::Leaf(_), changed)) if changed.is_none() => self.entry(id).sequence,
+            _ => published,
+        }
+    }
+
     /// Whether a page of level 0 is here.
     pub(crate) fn is_loaded(&self, id: PageId) -> bool {
         self.pages.contains_key(&id)
@@ -406,11 +429,11 @@ impl Map {
     pub(crate) fn table_loaded(&mut self, id: PageId, page: TablePage) {
         let slots: u64 = page.0.iter().map(|entry| u64::from(entry.slots)).sum();
         *self.mapped.entry(id.node).or_default() += slots;
-        self.coming.came(id);
+        self.reserved.came(id);
         self.tables.insert(id, Table { page, dirty: false });
         if id.level == 1 {
             for (page, entry) in self.children(id) {
-                self.coming.came(page);
+                self.reserved.came(page);
                 self.losses.learn(page, entry.lost);
             }
         }
@@ -701,7 +724,7 @@ impl Map {
             .collect();
         for (id, _) in taken.iter().filter(|(_, bytes)| bytes.is_none()) {
             if self.tables.remove(id).is_some() {
-                self.coming.went(*id);
+                self.reserved.went(*id);
             }
         }
         taken

@@ -10,10 +10,16 @@ use uuid::Uuid;
 use super::class::Class;
 use super::extents::Extents;
 use super::invariant::invariant;
+use super::readmit::root_without;
 use super::space::{DriveStates, Segments};
+use super::state::Drive;
 use super::{Engine, Owner};
-use crate::format::{ChunkCopy, DriveClass, LogId, Member, MemberState, Root};
+use crate::Canary;
+use crate::format::{ChunkCopy, DriveClass, LogId, MAX_MEMBERS, Member, MemberState, Root};
 use crate::sizes::ROOT_AT;
+
+/// Members of a pool that is to run out of numbers.
+const FEW_MEMBERS: usize = 6;
 
 const MINORITY: &str = "fewer than half of the drives are left, and the others may go on without these. Bring \
      them and import the pool again, or import it with --degraded only if you know that they have not";
@@ -63,6 +69,21 @@ impl Roots {
         }
     }
 
+    /// Whether no root is on its way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.writing.is_none()
+    }
+
+    /// The next root names other members.
+    pub(super) fn change_members(&mut self) {
+        self.members_due = true;
+    }
+
+    /// What a drive had of logs and pages is named by no later root.
+    pub(super) fn leave_drive(&mut self, drive: u16) {
+        root_without(&mut self.durable, drive);
+    }
+
     /// The last one that every member in service holds.
     pub(super) fn durable(&self) -> &Root {
         &self.durable
@@ -80,6 +101,29 @@ impl Roots {
     }
 }
 
+/// A drive that is to be a member.
+pub(super) struct NewDrive {
+    pub(super) drive: Uuid,
+    pub(super) geometry: Geometry,
+    pub(super) class: DriveClass,
+}
+
+/// Puts something in a place, which may be the next one.
+fn put<T>(list: &mut Vec<T>, at: usize, what: T) {
+    match list.get_mut(at) {
+        Some(place) => *place = what,
+        None => list.push(what),
+    }
+}
+
+/// Whether a root names copies on a drive.
+fn names(root: &Root, drive: u16) -> bool {
+    let chunks = root.ring.chunks.iter().chain(&root.map.chunks);
+    let chunks = chunks.flat_map(|chunk| &chunk.copies);
+    let meta = root.meta.iter().flat_map(|segment| &segment.columns);
+    chunks.chain(meta).any(|copy| copy.drive == drive)
+}
+
 impl Engine {
     /// Whether what is written now may be acknowledged: no drive has left without the others
     /// knowing it durably.
@@ -95,6 +139,11 @@ impl Engine {
 
     /// Whether a drive may still be asked for something: one that was let go is, until that is durable.
     pub fn uses(&self, member: usize) -> bool {
+        self.serves(member) || self.rebuild.returns.knows(member)
+    }
+
+    /// The same, but for one that is on its way back.
+    pub(super) fn serves(&self, member: usize) -> bool {
         self.in_service(member as u16) || self.roots.parting.contains(&member)
     }
 
@@ -131,30 +180,61 @@ impl Engine {
         self.drive_record.bad_copies(member)
     }
 
-    /// A drive that has this pool's label becomes a member.
-    pub(super) fn add_drive(
-        &mut self,
-        id: u64,
-        drive: Uuid,
-        (geometry, class): (Geometry, DriveClass),
-    ) -> Result<(), IoError> {
-        if self.members.iter().any(|member| member.drive == drive) || self.members.len() >= 64 {
-            let why = format!("drive {drive} is in the pool already, or the pool has 64 drives");
-            return Err(IoError::new(ErrorKind::InvalidRequest, why));
+    /// The number that the next drive gets: one more than there are, and when all have been given, that of a drive
+    /// that is out and that nothing names any more.
+    pub fn next_member(&self) -> Option<u16> {
+        let most = match self.cage.sings(Canary::FewMembers) {
+            true => FEW_MEMBERS,
+            false => MAX_MEMBERS,
+        };
+        let count = self.members.len();
+        if count < most {
+            return Some(count as u16);
         }
-        self.check_move_room(0)?;
+        if self.raw.is_making() {
+            return None;
+        }
+        let referred = self.referred();
+        let durable = self.roots.durable();
+        (0..count as u16).find(|&drive| {
+            let index = usize::from(drive);
+            let asked = self.uses(index) || self.replies(index).given_up > 0;
+            let is_free = !referred.contains(&drive) && self.discards.taken(index) == 0;
+            !asked && is_free && !names(durable, drive) && self.roots.is_idle()
+        })
+    }
+
+    /// A drive that has this pool's label becomes a member.
+    pub(super) fn add_drive(&mut self, id: u64, number: u16, new: NewDrive) -> Result<(), IoError> {
+        let NewDrive {
+            drive,
+            geometry,
+            class,
+        } = new;
+        let refuse = |why: String| Err(IoError::new(ErrorKind::InvalidRequest, why));
+        if self.members.iter().any(|member| member.drive == drive) {
+            return refuse(format!("drive {drive} is in the pool already"));
+        }
+        if self.next_member() != Some(number) {
+            return refuse(format!(
+                "drive {drive} cannot be member {number}: the pool has {MAX_MEMBERS} drives, or what it has of one \
+                 that is out is still being made again elsewhere"
+            ));
+        }
+        self.check_move_budget(0)?;
         let extents = self.sizes.drive_extents(geometry.bytes());
-        debug!(member = self.members.len(), %drive, "drive joins");
-        self.members.push(Member {
+        debug!(member = number, %drive, "drive joins");
+        let index = usize::from(number);
+        self.drive_record.is_another(index);
+        let member = Member {
             drive,
             state: MemberState::Active,
             extents,
-        });
-        self.extents.push(Extents::new(extents));
-        self.drives.push(super::state::Drive {
-            geometry,
-            class: Some(class),
-        });
+        };
+        put(&mut self.members, index, member);
+        put(&mut self.extents, index, Extents::new(extents));
+        let class = Some(class);
+        put(&mut self.drives, index, Drive { geometry, class });
         self.drives_changed();
         self.restore_reserve(extents);
         self.judge_stops();
@@ -205,7 +285,7 @@ impl Engine {
             ));
         }
         if self.in_service(drive) {
-            self.check_move_room(0)?;
+            self.check_move_budget(0)?;
             // Goes on after a restart, so it is answered when the root says so.
             debug!(member, "drive is to leave");
             self.members[member].state = MemberState::Leaving;
@@ -238,7 +318,7 @@ impl Engine {
         let copies = copies.chain(self.release.columns());
         let mut drives = self.homes_on();
         drives.extend(copies.map(|copy| copy.drive));
-        drives.extend(self.joining.values().map(|join| join.column.drive));
+        drives.extend(self.rebuild.joining.values().map(|join| join.column.drive));
         let raw = (0..self.members.len() as u16).filter(|&drive| self.raw.is_on(drive));
         drives.extend(raw);
         drives
@@ -284,6 +364,7 @@ impl Engine {
             return invariant!(self, "member {drive} has failed, but there is none");
         };
         if member.state == MemberState::Excluded {
+            self.return_failed(drive, error);
             return self.parting_failed(drive, error);
         }
         let (id, stayed) = (member.drive, member.state == MemberState::Active);
@@ -312,9 +393,12 @@ impl Engine {
     /// Whether an import of the drives that have gone, without those that are left, would be let
     /// through: then nothing may be acknowledged here any more.
     pub(super) fn is_minority(&self) -> bool {
-        let members = self.roots.durable.members.iter();
-        let known = members.filter(|member| member.state.in_service()).count();
-        (self.active().len() + self.roots.parting.len()) * 2 < known
+        let members = self.roots.durable.members.iter().enumerate();
+        let known = members.filter(|(_, member)| member.state.in_service());
+        let known: Vec<usize> = known.map(|(drive, _)| drive).collect();
+        // One that has just joined is in no root that those have.
+        let here = known.iter().filter(|&&drive| self.serves(drive));
+        here.count() * 2 < known.len()
     }
 
     /// Nothing more is put where too few columns are left to read it.
@@ -382,7 +466,8 @@ impl Engine {
 
     /// Copies that log chunks and metadata segments should have.
     pub(super) fn log_copies(&self) -> usize {
-        self.roots.copies().max(self.raise.wanted)
+        let had = self.rebuild.returns.log_copies();
+        self.roots.copies().max(self.add_log_copies.wanted).max(had)
     }
 
     /// Logs and map get back the copies that they lack, at once: they are small, and the pool cannot
@@ -472,7 +557,7 @@ impl Engine {
             return;
         }
         let Some(Writing { root, purpose, .. }) = self.roots.writing.take() else {
-            return;
+            return invariant!(self, "a root has gone while it was looked at");
         };
         let stays = |drive: &usize| {
             root.members

@@ -1,5 +1,6 @@
 //! Metadata segments: where pages of the map have their places, and which drives have columns of them.
 
+use super::readmit::without;
 use super::space::{DriveCounts, Segments};
 use crate::format::{ChunkCopy, MetaSegment};
 
@@ -47,6 +48,15 @@ impl Metadata {
         let columns: Vec<ChunkCopy> = dropped.flat_map(|segment| segment.columns).collect();
         self.columns.remove(&columns);
         columns
+    }
+
+    /// Takes a drive's column out of all segments that have another.
+    pub(super) fn leave_drive(&mut self, drive: u16) {
+        self.places.leave_drive(drive);
+        for segment in &mut self.segments {
+            without(&mut segment.columns, drive);
+        }
+        self.columns = DriveCounts::of(&self.segments);
     }
 
     pub(super) fn is_emptied(&self, id: u32) -> bool {

@@ -12,21 +12,21 @@
 //! | `evict` | what of the map stays in memory |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
 //! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
-//! | `restate`, `map/restate` | padding of the map log says old changes again |
-//! | `places`, `map/coming` | room for the map: what it may come to need is there before a write is let in |
+//! | `relog`, `map/relog` | padding of the map log says old changes again |
+//! | `metadata_allocator`, `map/page_reservations` | room for the map: what it may come to need is there before a write is let in |
 //! | `members` | roots; drives that fail, join, leave; chunks of logs that lack copies |
-//! | `raise` | more copies of the logs, for a volume that needs them |
+//! | `add_log_copies` | more copies of the logs, for a volume that needs them |
 //! | `release` | segments that hold nothing go back to their drives |
 //! | `replica` | volumes that are one of several copies |
 //! | `reserve` | space that is kept for repair |
-//! | `room` | how large volumes may be before their maps outgrow the root |
+//! | `root_budget` | how large volumes may be before their maps outgrow the root |
 //! | `rebuild` | walks over everything mapped: scrub, columns for lost drives |
+//! | `readmit` | drives that come back with what they had: what is newer is written to them |
 //! | `renew`, `map/renew` | pages of the map that lack copies, or that a scrub has written anew, go elsewhere |
 //! | `salvage` | strips as rebuilds and parity read them: a bad block does not take its neighbours along |
 //! | `parity` | slots cut over columns: their code, and how one is put together again |
 //! | `manage`, `status` | volumes, segments; what an operator is shown |
-//! | `stall` | a command that waits for nothing |
-//! | `invariant` | what cannot be |
+//! | `invariant` | what cannot be; a command that waits for nothing |
 //! | `waits` | what a drive cannot do now, and is asked for again |
 //! | `stop` | volumes that take no writes while a copy is missing |
 //! | `raw` | pass-through volumes |
@@ -35,6 +35,7 @@
 //! | `volumes`, `reservations`, `metadata`, `memory`, `record` | the same, each the owner of its fields: volumes, promised slots, metadata segments, memory, drives' past |
 //! | `map/lost` | leaves of which no copy can be read |
 
+mod add_log_copies;
 mod admission;
 pub(crate) mod append;
 mod checkpoint;
@@ -55,25 +56,24 @@ mod media;
 mod members;
 mod memory;
 mod metadata;
+mod metadata_allocator;
 mod pace;
 mod parity;
-mod places;
-mod raise;
 pub(crate) mod raw;
 mod read;
+mod readmit;
 mod rebuild;
 mod record;
 mod release;
+mod relog;
 mod renew;
 pub(crate) mod replica;
 mod reservations;
 mod reserve;
-mod restate;
-mod room;
+mod root_budget;
 mod salvage;
 mod scrub;
 pub(crate) mod space;
-mod stall;
 pub(crate) mod state;
 mod status;
 mod stop;
@@ -420,7 +420,7 @@ impl Engine {
         self.advance_raw();
         self.advance_destage();
         self.advance_rebuild();
-        self.advance_raise();
+        self.advance_log_copies();
         self.advance_replicas();
         self.seal_batches();
         self.give_places_back();

@@ -60,7 +60,7 @@ impl Engine {
     /// hosts are here, no more than a round has, and none while it rests.
     pub(super) fn may_take_up(&mut self, bytes: u64) -> bool {
         let shared = self.hosts_are_here();
-        let repairs = !self.joining.is_empty();
+        let repairs = !self.rebuild.joining.is_empty() || self.rebuild.returns.is_walking();
         let (now, pending) = (self.now, self.rebuild.pending as u64);
         if !shared {
             let pace = &mut self.rebuild.pace;

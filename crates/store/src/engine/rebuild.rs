@@ -7,6 +7,9 @@
 //! How fast it goes is in [`pace`](super::pace), what is particular to scrubs in [`scrub`](super::scrub), the map's
 //! own pages in [`renew`](super::renew).
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use ashlar_block::{Durability, IoError, Moment, Request};
 use tracing::trace;
 
@@ -18,13 +21,15 @@ use super::manage::segment_change;
 use super::map::{LeafView, SEGMENTS, leaf_id};
 use super::pace::Pace;
 use super::parity::{For, Gathered, Wish};
+use super::readmit::Returns;
 use super::renew::Renewal;
 use super::salvage::{Reader, Strip};
 use super::scrub::Scrub;
 use super::space::segment_and_slot;
 use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
-use crate::format::{ChunkCopy, SegmentEntry, VolumeEntry, VolumeState};
+use crate::format::{ChunkCopy, ScrubAt, SegmentEntry, VolumeEntry, VolumeState};
+use crate::recover::Returning;
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
 
@@ -43,6 +48,11 @@ const WALKS: usize = 8;
 pub(crate) struct Rebuild {
     /// When the columns of lost drives are to be made again: some time after the loss.
     due: Option<Moment>,
+    /// How long after a loss that is.
+    pub(super) repair_after: Duration,
+    /// Columns that are being filled, by segment: they are written, not read.
+    pub(super) joining: BTreeMap<u32, Joining>,
+    pub(super) returns: Returns,
     pub(super) scrub: Scrub,
     pub(super) renewal: Renewal,
     pub(super) phase: Phase,
@@ -63,6 +73,17 @@ pub(crate) struct Rebuild {
     wanted: usize,
     /// Granules of which no copy was good, in this walk.
     pub(super) lost: u64,
+}
+
+impl Rebuild {
+    /// Nothing yet but for members that an import has found to be here again.
+    pub(super) fn new(repair_after: Duration, returning: Vec<Returning>) -> Self {
+        Self {
+            repair_after,
+            returns: Returns::found(returning),
+            ..Self::default()
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,7 +119,7 @@ pub(super) enum WalkIo {
 impl Engine {
     /// A drive was lost: its columns are wanted elsewhere, when the time for it has come.
     pub(super) fn rebuild_wanted(&mut self) {
-        let at = self.now + self.repair_after;
+        let at = self.now + self.rebuild.repair_after;
         self.rebuild.due = Some(self.rebuild.due.map_or(at, |due| due.min(at)));
     }
 
@@ -128,13 +149,14 @@ impl Engine {
 
     /// When repair begins by itself, if it waits.
     pub(super) fn repair_deadline(&self) -> Option<Moment> {
-        let waits = self.rebuild.phase == Phase::Idle || self.joining.is_empty();
+        let waits = self.rebuild.phase == Phase::Idle || self.rebuild.joining.is_empty();
         self.rebuild.due.filter(|&due| waits && due > self.now)
     }
 
     /// Whether copies are missing that the walk is making, or is about to.
     pub fn is_rebuilding(&self) -> bool {
-        self.rebuild.due.is_some_and(|due| due <= self.now) || !self.joining.is_empty()
+        let is_due = self.rebuild.due.is_some_and(|due| due <= self.now);
+        is_due || !self.rebuild.joining.is_empty() || self.rebuild.returns.is_busy()
     }
 
     /// How far a walk has come, 0 to 1.
@@ -155,18 +177,29 @@ impl Engine {
             .map(|(_, entry)| entry);
         let walked: u64 = before.filter(mirrored).map(|entry| entry.granules).sum();
         let walked = ((walked + self.rebuild.at) as f64 / all.max(1) as f64).min(1.0);
-        if !self.is_rebuilding() {
+        if !self.is_rebuilding() || self.rebuild.returns.is_walking() {
             return Some(walked);
         }
         // One of several walks, which may be a scrub as well, or still be one only.
-        let (filled, now) = (self.rebuild.filled as f64, self.joining.len() as f64);
+        let (filled, now) = (
+            self.rebuild.filled as f64,
+            self.rebuild.joining.len() as f64,
+        );
         Some(((filled + now * walked) / self.rebuild.wanted.max(1) as f64).min(1.0))
     }
 
     pub(super) fn advance_rebuild(&mut self) {
         self.advance_renewal();
+        if self.end_cut_return() {
+            return;
+        }
         let due = self.rebuild.due.is_some_and(|due| due <= self.now);
         match self.rebuild.phase {
+            Phase::Idle if self.rebuild.returns.is_wanted() => {
+                self.begin_return();
+                self.again = true;
+            }
+            Phase::Recording if self.rebuild.returns.is_walking() => self.let_back_in(),
             Phase::Idle if due || self.rebuild.scrub.is_wanted() => {
                 self.begin_walk();
                 self.again = true;
@@ -176,7 +209,11 @@ impl Engine {
                 self.answer_scrubs();
             }
             // A scrub may take days: what lacks copies does not wait for its end.
-            Phase::Draining | Phase::Walking if due && self.joining.is_empty() => {
+            Phase::Draining | Phase::Walking
+                if (due || self.rebuild.returns.is_wanted())
+                    && self.rebuild.joining.is_empty()
+                    && !self.rebuild.returns.is_walking() =>
+            {
                 self.interrupt_scrub();
             }
             Phase::Draining if self.is_drained() => {
@@ -212,14 +249,22 @@ impl Engine {
             self.spread_reserve();
             self.judge_stops();
         }
-        if self.joining.is_empty() && !self.rebuild.scrub.is_wanted() {
+        if self.rebuild.joining.is_empty() && !self.rebuild.scrub.is_wanted() {
             return;
         }
         // New columns are filled from the beginning.
-        let from = self.begin_scrub().filter(|_| self.joining.is_empty());
+        let from = self
+            .begin_scrub()
+            .filter(|_| self.rebuild.joining.is_empty());
         if from.is_none() {
             self.rebuild.lost = 0;
         }
+        self.begin_walk_at(from);
+    }
+
+    /// A walk begins there: first what knows nothing of it goes through.
+    pub(super) fn begin_walk_at(&mut self, from: Option<ScrubAt>) {
+        self.rebuild.returns.walk_begins();
         self.rebuild.stamp = self.next_serial();
         self.rebuild.round = self.destage_round();
         (self.rebuild.volume, self.rebuild.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
@@ -243,7 +288,7 @@ impl Engine {
             {
                 let drive = drive as u16;
                 let column = ChunkCopy { drive, extent };
-                self.joining.insert(segment, Joining { column, at });
+                self.rebuild.joining.insert(segment, Joining { column, at });
             }
         }
     }
@@ -252,7 +297,7 @@ impl Engine {
     /// lacks none, when one is being filled, when nothing could be read for it, or when no drive has
     /// room.
     fn drive_for_column(&self, segment: u32) -> Option<(usize, usize)> {
-        if !self.lacks_column(segment) || self.joining.contains_key(&segment) {
+        if !self.lacks_column(segment) || self.rebuild.joining.contains_key(&segment) {
             return None;
         }
         let columns = self.all_columns(segment);
@@ -323,6 +368,11 @@ impl Engine {
                 continue;
             }
             let leaf = at / LEAF_GRANULES;
+            if self.is_old_to_returning(leaf_id(volume, leaf)) {
+                leaves += 1;
+                self.rebuild.at = (leaf + 1) * LEAF_GRANULES;
+                continue;
+            }
             match self.map.leaf(volume, leaf) {
                 LeafView::OnDisk => {
                     self.load(leaf_id(volume, leaf), Waiter::Walk);
@@ -342,7 +392,10 @@ impl Engine {
                 self.counters.lost += lost;
                 self.rebuild.lost += lost;
             }
-            let lacks = |segment| all || self.joining.contains_key(&segment);
+            let lacks = |segment| {
+                all || self.rebuild.joining.contains_key(&segment)
+                    || self.has_returning_column(segment)
+            };
             if location != 0 && lacks(segment_and_slot(location).0) {
                 if !self.scrub_is_remembered() || !self.may_take_up(grain.bytes()) {
                     return;
@@ -403,7 +456,7 @@ impl Engine {
         let columns = if is_cut {
             Vec::new()
         } else {
-            self.columns(segment)
+            self.walked_columns(segment)
         };
         let job = Job {
             key,
@@ -438,6 +491,12 @@ impl Engine {
         if columns.is_empty() {
             self.end_job(place);
         }
+    }
+
+    /// Columns of a mirror segment that a walk reads: what a drive that returns has may be good.
+    fn walked_columns(&self, segment: u32) -> Vec<ChunkCopy> {
+        let columns = self.segment_columns(segment).iter().copied();
+        columns.filter(|copy| self.is_written(copy.drive)).collect()
     }
 
     pub(super) fn copy_read(&mut self, (job, copy): (usize, usize), strip: Option<Strip>) {
@@ -548,7 +607,7 @@ impl Engine {
             .map(|(column, inner)| mend(column, granule(inner)))
             .collect();
         let repaired = writes.len() as u64;
-        if let Some(&joining) = self.joining.get(&segment) {
+        if let Some(&joining) = self.rebuild.joining.get(&segment) {
             writes.push(mend(joining.column, 0..whole.len()));
         }
         self.counters.repaired += repaired;
@@ -566,9 +625,10 @@ impl Engine {
         for (drive, at, bytes) in writes {
             // How far a scrub has come is remembered without a flush; new columns are flushed, all at
             // once, before the map names them.
-            let durability = match joining {
-                Some(new) if usize::from(new) == drive => Durability::Cached,
-                _ => Durability::Durable,
+            let is_new = joining.is_some_and(|new| usize::from(new) == drive);
+            let durability = match is_new || self.rebuild.returns.is(drive) {
+                true => Durability::Cached,
+                false => Durability::Durable,
             };
             let Some(mut buffer) = self.buffer(bytes.len()) else {
                 return;
@@ -585,7 +645,7 @@ impl Engine {
     fn joining_drive(&self, place: usize) -> Option<u16> {
         let job = self.rebuild.jobs.get(place)?.as_ref()?;
         let (segment, _) = segment_and_slot(job.location);
-        Some(self.joining.get(&segment)?.column.drive)
+        Some(self.rebuild.joining.get(&segment)?.column.drive)
     }
 
     fn end_job(&mut self, place: usize) {
@@ -600,7 +660,8 @@ impl Engine {
         }
         self.rebuild.phase = Phase::Flushing;
         trace!(phase = ?self.rebuild.phase, "rebuild");
-        let drives = self.active();
+        let mut drives = self.active();
+        drives.extend(self.rebuild.returns.member());
         self.rebuild.pending = drives.len();
         for drive in drives {
             self.send(drive, Owner::Walk(WalkIo::Flush), Request::flush);
@@ -611,11 +672,15 @@ impl Engine {
     fn record_columns(&mut self) {
         self.rebuild.phase = Phase::Recording;
         trace!(phase = ?self.rebuild.phase, "rebuild");
-        let joining: Vec<(u32, Joining)> = self.joining.iter().map(|(&s, &j)| (s, j)).collect();
+        if self.rebuild.returns.is_walking() {
+            return self.let_back_in();
+        }
+        let joining: Vec<(u32, Joining)> =
+            self.rebuild.joining.iter().map(|(&s, &j)| (s, j)).collect();
         for (segment, join) in joining {
             if !self.in_service(join.column.drive) {
                 // Lost in its turn: the next walk chooses again.
-                self.joining.remove(&segment);
+                self.rebuild.joining.remove(&segment);
                 continue;
             }
             let Some(&class) = self.segment_classes.get(&segment) else {
@@ -640,7 +705,7 @@ impl Engine {
     pub(super) fn columns_published(&mut self, segment: u32) {
         self.rebuild.unpublished -= 1;
         self.rebuild.filled += 1;
-        self.joining.remove(&segment);
+        self.rebuild.joining.remove(&segment);
         let bytes = self
             .map
             .entry_bytes(SEGMENTS, segment)

@@ -24,6 +24,17 @@ impl DriveRecord {
         self.losses.push((drive, why));
     }
 
+    /// The number is another drive's.
+    pub(super) fn is_another(&mut self, drive: usize) {
+        self.bad_copies.remove(&drive);
+        self.is_back(drive);
+    }
+
+    /// It takes part again.
+    pub(super) fn is_back(&mut self, drive: usize) {
+        self.losses.retain(|(lost, _)| *lost != drive);
+    }
+
     /// Why it was left out first.
     pub(super) fn why_out(&self, drive: usize) -> Option<&str> {
         let mut losses = self.losses.iter();

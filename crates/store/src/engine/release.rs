@@ -45,6 +45,12 @@ impl Release {
             .flat_map(|(columns, _)| columns.iter().copied())
     }
 
+    /// The same, and extents of each.
+    pub(super) fn columns_and_extents(&self) -> impl Iterator<Item = (ChunkCopy, u32)> {
+        let freeing = self.freeing.values();
+        freeing.flat_map(|(columns, extents)| columns.iter().map(|&copy| (copy, *extents)))
+    }
+
     /// Whether records are on their way, or segments wait for theirs.
     pub(super) fn is_under_way(&self) -> bool {
         self.look || !self.freeing.is_empty()
@@ -109,7 +115,8 @@ impl Engine {
                 .entry(class)
                 .or_insert_with(|| self.has_volume_of(class));
             // One that is being given a column stays until that is done.
-            let stays = self.joining.contains_key(&id) || stocked && self.is_stock(class, id);
+            let stays =
+                self.rebuild.joining.contains_key(&id) || stocked && self.is_stock(class, id);
             if !stays {
                 self.release.empty.remove(&id);
                 self.release_segment(id, class);

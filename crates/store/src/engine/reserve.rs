@@ -172,7 +172,7 @@ impl Engine {
             let columns = self.segment_columns(id);
             let there = columns.iter().filter(|copy| self.stays(copy.drive)).count();
             let lacks = there < self.wanted_columns(id) && there < staying;
-            let waits = lacks && !self.joining.contains_key(&id) && self.is_readable(id);
+            let waits = lacks && !self.rebuild.joining.contains_key(&id) && self.is_readable(id);
             u64::from(if waits {
                 self.shape(id).extents(&self.sizes)
             } else {

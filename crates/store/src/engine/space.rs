@@ -380,6 +380,16 @@ impl Segments {
         }
     }
 
+    /// Takes units from a segment again that was closed.
+    pub(crate) fn reopen(&mut self, id: u32) {
+        if let Some(segment) = self.by_id.get_mut(&id).filter(|segment| segment.closed) {
+            segment.closed = false;
+            self.free += u64::from(segment.free);
+            self.open += u64::from(segment.units);
+            self.sort_in(id);
+        }
+    }
+
     /// Whether a segment holds nothing and will hold nothing more.
     pub(crate) fn is_closed_and_empty(&self, id: u32) -> bool {
         let segment = self.by_id.get(&id);
@@ -406,6 +416,25 @@ impl Segments {
     /// Whether units are still taken from a segment.
     pub(crate) fn is_open(&self, id: u32) -> bool {
         self.by_id.get(&id).is_some_and(|segment| !segment.closed)
+    }
+
+    /// Takes a drive's column out of all segments that have another.
+    pub(crate) fn leave_drive(&mut self, drive: u16) {
+        for (id, columns, parity) in self.columns_beside(drive) {
+            self.set_columns(id, columns, parity);
+        }
+    }
+
+    fn columns_beside(&self, drive: u16) -> Vec<(u32, Vec<ChunkCopy>, u8)> {
+        let mut beside = Vec::new();
+        for (&id, segment) in &self.by_id {
+            let mut columns = segment.columns.clone();
+            super::readmit::without(&mut columns, drive);
+            if columns.len() < segment.columns.len() {
+                beside.push((id, columns, segment.parity));
+            }
+        }
+        beside
     }
 
     /// Forgets a segment of which nothing is in use; returns its columns.

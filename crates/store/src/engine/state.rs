@@ -7,6 +7,7 @@ use ashlar_block::{BlockSize, BufferPool, Geometry, IoBuffer, Moment};
 use slab::Slab;
 use tracing::warn;
 
+use super::add_log_copies::AddLogCopies;
 use super::admission::Admission;
 use super::append::{Sealed, Staged, StagedChange};
 use super::checkpoint::Checkpoint;
@@ -22,7 +23,6 @@ use super::members::Roots;
 use super::memory::Memory;
 use super::metadata::Metadata;
 use super::parity::Gathers;
-use super::raise::Raise;
 use super::raw::Raw;
 use super::read::Repair;
 use super::rebuild::Rebuild;
@@ -41,6 +41,7 @@ use crate::format::{
     ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, PageId, Root, VolumeEntry,
     VolumeState,
 };
+use crate::recover::Returning;
 use crate::ring::{Index, Recent, Ring};
 use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
 use crate::{Cage, Canary, ReplicaIdentity, ReplicaTag};
@@ -122,14 +123,10 @@ pub struct Engine {
     pub(super) memory: Memory,
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
-    pub(super) raise: Raise,
+    pub(super) add_log_copies: AddLogCopies,
     pub(super) kept: Kept,
     pub(super) release: Release,
     pub(super) discards: Discards,
-    /// How long after a loss repair begins by itself.
-    pub(super) repair_after: Duration,
-    /// Columns that are being filled: they are written, not read.
-    pub(super) joining: BTreeMap<u32, Joining>,
     pub(super) flights: Flights,
     pub(super) waits: Waits,
     /// Requests for drives that were out by the time they were made.
@@ -211,6 +208,8 @@ pub(crate) struct Parts {
     pub(crate) volumes: BTreeMap<u32, VolumeEntry>,
     pub(crate) replicas: BTreeMap<u32, Copy>,
     pub(crate) unhomed: Vec<SlotKey>,
+    /// Members that were left out and are here with what they had.
+    pub(crate) returning: Vec<Returning>,
     /// Of what the import has read: what no good copy is here of.
     pub(crate) losses: Vec<LostBlocks>,
     /// Drives on which the import has met bad copies, once a copy.
@@ -246,11 +245,9 @@ impl Engine {
             kept: Kept::new(&parts.root),
             release: Release::default(),
             discards: Discards::default(),
-            repair_after: parts.repair_after,
             roots: Roots::new(parts.root),
-            rebuild: Rebuild::default(),
-            raise: Raise::default(),
-            joining: BTreeMap::new(),
+            rebuild: Rebuild::new(parts.repair_after, parts.returning),
+            add_log_copies: AddLogCopies::default(),
             flights: Flights::new(parts.drive_timeout),
             waits: Waits::default(),
             unsent: Vec::new(),

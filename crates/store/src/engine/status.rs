@@ -21,6 +21,8 @@ pub struct MemberStatus {
     pub class: Option<DriveClass>,
     /// Whether it is in service.
     pub in_service: bool,
+    /// It was left out, is here again, and gets what is newer.
+    pub returning: bool,
     /// Why it is not, if it was left out since the import.
     pub reason: Option<String>,
     /// Bytes that the pool can use of it.
@@ -78,6 +80,8 @@ pub struct Status {
     pub failure: Option<String>,
     /// Its drives.
     pub members: Vec<MemberStatus>,
+    /// The number that the next drive gets; none while no number is free.
+    pub next_member: Option<u16>,
     /// Its label, as a drive has it.
     pub label: Label,
     /// Its volumes.
@@ -129,12 +133,16 @@ impl Engine {
             MemberStatus {
                 drive: member.drive,
                 class: self.media_of(index),
-                in_service: self.uses(index),
-                reason: self.drive_record.why_out(index).map(str::to_owned),
+                in_service: self.serves(index),
+                returning: self.rebuild.returns.knows(index),
+                reason: match self.rebuild.returns.knows(index) {
+                    true => Some("it is here again, and gets what it has missed".to_owned()),
+                    false => self.drive_record.why_out(index).map(str::to_owned),
+                },
                 bytes: u64::from(member.extents) * extent,
                 used_bytes: u64::from(member.extents.saturating_sub(free)) * extent,
                 leaving: member.state == MemberState::Leaving
-                    || !member.state.in_service() && self.uses(index),
+                    || !member.state.in_service() && self.serves(index),
                 holds: holds.contains(&(index as u16)),
                 holds_homes: holds_homes.contains(&(index as u16)),
                 bad_copies: self.drive_record.bad_copies(index),
@@ -144,6 +152,7 @@ impl Engine {
         });
         Status {
             failure: self.failed.clone(),
+            next_member: self.next_member(),
             members: members.collect(),
             label: self.label.clone(),
             volumes: self.volumes(),

@@ -63,7 +63,7 @@ impl Engine {
 
     /// A segment has come that lacks a column: whether volumes of its class stop for it.
     pub(super) fn judge_stop_for(&mut self, id: u32, class: Class) {
-        if self.joining.contains_key(&id) || self.could_have_column(id) {
+        if self.rebuild.joining.contains_key(&id) || self.could_have_column(id) {
             return;
         }
         let live = self.volumes.iter();
@@ -79,7 +79,7 @@ impl Engine {
     fn short_classes(&self) -> BTreeSet<Class> {
         let mut short = BTreeSet::new();
         for (&id, &class) in &self.segment_classes {
-            if short.contains(&class) || self.joining.contains_key(&id) {
+            if short.contains(&class) || self.rebuild.joining.contains_key(&id) {
                 continue;
             }
             let lacks = self.columns(id).len() < self.wanted_columns(id);

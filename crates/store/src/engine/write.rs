@@ -164,7 +164,7 @@ impl Engine {
                 return invariant!(self, "write {op} waits, but is not there");
             };
             let (first, end) = (write.first(), write.end());
-            match self.judge(volume, first..end, wanting) {
+            match self.admission_check(volume, first..end, wanting) {
                 Verdict::Wait => return,
                 Verdict::Load => return self.load_for_waiting(volume),
                 Verdict::NoSpace => {
@@ -218,7 +218,12 @@ impl Engine {
         }
     }
 
-    fn judge(&mut self, volume: u32, range: Range<u64>, wanting: &mut Wanting) -> Verdict {
+    fn admission_check(
+        &mut self,
+        volume: u32,
+        range: Range<u64>,
+        wanting: &mut Wanting,
+    ) -> Verdict {
         let (first, end) = (range.start, range.end);
         if self
             .geometry(volume)
@@ -498,7 +503,7 @@ impl Engine {
         self.admission.clear();
         self.fail_clears(&why);
         self.fail_raw(&why);
-        self.fail_raise(&why);
+        self.fail_log_copies(&why);
         let writes = self.ops.iter().filter(|(_, op)| matches!(op, Op::Write(_)));
         for op in writes.map(|(op, _)| op).collect::<Vec<_>>() {
             self.end_write(op, Err(IoError::new(ErrorKind::Latched, why.clone())));
@@ -513,6 +518,7 @@ impl Engine {
         let mut waiting = std::mem::take(&mut self.settling);
         waiting.append(&mut self.rebuild.scrub.asked_by);
         waiting.append(&mut self.roots.waiting);
+        waiting.append(&mut self.rebuild.returns.take_asked());
         waiting.append(&mut self.take_asked());
         for id in waiting {
             let error = IoError::new(ErrorKind::Latched, why.clone());

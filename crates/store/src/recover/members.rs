@@ -1,10 +1,11 @@
 //! Which drives these are, and what their newest root says.
 
+use super::comeback::{Comeback, Returning, roots, serves, share_drives, write_name};
 use crate::drives::Drives;
 use crate::error::PoolError;
-use crate::format::{DriveClass, Label, Member, MemberState, Root};
+use crate::format::{DriveClass, Label, MAX_MEMBERS, Member, MemberState, Root};
 use crate::recover::ImportOptions;
-use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES};
+use crate::sizes::{GRANULE, LABEL_AT};
 
 /// What the drives say of the pool.
 pub(super) struct Identified {
@@ -16,6 +17,8 @@ pub(super) struct Identified {
     pub(super) missing: Vec<usize>,
     /// The class of each member, by its label; none of those that are not here.
     pub(super) classes: Vec<Option<DriveClass>>,
+    /// Members that were left out and are here with what they had.
+    pub(super) returning: Vec<Returning>,
 }
 
 /// Reads labels and roots, and puts the drives in the order of the pool's members. Members that are
@@ -25,6 +28,7 @@ pub(super) fn identify(
     drives: &mut Drives,
     options: &ImportOptions,
 ) -> Result<Identified, PoolError> {
+    drives.put_back();
     let (labels, places, strangers) = read_labels(drives, options)?;
     let Some(first) = labels.first().cloned() else {
         let why = strangers.join("; ");
@@ -37,7 +41,11 @@ pub(super) fn identify(
     }
     // From here on, drive `i` is the one that label `i` was read from.
     drives.arrange(&places);
-    let roots = newest_roots(drives, &first);
+    let comebacks = comebacks(drives, &labels);
+    let roots: Vec<Option<Root>> = comebacks
+        .iter()
+        .map(|one| one.roots.first().cloned())
+        .collect();
     // Two imports that were both cut short may have written roots of one generation: the one that
     // leaves more out is right about the drives that missed something.
     let excluded = |root: &Root| {
@@ -61,10 +69,16 @@ pub(super) fn identify(
     check_exclusions(drives, &labels, &roots, &root)?;
     let order = order(&labels, &root)?;
     drives.arrange(&order);
+    let returning: Vec<Returning> = comebacks
+        .iter()
+        .filter_map(|comeback| comeback.returning(&root).ok())
+        .collect();
     let missing = exclude_missing(&mut root, &order, &first, options)
         .map_err(|error| also(error, &strangers))?;
     for (index, member) in root.members.iter().enumerate() {
-        if member.state == MemberState::Excluded {
+        if returning.iter().any(|one| one.member == index) {
+            drives.set_aside(index);
+        } else if member.state == MemberState::Excluded {
             drives.leave_out(index);
         } else {
             check_length(drives, (index, member), &labels)?;
@@ -86,6 +100,7 @@ pub(super) fn identify(
         classes,
         root,
         missing,
+        returning,
     })
 }
 
@@ -100,8 +115,9 @@ pub fn missing_members(drives: &mut Drives) -> Result<Vec<uuid::Uuid>, PoolError
         return Err(refuse(strangers.join("; ")));
     };
     drives.arrange(&places);
-    let roots = newest_roots(drives, first).into_iter().flatten();
-    let newest = roots.max_by_key(|root| root.generation);
+    let first = first.clone();
+    let each = (0..drives.len()).flat_map(|drive| roots(drives, drive, &first));
+    let newest = each.max_by_key(|root| root.generation);
     let newest = newest.ok_or_else(|| refuse("no root can be read".to_owned()))?;
     let is_here = |member: &Member| labels.iter().any(|label| label.drive == member.drive);
     let members = newest.members.into_iter();
@@ -241,12 +257,22 @@ pub(super) fn rename(drives: &mut Drives, name: &str) -> Result<(), PoolError> {
         if !drives.is_here(drive) {
             continue;
         }
-        let mut label = read_label(drives, drive)?;
-        name.clone_into(&mut label.pool_name);
-        let bytes = label.encode();
-        for at in LABEL_AT {
-            drives.write(&[(drive, at)], &bytes)?;
-            drives.flush()?;
+        let label = read_label(drives, drive)?;
+        write_name(drives, drive, label, name)?;
+    }
+    Ok(())
+}
+
+/// Gives these drives' labels the pool's name, if they missed that it got another.
+pub(super) fn name_again(
+    drives: &mut Drives,
+    which: impl Iterator<Item = usize>,
+    name: &str,
+) -> Result<(), PoolError> {
+    for drive in which {
+        let label = read_label(drives, drive)?;
+        if label.pool_name != name {
+            write_name(drives, drive, label, name)?;
         }
     }
     Ok(())
@@ -270,42 +296,42 @@ fn check_same_pool(first: &Label, label: &Label) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// The newest root of each drive that verifies.
-fn newest_roots(drives: &mut Drives, label: &Label) -> Vec<Option<Root>> {
-    let mut roots = Vec::new();
-    for drive in 0..drives.len() {
-        let mut found = Vec::new();
-        for at in ROOT_AT {
-            let read = drives.read(drive, at, ROOT_BYTES as usize);
-            if let Ok(Ok(root)) = read.map(|bytes| Root::decode(&bytes, label.salt)) {
-                found.push(root);
-            }
-        }
-        found.retain(|root| root.pool == label.pool);
-        roots.push(found.into_iter().max_by_key(|root| root.generation));
-    }
-    roots
+/// What each drive says of itself; drive `i` is the one with label `i`.
+fn comebacks(drives: &mut Drives, labels: &[Label]) -> Vec<Comeback> {
+    let read = |(drive, label): (usize, &Label)| Comeback {
+        geometry: drives.geometry(drive),
+        roots: roots(drives, drive, label),
+        label: label.clone(),
+    };
+    labels.iter().enumerate().map(read).collect()
 }
 
 /// Refuses drives that have gone separate ways: each side has left the other out, so each may hold
-/// acknowledged writes that the other lacks.
+/// acknowledged writes that the other lacks. A drive that was only left out, before or after others were, knows
+/// one at least of those that are in service now as one in service.
 fn check_exclusions(
     drives: &Drives,
     labels: &[Label],
     roots: &[Option<Root>],
     newest: &Root,
 ) -> Result<(), PoolError> {
-    let is = |root: &Root, index: usize, state| {
-        root.members
-            .get(index)
-            .is_some_and(|member| member.state == state)
-    };
     for (place, (label, root)) in labels.iter().zip(roots).enumerate() {
         let Some(root) = root else { continue };
-        let left_out = is(newest, usize::from(label.index), MemberState::Excluded);
-        let other = (0..newest.members.len())
-            .find(|&i| !is(newest, i, MemberState::Excluded) && is(root, i, MemberState::Excluded));
-        if let (true, Some(other)) = (left_out, other) {
+        // One that was emptied and let go says so itself.
+        let went_on = serves(root, label.drive);
+        if !went_on || serves(newest, label.drive) || share_drives(newest, root) {
+            continue;
+        }
+        // Where all numbers have been given, a drive that was left out may have lost its own to another.
+        let is_full = [root, newest]
+            .iter()
+            .any(|root| root.members.len() == MAX_MEMBERS);
+        let left_out = |one: &&Member| {
+            let theirs = root.members.iter().find(|their| their.drive == one.drive);
+            theirs.map_or(is_full, |their| their.state == MemberState::Excluded)
+        };
+        let mut serving = newest.members.iter().filter(|one| one.state.in_service());
+        if let Some(other) = serving.find(left_out) {
             return Err(refuse(format!(
                 "the drives of pool {} have gone separate ways: {} was left out by the others and went on \
                  without drive {}. Each side may hold writes that the other lacks, and nothing was changed: \
@@ -313,7 +339,7 @@ fn check_exclusions(
                  which destroys what they hold",
                 label.pool_name,
                 drives.name(place),
-                newest.members[other].drive
+                other.drive
             )));
         }
     }

@@ -10,6 +10,7 @@
 //!    leaves out members that are missing, hence only when nothing can be refused any more. Then labels
 //!    that have rotted are written again.
 
+mod comeback;
 mod members;
 mod replay;
 mod replicas;
@@ -18,6 +19,8 @@ use std::time::Duration;
 
 use ashlar_block::{BlockDevice, BufferPool};
 
+pub use comeback::Comeback;
+pub(crate) use comeback::Returning;
 pub use members::{missing_members, read_label};
 
 use crate::drives::Drives;
@@ -40,7 +43,7 @@ pub struct ImportOptions {
     pub leaf_bytes: u64,
     /// Go on without members that are missing, even if they are half of the pool or more: the
     /// operator has made sure that they were not in service later than those here. They are left
-    /// out of the pool for good. Without this, more than half of the members must be here.
+    /// out of the pool. Without this, more than half of the members must be here.
     pub degraded: bool,
     /// Go on without blocks of which no drive that is here has a good copy: they are errors until they are written.
     /// Without this an import that finds such ones is refused, for a drive that is brought along may have one.
@@ -110,6 +113,7 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
         root,
         missing,
         classes,
+        returning,
     } = members::identify(drives, options)?;
     let source = |log| Source {
         sizes: &label.sizes,
@@ -144,6 +148,11 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
         parts.bad.push(drive);
         parts.repaired += u64::from(written);
     }
+    // Nothing of what they hold counts yet, but they are drives of the pool.
+    drives.put_back();
+    let old_name = returning.iter().map(|one| one.member);
+    members::name_again(drives, old_name, &parts.label.pool_name)?;
+    parts.returning = returning;
     if let Some(name) = &options.rename {
         members::rename(drives, name)?;
         parts.label.pool_name.clone_from(name);

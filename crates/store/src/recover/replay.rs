@@ -132,6 +132,7 @@ pub(super) fn replay(
         volumes,
         replicas,
         unhomed,
+        returning: Vec::new(),
         losses,
         bad: bad.into_iter().map(|(drive, _)| drive).collect(),
         repaired: 0,

@@ -17,6 +17,7 @@ mod lost;
 mod pace;
 mod parity;
 mod raise;
+mod readmit;
 mod release;
 mod replica;
 mod reserve;

@@ -177,6 +177,7 @@ fn an_engine_that_has_stopped_still_reads_what_it_can() {
     bench.seen.faults[0].set(Some((|_| true, ErrorKind::Media)));
     bench.write(known, 200, &data[..4096]).unwrap();
     bench.manage(Manage::Settle).unwrap();
+    bench.wipe(0);
     let mut bench = bench.restart();
     assert_eq!(bench.engine.members()[0].state, MemberState::Excluded);
     assert_eq!(bench.read(known, 0, 64).unwrap(), data);

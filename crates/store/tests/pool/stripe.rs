@@ -440,6 +440,7 @@ fn a_lost_drive_takes_its_blocks_along() {
             .unwrap();
     };
     check(&mut bench);
+    bench.wipe(2);
     let mut bench = bench.restart();
     check(&mut bench);
     let grow = Manage::ResizeVolume {

@@ -65,8 +65,10 @@ fn add(
     (drive, opener): (Uuid, Arc<dyn Opener>),
 ) -> Result<Managed, IoError> {
     let (reply, answer) = channel();
+    let member = host.borrow().engine.next_member().expect("a number");
     host.borrow_mut().mail.post(Mail::AddDrive {
         uuid: drive,
+        member,
         class: DriveClass::Nvme,
         opener,
         reply,

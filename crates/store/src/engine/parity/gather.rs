@@ -87,6 +87,8 @@ struct Gather {
     wish: Wish,
     shape: Shape,
     columns: Vec<ChunkCopy>,
+    /// The column whose drive returns: what it holds may be old, and only its data say so.
+    returning: Option<usize>,
     rows: Range<usize>,
     /// Of each granule of the slot: its checksum, 0 for none.
     crcs: [u32; UNIT_GRANULES as usize],
@@ -179,8 +181,13 @@ impl Gather {
                 parity: usize::from(self.shape.parity),
                 salt,
             };
-            let found = (0..self.columns.len()).map(|column| self.found(column, row));
-            wanted.solve(&found.collect::<Vec<_>>(), &self.asked)
+            let found: Vec<Option<&[u8]>> = (0..self.columns.len())
+                .map(|column| self.found(column, row))
+                .collect();
+            match self.returning {
+                Some(back) => wanted.solve_beside(&found, &self.asked, back),
+                None => wanted.solve(&found, &self.asked),
+            }
         };
         self.gathered(self.rows.clone().map(solve_row).collect())
     }
@@ -227,7 +234,11 @@ impl Engine {
                 *crc = known;
             }
         }
+        let is_walk = matches!(wish.who, For::Walk { .. });
+        let returning =
+            |copy: &ChunkCopy| is_walk && self.rebuild.returns.is(usize::from(copy.drive));
         let gather = Gather {
+            returning: columns.iter().position(returning),
             asked: vec![false; columns.len()],
             strips: columns.iter().map(|_| None).collect(),
             wish,
@@ -249,6 +260,7 @@ impl Engine {
         };
         let (shape, rows) = (gather.shape, gather.rows.clone());
         let slot = segment_and_slot(gather.wish.location).1;
+        let gather_returning = gather.returning;
         let mut places = Vec::new();
         for (which, &column) in gather.columns.iter().enumerate() {
             let known_bad = gather.wish.bad & 1 << which != 0;
@@ -259,7 +271,8 @@ impl Engine {
         }
         for (which, column) in places {
             let drive = usize::from(column.drive);
-            if !self.in_service(column.drive) {
+            let returns = gather_returning == Some(which);
+            if !self.in_service(column.drive) && !returns {
                 continue;
             }
             let Some(buffer) = self.buffer(rows.len() * GRANULE) else {

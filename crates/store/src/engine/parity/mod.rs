@@ -69,14 +69,14 @@ impl Engine {
     }
 
     /// Columns of a segment that are written, and which of the shape's each is: those in service,
-    /// and one that is being filled.
+    /// and one that is being filled, or whose drive returns.
     fn columns_to_write(&self, segment: u32) -> Vec<(ChunkCopy, usize)> {
         let columns = self.segment_columns(segment).iter().copied().zip(0..);
-        let joining = self.joining.get(&segment);
+        let joining = self.rebuild.joining.get(&segment);
         let joining = joining.map(|joining| (joining.column, joining.at));
         columns
             .chain(joining)
-            .filter(|(column, _)| self.in_service(column.drive))
+            .filter(|(column, _)| self.is_written(column.drive))
             .collect()
     }
 
@@ -138,14 +138,14 @@ impl Engine {
                 else {
                     continue;
                 };
-                if self.in_service(column.drive) {
+                if self.is_written(column.drive) {
                     let at = shape.strip_at(&self.sizes, column, slot);
                     let at = at + (row.number * GRANULE) as u64;
                     mends.push((usize::from(column.drive), at, bytes.clone()));
                 }
             }
         }
-        let joining = self.joining.get(&segment);
+        let joining = self.rebuild.joining.get(&segment);
         let joining = joining.filter(|joining| self.in_service(joining.column.drive));
         if let Some(joining) = joining {
             let at = shape.strip_at(&self.sizes, joining.column, slot);

@@ -75,6 +75,21 @@ impl Wanted<'_> {
         }
     }
 
+    /// The same where what one column holds may be old: of the others, as long as these are enough. It is bad if it
+    /// holds anything else.
+    pub(super) fn solve_beside(&self, found: &[Option<&[u8]>], asked: &[bool], old: usize) -> Row {
+        let (mut others, mut asked_of) = (found.to_vec(), asked.to_vec());
+        (others[old], asked_of[old]) = (None, false);
+        let mut row = self.solve(&others, &asked_of);
+        if !row.lost.is_empty() {
+            return self.solve(found, asked);
+        }
+        if found[old] != row.columns[old].as_deref() {
+            row.bad.push(old);
+        }
+        row
+    }
+
     /// What a column holds, unless that is known to be bad.
     fn good(&self, column: usize, found: Option<&[u8]>) -> Option<Vec<u8>> {
         if self.padding.get(column).copied().unwrap_or(false) {

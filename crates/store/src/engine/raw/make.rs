@@ -201,7 +201,7 @@ impl Engine {
     /// Nothing has been recorded: it is as if it had not been asked for.
     fn give_up_making(&mut self, error: IoError) {
         let Some(making) = self.raw.makings.pop_front() else {
-            return;
+            return invariant!(self, "no stripe is being made that could be given up");
         };
         let volume = making.volume;
         self.raw.changing.remove(&volume);
@@ -219,7 +219,7 @@ impl Engine {
 
     fn record_made(&mut self) {
         let Some(making) = self.raw.makings.pop_front() else {
-            return;
+            return invariant!(self, "no stripe is being made that could be recorded");
         };
         let segments = self.raw.volumes.get(&making.volume);
         let fresh = segments.map_or(&[][..], |segments| segments.from(making.had));

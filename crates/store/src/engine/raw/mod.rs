@@ -158,6 +158,19 @@ impl Raw {
         found.map(|(&volume, _)| volume)
     }
 
+    /// Columns of all segments that there are, or were until just now.
+    pub(super) fn all_columns(&self) -> impl Iterator<Item = ChunkCopy> {
+        let there = self.volumes.values().flat_map(|segments| &segments.list);
+        let there = there.flat_map(|segment| segment.columns.iter().copied());
+        let freeing = self.freeing.values().flat_map(|(_, columns)| columns);
+        there.chain(freeing.copied())
+    }
+
+    /// Whether a volume is being made or grown.
+    pub(super) fn is_making(&self) -> bool {
+        !self.makings.is_empty()
+    }
+
     /// Whether anything on a drive is, or was until just now, part of such a volume.
     pub(super) fn is_on(&self, drive: u16) -> bool {
         self.volume_on(drive).is_some() || self.freeing_on.on(usize::from(drive)) > 0
@@ -209,6 +222,22 @@ impl Engine {
             .collect();
         let which = out.join(", ");
         (!out.is_empty()).then(|| format!("blocks on drives out of service ({which}) are lost"))
+    }
+
+    /// A drive is a member again that was left out since the import. What hosts had not had it flush by then may be
+    /// gone, and no later flush would say so.
+    pub(super) fn raw_returned(&mut self, drive: u16) {
+        if self.drive_record.why_out(usize::from(drive)).is_none() {
+            return;
+        }
+        let volumes = self.raw.volumes.iter();
+        let on = volumes.filter(|(_, segments)| segments.on.on(usize::from(drive)) > 0);
+        let on: Vec<u32> = on.map(|(&volume, _)| volume).collect();
+        for volume in on {
+            let why =
+                format!("drive {drive} was out of service: what it had not flushed may be lost");
+            self.raw.latched.entry(volume).or_insert(why);
+        }
     }
 
     /// Bytes that a pass-through volume takes of its drives.

@@ -174,7 +174,7 @@ impl Engine {
             return;
         }
         let Some(Op::Bypass(bypass)) = self.ops.get(op) else {
-            return;
+            return invariant!(self, "write {op} has gone while it was looked at");
         };
         if !self.are_readable(&bypass.homes) {
             return self.bypass_lost(op);
@@ -275,7 +275,7 @@ impl Engine {
             return;
         }
         let Some(Op::Bypass(bypass)) = self.ops.try_remove(op) else {
-            return;
+            return invariant!(self, "write {op} has ended twice");
         };
         for key in bypass.keys() {
             self.unreserve_if_homed(key);

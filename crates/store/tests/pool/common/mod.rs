@@ -13,8 +13,8 @@ use ashlar_block::{
 use ashlar_store::format::{DriveClass, Label, Reserve, Root, Salt};
 use ashlar_store::sizes::ROOT_AT;
 use ashlar_store::{
-    DrivePlan, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout, Manage, Managed,
-    Outbox, PoolError, PoolPlan, Sizes, VolumePlan, enlist, format, import,
+    Comeback, DrivePlan, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout, Manage,
+    Managed, Outbox, PoolError, PoolPlan, Sizes, VolumePlan, enlist, format, import,
 };
 use uuid::Uuid;
 
@@ -331,7 +331,7 @@ impl Bench {
         let bytes = medium.borrow().len();
         let label = Label {
             drive,
-            index: self.engine.members().len() as u16,
+            index: self.engine.next_member().expect("a number"),
             class: self.new_class,
             bytes: bytes as u64,
             ..self.engine.label().clone()
@@ -360,15 +360,36 @@ impl Bench {
         let bytes = medium.borrow().len();
         let drive = Uuid::from_u128(200 + self.media.len() as u128);
         let (medium, new) = self.enlist(drive, medium);
-        self.devices.extend(new.into_devices());
+        let member = self.engine.next_member().expect("a number");
+        let mut opened = new.into_devices();
+        match self.devices.get_mut(usize::from(member)) {
+            Some(place) => *place = opened.remove(0),
+            None => self.devices.append(&mut opened),
+        }
         self.media.push(medium);
         let geometry = Geometry::plain(BlockSize::B4096, bytes as u64 / 4096);
         self.manage(Manage::AddDrive {
             drive,
+            member,
             geometry,
             class: self.new_class,
         })
         .expect("add");
+    }
+
+    /// Has a drive that was left out take part again.
+    pub fn readmit(&mut self, member: usize) -> Result<Managed, IoError> {
+        let medium = &self.media[member];
+        let open = || device(member, medium, &self.seen);
+        let mut drives = Drives::new(vec![open()], Box::new(|| Moment::ORIGIN));
+        let back = Comeback::read(&mut drives, 0).expect("a label");
+        self.devices[member] = Some(open());
+        self.manage(Manage::ReadmitDrive(Box::new(back)))
+    }
+
+    /// Another drive is in a drive's place, with nothing on it.
+    pub fn wipe(&self, member: usize) {
+        self.media[member].borrow_mut()[..1 << 20].fill(0);
     }
 
     /// The process dies and another imports the pool.

@@ -2,7 +2,7 @@
 //! let in counts on the leaves that it will change, until they are changed; so does a slot that waits
 //! for a home; and a page that has changed counts on a place until it is written. Who counts on a leaf
 //! counts on the tables above it. So what the map may come to need is known before it is needed
-//! ([`places`](crate::engine::places)), and never more than once, however many changes a page waits for.
+//! ([`metadata_allocator`](crate::engine::metadata_allocator)), and never more than once, however many changes a page waits for.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
@@ -14,7 +14,7 @@ use crate::ring::Mix;
 
 /// Pages that there are, and that there will be.
 #[derive(Default)]
-pub(crate) struct Coming {
+pub(crate) struct PageReservations {
     /// How many count on a page; on a table, how many pages below it that are counted on.
     holders: HashMap<PageId, u32, BuildHasherDefault<Mix>>,
     /// Pages that are counted on and are not there.
@@ -23,7 +23,7 @@ pub(crate) struct Coming {
     there: u64,
 }
 
-impl Coming {
+impl PageReservations {
     /// Pages that are there or will be.
     fn pages(&self) -> u64 {
         self.there + self.fresh
@@ -81,7 +81,7 @@ impl Map {
         }
         let page = TablePage(Box::new([TableEntry::NONE; FANOUT as usize]));
         self.tables.insert(id, Table { page, dirty: true });
-        self.coming.came(id);
+        self.reserved.came(id);
         if id.level < 2 {
             self.make_table(parent(id));
         }
@@ -103,8 +103,8 @@ impl Map {
     /// One more counts on a page of level 0, and so on the tables above it.
     pub(crate) fn hold(&mut self, page: PageId) {
         let mut id = page;
-        while !self.coming.hold_again(id) {
-            self.coming.hold_first(id, self.is_there(id));
+        while !self.reserved.hold_again(id) {
+            self.reserved.hold_first(id, self.is_there(id));
             if id.level == 2 {
                 return;
             }
@@ -115,9 +115,9 @@ impl Map {
     /// Takes back what [`hold`](Self::hold) did.
     pub(crate) fn let_go(&mut self, page: PageId) {
         let mut id = page;
-        while self.coming.let_go(id) {
+        while self.reserved.let_go(id) {
             if !self.is_there(id) {
-                self.coming.none_comes();
+                self.reserved.none_comes();
             }
             if id.level == 2 {
                 return;
@@ -128,7 +128,7 @@ impl Map {
 
     /// Pages that changes of these leaves would add to those that there are or will be.
     pub(crate) fn pages_for(&self, volume: u32, leaves: Range<u64>) -> u64 {
-        let counts = |id: PageId| self.is_there(id) || self.coming.is_held(id);
+        let counts = |id: PageId| self.is_there(id) || self.reserved.is_held(id);
         let mut new = BTreeSet::new();
         for leaf in leaves {
             let mut id = leaf_id(volume, leaf);
@@ -141,7 +141,7 @@ impl Map {
 
     /// Pages of all levels that there are, or that are counted on.
     pub(crate) fn pages_in_all(&self) -> u64 {
-        self.coming.pages()
+        self.reserved.pages()
     }
 
     /// Pages of level 1 and 2.

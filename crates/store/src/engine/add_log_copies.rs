@@ -9,7 +9,7 @@ use crate::manage::VolumePlan;
 
 /// Volumes that wait for more copies of the logs.
 #[derive(Default)]
-pub(crate) struct Raise {
+pub(crate) struct AddLogCopies {
     /// Copies that the logs should have for the volumes that there are, or that wait, whatever they
     /// have had.
     pub(super) wanted: usize,
@@ -24,15 +24,15 @@ impl Engine {
 
     /// Whether the logs have to be copied more often before a volume can be made. What volumes that
     /// there are promise already, the pool keeps or is mending.
-    pub(super) fn needs_raise(&self, plan: &VolumePlan) -> bool {
+    pub(super) fn needs_log_copies(&self, plan: &VolumePlan) -> bool {
         let copies = Self::copies_for(plan);
-        let kept = copies <= self.raise.wanted || self.has_log_copies(copies);
-        !kept || !self.raise.waiting.is_empty()
+        let kept = copies <= self.add_log_copies.wanted || self.has_log_copies(copies);
+        !kept || !self.add_log_copies.waiting.is_empty()
     }
 
     /// Makes a volume when the logs have the copies that it needs.
-    pub(super) fn make_when_raised(&mut self, id: u64, plan: VolumePlan) {
-        self.raise.waiting.push((id, plan));
+    pub(super) fn make_when_copied(&mut self, id: u64, plan: VolumePlan) {
+        self.add_log_copies.waiting.push((id, plan));
         self.want_copies_of_volumes();
         self.heal();
     }
@@ -42,18 +42,18 @@ impl Engine {
         let there = |entry: &&VolumeEntry| entry.state != VolumeState::Gone;
         let there = self.volumes.values().filter(there);
         let there = there.map(|entry| usize::from(entry.layout.survives()) + 1);
-        let waiting = self.raise.waiting.iter();
+        let waiting = self.add_log_copies.waiting.iter();
         let waiting = waiting.map(|(_, plan)| Self::copies_for(plan));
-        self.raise.wanted = there.chain(waiting).max().unwrap_or(0);
+        self.add_log_copies.wanted = there.chain(waiting).max().unwrap_or(0);
     }
 
     /// Makes the volumes whose copies are there; refuses them when no more can be made.
-    pub(super) fn advance_raise(&mut self) {
+    pub(super) fn advance_log_copies(&mut self) {
         let moving = self.map.is_renewing() || self.is_healing();
-        if self.raise.waiting.is_empty() || moving || self.is_leaving_pages() {
+        if self.add_log_copies.waiting.is_empty() || moving || self.is_leaving_pages() {
             return;
         }
-        let waiting = std::mem::take(&mut self.raise.waiting);
+        let waiting = std::mem::take(&mut self.add_log_copies.waiting);
         // One that is refused wants nothing any more.
         self.want_copies_of_volumes();
         for (id, plan) in waiting {
@@ -96,8 +96,8 @@ impl Engine {
     }
 
     /// The engine has stopped: what waits is refused.
-    pub(super) fn fail_raise(&mut self, why: &str) {
-        for (id, _) in std::mem::take(&mut self.raise.waiting) {
+    pub(super) fn fail_log_copies(&mut self, why: &str) {
+        for (id, _) in std::mem::take(&mut self.add_log_copies.waiting) {
             let error = IoError::new(ErrorKind::Latched, why.to_owned());
             self.out.managed.push((id, Err(error)));
         }

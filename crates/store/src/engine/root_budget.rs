@@ -5,7 +5,7 @@
 //! of a host can bring the pool there. A pool that was beyond that before goes on; nothing is added to it.
 //!
 //! There is room for all pages to move once, as they do when a drive goes. What an operator orders while they
-//! move is refused where that would not do ([`Engine::check_move_room`]). A second loss meanwhile cannot be: above
+//! move is refused where that would not do ([`Engine::check_move_budget`]). A second loss meanwhile cannot be: above
 //! about 90 % of the limit really mapped, the places of both moves could outgrow the root.
 
 use std::iter::Sum;
@@ -118,7 +118,7 @@ fn root_bytes(sizes: &Sizes, copies: usize, (meta, tops): (u64, u64)) -> u64 {
 impl Engine {
     /// Refuses a volume of so many granules for which the root might have no room: a new one, or
     /// `volume` with another size.
-    pub(super) fn check_root_room(
+    pub(super) fn check_root_budget(
         &mut self,
         (layout, granules): (Layout, u64),
         volume: Option<u32>,
@@ -216,7 +216,7 @@ impl Engine {
 
     /// Refuses what would have all pages move while they are still moving for another reason, if the root
     /// might have no room for where they were then.
-    pub(super) fn check_move_room(&self, copies: usize) -> Result<(), IoError> {
+    pub(super) fn check_move_budget(&self, copies: usize) -> Result<(), IoError> {
         if !self.map.is_renewing() {
             return Ok(());
         }

@@ -9,7 +9,7 @@
 
 use super::Engine;
 use super::append::StagedChange;
-use super::map::Restated;
+use super::map::Relogged;
 use crate::Canary;
 use crate::format::{MAX_CRCS, MAX_RECORDS, metadata_bytes};
 
@@ -20,24 +20,24 @@ const LOOKS: usize = 32;
 
 impl Engine {
     /// Changes that the padding of a batch with these has room for; it has so many records and checksums.
-    pub(super) fn restate(
+    pub(super) fn relog(
         &self,
         changes: &[StagedChange],
         (mut records, mut crcs): (usize, usize),
-    ) -> Vec<Restated> {
+    ) -> Vec<Relogged> {
         let room = metadata_bytes(records, crcs);
-        let mut restated = Vec::new();
-        if !self.may_restate() {
-            return restated;
+        let mut relogged = Vec::new();
+        if !self.may_relog() {
+            return relogged;
         }
         // What is not published has not changed the map yet: said again, it would be undone.
         let is_changing = |leaf| {
             let mut changing = changes.iter().map(|staged| staged.change.leaf());
-            changing.any(|one| one == Some(leaf)) && !self.cage.sings(Canary::RestateTooEarly)
+            changing.any(|one| one == Some(leaf)) && !self.cage.sings(Canary::RelogTooEarly)
         };
         let leaves = self.map.leaves_older_than(self.old_sequence()).take(LOOKS);
         for leaf in leaves {
-            let (count, granules) = self.map.restatement(leaf);
+            let (count, granules) = self.map.relog_weight(leaf);
             let more = (records + count, crcs + count * granules);
             let fits = more.0 <= MAX_RECORDS && more.1 <= MAX_CRCS;
             if !fits || metadata_bytes(more.0, more.1) > room || is_changing(leaf) {
@@ -46,23 +46,23 @@ impl Engine {
             let Some(mut places) = self.map.places_of(leaf) else {
                 continue;
             };
-            if self.cage.sings(Canary::RestateLess) {
+            if self.cage.sings(Canary::RelogLess) {
                 places.truncate(1);
             }
             let sequence = self.sequence + records as u64;
             (records, crcs) = (records + places.len(), crcs + places.len() * granules);
-            restated.push(Restated {
+            relogged.push(Relogged {
                 leaf,
                 sequence,
                 places,
             });
         }
-        restated
+        relogged
     }
 
     /// Not while pages are to be written for another reason, nor while changes are on their way to the map.
-    fn may_restate(&self) -> bool {
-        let in_flight = self.has_sealed_changes() && !self.cage.sings(Canary::RestateTooEarly);
+    fn may_relog(&self) -> bool {
+        let in_flight = self.has_sealed_changes() && !self.cage.sings(Canary::RelogTooEarly);
         !in_flight && !self.is_renewing_pages() && !self.is_checkpointing()
     }
 

@@ -2,7 +2,7 @@
 //! the map of a large volume that is written here and there takes about as much as its data. Were
 //! its room found only when pages are written, data could have taken it all by then, and what has
 //! been acknowledged could not be kept. So there are always as many places as the pages that there are or will
-//! be (`map/coming`) take, with those that a checkpoint leaves and that come back when its root is
+//! be (`map/page_reservations`) take, with those that a checkpoint leaves and that come back when its root is
 //! durable; and a write that would have the map outgrow them is let in when a segment of places more was
 //! found, or refused: the pool is full.
 

@@ -21,6 +21,11 @@ impl Changed {
         }
     }
 
+    /// Whether none has.
+    pub(super) fn is_none(self) -> bool {
+        self.len() == 0
+    }
+
     fn len(self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -33,7 +38,7 @@ impl Changed {
 
 /// A leaf's changes, said again.
 #[derive(Debug)]
-pub(crate) struct Restated {
+pub(crate) struct Relogged {
     pub(crate) leaf: PageId,
     /// Sequence of the first of the records.
     pub(crate) sequence: u64,
@@ -65,7 +70,7 @@ impl Map {
     }
 
     /// How many records, of how many granules each, say a leaf's changes again.
-    pub(crate) fn restatement(&self, leaf: PageId) -> (usize, usize) {
+    pub(crate) fn relog_weight(&self, leaf: PageId) -> (usize, usize) {
         let changed = self.pages.get(&leaf).map_or(0, |page| page.changed.len());
         (changed, self.grain(leaf.node).granules() as usize)
     }
@@ -100,7 +105,7 @@ impl Map {
     }
 
     /// Records that say a leaf's changes again are durable: the older ones are not needed for it.
-    pub(crate) fn restated(&mut self, one: &Restated) {
+    pub(crate) fn relogged(&mut self, one: &Relogged) {
         let Some(page) = self.pages.get_mut(&one.leaf) else {
             return;
         };
@@ -151,12 +156,12 @@ mod tests {
         map.apply(&place(33, 0x1003), 12);
         let now = vec![(33, 0x1003), (40, 0x1002)];
         assert_eq!(changed_places(&map, leaf), Some(now.clone()));
-        let one = Restated {
+        let one = Relogged {
             leaf,
             sequence: 20,
             places: Vec::new(),
         };
-        map.restated(&one);
+        map.relogged(&one);
         let old: Vec<PageId> = map.leaves_older_than(20).collect();
         assert_eq!(old, [], "its changes are no older than the records");
         assert_eq!(map.leaves_older_than(21).count(), 1);
@@ -164,7 +169,7 @@ mod tests {
         assert_eq!(changed_places(&map, leaf), Some(now));
         while map.take_dirty().is_some() {}
         assert_eq!(changed_places(&map, leaf), None);
-        map.restated(&one);
+        map.relogged(&one);
         assert_eq!(map.dirty_pages(), 0, "a written page stays clean");
         map.apply(&place(41, 0x1004), 30);
         assert_eq!(changed_places(&map, leaf), Some(vec![(41, 0x1004)]));

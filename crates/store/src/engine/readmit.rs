@@ -1,0 +1,309 @@
+//! Drives that were left out and are here again with what they had: only what is newer is written to them.
+//!
+//! The member stays left out until then, and roots say so: should the engine end, the next one begins anew. In
+//! the meantime its columns are written like all others and not read. A walk ([`rebuild`](super::rebuild)) over
+//! the leaves of the map that have changed since the drive left verifies its copies of their slots, and mends
+//! those that are old. Logs and the map's pages get their copies anew, for they are small.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use ashlar_block::{ErrorKind, IoError};
+use tracing::{debug, trace};
+
+use super::Engine;
+use super::extents::Extents;
+use super::invariant::invariant;
+use super::rebuild::Phase;
+use super::state::Drive;
+use crate::Canary;
+use crate::format::{ChunkCopy, MemberState, PageId, Root};
+use crate::recover::{Comeback, Returning};
+
+/// Members that are on their way back, one at a time.
+#[derive(Default)]
+pub(crate) struct Returns {
+    waiting: VecDeque<(Returning, Option<u64>)>,
+    walking: Option<(Returning, Option<u64>)>,
+    /// The drive that a walk is for has failed: the walk ends.
+    is_cut: bool,
+    /// Copies of the logs that there were before those on returning drives were given up.
+    log_copies: usize,
+}
+
+impl Returns {
+    /// Members that an import has found.
+    pub(super) fn found(found: Vec<Returning>) -> Self {
+        Self {
+            waiting: found.into_iter().map(|one| (one, None)).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether a walk for one is to begin.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether one is on its way back, or waits for that.
+    pub(super) fn is_busy(&self) -> bool {
+        self.walking.is_some() || self.is_wanted()
+    }
+
+    /// Whether a walk is for one.
+    pub(super) fn is_walking(&self) -> bool {
+        self.walking.is_some()
+    }
+
+    /// The member that a walk is for: it is written to, and not read but by the walk.
+    pub(super) fn member(&self) -> Option<usize> {
+        self.walking.as_ref().map(|(one, _)| one.member)
+    }
+
+    /// Whether it is this one.
+    pub(super) fn is(&self, drive: usize) -> bool {
+        self.member() == Some(drive)
+    }
+
+    /// Whether a member is on its way back, or waits for that.
+    pub(super) fn knows(&self, drive: usize) -> bool {
+        self.is(drive) || self.waiting.iter().any(|(one, _)| one.member == drive)
+    }
+
+    /// The sequence below which the member that a walk is for has every change.
+    pub(super) fn since(&self) -> Option<u64> {
+        self.walking.as_ref().map(|(one, _)| one.since)
+    }
+
+    /// Copies that the logs should have, because they had them.
+    pub(super) fn log_copies(&self) -> usize {
+        self.log_copies
+    }
+
+    /// A walk begins: what a failed drive has cut is over.
+    pub(super) fn walk_begins(&mut self) {
+        self.is_cut = false;
+    }
+
+    /// A drive has failed; whether it was on its way back, and who waits for it.
+    fn drop(&mut self, drive: usize) -> Option<Option<u64>> {
+        if self.is(drive) {
+            self.is_cut = true;
+            return self.walking.take().map(|(_, id)| id);
+        }
+        let at = self
+            .waiting
+            .iter()
+            .position(|(one, _)| one.member == drive)?;
+        self.waiting.remove(at).map(|(_, id)| id)
+    }
+
+    /// The engine has stopped: who waits.
+    pub(super) fn take_asked(&mut self) -> Vec<u64> {
+        let walking = self.walking.take();
+        let all = self.waiting.drain(..).chain(walking);
+        all.filter_map(|(_, id)| id).collect()
+    }
+}
+
+impl Engine {
+    /// A drive that was left out is here again.
+    pub(super) fn readmit_drive(&mut self, id: u64, back: &Comeback) -> Result<(), IoError> {
+        let drive = back.label.drive;
+        let refuse = |why: String| {
+            let why = format!("drive {drive} cannot take part again with what it has: {why}");
+            IoError::new(ErrorKind::InvalidRequest, why)
+        };
+        let returning = back.returning(self.roots.durable()).map_err(refuse)?;
+        let member = returning.member;
+        let is_out = !self.uses(member);
+        if !is_out || self.replies(member).given_up > 0 {
+            return Err(refuse(
+                "it still has requests that it has not answered".into(),
+            ));
+        }
+        debug!(member, %drive, since = returning.since, "drive is here again");
+        self.rebuild
+            .returns
+            .waiting
+            .push_back((returning, Some(id)));
+        self.again = true;
+        Ok(())
+    }
+
+    /// Whether what is written to columns goes to this drive, too.
+    pub(super) fn is_written(&self, drive: u16) -> bool {
+        self.in_service(drive) || self.rebuild.returns.is(usize::from(drive))
+    }
+
+    /// Whether a segment has a column on the drive that a walk is for.
+    pub(super) fn has_returning_column(&self, segment: u32) -> bool {
+        let mut columns = self.segment_columns(segment).iter();
+        columns.any(|copy| self.rebuild.returns.is(usize::from(copy.drive)))
+    }
+
+    /// Whether a walk may leave out a leaf of the map: a drive that returns has all that it says.
+    pub(super) fn is_old_to_returning(&self, leaf: PageId) -> bool {
+        if self.cage.sings(Canary::ReadmitWithoutWalk) {
+            return self.rebuild.returns.is_walking();
+        }
+        let since = self.rebuild.returns.since();
+        since.is_some_and(|since| !self.map.has_changed_since(leaf, since))
+    }
+
+    /// A walk for the next drive that returns begins.
+    pub(super) fn begin_return(&mut self) {
+        let Some((returning, id)) = self.rebuild.returns.waiting.pop_front() else {
+            return invariant!(self, "no drive waits to return");
+        };
+        let member = returning.member;
+        trace!(member, since = returning.since, "drive returns");
+        if let Some(drive) = self.drives.get_mut(member) {
+            *drive = Drive {
+                geometry: returning.geometry,
+                class: Some(returning.class),
+            };
+        }
+        self.rebuild.returns.walking = Some((returning, id));
+        self.begin_walk_at(None);
+    }
+
+    /// Ends a walk for a drive that has failed meanwhile, once nothing of it is under way; whether it has.
+    pub(super) fn end_cut_return(&mut self) -> bool {
+        let walks = matches!(
+            self.rebuild.phase,
+            Phase::Draining | Phase::Walking | Phase::Recording
+        );
+        if !self.rebuild.returns.is_cut || !walks || self.rebuild.pending > 0 {
+            return false;
+        }
+        self.rebuild.returns.is_cut = false;
+        self.rebuild.phase = Phase::Idle;
+        self.again = true;
+        true
+    }
+
+    /// A drive on its way back has failed.
+    pub(super) fn return_failed(&mut self, drive: usize, error: &IoError) {
+        let Some(asked) = self.rebuild.returns.drop(drive) else {
+            return;
+        };
+        debug!(member = drive, %error, "drive fails on its way back");
+        self.drive_record.left_out(drive, error.to_string());
+        if let Some(id) = asked {
+            let kind = error.kind();
+            let why = IoError::new(
+                kind,
+                format!("drive {drive} failed on its way back: {error}"),
+            );
+            self.out.managed.push((id, Err(why)));
+        }
+        self.again = true;
+    }
+
+    /// Everything newer is on the drive, flushed: it is a member like any other, once no root is on its way that
+    /// names what it had of logs and pages.
+    pub(super) fn let_back_in(&mut self) {
+        if !self.roots.is_idle() || self.raw.is_making() {
+            return;
+        }
+        let Some((Returning { member, .. }, id)) = self.rebuild.returns.walking.take() else {
+            return invariant!(self, "no drive is on its way back");
+        };
+        self.rebuild.phase = Phase::Idle;
+        self.again = true;
+        self.rebuild.returns.log_copies = self.log_copies();
+        self.give_up_copies(member as u16);
+        self.extents[member] = self.extents_in_use(member as u16);
+        let extents = self.members[member].extents;
+        self.members[member].state = MemberState::Active;
+        debug!(member, "drive takes part again");
+        self.raw_returned(member as u16);
+        self.drive_record.is_back(member);
+        self.drives_changed();
+        self.open_readable_segments();
+        self.restore_reserve(extents);
+        self.judge_stops();
+        match id {
+            Some(id) => self.members_changed(id),
+            None => self.roots.change_members(),
+        }
+        self.look_at_empty();
+        self.repair_now();
+    }
+
+    /// What a drive had of the logs and of the map's pages is old.
+    fn give_up_copies(&mut self, drive: u16) {
+        for side in [&mut self.ring, &mut self.map_log] {
+            for chunk in &mut side.log.shape.chunks {
+                without(&mut chunk.copies, drive);
+            }
+        }
+        self.metadata.leave_drive(drive);
+        self.roots.leave_drive(drive);
+    }
+
+    /// The free extents of a drive, by all that names others.
+    fn extents_in_use(&self, drive: u16) -> Extents {
+        let sizes = &self.sizes;
+        let root = self.roots.durable();
+        let logs = [&self.ring, &self.map_log].into_iter();
+        let chunks = logs.flat_map(|side| &side.log.shape.chunks);
+        let chunks = chunks.chain(&root.ring.chunks).chain(&root.map.chunks);
+        let chunks = chunks.flat_map(|chunk| &chunk.copies);
+        let chunks = chunks.map(|&copy| (copy, sizes.chunk_extents));
+        let meta = self.metadata.segments().iter().chain(&root.meta);
+        let meta = meta.flat_map(|segment| &segment.columns);
+        let raw = self.raw.all_columns();
+        let whole = meta.copied().chain(raw);
+        let whole = whole.map(|copy| (copy, sizes.segment_extents()));
+        let homes = self.segment_classes.keys().flat_map(|&id| {
+            let extents = self.shape(id).extents(sizes);
+            let columns = self.segment_columns(id).iter();
+            columns.map(move |&copy| (copy, extents))
+        });
+        let made = self.provisioning.iter().flat_map(|(class, columns)| {
+            let extents = class.shape_of(columns.len()).extents(sizes);
+            columns.iter().map(move |&copy| (copy, extents))
+        });
+        let freed = self.release.columns_and_extents();
+        let all = chunks.chain(whole).chain(homes).chain(made).chain(freed);
+        let here = all.filter(|(copy, _)| copy.drive == drive);
+        let taken: BTreeSet<(u32, u32)> = here.map(|(copy, count)| (copy.extent, count)).collect();
+        let mut extents = Extents::new(self.members[usize::from(drive)].extents);
+        for (first, count) in taken {
+            extents.claim(first, count);
+        }
+        extents
+    }
+
+    /// Segments that could not be read take new slots again.
+    fn open_readable_segments(&mut self) {
+        let ids: Vec<u32> = self.segment_classes.keys().copied().collect();
+        for id in ids
+            .into_iter()
+            .filter(|&id| self.is_readable(id))
+            .collect::<Vec<_>>()
+        {
+            let class = self.segment_classes.get(&id);
+            if let Some(segments) = class.and_then(|class| self.homes.get_mut(class)) {
+                segments.reopen(id);
+            }
+        }
+    }
+}
+
+/// Takes a drive's copy out, unless it is the only one.
+pub(super) fn without(copies: &mut Vec<ChunkCopy>, drive: u16) {
+    if copies.len() > 1 {
+        copies.retain(|copy| copy.drive != drive);
+    }
+}
+
+/// The same in all that a root names.
+pub(super) fn root_without(root: &mut Root, drive: u16) {
+    let chunks = root.ring.chunks.iter_mut().chain(&mut root.map.chunks);
+    chunks.for_each(|chunk| without(&mut chunk.copies, drive));
+    root.meta
+        .iter_mut()
+        .for_each(|segment| without(&mut segment.columns, drive));
+}

@@ -1,0 +1,141 @@
+//! Drives that were left out of the pool and are here again with what they had.
+//!
+//! What such a drive holds of homes is good as of a moment: every change of the map below a sequence was written,
+//! and flushed, on all drives in service before it was recorded. Which sequence that is says the *older* of the
+//! drive's two roots: the newer one may have been cut short, and with it the numbers of what others never saw. A
+//! root is begun only when the one before is durable on all members in service, so the older one is in the past of
+//! every other drive of that time, too.
+
+use ashlar_block::Geometry;
+
+use crate::drives::Drives;
+use crate::error::PoolError;
+use crate::format::{DriveClass, Label, MemberState, Root};
+use crate::sizes::{LABEL_AT, ROOT_AT, ROOT_BYTES};
+
+/// What a drive says of itself and of the pool as it knew it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comeback {
+    /// Its label.
+    pub label: Label,
+    /// Its shape.
+    pub geometry: Geometry,
+    /// Its roots that verify, the newest first.
+    pub(crate) roots: Vec<Root>,
+}
+
+/// A member that may take part again once what is newer was written to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Returning {
+    pub(crate) member: usize,
+    /// It has every change of the map below this sequence.
+    pub(crate) since: u64,
+    pub(crate) geometry: Geometry,
+    pub(crate) class: DriveClass,
+}
+
+/// Whether two roots are of histories that went separate ways. Each side has left all drives of the other out, so
+/// no drive is in service in both.
+pub(crate) fn share_drives(a: &Root, b: &Root) -> bool {
+    let mut theirs = b.members.iter().filter(|member| member.state.in_service());
+    theirs.any(|member| serves(a, member.drive))
+}
+
+/// Whether a root says that a drive is in service.
+pub(crate) fn serves(root: &Root, drive: uuid::Uuid) -> bool {
+    let mut members = root.members.iter();
+    members.any(|member| member.drive == drive && member.state.in_service())
+}
+
+impl Comeback {
+    /// Reads what a drive says.
+    ///
+    /// # Errors
+    /// It has no label that can be read.
+    pub fn read(drives: &mut Drives, drive: usize) -> Result<Self, PoolError> {
+        let label = super::read_label(drives, drive)?;
+        let roots = roots(drives, drive, &label);
+        Ok(Self {
+            label,
+            geometry: drives.geometry(drive),
+            roots,
+        })
+    }
+
+    /// Gives the drive's label the name that the pool has by now.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn rename(&self, drives: &mut Drives, drive: usize, name: &str) -> Result<(), PoolError> {
+        if self.label.pool_name == name {
+            return Ok(());
+        }
+        write_name(drives, drive, self.label.clone(), name)
+    }
+
+    /// As which member it can take part again in a pool with this root, or why it cannot.
+    pub(crate) fn returning(&self, newest: &Root) -> Result<Returning, String> {
+        let drive = self.label.drive;
+        let mut members = newest.members.iter().enumerate();
+        let found = members.find(|(_, member)| member.drive == drive);
+        let (index, member) = found.ok_or("the pool does not know it any more")?;
+        if self.label.pool != newest.pool || usize::from(self.label.index) != index {
+            return Err("its label is another member's".into());
+        }
+        if member.state != MemberState::Excluded {
+            return Err("it is in service".into());
+        }
+        if self.geometry.bytes() < self.label.bytes {
+            return Err(format!(
+                "it has {} bytes, its label says {}",
+                self.geometry.bytes(),
+                self.label.bytes
+            ));
+        }
+        let [newer, older] = &self.roots[..] else {
+            return Err("its roots cannot be read".into());
+        };
+        if !serves(newer, drive) {
+            return Err("it was emptied and removed".into());
+        }
+        if newer.generation != older.generation + 1 || !share_drives(newest, newer) {
+            return Err("it went on without those that are in service now".into());
+        }
+        Ok(Returning {
+            member: index,
+            since: older.next_sequence,
+            geometry: self.geometry,
+            class: self.label.class,
+        })
+    }
+}
+
+/// The roots of a drive that verify, the newest first.
+pub(super) fn roots(drives: &mut Drives, drive: usize, label: &Label) -> Vec<Root> {
+    let mut found = Vec::new();
+    for at in ROOT_AT {
+        let read = drives.read(drive, at, ROOT_BYTES as usize);
+        if let Ok(Ok(root)) = read.map(|bytes| Root::decode(&bytes, label.salt)) {
+            found.push(root);
+        }
+    }
+    found.retain(|root| root.pool == label.pool);
+    found.sort_by_key(|root| std::cmp::Reverse(root.generation));
+    found
+}
+
+/// Writes a label anew, with this name of the pool: one copy after the other, so that one is whole at every moment.
+pub(super) fn write_name(
+    drives: &mut Drives,
+    drive: usize,
+    mut label: Label,
+    name: &str,
+) -> Result<(), PoolError> {
+    name.clone_into(&mut label.pool_name);
+    let bytes = label.encode();
+    for at in LABEL_AT {
+        drives.write(&[(drive, at)], &bytes)?;
+        drives.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! Drives that were left out and are here again with what they had.
+
+use crate::common::{Bench, Medium, Seen, fill, small_sizes};
+use ashlar_block::{ErrorKind, Operation};
+use ashlar_store::format::MemberState;
+use ashlar_store::{Event, ImportOptions, Layout, Manage, Sizes};
+use std::time::Duration;
+
+const SLOTS: u64 = 240;
+/// The drive that is away for a while.
+const AWAY: usize = 1;
+
+fn slot(at: u64, round: u8) -> Vec<u8> {
+    vec![(at as u8 | 1).wrapping_add(round * 2); 16 * 4096]
+}
+
+/// A pool without a drive to spare, filled, and home.
+fn full(layout: Layout) -> (Bench, u32) {
+    let sizes = Sizes {
+        segment_slots: 4,
+        ..small_sizes()
+    };
+    let mut bench = Bench::with_sizes(layout.drives(), 40 << 20, sizes);
+    let volume = bench.volume_as(SLOTS * 16, layout).unwrap();
+    for at in 0..SLOTS {
+        bench.write(volume, at * 16, &slot(at, 0)).unwrap();
+    }
+    bench.manage(Manage::Settle).unwrap();
+    // What has not changed since the older of two roots is not looked at.
+    for _ in 0..2 {
+        bench.write(volume, 0, &slot(0, 0)).unwrap();
+        bench.manage(Manage::Settle).unwrap();
+    }
+    (bench, volume)
+}
+
+/// What hosts write meanwhile: whole slots, parts of others, and blocks that they give back.
+fn change(bench: &mut Bench, volume: u32) {
+    for at in [3, 200, 201] {
+        bench.write(volume, at * 16, &slot(at, 9)).unwrap();
+    }
+    bench.write(volume, 210 * 16 + 5, &fill(1, 77)).unwrap();
+    bench.clear(volume, 220 * 16, 16).unwrap();
+    bench.manage(Manage::Settle).unwrap();
+}
+
+fn check(bench: &mut Bench, volume: u32) {
+    for at in 0..SLOTS {
+        let mut expected = match at {
+            3 | 200 | 201 => slot(at, 9),
+            220 => fill(16, 0),
+            _ => slot(at, 0),
+        };
+        if at == 210 {
+            expected[5 * 4096..6 * 4096].fill(77);
+        }
+        let read = bench.read(volume, at * 16, 16).unwrap();
+        assert!(read == expected, "slot {at}");
+    }
+}
+
+fn without(media: &[Medium], which: usize) -> Vec<Medium> {
+    let mut media = media.to_vec();
+    media.remove(which);
+    media
+}
+
+fn degraded() -> ImportOptions {
+    ImportOptions {
+        degraded: true,
+        repair_after: Duration::from_secs(3600),
+        ..ImportOptions::default()
+    }
+}
+
+const LAYOUTS: [Layout; 2] = [
+    Layout::Mirror { copies: 2 },
+    Layout::Parity { data: 2, parity: 1 },
+];
+
+/// Every drive but the one that was away is enough to lose.
+fn all_is_there_twice(media: &[Medium], volume: u32) {
+    for lost in (0..media.len()).filter(|&lost| lost != AWAY) {
+        let media = media.iter().map(|one| Medium::new(one.as_ref().clone()));
+        let media: Vec<Medium> = media.collect();
+        let mut bench = Bench::open_with(without(&media, lost), &degraded()).expect("import");
+        check(&mut bench, volume);
+    }
+}
+
+fn is_back(bench: &Bench) -> bool {
+    bench.engine.members()[AWAY].state == MemberState::Active
+}
+
+#[test]
+fn a_drive_that_was_away_costs_what_was_written_meanwhile() {
+    for layout in LAYOUTS {
+        let (bench, volume) = full(layout);
+        let media = bench.media;
+        let away = Bench::open_with(without(&media, AWAY), &degraded());
+        let mut away = away.expect("import without it");
+        assert!(!is_back(&away));
+        change(&mut away, volume);
+        drop(away);
+        let seen = Seen::default();
+        let bench = Bench::open_seen(media.clone(), &ImportOptions::default(), seen.clone());
+        let mut bench = bench.expect("import with it");
+        seen.log.borrow_mut().clear();
+        bench.run(Event::Tick);
+        assert!(is_back(&bench), "{layout}");
+        assert!(!bench.engine.is_rebuilding());
+        let written = seen.writes.borrow();
+        let to_it = written.iter().filter(|(drive, ..)| *drive == AWAY).count();
+        assert!(to_it < 200, "{layout}: {to_it} writes to {}", AWAY);
+        let log = seen.log.borrow();
+        let reads = log.iter().filter(|(_, op)| *op == Operation::Read).count();
+        // Of eight leaves three have changed, one of them by what came last before it was away.
+        let slots = SLOTS * 16 / layout.default_grain().granules();
+        let all = slots as usize * layout.drives();
+        assert!(reads < all / 2, "{layout}: {reads} reads of {all}");
+        drop((written, log));
+        bench.manage(Manage::Settle).unwrap();
+        assert!(!bench.engine.status().degraded, "{layout}");
+        check(&mut bench, volume);
+        all_is_there_twice(&bench.media, volume);
+    }
+}
+
+#[test]
+fn it_counts_again_after_any_crash_only_with_all_that_is_newer() {
+    for layout in LAYOUTS {
+        let (bench, volume) = full(layout);
+        let media = bench.media;
+        let mut away = Bench::open_with(without(&media, AWAY), &degraded()).expect("import");
+        change(&mut away, volume);
+        drop(away);
+        let (mut crashes, mut done) = (0, false);
+        for budget in (0..).step_by(61) {
+            let copies = media.iter().map(|one| Medium::new(one.as_ref().clone()));
+            let copies: Vec<Medium> = copies.collect();
+            let mut bench = Bench::open(copies.clone());
+            bench.budget = Some(budget);
+            bench.run(Event::Tick);
+            let left = bench.budget;
+            drop(bench);
+            crashes += 1;
+            let mut bench = Bench::open_with(copies, &degraded()).expect("import after a crash");
+            if is_back(&bench) {
+                bench.manage(Manage::Settle).unwrap();
+                all_is_there_twice(&bench.media, volume);
+            }
+            let mut bench = bench.restart();
+            bench.run(Event::Tick);
+            assert!(is_back(&bench), "{layout}, {budget}");
+            if std::mem::replace(&mut done, left > Some(0)) {
+                break;
+            }
+        }
+        assert!(crashes > 4, "{layout}: {crashes}");
+    }
+}
+
+#[test]
+fn a_drive_that_has_failed_is_readmitted_in_service() {
+    for layout in LAYOUTS {
+        let (mut bench, volume) = full(layout);
+        let media = std::mem::take(&mut bench.media);
+        let mut bench = Bench::open_with(media, &degraded()).expect("import");
+        bench.seen.faults[AWAY].set(Some((|_| true, ErrorKind::Timeout)));
+        change(&mut bench, volume);
+        assert!(!is_back(&bench));
+        bench.seen.faults[AWAY].set(None);
+        bench.readmit(AWAY).expect("readmitted");
+        assert!(is_back(&bench));
+        let again = bench.readmit(AWAY).expect_err("twice").to_string();
+        assert!(again.contains("in service"), "{again}");
+        bench.manage(Manage::Settle).unwrap();
+        assert!(!bench.engine.status().degraded, "{layout}");
+        check(&mut bench, volume);
+        all_is_there_twice(&bench.media, volume);
+    }
+}
+
+#[test]
+fn one_that_fails_on_its_way_back_is_out() {
+    let (mut bench, volume) = full(LAYOUTS[0]);
+    let media = std::mem::take(&mut bench.media);
+    let mut bench = Bench::open_with(media, &degraded()).expect("import");
+    bench.seen.faults[AWAY].set(Some((|_| true, ErrorKind::Timeout)));
+    change(&mut bench, volume);
+    let fails: [crate::common::Rule; 2] = [
+        |op| matches!(op, Operation::Write(_)),
+        |op| op == Operation::Flush,
+    ];
+    for fails in fails {
+        bench.seen.faults[AWAY].set(Some((fails, ErrorKind::Media)));
+        let why = bench.readmit(AWAY).expect_err("it fails").to_string();
+        assert!(why.contains("on its way back"), "{why}");
+        assert!(!is_back(&bench) && !bench.engine.status().rebuilding);
+        // The next walk is not cut with this one.
+        bench.manage(Manage::Scrub).expect("a whole scrub");
+    }
+    check(&mut bench, volume);
+    bench.seen.faults[AWAY].set(None);
+    bench.readmit(AWAY).expect("the next time");
+    assert!(is_back(&bench));
+    all_is_there_twice(&bench.media, volume);
+}
+
+#[test]
+fn a_drive_that_was_removed_or_went_on_alone_is_not_readmitted() {
+    let mut bench = Bench::new(3, 32 << 20);
+    let volume = bench.volume(512, 2);
+    bench.write(volume, 0, &fill(64, 1)).unwrap();
+    bench.manage(Manage::RemoveDrive { member: AWAY }).unwrap();
+    bench.manage(Manage::Settle).unwrap();
+    let why = bench.readmit(AWAY).expect_err("removed").to_string();
+    assert!(why.contains("removed"), "{why}");
+    let mut bench = bench.restart();
+    bench.run(Event::Tick);
+    assert!(!is_back(&bench));
+
+    let (bench, volume) = full(LAYOUTS[0]);
+    let media = bench.media;
+    drop(Bench::open_with(vec![media[AWAY].clone()], &degraded()).expect("alone"));
+    let mut bench = Bench::open_with(without(&media, AWAY), &degraded()).expect("without it");
+    change(&mut bench, volume);
+    let refused = Bench::try_open(media, false).err().expect("refused");
+    assert!(refused.to_string().contains("separate ways"), "{refused}");
+}
+
+/// A drive left out before another was, which is back by now: it has not gone its own way.
+#[test]
+fn a_drive_knows_another_as_left_out_that_is_back() {
+    let (bench, volume) = full(Layout::Mirror { copies: 3 });
+    let media = bench.media;
+    let mut bench = Bench::open_with(without(&media, 1), &degraded()).expect("without 1");
+    bench.manage(Manage::Settle).unwrap();
+    drop(bench);
+    let one = Bench::open_with(vec![media[0].clone(), media[1].clone()], &degraded());
+    let mut bench = one.expect("without 2");
+    bench.run(Event::Tick);
+    assert!(
+        is_back(&bench),
+        "drive 1 is back, which drive 2 knows as left out"
+    );
+    change(&mut bench, volume);
+    drop(bench);
+    let mut bench = Bench::open(media);
+    bench.run(Event::Tick);
+    assert!(
+        bench
+            .engine
+            .members()
+            .iter()
+            .all(|one| one.state == MemberState::Active)
+    );
+    bench.manage(Manage::Settle).unwrap();
+    let media = std::mem::take(&mut bench.media);
+    let mut bench = Bench::open_with(vec![media[2].clone()], &degraded()).expect("2 alone");
+    check(&mut bench, volume);
+}
+
+/// More drives join than there are numbers, one in place of another.
+#[test]
+fn numbers_of_drives_that_are_out_are_used_again() {
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = bench.volume(512, 2);
+    for round in 0..80u64 {
+        bench
+            .write(volume, round % 16, &fill(3, round as u8 | 1))
+            .unwrap();
+        bench.add_drive(32 << 20);
+        let members = bench.engine.members();
+        let mut serving = members
+            .iter()
+            .filter(|one| one.state == MemberState::Active);
+        let oldest = serving.next().map(|one| one.drive).unwrap();
+        let member = members.iter().position(|one| one.drive == oldest).unwrap();
+        bench.manage(Manage::RemoveDrive { member }).unwrap();
+        bench.manage(Manage::Settle).unwrap();
+        assert!(!bench.engine.uses(member), "round {round}");
+        assert_eq!(
+            bench.read(volume, round % 16, 3).unwrap(),
+            fill(3, round as u8 | 1)
+        );
+    }
+    assert_eq!(bench.engine.members().len(), 64);
+    let last = bench.read(volume, 0, 16).unwrap();
+    // All drives that ever were members are given: those that are out say nothing.
+    let mut bench = bench.restart();
+    bench.run(Event::Tick);
+    let serving = bench
+        .engine
+        .members()
+        .iter()
+        .filter(|one| one.state.in_service());
+    assert_eq!(serving.count(), 2);
+    assert!(bench.read(volume, 0, 16).unwrap() == last);
+}
