@@ -162,9 +162,11 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
             },
             ..Profile::CRASH
         },
-        // The session breaks just when the add is asked for, while the owner's store has not done what the member's has.
+        // The session breaks just when the add is asked for, what came of that is long unknown, and the owner's store has
+        // not done what the member's has.
         Canary::UnsettledAdd => Profile {
             commands: 300,
+            quorum: 40,
             proofs: 0,
             lures: const {
                 &[
