@@ -28,7 +28,7 @@ use crate::store::Store;
 use crate::trust::PeerSocket;
 
 /// How long an answer of the quorum or of a peer is waited for; callers are promised 3 s.
-const PATIENCE: Duration = Duration::from_millis(2800);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(2800);
 /// What an order may be late in saying that it is late.
 const GRACE: Duration = Duration::from_millis(500);
 /// How long what peers have ordered may take to its end when the cluster stops.
@@ -135,6 +135,10 @@ impl Cluster {
                 local.dead(peer.config.id, incarnation);
             }
         }
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        self.0.shared.clone()
     }
 
     /// What all nodes are told, as far as this one knows: nodes may join and leave.

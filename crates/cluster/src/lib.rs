@@ -44,6 +44,7 @@ mod certify;
 mod cluster;
 mod config;
 mod deliver;
+mod heads;
 mod join;
 mod key;
 mod members;
@@ -61,6 +62,7 @@ pub use ashlar_replica::{Incarnation, NodeId, VolumeId};
 pub use certify::certify;
 pub use cluster::{Cluster, Local, volume_id};
 pub use config::{ClusterConfig, NodeConfig, QuorumConfig};
+pub use heads::Head;
 pub use key::{Key, SHORTEST_KEY};
 pub use members::{
     EtcdMember, Founding, Home, Joined, LIES_IN, NewToken, Newcomer, QuorumMember, QuorumRole,

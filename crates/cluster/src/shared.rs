@@ -200,6 +200,10 @@ impl Shared {
         }
     }
 
+    pub(crate) fn head_key(&self, pool: Uuid) -> String {
+        format!("/ashlar/{}/head/{}", self.name, pool.hyphenated())
+    }
+
     pub(crate) fn volume_key(&self, volume: Uuid) -> String {
         format!("{}{}", volumes_prefix(&self.name), volume.hyphenated())
     }

@@ -156,10 +156,10 @@ impl Copy {
     }
 
     /// What the replica begins with. Whether the copy is an old image is not known here.
-    pub const fn imported(&self) -> Imported {
+    pub const fn imported(&self, is_old_image: bool) -> Imported {
         Imported {
             entry: self.entry,
-            is_old_image: false,
+            is_old_image,
         }
     }
 

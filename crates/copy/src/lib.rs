@@ -16,7 +16,7 @@
 //! ```text
 //! // Once a volume, by an order of the pool: Manage::MakeReplica { volume, identity }. Then, at every import:
 //! let mut copy = Copy::new(&engine, volume, members, buffers)?; // None: the volume is no copy
-//! let mut replica = Replica::new(config, copy.imported(), now); // config.shape = copy.shape()
+//! let mut replica = Replica::new(config, copy.imported(is_old_image), now); // config.shape = copy.shape()
 //!
 //! // A turn: whatever the replica is told, it is told with an EngineLocal around the pool's outbox.
 //! replica.handle(event, Surroundings { now, local: &mut EngineLocal::new(&mut engine, &mut copy, now, &mut out), out: effects });

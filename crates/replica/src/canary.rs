@@ -92,11 +92,17 @@ pub enum Canary {
     ServeBeforeRegister,
     /// A forwarded command gets a label when it arrives.
     ForwardRefreshed,
+    /// What an owner has not heard while it was held up was not said.
+    PauseIsSilence,
+    /// A copy that is known to be an old image takes part as if it were not.
+    OldImageCounts,
+    /// A member whose store is slow is taken for one whose store hangs.
+    SlowIsStuck,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 44] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -138,6 +144,9 @@ impl Canary {
         Self::RegisterNotSent,
         Self::ServeBeforeRegister,
         Self::ForwardRefreshed,
+        Self::PauseIsSilence,
+        Self::SlowIsStuck,
+        Self::OldImageCounts,
     ];
 }
 

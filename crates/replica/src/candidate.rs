@@ -13,6 +13,7 @@ use crate::event::{Alarm, Turn};
 use crate::ids::{Ask, Epoch, Incarnation, Revision};
 use crate::key::{Key, OwnerId};
 use crate::lease::GRANT;
+use crate::pace::HEARING;
 use crate::quorum::{Held, Question, Reply};
 
 /// How long a candidate waits for the one that was faster.
@@ -76,6 +77,8 @@ pub(crate) struct Candidate {
     not_before: Moment,
     /// The newest epoch of another process that was read.
     seen: Epoch,
+    /// Since an owner was heard last.
+    was_held_up: bool,
 }
 
 impl Candidate {
@@ -84,6 +87,7 @@ impl Candidate {
             stage: Stage::Idle,
             not_before: now,
             seen: Epoch(0),
+            was_held_up: false,
         }
     }
 
@@ -96,6 +100,26 @@ impl Candidate {
     /// This process was the owner and has stopped: another shall have it, the one that it handed over to above all.
     pub(crate) fn yields(&mut self, turn: &Turn<'_>) {
         self.rest(turn, AFTER_LOSS);
+    }
+
+    /// An owner has said something.
+    pub(crate) const fn hears(&mut self) {
+        self.was_held_up = false;
+    }
+
+    /// This process was held up: an owner may have said something. A second time in a row it is taken for silent.
+    pub(crate) fn held_up(&mut self, turn: &Turn<'_>) {
+        if !self.was_held_up && !turn.sings(Canary::PauseIsSilence) {
+            self.was_held_up = true;
+            self.not_before = self.not_before.max(turn.now + HEARING);
+        }
+    }
+
+    /// Its owner is heard again: what was begun ends here, if it was a look at the key.
+    pub(crate) fn leaves(&mut self) {
+        if matches!(self.stage, Stage::Reading(_)) {
+            self.stage = Stage::Idle;
+        }
     }
 
     /// No candidacy for a while. A swap that is out is settled nevertheless, by reading.

@@ -1,13 +1,14 @@
 //! What a replica is told, and what it wants done.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use ashlar_block::{IoError, Label, Moment, Registrant};
 use bytes::Bytes;
 
 use crate::canary::{Cage, Canary};
-use crate::extent::Extent;
+use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
     Ask, CommandId, Epoch, Incarnation, Leaf, NodeId, Position, Positions, ReplicaUuid, ShardId,
@@ -15,7 +16,8 @@ use crate::ids::{
 };
 use crate::local::{Applied, Entry, EntryChange, Local};
 use crate::message::{Content, Envelope};
-use crate::owner::{POWER_LOSS_WAIT, STUCK_AFTER};
+use crate::owner::POWER_LOSS_WAIT;
+use crate::pace::{Heard, SLOW_AFTER, STUCK_AFTER};
 use crate::quorum::{Question, Reply};
 
 /// The size of a volume's shard. Its last granule is no host's: it is the *register*, in which the owner keeps what all
@@ -39,6 +41,12 @@ impl Shape {
         let first = leaf.0.checked_mul(u64::from(self.leaf_granules))?;
         let left = self.granules.checked_sub(first)?;
         Extent::new(first, left.min(u64::from(self.leaf_granules)) as u32)
+    }
+
+    /// All of it.
+    pub fn everything(self) -> ExtentSet {
+        let leaves = (0..self.leaves()).map(Leaf);
+        leaves.filter_map(|leaf| self.leaf(leaf)).collect()
     }
 
     /// Whether a range is inside the volume.
@@ -174,7 +182,7 @@ pub enum HostOperation {
 /// Something that happened.
 #[derive(Debug)]
 pub enum Event {
-    /// Time has passed: at least every [`TICK`](crate::TICK).
+    /// Time has passed: at [`Replica::next_deadline`](crate::Replica::next_deadline) at the latest.
     Tick,
     /// A host's command.
     Host {
@@ -315,6 +323,30 @@ pub enum Alarm {
     OldImage,
 }
 
+/// Why a copy is not waited for any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Nothing was heard of it.
+    Silent,
+    /// It is heard, and does nothing of what it was given.
+    Hangs,
+    /// It does what it is given, and a write has waited too long for it all the same.
+    Slow,
+    /// It has said that it cannot go on, or it differs.
+    Failed,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Silent => "nothing is heard of it",
+            Self::Hangs => "it answers, and its pool has done nothing of what it was given",
+            Self::Slow => "a write has waited too long for it",
+            Self::Failed => "its pool has failed, or it differs",
+        })
+    }
+}
+
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
@@ -361,6 +393,13 @@ pub enum Effect {
     /// Whether this node, the owner by its own account, sends hosts away: it hears nothing of copies that may serve by
     /// now. Hosts' paths change.
     Isolated(bool),
+    /// A copy in sync is not waited for any longer: the quorum is asked to take it out.
+    LeavesOut {
+        /// Which.
+        position: Position,
+        /// Why.
+        why: Why,
+    },
     /// The set of copies in sync is now this one.
     InSync(Positions),
     /// Tell people.
@@ -398,12 +437,30 @@ pub(crate) struct Names {
     ask: u64,
     /// What the local store has been asked for and has not answered, and since when.
     open: BTreeMap<Token, Moment>,
+    /// When it has made something durable last.
+    done: Option<Heard>,
 }
 
 impl Names {
     /// The local store has answered.
     pub(crate) fn answered(&mut self, token: Token) {
         self.open.remove(&token);
+    }
+
+    /// It has made something durable: it goes on.
+    pub(crate) fn goes_on(&mut self, now: Moment) {
+        self.done = Some(Heard::new(now));
+    }
+
+    /// This process was held up, and has not heard of what the store has done.
+    pub(crate) fn held_up(&mut self, now: Moment) {
+        let done = self.done.get_or_insert(Heard::new(Moment::ORIGIN));
+        done.excuse(now, STUCK_AFTER);
+    }
+
+    /// How long ago it has made something durable.
+    fn idle_for(&self, now: Moment) -> Duration {
+        self.done.map_or(Duration::MAX, |done| done.ago(now))
     }
 }
 
@@ -485,7 +542,8 @@ impl Turn<'_> {
     /// Whether the local store has owed an answer for so long that it counts as hung.
     pub(crate) fn is_store_stuck(&self) -> bool {
         let oldest = self.names.open.first_key_value();
-        oldest.is_some_and(|(_, &since)| self.now - since > STUCK_AFTER)
+        let owed = oldest.map_or(Duration::ZERO, |(_, &since)| self.now - since);
+        owed > SLOW_AFTER || owed.min(self.names.idle_for(self.now)) > STUCK_AFTER
     }
 
     pub(crate) fn ask(&mut self, question: Question) -> Ask {

@@ -146,6 +146,11 @@ impl Given {
         }
     }
 
+    /// Until when the newest promise binds.
+    pub(crate) fn until(&self) -> Option<Moment> {
+        self.promised.map(|promise| promise.until)
+    }
+
     /// Whether a promise still binds.
     pub(crate) fn binds(&self, now: Moment) -> bool {
         now < self.forgotten_until || self.promised.is_some_and(|promise| now < promise.until)

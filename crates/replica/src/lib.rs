@@ -56,6 +56,7 @@ mod local;
 mod member;
 mod message;
 mod owner;
+mod pace;
 pub mod quorum;
 mod replica;
 mod wire;
@@ -64,7 +65,7 @@ pub use ashlar_block::{AssociationId, HostId, Label, Registrant};
 pub use canary::{Cage, Canary};
 pub use event::{
     Alarm, Config, Difference, Effect, Event, HostOperation, Limits, Outcome, Proof, ReadMode,
-    Shape,
+    Shape, Why,
 };
 pub use extent::{Extent, ExtentSet};
 pub use fence::{Fence, Origin};
@@ -79,5 +80,6 @@ pub use local::{Applied, Entry, EntryChange, Imported, Local, OwnPlane, Tag};
 pub use member::MAX_RANGES;
 pub use message::{Attach, Content, Envelope, Forward, Join, Message, Record, RecordKind, Refusal};
 pub use owner::{POWER_LOSS_WAIT, REMOVE_AFTER};
+pub use pace::SLOW_AFTER;
 pub use replica::{Replica, Surroundings, TICK};
 pub use wire::{Codec, Encoded, Frame, HEADER_BYTES, MAX_DATA_BYTES, WIRE_VERSION, WireError};

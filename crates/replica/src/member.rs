@@ -13,7 +13,7 @@ use crate::event::{Alarm, Effect, Outcome, Shape, Turn};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
-    CopyId, Epoch, ForwardId, Known, Leaf, Low, Position, Positions, SessionId, Token,
+    CopyId, Epoch, ForwardId, Known, Leaf, Low, Nonce, Position, Positions, SessionId, Token,
 };
 use crate::lease::Given;
 use crate::local::{Applied, Entry, EntryChange, OwnPlane, Tag};
@@ -62,6 +62,8 @@ struct Session {
     doing: Vec<Doing>,
     /// What was uncertain here when the session began.
     told: ExtentSet,
+    /// The owner has given it everything, and counts it as in sync.
+    was_added: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +103,18 @@ impl Member {
     pub(crate) fn is_open(&self) -> bool {
         let open = |s: &Session| !matches!(s.stage, Stage::Draining | Stage::Joining(_));
         self.session.as_ref().is_some_and(open)
+    }
+
+    /// Whether nothing of an open session is under way here.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let rests =
+            |s: &Session| s.stage == Stage::Open && s.inbox.is_empty() && s.doing.is_empty();
+        self.session.as_ref().is_some_and(rests)
+    }
+
+    /// Whether this copy was a learner in the session, and counts as in sync now.
+    pub(crate) fn was_added(&self) -> bool {
+        self.session.as_ref().is_some_and(|s| s.was_added)
     }
 
     /// The owner that this copy follows, and its process.
@@ -150,6 +164,7 @@ impl Member {
             inbox: VecDeque::new(),
             doing: Vec::new(),
             told: ExtentSet::new(),
+            was_added: false,
         });
         if turn.sings(Canary::OldEpoch) && old.as_ref().is_some_and(|old| old.epoch < epoch) {
             self.ended = old;
@@ -179,8 +194,17 @@ impl Member {
             return Consequence::Nothing;
         }
         session.expected = session.expected.wrapping_add(1);
-        session.inbox.push_back(envelope.message);
-        self.handle(turn, given)
+        match envelope.message {
+            // A promise does not depend on what is said before it, and a slow store must not make this copy deaf.
+            Message::GrantAsk { nonce } if matches!(session.stage, Stage::Entering(_)) => {
+                session.grant(turn, given, nonce);
+                Consequence::Nothing
+            }
+            message => {
+                session.inbox.push_back(message);
+                self.handle(turn, given)
+            }
+        }
     }
 
     /// A message that belongs to no session here.
@@ -260,12 +284,7 @@ impl Member {
                     epoch: session.epoch,
                     low,
                 }),
-                Message::GrantAsk { nonce } => {
-                    let join = session.join;
-                    given.give(join.owner, join.incarnation, turn.now);
-                    let free = turn.local.free();
-                    session.send(turn, Message::Grant { nonce, free });
-                }
+                Message::GrantAsk { nonce } => session.grant(turn, given, nonce),
                 Message::Handoff => {
                     given.void(session.join.owner, session.join.incarnation);
                     self.session = None;
@@ -296,7 +315,10 @@ impl Member {
         if let Some(session) = self.session.as_mut() {
             match session.stage {
                 Stage::Joining(waits) if waits == token => session.answer(turn),
-                Stage::Entering(waits) if waits == token => session.stage = Stage::Open,
+                Stage::Entering(waits) if waits == token => {
+                    session.stage = Stage::Open;
+                    session.was_added |= !session.is_learner(turn);
+                }
                 _ => {}
             }
         }
@@ -371,6 +393,13 @@ impl Session {
         turn.out.push(Effect::Send { to, envelope });
     }
 
+    /// Promises its owner not to take over for a while.
+    fn grant(&mut self, turn: &mut Turn<'_>, given: &mut Given, nonce: Nonce) {
+        given.give(self.join.owner, self.join.incarnation, turn.now);
+        let free = turn.local.free();
+        self.send(turn, Message::Grant { nonce, free });
+    }
+
     fn is_learner(&self, turn: &Turn<'_>) -> bool {
         self.join.absent.has(turn.config.position)
     }
@@ -427,9 +456,13 @@ impl Session {
         let free = turn.local.free();
         let uncertain = std::mem::take(&mut self.told).coarsened(MAX_RANGES);
         let message = if self.is_learner(turn) {
+            let own = match turn.is_old_image {
+                true => turn.config.shape.everything(),
+                false => uncertain,
+            };
             Message::Attach(Attach {
                 uuid: turn.config.uuid,
-                own: uncertain,
+                own,
                 free,
             })
         } else if turn.is_old_image {

@@ -1,5 +1,7 @@
 //! One copy of one shard of a volume: follows an owner, would own, or owns.
 
+use std::time::Duration;
+
 use ashlar_block::{Label, Moment, Registrant};
 
 use crate::canary::Canary;
@@ -9,19 +11,22 @@ use crate::extent::Extent;
 use crate::fence::Origin;
 use crate::forward::Forwarder;
 use crate::ids::{Ask, CommandId, Epoch, Incarnation, NodeId, Position};
-use crate::lease::Given;
+use crate::lease::{GRANT_EVERY, Given};
 use crate::local::{Entry, Imported, Local};
 use crate::member::{Consequence, Heard, Member};
 use crate::message::{Envelope, Message, Refusal};
 use crate::owner::{Owner, REMOVE_AFTER, is_forwarded};
+use crate::pace::HELD_UP;
 use crate::quorum::Reply;
 
-/// Events `Tick` must not be further apart.
-pub const TICK: std::time::Duration = std::time::Duration::from_millis(25);
+/// How soon a copy that has something to do is to be woken.
+pub const TICK: Duration = Duration::from_millis(25);
+/// How soon a copy that follows an owner, and has nothing to do, is to be woken at the latest.
+const FOLLOWS: Duration = Duration::from_millis(500);
 
 /// A copy whose store failed answers hosts with errors, instead of handing over, if that happens again so soon: the
 /// other copy, which gave it back, could not do better.
-const FORGIVEN_AFTER: std::time::Duration = std::time::Duration::from_secs(60);
+const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 
 /// A copy, in one life of its process.
 #[derive(Debug)]
@@ -38,6 +43,8 @@ pub struct Replica {
     forwarder: Forwarder,
     /// When it stopped serving last because its own store had failed.
     gave_up: Option<Moment>,
+    /// When it is to be woken at the latest.
+    due: Moment,
 }
 
 /// What a replica is handed with an event.
@@ -58,13 +65,14 @@ impl Replica {
             config,
             names: Names::default(),
             entry: EntryBook::new(imported.entry),
-            is_old_image: imported.is_old_image,
+            is_old_image: imported.is_old_image && !config.cage.sings(Canary::OldImageCounts),
             member: Member::default(),
             candidate: Candidate::new(now),
             reason: Reason::default(),
             owner: None,
             forwarder: Forwarder::default(),
             gave_up: None,
+            due: now,
         }
     }
 
@@ -90,11 +98,13 @@ impl Replica {
             entry: &mut book,
             is_old_image: *is_old_image,
         };
+        let is_tick = matches!(event, Event::Tick);
         self.dispatch(&mut turn, event);
         if self.owner.as_ref().is_some_and(Owner::ends) {
             self.step_down(&mut turn);
         }
         self.follow_forwards(&mut turn);
+        self.plan_tick(&turn, is_tick);
         self.names = names;
         self.entry = book;
     }
@@ -121,6 +131,9 @@ impl Replica {
                 }
             }
             Event::Applied { token, result } => {
+                if result.is_ok() {
+                    turn.names.goes_on(turn.now);
+                }
                 self.member.applied(turn, token, &result);
                 if let Some(owner) = self.owner.as_mut() {
                     owner.applied(turn, token, &result);
@@ -132,8 +145,10 @@ impl Replica {
                 }
             }
             Event::Persisted { token } => {
+                turn.names.goes_on(turn.now);
                 turn.entry.persisted(token);
                 let consequence = self.member.persisted(turn, &mut self.given, token);
+                self.is_old_image &= !self.member.was_added();
                 self.follow(turn, consequence);
                 if let Some(owner) = self.owner.as_mut() {
                     owner.persisted(turn, token);
@@ -173,7 +188,48 @@ impl Replica {
         }
     }
 
+    /// Whether this process has got no processor for a while.
+    fn note_pause(&mut self, turn: &mut Turn<'_>) {
+        if turn.now - self.due <= HELD_UP {
+            return;
+        }
+        turn.names.held_up(turn.now);
+        self.candidate.held_up(turn);
+        if let Some(owner) = self.owner.as_mut() {
+            owner.held_up(turn);
+        }
+    }
+
+    /// When this copy must be woken by a `Tick`, if nothing else happens.
+    pub const fn next_deadline(&self) -> Moment {
+        self.due
+    }
+
+    /// A copy that is at rest need not be woken for nothing; what happens to it may end that.
+    fn plan_tick(&mut self, turn: &Turn<'_>, is_tick: bool) {
+        let soon = turn.now + TICK;
+        if is_tick || self.due > soon {
+            let later = self.rests_until(turn).unwrap_or(soon);
+            self.due = match is_tick {
+                true => later,
+                false => self.due.min(later),
+            };
+        }
+    }
+
+    /// Until when time alone changes nothing; `None` if it may at once.
+    fn rests_until(&self, turn: &Turn<'_>) -> Option<Moment> {
+        match &self.owner {
+            Some(owner) => owner.is_at_rest(turn.at()).then(|| turn.now + GRANT_EVERY),
+            None => {
+                let until = self.given.until().filter(|_| self.member.is_at_rest())?;
+                (until > turn.now).then(|| until.min(turn.now + FOLLOWS))
+            }
+        }
+    }
+
     fn tick(&mut self, turn: &mut Turn<'_>) {
+        self.note_pause(turn);
         self.member.run(turn);
         if let Some(owner) = self.owner.as_mut() {
             return owner.tick(turn, &self.given);
@@ -273,6 +329,7 @@ impl Replica {
             self.member.join(turn, from, &envelope, join);
             return;
         }
+        self.candidate.hears();
         let consequence = self.member.receive(turn, &mut self.given, from, envelope);
         self.follow(turn, consequence);
     }
@@ -291,6 +348,9 @@ impl Replica {
         if let Some(owner) = self.owner.as_mut() {
             owner.answered(turn, ask, reply);
         }
+        if self.given.binds(turn.now) && !self.reason.is_handoff {
+            self.candidate.leaves();
+        }
         let newest = self.newest(turn);
         let won = self
             .candidate
@@ -307,6 +367,9 @@ impl Replica {
         self.member = Member::default();
         self.reason = Reason::default();
         let mut owner = Owner::new(turn, stored, patience);
+        if !knows_of_others {
+            owner.proves_at_once();
+        }
         owner.endures_until(self.gave_up.map(|at| at + FORGIVEN_AFTER));
         self.owner = Some(owner);
     }
@@ -385,6 +448,11 @@ impl Replica {
         let config = &self.config;
         let relies = |owner: &Owner| owner.relies_on(At { now, config }, position);
         self.owner.as_ref().is_some_and(relies)
+    }
+
+    /// Whether this copy counts for nothing: it is of an older image, and was not copied in full yet.
+    pub const fn is_old_image(&self) -> bool {
+        self.is_old_image
     }
 
     /// Whether this copy follows an owner whose session is open.

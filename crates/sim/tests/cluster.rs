@@ -21,6 +21,26 @@ fn five_hundred_worlds_keep_every_promise() {
     assert_eq!(first_failure(0..500, &Profile::EVERY), None);
 }
 
+/// A member that is slow stays in sync, and so do members whose owner is held up; one that is dead is left out in time.
+#[test]
+fn who_is_slow_stays_and_who_is_dead_does_not() {
+    let lived = (0..40).map(|seed| run(seed, &Profile::STEADY));
+    let lived: Result<Vec<_>, _> = lived.collect();
+    let lived = lived.map_err(|failure| failure.to_string());
+    let steady = lived.map(|all| all.iter().filter(|one| one.steady > 0).count());
+    assert!(matches!(steady, Ok(20..)), "{steady:?}");
+}
+
+/// Drives that come back as they were before neither serve nor count before they were copied in full.
+#[test]
+fn old_images_count_for_nothing() {
+    let lived = (0..100).map(|seed| run(seed, &Profile::OLD_IMAGE));
+    let lived: Result<Vec<_>, _> = lived.collect();
+    let lived = lived.map_err(|failure| failure.to_string());
+    let images = lived.map(|all| all.iter().map(|one| one.old_images).sum::<u64>());
+    assert!(matches!(images, Ok(50..)), "{images:?}");
+}
+
 /// Every store is the engine that ships.
 fn on_engines(profile: Profile) -> Profile {
     Profile {
@@ -128,7 +148,7 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
             ..Profile::PARTITION
         },
         // The owner dies while some members have a record that others lack.
-        Canary::MembersNotAsked => Profile {
+        Canary::MembersNotAsked | Canary::ActivateEarly => Profile {
             lures: const { &[lure(Occasion::Message("REC"), Blow::Crash, true)] },
             ..Profile::CRASH
         },
@@ -142,10 +162,18 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
             },
             ..Profile::CRASH
         },
-        // The session breaks just when the add is asked for.
+        // The session breaks just when the add is asked for, what came of that is long unknown, and the owner's store has
+        // not done what the member's has.
         Canary::UnsettledAdd => Profile {
+            commands: 300,
+            quorum: 40,
             proofs: 0,
-            lures: const { &[lure(Occasion::Adds, Blow::Break, true)] },
+            lures: const {
+                &[
+                    lure(Occasion::Message("DIGEST?"), Blow::Slow, true),
+                    lure(Occasion::Adds, Blow::Break, true),
+                ]
+            },
             ..Profile::PARTITION
         },
         Canary::HandoffServes => Profile {
@@ -153,6 +181,8 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
             lures: const { &[lure(Occasion::Message("HANDOFF"), Blow::Isolate, true)] },
             ..Profile::CRASH
         },
+        Canary::PauseIsSilence | Canary::SlowIsStuck => Profile::STEADY,
+        Canary::OldImageCounts => Profile::OLD_IMAGE,
         _ => {
             return Profile::EVERY
                 .map(|profile| profile.with_canary(canary))
@@ -174,15 +204,21 @@ fn noticed(canary: Canary) -> Option<String> {
             canary: None,
             ..*profile
         };
-        (!is_stuck || run(seed, &whole).is_ok()).then(|| failure.to_string())
+        // What this one breaks is a promise to hosts.
+        let may_be_stuck = canary != Canary::UnsettledAdd;
+        let counts = !is_stuck || may_be_stuck && run(seed, &whole).is_ok();
+        counts.then(|| failure.to_string())
     })
 }
 
 #[test]
 fn every_canary_is_noticed() {
-    let unnoticed = Canary::ALL
-        .iter()
-        .filter(|canary| noticed(**canary).is_none());
+    let unnoticed = Canary::ALL.iter().filter(|canary| {
+        let failure = noticed(**canary);
+        failure
+            .inspect(|failure| println!("{canary:?}: {failure}"))
+            .is_none()
+    });
     let unnoticed: Vec<&Canary> = unnoticed.collect();
     assert!(
         unnoticed.is_empty(),

@@ -49,6 +49,8 @@ pub(crate) enum HaFault {
     Move,
     /// All nodes are killed at once, and started again
     KillAll,
+    /// A member's drives are copied; later all nodes are killed at once, and it is started with that old image
+    OldImage,
     /// The owner's daemon is told to end, and started again, as an upgrade does it
     Restart,
     /// The same of a member's

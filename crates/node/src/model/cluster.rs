@@ -215,7 +215,8 @@ pub struct ClusterEvent {
     pub number: u64,
     /// When, in seconds since 1970.
     pub seconds: f64,
-    /// `serves`, `stops`, `in_sync`, `alarm`, `failed`, `drained`, `undrained`, `forgotten`.
+    /// `serves`, `stops`, `in_sync`, `alarm`, `failed`, `drained`, `undrained`, `forgotten`,
+    /// `old_image`.
     pub kind: String,
     /// The volume, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -96,6 +96,8 @@ pub(crate) enum ReplicaMail {
     Petition { petition: Petition, answer: Answer },
     /// It is to hand over.
     Move { to: Position },
+    /// How far its pool has come.
+    Published { reply: Sender<u64> },
     /// A look at it.
     Look { reply: Sender<Option<ReplicaView>> },
 }

@@ -10,12 +10,12 @@
 //! what the engine has completed.
 
 mod commands;
+mod failover;
 mod follow;
 mod reserve;
 mod stream;
 mod volume;
 mod words;
 
-pub(crate) use volume::{
-    Cause, Failover, Ground, News, Outside, ProofView, ReplicaPlan, ReplicaView, Replicated,
-};
+pub(crate) use failover::{Cause, Failover};
+pub(crate) use volume::{Ground, News, Outside, ProofView, ReplicaPlan, ReplicaView, Replicated};

@@ -13,13 +13,14 @@ use ashlar_replica::{
     Alarm, Ask, AssociationId, Cage, Codec, CommandId, Config, Effect, Envelope, Epoch, Event,
     HostId, HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin, Outcome,
     Position, Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, SessionId, ShardId,
-    Surroundings, TICK, VolumeId,
+    Surroundings, VolumeId,
 };
 use ashlar_store::{Engine, Outbox};
 use ashlar_target::DecidedReservations;
 use tracing::{debug, info, warn};
 
 use super::commands::{Asked, Commands};
+use super::failover::{Cause, Failover};
 use super::follow::Follow;
 use super::reserve::Reserve;
 use super::stream::{Ended, Stream};
@@ -53,6 +54,8 @@ pub(crate) struct ReplicaPlan {
     pub(crate) members: Vec<NodeId>,
     /// What is reserved, as hosts' commands here are judged.
     pub(crate) reservations: DecidedReservations,
+    /// The copy is of an older image than what its pool had come to.
+    pub(crate) is_old_image: bool,
 }
 
 /// What a copy needs of the rest of the node. Nothing here blocks.
@@ -86,28 +89,6 @@ pub(crate) enum News {
     Alarm(Alarm),
     /// The copy is out of service: its pool has stopped.
     Failed(String),
-}
-
-/// How a node came to serve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failover {
-    pub(crate) cause: Cause,
-    /// From the last that was heard of the owner before to the moment when this one serves.
-    pub(crate) gap: Option<Duration>,
-}
-
-/// Why ownership has changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// No owner was heard by this process.
-    #[default]
-    Start,
-    /// The owner handed over.
-    Move,
-    /// The owner's process was certified dead.
-    Death,
-    /// The owner was silent.
-    Silence,
 }
 
 /// The pool's part of a turn.
@@ -159,6 +140,10 @@ pub(crate) struct ReplicaView {
     pub(crate) troubles: Vec<Option<String>>,
     /// When copies in sync were compared last, if this node has owned the volume since.
     pub(crate) proof: Option<ProofView>,
+    /// Changes that the pool has made durable.
+    pub(crate) published: u64,
+    /// The copy counts for nothing until it was copied in full.
+    pub(crate) is_old_image: bool,
 }
 
 /// What came of comparing copies in sync.
@@ -188,7 +173,6 @@ pub(crate) struct Replicated {
     unlabelled: RefCell<BTreeSet<Origin>>,
     buffers: BufferPool,
     outside: Box<dyn Outside>,
-    tick_at: Moment,
     envelopes: Vec<Envelope>,
     /// When an owner was heard last, and what it said of its end.
     heard: Option<Moment>,
@@ -232,7 +216,7 @@ impl Replicated {
             cage: Cage::default(),
         };
         Ok(Self {
-            replica: Replica::new(config, copy.imported(), now),
+            replica: Replica::new(config, copy.imported(plan.is_old_image), now),
             copy,
             me,
             peers: plan.members.iter().map(|_| Peer::default()).collect(),
@@ -245,7 +229,6 @@ impl Replicated {
             commands: Commands::default(),
             buffers,
             outside,
-            tick_at: now,
             envelopes: Vec::new(),
             heard: None,
             cause: Cause::default(),
@@ -499,8 +482,7 @@ impl Replicated {
             self.hear(Event::LabelWanted { origin }, ground);
             any = true;
         }
-        if ground.now >= self.tick_at {
-            self.tick_at = ground.now + TICK;
+        if ground.now >= self.wakes_at() {
             self.hear(Event::Tick, ground);
             self.dial(ground.now);
             let by = self
@@ -589,11 +571,21 @@ impl Replicated {
     }
 
     /// When [`turn`](Self::turn) must be called next even if nothing happens.
-    pub(crate) const fn next_deadline(&self) -> Option<Moment> {
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
         match self.is_over {
             true => self.closes_at,
-            false => Some(self.tick_at),
+            false => Some(self.wakes_at()),
         }
+    }
+
+    fn wakes_at(&self) -> Moment {
+        if !self.unlabelled.borrow().is_empty() {
+            return Moment::ORIGIN;
+        }
+        let calls = self.peers.iter().skip(self.me.index() + 1);
+        let calls = calls.filter(|peer| peer.stream.is_none() && !peer.dialling);
+        let calls = calls.map(|peer| peer.redial_at.unwrap_or(Moment::ORIGIN));
+        calls.fold(self.replica.next_deadline(), Moment::min)
     }
 
     fn dial(&mut self, now: Moment) {
@@ -733,6 +725,13 @@ impl Replicated {
                 );
                 self.outside.tell(News::Stops(epoch));
             }
+            Effect::LeavesOut { position, why } => {
+                let name = &self.plan.name;
+                warn!(
+                    volume = name,
+                    "volume {name}: {position} is to leave the copies in sync: {why}"
+                );
+            }
             Effect::InSync(positions) => self.outside.tell(News::InSync(positions)),
             Effect::Alarm(alarm) => self.outside.tell(News::Alarm(alarm)),
         }
@@ -773,28 +772,9 @@ impl Replicated {
                 .filter_map(|(index, _)| Position::new(index))
                 .collect(),
             proof: self.proof.clone(),
+            published: engine.published(),
+            is_old_image: self.replica.is_old_image(),
             troubles: self.peers.iter().map(|peer| peer.trouble.clone()).collect(),
-        }
-    }
-}
-
-impl std::fmt::Display for Failover {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.cause.name())?;
-        match self.gap {
-            Some(gap) => write!(f, ", {} ms after its owner was heard last", gap.as_millis()),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Cause {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Move => "move",
-            Self::Death => "death",
-            Self::Silence => "silence",
         }
     }
 }

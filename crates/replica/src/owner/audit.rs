@@ -19,6 +19,8 @@ use crate::replica::TICK;
 const AT_ONCE: usize = 4;
 /// A copy with so many differences is another one: no more are looked for.
 const MOST_DIFFERENCES: usize = 1024;
+/// The epoch of a volume's first owner: 1 is that of its key as it was made.
+const FIRST_TERM: u32 = 2;
 /// Numbers of these questions; learners' are below.
 const FIRST: u32 = 1 << 31;
 
@@ -80,12 +82,22 @@ impl Owner {
         self.go_on_with_audit(turn, AT_ONCE);
     }
 
+    /// An owner that has not heard of one before it: a copy may have come back as it was at another time. In a volume's
+    /// first term there is nothing to compare.
+    pub(crate) const fn proves_at_once(&mut self) {
+        self.proves_at_once = self.epoch.0 > FIRST_TERM;
+    }
+
     /// Time has passed.
     pub(super) fn audit_tick(&mut self, turn: &mut Turn<'_>) {
         let every = turn.config.limits.prove_every;
         let has_others = !self.comparable().is_empty();
-        if self.audit.is_none() && has_others && turn.now - self.proven_at >= every {
+        let is_due = self.proves_at_once || turn.now - self.proven_at >= every;
+        if self.audit.is_none() && has_others && is_due && self.is_based() {
             self.begin_audit(turn, false);
+            if let Some(audit) = &mut self.audit {
+                audit.hurries |= std::mem::take(&mut self.proves_at_once);
+            }
         }
         let Some(audit) = &self.audit else { return };
         let most = match audit.hurries {
@@ -186,6 +198,14 @@ impl Owner {
             }
         }
         self.settle_audit(turn);
+    }
+
+    /// Whether a copy has not sent a digest that it was asked for.
+    pub(super) fn audit_waits_for(&self, position: Position) -> bool {
+        self.audit.as_ref().is_some_and(|audit| {
+            let lacks = |one: &Comparing| one.theirs[position.index()].is_none();
+            audit.with.has(position) && audit.comparing.values().any(lacks)
+        })
     }
 
     /// A session is over: that copy is not compared any more.

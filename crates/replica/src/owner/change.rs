@@ -1,7 +1,7 @@
 //! Who is in sync: removals and adds, each one compare-and-swap, each counted only when it was read back.
 
 use super::peer::Link;
-use super::{LOOK_EVERY, Owner, STUCK_AFTER, Stage};
+use super::{LOOK_EVERY, Owner, Stage};
 use crate::canary::Canary;
 use crate::candidate::Stored;
 use crate::event::{Effect, Turn};
@@ -58,33 +58,13 @@ impl Owner {
         if !may || self.change.is_some() || self.moving.is_some() || self.ends {
             return;
         }
-        let lost: Positions = self.lost(turn);
+        let lost = self.lost(turn);
         if !lost.is_empty() {
             return self.begin_change(turn, Kind::Remove(lost));
         }
         if let Some(position) = self.caught_up(turn) {
             self.begin_change(turn, Kind::Add(position));
         }
-    }
-
-    /// Members in sync that are not to be waited for any longer.
-    fn lost(&self, turn: &Turn<'_>) -> Positions {
-        let patience = match self.stage {
-            Stage::Serving => super::REMOVE_AFTER,
-            _ => self.patience,
-        };
-        let members = self.peers.iter().flatten().filter(|peer| {
-            let is_silent = turn.now - peer.heard > patience;
-            let since = turn
-                .now
-                .as_nanos()
-                .saturating_sub(STUCK_AFTER.as_nanos() as u64);
-            let since = ashlar_block::Moment::from_nanos(since);
-            let is_stuck = peer.link == Link::Live && self.ops.is_stuck(peer.position, since);
-            is_silent || is_stuck || peer.has_failed
-        });
-        let lost: Positions = members.map(|peer| peer.position).collect();
-        lost.minus(lost.minus(self.stored.key.in_sync))
     }
 
     fn begin_change(&mut self, turn: &mut Turn<'_>, kind: Kind) {

@@ -160,6 +160,13 @@ impl Learner {
         self.missing.is_empty() && self.copies.is_empty() && self.waiting_copies == 0
     }
 
+    /// Whether it has not done something that it was given.
+    pub(crate) fn owes(&self) -> bool {
+        let is_proving = matches!(&self.proof, Proof::Comparing(one) if one.theirs.is_none());
+        let is_behind = self.sent.values().any(|sent| !sent.is_acknowledged);
+        is_proving || is_behind || !self.copies.is_empty()
+    }
+
     /// The next leaf to prove, of so many.
     pub(crate) fn unproven(&self, leaves: u64) -> Option<Leaf> {
         (0..leaves)

@@ -36,6 +36,10 @@ impl<T> Line<T> {
         Self { standing, next: 0 }
     }
 
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.standing.is_empty()
+    }
+
     /// Joins the end of the line.
     pub(crate) fn join(&mut self, extent: Extent, what: T) {
         let place = Place(self.next);

@@ -12,6 +12,7 @@ mod isolated;
 mod learner;
 mod line;
 mod ops;
+mod patience;
 mod peer;
 mod reads;
 mod resync;
@@ -51,8 +52,6 @@ use reads::{Arrived, Reading, Whose};
 pub const REMOVE_AFTER: Duration = Duration::from_millis(500);
 /// How long a new owner waits for members after all have lost power.
 pub const POWER_LOSS_WAIT: Duration = Duration::from_secs(10);
-/// A member that does not acknowledge for so long has a dead or hung pool, and so has a store that does not answer.
-pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2);
 /// An idle owner says so often what is committed.
 const COMMIT_EVERY: Duration = Duration::from_millis(100);
 /// An owner looks at the store's key so often.
@@ -155,6 +154,8 @@ pub(crate) struct Owner {
     audit: Option<Audit>,
     /// When copies in sync were compared last.
     proven_at: Moment,
+    /// All may have lost power: they are compared as soon as they can be, as fast as it goes.
+    proves_at_once: bool,
     committed_at: Moment,
     ungranted_since: Option<Moment>,
     /// Hosts are sent away for want of grants.

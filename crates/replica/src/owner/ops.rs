@@ -137,11 +137,13 @@ impl Ops {
         found.map(|(&sequence, _)| sequence)
     }
 
-    /// Whether one that a member should have acknowledged is older than `since`.
-    pub(crate) fn is_stuck(&self, position: Position, since: Moment) -> bool {
-        self.open.values().any(|op| {
-            op.since < since && !op.acks.has(position) && op.recorded != Recorded::Restoring
-        })
+    /// Since when the oldest waits that a member has not acknowledged.
+    pub(crate) fn owed_since(&self, position: Position) -> Option<Moment> {
+        let owed = self.open.values().filter(|op| {
+            let is_sent = op.recorded != Recorded::Restoring;
+            is_sent && !op.acks.has(position)
+        });
+        owed.map(|op| op.since).min()
     }
 
     /// What all of them cover.

@@ -8,6 +8,7 @@ use super::learner::Learner;
 use crate::event::{Effect, Turn};
 use crate::ids::{Epoch, Low, Position, Positions, SessionId};
 use crate::message::{Envelope, Message};
+use crate::pace::Heard;
 
 /// How long after the end of a session the next is tried.
 const JOIN_AGAIN: Duration = Duration::from_millis(60);
@@ -34,7 +35,9 @@ pub(crate) struct Peer {
     pub(crate) link: Link,
     pub(crate) session: SessionId,
     /// When anything was last heard of it.
-    pub(crate) heard: Moment,
+    pub(crate) heard: Heard,
+    /// When it last did something that it owed, or owed nothing.
+    pub(crate) done: Heard,
     /// Who is absent, as this session was told.
     pub(crate) told: Positions,
     pub(crate) told_low: Low,
@@ -51,13 +54,25 @@ impl Peer {
             position,
             link: Link::Closed(now),
             session: SessionId(0),
-            heard: now,
+            heard: Heard::new(now),
+            done: Heard::new(now),
             told: Positions::NONE,
             told_low: Low::BASE_OPEN,
             has_failed: false,
             learner: None,
             sends: 0,
             expects: 0,
+        }
+    }
+
+    /// It has said something. What it answers at once is no sign that its store goes on.
+    pub(crate) fn hears(&mut self, now: Moment, message: &Message) {
+        self.heard = Heard::new(now);
+        if matches!(
+            message,
+            Message::Ack { .. } | Message::CopyAck { .. } | Message::Digest { .. }
+        ) {
+            self.done = Heard::new(now);
         }
     }
 

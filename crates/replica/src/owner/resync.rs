@@ -10,20 +10,12 @@ use super::peer::Link;
 use super::{Job, Owner, Work};
 use crate::canary::Canary;
 use crate::event::{Alarm, Turn};
-use crate::extent::{Extent, ExtentSet};
+use crate::extent::Extent;
 use crate::ids::{CopyId, Leaf, Position, Positions, SessionId};
 use crate::message::{Content, Message};
 
 /// How long a learner without space is left alone.
 pub(super) const FULL_PAUSE: Duration = Duration::from_secs(1);
-
-/// The whole volume.
-pub(super) fn everything(turn: &Turn<'_>) -> ExtentSet {
-    let shape = turn.config.shape;
-    (0..shape.leaves())
-        .filter_map(|leaf| shape.leaf(Leaf(leaf)))
-        .collect()
-}
 
 impl Owner {
     /// Gives every learner what it may have now.

@@ -2,7 +2,7 @@
 
 use super::audit::{By, is_audits};
 use super::peer::{Link, Taken};
-use super::{Owner, REMOVE_AFTER, Work};
+use super::{Owner, Work};
 use crate::canary::Canary;
 use crate::event::Turn;
 use crate::extent::ExtentSet;
@@ -22,7 +22,7 @@ impl Owner {
         if turn.is_store_stuck() && self.is_serving() && self.hand_over(turn) {
             return;
         }
-        self.end_silent_sessions(turn);
+        self.look_at_peers(turn);
         self.begin_sessions(turn);
         if self
             .held
@@ -53,15 +53,6 @@ impl Owner {
         {
             peer.send(turn, epoch, Message::GrantAsk { nonce });
         }
-    }
-
-    fn end_silent_sessions(&mut self, turn: &mut Turn<'_>) {
-        let is_silent = |peer: &super::Peer| peer.is_open() && turn.now - peer.heard > REMOVE_AFTER;
-        let silent = self.peers.iter().flatten().filter(|peer| is_silent(peer));
-        let silent: Positions = silent.map(|peer| peer.position).collect();
-        silent
-            .iter()
-            .for_each(|position| self.close(turn, position));
     }
 
     /// Sends JOIN where there is no session and may be one.
@@ -146,7 +137,7 @@ impl Owner {
         match peer.takes(&envelope) {
             Taken::Stray => return,
             Taken::Gap => return self.close(turn, from),
-            Taken::Next => peer.heard = turn.now,
+            Taken::Next => peer.hears(turn.now, &envelope.message),
         }
         match envelope.message {
             Message::Joined { uncertain, .. } => self.has_joined(turn, from, &uncertain),
@@ -231,7 +222,7 @@ impl Owner {
         }
         if !is_it {
             // Another copy than the store knows: nothing it holds counts.
-            missing.add(&super::resync::everything(turn));
+            missing.add(&turn.config.shape.everything());
         }
         let Some(peer) = self.peers[from.index()].as_mut() else {
             return;

@@ -18,6 +18,7 @@ use crate::ids::{Known, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence, 
 use crate::lease::{Given, Held};
 use crate::local::{Entry, EntryChange, OwnPlane};
 use crate::message::{Content, RecordKind};
+use crate::pace::Heard;
 
 /// The first sequence of an epoch.
 const FIRST: ReplicaSequence = ReplicaSequence(1);
@@ -55,6 +56,7 @@ impl Owner {
             next_forwarded: 0,
             audit: None,
             proven_at: turn.now,
+            proves_at_once: false,
             committed_at: turn.now,
             ungranted_since: None,
             is_isolated: false,
@@ -101,7 +103,7 @@ impl Owner {
         if self.stage == Stage::Persisting(token) {
             self.stage = Stage::Joining;
             for peer in self.peers.iter_mut().flatten() {
-                peer.heard = turn.now;
+                peer.heard = Heard::new(turn.now);
             }
             self.begin_sessions(turn);
         } else {

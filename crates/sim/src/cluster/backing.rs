@@ -32,6 +32,21 @@ impl Backing {
         }
     }
 
+    /// A copy of it as it is; the engine's drives cannot be copied.
+    pub(crate) fn image(&self) -> Option<Self> {
+        match self {
+            Self::Simulated(store) => Some(Self::Simulated(store.clone())),
+            Self::Engine(_) => None,
+        }
+    }
+
+    pub(crate) const fn count_from(&mut self, version: u64) {
+        match self {
+            Self::Simulated(store) => store.count_from(version),
+            Self::Engine(_) => {}
+        }
+    }
+
     pub(crate) fn value(&self, granule: usize) -> Value {
         self.content()[granule]
     }

@@ -120,7 +120,9 @@ pub(crate) fn copies(
         return Err("no copy is in sync".into());
     }
     let uncertain: Vec<_> = nodes.iter().map(|node| node.store.uncertain()).collect();
-    for y in in_sync.iter().map(Position::index) {
+    // What is known to be an old image counts for nothing.
+    let sound = |n: &usize| !nodes[*n].is_old;
+    for y in in_sync.iter().map(Position::index).filter(sound) {
         for (granule, &value) in nodes[y].store.content().iter().enumerate() {
             if is_flipped(y, granule) {
                 continue;
@@ -134,7 +136,7 @@ pub(crate) fn copies(
             }
             let differ =
                 (0..nodes.len()).filter(|&x| x != y && nodes[x].store.value(granule) != value);
-            let differ = differ.filter(|&x| !is_flipped(x, granule));
+            let differ = differ.filter(|&x| !is_flipped(x, granule) && sound(&x));
             for x in differ {
                 let granule = granule as u64;
                 if uncertain[y].has(granule) || uncertain[x].has(granule) {

@@ -53,6 +53,8 @@ pub(crate) enum Fault {
     Jump { node: usize, by: Duration },
     /// A clock stands for a while.
     Stand { node: usize, lasts: Duration },
+    /// After so long all lose power, and a node's drives come back as they are now.
+    OldImage { node: usize, lasts: Duration },
 }
 
 /// Draws one.
@@ -74,6 +76,7 @@ pub(crate) fn draw(chance: &mut Chance, profile: &Profile, nodes: usize) -> Faul
         profile.clocks,
         profile.isolations,
         profile.broken,
+        profile.old_images,
     ];
     let total: u32 = weights.iter().sum();
     let mut drawn = chance.below(u64::from(total)) as u32;
@@ -123,7 +126,8 @@ pub(crate) fn draw(chance: &mut Chance, profile: &Profile, nodes: usize) -> Faul
         },
         13 => Fault::Stand { node, lasts },
         14 => Fault::Isolate { node, lasts },
-        _ => Fault::Broken { node, lasts },
+        15 => Fault::Broken { node, lasts },
+        _ => Fault::OldImage { node, lasts },
     }
 }
 

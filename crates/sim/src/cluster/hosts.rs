@@ -96,6 +96,10 @@ impl Hosts {
         }
     }
 
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }

@@ -75,6 +75,15 @@ pub(crate) struct Node {
     /// How long what the store does takes, mostly, and how many times that it takes now.
     pub(crate) store_time: Duration,
     pub(crate) slowness: u32,
+    /// What the store does takes this long, one after the other.
+    pub(crate) each: Option<Duration>,
+    /// Its drives as they were, and whether they come back so.
+    pub(crate) image: Option<Backing>,
+    pub(crate) comes_back_old: bool,
+    /// The copy is known to be an old image, and was not copied in full since.
+    pub(crate) is_old: bool,
+    /// When it has done all of that.
+    free_at: Moment,
     /// Cut off from the quorum.
     pub(crate) is_isolated: bool,
 }
@@ -94,8 +103,19 @@ impl Node {
             life: 0,
             store_time: Duration::from_micros(600),
             slowness: 1,
+            each: None,
+            image: None,
+            comes_back_old: false,
+            is_old: false,
+            free_at: Moment::ORIGIN,
             is_isolated: false,
         }
+    }
+
+    /// How long something takes that is given to the store now, behind all that it has.
+    pub(crate) fn queue(&mut self, now: Moment, each: Duration) -> Duration {
+        self.free_at = self.free_at.max(now) + each;
+        self.free_at - now
     }
 
     /// A process starts.
@@ -106,7 +126,7 @@ impl Node {
         self.config.incarnation = Incarnation(self.config.incarnation.0 + 1);
         let imported = Imported {
             entry: self.store.entry(),
-            is_old_image: false,
+            is_old_image: self.is_old,
         };
         let now = self.clock.read(now);
         self.replica = Some(Replica::new(self.config, imported, now));
@@ -117,11 +137,18 @@ impl Node {
         self.replica.is_some() && !self.is_stopped
     }
 
+    /// Whether its process runs, and has asked to be woken by now.
+    pub(crate) fn is_due(&self, now: Moment) -> bool {
+        let due = |replica: &Replica| self.clock.read(now) >= replica.next_deadline();
+        self.runs() && self.replica.as_ref().is_some_and(due)
+    }
+
     pub(crate) fn handle(&mut self, now: Moment, event: Event, out: &mut Vec<Effect>) {
         let now = self.clock.read(now);
         if let Some(replica) = self.replica.as_mut() {
             let local = &mut self.store;
             replica.handle(event, Surroundings { now, local, out });
+            self.is_old &= replica.is_old_image();
         }
     }
 }

@@ -46,6 +46,10 @@ pub struct Profile {
     pub proofs: u32,
     /// Of a thousand worlds, those whose stores are the engine that ships.
     pub engines: u32,
+    /// All lose power, and a node comes back with an old image of its drives.
+    pub old_images: u32,
+    /// Nothing fails but one member at last; the others' stores are slow, and the owner is held up.
+    pub is_steady: bool,
     /// What is broken in that engine on purpose, in builds that can be (feature `canary` of the store).
     pub engine_canary: Option<ashlar_store::Canary>,
     /// What is broken on purpose, in builds that can be (feature `canary` of the replica).
@@ -75,6 +79,8 @@ impl Profile {
         clocks: 0,
         proofs: 600,
         engines: 100,
+        old_images: 0,
+        is_steady: false,
         engine_canary: None,
         canary: None,
     };
@@ -116,6 +122,25 @@ impl Profile {
         ..Self::CRASH
     };
 
+    /// Slowness, and no fault but the death of a member.
+    pub const STEADY: Self = Self {
+        name: "steady",
+        faults: 24,
+        ambushes: 0,
+        proofs: 0,
+        engines: 0,
+        is_steady: true,
+        ..Self::CRASH
+    };
+
+    /// Drives are restored from older copies.
+    pub const OLD_IMAGE: Self = Self {
+        name: "old-image",
+        old_images: 8,
+        engines: 0,
+        ..Self::CRASH
+    };
+
     /// Every profile.
     pub const EVERY: [Self; 4] = [Self::CRASH, Self::PARTITION, Self::DRIVE_LOSS, Self::CLOCK];
 
@@ -124,7 +149,10 @@ impl Profile {
         if name == "all" {
             return Some(Self::EVERY.to_vec());
         }
-        let found = Self::EVERY.into_iter().find(|p| p.name == name)?;
+        let mut all = Self::EVERY
+            .into_iter()
+            .chain([Self::STEADY, Self::OLD_IMAGE]);
+        let found = all.find(|p| p.name == name)?;
         Some(vec![found])
     }
 

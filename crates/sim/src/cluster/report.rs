@@ -15,6 +15,10 @@ pub struct Summary {
     pub retries: u64,
     /// Faults that befell it.
     pub faults: u64,
+    /// Whether it came to the part in which nothing fails but one member.
+    pub steady: u64,
+    /// Copies that came back as old images.
+    pub old_images: u64,
     /// Epochs that served.
     pub epochs: u64,
     /// Copies added to the in-sync set again.

@@ -62,6 +62,7 @@ impl Wires {
     /// From now on they are quick.
     pub(crate) fn calm(&mut self) {
         self.usual = Duration::from_millis(1);
+        self.late = 0;
     }
 
     /// When a message arrives, if it does.

@@ -58,6 +58,7 @@ impl HaFault {
                 | Self::DrivesDieMember
                 | Self::DrivesHangMember
                 | Self::RestartMember
+                | Self::OldImage
         )
     }
 
@@ -79,6 +80,7 @@ impl HaFault {
         Duration::from_secs(match self {
             Self::DrivesHangMember => 5,
             Self::EtcdMajority => 60,
+            Self::OldImage => 5,
             _ => 3,
         })
     }
@@ -93,6 +95,7 @@ impl HaFault {
                 | Self::DrivesDie
                 | Self::DrivesDieMember
                 | Self::KillAll
+                | Self::OldImage
                 | Self::Restart
                 | Self::RestartMember
         )
@@ -121,7 +124,7 @@ impl HaFault {
             Self::DrivesHangMember => "2 s",
             Self::Etcd | Self::EtcdMember | Self::EtcdMajority => "0",
             Self::Move => "0.02-0.05 s",
-            Self::KillAll => "the restart",
+            Self::KillAll | Self::OldImage => "the restart",
         }
     }
 
@@ -167,6 +170,11 @@ impl HaFault {
                 .names
                 .iter()
                 .try_for_each(|name| nodes.kill(&Seat::node(name))),
+            Self::OldImage => {
+                nodes.kill(&seat)?;
+                nodes.keep_image(node)?;
+                nodes.start_node(node)
+            }
             Self::Move => Ok(()),
         }
     }
@@ -196,7 +204,7 @@ impl HaFault {
             }
             Self::DrivesHang | Self::DrivesHangMember => nodes.set_drives(node, None),
             Self::Etcd | Self::EtcdMember | Self::EtcdMajority => nodes.start_etcd(),
-            Self::KillAll => nodes
+            Self::KillAll | Self::OldImage => nodes
                 .names
                 .iter()
                 .try_for_each(|name| nodes.start_node(name)),

@@ -113,12 +113,15 @@ impl Scene<'_> {
         let mended = Instant::now();
         fault.mend(self.nodes, &node)?;
         let started: Vec<&String> = match fault {
-            HaFault::KillAll => self.nodes.names.iter().collect(),
+            HaFault::KillAll | HaFault::OldImage => self.nodes.names.iter().collect(),
             _ if fault.starts_nodes() => vec![&node],
             _ => Vec::new(),
         };
         for name in started {
             self.nodes.await_ready(name, self.progress)?;
+        }
+        if fault == HaFault::OldImage {
+            self.expect_old_image(&node)?;
         }
         let mut most = 0;
         let after = self.await_in_sync(&mut most)?;
@@ -156,6 +159,7 @@ impl Scene<'_> {
                 moved.map_err(|error| LabError::caused(&self.volume, error))?;
             }
             HaFault::KillAll => return Ok(()),
+            HaFault::OldImage => return self.turn_back(member, pulse),
             _ if fault.takes_owner() => {
                 // Only those that do not fail are asked: others may not answer.
                 self.eventually("another node serves", |scene| {
@@ -168,6 +172,25 @@ impl Scene<'_> {
             _ => self.hold(fault.hold())?,
         }
         self.await_answers(pulse)
+    }
+
+    /// Hosts write on; then all lose power, and the member's drives are what they were before.
+    fn turn_back(&self, member: &str, pulse: &Pulse) -> Result<(), LabError> {
+        self.nodes.await_ready(member, self.progress)?;
+        self.await_in_sync(&mut 0)?;
+        self.hold(HaFault::OldImage.hold())?;
+        self.await_answers(pulse)?;
+        HaFault::KillAll.strike(self.nodes, member)?;
+        self.nodes.restore_image(member)
+    }
+
+    fn expect_old_image(&self, node: &str) -> Result<(), LabError> {
+        match self.nodes.knows_old_image(node)? {
+            true => Ok(()),
+            false => Err(LabError::check(format!(
+                "node {node} has come back with an old image of its drives, and does not say so"
+            ))),
+        }
     }
 
     fn hold(&self, time: Duration) -> Result<(), LabError> {

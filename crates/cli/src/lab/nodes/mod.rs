@@ -4,6 +4,7 @@
 //! directory: what a starter that was killed has left is found, and ended, from the directory alone.
 
 mod files;
+mod images;
 mod network;
 mod programs;
 mod status;

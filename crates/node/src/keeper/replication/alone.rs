@@ -62,6 +62,8 @@ impl Keeper {
         let others = Positions::first(view.members.len()).without(view.position);
         let marked = mark_all(&pool.link, place.number, (view, others));
         let named = marked.and_then(|()| replication.name_only(place, view.position));
+        let named =
+            named.and_then(|()| self.forgive_image(replication, place.pool_id, place.volume));
         let seen = pool.link.view().map_err(engine)?;
         let mut known = seen.status.volumes.iter();
         let found = known.find(|one| one.number == place.number);

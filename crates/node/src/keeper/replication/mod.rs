@@ -11,6 +11,7 @@ mod cluster;
 mod convert;
 mod events;
 mod follow;
+mod heads;
 mod link;
 mod make;
 mod news;
@@ -75,6 +76,7 @@ struct CopyPlace {
     /// POOL/VOLUME.
     name: String,
     pool_name: String,
+    pool_id: Uuid,
     pool: PoolLink,
     number: u32,
     /// What is reserved of it.
@@ -96,6 +98,11 @@ impl CopyVolume {
             uuid: volume.uuid,
             name: format!("{pool}/{}", volume.name),
         }
+    }
+
+    /// Its pool's name.
+    fn pool(&self) -> &str {
+        self.name.split('/').next().unwrap_or_default()
     }
 }
 
@@ -157,6 +164,9 @@ impl Keeper {
         let (shown, events) = (Arc::default(), Arc::<Events>::default());
         let news = news::start(keeper.clone(), Arc::clone(&shown), events.clone());
         let news = news.map_err(|error| {
+            ControlError::environment(format!("cannot start a thread: {error}"))
+        })?;
+        heads::start(keeper.clone()).map_err(|error| {
             ControlError::environment(format!("cannot start a thread: {error}"))
         })?;
         Ok(Replication {
@@ -281,6 +291,7 @@ impl Keeper {
             uuid: ReplicaUuid(identity.uuid.into_bytes()),
             members,
             reservations: reservations.clone(),
+            is_old_image: self.is_old_image(replication, pool, volume)?,
         };
         let link = Link {
             cluster: replication.cluster.clone(),
@@ -303,6 +314,7 @@ impl Keeper {
                 volume: volume.uuid,
                 name: volume.name.clone(),
                 pool_name: pool_name.to_owned(),
+                pool_id: pool.id,
                 pool: pool.link.clone(),
                 number: volume.number,
                 reservations,

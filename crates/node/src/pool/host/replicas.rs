@@ -144,6 +144,9 @@ impl Host {
             ReplicaMail::Move { to } => {
                 self.with_replica(volume, |one, ground| one.give(to, ground));
             }
+            ReplicaMail::Published { reply } => {
+                let _ = reply.send(self.engine.published());
+            }
             ReplicaMail::Look { reply } => {
                 let view = self
                     .replicas

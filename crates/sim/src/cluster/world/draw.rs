@@ -134,6 +134,7 @@ impl<'a> World<'a> {
             heals_at: Moment::ORIGIN + lasts,
             has_healed: false,
             stage: Stage::Lives,
+            steady: None,
             strikes: Vec::new(),
             summary: Summary {
                 nodes: count,
@@ -173,8 +174,12 @@ impl<'a> World<'a> {
             let after = self.hosts.pause(&mut self.chance);
             self.at(after, Happening::Next(writer));
         }
+        if profile.is_steady {
+            self.plan_steady();
+        }
         let faults = match profile.faults {
             0 => 0,
+            _ if profile.is_steady => 0,
             most => self.chance.between(1, most),
         };
         for _ in 0..faults {

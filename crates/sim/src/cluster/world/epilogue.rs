@@ -103,7 +103,7 @@ impl World<'_> {
     }
 
     /// The node that serves, if one does.
-    fn server(&self) -> Option<usize> {
+    pub(super) fn server(&self) -> Option<usize> {
         let serves = |node: &Node| node.replica.as_ref().is_some_and(|one| one.is_serving());
         self.nodes.iter().position(serves)
     }

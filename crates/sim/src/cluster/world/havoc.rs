@@ -105,6 +105,10 @@ impl World<'_> {
                     self.handle(node, Event::Move { to })?;
                 }
             }
+            Fault::OldImage { node, lasts } => {
+                self.put_aside(node);
+                self.at(lasts, Happening::Over(fault));
+            }
             Fault::Jump { node, by } => self.nodes[node].clock.jump(self.now, by),
             Fault::Stand { node, lasts } => {
                 self.nodes[node].clock.stand(self.now, true);
@@ -137,6 +141,7 @@ impl World<'_> {
             Fault::Broken { node, .. } => self.nodes[node].store.set_broken(false),
             Fault::Slow { node, .. } => self.nodes[node].slowness = 1,
             Fault::Stand { node, .. } => self.nodes[node].clock.stand(self.now, false),
+            Fault::OldImage { node, .. } => self.turn_back(node),
             Fault::Power { .. }
             | Fault::Break { .. }
             | Fault::Spill { .. }
@@ -259,6 +264,7 @@ impl World<'_> {
 
     pub(super) fn start(&mut self, node: usize) {
         if self.nodes[node].replica.is_none() {
+            self.restore(node);
             self.nodes[node].start(self.now);
             let life = self.nodes[node].life;
             self.say(|| format!("node {node} starts"));
@@ -293,6 +299,7 @@ impl World<'_> {
             self.nodes[node].store.set_full(false);
             self.nodes[node].store.set_broken(false);
             self.nodes[node].slowness = 1;
+            self.nodes[node].each = None;
             self.nodes[node].is_isolated = false;
             self.nodes[node].clock.stand(self.now, false);
             self.go_on(node)?;

@@ -3,6 +3,8 @@
 mod draw;
 mod epilogue;
 mod havoc;
+mod images;
+mod steady;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -36,6 +38,7 @@ use crate::report::{Listener, Trace};
 
 pub(crate) use self::epilogue::Flip;
 use self::epilogue::Stage;
+use self::steady::{Calm, Step};
 
 const VOLUME: VolumeId = VolumeId(1);
 /// What a node that does not own the volume knows.
@@ -103,6 +106,8 @@ enum Happening {
     },
     /// Copies in sync are compared.
     Verify(usize),
+    /// A world in which nothing fails goes on.
+    Steady(Step),
     /// Faults end.
     Heal,
 }
@@ -162,6 +167,8 @@ pub(crate) struct World<'a> {
     heals_at: Moment,
     has_healed: bool,
     stage: Stage,
+    /// What must stay as it is.
+    steady: Option<Calm>,
     /// At which steps processes die, the last first.
     strikes: Vec<Strike>,
     summary: Summary,
@@ -240,7 +247,7 @@ impl World<'_> {
         match what {
             Happening::Tick { node, life } => {
                 if self.nodes[node].life == life && self.nodes[node].replica.is_some() {
-                    if self.nodes[node].runs() {
+                    if self.nodes[node].is_due(self.now) {
                         self.handle(node, Event::Tick)?;
                     }
                     self.at(TICK, Happening::Tick { node, life });
@@ -317,6 +324,7 @@ impl World<'_> {
                 self.handle(node, event)
             }
             Happening::Verify(node) => self.handle(node, Event::Verify),
+            Happening::Steady(step) => self.steady(step),
             Happening::Heal => self.heal(),
         }
     }
@@ -384,6 +392,9 @@ impl World<'_> {
             let mut takes = Duration::from_micros(10) + self.chance.time(usual);
             if self.chance.happens(10) {
                 takes += self.chance.time(Duration::from_millis(200));
+            }
+            if let Some(each) = self.nodes[node].each {
+                takes = self.nodes[node].queue(self.now, each);
             }
             if self.chance.happens(300) {
                 let after = takes * self.chance.below(1000) as u32 / 1000;
@@ -508,6 +519,9 @@ impl World<'_> {
                 self.nodes[node].knows_register = false;
                 self.say(|| format!("node {node} stops {epoch}"));
             }
+            Effect::LeavesOut { position, why } => {
+                self.say(|| format!("node {node} leaves {position} out: {why}"));
+            }
             Effect::InSync(in_sync) => {
                 self.say(|| format!("node {node}: in sync are {in_sync:?}"));
             }
@@ -575,6 +589,7 @@ impl World<'_> {
             if key.in_sync.count() > self.seen.key.in_sync.count() {
                 self.summary.adds += 1;
             }
+            let before = self.seen.key.in_sync;
             let owner = key.position(key.owner.node).map_or(0, Position::index);
             self.seen = Seen::new(held.revision, key);
             let other = (owner + 1) % self.nodes.len();
@@ -585,6 +600,7 @@ impl World<'_> {
                 key.epoch, key.owner, key.in_sync
             );
             self.say(|| line);
+            self.look_at_calm(before)?;
         }
         Ok(())
     }

@@ -1,0 +1,74 @@
+//! How far pools had come, as the quorum remembers: a pool that comes back with less is an older image of itself.
+
+use ashlar_replica::Revision;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::cluster::{Cluster, PATIENCE};
+use crate::problem::Problem;
+use crate::store::Swap;
+
+/// What is remembered of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// Changes that the pool has made durable, at least.
+    pub published: u64,
+    /// Volumes whose copies there are of an older image, and were not copied in full since.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub old: Vec<Uuid>,
+}
+
+impl Cluster {
+    /// What is remembered of a pool; `None` if nothing is. Blocks.
+    ///
+    /// # Errors
+    /// Environment: the quorum does not answer, or holds something else there.
+    pub fn head(&self, pool: Uuid) -> Result<Option<Head>, Problem> {
+        Ok(self.held_head(pool)?.map(|(_, head)| head))
+    }
+
+    /// Remembers this of a pool. Blocks.
+    ///
+    /// # Errors
+    /// Environment: the quorum does not take it, or does not say so.
+    pub fn put_head(&self, pool: Uuid, head: &Head) -> Result<(), Problem> {
+        let held = self.held_head(pool)?;
+        let revision = held.map_or(Revision(0), |(revision, _)| revision);
+        let value = serde_json::to_vec(head);
+        let value = value.map_err(|error| Problem::internal(error.to_string()))?;
+        let shared = self.shared();
+        let swap = async move {
+            let key = shared.head_key(pool);
+            shared.store.swap(&key, revision, &value).await
+        };
+        match self.wait(PATIENCE, swap) {
+            Ok(Swap::Made(_)) => Ok(()),
+            Ok(Swap::NotMade(_)) => Err(failed(pool, "another process has changed it")),
+            Ok(Swap::Unknown(why)) | Err(why) => Err(failed(pool, &why)),
+        }
+    }
+
+    fn held_head(&self, pool: Uuid) -> Result<Option<(Revision, Head)>, Problem> {
+        let shared = self.shared();
+        let read = async move {
+            let key = shared.head_key(pool);
+            shared.store.read(&key).await
+        };
+        let held = self.wait(PATIENCE, read).and_then(|held| held);
+        let held = held.map_err(|why| failed(pool, &why))?;
+        let head = held.map(|held| {
+            let head = serde_json::from_slice(&held.value);
+            head.map(|head| (held.revision, head))
+        });
+        head.transpose().map_err(|error| {
+            let why = ashlar_plain::reworded(&error.to_string());
+            failed(pool, &format!("what it holds is damaged: {why}"))
+        })
+    }
+}
+
+fn failed(pool: Uuid, why: &str) -> Problem {
+    Problem::environment(format!(
+        "how far pool {pool} had come is not known from the quorum: {why}"
+    ))
+}

@@ -1,0 +1,141 @@
+//! When a member is not waited for any longer.
+//!
+//! One that is silent is dead or cut off. One that is heard may have a store that hangs: it owes something, and nothing
+//! of that comes. One whose store is slow goes on, and stays, as long as hosts can bear it.
+
+use std::time::Duration;
+
+use ashlar_block::Moment;
+
+use super::peer::{Link, Peer};
+use super::{Owner, REMOVE_AFTER, Stage};
+use crate::canary::Canary;
+use crate::event::{At, Effect, Turn, Why};
+use crate::ids::{Position, Positions};
+use crate::lease::GRANT_EVERY;
+use crate::pace::{Heard, SLOW_AFTER, STUCK_AFTER};
+
+/// A member that nothing waits for may be silent for so long: almost until reads lack its grant.
+const IDLE_SILENCE: Duration = Duration::from_millis(1200);
+
+/// Whether a copy is silent for longer than hosts can be asked to wait, if the oldest change waits for it so long.
+fn is_silent(peer: &Peer, now: Moment, waits: Duration) -> bool {
+    let silent = peer.heard.ago(now);
+    let is_waited_for = waits > REMOVE_AFTER || peer.link == Link::Learning;
+    silent > IDLE_SILENCE || silent > REMOVE_AFTER && is_waited_for
+}
+
+impl Owner {
+    /// This process was held up: what it has not heard meanwhile may have been said.
+    pub(crate) fn held_up(&mut self, turn: &Turn<'_>) {
+        if turn.sings(Canary::PauseIsSilence) {
+            return;
+        }
+        for peer in self.peers.iter_mut().flatten() {
+            peer.heard.excuse(turn.now, REMOVE_AFTER);
+            peer.done.excuse(turn.now, STUCK_AFTER);
+        }
+    }
+
+    /// Whether nothing is under way or expected but grants: all others are in sync and heard, and hosts want nothing.
+    pub(crate) fn is_at_rest(&self, at: At<'_>) -> bool {
+        let is_well = |peer: &Peer| {
+            let is_heard = peer.heard.ago(at.now) < GRANT_EVERY * 2;
+            peer.link == Link::Live && is_heard && !peer.has_failed
+        };
+        self.is_serving()
+            && self.is_open
+            && self.change.is_none()
+            && self.moving.is_none()
+            && self.audit.is_none()
+            && !self.proves_at_once
+            && self.catching.is_none()
+            && !self.is_isolated
+            && self.reads.is_empty()
+            && self.jobs.is_empty()
+            && self.ops.is_empty()
+            && self.line.is_empty()
+            && self.peers.iter().flatten().all(is_well)
+            && self.has_grants(at)
+    }
+
+    /// Ends sessions with who is silent, and with learners that hang: what they hold up goes on without them.
+    pub(super) fn look_at_peers(&mut self, turn: &mut Turn<'_>) {
+        let mut over = Positions::NONE;
+        for position in Positions::first(self.peers.len()).iter() {
+            let owes = self.owes(position);
+            let waits = self.waits_for(turn.now, position);
+            let Some(peer) = self.peers[position.index()].as_mut() else {
+                continue;
+            };
+            if !owes {
+                peer.done = Heard::new(turn.now);
+            }
+            let is_silent = is_silent(peer, turn.now, waits);
+            let hangs = peer.link == Link::Learning && peer.done.ago(turn.now) > STUCK_AFTER;
+            if peer.is_open() && (is_silent || hangs) {
+                over = over.with(position);
+            }
+        }
+        over.iter().for_each(|position| self.close(turn, position));
+    }
+
+    /// How long the oldest change waits for a copy.
+    fn waits_for(&self, now: Moment, position: Position) -> Duration {
+        let since = self.ops.owed_since(position);
+        since.map_or(Duration::ZERO, |since| now - since)
+    }
+
+    /// Whether a copy owes something that its store must do first.
+    fn owes(&self, position: Position) -> bool {
+        let peer = self.peers[position.index()].as_ref();
+        let Some(peer) = peer.filter(|peer| peer.is_open()) else {
+            return false;
+        };
+        let learner = peer.learner.as_ref();
+        learner.is_some_and(super::learner::Learner::owes)
+            || self.ops.owed_since(position).is_some()
+            || self.audit_waits_for(position)
+    }
+
+    /// Members in sync that are not to be waited for any longer.
+    pub(super) fn lost(&self, turn: &mut Turn<'_>) -> Positions {
+        let peers = self.peers.iter().flatten();
+        let peers = peers.filter(|peer| self.stored.key.in_sync.has(peer.position));
+        let mut lost = Positions::NONE;
+        for peer in peers {
+            if let Some(why) = self.why_lost(turn, peer) {
+                let position = peer.position;
+                lost = lost.with(position);
+                turn.out.push(Effect::LeavesOut { position, why });
+            }
+        }
+        lost
+    }
+
+    fn why_lost(&self, turn: &Turn<'_>, peer: &Peer) -> Option<Why> {
+        if peer.has_failed {
+            return Some(Why::Failed);
+        }
+        let waits = self.waits_for(turn.now, peer.position);
+        let is_silent = match self.stage {
+            Stage::Serving => is_silent(peer, turn.now, waits),
+            _ => peer.heard.ago(turn.now) > self.patience,
+        };
+        if is_silent {
+            return Some(Why::Silent);
+        }
+        if peer.link != Link::Live {
+            return None;
+        }
+        let limit = match turn.sings(Canary::SlowIsStuck) {
+            true => STUCK_AFTER,
+            false => SLOW_AFTER,
+        };
+        if waits > limit {
+            return Some(Why::Slow);
+        }
+        let hangs = self.owes(peer.position) && peer.done.ago(turn.now) > STUCK_AFTER;
+        hangs.then_some(Why::Hangs)
+    }
+}
