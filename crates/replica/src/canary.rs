@@ -92,11 +92,13 @@ pub enum Canary {
     ServeBeforeRegister,
     /// A forwarded command gets a label when it arrives.
     ForwardRefreshed,
+    /// Another copy than the key names is given what the one that it replaces has missed.
+    NewcomerTrusted,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 42] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -138,6 +140,7 @@ impl Canary {
         Self::RegisterNotSent,
         Self::ServeBeforeRegister,
         Self::ForwardRefreshed,
+        Self::NewcomerTrusted,
     ];
 }
 

@@ -10,9 +10,10 @@ use crate::canary::{Cage, Canary};
 use crate::extent::Extent;
 use crate::fence::Origin;
 use crate::ids::{
-    Ask, CommandId, Epoch, Incarnation, Leaf, NodeId, Position, Positions, ReplicaUuid, ShardId,
-    Token, VolumeId,
+    Ask, CommandId, Epoch, Incarnation, Leaf, NodeId, Position, Positions, ReplicaUuid, Revision,
+    ShardId, Token, VolumeId,
 };
+use crate::key::Members;
 use crate::local::{Applied, Entry, EntryChange, Local};
 use crate::message::{Content, Envelope};
 use crate::owner::{POWER_LOSS_WAIT, STUCK_AFTER};
@@ -258,6 +259,12 @@ pub enum Event {
         /// Whom.
         to: Position,
     },
+    /// An operator wants these copies. Only an owner follows, and only if none takes the place of another at once, its
+    /// own stays, and new ones are [`ReplicaUuid::NEW`].
+    Reseat {
+        /// All of them.
+        members: Members,
+    },
 }
 
 /// How a host's command ended.
@@ -361,6 +368,13 @@ pub enum Effect {
     /// Whether this node, the owner by its own account, sends hosts away: it hears nothing of copies that may serve by
     /// now. Hosts' paths change.
     Isolated(bool),
+    /// Who has copies, as the key says.
+    Members {
+        /// How new that is.
+        revision: Revision,
+        /// All of them.
+        members: Members,
+    },
     /// The set of copies in sync is now this one.
     InSync(Positions),
     /// Tell people.

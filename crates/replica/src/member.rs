@@ -426,19 +426,20 @@ impl Session {
         self.stage = Stage::Open;
         let free = turn.local.free();
         let uncertain = std::mem::take(&mut self.told).coarsened(MAX_RANGES);
+        let attach = Attach {
+            uuid: turn.config.uuid,
+            own: uncertain,
+            free,
+        };
         let message = if self.is_learner(turn) {
-            Message::Attach(Attach {
-                uuid: turn.config.uuid,
-                own: uncertain,
-                free,
-            })
+            Message::Attach(attach)
         } else if turn.is_old_image {
             turn.alarm(Alarm::OldImage);
             let reason = Refusal::OldImage;
             let promised = self.epoch;
             Message::Refuse { promised, reason }
         } else {
-            Message::Joined { uncertain, free }
+            Message::Joined(attach)
         };
         self.send(turn, message);
     }

@@ -170,6 +170,11 @@ impl Replica {
                     owner.give(turn, to);
                 }
             }
+            Event::Reseat { members } => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.reseat(turn, members);
+                }
+            }
         }
     }
 
@@ -385,6 +390,11 @@ impl Replica {
         let config = &self.config;
         let relies = |owner: &Owner| owner.relies_on(At { now, config }, position);
         self.owner.as_ref().is_some_and(relies)
+    }
+
+    /// Granules that another copy misses, while this one gives it what it missed.
+    pub fn missing(&self, position: Position) -> Option<u64> {
+        self.owner.as_ref()?.missing(position)
     }
 
     /// Whether this copy follows an owner whose session is open.

@@ -21,6 +21,29 @@ fn five_hundred_worlds_keep_every_promise() {
     assert_eq!(first_failure(0..500, &Profile::EVERY), None);
 }
 
+/// In every world an operator takes copies away and gives others, one to three of them. How many were replaced.
+fn with_an_operator(seeds: std::ops::Range<u64>, engines: u32) -> u64 {
+    let profiles = Profile::EVERY.map(|profile| Profile {
+        reseats: 1000,
+        engines,
+        ..profile
+    });
+    let lived = seeds.map(|seed| {
+        let profile = &profiles[(seed % profiles.len() as u64) as usize];
+        match run(seed, profile) {
+            Ok(lived) => lived.replaced,
+            Err(failure) => panic!("{failure}"),
+        }
+    });
+    lived.sum()
+}
+
+#[test]
+fn copies_come_and_go_under_faults() {
+    let replaced = with_an_operator(0..200, 0) + with_an_operator(200..240, 1000);
+    assert!(replaced > 100, "{replaced} copies were replaced");
+}
+
 /// Every store is the engine that ships.
 fn on_engines(profile: Profile) -> Profile {
     Profile {
@@ -148,6 +171,12 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
             lures: const { &[lure(Occasion::Adds, Blow::Break, true)] },
             ..Profile::PARTITION
         },
+        // A new copy's owner dies before it has given it everything.
+        Canary::NewcomerTrusted => Profile {
+            reseats: 1000,
+            lures: const { &[lure(Occasion::Message("COPY"), Blow::Crash, true)] },
+            ..Profile::CRASH
+        },
         Canary::HandoffServes => Profile {
             moves: 30,
             lures: const { &[lure(Occasion::Message("HANDOFF"), Blow::Isolate, true)] },
@@ -247,4 +276,11 @@ fn processes_may_die_at_any_step_and_again_in_recovery() {
             }
         }
     }
+}
+#[test]
+fn zz_trace() {
+    let seed: u64 = std::env::var("SEED").map_or(350, |s| s.parse().expect("n"));
+    let profile = &Profile::EVERY[(seed % 4) as usize];
+    let mut listener = |line: &str| println!("{line}");
+    println!("{:?}", run_traced(seed, profile, Some(&mut listener)));
 }

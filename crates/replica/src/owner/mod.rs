@@ -14,6 +14,7 @@ mod line;
 mod ops;
 mod peer;
 mod reads;
+mod reseat;
 mod resync;
 mod sessions;
 mod takeover;
@@ -34,6 +35,7 @@ use crate::ids::{
     Ask, CommandId, CopyId, Epoch, Leaf, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence,
     SessionId, Token,
 };
+use crate::key::Members;
 use crate::lease::Held;
 use crate::local::Applied;
 use crate::message::{Content, Message, RecordKind};
@@ -144,6 +146,8 @@ pub(crate) struct Owner {
     is_open: bool,
     jobs: BTreeMap<Token, Job>,
     change: Option<Change>,
+    /// Copies that an operator wants.
+    wanted: Option<Members>,
     looking: Option<Ask>,
     looked_at: Moment,
     /// A learner that has all: commits wait for it already, so that it can be added.

@@ -120,7 +120,14 @@ pub(crate) fn copies(
         return Err("no copy is in sync".into());
     }
     let uncertain: Vec<_> = nodes.iter().map(|node| node.store.uncertain()).collect();
+    // Its place was given up, or it is given everything.
+    let counts = |x: usize| key.members.get(place(x)) == Some(nodes[x].member());
     for y in in_sync.iter().map(Position::index) {
+        if !counts(y) {
+            return Err(format!(
+                "another copy than node {y}'s is said to be in sync"
+            ));
+        }
         for (granule, &value) in nodes[y].store.content().iter().enumerate() {
             if is_flipped(y, granule) {
                 continue;
@@ -132,8 +139,8 @@ pub(crate) fn copies(
                     model.values(granule)
                 ));
             }
-            let differ =
-                (0..nodes.len()).filter(|&x| x != y && nodes[x].store.value(granule) != value);
+            let differ = (0..nodes.len())
+                .filter(|&x| x != y && counts(x) && nodes[x].store.value(granule) != value);
             let differ = differ.filter(|&x| !is_flipped(x, granule));
             for x in differ {
                 let granule = granule as u64;

@@ -3,6 +3,7 @@
 mod draw;
 mod epilogue;
 mod havoc;
+mod seats;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,7 +14,7 @@ use ashlar_copy::LEAF_GRANULES;
 use ashlar_replica::quorum::{MemoryQuorum, Question, Weather};
 use ashlar_replica::{
     Alarm, Cage, Codec, CommandId, Config, Effect, Entry, Envelope, Epoch, Event, Frame,
-    HostOperation, Incarnation, Key, Label, Limits, MemberId, NodeId, Origin, Outcome,
+    HostOperation, Incarnation, Key, Label, Limits, MemberId, Members, NodeId, Origin, Outcome,
     POWER_LOSS_WAIT, Position, Positions, REMOVE_AFTER, ReadMode, Registrant, ReplicaUuid,
     SessionId, Shape, ShardId, TICK, Token, VolumeId,
 };
@@ -103,6 +104,10 @@ enum Happening {
     },
     /// Copies in sync are compared.
     Verify(usize),
+    /// An operator takes a node's copy away.
+    Unseat(usize),
+    /// An operator looks who has none.
+    Operate,
     /// Faults end.
     Heal,
 }
@@ -317,6 +322,8 @@ impl World<'_> {
                 self.handle(node, event)
             }
             Happening::Verify(node) => self.handle(node, Event::Verify),
+            Happening::Unseat(node) => self.unseat(node),
+            Happening::Operate => self.operate(),
             Happening::Heal => self.heal(),
         }
     }
@@ -508,6 +515,7 @@ impl World<'_> {
                 self.nodes[node].knows_register = false;
                 self.say(|| format!("node {node} stops {epoch}"));
             }
+            Effect::Members { .. } => {}
             Effect::InSync(in_sync) => {
                 self.say(|| format!("node {node}: in sync are {in_sync:?}"));
             }
@@ -576,13 +584,19 @@ impl World<'_> {
                 self.summary.adds += 1;
             }
             let owner = key.position(key.owner.node).map_or(0, Position::index);
+            for node in &mut self.nodes {
+                node.is_new &= !key.is_in_sync(node.config.position, node.member());
+            }
             self.seen = Seen::new(held.revision, key);
             let other = (owner + 1) % self.nodes.len();
             self.lie_in_wait(Occasion::Swapped, owner, other);
             let key = &self.seen.key;
             let line = format!(
-                "STORE {} owner {:?} in sync {:?}",
-                key.epoch, key.owner, key.in_sync
+                "STORE {} owner {:?} in sync {:?} of {:?}",
+                key.epoch,
+                key.owner,
+                key.in_sync,
+                key.everybody()
             );
             self.say(|| line);
         }
