@@ -277,10 +277,3 @@ fn processes_may_die_at_any_step_and_again_in_recovery() {
         }
     }
 }
-#[test]
-fn zz_trace() {
-    let seed: u64 = std::env::var("SEED").map_or(350, |s| s.parse().expect("n"));
-    let profile = &Profile::EVERY[(seed % 4) as usize];
-    let mut listener = |line: &str| println!("{line}");
-    println!("{:?}", run_traced(seed, profile, Some(&mut listener)));
-}

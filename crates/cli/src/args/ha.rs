@@ -47,6 +47,8 @@ pub(crate) enum HaFault {
     EtcdMajority,
     /// The volume is moved to another node
     Move,
+    /// A member's copy is taken away, and given again: all of it is copied
+    Copies,
     /// All nodes are killed at once, and started again
     KillAll,
     /// The owner's daemon is told to end, and started again, as an upgrade does it

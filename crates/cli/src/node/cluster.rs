@@ -8,8 +8,8 @@ use ashlar_node::model::{
 };
 
 use super::Api;
-use super::{membership, replace};
 use super::table::{bytes, lines, table, word};
+use super::{membership, replace};
 use crate::args::{ApiOptions, ClusterCommand, EventsArguments, NodeCommand};
 use crate::exit::Failure;
 use crate::output::print;
