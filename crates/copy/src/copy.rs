@@ -150,6 +150,11 @@ impl Copy {
         }
     }
 
+    /// So many copies there are from now on.
+    pub const fn set_members(&mut self, members: usize) {
+        self.has_third = members > 2;
+    }
+
     /// What the entry says, durably.
     pub const fn entry(&self) -> Entry {
         self.entry

@@ -6,8 +6,8 @@ use crate::model::{
     CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply,
     ForgetNode, HostChange, ImportPool, MetricsSnapshot, MoveVolume, NewToken, NewerData,
     PoolStatus, ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive,
-    ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded, VolumeMetrics,
-    VolumeName, VolumeStats, VolumeStatus,
+    ReplaceNode, ReplaceReply, ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve,
+    SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
 };
 use crate::service::{Ownership, Services};
 
@@ -142,6 +142,12 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// Not found. Conflict: it is there, has copies of volumes, or is needed. Environment: the quorum does not answer.
     fn forget_node(&self, request: ForgetNode) -> Result<(), ControlError>;
+
+    /// Does what can be done next to have one node take the place of another.
+    ///
+    /// # Errors
+    /// Usage: no such node. Environment: the new one is not reached, or the quorum does not answer.
+    fn replace_node(&self, request: ReplaceNode) -> Result<ReplaceReply, ControlError>;
 
     /// Takes this node out of its cluster; the daemon ends by itself.
     ///

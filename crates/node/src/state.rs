@@ -71,7 +71,7 @@ pub struct ReplicaEntry {
     /// The volume's identity, the same on all nodes.
     pub volume: Uuid,
     /// The nodes that have a copy, by position.
-    pub members: Vec<u32>,
+    pub members: Vec<Option<u32>>,
     /// Ownership does not follow the volume's hosts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stays: bool,

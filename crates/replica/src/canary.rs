@@ -98,11 +98,13 @@ pub enum Canary {
     OldImageCounts,
     /// A member whose store is slow is taken for one whose store hangs.
     SlowIsStuck,
+    /// Another copy than the key names is given what the one that it replaces has missed.
+    NewcomerTrusted,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -147,6 +149,7 @@ impl Canary {
         Self::PauseIsSilence,
         Self::SlowIsStuck,
         Self::OldImageCounts,
+        Self::NewcomerTrusted,
     ];
 }
 

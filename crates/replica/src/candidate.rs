@@ -9,9 +9,9 @@ use std::time::Duration;
 use ashlar_block::Moment;
 
 use crate::canary::Canary;
-use crate::event::{Alarm, Turn};
+use crate::event::{Alarm, Effect, Turn};
 use crate::ids::{Ask, Epoch, Incarnation, Revision};
-use crate::key::{Key, OwnerId};
+use crate::key::{Key, MemberId, OwnerId};
 use crate::lease::GRANT;
 use crate::pace::HEARING;
 use crate::quorum::{Held, Question, Reply};
@@ -34,10 +34,11 @@ impl Stored {
     /// From the quorum's bytes; tells people if they cannot be read.
     pub(crate) fn from_held(turn: &mut Turn<'_>, held: &Held) -> Option<Self> {
         match Key::decode(&held.value) {
-            Ok(key) => Some(Self {
-                revision: held.revision,
-                key,
-            }),
+            Ok(key) => {
+                let (revision, members) = (held.revision, key.members);
+                turn.out.push(Effect::Members { revision, members });
+                Some(Self { revision, key })
+            }
             Err(why) => {
                 turn.alarm(Alarm::KeyUnreadable(why.to_string()));
                 None
@@ -199,6 +200,11 @@ impl Candidate {
     ) -> Option<Stored> {
         self.not_before = turn.now + LOOK_EVERY;
         let stored = stored?;
+        let me = turn.config.position;
+        if stored.key.members.get(me) != Some(own(turn)) {
+            // Its place was given up, or is another copy's, or it has not been in sync yet.
+            return None;
+        }
         if stored.key.epoch < promised {
             turn.alarm(Alarm::StoreIsOld {
                 stored: stored.key.epoch,
@@ -213,7 +219,6 @@ impl Candidate {
             self.rest(turn, GRANT + stagger(turn));
             return None;
         }
-        let me = turn.config.position;
         let may = stored.key.in_sync.has(me) && !turn.is_old_image;
         if may || turn.sings(Canary::ElectAny) {
             self.swap(turn, stored, reason);
@@ -283,6 +288,14 @@ impl Candidate {
         self.not_before = turn.now + AFTER_LOSS + stagger(turn);
         let stored = Stored::from_held(turn, held)?;
         won(turn, stored, promised)
+    }
+}
+
+/// This copy, as a key names it.
+const fn own(turn: &Turn<'_>) -> MemberId {
+    MemberId {
+        node: turn.config.node,
+        replica: turn.config.uuid,
     }
 }
 

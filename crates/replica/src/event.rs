@@ -11,9 +11,10 @@ use crate::canary::{Cage, Canary};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
-    Ask, CommandId, Epoch, Incarnation, Leaf, NodeId, Position, Positions, ReplicaUuid, ShardId,
-    Token, VolumeId,
+    Ask, CommandId, Epoch, Incarnation, Leaf, NodeId, Position, Positions, ReplicaUuid, Revision,
+    ShardId, Token, VolumeId,
 };
+use crate::key::Members;
 use crate::local::{Applied, Entry, EntryChange, Local};
 use crate::message::{Content, Envelope};
 use crate::owner::POWER_LOSS_WAIT;
@@ -266,6 +267,12 @@ pub enum Event {
         /// Whom.
         to: Position,
     },
+    /// An operator wants these copies. Only an owner follows, and only if none takes the place of another at once, its
+    /// own stays, and new ones are [`ReplicaUuid::NEW`].
+    Reseat {
+        /// All of them.
+        members: Members,
+    },
 }
 
 /// How a host's command ended.
@@ -399,6 +406,13 @@ pub enum Effect {
         position: Position,
         /// Why.
         why: Why,
+    },
+    /// Who has copies, as the key says.
+    Members {
+        /// How new that is.
+        revision: Revision,
+        /// All of them.
+        members: Members,
     },
     /// The set of copies in sync is now this one.
     InSync(Positions),

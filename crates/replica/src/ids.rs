@@ -78,6 +78,11 @@ impl Low {
 #[serde(transparent)]
 pub struct ReplicaUuid(pub [u8; 16]);
 
+impl ReplicaUuid {
+    /// A copy that was never in sync: nothing it holds counts.
+    pub const NEW: Self = Self([0; 16]);
+}
+
 /// Everything below is committed: all records of older epochs, and those of `epoch` below `low`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Known {

@@ -4,10 +4,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Epoch, Incarnation, MAX_MEMBERS, NodeId, Position, Positions, ReplicaUuid};
+use crate::ids::{Epoch, Incarnation, NodeId, Position, Positions, ReplicaUuid};
+use crate::seats::Seats;
 
-/// The format that this program writes, and the newest it reads.
-pub const KEY_FORMAT: u32 = 1;
+/// The newest format that this program reads. It writes it where a place between others is empty, and the one before
+/// otherwise, which earlier programs read.
+pub const KEY_FORMAT: u32 = 2;
+/// Every place up to the last that is taken has a member.
+const WITHOUT_GAPS: u32 = 1;
 
 /// The process that owns an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,9 +29,12 @@ pub struct OwnerId {
 pub struct MemberId {
     /// The node that holds it.
     pub node: NodeId,
-    /// Which copy it is.
+    /// Which copy it is; [`ReplicaUuid::NEW`] until it was in sync for the first time.
     pub replica: ReplicaUuid,
 }
+
+/// The copies, by position.
+pub type Members = Seats<MemberId>;
 
 /// What the key holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +46,7 @@ pub struct Key {
     /// Who is in sync: any of them may become owner.
     pub in_sync: Positions,
     /// The copies, by position.
-    pub members: Vec<MemberId>,
+    pub members: Members,
     /// How often a volume was taken over by a copy that was not in sync.
     pub forced: u32,
 }
@@ -51,7 +58,7 @@ struct Stored {
     epoch: Epoch,
     owner: OwnerId,
     in_sync: Vec<usize>,
-    members: Vec<MemberId>,
+    members: Vec<Option<MemberId>>,
     forced: u32,
 }
 
@@ -81,12 +88,14 @@ impl std::error::Error for KeyError {}
 impl Key {
     /// As the store keeps it: JSON, for people too.
     pub fn encode(&self) -> Vec<u8> {
+        let members = Vec::from(self.members);
+        let has_gaps = members.iter().any(Option::is_none);
         let stored = Stored {
-            format: KEY_FORMAT,
+            format: if has_gaps { KEY_FORMAT } else { WITHOUT_GAPS },
             epoch: self.epoch,
             owner: self.owner,
             in_sync: self.in_sync.iter().map(Position::index).collect(),
-            members: self.members.clone(),
+            members,
             forced: self.forced,
         };
         // Strings, numbers and lists: nothing in it can fail to be written.
@@ -104,18 +113,21 @@ impl Key {
         }
         let malformed = |why: serde_json::Error| KeyError::Malformed(why.to_string());
         let format: Format = serde_json::from_slice(bytes).map_err(malformed)?;
-        if format.format != KEY_FORMAT {
+        if !(WITHOUT_GAPS..=KEY_FORMAT).contains(&format.format) {
             return Err(KeyError::Format(format.format));
         }
         let stored: Stored = serde_json::from_slice(bytes).map_err(malformed)?;
-        let count = stored.members.len();
-        if count == 0 || count > MAX_MEMBERS {
-            return Err(KeyError::Malformed(format!("{count} members")));
+        let has_gaps = stored.members.iter().any(Option::is_none);
+        if has_gaps && stored.format == WITHOUT_GAPS {
+            let why = "a place without a member, which its format does not have";
+            return Err(KeyError::Malformed(why.into()));
         }
+        let members = Members::try_from(stored.members).map_err(KeyError::Malformed)?;
+        let taken = members.positions();
         let mut in_sync = Positions::NONE;
         for index in stored.in_sync {
-            let position = Position::new(index).filter(|p| p.index() < count && !in_sync.has(*p));
-            let bad = || KeyError::Malformed(format!("in_sync names {index} of {count} members"));
+            let position = Position::new(index).filter(|p| taken.has(*p) && !in_sync.has(*p));
+            let bad = || KeyError::Malformed(format!("in_sync names {index} of {taken:?}"));
             in_sync = in_sync.with(position.ok_or_else(bad)?);
         }
         if in_sync.is_empty() {
@@ -125,14 +137,14 @@ impl Key {
             epoch: stored.epoch,
             owner: stored.owner,
             in_sync,
-            members: stored.members,
+            members,
             forced: stored.forced,
         })
     }
 
     /// All positions that have a member.
     pub fn everybody(&self) -> Positions {
-        Positions::first(self.members.len())
+        self.members.positions()
     }
 
     /// Who is not in sync.
@@ -142,8 +154,12 @@ impl Key {
 
     /// Where a node's copy is.
     pub fn position(&self, node: NodeId) -> Option<Position> {
-        let index = self.members.iter().position(|member| member.node == node)?;
-        Position::new(index)
+        self.members.find(|member| member.node == node)
+    }
+
+    /// Whether this copy of this node is in sync: what another has at its place does not count for it.
+    pub fn is_in_sync(&self, position: Position, member: MemberId) -> bool {
+        self.in_sync.has(position) && self.members.get(position) == Some(member)
     }
 }
 
@@ -164,7 +180,7 @@ mod tests {
             epoch: Epoch(4),
             owner,
             in_sync: Positions::first(2),
-            members: vec![member(7), member(8), member(9)],
+            members: Members::first([member(7), member(8), member(9)]).expect("three"),
             forced: 0,
         }
     }
@@ -180,6 +196,29 @@ mod tests {
     }
 
     #[test]
+    fn only_a_key_with_a_gap_needs_the_newer_format() {
+        let text = |key: &Key| String::from_utf8(key.encode()).expect("text");
+        let at = |index| Position::new(index).expect("a position");
+        assert!(text(&key()).contains("\"format\":1"));
+        let mut fewer = key();
+        fewer.members = fewer.members.without(at(2));
+        assert!(text(&fewer).contains("\"format\":1"));
+        let gap = Key {
+            in_sync: Positions::NONE.with(at(0)).with(at(2)),
+            members: key().members.without(at(1)),
+            ..key()
+        };
+        assert!(text(&gap).contains("\"format\":2"));
+        assert_eq!(Key::decode(&gap.encode()), Ok(gap.clone()));
+        let older = text(&gap).replace("\"format\":2", "\"format\":1");
+        assert!(Key::decode(older.as_bytes()).is_err());
+        let member = gap.members.get(at(2)).expect("a member");
+        assert!(gap.is_in_sync(at(2), member));
+        let replica = ReplicaUuid::NEW;
+        assert!(!gap.is_in_sync(at(2), MemberId { replica, ..member }));
+    }
+
+    #[test]
     fn what_is_not_a_key_is_refused_by_what_is_wrong() {
         let text = String::from_utf8(key().encode()).expect("text");
         let refused = |from: &str, to: &str| {
@@ -189,7 +228,7 @@ mod tests {
                 .expect_err("refused")
                 .to_string()
         };
-        assert!(refused("\"format\":1", "\"format\":2").contains("format 2"));
+        assert!(refused("\"format\":1", "\"format\":3").contains("format 3"));
         assert!(refused("[0,1]", "[0,3]").contains("names 3"));
         assert!(refused("[0,1]", "[1,1]").contains("names 1"));
         assert!(refused("[0,1]", "[]").contains("empty"));

@@ -83,6 +83,11 @@ impl Held {
         }
     }
 
+    /// What was granted there was another copy's.
+    pub(crate) fn forget(&mut self, position: Position) {
+        self.granted[position.index()] = None;
+    }
+
     /// Whether all of these have promised until after `now`.
     pub(crate) fn covers(&self, needed: Positions, now: Moment) -> bool {
         needed.iter().all(|position| {

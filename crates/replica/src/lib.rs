@@ -59,6 +59,7 @@ mod owner;
 mod pace;
 pub mod quorum;
 mod replica;
+mod seats;
 mod wire;
 
 pub use ashlar_block::{AssociationId, HostId, Label, Registrant};
@@ -74,7 +75,7 @@ pub use ids::{
     Nonce, Position, Positions, ReplicaSequence, ReplicaUuid, Revision, SessionId, ShardId, Token,
     VolumeId,
 };
-pub use key::{KEY_FORMAT, Key, KeyError, MemberId, OwnerId};
+pub use key::{KEY_FORMAT, Key, KeyError, MemberId, Members, OwnerId};
 pub use lease::{DRIFT_PER_MILLE, GRANT, GRANT_EVERY, GRANT_MARGIN};
 pub use local::{Applied, Entry, EntryChange, Imported, Local, OwnPlane, Tag};
 pub use member::MAX_RANGES;
@@ -82,4 +83,5 @@ pub use message::{Attach, Content, Envelope, Forward, Join, Message, Record, Rec
 pub use owner::{POWER_LOSS_WAIT, REMOVE_AFTER};
 pub use pace::SLOW_AFTER;
 pub use replica::{Replica, Surroundings, TICK};
+pub use seats::Seats;
 pub use wire::{Codec, Encoded, Frame, HEADER_BYTES, MAX_DATA_BYTES, WIRE_VERSION, WireError};

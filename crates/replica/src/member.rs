@@ -455,23 +455,25 @@ impl Session {
         self.stage = Stage::Open;
         let free = turn.local.free();
         let uncertain = std::mem::take(&mut self.told).coarsened(MAX_RANGES);
-        let message = if self.is_learner(turn) {
-            let own = match turn.is_old_image {
-                true => turn.config.shape.everything(),
-                false => uncertain,
-            };
-            Message::Attach(Attach {
-                uuid: turn.config.uuid,
-                own,
-                free,
-            })
+        let is_learner = self.is_learner(turn);
+        let own = match is_learner && turn.is_old_image {
+            true => turn.config.shape.everything(),
+            false => uncertain,
+        };
+        let attach = Attach {
+            uuid: turn.config.uuid,
+            own,
+            free,
+        };
+        let message = if is_learner {
+            Message::Attach(attach)
         } else if turn.is_old_image {
             turn.alarm(Alarm::OldImage);
             let reason = Refusal::OldImage;
             let promised = self.epoch;
             Message::Refuse { promised, reason }
         } else {
-            Message::Joined { uncertain, free }
+            Message::Joined(attach)
         };
         self.send(turn, message);
     }

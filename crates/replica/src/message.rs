@@ -87,12 +87,12 @@ pub struct Join {
     pub absent: Positions,
 }
 
-/// A copy outside the in-sync set offers itself.
+/// What a copy says of itself as a session begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attach {
     /// Which copy it is.
     pub uuid: ReplicaUuid,
-    /// Its own plane: what may differ here from any other copy, apart from what planes of others say.
+    /// What may differ here from any other copy; outside the in-sync set, apart from what planes of others say.
     pub own: ExtentSet,
     /// Granules that may still be written.
     pub free: u64,
@@ -161,12 +161,7 @@ pub enum Message {
     /// Owner: I have stopped; take over.
     Handoff,
     /// Member: the session has begun.
-    Joined {
-        /// What may differ here from other copies.
-        uncertain: ExtentSet,
-        /// Granules that may still be written.
-        free: u64,
-    },
+    Joined(Attach),
     /// Member: the session has begun, and I am a learner.
     Attach(Attach),
     /// Member: no.
@@ -237,7 +232,7 @@ impl Message {
             Self::GrantAsk { .. } => "GRANT?",
             Self::DigestAsk { .. } => "DIGEST?",
             Self::Handoff => "HANDOFF",
-            Self::Joined { .. } => "JOINED",
+            Self::Joined(_) => "JOINED",
             Self::Attach(_) => "ATTACH",
             Self::Refuse { .. } => "REFUSE",
             Self::Ack { .. } => "ACK",

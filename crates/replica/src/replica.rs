@@ -185,6 +185,11 @@ impl Replica {
                     owner.give(turn, to);
                 }
             }
+            Event::Reseat { members } => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.reseat(turn, members);
+                }
+            }
         }
     }
 
@@ -453,6 +458,11 @@ impl Replica {
     /// Whether this copy counts for nothing: it is of an older image, and was not copied in full yet.
     pub const fn is_old_image(&self) -> bool {
         self.is_old_image
+    }
+
+    /// Granules that another copy misses, while this one gives it what it missed.
+    pub fn missing(&self, position: Position) -> Option<u64> {
+        self.owner.as_ref()?.missing(position)
     }
 
     /// Whether this copy follows an owner whose session is open.

@@ -41,6 +41,29 @@ fn old_images_count_for_nothing() {
     assert!(matches!(images, Ok(50..)), "{images:?}");
 }
 
+/// In every world an operator takes copies away and gives others, one to three of them. How many were replaced.
+fn with_an_operator(seeds: std::ops::Range<u64>, engines: u32) -> u64 {
+    let profiles = Profile::EVERY.map(|profile| Profile {
+        reseats: 1000,
+        engines,
+        ..profile
+    });
+    let lived = seeds.map(|seed| {
+        let profile = &profiles[(seed % profiles.len() as u64) as usize];
+        match run(seed, profile) {
+            Ok(lived) => lived.replaced,
+            Err(failure) => panic!("{failure}"),
+        }
+    });
+    lived.sum()
+}
+
+#[test]
+fn copies_come_and_go_under_faults() {
+    let replaced = with_an_operator(0..200, 0) + with_an_operator(200..240, 1000);
+    assert!(replaced > 100, "{replaced} copies were replaced");
+}
+
 /// Every store is the engine that ships.
 fn on_engines(profile: Profile) -> Profile {
     Profile {
@@ -175,6 +198,12 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
                 ]
             },
             ..Profile::PARTITION
+        },
+        // A new copy's owner dies before it has given it everything.
+        Canary::NewcomerTrusted => Profile {
+            reseats: 1000,
+            lures: const { &[lure(Occasion::Message("COPY"), Blow::Crash, true)] },
+            ..Profile::CRASH
         },
         Canary::HandoffServes => Profile {
             moves: 30,

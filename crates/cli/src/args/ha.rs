@@ -47,6 +47,8 @@ pub(crate) enum HaFault {
     EtcdMajority,
     /// The volume is moved to another node
     Move,
+    /// A member's copy is taken away, and given again: all of it is copied
+    Copies,
     /// All nodes are killed at once, and started again
     KillAll,
     /// A member's drives are copied; later all nodes are killed at once, and it is started with that old image

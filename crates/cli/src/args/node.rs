@@ -308,10 +308,10 @@ pub(crate) enum VolumeCommand {
     Replicate {
         /// POOL/VOLUME
         volume: VolumeName,
-        /// How many nodes have a copy then: 2 or 3
+        /// How many nodes have a copy then: 1 to 3
         #[arg(long, value_name = "N")]
         replicas: u8,
-        /// Which nodes, by their names in the cluster's configuration: a,b. This one must be among them
+        /// Which nodes, by their names in the cluster: a,b. Without it, those that have one, and others that are up
         #[arg(long, value_name = "NAMES", value_delimiter = ',')]
         nodes: Vec<String>,
         #[command(flatten)]

@@ -116,6 +116,17 @@ pub(crate) enum NodeCommand {
         #[command(flatten)]
         api: ApiOptions,
     },
+    /// Have another node take a node's place: each copy of the old one goes to it, and is taken away there once that
+    /// is in sync. Goes on until all is done; may be given again
+    Replace {
+        /// The node whose copies are to go
+        node: String,
+        /// The node that gets them; it has pools of the same names
+        #[arg(long, value_name = "NODE")]
+        with: String,
+        #[command(flatten)]
+        api: ApiOptions,
+    },
     /// Let a node serve volumes again
     Undrain {
         /// The node

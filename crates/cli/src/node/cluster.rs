@@ -8,8 +8,8 @@ use ashlar_node::model::{
 };
 
 use super::Api;
-use super::membership;
 use super::table::{bytes, lines, table, word};
+use super::{membership, replace};
 use crate::args::{ApiOptions, ClusterCommand, EventsArguments, NodeCommand};
 use crate::exit::Failure;
 use crate::output::print;
@@ -44,6 +44,7 @@ pub(crate) fn node(command: &NodeCommand) -> Result<(), Failure> {
     match command {
         NodeCommand::Drain { node, api } => drain(node, true, api),
         NodeCommand::Forget { node, api } => membership::forget(node, api),
+        NodeCommand::Replace { node, with, api } => replace::replace(node, with, api),
         NodeCommand::Undrain { node, api } => drain(node, false, api),
     }
 }

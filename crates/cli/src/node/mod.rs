@@ -10,6 +10,7 @@ mod membership;
 mod pool;
 mod pool_text;
 mod quorum;
+mod replace;
 mod replication;
 mod service;
 mod supervise;

@@ -57,7 +57,7 @@ fn an_owner_that_is_cut_off_in_any_direction_costs_nothing_but_time() {
 #[test]
 fn members_and_the_quorum_may_fail_beside_an_owner() {
     endures(
-        "kill-member,stop-member,cut-member-out,cut-member-in,etcd,kill-all",
+        "kill-member,copies,stop-member,cut-member-out,cut-member-in,etcd,kill-all",
         &[],
     );
 }

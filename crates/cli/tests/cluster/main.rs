@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod copies;
 mod faults;
 mod join;
 mod refusals;

@@ -6,13 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::common::{eventually, ok, refuses};
-use crate::rig::{Cluster, has_cluster};
-
-/// Starts what is to go on, and is ended with the cluster.
-fn begin(command: &mut Command) {
-    let mut child = command.stdout(Stdio::null()).spawn().expect("it starts");
-    std::thread::spawn(move || child.wait());
-}
+use crate::rig::{Cluster, begin, has_cluster};
 
 /// Runs a daemon that must end by itself with this code, and say these in its log.
 fn ends(cluster: &Cluster, (seat, code): (&str, i32), command: &mut Command, says: &[&str]) {

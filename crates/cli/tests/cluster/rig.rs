@@ -27,6 +27,11 @@ pub struct Cluster {
 impl Cluster {
     /// Two nodes, each with a pool.
     pub fn up() -> Self {
+        Self::of("2")
+    }
+
+    /// So many.
+    pub fn of(nodes: &str) -> Self {
         let room = tempfile::tempdir().expect("a folder");
         let dir = room.path().join("c").display().to_string();
         let text = ok(&mut ashlar([
@@ -36,6 +41,8 @@ impl Cluster {
             "--dir",
             &dir,
             "--json",
+            "--nodes",
+            nodes,
             "--drive-size",
             "256MiB",
         ]));
@@ -154,6 +161,15 @@ impl Drop for Cluster {
             panic!("down: {error}");
         }
     }
+}
+
+/// Starts what is to go on, and is ended with the cluster.
+pub fn begin(command: &mut Command) {
+    let mut child = command
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    std::thread::spawn(move || child.wait());
 }
 
 /// Processes that work in a folder or below.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ashlar_replica::NodeId;
 use serde::Deserialize;
+use uuid::Uuid;
 
 use super::document::{EtcdPlace, Membership};
 use crate::cluster::Cluster;
@@ -18,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What is looked at in a volume's key.
 #[derive(Deserialize)]
 struct VolumeKey {
-    members: Vec<VolumeMember>,
+    /// Places that were given up are empty.
+    members: Vec<Option<VolumeMember>>,
 }
 
 #[derive(Deserialize)]
@@ -46,6 +48,21 @@ impl Cluster {
         };
         let done = self.wait(PATIENCE, forget);
         done.map_err(Problem::environment)?
+    }
+
+    /// Volumes of which a node has a copy. Blocks.
+    ///
+    /// # Errors
+    /// Environment: the quorum does not answer.
+    pub fn volumes_on(&self, node: NodeId) -> Result<Vec<Uuid>, Problem> {
+        let shared = self.0.shared.clone();
+        let listed = self.wait(PATIENCE, async move { shared.copies_on(node).await });
+        let listed = listed.map_err(Problem::environment)??;
+        let ids = listed.iter().map(|id| Uuid::parse_str(id));
+        let no_id = |error| {
+            Problem::environment(format!("the quorum has a volume without a UUID: {error}"))
+        };
+        ids.collect::<Result<_, _>>().map_err(no_id)
     }
 
     /// Takes this node out of the cluster, for good: its directory is a node's of none. Who calls ends the process.
@@ -119,8 +136,8 @@ impl Shared {
             let copies = self.copies_on(node).await?;
             if !copies.is_empty() {
                 return Err(Problem::conflict(format!(
-                    "node {name} has copies of volumes: {}; a copy cannot be taken elsewhere yet: delete these volumes, or \
-                     let the node stay",
+                    "node {name} has copies of volumes: {}; have another node take its place first: `ashlar node \
+                     replace {name} --with NODE`",
                     copies.join(", ")
                 )));
             }
@@ -151,7 +168,10 @@ impl Shared {
             let volume = key.trim_start_matches(&prefix).to_owned();
             // A key of a newer format is taken for one that names the node.
             let is_there = serde_json::from_slice::<VolumeKey>(&value).map_or(true, |key| {
-                key.members.iter().any(|member| member.node == node)
+                key.members
+                    .iter()
+                    .flatten()
+                    .any(|member| member.node == node)
             });
             if is_there {
                 copies.push(volume);

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::key::MAC_BYTES;
 
 pub(crate) const MAGIC: [u8; 4] = *b"ASHP";
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 /// Magic, version and one byte that says more: the same in all versions, so that each can refuse each other.
 pub(crate) const PREFIX_BYTES: usize = 8;
@@ -358,9 +358,9 @@ mod tests {
         let mut bytes = [0; HELLO_BYTES];
         assert_eq!(Hello::decode(&bytes), Err(NoHello::Foreign));
         bytes[..4].copy_from_slice(&MAGIC);
-        bytes[4] = 2;
-        assert_eq!(Hello::decode(&bytes), Err(NoHello::Version(2)));
         bytes[4] = 1;
+        assert_eq!(Hello::decode(&bytes), Err(NoHello::Version(1)));
+        bytes[4] = VERSION as u8;
         assert_eq!(Hello::decode(&bytes), Err(NoHello::Malformed));
         bytes[6] = 1;
         assert!(Hello::decode(&bytes).is_ok());

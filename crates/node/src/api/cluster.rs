@@ -8,7 +8,7 @@ use super::Context;
 use super::reply::{Body, Failure, Options};
 use crate::model::{
     ClusterEvent, ClusterToken, ClusterView, DrainNode, DrainReply, ErrorBody, EventsAfter,
-    ForgetNode, NewToken,
+    ForgetNode, NewToken, ReplaceNode, ReplaceReply,
 };
 
 pub(super) fn routes() -> OpenApiRouter<Context> {
@@ -16,6 +16,7 @@ pub(super) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(show))
         .routes(routes!(token))
         .routes(routes!(forget))
+        .routes(routes!(replace))
         .routes(routes!(leave))
         .routes(routes!(drain))
         .routes(routes!(events))
@@ -57,6 +58,20 @@ async fn forget(
         .call(move |control| control.forget_node(request));
     reply.await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Does what can be done next to have one node take the place of another: called again until nothing is left.
+#[utoipa::path(post, path = "/v1/cluster/replace", operation_id = "cluster_replace", tag = "cluster",
+    request_body = ReplaceNode,
+    responses((status = 200, body = ReplaceReply), (status = "default", body = ErrorBody)))]
+async fn replace(
+    State(context): State<Context>,
+    Body(request): Body<ReplaceNode>,
+) -> Result<Json<ReplaceReply>, Failure> {
+    let reply = context
+        .calls()
+        .call(move |control| control.replace_node(request));
+    Ok(Json(reply.await?))
 }
 
 /// Takes the node that is asked out of its cluster, and ends its daemon.

@@ -15,7 +15,7 @@
 //! | `GET /v1/volumes/{pool}/{volume}/stats` | counters |
 //! | `POST /v1/volumes/{pool}/{volume}/replicate`, `…/move`, `…/run-alone` | copies on other nodes; another node serves it; without the others |
 //! | `GET /v1/cluster`, `POST /v1/cluster/drain`, `GET /v1/events` | nodes, what they serve, what has happened |
-//! | `POST /v1/cluster/token`, `…/forget`, `…/leave` | who is to be in the cluster |
+//! | `POST /v1/cluster/token`, `…/forget`, `…/replace`, `…/leave` | who is to be in the cluster |
 //! | `GET POST /v1/services` | list, create |
 //! | `GET DELETE /v1/services/{service}` | show: 200 where it runs, 503 elsewhere; forget |
 //! | `POST /v1/services/{service}/start`, `…/stop`, `…/move` | |

@@ -14,8 +14,9 @@ use crate::model::{
     CreateCache, CreatePool, CreateService, CreateVolume, DeleteVolume, DenyHosts, DrainNode,
     DrainReply, ExportPool, FlushReply, ForgetNode, ImportPool, MoveService, MoveVolume, NewToken,
     NewerData, NodeStatus, PoolStatus, ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache,
-    ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, ServiceStatus, SetFollow, SetHosts,
-    SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
+    ReplaceDrive, ReplaceNode, ReplaceReply, ReplicateVolume, ResizeVolume, RunAlone,
+    ServiceStatus, SetFollow, SetHosts, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
+    VolumeStatus,
 };
 use transport::{Ask, Transport};
 
@@ -232,6 +233,14 @@ impl Client {
     /// Those of [`Control::forget_node`](crate::Control::forget_node).
     pub fn forget_node(&self, request: &ForgetNode) -> Result<()> {
         self.send("POST", "/v1/cluster/forget", request)
+    }
+
+    /// Does what can be done next to have one node take the place of another.
+    ///
+    /// # Errors
+    /// Those of [`Control::replace_node`](crate::Control::replace_node).
+    pub fn replace_node(&self, request: &ReplaceNode) -> Result<ReplaceReply> {
+        self.send("POST", "/v1/cluster/replace", request)
     }
 
     /// Takes the node that is asked out of its cluster.

@@ -36,9 +36,9 @@ use crate::model::{
     AddDrive, CacheRule, ClusterEvent, ClusterToken, ClusterView, ControlError, CreateCache,
     CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool,
     FlushReply, ForgetNode, HostChange, ImportPool, MoveVolume, NewToken, NewerData, PoolStatus,
-    ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplicateVolume,
-    ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded, VolumeName, VolumeStats,
-    VolumeStatus, WhenDegraded,
+    ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplaceNode,
+    ReplaceReply, ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded,
+    VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
 use crate::service::{OneNode, Ownership, Services};
@@ -350,6 +350,10 @@ impl Control for Keeper {
 
     fn forget_node(&self, request: ForgetNode) -> Result<(), ControlError> {
         self.forget_member(&request)
+    }
+
+    fn replace_node(&self, request: ReplaceNode) -> Result<ReplaceReply, ControlError> {
+        self.replace_by(&request)
     }
 
     fn leave_cluster(&self) -> Result<(), ControlError> {

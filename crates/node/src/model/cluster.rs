@@ -144,6 +144,57 @@ impl Check for ForgetNode {
     }
 }
 
+/// One node is to take the place of another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplaceNode {
+    /// The node whose copies are to go.
+    pub node: String,
+    /// The node that gets them.
+    pub with: String,
+}
+
+impl Check for ReplaceNode {
+    fn check(&self) -> Result<(), ControlError> {
+        check_name("node", &self.node)?;
+        check_name("node", &self.with)
+    }
+}
+
+/// How far that is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReplaceReply {
+    /// The volumes of which the old node still had a copy.
+    pub volumes: Vec<ReplacedVolume>,
+}
+
+/// How far it is with a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReplacedVolume {
+    /// POOL/VOLUME.
+    pub volume: String,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// How far it is.
+    pub state: ReplaceState,
+    /// What the new copy still misses.
+    pub resync_bytes_left: u64,
+    /// Why nothing is done.
+    pub reason: Option<String>,
+}
+
+/// How far it is with a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplaceState {
+    /// The new node's copy is in sync, and the old node has none.
+    Replaced,
+    /// The new node's copy is given what it misses.
+    Copying,
+    /// Nothing is done.
+    Refused,
+}
+
 /// A volume that has copies on several nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeOfCluster {

@@ -31,7 +31,7 @@ pub use cache::{
 pub use cluster::{
     ClusterEvent, ClusterToken, ClusterView, DrainNode, DrainReply, EventsAfter, ForgetNode,
     KeptVolume, MemberOfQuorum, NewToken, NodeOfCluster, NodeRole, NodeState, QuorumOfCluster,
-    QuorumRole, VolumeOfCluster,
+    QuorumRole, ReplaceNode, ReplaceReply, ReplaceState, ReplacedVolume, VolumeOfCluster,
 };
 pub use error::{ControlError, ErrorBody, ErrorKind};
 pub(crate) use hosts::check_remembered_hosts;

@@ -154,22 +154,22 @@ pub struct DifferentRange {
     pub bytes: u64,
 }
 
-/// A volume of one node is to have copies on others.
+/// A volume is to have copies on so many nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicateVolume {
-    /// How many nodes have a copy then: 2 or 3.
+    /// How many nodes have a copy then: 1 to 3.
     pub replicas: u8,
-    /// Which nodes, this one among them; without it, this one and the first others that are up.
+    /// Which nodes; without it, those that have one, in sync first, and the first others that are up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
 }
 
 impl Check for ReplicateVolume {
     fn check(&self) -> Result<(), ControlError> {
-        if !(2..=3).contains(&self.replicas) {
+        if !(1..=3).contains(&self.replicas) {
             return Err(ControlError::usage(format!(
-                "{} replicas: a volume is given copies on other nodes, 2 or 3 in all",
+                "{} replicas: a volume has copies on 1 to 3 nodes",
                 self.replicas
             )));
         }

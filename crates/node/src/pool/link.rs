@@ -6,7 +6,7 @@ use ashlar_block::{Completion, ErrorKind, Geometry, IoError, Request};
 use ashlar_cluster::PeerSocket;
 use ashlar_reactor::{Mailbox, Opener, Waker};
 use ashlar_replica::quorum::Reply;
-use ashlar_replica::{Ask, Incarnation, NodeId, Position};
+use ashlar_replica::{Ask, Incarnation, Members, NodeId, Position, Revision};
 use ashlar_store::format::DriveClass;
 use ashlar_store::{Comeback, Manage, Managed, Status};
 use ashlar_target::{Answer, Petition, ReservationDecider};
@@ -81,6 +81,7 @@ pub(crate) enum ReplicaMail {
     /// A connection that it has asked for.
     Dialled {
         peer: Position,
+        to: NodeId,
         stream: Result<PeerSocket, String>,
     },
     /// A peer has connected.
@@ -98,6 +99,13 @@ pub(crate) enum ReplicaMail {
     Move { to: Position },
     /// How far its pool has come.
     Published { reply: Sender<u64> },
+    /// Other copies are wanted.
+    Reseat { members: Members },
+    /// Who has copies, as the volume's key says.
+    Seats {
+        revision: Revision,
+        members: Members,
+    },
     /// A look at it.
     Look { reply: Sender<Option<ReplicaView>> },
 }

@@ -1,3 +1,4 @@
+mod connections;
 mod petitions;
 
 use std::cell::RefCell;
@@ -5,31 +6,25 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
-use ashlar_cluster::PeerSocket;
 use ashlar_copy::{Copy, EngineLocal, plane};
 use ashlar_reactor::{Handle, Port, What};
 use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
-    Alarm, Ask, AssociationId, Cage, Codec, CommandId, Config, Effect, Envelope, Epoch, Event,
-    HostId, HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin, Outcome,
-    Position, Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, SessionId, ShardId,
-    Surroundings, VolumeId,
+    Alarm, Ask, AssociationId, Cage, CommandId, Config, Effect, Envelope, Epoch, Event, HostId,
+    HostOperation, Incarnation, Limits, MAX_MEMBERS, Members, Message, NodeId, Origin, Outcome,
+    Position, Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, Revision, Seats,
+    SessionId, ShardId, Surroundings, VolumeId,
 };
 use ashlar_store::{Engine, Outbox};
 use ashlar_target::DecidedReservations;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
+use self::connections::Peer;
 use super::commands::{Asked, Commands};
 use super::failover::{Cause, Failover};
 use super::follow::Follow;
 use super::reserve::Reserve;
-use super::stream::{Ended, Stream};
 
-/// After a connection was lost, or could not be made: when the next is tried, at first and at most.
-const REDIAL: Duration = Duration::from_millis(50);
-const REDIAL_MOST: Duration = Duration::from_secs(1);
-/// A connection that lasts so long was a good one.
-const GOOD_CONNECTION: Duration = Duration::from_secs(1);
 /// Messages and answers that are dealt with in one turn: a busy peer must not keep the core.
 const ROUNDS: usize = 64;
 /// How long what a copy says last may take to leave.
@@ -50,8 +45,8 @@ pub(crate) struct ReplicaPlan {
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
     pub(crate) uuid: ReplicaUuid,
-    /// The nodes that have a copy, by position.
-    pub(crate) members: Vec<NodeId>,
+    /// The nodes that have a copy.
+    pub(crate) members: Seats<NodeId>,
     /// What is reserved, as hosts' commands here are judged.
     pub(crate) reservations: DecidedReservations,
     /// The copy is of an older image than what its pool had come to.
@@ -85,6 +80,10 @@ pub(crate) enum News {
     Reserved(ashlar_target::News),
     /// The copies in sync are these now.
     InSync(Positions),
+    /// Who has copies from now on.
+    Members(Seats<NodeId>),
+    /// This node's copy is none of the volume's any more.
+    Unseated,
     /// Something is wrong.
     Alarm(Alarm),
     /// The copy is out of service: its pool has stopped.
@@ -98,32 +97,11 @@ pub(crate) struct Ground<'a> {
     pub(crate) now: Moment,
 }
 
-#[derive(Default)]
-struct Peer {
-    stream: Option<Stream>,
-    /// A connection is being made, or is not to be tried before.
-    dialling: bool,
-    redial_at: Option<Moment>,
-    redial: Duration,
-    /// Since when there is a connection, or was the last.
-    since: Option<Moment>,
-    /// Why there is no connection.
-    trouble: Option<Ended>,
-}
-
-impl Peer {
-    /// The next connection is tried later, the more so the more have failed in a row.
-    fn rest(&mut self, now: Moment) {
-        self.redial = (self.redial * 2).clamp(REDIAL, REDIAL_MOST);
-        self.redial_at = Some(now + self.redial);
-    }
-}
-
 /// What is shown of a copy.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplicaView {
     pub(crate) position: Position,
-    pub(crate) members: Vec<NodeId>,
+    pub(crate) members: Seats<NodeId>,
     /// The epoch, if this node owns the volume.
     pub(crate) owns: Option<Epoch>,
     /// Hosts are served, and the other copies in sync have said lately that they do not.
@@ -161,7 +139,9 @@ pub(crate) struct Replicated {
     replica: Replica,
     copy: Copy,
     me: Position,
-    peers: Vec<Peer>,
+    peers: [Peer; MAX_MEMBERS],
+    /// How new what is known of who has copies is.
+    seated: Revision,
     /// All connections' events come here, by their keys.
     port: Port,
     next_key: u64,
@@ -196,10 +176,10 @@ impl Replicated {
         outside: Box<dyn Outside>,
     ) -> Result<Self, String> {
         let buffers = reactor.buffers();
-        let copy = Copy::new(engine, volume, plan.members.len(), buffers.clone());
+        let copy = Copy::new(engine, volume, plan.members.count(), buffers.clone());
         let copy = copy.ok_or_else(|| format!("volume {} is no copy", plan.name))?;
         let me = copy.position();
-        if plan.members.get(me.index()) != Some(&plan.node) || plan.members.len() > MAX_MEMBERS {
+        if plan.members.get(me) != Some(plan.node) {
             return Err(format!("volume {}: this node is not its {me}", plan.name));
         }
         let now = reactor.now();
@@ -219,7 +199,8 @@ impl Replicated {
             replica: Replica::new(config, copy.imported(plan.is_old_image), now),
             copy,
             me,
-            peers: plan.members.iter().map(|_| Peer::default()).collect(),
+            peers: Default::default(),
+            seated: Revision(0),
             reserve: Reserve::new(plan.reservations.clone()),
             plan,
             follow: None,
@@ -365,110 +346,14 @@ impl Replicated {
         self.hear(Event::Verify, ground);
     }
 
+    /// An operator wants these copies.
+    pub(crate) fn reseat(&mut self, members: Members, ground: &mut Ground<'_>) {
+        self.hear(Event::Reseat { members }, ground);
+    }
+
     /// An operator wants another owner.
     pub(crate) fn give(&mut self, to: Position, ground: &mut Ground<'_>) {
         self.hear(Event::Move { to }, ground);
-    }
-
-    /// A connection that this node has asked for, or why there is none.
-    pub(crate) fn dialled(
-        &mut self,
-        peer: Position,
-        stream: Result<PeerSocket, String>,
-        (reactor, ground): (&Handle, &mut Ground<'_>),
-    ) {
-        let known = &mut self.peers[peer.index()];
-        known.dialling = false;
-        match stream {
-            Ok(socket) => self.connected(peer, socket, (reactor, ground)),
-            Err(why) => {
-                known.rest(ground.now);
-                if known.trouble.as_ref() != Some(&why) {
-                    warn!(
-                        volume = self.plan.name,
-                        "volume {}: no connection to {}: {why}",
-                        self.plan.name,
-                        self.plan.members[peer.index()]
-                    );
-                    known.trouble = Some(why);
-                }
-            }
-        }
-    }
-
-    /// A peer has connected.
-    pub(crate) fn accepted(
-        &mut self,
-        from: NodeId,
-        socket: PeerSocket,
-        (reactor, ground): (&Handle, &mut Ground<'_>),
-    ) {
-        let position = self.plan.members.iter().position(|&node| node == from);
-        match position.and_then(Position::new) {
-            Some(peer) if peer != self.me => self.connected(peer, socket, (reactor, ground)),
-            _ => warn!(
-                volume = self.plan.name,
-                "volume {}: {from} has no copy of it, and is not heard", self.plan.name
-            ),
-        }
-    }
-
-    fn connected(
-        &mut self,
-        peer: Position,
-        socket: PeerSocket,
-        (reactor, ground): (&Handle, &mut Ground<'_>),
-    ) {
-        self.lost(peer, "it has connected anew".into(), ground);
-        self.next_key += 1;
-        let codec = Codec {
-            granule_bytes: GRANULE_BYTES as u32,
-        };
-        let stream = Stream::new(socket, self.next_key, codec, reactor);
-        let known = &mut self.peers[peer.index()];
-        let mut early = Vec::new();
-        let mut opened = Ok(());
-        match stream {
-            Ok(mut stream) => {
-                opened = stream.early(&mut early);
-                known.stream = Some(stream);
-                known.trouble = None;
-                known.since = Some(ground.now);
-                debug!(
-                    volume = self.plan.name,
-                    "volume {}: connected to {peer}", self.plan.name
-                );
-            }
-            Err(why) => known.trouble = Some(why),
-        }
-        for envelope in early {
-            self.received(peer, envelope, ground);
-        }
-        if let Err(why) = opened {
-            self.lost(peer, why, ground);
-        }
-        self.flush(ground);
-    }
-
-    /// A connection is over, if there was one.
-    fn lost(&mut self, peer: Position, why: Ended, ground: &mut Ground<'_>) {
-        let known = &mut self.peers[peer.index()];
-        if known.stream.take().is_none() {
-            return;
-        }
-        debug!(
-            volume = self.plan.name,
-            "volume {}: the connection to {peer} is over: {why}", self.plan.name
-        );
-        known.trouble = Some(why);
-        if known
-            .since
-            .is_some_and(|at| ground.now.since(at) > GOOD_CONNECTION)
-        {
-            known.redial = Duration::ZERO;
-        }
-        known.rest(ground.now);
-        self.hear(Event::PeerGone { peer }, ground);
     }
 
     /// Does what can be done now. Whether anything happened that the engine may have to follow.
@@ -582,24 +467,8 @@ impl Replicated {
         if !self.unlabelled.borrow().is_empty() {
             return Moment::ORIGIN;
         }
-        let calls = self.peers.iter().skip(self.me.index() + 1);
-        let calls = calls.filter(|peer| peer.stream.is_none() && !peer.dialling);
-        let calls = calls.map(|peer| peer.redial_at.unwrap_or(Moment::ORIGIN));
-        calls.fold(self.replica.next_deadline(), Moment::min)
-    }
-
-    fn dial(&mut self, now: Moment) {
-        // The node of the lower position connects, so that there is one connection.
-        for (index, known) in self.peers.iter_mut().enumerate().skip(self.me.index() + 1) {
-            let due = known.redial_at.is_none_or(|at| now >= at);
-            let Some(peer) = Position::new(index) else {
-                continue;
-            };
-            if known.stream.is_none() && !known.dialling && due {
-                known.dialling = true;
-                self.outside.dial(self.plan.members[index], peer);
-            }
-        }
+        let wakes = self.replica.next_deadline();
+        self.dials_at().map_or(wakes, |at| at.min(wakes))
     }
 
     fn take_events(&mut self, ground: &mut Ground<'_>) -> bool {
@@ -732,6 +601,7 @@ impl Replicated {
                     "volume {name}: {position} is to leave the copies in sync: {why}"
                 );
             }
+            Effect::Members { revision, members } => self.seat((revision, members), ground),
             Effect::InSync(positions) => self.outside.tell(News::InSync(positions)),
             Effect::Alarm(alarm) => self.outside.tell(News::Alarm(alarm)),
         }
@@ -754,20 +624,22 @@ impl Replicated {
         let volume = self.copy.volume();
         let has = |peer: &Peer| peer.stream.is_some();
         let connected = self.peers.iter().enumerate().filter(|(_, peer)| has(peer));
-        let missing = |index| {
-            let plane = Position::new(index).map(|position| plane(engine, volume, position));
-            plane.map_or(0, |plane| plane.granules() * GRANULE_BYTES)
+        let missing = |position| {
+            let marked = plane(engine, volume, position).granules();
+            // Of a new copy an owner that took over may have marked less.
+            let left = self.replica.missing(position).unwrap_or(0);
+            marked.max(left) * GRANULE_BYTES
         };
         ReplicaView {
             position: self.me,
-            members: self.plan.members.clone(),
+            members: self.plan.members,
             owns: self.replica.owns(),
             serves: self.replica.is_serving() && self.replica.reads(now),
             promised: self.copy.entry().promised,
             session: self.copy.entry().session,
             granules: self.copy.shape().granules,
             absent: self.copy.entry().absent,
-            missing_bytes: (0..self.peers.len()).map(missing).collect(),
+            missing_bytes: Position::all().map(missing).collect(),
             connected: connected
                 .filter_map(|(index, _)| Position::new(index))
                 .collect(),

@@ -15,8 +15,8 @@ use crate::model::{
     CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveState, ExportPool,
     FlushReply, ForgetNode, HostChange, ImportPool, IoCounters, LayoutSpec, MoveVolume, NewToken,
     NewerData, PoolStatus, ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache,
-    ReplaceDrive, ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded,
-    VolumeName, VolumeStats, VolumeStatus, WorkKind,
+    ReplaceDrive, ReplaceNode, ReplaceReply, ReplicateVolume, ResizeVolume, RunAlone, SetFollow,
+    SetReserve, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WorkKind,
 };
 use crate::service::{OneNode, Ownership};
 use make::{cached, drive, pool, recount, ruled, volume, work};
@@ -352,6 +352,10 @@ impl Control for FakeControl {
     }
 
     fn forget_node(&self, _request: ForgetNode) -> Result<(), ControlError> {
+        Err(no_cluster())
+    }
+
+    fn replace_node(&self, _request: ReplaceNode) -> Result<ReplaceReply, ControlError> {
         Err(no_cluster())
     }
 

@@ -7,7 +7,7 @@ use crate::candidate::Stored;
 use crate::event::{Effect, Turn};
 use crate::extent::ExtentSet;
 use crate::ids::{Ask, Epoch, Known, Low, Position, Positions, SessionId, Token};
-use crate::key::Key;
+use crate::key::{Key, MemberId, Members};
 use crate::local::{Entry, EntryChange, OwnPlane};
 use crate::message::Message;
 use crate::quorum::{Question, Reply};
@@ -21,8 +21,11 @@ pub(super) struct Change {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Add(Position),
+    /// The copy that has attached.
+    Add(Position, MemberId),
     Remove(Positions),
+    /// Other copies.
+    Seats(Members),
 }
 
 #[derive(Debug)]
@@ -39,8 +42,8 @@ impl Owner {
     /// The member of an add that is not resolved.
     pub(super) fn adding(&self) -> Option<Position> {
         match self.change.as_ref()?.kind {
-            Kind::Add(position) => Some(position),
-            Kind::Remove(_) => None,
+            Kind::Add(position, _) => Some(position),
+            Kind::Remove(_) | Kind::Seats(_) => None,
         }
     }
 
@@ -48,6 +51,7 @@ impl Owner {
     pub(super) fn removing(&self) -> Positions {
         match self.change.as_ref().map(|change| change.kind) {
             Some(Kind::Remove(positions)) => positions,
+            Some(Kind::Seats(members)) => self.leaving(&members),
             _ => Positions::NONE,
         }
     }
@@ -62,9 +66,22 @@ impl Owner {
         if !lost.is_empty() {
             return self.begin_change(turn, Kind::Remove(lost));
         }
-        if let Some(position) = self.caught_up(turn) {
-            self.begin_change(turn, Kind::Add(position));
+        if let Some(members) = self.wanted(turn) {
+            return self.begin_change(turn, Kind::Seats(members));
         }
+        if let Some(position) = self.caught_up(turn)
+            && let Some(member) = self.attached(position)
+        {
+            self.begin_change(turn, Kind::Add(position, member));
+        }
+    }
+
+    /// The copy at a place, as it has said itself.
+    fn attached(&self, position: Position) -> Option<MemberId> {
+        let node = self.stored.key.members.get(position)?.node;
+        let peer = self.peers[position.index()].as_ref()?;
+        let replica = peer.attached.as_ref()?.uuid;
+        Some(MemberId { node, replica })
     }
 
     fn begin_change(&mut self, turn: &mut Turn<'_>, kind: Kind) {
@@ -76,13 +93,19 @@ impl Owner {
     }
 
     fn ask_swap(&self, turn: &mut Turn<'_>, kind: Kind) -> Ask {
-        let in_sync = match kind {
-            Kind::Add(position) => self.stored.key.in_sync.with(position),
-            Kind::Remove(positions) => self.stored.key.in_sync.minus(positions),
+        let known = &self.stored.key;
+        let (in_sync, members) = match kind {
+            Kind::Add(position, member) => (
+                known.in_sync.with(position),
+                known.members.with(position, member),
+            ),
+            Kind::Remove(positions) => (known.in_sync.minus(positions), known.members),
+            Kind::Seats(members) => (known.in_sync.minus(self.leaving(&members)), members),
         };
         let wants = Key {
             in_sync,
-            ..self.stored.key.clone()
+            members,
+            ..known.clone()
         };
         turn.ask(Question::Swap {
             revision: self.stored.revision,
@@ -162,7 +185,11 @@ impl Owner {
             .iter()
             .for_each(|position| self.close(turn, position));
         let marks = !turn.sings(Canary::NoMarkRemove);
-        let in_flight = self.unreadable();
+        let mut in_flight = self.unreadable();
+        if !self.coming(&stored.key.members).is_empty() {
+            // Nobody else is newly absent then.
+            in_flight.add(&turn.config.shape.everything());
+        }
         let token = turn.persist(EntryChange {
             entry: Entry {
                 promised: self.epoch,
@@ -200,6 +227,7 @@ impl Owner {
         removed
             .iter()
             .for_each(|position| self.close(turn, position));
+        self.take_seats(turn, &stored.key.members);
         self.stored = stored;
         self.joined = self.joined.minus(self.stored.key.absent());
         let (epoch, absent) = (self.epoch, self.stored.key.absent());

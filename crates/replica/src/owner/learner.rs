@@ -77,6 +77,21 @@ impl Learner {
         CopyId(self.next_copy)
     }
 
+    /// What is not known to be there.
+    pub(crate) fn left(&self) -> ExtentSet {
+        let mut left = self.missing.clone();
+        self.sent.values().for_each(|sent| left.insert(sent.extent));
+        left
+    }
+
+    /// Granules that are still to be copied.
+    pub(crate) fn missing(&self) -> u64 {
+        self.missing
+            .iter()
+            .map(|extent| u64::from(extent.count()))
+            .sum()
+    }
+
     /// Records that it has not acknowledged.
     pub(crate) fn behind(&self) -> usize {
         self.sent.len()

@@ -15,6 +15,7 @@ mod ops;
 mod patience;
 mod peer;
 mod reads;
+mod reseat;
 mod resync;
 mod sessions;
 mod takeover;
@@ -35,6 +36,7 @@ use crate::ids::{
     Ask, CommandId, CopyId, Epoch, Leaf, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence,
     SessionId, Token,
 };
+use crate::key::Members;
 use crate::lease::Held;
 use crate::local::Applied;
 use crate::message::{Content, Message, RecordKind};
@@ -143,6 +145,8 @@ pub(crate) struct Owner {
     is_open: bool,
     jobs: BTreeMap<Token, Job>,
     change: Option<Change>,
+    /// Copies that an operator wants.
+    wanted: Option<Members>,
     looking: Option<Ask>,
     looked_at: Moment,
     /// A learner that has all: commits wait for it already, so that it can be added.

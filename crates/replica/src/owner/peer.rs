@@ -6,7 +6,8 @@ use ashlar_block::Moment;
 
 use super::learner::Learner;
 use crate::event::{Effect, Turn};
-use crate::ids::{Epoch, Low, Position, Positions, SessionId};
+use crate::extent::ExtentSet;
+use crate::ids::{Epoch, Low, Position, Positions, ReplicaUuid, SessionId};
 use crate::message::{Envelope, Message};
 use crate::pace::Heard;
 
@@ -28,6 +29,14 @@ pub(crate) enum Link {
     Learning,
 }
 
+/// A copy that has attached.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(crate) uuid: ReplicaUuid,
+    /// What it missed when its session ended.
+    pub(crate) left: ExtentSet,
+}
+
 /// One of the other copies.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -44,6 +53,8 @@ pub(crate) struct Peer {
     /// It could not write something: it leaves the in-sync set.
     pub(crate) has_failed: bool,
     pub(crate) learner: Option<Learner>,
+    /// The copy that has attached last, and what it still misses if its session has ended since.
+    pub(crate) attached: Option<Attached>,
     sends: u32,
     expects: u32,
 }
@@ -60,6 +71,7 @@ impl Peer {
             told_low: Low::BASE_OPEN,
             has_failed: false,
             learner: None,
+            attached: None,
             sends: 0,
             expects: 0,
         }

@@ -1,7 +1,7 @@
 //! Sessions with the other copies: begun, told what is in flight, ended; and what comes by them.
 
 use super::audit::{By, is_audits};
-use super::peer::{Link, Taken};
+use super::peer::{Attached, Link, Taken};
 use super::{Owner, Work};
 use crate::canary::Canary;
 use crate::event::Turn;
@@ -101,6 +101,9 @@ impl Owner {
             return;
         };
         let learner = peer.learner.take();
+        if let (Some(learner), Some(attached)) = (&learner, peer.attached.as_mut()) {
+            attached.left = learner.left();
+        }
         self.line.withdraw(|_, work| match work {
             Work::Copy { to, .. } | Work::Proof { to, .. } => *to == position,
             Work::Write { .. } | Work::Base | Work::Audit { .. } => false,
@@ -140,7 +143,7 @@ impl Owner {
             Taken::Next => peer.hears(turn.now, &envelope.message),
         }
         match envelope.message {
-            Message::Joined { uncertain, .. } => self.has_joined(turn, from, &uncertain),
+            Message::Joined(attach) => self.has_joined(turn, from, &attach),
             Message::Attach(attach) => self.has_attached(turn, from, &attach),
             Message::Ack { sequence } => self.acknowledged(turn, from, sequence),
             Message::CopyAck { copy } => self.copied(turn, from, copy),
@@ -191,12 +194,22 @@ impl Owner {
         self.consider_change(turn);
     }
 
-    fn has_joined(&mut self, turn: &mut Turn<'_>, from: Position, uncertain: &ExtentSet) {
+    fn has_joined(&mut self, turn: &mut Turn<'_>, from: Position, attach: &Attach) {
         if !self.stored.key.in_sync.has(from) {
             // It was removed meanwhile, and joins again as a learner.
             return self.close(turn, from);
         }
-        let mut uncertain = uncertain.clone();
+        let known = self.stored.key.members.get(from);
+        if known.is_none_or(|member| member.replica != attach.uuid) {
+            // A place that was given up, and this owner has not read that yet; or its pool was made anew. It is no copy
+            // in sync: it comes back as a learner.
+            if let Some(peer) = self.peers[from.index()].as_mut() {
+                peer.has_failed = true;
+            }
+            self.close(turn, from);
+            return self.consider_change(turn);
+        }
+        let mut uncertain = attach.own.clone();
         uncertain.clip(turn.config.shape.granules);
         self.bring(turn, from, &uncertain);
         self.open(turn, from, Link::Live);
@@ -207,8 +220,10 @@ impl Owner {
         if !absent.has(from) || self.stored.key.in_sync.has(from) {
             return self.close(turn, from);
         }
-        let all = self.stored.key.members.get(from.index());
-        let is_it = all.is_some_and(|member| member.replica == attach.uuid);
+        let known = self.stored.key.members.get(from);
+        let is_it = known.is_some_and(|member| member.replica == attach.uuid);
+        let before = self.peers[from.index()].as_mut();
+        let before = before.and_then(|peer| peer.attached.take());
         let mut missing = turn.local.plane(from);
         if turn.sings(Canary::BitsCleared) {
             missing
@@ -220,13 +235,20 @@ impl Owner {
             missing.add(&attach.own);
             missing.clip(turn.config.shape.granules);
         }
-        if !is_it {
-            // Another copy than the store knows: nothing it holds counts.
-            missing.add(&turn.config.shape.everything());
+        if !is_it && !turn.sings(Canary::NewcomerTrusted) {
+            // Another copy than the store knows: nothing it holds counts but what it has from this owner.
+            match before.filter(|before| before.uuid == attach.uuid) {
+                Some(before) => missing.add(&before.left),
+                None => missing.add(&turn.config.shape.everything()),
+            }
         }
         let Some(peer) = self.peers[from.index()].as_mut() else {
             return;
         };
+        peer.attached = Some(Attached {
+            uuid: attach.uuid,
+            left: missing.clone(),
+        });
         if attach.free < turn.config.limits.resync_free {
             // It would fill up and leave again.
             return peer.close_for(turn.now, super::resync::FULL_PAUSE);

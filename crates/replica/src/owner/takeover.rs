@@ -48,6 +48,7 @@ impl Owner {
             is_open: false,
             jobs: BTreeMap::new(),
             change: None,
+            wanted: None,
             looking: None,
             looked_at: turn.now,
             catching: None,

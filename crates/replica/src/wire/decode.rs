@@ -3,8 +3,8 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
     AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, GrantBody,
-    HEADER_BYTES, Header, JoinBody, JoinedBody, MAGIC, NumberBody, RangeBody, RecordBody,
-    RefuseBody, WIRE_VERSION, content, kind,
+    HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, RecordBody, RefuseBody,
+    WIRE_VERSION, content, kind,
 };
 use super::{Codec, Frame, MAX_BODY_BYTES, MAX_DATA_BYTES, WireError, forward};
 use crate::extent::{Extent, ExtentSet};
@@ -120,23 +120,8 @@ impl Codec {
                 }
             }
             kind::HANDOFF => empty(body, Message::Handoff)?,
-            kind::JOINED => {
-                let (body, rest): (JoinedBody, _) = front(body)?;
-                zeroes(&body.zero)?;
-                Message::Joined {
-                    uncertain: ranges(body.ranges.get(), rest)?,
-                    free: body.free.get(),
-                }
-            }
-            kind::ATTACH => {
-                let (body, rest): (AttachBody, _) = front(body)?;
-                zeroes(&body.zero)?;
-                Message::Attach(Attach {
-                    uuid: ReplicaUuid(body.uuid),
-                    own: ranges(body.ranges.get(), rest)?,
-                    free: body.free.get(),
-                })
-            }
+            kind::JOINED => Message::Joined(attach(body)?),
+            kind::ATTACH => Message::Attach(attach(body)?),
             kind::REFUSE => {
                 let body: RefuseBody = whole(body)?;
                 zeroes(&body.zero)?;
@@ -289,4 +274,14 @@ fn ranges(count: u32, bytes: &[u8]) -> Result<ExtentSet, WireError> {
         set.insert(extent(range.first.get(), range.count.get())?);
     }
     Ok(set)
+}
+
+fn attach(body: &[u8]) -> Result<Attach, WireError> {
+    let (body, rest): (AttachBody, _) = front(body)?;
+    zeroes(&body.zero)?;
+    Ok(Attach {
+        uuid: ReplicaUuid(body.uuid),
+        own: ranges(body.ranges.get(), rest)?,
+        free: body.free.get(),
+    })
 }

@@ -3,13 +3,13 @@ use zerocopy::IntoBytes;
 
 use super::layout::{
     AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, GrantBody,
-    HEADER_BYTES, Header, JoinBody, JoinedBody, MAGIC, NumberBody, RangeBody, RecordBody,
-    RefuseBody, WIRE_VERSION, content, kind,
+    HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, RecordBody, RefuseBody,
+    WIRE_VERSION, content, kind,
 };
 use super::{Codec, Encoded, forward};
 use crate::extent::ExtentSet;
 use crate::member::MAX_RANGES;
-use crate::message::{Content, Envelope, Message, RecordKind, Refusal};
+use crate::message::{Attach, Content, Envelope, Message, RecordKind, Refusal};
 
 impl Codec {
     /// A message's bytes.
@@ -98,29 +98,8 @@ fn body(message: &Message, to: &mut Vec<u8>) -> (u8, Bytes) {
             put(to, &body, kind::DIGEST_ASK)
         }
         Message::Handoff => kind::HANDOFF,
-        Message::Joined { uncertain, free } => {
-            let uncertain = uncertain.coarsened(MAX_RANGES);
-            let body = JoinedBody {
-                free: (*free).into(),
-                ranges: count(&uncertain).into(),
-                zero: [0; 4],
-            };
-            let kind = put(to, &body, kind::JOINED);
-            ranges(to, &uncertain);
-            kind
-        }
-        Message::Attach(attach) => {
-            let own = attach.own.coarsened(MAX_RANGES);
-            let body = AttachBody {
-                uuid: attach.uuid.0,
-                free: attach.free.into(),
-                ranges: count(&own).into(),
-                zero: [0; 4],
-            };
-            let kind = put(to, &body, kind::ATTACH);
-            ranges(to, &own);
-            kind
-        }
+        Message::Joined(of) => attach(to, of, kind::JOINED),
+        Message::Attach(of) => attach(to, of, kind::ATTACH),
         Message::Refuse { promised, reason } => {
             let body = RefuseBody {
                 promised: promised.0.into(),
@@ -194,4 +173,17 @@ fn ranges(to: &mut Vec<u8>, set: &ExtentSet) {
         };
         to.extend_from_slice(body.as_bytes());
     }
+}
+
+fn attach(to: &mut Vec<u8>, attach: &Attach, kind: u8) -> u8 {
+    let own = attach.own.coarsened(MAX_RANGES);
+    let body = AttachBody {
+        uuid: attach.uuid.0,
+        free: attach.free.into(),
+        ranges: count(&own).into(),
+        zero: [0; 4],
+    };
+    let kind = put(to, &body, kind);
+    ranges(to, &own);
+    kind
 }

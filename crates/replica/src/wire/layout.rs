@@ -5,8 +5,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// "ASHR".
 pub(super) const MAGIC: [u8; 4] = *b"ASHR";
-/// The version that this program speaks.
-pub const WIRE_VERSION: u8 = 1;
+/// The version that this program speaks. Since 1: commands that members forward (FWD, DONE, LABEL), and JOINED says
+/// which copy it is of.
+pub const WIRE_VERSION: u8 = 2;
 /// Bytes before a message's body.
 pub const HEADER_BYTES: usize = 48;
 
@@ -70,11 +71,7 @@ layouts! {
         copy: U32,
         zero: [u8; 4],
     }
-    JoinedBody[16] {
-        free: U64,
-        ranges: U32,
-        zero: [u8; 4],
-    }
+    /// JOINED and ATTACH.
     AttachBody[32] {
         uuid: [u8; 16],
         free: U64,

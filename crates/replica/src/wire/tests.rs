@@ -88,10 +88,13 @@ fn messages() -> impl Strategy<Value = Message> {
             leaf: Leaf(leaf)
         }),
         Just(Message::Handoff),
-        (sets(), any::<u64>()).prop_map(|(uncertain, free)| Message::Joined { uncertain, free }),
         (any::<[u8; 16]>(), sets(), any::<u64>()).prop_map(|(uuid, own, free)| {
             let uuid = ReplicaUuid(uuid);
             Message::Attach(Attach { uuid, own, free })
+        }),
+        (any::<[u8; 16]>(), sets(), any::<u64>()).prop_map(|(uuid, own, free)| {
+            let uuid = ReplicaUuid(uuid);
+            Message::Joined(Attach { uuid, own, free })
         }),
         (any::<u32>(), reasons).prop_map(|(promised, reason)| Message::Refuse {
             promised: Epoch(promised),
@@ -298,10 +301,11 @@ fn another_version_another_kind_and_lengths_that_cannot_be_are_refused() {
 #[test]
 fn an_uncertain_set_that_is_too_fine_is_said_coarser() {
     let fine = (0..2 * MAX_RANGES as u64).filter_map(|n| Extent::new(n * 2, 1));
-    let message = Message::Joined {
-        uncertain: fine.clone().collect(),
+    let message = Message::Joined(Attach {
+        uuid: ReplicaUuid::NEW,
+        own: fine.clone().collect(),
         free: 1,
-    };
+    });
     let envelope = Envelope {
         volume: VolumeId(1),
         shard: ShardId(0),
@@ -313,7 +317,7 @@ fn an_uncertain_set_that_is_too_fine_is_said_coarser() {
     let Ok(Frame::Whole { envelope, .. }) = CODEC.decode(&bytes(&envelope)) else {
         panic!("a message");
     };
-    let Message::Joined { uncertain, .. } = envelope.message else {
+    let Message::Joined(Attach { own: uncertain, .. }) = envelope.message else {
         panic!("JOINED");
     };
     assert!(fine.clone().all(|extent| uncertain.overlaps(extent)));

@@ -2,7 +2,8 @@
 
 use ashlar_block::Moment;
 use ashlar_replica::{
-    Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Local, Position, Tag, Token,
+    Config, Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Local, Position,
+    Tag, Token,
 };
 
 use super::model::Value;
@@ -18,6 +19,27 @@ pub(crate) enum Backing {
 }
 
 impl Backing {
+    /// Another copy, of the same kind, in which nothing is.
+    pub(crate) fn another(
+        &self,
+        seat: (Position, usize),
+        config: &Config,
+        chance: &mut Chance,
+    ) -> Result<Self, String> {
+        let (shape, entry) = (config.shape, Entry::default());
+        Ok(match self {
+            Self::Simulated(_) => {
+                Self::Simulated(Box::new(Store::new(seat.0, shape, entry, config.cage)))
+            }
+            Self::Engine(old) => {
+                let canary = old.canary();
+                Self::Engine(Box::new(PoolStore::new(
+                    seat, shape, entry, canary, chance,
+                )?))
+            }
+        })
+    }
+
     pub(crate) const fn entry(&self) -> Entry {
         match self {
             Self::Simulated(store) => store.entry(),

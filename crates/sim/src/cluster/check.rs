@@ -120,9 +120,15 @@ pub(crate) fn copies(
         return Err("no copy is in sync".into());
     }
     let uncertain: Vec<_> = nodes.iter().map(|node| node.store.uncertain()).collect();
-    // What is known to be an old image counts for nothing.
-    let sound = |n: &usize| !nodes[*n].is_old;
-    for y in in_sync.iter().map(Position::index).filter(sound) {
+    // Its place was given up, or it is given everything; or it is known to be an old image.
+    let counts = |x: usize| key.members.get(place(x)) == Some(nodes[x].member());
+    let sound = |x: usize| !nodes[x].is_old;
+    for y in in_sync.iter().map(Position::index).filter(|&y| sound(y)) {
+        if !counts(y) {
+            return Err(format!(
+                "another copy than node {y}'s is said to be in sync"
+            ));
+        }
         for (granule, &value) in nodes[y].store.content().iter().enumerate() {
             if is_flipped(y, granule) {
                 continue;
@@ -134,9 +140,10 @@ pub(crate) fn copies(
                     model.values(granule)
                 ));
             }
-            let differ =
-                (0..nodes.len()).filter(|&x| x != y && nodes[x].store.value(granule) != value);
-            let differ = differ.filter(|&x| !is_flipped(x, granule) && sound(&x));
+            let differ = (0..nodes.len()).filter(|&x| {
+                x != y && counts(x) && sound(x) && nodes[x].store.value(granule) != value
+            });
+            let differ = differ.filter(|&x| !is_flipped(x, granule));
             for x in differ {
                 let granule = granule as u64;
                 if uncertain[y].has(granule) || uncertain[x].has(granule) {

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ashlar_block::Moment;
-use ashlar_replica::{Config, Effect, Event, Imported, Incarnation, Replica, Surroundings, Token};
+use ashlar_replica::{
+    Config, Effect, Event, Imported, Incarnation, MemberId, Replica, Surroundings, Token,
+};
 
 use super::backing::Backing;
 
@@ -60,6 +62,8 @@ pub(crate) enum Waiting {
 pub(crate) struct Node {
     pub(crate) config: Config,
     pub(crate) store: Backing,
+    /// This copy was made for the volume after others, and has not been in sync.
+    pub(crate) is_new: bool,
     /// When the store is looked at next, if it says so itself.
     pub(crate) store_at: Option<Moment>,
     /// Why its pool could not be imported.
@@ -93,6 +97,7 @@ impl Node {
         Self {
             config,
             store,
+            is_new: false,
             store_at: None,
             trouble: None,
             clock,
@@ -130,6 +135,14 @@ impl Node {
         };
         let now = self.clock.read(now);
         self.replica = Some(Replica::new(self.config, imported, now));
+    }
+
+    /// Its copy.
+    pub(crate) const fn member(&self) -> MemberId {
+        MemberId {
+            node: self.config.node,
+            replica: self.config.uuid,
+        }
     }
 
     /// The process runs, and looks at what happens.

@@ -91,6 +91,10 @@ fn bytes_of(value: Value) -> Vec<u8> {
 }
 
 impl PoolStore {
+    pub(crate) const fn canary(&self) -> Option<Canary> {
+        self.canary
+    }
+
     /// The copy of a volume of zeroes, as the entry says.
     pub(crate) fn new(
         (position, members): (Position, usize),
@@ -170,7 +174,9 @@ impl PoolStore {
             marks: ExtentSet::new(),
             own: OwnPlane::Until(Known::default()),
         };
-        store.persist(Token(0), change);
+        if store.copy.entry() != entry {
+            store.persist(Token(0), change);
+        }
         while store.copy.entry() != entry {
             store.step()?;
         }

@@ -38,6 +38,8 @@ pub struct Profile {
     pub broken: u32,
     /// An operator moves the volume.
     pub moves: u32,
+    /// Of a thousand worlds, those in which an operator takes copies away, and gives others.
+    pub reseats: u32,
     /// A store takes long for a while, or all it does.
     pub slow: u32,
     /// A clock jumps, or stops for a while: reads are confirmed in these worlds.
@@ -75,6 +77,7 @@ impl Profile {
         full: 0,
         broken: 0,
         moves: 3,
+        reseats: 300,
         slow: 2,
         clocks: 0,
         proofs: 600,

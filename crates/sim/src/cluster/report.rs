@@ -23,6 +23,8 @@ pub struct Summary {
     pub epochs: u64,
     /// Copies added to the in-sync set again.
     pub adds: u64,
+    /// Copies that were deleted, and others made.
+    pub replaced: u64,
     /// Leaves of copies in sync that were compared.
     pub leaves: u64,
     /// Messages that arrived, and what stores did, until all hosts were done.
@@ -39,7 +41,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} nodes, {} writes, {} reads, {} forwarded, {} retries, {} faults, {} epochs served, {} adds, {} leaves proven, \
+            "{} nodes, {} writes, {} reads, {} forwarded, {} retries, {} faults, {} epochs served, {} adds, {} replaced, {} leaves proven, \
              {} messages, \
              {} ms in {} events",
             self.nodes,
@@ -50,6 +52,7 @@ impl fmt::Display for Summary {
             self.faults,
             self.epochs,
             self.adds,
+            self.replaced,
             self.leaves,
             self.messages,
             self.micros / 1000,

@@ -122,7 +122,7 @@ impl HaFault {
             Self::DrivesHang => "2-4 s",
             Self::DrivesDieMember => "0",
             Self::DrivesHangMember => "2 s",
-            Self::Etcd | Self::EtcdMember | Self::EtcdMajority => "0",
+            Self::Etcd | Self::EtcdMember | Self::EtcdMajority | Self::Copies => "0",
             Self::Move => "0.02-0.05 s",
             Self::KillAll | Self::OldImage => "the restart",
         }
@@ -175,7 +175,7 @@ impl HaFault {
                 nodes.keep_image(node)?;
                 nodes.start_node(node)
             }
-            Self::Move => Ok(()),
+            Self::Move | Self::Copies => Ok(()),
         }
     }
 
@@ -208,7 +208,7 @@ impl HaFault {
                 .names
                 .iter()
                 .try_for_each(|name| nodes.start_node(name)),
-            Self::Move => Ok(()),
+            Self::Move | Self::Copies => Ok(()),
         }
     }
 }

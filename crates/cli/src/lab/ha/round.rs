@@ -4,7 +4,9 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress, Pulse};
-use ashlar_node::model::{FailoverCause, MoveVolume, ReplicaState, VolumeName, VolumeStatus};
+use ashlar_node::model::{
+    FailoverCause, MoveVolume, ReplicaState, ReplicateVolume, VolumeName, VolumeStatus,
+};
 use serde::Serialize;
 
 use crate::args::HaFault;
@@ -158,6 +160,7 @@ impl Scene<'_> {
                 let moved = client.move_volume(&self.volume, &request);
                 moved.map_err(|error| LabError::caused(&self.volume, error))?;
             }
+            HaFault::Copies => self.change_copies(owner)?,
             HaFault::KillAll => return Ok(()),
             HaFault::OldImage => return self.turn_back(member, pulse),
             _ if fault.takes_owner() => {
@@ -191,6 +194,21 @@ impl Scene<'_> {
                 "node {node} has come back with an old image of its drives, and does not say so"
             ))),
         }
+    }
+
+    /// One copy less, and as many as before, while the load goes on.
+    fn change_copies(&self, owner: &str) -> Result<(), LabError> {
+        let client = self.nodes.client(owner)?;
+        let failed = |error| LabError::caused(&self.volume, error);
+        let before = client.volume(&self.volume).map_err(failed)?;
+        let copies = before.replication.map_or(0, |known| known.replicas.len()) as u8;
+        for replicas in [copies.saturating_sub(1), copies] {
+            let nodes = Vec::new();
+            let request = ReplicateVolume { replicas, nodes };
+            let changed = client.replicate_volume(&self.volume, &request);
+            changed.map_err(failed)?;
+        }
+        Ok(())
     }
 
     fn hold(&self, time: Duration) -> Result<(), LabError> {

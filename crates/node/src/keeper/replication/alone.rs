@@ -59,7 +59,7 @@ impl Keeper {
         };
         let stop = |reply| ReplicaMail::Stop { reply };
         pool.link.ask_replica(place.number, stop).map_err(engine)?;
-        let others = Positions::first(view.members.len()).without(view.position);
+        let others = view.members.positions().without(view.position);
         let marked = mark_all(&pool.link, place.number, (view, others));
         let named = marked.and_then(|()| replication.name_only(place, view.position));
         let named =
@@ -114,6 +114,12 @@ impl Replication {
         let key = self.read_key(place.volume)?.ok_or_else(|| {
             ControlError::environment(format!("the quorum has no key of volume {}", place.name))
         })?;
+        if key.members.get(view.position).map(|member| member.node) != Some(self.cluster.me()) {
+            return conflict(format!(
+                "the copy of volume {} here is none of the volume's any more: its place was given up",
+                place.name
+            ));
+        }
         if key.in_sync.has(view.position) {
             return conflict(format!(
                 "the copy of volume {} here is in sync: it serves by itself as soon as the other copies in sync are \
@@ -125,7 +131,9 @@ impl Replication {
         match key.in_sync.iter().find(there) {
             Some(at) => conflict(format!(
                 "node {} is there and has a copy that is in sync: look there, with `pool status` and `volume show`",
-                self.node_name(view.members[at.index()])
+                view.members
+                    .get(at)
+                    .map_or_else(String::new, |node| self.node_name(node))
             )),
             None => Ok(()),
         }

@@ -115,9 +115,9 @@ impl Keeper {
         let copies: Vec<String> = self.copies().into_iter().map(|copy| copy.name).collect();
         if !copies.is_empty() {
             return Err(ControlError::conflict(format!(
-                "this node has copies of {}: a copy cannot be taken elsewhere yet; delete these volumes, or let the node \
-                 stay",
-                copies.join(", ")
+                "this node has copies of {}: have another node take its place first: `ashlar node replace {} --with NODE`",
+                copies.join(", "),
+                replication.node_name(replication.cluster.me())
             )));
         }
         replication.cluster.leave().map_err(told)?;
@@ -223,20 +223,19 @@ impl Keeper {
     }
 
     fn no_heir(&self, view: &ReplicaView) -> ControlError {
-        let name = |index: usize| match &self.replication {
-            Some(replication) => replication.node_name(view.members[index]),
-            None => format!("copy {index}"),
+        let name = |node| match &self.replication {
+            Some(replication) => replication.node_name(node),
+            None => node.to_string(),
         };
-        let others = (0..view.members.len()).filter(|&index| index != view.position.index());
-        let others = others.map(|index| {
-            let left = view.missing_bytes.get(index).copied().unwrap_or(0);
-            let is_there = Position::new(index).is_some_and(|place| view.connected.has(place));
-            match is_there {
+        let others = view.members.iter().filter(|(at, _)| *at != view.position);
+        let others = others.map(|(at, node)| {
+            let left = view.missing_bytes.get(at.index()).copied().unwrap_or(0);
+            match view.connected.has(at) {
                 true => format!(
                     "the copy on {} is not in sync: {left} bytes are left",
-                    name(index)
+                    name(node)
                 ),
-                false => format!("node {} is not reached", name(index)),
+                false => format!("node {} is not reached", name(node)),
             }
         });
         let why: Vec<String> = others.collect();

@@ -8,7 +8,7 @@
 //! Whatever is interrupted: the volume here is either as it was, or a copy that is in sync by itself. An order that is
 //! given again goes on.
 
-use ashlar_replica::{Position, Positions};
+use ashlar_replica::Position;
 use ashlar_store::{Committed, Manage, OwnPlane, ReplicaChange, ReplicaPromise};
 use uuid::Uuid;
 
@@ -33,21 +33,23 @@ impl Keeper {
     ) -> Result<VolumeStatus, ControlError> {
         let replication = self.replication()?;
         let status = self.one_volume(name)?;
+        if status.replication.is_some() {
+            return self.change_copies(name, request, &status);
+        }
+        if request.replicas < 2 {
+            return Err(ControlError::usage(format!(
+                "volume {name} has one copy, on this node: --replicas 2 or 3 gives it more"
+            )));
+        }
         self.may_replicate(name, &status)?;
         let wanted = CreateVolume {
-            grain_bytes: Some(status.grain_bytes),
-            class: status.class,
-            hot: status.tier.as_ref().map(|tier| tier.hot),
-            hot_share_percent: status.tier.as_ref().map(|tier| tier.share_percent),
-            when_degraded: status.when_degraded,
-            allow_hosts: status.allow_hosts.clone(),
-            allow_any_host: status.allow_any_host,
             replicas: request.replicas,
             nodes: request.nodes.clone(),
-            ..CreateVolume::new(name, status.bytes, status.layout)
+            ..wanted(name, &status)
         };
         let members = replication.choose(&wanted)?;
-        let copies = NewCopy::of(&wanted, status.uuid, &members);
+        let copies = NewCopy::of(&wanted, status.uuid, &members)?;
+        let key = first_key(&copies, 1).map_err(ControlError::usage)?;
         let (ours, others) = match copies.split_first() {
             Some(parts) => parts,
             None => return Err(ControlError::internal("no copies")),
@@ -57,7 +59,7 @@ impl Keeper {
             replication.order(copy.node(), &order).map(drop)
         });
         if result.is_ok() {
-            result = replication.put_first_key(status.uuid, &first_key(&copies, 1));
+            result = replication.put_first_key(status.uuid, &key);
         }
         if let Err(error) = result {
             let volume = status.uuid;
@@ -78,9 +80,6 @@ impl Keeper {
 
     fn may_replicate(&self, name: &VolumeName, status: &VolumeStatus) -> Result<(), ControlError> {
         let conflict = |why: &str| Err(ControlError::conflict(format!("volume {name} {why}")));
-        if status.replication.is_some() {
-            return conflict("has copies on several nodes already");
-        }
         if status.cache.is_some() {
             return conflict("caches a device of this machine, which other nodes do not have");
         }
@@ -136,6 +135,20 @@ impl Keeper {
     }
 }
 
+/// What a volume would have to be asked for to be as it is.
+pub(super) fn wanted(name: &VolumeName, status: &VolumeStatus) -> CreateVolume {
+    CreateVolume {
+        grain_bytes: Some(status.grain_bytes),
+        class: status.class,
+        hot: status.tier.as_ref().map(|tier| tier.hot),
+        hot_share_percent: status.tier.as_ref().map(|tier| tier.share_percent),
+        when_degraded: status.when_degraded,
+        allow_hosts: status.allow_hosts.clone(),
+        allow_any_host: status.allow_any_host,
+        ..CreateVolume::new(name, status.bytes, status.layout)
+    }
+}
+
 /// Makes a volume that holds something a copy that knows the others to lack all of it.
 fn make_first(link: &PoolLink, volume: u32, copy: &NewCopy) -> Result<(), ControlError> {
     let identity = copy.identity();
@@ -144,7 +157,7 @@ fn make_first(link: &PoolLink, volume: u32, copy: &NewCopy) -> Result<(), Contro
     link.manage(what).map_err(engine)?;
     let what = Manage::MakeReplica { volume, identity };
     link.manage(what).map_err(engine)?;
-    let all = Positions::first(copy.members.len());
+    let all = copy.members.positions();
     let others = Position::new(copy.position.into()).map_or(all, |own| all.without(own));
     let change = ReplicaChange {
         promise: ReplicaPromise {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ashlar_replica::Position;
+use ashlar_replica::{Position, Seats};
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -74,7 +74,8 @@ impl Keeper {
         let place = self.place_of(volume)?;
         let (id, members) = self.with_copy(volume, |pool, number| {
             let view = self.replica_view(pool, number)?;
-            Ok((pool.id, view.map(|view| view.members).unwrap_or_default()))
+            let members = view.map_or(Seats::NONE, |view| view.members);
+            Ok((pool.id, members))
         })?;
         let stays = self
             .state
@@ -85,7 +86,7 @@ impl Keeper {
             .shown()
             .get(&volume)
             .is_some_and(|known| known.in_sync.has(to));
-        let Some(&node) = members.get(to.index()).filter(|_| in_sync && !stays) else {
+        let Some(node) = members.get(to).filter(|_| in_sync && !stays) else {
             return Ok(());
         };
         let may = |shown: &mut Shown| shown.patience.lets_go(Instant::now());
@@ -147,12 +148,7 @@ impl Keeper {
             )));
         }
         let (volume, follow) = (status.uuid, request.follow);
-        let members = self.with_copy(volume, |pool, number| {
-            let view = self.replica_view(pool, number)?;
-            Ok(view.map(|view| view.members).unwrap_or_default())
-        })?;
-        let me = replication.cluster.me();
-        for node in members.into_iter().filter(|&node| node != me) {
+        for node in self.others_with_copy(volume)? {
             replication.order(node, &Order::SetFollow { volume, follow })?;
         }
         self.set_follow_here(volume, follow)?;

@@ -29,7 +29,7 @@ impl Outside for Link {
     fn dial(&self, to: NodeId, peer: Position) {
         let (pool, number) = (self.pool.clone(), self.number);
         let deliver = move |stream| {
-            pool.post_to_replica(number, ReplicaMail::Dialled { peer, stream });
+            pool.post_to_replica(number, ReplicaMail::Dialled { peer, to, stream });
         };
         self.cluster.dial(to, volume_id(self.volume), deliver);
     }

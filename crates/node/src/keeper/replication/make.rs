@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
-    Epoch, Incarnation, Key, MemberId, NodeId, OwnerId, Position, Positions, ReplicaUuid, Revision,
+    Epoch, Incarnation, Key, MemberId, Members, NodeId, OwnerId, Position, Positions, ReplicaUuid,
+    Revision, Seats,
 };
 use ashlar_store::{Manage, Managed, ReplicaIdentity, VolumeInfo};
 use serde::{Deserialize, Serialize};
@@ -41,23 +42,42 @@ pub(super) struct NewCopy {
     pub(super) position: u8,
     /// The copy's own identity.
     replica: Uuid,
-    pub(super) members: Vec<NodeId>,
+    /// Its node.
+    node: NodeId,
+    pub(super) members: Seats<NodeId>,
 }
 
 impl NewCopy {
-    pub(super) fn of(wanted: &CreateVolume, volume: Uuid, members: &[NodeId]) -> Vec<Self> {
-        let one = |position: usize| Self {
-            wanted: wanted.clone(),
-            volume,
-            position: position as u8,
-            replica: Uuid::new_v4(),
-            members: members.to_vec(),
-        };
-        (0..members.len()).map(one).collect()
+    /// Those of a new volume.
+    pub(super) fn of(
+        wanted: &CreateVolume,
+        volume: Uuid,
+        nodes: &[NodeId],
+    ) -> Result<Vec<Self>, ControlError> {
+        let members = Seats::first(nodes.iter().copied()).map_err(ControlError::usage)?;
+        let one = |(at, node)| Self::at(wanted, volume, (at, node), members);
+        Ok(members.iter().map(one).collect())
     }
 
-    pub(super) fn node(&self) -> NodeId {
-        self.members[usize::from(self.position)]
+    /// That of a node at a place of its own.
+    pub(super) fn at(
+        wanted: &CreateVolume,
+        volume: Uuid,
+        (position, node): (Position, NodeId),
+        members: Seats<NodeId>,
+    ) -> Self {
+        Self {
+            wanted: wanted.clone(),
+            volume,
+            position: position.index() as u8,
+            replica: Uuid::new_v4(),
+            node,
+            members,
+        }
+    }
+
+    pub(super) const fn node(&self) -> NodeId {
+        self.node
     }
 
     pub(super) const fn identity(&self) -> ReplicaIdentity {
@@ -69,21 +89,21 @@ impl NewCopy {
 }
 
 /// The first key: no process owns it yet, and so many copies, from the first on, have everything.
-pub(super) fn first_key(copies: &[NewCopy], in_sync: usize) -> Key {
+pub(super) fn first_key(copies: &[NewCopy], in_sync: usize) -> Result<Key, String> {
     let member = |copy: &NewCopy| MemberId {
         node: copy.node(),
         replica: ReplicaUuid(copy.replica.into_bytes()),
     };
-    Key {
+    Ok(Key {
         epoch: Epoch(1),
         owner: OwnerId {
             node: copies[0].node(),
             incarnation: Incarnation(0),
         },
         in_sync: Positions::first(in_sync),
-        members: copies.iter().map(member).collect(),
+        members: Members::first(copies.iter().map(member))?,
         forced: 0,
-    }
+    })
 }
 
 impl Replication {
@@ -204,7 +224,8 @@ impl Keeper {
         }
         let members = replication.choose(request)?;
         let volume = Uuid::new_v4();
-        let copies = NewCopy::of(request, volume, &members);
+        let copies = NewCopy::of(request, volume, &members)?;
+        let key = first_key(&copies, copies.len()).map_err(ControlError::usage)?;
         let mut result = copies.iter().try_for_each(|copy| {
             self.order_of(
                 replication,
@@ -213,7 +234,7 @@ impl Keeper {
             )
         });
         if result.is_ok() {
-            result = replication.put_first_key(volume, &first_key(&copies, copies.len()));
+            result = replication.put_first_key(volume, &key);
         }
         if let Err(error) = result {
             for copy in &copies {
@@ -367,13 +388,12 @@ impl Keeper {
             return self.drop_copy(status.uuid);
         }
         let replication = self.replication()?;
-        let members = self.with_copy(status.uuid, |pool, number| {
-            let view = self.replica_view(pool, number)?;
-            Ok(view.map(|view| view.members).unwrap_or_default())
-        })?;
-        let me = replication.cluster.me();
         let volume = status.uuid;
-        for node in members.into_iter().filter(|&node| node != me) {
+        if replication.is_unseated(volume)? {
+            // The others' volume is not this node's any more.
+            return self.drop_copy(volume);
+        }
+        for node in self.others_with_copy(volume)? {
             match replication.order(node, &Order::DropCopy { volume }) {
                 Err(error) if error.kind != crate::model::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -391,18 +411,13 @@ impl Keeper {
         disconnect: bool,
     ) -> Result<(), ControlError> {
         let replication = self.replication()?;
-        let members = self.with_copy(volume, |pool, number| {
-            let view = self.replica_view(pool, number)?;
-            Ok(view.map(|view| view.members).unwrap_or_default())
-        })?;
         let order = Order::SetHosts {
             volume,
             hosts: list.hosts.clone(),
             any_host: list.any_host,
             disconnect,
         };
-        let me = replication.cluster.me();
-        for node in members.into_iter().filter(|&node| node != me) {
+        for node in self.others_with_copy(volume)? {
             replication.order(node, &order)?;
         }
         Ok(())
@@ -462,9 +477,8 @@ impl Keeper {
             let view = view.filter(|view| view.serves).ok_or_else(|| {
                 ControlError::conflict("this node does not serve the volume any more")
             })?;
-            let place = view.members.iter().position(|&node| node == to);
+            let place = view.members.find(|node| node == to);
             let place = place
-                .and_then(Position::new)
                 .ok_or_else(|| ControlError::conflict(format!("{to} has no copy of the volume")))?;
             pool.link
                 .post_to_replica(number, ReplicaMail::Move { to: place });

@@ -16,6 +16,8 @@ mod link;
 mod make;
 mod news;
 mod orders;
+mod replace;
+mod reseat;
 mod services;
 mod show;
 mod verify;
@@ -24,13 +26,14 @@ pub(super) use self::orders::Peers;
 pub(super) use self::services::ClusterNodes;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ashlar_cluster::{Cluster, OrderError, Problem, volume_id};
 use ashlar_nvme::log::AnaState;
-use ashlar_replica::{NodeId, Position, ReplicaUuid};
+use ashlar_replica::{NodeId, Position, ReplicaUuid, Seats};
 use ashlar_store::{ReplicaIdentity, VolumeInfo};
 use ashlar_target::{DecidedReservations, Shared};
 use uuid::Uuid;
@@ -121,6 +124,15 @@ impl Replication {
         self.state.read().drained
     }
 
+    /// Where other nodes serve a volume.
+    fn others_portals(&self, members: &Seats<NodeId>) -> Vec<SocketAddr> {
+        let config = self.cluster.config();
+        let others = members.iter().map(|(_, node)| node);
+        let others = others.filter(|&node| node != self.cluster.me());
+        let others = others.filter_map(|node| config.node_by_id(node)?.portal);
+        others.collect()
+    }
+
     fn node_name(&self, node: NodeId) -> String {
         let config = self.cluster.config();
         let known = config.node_by_id(node);
@@ -193,16 +205,17 @@ impl Keeper {
     }
 
     /// How hosts reach a copy, until its replica says more.
-    fn shared(&self, replication: &Replication, members: &[NodeId], position: Position) -> Shared {
+    fn shared(
+        &self,
+        replication: &Replication,
+        members: &Seats<NodeId>,
+        position: Position,
+    ) -> Shared {
         let first = position.index() as u16 * CONTROLLERS + 1;
-        let config = replication.cluster.config();
-        let nodes = members.iter();
-        let nodes = nodes.filter_map(|&node| config.node_by_id(node));
-        let others = nodes.filter(|node| node.id != replication.cluster.me());
         Shared {
             controller_ids: first..=first + CONTROLLERS - 1,
             state: AnaState::Inaccessible,
-            portals: others.filter_map(|node| node.portal).collect(),
+            portals: replication.others_portals(members),
             // Connections of other cores than the pool's are not asked for labels.
             is_fenced: self.target.cores() == 1,
             quiesce: Duration::ZERO,
@@ -257,17 +270,15 @@ impl Keeper {
     fn shared_of(
         &self,
         replication: &Replication,
-        members: &[NodeId],
+        members: &Seats<NodeId>,
         (volume, identity): (&CopyVolume, ReplicaIdentity),
     ) -> Result<Shared, ControlError> {
         let place = Position::new(identity.position.into());
-        let place = place.filter(|place| place.index() < members.len());
+        let place = place.filter(|&place| members.get(place).is_some());
         let place = place.ok_or_else(|| {
             ControlError::environment(format!(
-                "volume {}: copy {} of {} cannot be",
-                volume.name,
-                identity.position,
-                members.len()
+                "volume {}: this is its copy {}, which it has not",
+                volume.name, identity.position
             ))
         })?;
         Ok(self.shared(replication, members, place))
@@ -358,9 +369,10 @@ impl Keeper {
         replication: &Replication,
         pool: Uuid,
         volume: &CopyVolume,
-    ) -> Result<Vec<NodeId>, ControlError> {
+    ) -> Result<Seats<NodeId>, ControlError> {
         if let Some(known) = self.state.read().replica(pool, volume.uuid) {
-            return Ok(known.members.iter().map(|&node| NodeId(node)).collect());
+            let seats = Seats::try_from(known.members.clone()).map_err(ControlError::internal)?;
+            return Ok(seats.map(NodeId));
         }
         let key = replication.read_key(volume.uuid)?.ok_or_else(|| {
             ControlError::environment(format!(
@@ -368,7 +380,7 @@ impl Keeper {
                 volume.name
             ))
         })?;
-        let members: Vec<NodeId> = key.members.iter().map(|member| member.node).collect();
+        let members = key.members.map(|member| member.node);
         self.remember_copy(pool, volume.uuid, &members)?;
         Ok(members)
     }
@@ -377,15 +389,18 @@ impl Keeper {
         &self,
         pool: Uuid,
         volume: Uuid,
-        members: &[NodeId],
+        members: &Seats<NodeId>,
     ) -> Result<(), ControlError> {
-        let entry = ReplicaEntry {
-            pool,
-            volume,
-            members: members.iter().map(|node| node.0).collect(),
-            stays: false,
-        };
-        self.state.update(|state| state.put_replica(entry))
+        let members = Vec::from(members.map(|node| node.0));
+        self.state.update(|state| {
+            let stays = state.replica(pool, volume).is_some_and(|known| known.stays);
+            state.put_replica(ReplicaEntry {
+                pool,
+                volume,
+                members,
+                stays,
+            });
+        })
     }
 
     fn replica_view(

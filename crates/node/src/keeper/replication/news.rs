@@ -42,6 +42,9 @@ pub(in crate::keeper) struct Shown {
     pub(super) followed: Option<String>,
 }
 
+const UNSEATED: &str = "this node's copy is none of the volume's any more: its place was given up. What it holds is old; \
+                        `volume delete --destroy-data` here deletes it, and nothing of the others";
+
 type All = Arc<Mutex<BTreeMap<Uuid, Shown>>>;
 
 /// Begins to follow news.
@@ -71,6 +74,9 @@ fn follow(keeper: &Weak<Keeper>, news: &Receiver<Item>, (shown, events): (&All, 
         if let News::Reserved(news) = news {
             keeper.tell_reserved(volume, &news);
             continue;
+        }
+        if let News::Members(members) = &news {
+            keeper.take_seats(volume, members);
         }
         if let Some((kind, text)) = event_of(&news) {
             events.add(kind, keeper.name_of(volume), text);
@@ -118,6 +124,11 @@ fn event_of(news: &News) -> Option<(&'static str, String)> {
             "in_sync",
             format!("in sync: {}", positions_text(*positions)),
         ),
+        News::Members(members) => (
+            "copies",
+            format!("its copies are on {} nodes now", members.count()),
+        ),
+        News::Unseated => ("unseated", UNSEATED.to_owned()),
         News::Alarm(alarm @ Alarm::Diverged { .. }) => ("diverged", alarm_text(alarm)),
         News::Alarm(alarm) => ("alarm", alarm_text(alarm)),
         News::Failed(why) => ("failed", format!("its copy here is out of service: {why}")),
@@ -143,7 +154,12 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
         }
         News::Isolated(false) => Some(AnaState::Optimized),
         News::Forwards(true) => Some(AnaState::NonOptimized),
-        News::Reserved(_) | News::Elsewhere(_) => None,
+        News::Reserved(_) | News::Elsewhere(_) | News::Members(_) => None,
+        News::Unseated => {
+            warn!(%volume, "volume {volume}: {UNSEATED}");
+            known.alarm = Some(UNSEATED.to_owned());
+            Some(AnaState::Inaccessible)
+        }
         News::InSync(positions) => {
             known.in_sync = *positions;
             info!(%volume, "volume {volume}: in sync are {}", positions_text(*positions));

@@ -3,7 +3,7 @@
 use std::sync::Weak;
 
 use ashlar_cluster::{Kind, Local, OrderError, PeerSocket, volume_id};
-use ashlar_replica::{Incarnation, NodeId, VolumeId};
+use ashlar_replica::{Incarnation, MemberId, NodeId, Revision, VolumeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::{info, warn};
@@ -37,6 +37,20 @@ pub(super) enum Order {
     },
     /// Hand over, if you own it.
     Move { volume: Uuid, to: NodeId },
+    /// Change who has copies, if you own it and the key is still this.
+    Reseat {
+        volume: Uuid,
+        revision: Revision,
+        members: Vec<Option<MemberId>>,
+    },
+    /// Look who has copies.
+    LookAtSeats { volume: Uuid },
+    /// One node's copy is to take the place of another's, if you own it.
+    Replace {
+        volume: Uuid,
+        old: NodeId,
+        new: NodeId,
+    },
     /// Say whether it follows its hosts.
     SetFollow { volume: Uuid, follow: bool },
     /// It is yours, because of its hosts.
@@ -162,6 +176,20 @@ impl Keeper {
                 self.give_copy(volume, to)?;
                 done()
             }
+            Order::Reseat {
+                volume,
+                revision,
+                members,
+            } => {
+                info!(target: crate::ORDERS, "{from}: volume {volume} is to have other copies");
+                self.reseat_here(volume, revision, members)?;
+                done()
+            }
+            Order::LookAtSeats { volume } => {
+                self.look_at_seats(volume)?;
+                done()
+            }
+            Order::Replace { volume, old, new } => json(&self.replace_copy(volume, (old, new))?),
             Order::SetFollow { volume, follow } => {
                 self.set_follow_here(volume, follow)?;
                 done()

@@ -187,7 +187,10 @@ impl Ownership for ClusterNodes {
                 .replicas
                 .iter()
                 .find(|one| one.volume == copy.volume)?;
-            let place = known.members.iter().position(|&member| member == node.0)?;
+            let place = known
+                .members
+                .iter()
+                .position(|&member| member == Some(node.0))?;
             Position::new(place)
         };
         let is_in_sync = |copy: &CopyPlace, node: NodeId| match (

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ashlar_replica::{NodeId, Position};
+use ashlar_replica::{NodeId, Position, Seats};
 use uuid::Uuid;
 
 use super::Replication;
@@ -17,10 +17,10 @@ use crate::replica::ReplicaView;
 const SHOW_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Replication {
-    fn portals(&self, members: &[NodeId]) -> Vec<String> {
+    fn portals(&self, members: &Seats<NodeId>) -> Vec<String> {
         let config = self.cluster.config();
         let nodes = members.iter();
-        let nodes = nodes.filter_map(|&node| config.node_by_id(node));
+        let nodes = nodes.filter_map(|(_, node)| config.node_by_id(node));
         nodes
             .filter_map(|node| Some(node.portal?.to_string()))
             .collect()
@@ -30,12 +30,11 @@ impl Replication {
     fn account(&self, volume: Uuid, view: &ReplicaView) -> ReplicationStatus {
         let shown = self.shown().get(&volume).cloned().unwrap_or_default();
         let diverged = view.proof.as_ref().map(diverged).unwrap_or_default();
-        let replica = |index: usize| {
-            let place = Position::new(index);
-            let is = |set: ashlar_replica::Positions| place.is_some_and(|at| set.has(at));
-            let left = view.missing_bytes.get(index).copied().unwrap_or(0);
+        let replica = |(place, node): (Position, NodeId)| {
+            let is = |set: ashlar_replica::Positions| set.has(place);
+            let left = view.missing_bytes.get(place.index()).copied().unwrap_or(0);
             let state = match view.serves {
-                false if Some(view.position) == place && is(view.absent) => ReplicaState::Absent,
+                false if view.position == place && is(view.absent) => ReplicaState::Absent,
                 false => ReplicaState::Unknown,
                 true if !is(view.absent) => ReplicaState::InSync,
                 true if is(diverged) => ReplicaState::Diverged,
@@ -44,17 +43,17 @@ impl Replication {
                 true => ReplicaState::Proving,
             };
             ReplicaStatus {
-                node: self.node_name(view.members[index]),
+                node: self.node_name(node),
                 state,
                 resync_bytes_left: left,
-                reason: view.troubles.get(index).cloned().flatten(),
+                reason: view.troubles.get(place.index()).cloned().flatten(),
             }
         };
         let me = self.node_name(self.cluster.me());
         ReplicationStatus {
             owner: view.serves.then_some(me),
             epoch: view.promised.0,
-            replicas: (0..view.members.len()).map(replica).collect(),
+            replicas: view.members.iter().map(replica).collect(),
             portals: self.portals(&view.members),
             last_failover: shown.last_failover,
             follow: !self.state.read().stays(volume),
@@ -76,9 +75,12 @@ impl Replication {
         {
             return status;
         }
-        let replicas = own.replicas.into_iter().enumerate();
-        let replicas = replicas.map(|(index, replica)| {
-            let in_sync = Position::new(index).is_some_and(|place| key.in_sync.has(place));
+        let of = |name: &str| {
+            key.members
+                .find(|member| self.node_name(member.node) == name)
+        };
+        let replicas = own.replicas.into_iter().map(|replica| {
+            let in_sync = of(&replica.node).is_some_and(|place| key.in_sync.has(place));
             let state = match in_sync {
                 true => ReplicaState::InSync,
                 false => ReplicaState::Absent,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use ashlar_copy::LEAF_GRANULES;
-use ashlar_replica::{Leaf, Position, Positions, Shape};
+use ashlar_replica::{Leaf, Positions, Shape};
 use uuid::Uuid;
 
 use super::orders::Order;
@@ -47,8 +47,7 @@ impl Replication {
             granules: view.granules,
             leaf_granules: LEAF_GRANULES,
         };
-        let others = view.members.iter().enumerate();
-        let others = others.filter_map(|(index, &node)| Some((Position::new(index)?, node)));
+        let others = view.members.iter();
         let others = others.filter(|(position, _)| *position != view.position);
         let copy = |(position, node)| {
             let mut leaves: Vec<Leaf> = proof

@@ -122,9 +122,9 @@ impl Host {
             ReplicaMail::Answered { ask, reply } => {
                 self.with_replica(volume, |one, ground| one.answered(ask, reply, ground));
             }
-            ReplicaMail::Dialled { peer, stream } => {
+            ReplicaMail::Dialled { peer, to, stream } => {
                 self.with_replica(volume, |one, ground| {
-                    one.dialled(peer, stream, (&reactor, ground));
+                    one.dialled((peer, to), stream, (&reactor, ground));
                 });
             }
             ReplicaMail::Accepted { from, stream } => {
@@ -146,6 +146,12 @@ impl Host {
             }
             ReplicaMail::Published { reply } => {
                 let _ = reply.send(self.engine.published());
+            }
+            ReplicaMail::Reseat { members } => {
+                self.with_replica(volume, |one, ground| one.reseat(members, ground));
+            }
+            ReplicaMail::Seats { revision, members } => {
+                self.with_replica(volume, |one, ground| one.seat((revision, members), ground));
             }
             ReplicaMail::Look { reply } => {
                 let view = self

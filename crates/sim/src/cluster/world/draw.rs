@@ -19,7 +19,10 @@ impl<'a> World<'a> {
             node: NodeId(n as u32),
             replica: ReplicaUuid([n as u8 + 1; 16]),
         };
-        let members: Vec<MemberId> = (0..count).map(member).collect();
+        let members = match Members::first((0..count).map(member)) {
+            Ok(members) => members,
+            Err(why) => panic!("{why}"),
+        };
         let in_sync = match chance.below(4) {
             0 => Positions::first(1),
             _ => Positions::first(count),
@@ -31,7 +34,7 @@ impl<'a> World<'a> {
                 incarnation: Incarnation(0),
             },
             in_sync,
-            members: members.clone(),
+            members,
             forced: 0,
         };
         let reads = match profile.clocks > 0 {
@@ -54,7 +57,7 @@ impl<'a> World<'a> {
         };
         let cage = Cage::new(profile.canary);
         let mut nodes = Vec::new();
-        for (n, member) in members.iter().enumerate() {
+        for (n, member) in members.iter().map(|(at, member)| (at.index(), member)) {
             let config = Config {
                 volume: VOLUME,
                 shard: ShardId(0),
@@ -188,5 +191,6 @@ impl<'a> World<'a> {
             self.at(after, Happening::Fault(fault));
         }
         self.at(lasts, Happening::Heal);
+        self.plan_operator(profile, lasts);
     }
 }

@@ -4,6 +4,7 @@ mod draw;
 mod epilogue;
 mod havoc;
 mod images;
+mod seats;
 mod steady;
 
 use std::cmp::Reverse;
@@ -15,7 +16,7 @@ use ashlar_copy::LEAF_GRANULES;
 use ashlar_replica::quorum::{MemoryQuorum, Question, Weather};
 use ashlar_replica::{
     Alarm, Cage, Codec, CommandId, Config, Effect, Entry, Envelope, Epoch, Event, Frame,
-    HostOperation, Incarnation, Key, Label, Limits, MemberId, NodeId, Origin, Outcome,
+    HostOperation, Incarnation, Key, Label, Limits, MemberId, Members, NodeId, Origin, Outcome,
     POWER_LOSS_WAIT, Position, Positions, REMOVE_AFTER, ReadMode, Registrant, ReplicaUuid,
     SessionId, Shape, ShardId, TICK, Token, VolumeId,
 };
@@ -108,6 +109,10 @@ enum Happening {
     Verify(usize),
     /// A world in which nothing fails goes on.
     Steady(Step),
+    /// An operator takes a node's copy away.
+    Unseat(usize),
+    /// An operator looks who has none.
+    Operate,
     /// Faults end.
     Heal,
 }
@@ -325,6 +330,8 @@ impl World<'_> {
             }
             Happening::Verify(node) => self.handle(node, Event::Verify),
             Happening::Steady(step) => self.steady(step),
+            Happening::Unseat(node) => self.unseat(node),
+            Happening::Operate => self.operate(),
             Happening::Heal => self.heal(),
         }
     }
@@ -522,6 +529,7 @@ impl World<'_> {
             Effect::LeavesOut { position, why } => {
                 self.say(|| format!("node {node} leaves {position} out: {why}"));
             }
+            Effect::Members { .. } => {}
             Effect::InSync(in_sync) => {
                 self.say(|| format!("node {node}: in sync are {in_sync:?}"));
             }
@@ -591,13 +599,19 @@ impl World<'_> {
             }
             let before = self.seen.key.in_sync;
             let owner = key.position(key.owner.node).map_or(0, Position::index);
+            for node in &mut self.nodes {
+                node.is_new &= !key.is_in_sync(node.config.position, node.member());
+            }
             self.seen = Seen::new(held.revision, key);
             let other = (owner + 1) % self.nodes.len();
             self.lie_in_wait(Occasion::Swapped, owner, other);
             let key = &self.seen.key;
             let line = format!(
-                "STORE {} owner {:?} in sync {:?}",
-                key.epoch, key.owner, key.in_sync
+                "STORE {} owner {:?} in sync {:?} of {:?}",
+                key.epoch,
+                key.owner,
+                key.in_sync,
+                key.everybody()
             );
             self.say(|| line);
             self.look_at_calm(before)?;

@@ -1,0 +1,78 @@
+//! Other copies: places are given up, and given to new ones, one compare-and-swap for all of it.
+//!
+//! A place that is taken is given up before another copy may have it, so a plane, a promise or a session is never taken
+//! for the new copy's. The owner's own place stays: ownership is moved first. So at least one copy in sync is left,
+//! whatever is asked for; what else is to be left is for who asks.
+
+use super::Owner;
+use super::peer::Peer;
+use crate::event::Turn;
+use crate::ids::{Position, Positions, ReplicaUuid};
+use crate::key::Members;
+
+impl Owner {
+    /// An operator wants these copies.
+    pub(crate) fn reseat(&mut self, turn: &mut Turn<'_>, members: Members) {
+        self.wanted = Some(members);
+        self.consider_change(turn);
+    }
+
+    /// What is wanted and may be done now. Only the last that was asked for counts.
+    pub(super) fn wanted(&mut self, turn: &Turn<'_>) -> Option<Members> {
+        if !self.is_serving() {
+            return None;
+        }
+        let members = self.wanted.take()?;
+        let is_news = members != self.stored.key.members;
+        (is_news && self.may_be(turn, &members)).then_some(members)
+    }
+
+    fn may_be(&self, turn: &Turn<'_>, members: &Members) -> bool {
+        let known = &self.stored.key.members;
+        let me = turn.config.position;
+        let fits = |position: Position| match (known.get(position), members.get(position)) {
+            (Some(before), Some(after)) => before == after,
+            (None, Some(after)) => {
+                let is_elsewhere = known.find(|other| other.node == after.node).is_some();
+                after.replica == ReplicaUuid::NEW && !is_elsewhere
+            }
+            (_, None) => position != me,
+        };
+        let twice = members.iter().any(|(at, one)| {
+            let other = members.find(|other| other.node == one.node);
+            other != Some(at)
+        });
+        Position::all().all(fits) && !twice
+    }
+
+    /// The places that are given up.
+    pub(super) fn leaving(&self, members: &Members) -> Positions {
+        let known = self.stored.key.members.positions();
+        known.minus(members.positions())
+    }
+
+    /// The places that are given to new copies.
+    pub(super) fn coming(&self, members: &Members) -> Positions {
+        let known = self.stored.key.members.positions();
+        members.positions().minus(known)
+    }
+
+    /// Granules that a copy misses whose session is open.
+    pub(crate) fn missing(&self, position: Position) -> Option<u64> {
+        let peer = self.peers[position.index()].as_ref()?;
+        Some(peer.learner.as_ref()?.missing())
+    }
+
+    /// It counts from now on.
+    pub(super) fn take_seats(&mut self, turn: &mut Turn<'_>, members: &Members) {
+        for position in self.leaving(members).iter() {
+            self.close(turn, position);
+            self.peers[position.index()] = None;
+            self.held.forget(position);
+            self.joined = self.joined.without(position);
+        }
+        for position in self.coming(members).iter() {
+            self.peers[position.index()] = Some(Peer::new(position, turn.now));
+        }
+    }
+}
