@@ -248,7 +248,8 @@ pub(crate) fn haproxy(
     };
     let mut text = format!(
         "# Clients of {service} are led to the node where it runs: `ashlar service haproxy`.\n\
-         listen {service}\n    mode tcp\n    bind {listen}\n    timeout connect 1s\n    timeout client 1h\n    \
+         listen {service}\n    mode tcp\n    bind {listen}\n    # A retry here waits a second for a node that is gone; a client's own \
+         finds the next.\n    retries 0\n    timeout connect 1s\n    timeout client 1h\n    \
          timeout server 1h\n    timeout check 1s\n    option httpchk\n    \
          http-check send meth GET uri /v1/services/{service} ver HTTP/1.1 hdr Host ashlar hdr Authorization \
          \"{token}\"\n    http-check expect status 200\n    \
