@@ -6,7 +6,9 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::cluster::{A, B, Rig};
-use crate::common::{can_attach, eventually, has_postgresql, is_there, refuses, send};
+use crate::common::{
+    PATIENCE, can_attach, eventually, eventually_within, has_postgresql, is_there, refuses, send,
+};
 
 const PORT: &str = "54330";
 
@@ -69,7 +71,10 @@ fn a_postgresql_is_killed_moved_and_taken_over_with_all_that_it_has_acknowledged
         &wal,
     ];
     rig.ok(A, &create);
-    rig.becomes(A, "pg", "running");
+    // Two file systems and a cluster are made.
+    eventually_within(PATIENCE * 3, "it runs", || {
+        rig.show(A, "pg")["state"] == "running"
+    });
     let mut rows = 0;
     // A row that was acknowledged is there, and so are all before it.
     let mut write = |rig: &Rig, node: usize| {
