@@ -36,7 +36,7 @@ pub struct Pair {
     standby: Server,
     seeded: bool,
     /// Patroni, if it keeps them wherever they are a group.
-    managed: Option<Managed>,
+    managed: Option<Box<Managed>>,
 }
 
 impl Pair {
@@ -59,7 +59,7 @@ impl Pair {
     /// until the standby has it durably, whatever was said when that was seeded. While a group runs, its own things
     /// and etcd's are in this directory, which is made and removed again.
     pub fn keep_by_patroni(&mut self, dir: &Path) {
-        self.managed = Some(Managed::at(dir.to_owned()));
+        self.managed = Some(Box::new(Managed::at(dir.to_owned())));
     }
 
     /// The primary.
@@ -74,7 +74,7 @@ impl Pair {
 
     /// What `--db` takes for the primary's database.
     pub fn url(&self) -> String {
-        let listener = self.managed.as_ref().and_then(Managed::url);
+        let listener = self.managed.as_ref().and_then(|managed| managed.url());
         listener.unwrap_or_else(|| self.primary.url(DATABASE))
     }
 
