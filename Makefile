@@ -6,7 +6,7 @@ BIN := target/release/ashlar
 
 help:
 	@echo "make demo   set up, build, and measure remote against local: demo/report.html, demo/result.json"
-	@echo "make demo-ha   two nodes and etcd, TPROC-C on a replicated volume, its node killed under it: demo-ha/result.json"
+	@echo "make demo-ha   two nodes and a witness, TPROC-C on a replicated volume, its node killed under it: demo-ha/result.json"
 	@echo "make test   set up and pass all tests"
 	@echo "make bench  ratios: against the bare socket, remote against local, idle CPU, a peer if given"
 	@echo "make bench-attach   a database on a plain disk, on an attached volume in process, and through the initiator"

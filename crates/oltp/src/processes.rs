@@ -63,6 +63,13 @@ fn is_ours(pid: u32) -> bool {
     PROGRAMS.iter().any(|ours| name.starts_with(ours))
 }
 
+/// Whether a process is a program in Python.
+pub(crate) fn is_python(pid: u32) -> bool {
+    let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("python")
+}
+
 /// The kernel's letter for what a process is at; none if there is no such process.
 pub fn state(pid: u32) -> Option<char> {
     stat(pid, 0)?.chars().next()

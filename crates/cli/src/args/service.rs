@@ -112,6 +112,10 @@ pub(crate) struct CreateServiceArguments {
     /// Stops it in order [default: SIGTERM to its processes]
     #[arg(long, value_name = "CMD")]
     pub(crate) stop: Option<String>,
+    /// Given while it still serves, before it is stopped in order or moved: what makes the stop short [default: nothing; with
+    /// --postgres: a checkpoint]
+    #[arg(long, value_name = "CMD")]
+    pub(crate) drain: Option<String>,
     /// Ends with 0 when it is ready [default: it is when it has been started]
     #[arg(long, value_name = "CMD")]
     pub(crate) ready: Option<String>,

@@ -64,6 +64,7 @@ fn scenario_run<'a>(
     out: &'a Path,
 ) -> Result<ScenarioRun<'a>, Failure> {
     Ok(ScenarioRun {
+        patroni: None,
         text: &origin.scenario,
         scale: origin.scale.parse::<Scale>()?,
         places,

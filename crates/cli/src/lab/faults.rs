@@ -9,7 +9,7 @@ use ashlar_oltp::schema::Shape;
 
 use super::cluster::tuning;
 use super::ending;
-use super::fci::{self, FciSystem};
+use super::fci::{FciPlan, FciSystem};
 use super::interrupt::interruptible;
 use super::oltp::{logic, time};
 use crate::args::{CommitWord, FailoverArguments};
@@ -34,12 +34,6 @@ pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
         seed: arguments.seed,
     };
     plan.check(&arguments.topology)?;
-    if arguments.topology.contains(&Topology::Fci) {
-        arguments
-            .faults
-            .iter()
-            .try_for_each(|&fault| fci::check(fault))?;
-    }
     check_out_dir(&arguments.out)?;
     let progress = interruptible()?;
     let systems = arguments
@@ -74,7 +68,10 @@ fn system<'a>(
                 };
                 Box::new(GroupSystem::make(&arguments.dir, &plan, progress)?)
             }
-            Topology::Fci => Box::new(FciSystem::make(&arguments.dir, &arguments.set, progress)?),
+            Topology::Fci => {
+                let plan = FciPlan::of(&arguments.faults, &arguments.set);
+                Box::new(FciSystem::make(&arguments.dir, &plan, progress)?)
+            }
         })
     })
 }

@@ -80,6 +80,7 @@ fn wanted(arguments: &CreateServiceArguments) -> Result<CreateService, Failure> 
         mounts: arguments.mounts.clone(),
         user: arguments.user.clone(),
         start: arguments.start.clone().unwrap_or_default(),
+        drain: arguments.drain.clone(),
         stop: arguments.stop.clone(),
         ready: arguments.ready.clone(),
         file_system: Some(file_system.into()),
@@ -132,10 +133,14 @@ fn fill_in(service: &mut CreateService, port: u16) -> Result<(), Failure> {
              exec {bin}/postgres -D {db} -p {port} -k {mount} -c listen_addresses='*'"
         );
     }
-    // A checkpoint first: what is left for the fast shutdown, and for recovery, is little.
-    service.stop.get_or_insert_with(|| {
-        format!("{bin}/psql -qX -h {mount} -p {port} -d postgres -c checkpoint; {bin}/pg_ctl -D {db} -w -m fast stop")
+    // What is left for the fast shutdown, and for recovery, is little. The second has what was written during the first.
+    service.drain.get_or_insert_with(|| {
+        format!("{bin}/psql -qX -h {mount} -p {port} -d postgres -c checkpoint -c checkpoint")
     });
+    // Its end is waited for by its processes, sooner than pg_ctl would see it.
+    service
+        .stop
+        .get_or_insert_with(|| format!("{bin}/pg_ctl -D {db} -W -m fast stop"));
     service
         .ready
         .get_or_insert_with(|| format!("{bin}/pg_isready -q -t 3 -h {mount} -p {port}"));
@@ -243,7 +248,8 @@ pub(crate) fn haproxy(
     };
     let mut text = format!(
         "# Clients of {service} are led to the node where it runs: `ashlar service haproxy`.\n\
-         listen {service}\n    mode tcp\n    bind {listen}\n    timeout connect 1s\n    timeout client 1h\n    \
+         listen {service}\n    mode tcp\n    bind {listen}\n    # A retry here waits a second for a node that is gone; a client's own \
+         finds the next.\n    retries 0\n    timeout connect 1s\n    timeout client 1h\n    \
          timeout server 1h\n    timeout check 1s\n    option httpchk\n    \
          http-check send meth GET uri /v1/services/{service} ver HTTP/1.1 hdr Host ashlar hdr Authorization \
          \"{token}\"\n    http-check expect status 200\n    \

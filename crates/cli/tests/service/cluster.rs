@@ -12,22 +12,22 @@ use serde_json::Value;
 use crate::common::{self, Running, ashlar, can_attach, eventually, is_there, ok, refuses, send};
 
 /// A node: its daemon, and the process whose mounts are its.
-struct Node {
+pub(super) struct Node {
     name: &'static str,
     portal: u16,
-    mounts: Running,
+    pub(super) mounts: Running,
     daemon: Option<Running>,
 }
 
 /// A cluster of two, pool tank on each.
-struct Rig {
+pub(super) struct Rig {
     dir: tempfile::TempDir,
-    nodes: [Node; 2],
+    pub(super) nodes: [Node; 2],
     _etcd: Running,
 }
 
-const A: usize = 0;
-const B: usize = 1;
+pub(super) const A: usize = 0;
+pub(super) const B: usize = 1;
 
 /// Ports that were free a moment ago.
 fn free_ports<const N: usize>() -> [u16; N] {
@@ -75,7 +75,7 @@ fn etcd(dir: &Path, client: u16, peer: u16) -> Running {
 }
 
 impl Rig {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let dir = common::open_folder();
         let [client, peer, ra, pa, rb, pb] = free_ports();
         let etcd = etcd(dir.path(), client, peer);
@@ -115,11 +115,11 @@ impl Rig {
         rig
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn start(&mut self, node: usize) {
+    pub(super) fn start(&mut self, node: usize) {
         let Node {
             name,
             portal,
@@ -152,7 +152,7 @@ impl Rig {
         self.nodes[node].daemon = Some(daemon);
     }
 
-    fn daemon(&mut self, node: usize) -> &mut Running {
+    pub(super) fn daemon(&mut self, node: usize) -> &mut Running {
         self.nodes[node].daemon.as_mut().expect("it runs")
     }
 
@@ -165,7 +165,7 @@ impl Rig {
         first.and_then(|pid| pid.parse().ok()).expect("a child")
     }
 
-    fn command(&self, node: usize, words: &[&str]) -> Command {
+    pub(super) fn command(&self, node: usize, words: &[&str]) -> Command {
         let mut command = ashlar(words);
         command.env(
             "ASHLAR_API",
@@ -174,16 +174,16 @@ impl Rig {
         command
     }
 
-    fn ok(&self, node: usize, words: &[&str]) -> String {
+    pub(super) fn ok(&self, node: usize, words: &[&str]) -> String {
         ok(&mut self.command(node, words))
     }
 
-    fn show(&self, node: usize, service: &str) -> Value {
+    pub(super) fn show(&self, node: usize, service: &str) -> Value {
         let text = self.ok(node, &["service", "show", service, "--json"]);
         serde_json::from_str(&text).expect("JSON")
     }
 
-    fn becomes(&self, node: usize, service: &str, state: &str) -> Value {
+    pub(super) fn becomes(&self, node: usize, service: &str, state: &str) -> Value {
         let mut last = Value::Null;
         let what = format!("{service} is {state} on {}", self.nodes[node].name);
         eventually(&what, || {
@@ -206,7 +206,7 @@ impl Rig {
         number.expect("a status")
     }
 
-    fn await_in_sync(&self, node: usize, volume: &str) {
+    pub(super) fn await_in_sync(&self, node: usize, volume: &str) {
         eventually("both copies are in sync", || {
             let text = self.ok(node, &["volume", "show", volume, "--json"]);
             let volume: Value = serde_json::from_str(&text).expect("JSON");
@@ -228,7 +228,14 @@ impl Drop for Rig {
         if !std::thread::panicking() {
             return;
         }
-        for file in ["a.log", "b.log", "a/service-s.log", "b/service-s.log"] {
+        for file in [
+            "a.log",
+            "b.log",
+            "a/service-s.log",
+            "b/service-s.log",
+            "a/service-pg.log",
+            "b/service-pg.log",
+        ] {
             let text = std::fs::read_to_string(self.path(file)).unwrap_or_default();
             eprintln!("{file}:\n{text}");
         }

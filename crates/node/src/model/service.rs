@@ -28,6 +28,9 @@ pub struct CreateService {
     pub user: Option<String>,
     /// Starts it: a command of `sh`, which may stay or leave processes behind.
     pub start: String,
+    /// Given while it still serves, before it is stopped in order or moved: what makes the stop short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<String>,
     /// Stops it in order; without, its processes are ended by SIGTERM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<String>,
@@ -88,7 +91,12 @@ impl Check for CreateService {
                 return usage(format!("mount point {} is named twice", mount.display()));
             }
         }
-        let commands = [Some(&self.start), self.stop.as_ref(), self.ready.as_ref()];
+        let commands = [
+            Some(&self.start),
+            self.drain.as_ref(),
+            self.stop.as_ref(),
+            self.ready.as_ref(),
+        ];
         for command in commands.into_iter().flatten() {
             if command.trim().is_empty()
                 || command.len() > LONGEST_COMMAND
@@ -200,6 +208,7 @@ mod tests {
             mounts: vec!["/srv/data".into(), "/srv/wal".into()],
             user: None,
             start: "run".into(),
+            drain: None,
             stop: None,
             ready: None,
             file_system: Some("xfs".into()),
@@ -210,7 +219,7 @@ mod tests {
     fn what_makes_no_sense_is_named() {
         assert_eq!(good().check(), Ok(()));
         type Wrong = fn(&mut CreateService);
-        let wrong: [(&str, Wrong); 8] = [
+        let wrong: [(&str, Wrong); 9] = [
             ("service \"a b\"", |s| s.name = "a b".into()),
             ("1 to 16 volumes", |s| s.volumes.clear()),
             ("2 volumes and 1 mount points", |s| drop(s.mounts.pop())),
@@ -224,6 +233,7 @@ mod tests {
                 s.mounts[1] = "srv/wal".into()
             }),
             ("a command has", |s| s.start = " ".into()),
+            ("a command has", |s| s.drain = Some(String::new())),
             ("\"zfs\": must be xfs", |s| {
                 s.file_system = Some("zfs".into())
             }),

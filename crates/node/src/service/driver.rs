@@ -437,15 +437,21 @@ struct Giving {
 
 fn act(shared: &Shared, action: Action, giving: &Giving) -> Done {
     let host = &shared.host;
-    match action {
+    let begun = Instant::now();
+    let done = match action {
         Action::Mount => host.mount(),
         Action::Start => host.start(),
+        Action::Drain => host.drain(),
         Action::Stop => host.stop(),
         Action::Kill => host.group.kill(),
         Action::Unmount => host.unmount(),
         Action::Fence => host.fence(),
         Action::GiveAway => give(shared, giving),
-    }
+    };
+    // Where the time of a move goes.
+    let (name, took_ms) = (&host.service.name, begun.elapsed().as_millis() as u64);
+    tracing::info!(service = %name, ?action, took_ms, failed = done.is_err(), "service step");
+    done
 }
 
 fn give(shared: &Shared, giving: &Giving) -> Done {

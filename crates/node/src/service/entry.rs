@@ -117,6 +117,7 @@ mod tests {
             mounts: vec!["/s".into()],
             user: None,
             start: "x".into(),
+            drain: None,
             stop: None,
             ready: None,
             file_system: None,

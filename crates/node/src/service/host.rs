@@ -21,6 +21,8 @@ const STOPS_WITHIN: Duration = Duration::from_secs(60);
 /// A command that asks whether it is ready.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Clients wait for the end of one that was told to end, which costs little to look for.
+const GONE_LOOK: Duration = Duration::from_millis(5);
 /// A command that was killed is gone after so long.
 const ABANDONED_WITHIN: Duration = Duration::from_secs(10);
 /// Of a log, so much is looked at for its last line.
@@ -258,6 +260,17 @@ impl Host {
         Ok(())
     }
 
+    /// Gives the command that makes a stop short, if there is one.
+    pub(super) fn drain(&self) -> Result<(), String> {
+        let Some(drain) = &self.service.drain else {
+            return Ok(());
+        };
+        match within(self.command(drain, false)?, STOPS_WITHIN) {
+            true => Ok(()),
+            false => Err("the drain command has failed".into()),
+        }
+    }
+
     /// Gives the stop command, or tells the processes to end, and waits until they have.
     pub(super) fn stop(&self) -> Result<(), String> {
         let begun = Instant::now();
@@ -269,7 +282,7 @@ impl Host {
             self.group.terminate();
         }
         while self.group.is_alive() && begun.elapsed() < STOPS_WITHIN {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(GONE_LOOK);
         }
         Ok(())
     }

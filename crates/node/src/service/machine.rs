@@ -71,6 +71,8 @@ pub(super) enum Action {
     Mount,
     /// Give the start command, and wait until it is ready.
     Start,
+    /// Give the command that makes a stop short; it serves on.
+    Drain,
     /// Give the stop command, and wait until its processes have ended.
     Stop,
     /// Kill all its processes.
@@ -99,6 +101,8 @@ enum Phase {
     Mounting,
     Starting,
     Running,
+    /// It serves, and is about to be stopped.
+    Draining(Then),
     /// In order: stop, kill what is left, unmount.
     Stopping(Then),
     /// At once: kill.
@@ -164,7 +168,7 @@ impl Machine {
 
     /// Whether it is to be asked whether it is ready, and its volumes whether they answer.
     pub(super) fn is_running(&self) -> bool {
-        self.phase == Phase::Running
+        matches!(self.phase, Phase::Running | Phase::Draining(_))
     }
 
     /// Whether its volumes are mounted by it, or about to be.
@@ -187,7 +191,7 @@ impl Machine {
     /// For how long it has run.
     pub(super) fn runs_for(&self, now: Duration) -> Duration {
         match self.phase {
-            Phase::Running => now.saturating_sub(self.since),
+            Phase::Running | Phase::Draining(_) => now.saturating_sub(self.since),
             _ => Duration::ZERO,
         }
     }
@@ -208,7 +212,8 @@ impl Machine {
     /// How it is, and why.
     pub(super) fn state(&self, owner: &Owner, wanted: Wanted) -> (ServiceState, Option<String>) {
         let state = match (self.phase, owner) {
-            (Phase::Running, _) => return (ServiceState::Running, None),
+            // Load balancers send clients to it until it is stopped.
+            (Phase::Running | Phase::Draining(_), _) => return (ServiceState::Running, None),
             (Phase::Mounting, _) => ServiceState::Mounting,
             (Phase::Starting, _) => ServiceState::Starting,
             (Phase::Stopping(_) | Phase::Killing(_) | Phase::Unmounting(_) | Phase::Giving, _) => {
@@ -261,6 +266,13 @@ impl Machine {
             (Phase::Mounting | Phase::Starting, _, Err(why)) => {
                 let then = self.fail(why, seen);
                 self.enter(Phase::Killing(then), now);
+            }
+            (Phase::Draining(then), Some(Action::Drain), _) => {
+                // What it was to make shorter takes longer, if it has failed.
+                if then == Then::GiveAway {
+                    self.failed_at.get_or_insert(now);
+                }
+                self.enter(Phase::Stopping(then), now);
             }
             (Phase::Stopping(then), _, _) => self.enter(Phase::Killing(then), now),
             (Phase::Killing(then), Some(Action::Kill), Ok(())) => {
@@ -323,7 +335,7 @@ impl Machine {
     fn notice(&mut self, seen: &Seen) {
         let now = seen.now;
         let is_up = match self.phase {
-            Phase::Mounting | Phase::Starting | Phase::Running => true,
+            Phase::Mounting | Phase::Starting | Phase::Running | Phase::Draining(_) => true,
             Phase::Stopping(_) | Phase::Killing(_) | Phase::Unmounting(_) if !self.is_lost => false,
             _ => return,
         };
@@ -355,11 +367,8 @@ impl Machine {
             return;
         }
         match seen.wanted {
-            Wanted::Stopped => return self.enter(Phase::Stopping(Then::Rest), now),
-            Wanted::Moved => {
-                self.failed_at.get_or_insert(now);
-                return self.enter(Phase::Stopping(Then::GiveAway), now);
-            }
+            Wanted::Stopped => return self.phase = Phase::Draining(Then::Rest),
+            Wanted::Moved => return self.phase = Phase::Draining(Then::GiveAway),
             Wanted::Run => {}
         }
         if now.saturating_sub(self.since) >= STEADY_AFTER {
@@ -407,7 +416,8 @@ impl Machine {
     }
 
     fn next(&mut self, seen: &Seen) -> Option<Action> {
-        if seen.now < self.not_before && !matches!(self.phase, Phase::Stopping(_)) {
+        let is_ending = matches!(self.phase, Phase::Draining(_) | Phase::Stopping(_));
+        if seen.now < self.not_before && !is_ending {
             return None;
         }
         match self.phase {
@@ -430,6 +440,7 @@ impl Machine {
             Phase::Mounting => Some(Action::Mount),
             Phase::Starting => Some(Action::Start),
             Phase::Running | Phase::GivenUp => None,
+            Phase::Draining(_) => Some(Action::Drain),
             Phase::Stopping(_) => Some(Action::Stop),
             Phase::Killing(_) | Phase::Unmounting(_) if self.is_lost => Some(Action::Fence),
             Phase::Killing(_) => Some(Action::Kill),

@@ -69,7 +69,8 @@ impl World {
 fn it_is_mounted_then_started_and_stopped_in_the_other_order() {
     let mut world = World::running();
     world.seen.wanted = Wanted::Stopped;
-    assert_eq!(world.after(10), Some(Action::Stop));
+    assert_eq!(world.after(10), Some(Action::Drain));
+    assert_eq!(world.done(Ok(())), Some(Action::Stop));
     assert_eq!(world.after(10), None, "one action at a time");
     assert_eq!(world.done(Ok(())), Some(Action::Kill));
     world.seen.alive = false;
@@ -192,10 +193,14 @@ fn one_that_is_being_stopped_or_mounted_is_not_waited_for_where_ownership_leaves
     };
     let mut stopping = World::running();
     stopping.seen.wanted = Wanted::Stopped;
-    assert_eq!(stopping.after(10), Some(Action::Stop));
+    assert_eq!(stopping.after(10), Some(Action::Drain));
+    assert_eq!(stopping.done(Ok(())), Some(Action::Stop));
+    let mut draining = World::running();
+    draining.seen.wanted = Wanted::Moved;
+    assert_eq!(draining.after(10), Some(Action::Drain));
     let mut mounting = World::new();
     assert_eq!(mounting.after(0), Some(Action::Mount));
-    for world in [&mut stopping, &mut mounting] {
+    for world in [&mut stopping, &mut draining, &mut mounting] {
         world.seen.owner = elsewhere.clone();
         assert_eq!(world.after(10), Some(Action::Fence));
         assert_eq!(world.after(10), None, "one action at a time");
@@ -244,7 +249,14 @@ fn a_move_by_hand_is_in_order() {
     let mut world = World::running();
     world.seen.can_move = true;
     world.seen.wanted = Wanted::Moved;
-    assert_eq!(world.after(10), Some(Action::Stop));
+    assert_eq!(world.after(10), Some(Action::Drain));
+    assert_eq!(
+        world.state(),
+        ServiceState::Running,
+        "clients are served until it is stopped"
+    );
+    assert_eq!(world.done(Err("no checkpoint")), Some(Action::Stop));
+    assert_eq!(world.state(), ServiceState::Stopping);
     assert_eq!(world.done(Ok(())), Some(Action::Kill));
     assert_eq!(world.done(Ok(())), Some(Action::Unmount));
     assert_eq!(world.done(Ok(())), Some(Action::GiveAway));
@@ -254,7 +266,8 @@ fn a_move_by_hand_is_in_order() {
 fn what_cannot_be_unmounted_is_tried_again_and_never_forgotten() {
     let mut world = World::running();
     world.seen.wanted = Wanted::Stopped;
-    world.after(10);
+    assert_eq!(world.after(10), Some(Action::Drain));
+    world.done(Ok(()));
     world.done(Ok(()));
     assert_eq!(world.done(Ok(())), Some(Action::Unmount));
     assert_eq!(world.done(Err("busy")), None);

@@ -168,6 +168,14 @@ pub(crate) struct Spread {
 }
 
 impl Cell {
+    /// What is not as it must be in a round of this fault.
+    fn complaint(&self, round: &Round) -> Option<String> {
+        let moved = self.fault == Fault::EtcdDown && round.moved;
+        let moved = moved.then(|| "the primary moved, while nothing but etcd was down".to_owned());
+        let found: Vec<String> = moved.into_iter().chain(round.complaint()).collect();
+        (!found.is_empty()).then(|| found.join("; "))
+    }
+
     pub(crate) fn spread(&self, figure: impl Fn(&Round) -> f64) -> Spread {
         let mut values: Vec<f64> = self.rounds.iter().map(figure).collect();
         values.sort_by(f64::total_cmp);
@@ -259,7 +267,7 @@ impl FaultsResult {
         let mut found = Vec::new();
         for cell in &self.cells {
             for round in &cell.rounds {
-                if let Some(text) = round.complaint() {
+                if let Some(text) = cell.complaint(round) {
                     found.push(format!(
                         "{}, {}, round {}: {text}",
                         cell.topology, cell.fault, round.round
@@ -345,6 +353,19 @@ mod tests {
             harm(&mut round);
             let text = round.complaint().expect("a complaint");
             assert!(text.contains(word), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_primary_that_moves_while_nothing_but_etcd_is_down_is_a_complaint() {
+        let moved = Round {
+            moved: true,
+            ..good()
+        };
+        for (fault, is_wrong) in [(Fault::EtcdDown, true), (Fault::KillNode, false)] {
+            let mut result = FaultsResult::default();
+            result.add((Topology::Fci, fault), moved.clone());
+            assert_eq!(result.what_is_wrong().is_some(), is_wrong, "{fault}");
         }
     }
 

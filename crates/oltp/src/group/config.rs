@@ -107,7 +107,7 @@ impl Group {
     pub(super) fn haproxy(&self) -> String {
         let socket = self.dir.join("run/.s.PGSQL.5432");
         let mut text = format!(
-            "global\n    maxconn 500\ndefaults\n    mode tcp\n    timeout connect 1s\n    timeout client 1h\n    \
+            "global\n    maxconn 500\ndefaults\n    mode tcp\n    retries 0\n    timeout connect 1s\n    timeout client 1h\n    \
              timeout server 1h\n    timeout check 1s\nlisten primary\n    bind unix@{} mode 666\n    \
              option httpchk OPTIONS /primary\n    http-check expect status 200\n    \
              default-server inter 500 fastinter 200 fall 2 rise 1 on-marked-down shutdown-sessions\n",

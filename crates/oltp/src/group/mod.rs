@@ -5,9 +5,9 @@
 //! A process of a group is known by its working directory, which is below one of the group's folders. So what a
 //! starter that was killed has left is found, and ended, from the directory alone.
 
+mod adopt;
 mod config;
 mod http;
-
 mod network;
 mod node;
 mod start;
@@ -20,11 +20,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::processes;
 use crate::server::{OWNER, Programs};
+pub(crate) use adopt::Adopted;
 pub use network::Network;
 pub use node::{Member, NodeName};
 
 /// The directory of a group in a run's own folder.
-pub(crate) const OWN: &str = "g";
+pub const OWN: &str = "g";
 /// Our mark: a directory with this is a group's.
 const MARK: &str = "group.json";
 /// The longest path of the listener's folder: HAProxy binds a longer name first, and renames it.
@@ -70,6 +71,9 @@ pub struct Group {
     network: Network,
     /// Folders that its processes work in, the directory first.
     folders: Vec<PathBuf>,
+    /// Where the databases are of a group that has adopted two: they stay there when it ends.
+    #[serde(default)]
+    adopted: Vec<PathBuf>,
 }
 
 /// What a node's database says of itself.
@@ -125,8 +129,8 @@ impl Group {
     /// A program that is missing (named), a directory that holds other things, a group that is not ready in time: what
     /// was started is ended again.
     pub fn start(dir: &Path, plan: &GroupPlan, progress: &Progress) -> Result<Self, LabError> {
-        let group = Self::make(dir, plan)?;
-        let started = group.start_members(progress);
+        let group = Self::make(dir, plan, Vec::new())?;
+        let started = group.start_new(progress);
         if let Err(error) = started {
             group.stop()?;
             return Err(error);
@@ -178,7 +182,9 @@ impl Group {
         processes::end(&self.folders)?;
         self.network.remove()?;
         for name in [NodeName::A, NodeName::B] {
-            remove_folder(&self.home(name))?;
+            if self.adopted.is_empty() {
+                remove_folder(&self.home(name))?;
+            }
         }
         for folder in ["etcd-a", "etcd-b", "etcd-w", "haproxy", "run"] {
             remove_folder(&self.dir.join(folder))?;
@@ -284,10 +290,13 @@ impl Group {
 
     /// Where a node's database and its keeper live.
     pub fn home(&self, node: NodeName) -> PathBuf {
-        let place = match node {
-            NodeName::A => &self.plan.place_a,
-            NodeName::B => &self.plan.place_b,
+        let (place, at) = match node {
+            NodeName::A => (&self.plan.place_a, 0),
+            NodeName::B => (&self.plan.place_b, 1),
         };
+        if let Some(adopted) = self.adopted.get(at) {
+            return adopted.clone();
+        }
         let base = place.as_ref().unwrap_or(&self.dir);
         base.join(format!("node-{node}"))
     }

@@ -16,7 +16,11 @@ use crate::server::{DATABASE, Programs};
 
 impl Group {
     /// Folders, network and the mark, and nothing that runs.
-    pub(super) fn make(dir: &Path, plan: &GroupPlan) -> Result<Self, LabError> {
+    pub(super) fn make(
+        dir: &Path,
+        plan: &GroupPlan,
+        adopted: Vec<PathBuf>,
+    ) -> Result<Self, LabError> {
         needed()?;
         let dir = claim(dir)?;
         let mut plan = plan.clone();
@@ -35,12 +39,19 @@ impl Group {
             plan,
             network,
             folders: Vec::new(),
+            adopted,
         };
         folders.extend([NodeName::A, NodeName::B].map(|node| group.home(node)));
         group.folders = folders;
         // First, so that what is made from here on is found again.
         group.keep()?;
         Ok(group)
+    }
+
+    /// A new group, and the database of the load in it.
+    pub(super) fn start_new(&self, progress: &Progress) -> Result<(), LabError> {
+        self.start_members(progress)?;
+        self.make_database()
     }
 
     pub(super) fn start_members(&self, progress: &Progress) -> Result<(), LabError> {
@@ -59,10 +70,13 @@ impl Group {
             std::fs::write(&file, self.patroni(node, &programs))
                 .map_err(|error| LabError::caused(file.display(), error))?;
             self.start_member(Member::Patroni(node))?;
+            if node == NodeName::A && !self.adopted.is_empty() {
+                // Otherwise the standby could be the quicker one.
+                self.await_primary(progress)?;
+            }
         }
         self.start_member(Member::Listener)?;
-        self.await_ready(progress)?;
-        self.make_database()
+        self.await_ready(progress)
     }
 
     fn make_database(&self) -> Result<(), LabError> {

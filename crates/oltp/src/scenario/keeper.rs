@@ -1,6 +1,6 @@
 //! What keeps the database of a home: PostgreSQL's servers, which may be two, or a MariaDB.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ashlar_lab::{LabError, Progress};
@@ -108,6 +108,13 @@ impl Keeper {
         };
         let bytes = database.watcher()?.number(engine.bytes_sql())?;
         Ok(bytes.max(0).unsigned_abs())
+    }
+
+    /// Patroni keeps them wherever they are a group.
+    pub(super) fn keep_by_patroni(&mut self, dir: &Path) {
+        if let Self::Postgres(pair) = self {
+            pair.keep_by_patroni(dir);
+        }
     }
 
     /// Seeds the standby.

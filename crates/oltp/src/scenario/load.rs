@@ -200,6 +200,9 @@ fn home(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Keeper, 
     build(database.as_ref(), &plan, progress)?;
     stage.progress.go_on()?;
     let bytes = pair.bytes(database.as_ref())?;
+    if let Some(dir) = stage.patroni {
+        pair.keep_by_patroni(dir);
+    }
     if stage.homes[index].standby.is_some() {
         progress.say(&format!("{name}: its standby is seeded"));
         pair.seed(settings, oltp.commit)?;

@@ -79,6 +79,8 @@ pub struct ScenarioRun<'a> {
     pub dir: &'a Path,
     /// Where result.json, scenario.toml and report.html go.
     pub out: &'a Path,
+    /// Patroni keeps the groups, with etcd and HAProxy; their own things are in this directory while one runs.
+    pub patroni: Option<&'a Path>,
 }
 
 /// What all steps of a scenario share.
@@ -92,6 +94,7 @@ struct Stage<'a> {
     homes: Vec<Home>,
     asked: Vec<Asked>,
     out: &'a Path,
+    patroni: Option<&'a Path>,
     progress: &'a Progress,
 }
 
@@ -136,6 +139,7 @@ pub fn run_scenario(
         places,
         folders,
         out: run.out,
+        patroni: run.patroni,
         progress,
     };
     // A directory that is used again does not show the run before as this one's.

@@ -154,6 +154,9 @@ fn configuration(
     let database = open(stage, &pair)?;
     make(&database, plan, stage.progress)?;
     let scan = ScanResult::new(&database, plan)?;
+    if let Some(dir) = stage.patroni {
+        pair.keep_by_patroni(dir);
+    }
     if asked.topology == Topology::AvailabilityGroup {
         pair.seed(free, Commit::On)?;
     }

@@ -129,6 +129,20 @@ impl Cgroup {
         Ok(Inside(self))
     }
 
+    /// Puts processes in; what they start from now on is in, too.
+    pub(crate) fn take(&self, processes: &[u32]) -> Result<(), LabError> {
+        let entrance = self.dir.join("cgroup.procs");
+        for pid in processes {
+            match std::fs::write(&entrance, pid.to_string()) {
+                // One that has ended meanwhile.
+                Err(error)
+                    if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
+                written => written.map_err(|e| LabError::caused(entrance.display(), e))?,
+            }
+        }
+        Ok(())
+    }
+
     /// Removes a server's, if it has one and nobody is in it.
     pub(crate) fn remove(server: &Path) {
         let Some((root, _)) = hierarchy() else {

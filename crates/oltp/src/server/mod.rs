@@ -5,6 +5,7 @@
 mod cgroup;
 mod checksums;
 mod copy;
+mod managed;
 mod pair;
 mod private;
 mod programs;

@@ -6,6 +6,7 @@ use std::path::Path;
 use ashlar_lab::LabError;
 use serde::{Deserialize, Serialize};
 
+use super::managed::{Managed, REPLICATOR};
 use super::standby::NAME;
 use super::{Commit, DATABASE, Server, Settings, can_limit_memory};
 
@@ -34,6 +35,8 @@ pub struct Pair {
     primary: Server,
     standby: Server,
     seeded: bool,
+    /// Patroni, if it keeps them wherever they are a group.
+    managed: Option<Box<Managed>>,
 }
 
 impl Pair {
@@ -46,9 +49,17 @@ impl Pair {
             primary: Server::at(primary)?,
             standby: Server::at(standby)?,
             seeded: false,
+            managed: None,
         };
         pair.primary.start(Some(settings))?;
         Ok(pair)
+    }
+
+    /// From now on Patroni keeps them wherever they run as a group, and clients come in by HAProxy. A commit waits
+    /// until the standby has it durably, whatever was said when that was seeded. While a group runs, its own things
+    /// and etcd's are in this directory, which is made and removed again.
+    pub fn keep_by_patroni(&mut self, dir: &Path) {
+        self.managed = Some(Box::new(Managed::at(dir.to_owned())));
     }
 
     /// The primary.
@@ -63,7 +74,8 @@ impl Pair {
 
     /// What `--db` takes for the primary's database.
     pub fn url(&self) -> String {
-        self.primary.url(DATABASE)
+        let listener = self.managed.as_ref().and_then(|managed| managed.url());
+        listener.unwrap_or_else(|| self.primary.url(DATABASE))
     }
 
     /// Seeds the standby from the primary, which runs; commits wait for it from then on.
@@ -71,6 +83,9 @@ impl Pair {
     /// # Errors
     /// As [`Server::add_standby`]'s.
     pub fn seed(&mut self, settings: Settings, commit: Commit) -> Result<(), LabError> {
+        if self.managed.is_some() {
+            self.primary.sql("postgres", REPLICATOR)?;
+        }
         self.primary.add_standby(&self.standby, settings, commit)?;
         self.seeded = true;
         Ok(())
@@ -109,6 +124,9 @@ impl Pair {
     /// # Errors
     /// As [`Server::stop`]'s.
     pub fn stop(&self) -> Result<(), LabError> {
+        if let Some(managed) = &self.managed {
+            managed.stop()?;
+        }
         self.primary.stop()?;
         if self.seeded {
             self.standby.stop()?;
@@ -132,6 +150,9 @@ impl Pair {
                 "the group's standby was never seeded",
             ));
         }
+        if let Some(managed) = &self.managed {
+            return managed.start([&self.primary, &self.standby], settings);
+        }
         // A primary that waits for its standby cannot do anything before that is there.
         self.primary.start_made(Some(own))?;
         let mut other = settings.clone();
@@ -144,6 +165,7 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         // Whatever is left of a run must not stay: what cannot be killed is not there.
+        self.managed = None;
         let _ = self.primary.kill();
         let _ = self.standby.kill();
     }

@@ -24,7 +24,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use self::listener::Listener;
 use self::service::{PORT, SERVICE};
-use super::nodes::{DRIVES, Nodes, NodesPlan, POOL, Seat};
+use super::nodes::{DRIVES, DriveTrouble, MOST_ETCD, Nodes, NodesPlan, POOL, Seat};
 
 /// The service's volume.
 const VOLUME_BYTES: u64 = 4 << 30;
@@ -48,13 +48,22 @@ pub(super) struct FciSystem {
     _folder: OwnFolder,
 }
 
-/// Whether a fault can be done to it.
-pub(super) fn check(fault: Fault) -> Result<(), LabError> {
-    match fault {
-        Fault::DriveDies | Fault::DriveHangs => Err(LabError::usage(format!(
-            "--topology fci --fault {fault}: `ashlar lab ha` does that to a volume; not to a database on it yet"
-        ))),
-        _ => Ok(()),
+/// What an instance is made of.
+pub(super) struct FciPlan<'a> {
+    /// PostgreSQL's settings, `name=value`.
+    pub(super) set: &'a [String],
+    /// Its drives can be made to fail, and cost a little more.
+    pub(super) has_switches: bool,
+}
+
+impl<'a> FciPlan<'a> {
+    /// One that all of these faults can be done to.
+    pub(super) fn of(faults: &[Fault], set: &'a [String]) -> Self {
+        let breaks_drive = |fault| matches!(fault, Fault::DriveDies | Fault::DriveHangs);
+        Self {
+            set,
+            has_switches: faults.iter().copied().any(breaks_drive),
+        }
     }
 }
 
@@ -63,7 +72,11 @@ impl FciSystem {
     ///
     /// # Errors
     /// A program is missing, this is not root, or it is not ready in time.
-    pub(super) fn make(dir: &Path, set: &[String], progress: &Progress) -> Result<Self, LabError> {
+    pub(super) fn make(
+        dir: &Path,
+        plan: &FciPlan<'_>,
+        progress: &Progress,
+    ) -> Result<Self, LabError> {
         if !rustix::process::geteuid().is_root() {
             return Err(LabError::environment(
                 "--topology fci: needs root, which attaches and mounts",
@@ -71,15 +84,15 @@ impl FciSystem {
         }
         Listener::check()?;
         let folder = OwnFolder::make(dir)?;
-        let plan = NodesPlan {
+        let cluster = NodesPlan {
             nodes: 2,
             drives: DRIVES,
             drive_bytes: DRIVE_BYTES,
             loopback: false,
-            etcd: 1,
-            has_switches: false,
+            etcd: MOST_ETCD,
+            has_switches: plan.has_switches,
         };
-        let nodes = Nodes::up(&folder.path().join("n"), &plan, progress)?;
+        let nodes = Nodes::up(&folder.path().join("n"), &cluster, progress)?;
         let system = Self {
             nodes,
             volume: format!("{POOL}/{SERVICE}").parse().map_err(wrong)?,
@@ -89,7 +102,7 @@ impl FciSystem {
             has_ended: false,
             _folder: folder,
         };
-        system.fill(set, progress)?;
+        system.fill(plan.set, progress)?;
         Ok(system)
     }
 
@@ -188,6 +201,17 @@ impl FciSystem {
         kill_process(pid, Signal::KILL).map_err(|error| LabError::caused("the database", error))
     }
 
+    fn set_connected(&self, seats: &[Seat], connected: bool) -> Result<(), LabError> {
+        let mut seats = seats.iter();
+        seats.try_for_each(|seat| self.nodes.network.set_connected(seat, connected))
+    }
+
+    /// All that is lost with a node: its daemon, and the member of etcd beside it. The third member is the witness.
+    fn seats(&self, node: &str) -> [Seat; 2] {
+        let number = self.nodes.names.iter().position(|name| name == node);
+        [Seat::node(node), Seat::Etcd(number.unwrap_or(0))]
+    }
+
     fn host(&self, name: &str, database: &str) -> String {
         let run = self.run.join(name);
         format!(
@@ -207,9 +231,9 @@ impl System for FciSystem {
     }
 
     fn told(&self) -> String {
-        "PostgreSQL as a service on a replicated volume, two nodes, one member of etcd; HAProxy as the listener, which \
-         asks each node's daemon. stop-node stops the daemon and what is between it and the file system, not the \
-         database and its guard"
+        "PostgreSQL as a service on a replicated volume, two nodes with a member of etcd each, and a witness, etcd's third; \
+         HAProxy as the listener, which asks each node's daemon. stop-node stops etcd, the daemon and what is between \
+         it and the file system, not the database and its guard"
             .into()
     }
 
@@ -237,27 +261,32 @@ impl System for FciSystem {
     }
 
     fn inject(&self, fault: Fault, primary: &str) -> Result<(), LabError> {
-        check(fault)?;
-        let seat = Seat::node(primary);
         if matches!(fault, Fault::KillDaemon | Fault::KillNode | Fault::StopNode) {
             *self.silent() = Some(primary.to_owned());
         }
+        let seats = self.seats(primary);
         match fault {
             Fault::KillDatabase => self.kill_database(primary),
             Fault::KillDaemon => self.nodes.kill_daemon(primary),
-            Fault::KillNode => self.nodes.kill(&seat),
+            Fault::KillNode => seats.iter().try_for_each(|seat| self.nodes.kill(seat)),
             Fault::StopNode => {
-                self.nodes.signal(&seat, Sign::Stop);
+                seats
+                    .iter()
+                    .for_each(|seat| self.nodes.signal(seat, Sign::Stop));
                 Ok(())
             }
-            Fault::CutNetwork => self.nodes.network.set_connected(&seat, false),
-            Fault::EtcdDown => self.nodes.kill(&Seat::Etcd(0)),
+            Fault::CutNetwork => self.set_connected(&seats, false),
+            Fault::EtcdDown => {
+                let mut all = self.nodes.etcd_seats().into_iter();
+                all.try_for_each(|seat| self.nodes.kill(&seat))
+            }
             Fault::Move => {
                 let moved = self.nodes.client(primary)?;
                 let moved = moved.move_service(SERVICE, &MoveService::default());
                 moved.map(drop).map_err(wrong)
             }
-            Fault::DriveDies | Fault::DriveHangs => Ok(()),
+            Fault::DriveDies => self.nodes.set_drives(primary, Some(DriveTrouble::Dead)),
+            Fault::DriveHangs => self.nodes.set_drives(primary, Some(DriveTrouble::Hung)),
         }
     }
 
@@ -266,12 +295,25 @@ impl System for FciSystem {
         match fault {
             Fault::KillDaemon | Fault::KillNode => {
                 self.nodes.kill(&seat)?;
+                self.nodes.start_etcd()?;
                 self.nodes.start_node(broken)?;
             }
-            Fault::StopNode => self.nodes.signal(&seat, Sign::Continue),
-            Fault::CutNetwork => self.nodes.network.set_connected(&seat, true)?,
+            Fault::StopNode => {
+                let seats = self.seats(broken);
+                seats
+                    .iter()
+                    .for_each(|seat| self.nodes.signal(seat, Sign::Continue));
+            }
+            Fault::CutNetwork => self.set_connected(&self.seats(broken), true)?,
             Fault::EtcdDown => self.nodes.start_etcd()?,
-            _ => {}
+            Fault::DriveDies => {
+                // A pool that has failed comes back with its daemon.
+                self.nodes.set_drives(broken, None)?;
+                self.nodes.end_daemon(broken)?;
+                self.nodes.start_node(broken)?;
+            }
+            Fault::DriveHangs => self.nodes.set_drives(broken, None)?,
+            Fault::KillDatabase | Fault::Move => {}
         }
         *self.silent() = None;
         Ok(())

@@ -50,9 +50,8 @@ pub(super) fn postgres(place: &Place, set: &[String]) -> Result<CreateService, L
         mounts: vec![place.mount.clone()],
         user: Some("postgres".into()),
         start,
-        stop: Some(format!(
-            "{psql} checkpoint; {bin}/pg_ctl -D {db} -w -m fast stop"
-        )),
+        drain: Some(format!("{psql} checkpoint -c checkpoint")),
+        stop: Some(format!("{bin}/pg_ctl -D {db} -W -m fast stop")),
         ready: Some(format!(
             "{psql} \"select 1 from pg_database where datname = '{DATABASE}'\" | grep -q 1 || \
              {psql} 'create database {DATABASE}'"

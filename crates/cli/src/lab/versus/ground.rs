@@ -10,11 +10,12 @@ use ashlar_device::parse_size;
 use ashlar_lab::{LabError, OwnFolder, Progress};
 use ashlar_node::client::Client;
 use ashlar_node::model::{CreateVolume, LayoutSpec, ReplicaState, VolumeName};
+use ashlar_oltp::group::{Group, OWN};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::versus::{Moved, VersusFile};
 
 use super::meters::{Counters, Source};
-use crate::lab::nodes::{Nodes, NodesPlan, POOL, Seat};
+use crate::lab::nodes::{MOST_ETCD, Nodes, NodesPlan, POOL, Seat};
 use crate::lab::process::tool;
 
 const VOLUME: &str = "shared";
@@ -35,6 +36,8 @@ pub(super) struct Ground {
     volume: VolumeName,
     owner: String,
     shared: PathBuf,
+    /// Where Patroni, etcd and HAProxy have their own things: on neither side's drives.
+    group: PathBuf,
     drives: Vec<(&'static str, Drive)>,
     nodes: Option<Nodes>,
     folder: OwnFolder,
@@ -59,12 +62,14 @@ impl Ground {
         let drive = file.cluster.drive.clone();
         let bytes = parse_size(&drive)
             .map_err(|error| LabError::usage(format!("[cluster] drive = {drive:?}: {error}")))?;
+        Group::end_left_behind(dir)?;
         let folder = OwnFolder::make(dir)?;
         let mut ground = Self {
             volume: format!("{POOL}/{VOLUME}")
                 .parse()
                 .map_err(|error| LabError::environment(format!("{VOLUME}: {error}")))?,
             shared: folder.path().join(VOLUME),
+            group: folder.path().join(OWN),
             owner: String::new(),
             drives: Vec::new(),
             nodes: None,
@@ -82,7 +87,7 @@ impl Ground {
             drives: 1,
             drive_bytes: bytes,
             loopback: false,
-            etcd: 1,
+            etcd: MOST_ETCD,
             has_switches: false,
         };
         let nodes = Nodes::up(&self.folder.path().join("n"), &plan, progress)?;
@@ -170,11 +175,17 @@ impl Ground {
                  attached by FUSE at the node that owns it"
             ),
             format!(
-                "group: two PostgreSQL, a commit waits for the standby, a file of {drive} with XFS on a loop device for \
-                 each; replication as Patroni sets it up, without Patroni and HAProxy beside it"
+                "group: two PostgreSQL kept by Patroni (loop 1 s) with three members of etcd, a commit waits for the standby; \
+                 clients come in by HAProxy, those of the instance by its socket; a file of {drive} with XFS on a loop \
+                 device for each, which etcd does not write to"
             ),
             "all files are on one disk of one machine: both sides share it, as they share the processors".into(),
         ]
+    }
+
+    /// Where what keeps the group has its own things.
+    pub(super) fn group(&self) -> &Path {
+        &self.group
     }
 
     /// Where the databases are.

@@ -100,6 +100,7 @@ fn parts(
             places: &places,
             dir: &arguments.dir,
             out: &own,
+            patroni: Some(ground.group()),
         };
         let ran = run_scenario(&run, progress, &mut journal);
         let seen = meters.end();
