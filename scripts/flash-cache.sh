@@ -2,10 +2,10 @@
 # What a cache of flash in front of disks gives PostgreSQL; docs/papers.md says what it means.
 #
 #   scripts/flash-cache.sh BIN DIR [options of lab run]
-#   FLASH_MIB=1024 scripts/flash-cache.sh target/release/ashlar /mnt/nvme --set oltp.warehouses=30 --users 8
+#   scripts/flash-cache.sh target/release/ashlar /mnt/nvme --set oltp.warehouses=30 --set measure.seconds=120 --users 8
 #
-# DIR holds the disks' content and the flash: make FLASH_MIB a third of the database (a warehouse is
-# about 100 MB); each of three disks has nine times that: the database, and the copy that steps begin with. With SYSTEM=1
+# DIR holds the disks' content and the flash. Each cache has a third of the database (FLASH_MIB has the last word; a
+# warehouse is about 100 MB); each of three disks has nine times that: the database, and the copy that steps begin with. With SYSTEM=1
 # each disk also has an image of a system, as large as the flash, that is read and written all the time. Writes OUT
 # (bench-out/flash-cache): the result, `warmup.csv`, `rules.txt` as it was while the servers ran, and `curve.csv`: TPM,
 # hits and the disk's work every 5 s (from the ramp's start with `--set measure.ramp=0`). Exit codes: 0 measured, 1 a
@@ -17,13 +17,34 @@ place=$(realpath "$2")
 shift 2
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 out=${OUT:-$(dirname "$here")/bench-out/flash-cache}
-mib=${FLASH_MIB:-2048}
+# How large the database is, as the scenario has it or as the options make it.
+warehouses=3000
+scale=1
+before=""
+for word in "$@"; do
+    case $before$word in
+        *oltp.warehouses=*) warehouses=${word##*=} ;;
+        --scale=*) scale=${word#*=} ;;
+        --scale*) scale=${word:-1} ;;
+    esac
+    before=""
+    [ "$word" != --scale ] || before=--scale
+done
+warehouses=$(awk -v n="$warehouses" -v by="$scale" 'BEGIN {
+    if (by == "min") by = 0
+    scaled = int(n * by)
+    least = n < 4 ? n : 4
+    print scaled < least ? least : scaled }')
+mib=${FLASH_MIB:-$((warehouses * 100 / 3))}
 disk_mib=$((mib * 9 + 512))
 model=${DISK:-hdd:model=10k,raid=5,disks=10}
 
 lacks() { echo "flash-cache: $*" >&2; exit 3; }
 [ "$(id -u)" = 0 ] || lacks "attaching needs root"
 [ -d "$place" ] || lacks "there is no $place here"
+needs=$((warehouses * 100 * 6 + mib * 2))
+has=$(df --output=avail -m "$place" | tail -1)
+[ "$has" -ge "$needs" ] || lacks "$place has $has MiB left: $warehouses warehouses on three disks, with a copy of each, and two caches of $mib MiB need about $needs; make it smaller: --set oltp.warehouses=30"
 command -v mkfs.xfs >/dev/null || lacks "there is no mkfs.xfs (package xfsprogs)"
 command -v python3 >/dev/null || lacks "there is no python3"
 

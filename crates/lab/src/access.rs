@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CellSpec, LabError};
+use crate::{CellSpec, Configuration, LabError};
 
 /// The same for all cells of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -90,6 +90,14 @@ impl Access {
         }
     }
 
+    /// The same, with accesses going where a configuration has them go.
+    pub(crate) fn on(&self, configuration: &Configuration) -> Self {
+        Self {
+            distribution: configuration.distribution.unwrap_or(self.distribution),
+            ..self.clone()
+        }
+    }
+
     /// Refuses what cannot be, by its name on the command line.
     pub(crate) fn check(&self) -> Result<(), LabError> {
         let refuse = |why: String| Err(LabError::usage(why));
@@ -159,7 +167,7 @@ impl FromStr for Distribution {
     type Err = LabError;
 
     fn from_str(text: &str) -> Result<Self, LabError> {
-        let percent = |text: &str| text.parse::<u8>().ok().filter(|n| (1..=99).contains(n));
+        let percent = |text: &str, most| text.parse::<u8>().ok().filter(|n| (1..=most).contains(n));
         let found = match text.split_once(':') {
             None if text == "uniform" || text == "random" => Some(Self::Uniform),
             Some(("zipf", theta)) => {
@@ -168,8 +176,8 @@ impl FromStr for Distribution {
             }
             Some(("hot", of)) => of.split_once('/').and_then(|(accesses, space)| {
                 Some(Self::Hot {
-                    accesses: percent(accesses)?,
-                    space: percent(space)?,
+                    accesses: percent(accesses, 100)?,
+                    space: percent(space, 99)?,
                 })
             }),
             _ => None,
@@ -225,7 +233,7 @@ mod tests {
 
     #[test]
     fn words_parse_and_print() {
-        for text in ["uniform", "zipf:1.2", "hot:80/20"] {
+        for text in ["uniform", "zipf:1.2", "hot:80/20", "hot:100/14"] {
             assert_eq!(text.parse::<Distribution>().expect(text).to_string(), text);
         }
         for text in [
@@ -237,6 +245,7 @@ mod tests {
             "hot:80",
             "hot:0/20",
             "hot:80/100",
+            "hot:101/20",
             "pareto:0.2",
         ] {
             let error = text.parse::<Distribution>().expect_err(text);

@@ -1,5 +1,7 @@
 //! What all results of the lab have in common, whatever was measured: the one schema, and what came of the run.
 
+use std::fmt::Write;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Machine;
@@ -152,6 +154,20 @@ impl Head {
     pub fn broke_off(&mut self, why: impl Into<String>) {
         self.partial = true;
         self.problems.push(why.into());
+    }
+
+    /// Problems, and that there are flags, as the last lines for a terminal.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn write_end(&self, out: &mut String) -> std::fmt::Result {
+        for problem in &self.problems {
+            writeln!(out, "problem: {problem}")?;
+        }
+        match self.flags.len() {
+            0 => Ok(()),
+            flags => writeln!(out, "{flags} flags: see the report before quoting a figure"),
+        }
     }
 
     /// The checks that failed, in words; nothing if none did.

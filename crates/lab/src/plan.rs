@@ -176,7 +176,7 @@ impl Matrix {
 }
 
 /// One of the things compared.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Configuration {
     /// Its name in tables.
     pub name: String,
@@ -186,31 +186,134 @@ pub struct Configuration {
     pub remote: bool,
     /// A volume of a pool of its own, made in the folder that `spec` names and reached over the network.
     pub pool: Option<Pool>,
+    /// Where its random accesses go, if not where the plan has them go.
+    pub distribution: Option<Distribution>,
 }
 
 /// What a pool is made of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
     /// The volume's layout: `mirror:2`, `parity:4+1`.
     pub layout: String,
-    /// Drives.
+    /// Drives that hold it.
     pub drives: u32,
+    /// A media model that they keep time as: `ssd`, `hdd:model=10k`; as quick as the disk below without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media: Option<String>,
+    /// Drives of a faster class besides, which have logs and map: as quick as the disk below.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fast: u32,
+    /// How full the drives are with the volume, in percent; they have room to spare without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_pct: Option<u8>,
+    /// Where what is small and hot of the volume lies: `mirror:2`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot: Option<String>,
+    /// Percent of the volume that may be there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot_share: Option<u8>,
 }
 
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+/// What logs and map of a pool, and slots written elsewhere before old ones are free, take on each drive besides its
+/// share of the volume.
+const SPARE_BYTES: u64 = 512 << 20;
+/// The share of a volume that may be hot, where none is named.
+const USUAL_HOT_PCT: u8 = 20;
+/// A drive that is to be full is no smaller than this: logs and map need their part of it.
+const LEAST_DRIVE: u64 = 1 << 30;
+
 impl Pool {
-    /// Percent of the drives' bytes that data may take; none for a layout that is not known here.
-    pub fn usable_pct(&self) -> Option<f64> {
-        let (kind, shape) = self.layout.split_once(':')?;
-        let number = |text: &str| text.parse::<f64>().ok().filter(|&n| n > 0.0);
-        match (kind, shape.split_once('+')) {
-            ("mirror", None) => Some(100.0 / number(shape)?),
-            ("parity", Some((data, parity))) => {
-                let data = number(data)?;
-                Some(100.0 * data / (data + number(parity)?))
+    /// Refuses what cannot be.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self.full_pct {
+            Some(pct) if !(1..=90).contains(&pct) => {
+                Err(format!("full_pct = {pct}: must be 1 to 90"))
             }
-            _ => None,
+            Some(_) if self.usable_pct().is_none() => Err(format!(
+                "full_pct: how much {} takes is not known",
+                self.layout
+            )),
+            _ if self.hot_share.is_some() && self.hot.is_none() => {
+                Err("hot_share: of what? say hot = \"mirror:2\"".to_owned())
+            }
+            _ => Ok(()),
         }
+    }
+
+    /// Bytes of each drive that holds the volume.
+    pub fn drive_bytes(&self, volume: u64) -> u64 {
+        match self.full_pct.zip(self.usable_pct()) {
+            Some((full, usable)) => {
+                let all = volume as f64 * 100.0 / usable * 100.0 / f64::from(full);
+                let each = all / f64::from(self.drives.max(1)) / f64::from(1 << 20);
+                ((each.round() as u64) << 20).max(LEAST_DRIVE)
+            }
+            // Room for all of it, whatever the layout makes of it.
+            None => volume + volume / 2 + SPARE_BYTES,
+        }
+    }
+
+    /// In words, with a volume of so many bytes.
+    pub(crate) fn words(&self, volume: u64) -> String {
+        let Self { layout, drives, .. } = self;
+        let usable = self.usable_pct();
+        let full = self.full_pct.zip(usable).map(|(_, usable)| {
+            let all = self.drive_bytes(volume) as f64 * f64::from(*drives);
+            let full = 100.0 * volume as f64 * 100.0 / usable / all;
+            format!(", {full:.0} % full")
+        });
+        let media = self
+            .media
+            .as_ref()
+            .map(|media| format!(" that keep time as {media}"));
+        let hot = self.hot.as_ref().map(|hot| {
+            let share = self
+                .hot_share
+                .map_or(String::new(), |pct| format!(" for {pct} % of it"));
+            format!(", hot {hot}{share}")
+        });
+        let parts = [
+            Some(format!("pool: {layout} on {drives} drives")),
+            media,
+            (self.fast > 0).then(|| format!(", logs and map on {} faster ones", self.fast)),
+            usable.map(|pct| format!(", {pct:.0} % of their bytes are data")),
+            hot,
+            full,
+        ];
+        parts.into_iter().flatten().collect()
+    }
+
+    /// Percent of the drives' bytes that data may take, what is hot in its own layout; none for a layout that is not known
+    /// here.
+    pub fn usable_pct(&self) -> Option<f64> {
+        let cold = bytes_a_byte(&self.layout)?;
+        let all = match &self.hot {
+            Some(hot) => {
+                let share = f64::from(self.hot_share.unwrap_or(USUAL_HOT_PCT)) / 100.0;
+                share * bytes_a_byte(hot.split('@').next()?)? + (1.0 - share) * cold
+            }
+            None => cold,
+        };
+        Some(100.0 / all)
+    }
+}
+
+/// Bytes of drives for a byte of data in a layout.
+fn bytes_a_byte(layout: &str) -> Option<f64> {
+    let (kind, shape) = layout.split_once(':')?;
+    let number = |text: &str| text.parse::<f64>().ok().filter(|&n| n > 0.0);
+    match (kind, shape.split_once('+')) {
+        ("mirror", None) => number(shape),
+        ("parity", Some((data, parity))) => {
+            let data = number(data)?;
+            Some((data + number(parity)?) / data)
+        }
+        _ => None,
     }
 }
 
@@ -223,6 +326,7 @@ impl Configuration {
             spec,
             remote: false,
             pool: None,
+            distribution: None,
         }
     }
 
@@ -382,10 +486,15 @@ impl SweepPlan {
             return refuse("rate: must be between 1 and 1e9 accesses a second".into());
         }
         self.access.check()?;
+        for of in &self.configurations {
+            let checked = of.pool.as_ref().map_or(Ok(()), Pool::check);
+            checked.map_err(|why| LabError::usage(format!("configuration {}: {why}", of.name)))?;
+        }
         if self.verify && self.access.trim_pct > 0 {
             return refuse("trim: not with verify, which knows what a block must hold".into());
         }
-        let skews = self.access.distribution != Distribution::Uniform;
+        let mut accesses = self.configurations.iter().map(|of| self.access.on(of));
+        let skews = accesses.any(|access| access.distribution != Distribution::Uniform);
         if let Some(cell) = cells.iter().find(|cell| !cell.pattern.is_random()) {
             let what = match (skews, self.access.sizes.is_empty()) {
                 (true, _) => Some("distribution"),

@@ -213,9 +213,18 @@ impl CellResult {
         }
     }
 
-    /// IOPS of this cell and of another one in the repeats that both have. A repeat that failed shifts no other;
-    /// results from before repeats had numbers are taken in order.
+    /// IOPS of this cell and of another one in the repeats that both have.
     pub fn pairs(&self, other: &Self) -> (Vec<f64>, Vec<f64>) {
+        self.pairs_of(other, |repeat| repeat.iops)
+    }
+
+    /// A figure of this cell and of another one in the repeats that both have. A repeat that failed shifts no other;
+    /// results from before repeats had numbers are taken in order.
+    pub(crate) fn pairs_of(
+        &self,
+        other: &Self,
+        figure: fn(&RepeatResult) -> f64,
+    ) -> (Vec<f64>, Vec<f64>) {
         let number = |(index, of): (usize, &RepeatResult)| match of.repeat {
             0 => index as u32 + 1,
             number => number,
@@ -224,7 +233,7 @@ impl CellResult {
         let pair = |(index, of): (usize, &RepeatResult)| {
             let wanted = number((index, of));
             let at = theirs.iter().position(|&theirs| theirs == wanted)?;
-            Some((of.iops, other.repeats[at].iops))
+            Some((figure(of), figure(&other.repeats[at])))
         };
         self.repeats.iter().enumerate().filter_map(pair).unzip()
     }
@@ -266,6 +275,9 @@ pub struct RepeatResult {
     pub steady: bool,
     /// Accesses that failed.
     pub errors: u64,
+    /// Accesses that took longer than 100 ms.
+    #[serde(default)]
+    pub stalled: u64,
     /// Open loop: most arrivals that waited at once.
     pub backlog_max: u64,
     /// Open loop: arrivals that were given up, or still waited at the end.
@@ -278,12 +290,23 @@ pub struct RepeatResult {
     /// Space that was given back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trims: Option<Apart>,
+    /// Open loop: accesses that ended in each of as many equal parts of the time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<u64>,
     /// What each client had of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<ClientPart>,
 }
 
 impl RepeatResult {
+    /// The 95th percentile of its writes, in microseconds.
+    pub(crate) fn write_p95_us(&self) -> f64 {
+        let of = self
+            .writes
+            .map_or(self.latency_us, |writes| writes.latency_us);
+        of.p95
+    }
+
     /// Processor time in use that was neither the load's nor that of processes which have nothing to do with it, 0 to
     /// 100. Agents on other machines make theirs there.
     pub(crate) fn storage_cpu_pct(&self) -> Option<f64> {

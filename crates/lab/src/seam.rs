@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ashlar_block::{BlockDevice, BufferPool, Geometry, Moment};
 use serde::{Deserialize, Serialize};
 
-use crate::LabError;
+use crate::{LabError, Pool};
 
 /// Opens what `--on` names. Implemented by whoever assembles stacks.
 pub trait Stacks: Send + Sync {
@@ -92,7 +92,7 @@ pub trait Services: Send + Sync {
 
     /// Makes a pool of new drives with a volume, and serves that. Dropping the result ends it.
     fn pool(&self, pool: &PoolStack) -> Result<Box<dyn Service>, LabError> {
-        let layout = &pool.layout;
+        let layout = &pool.pool.layout;
         Err(LabError::environment(format!(
             "{layout}: this build has no pools"
         )))
@@ -102,10 +102,8 @@ pub trait Services: Send + Sync {
 /// A volume of a pool of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolStack {
-    /// The volume's layout: `mirror:2`, `parity:4+1`.
-    pub layout: String,
-    /// Drives of the pool.
-    pub drives: u32,
+    /// What it is made of.
+    pub pool: Pool,
     /// Bytes of the volume.
     pub bytes: u64,
     /// A folder for everything.

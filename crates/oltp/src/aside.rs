@@ -11,6 +11,35 @@ pub(crate) const GRACE: Duration = Duration::from_secs(3);
 /// Whether somebody does is asked so often.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Waits for up to `limit` until there is no `reason` any more why a database does not take clients. Other troubles are
+/// told by what meets them.
+///
+/// # Errors
+/// It is not ready in time, or somebody wants to end.
+pub(crate) fn until_ready(
+    target: &str,
+    limit: Duration,
+    progress: &Progress,
+    reason: impl Fn() -> Option<String>,
+) -> Result<(), LabError> {
+    let start = Instant::now();
+    let mut said = false;
+    while let Some(reason) = reason() {
+        if start.elapsed() >= limit {
+            return Err(LabError::environment(format!(
+                "{target}: {reason}; not ready after {limit:?} (--wait)"
+            )));
+        }
+        progress.go_on()?;
+        if !said {
+            progress.say(&format!("{target}: {reason}; waiting for up to {limit:?}"));
+            said = true;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    progress.go_on()
+}
+
 /// The answer of `who` to a question, which a thread of its own puts.
 ///
 /// # Errors

@@ -38,6 +38,15 @@ impl Comparable for OltpResult {
     }
 }
 
+/// A figure of steps here and there, repeat by repeat. A repeat that is not in both has no partner, and is left out.
+pub(crate) fn repeat_by_repeat(ours: &[(u32, f64)], theirs: &[(u32, f64)]) -> (Vec<f64>, Vec<f64>) {
+    let pair = |(repeat, figure): &(u32, f64)| {
+        let found = theirs.iter().find(|(other, _)| other == repeat)?;
+        Some((*figure, found.1))
+    };
+    ours.iter().filter_map(pair).unzip()
+}
+
 /// How a number of users is called as a cell.
 pub(crate) fn users_cell(users: usize) -> String {
     format!("{users} users")

@@ -138,7 +138,9 @@ pub type Canceller = Box<dyn Fn() + Send>;
 /// Looks on while others work.
 pub trait Watcher: Send {
     /// `sum(d_next_o_id)`: its change is the number of new orders.
-    fn next_orders(&mut self) -> Result<i64, LabError>;
+    fn next_orders(&mut self) -> Result<i64, LabError> {
+        self.number("SELECT sum(d_next_o_id) FROM district")
+    }
 
     /// The database's own count of transactions (commits and rollbacks), if it keeps one.
     fn transactions(&mut self) -> Result<Option<u64>, LabError>;
@@ -161,6 +163,13 @@ pub trait Watcher: Send {
 
     /// Where the database's processor time and device traffic are found.
     fn place(&mut self) -> ServerPlace;
+}
+
+/// An amount of money in words of SQL where columns have two decimals.
+pub(crate) fn with_decimals(cents: i64) -> String {
+    let (whole, part) = (cents.unsigned_abs() / 100, cents.unsigned_abs() % 100);
+    let sign = if cents < 0 { "-" } else { "" };
+    format!("{sign}{whole}.{part:02}")
 }
 
 /// Where a database's processor time and device traffic can be read on this machine.

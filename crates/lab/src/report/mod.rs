@@ -5,6 +5,7 @@ mod clients;
 mod database;
 mod index;
 mod more;
+mod over_time;
 pub mod page;
 mod plot;
 mod style;
@@ -34,6 +35,7 @@ pub(crate) fn html(result: &RunResult) -> String {
             (table::tables(result))
             (clients::section(result))
             (plot::plots(result))
+            (over_time::section(result))
             @if let Some(database) = &result.database { (database::section(database)) }
         },
         method: method(result),

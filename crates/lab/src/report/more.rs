@@ -25,19 +25,22 @@ const FOLDED: [Folded; 3] = [
             "p99.9",
             "p99.99",
             "p99.999",
+            "max",
+            "> 100 ms",
             "CPU %",
             "storage CPU %",
             "IOPS / 1 % CPU",
             "IOPS / 1 % storage CPU",
         ],
         row: percentiles,
-        note: "Storage CPU is what the machine used besides the load's own threads and other processes: servers, \
+        note: "> 100 ms: how many accesses of all repeats took longer. Storage CPU is what the machine used besides the load's own threads and other processes: servers, \
                daemons, the kernel's part. What a device costs that the load opens itself is the load's.",
     },
     Folded {
         title: "Reads and writes apart",
         columns: &[
-            "reads/s", "mean", "p99", "p99.99", "writes/s", "mean", "p99", "p99.99",
+            "reads/s", "mean", "p95", "p99", "p99.9", "p99.99", "p99.999", "writes/s", "mean",
+            "p95", "p99", "p99.9", "p99.99", "p99.999",
         ],
         row: apart,
         note: "Medians over repeats, latency in microseconds.",
@@ -129,6 +132,7 @@ impl Folded {
 
 fn percentiles(cell: &CellResult) -> Vec<String> {
     let of = &cell.latency_us;
+    let stalled: u64 = cell.repeats.iter().map(|repeat| repeat.stalled).sum();
     let pct = |pct: Option<f64>| or_nothing(pct, |pct| format!("{pct:.0}"));
     vec![
         us(of.p50),
@@ -137,6 +141,8 @@ fn percentiles(cell: &CellResult) -> Vec<String> {
         us(of.p999),
         told(of.p9999),
         told(of.p99999),
+        told(of.max),
+        grouped(stalled as f64),
         pct(cell.cpu_pct),
         pct(cell.storage_cpu_pct),
         or_nothing(cell.iops_per_cpu_pct, grouped),
@@ -153,8 +159,11 @@ fn apart(cell: &CellResult) -> Vec<String> {
         [
             grouped(of.per_s),
             us(latency.mean),
+            us(latency.p95),
             us(latency.p99),
-            us(latency.p9999),
+            us(latency.p999),
+            told(latency.p9999),
+            told(latency.p99999),
         ]
     };
     [of(reads), of(writes)].concat()

@@ -26,6 +26,7 @@ fn outcome() -> RunOutcome {
         spec: spec.into(),
         remote: false,
         pool: None,
+        distribution: None,
     };
     let mut plan = SweepPlan::new(
         vec![on("local <1>", "a"), on("remote & co", "b")],

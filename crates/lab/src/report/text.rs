@@ -32,13 +32,7 @@ impl RunResult {
         for finding in &self.findings {
             writeln!(out, "{}: {}", finding.name, finding.text)?;
         }
-        for problem in &self.head.problems {
-            writeln!(out, "problem: {problem}")?;
-        }
-        match self.head.flags.len() {
-            0 => Ok(()),
-            flags => writeln!(out, "{flags} flags: see the report before quoting a figure"),
-        }
+        self.head.write_end(out)
     }
 
     fn write_table(&self, out: &mut String) -> std::fmt::Result {

@@ -12,8 +12,8 @@ use crate::result::VerifyResult;
 use crate::units::human_bytes;
 use crate::verify::{Model, Tally};
 use crate::{
-    CellSpec, Conditioning, Configuration, LabError, OpenOptions, Pool, PoolStack, PrepareOptions,
-    Prepared, Progress, Service, Services, Stacks, SweepPlan,
+    Access, CellSpec, Conditioning, Configuration, LabError, OpenOptions, PoolStack,
+    PrepareOptions, Prepared, Progress, Service, Services, Stacks, SweepPlan,
 };
 
 /// A configuration that is ready to be measured.
@@ -28,6 +28,8 @@ pub(super) struct Setup {
     pub(super) fresh: bool,
     /// Bytes used.
     pub(super) bytes: u64,
+    /// What its accesses are like.
+    pub(super) access: Access,
     pub(super) model: Option<Arc<Model>>,
     pub(super) tally: Tally,
     /// Kinds of write cells (random, block size) whose writes have had their time to settle in this process.
@@ -63,8 +65,7 @@ impl Setup {
         let mut prepared = match &configuration.pool {
             Some(pool) => {
                 let running = services.pool(&PoolStack {
-                    layout: pool.layout.clone(),
-                    drives: pool.drives,
+                    pool: pool.clone(),
                     bytes: plan.size.unwrap_or_default(),
                     dir: PathBuf::from(spec),
                 })?;
@@ -72,7 +73,11 @@ impl Setup {
                 service = Some(running);
                 let reached = generator.prepare(&opened, &options)?;
                 Prepared {
-                    description: format!("{}\n{}", reached.description, pool_words(pool)),
+                    description: format!(
+                        "{}\n{}",
+                        reached.description,
+                        pool.words(plan.size.unwrap_or_default())
+                    ),
                     ..reached
                 }
             }
@@ -115,6 +120,7 @@ impl Setup {
             remote: *remote || configuration.pool.is_some(),
             fresh: prepared.fresh || is_own,
             bytes,
+            access: plan.access.on(configuration),
             model: plan.verify.then(model),
             tally: Tally::default(),
             settled: HashSet::new(),
@@ -274,15 +280,6 @@ pub(super) fn on_own_thread<T: Send>(
 ) -> Result<T, LabError> {
     std::thread::scope(|scope| scope.spawn(work).join())
         .unwrap_or_else(|_| Err(LabError::environment("a thread panicked")))
-}
-
-fn pool_words(pool: &Pool) -> String {
-    let Pool { layout, drives } = pool;
-    let usable = pool.usable_pct();
-    let usable = usable.map_or_else(String::new, |pct| {
-        format!(", {pct:.0} % of their bytes are data")
-    });
-    format!("pool: {layout} on {drives} drives{usable}")
 }
 
 fn refuse_to_destroy(spec: &str, holds: Option<&str>) -> Result<(), LabError> {

@@ -13,6 +13,8 @@ use crate::steady::is_steady;
 use crate::{CellSpec, SweepPlan};
 
 const MIB: f64 = (1 << 20) as f64;
+/// An access that takes longer was stalled.
+const STALL_NS: u64 = 100_000_000;
 /// A result of more than this share of the lab's own ceiling is flagged.
 const NEAR_CEILING: f64 = 0.5;
 
@@ -134,11 +136,13 @@ pub(super) fn repeat(measured: &Measured, number: u32, time: Duration) -> Repeat
         writes: apart(&measured.writes),
         steady: measured.lost_workers == 0 && is_steady(&measured.rates(shape.interval)),
         errors: measured.errors,
+        stalled: all.count_between(STALL_NS + 1, u64::MAX),
         backlog_max: measured.backlog_max,
         missed: measured.missed,
         lost_workers: measured.lost_workers,
         flushes: between(&measured.flushes, seconds),
         trims: between(&measured.trims, seconds),
+        series: Vec::new(),
         clients: Vec::new(),
     }
 }
@@ -198,6 +202,12 @@ fn cell_flags(cell: &CellResult, result: &RunResult) -> impl Iterator<Item = Str
             || cell.mib_s > NEAR_CEILING * ceiling.copy_mib_s
     });
     let missed: u64 = cell.repeats.iter().map(|repeat| repeat.missed).sum();
+    // Without a rate, how long accesses take is a question of how many are in flight.
+    let is_paced = |cell: &CellResult| {
+        let own = cell.procedure.as_ref().and_then(|own| own.rate);
+        own.or(result.method.rate).is_some()
+    };
+    let stalled: u64 = cell.repeats.iter().map(|repeat| repeat.stalled).sum();
     [
         (!cell.steady).then(|| "throughput was not steady in every repeat".to_owned()),
         (cell.settled == Some(false))
@@ -209,6 +219,8 @@ fn cell_flags(cell: &CellResult, result: &RunResult) -> impl Iterator<Item = Str
             )
         }),
         (missed > 0).then(|| format!("{missed} arrivals of the fixed rate could not be served")),
+        (stalled > 0 && is_paced(cell))
+            .then(|| format!("{stalled} accesses took longer than 100 ms from when they were due")),
         (cell.errors > 0).then(|| format!("{} accesses failed", cell.errors)),
         cell.partial
             .then(|| "partial: not every repeat or worker finished".to_owned()),

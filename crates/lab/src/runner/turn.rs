@@ -94,8 +94,10 @@ impl Workload for Run<'_> {
             self.setups[turn.configuration].tally.merge(found.tally);
             return Err(interrupted);
         }
+        let series = measured.series.iter().filter(|_| measuring.rate.is_some());
         let result = RepeatResult {
             clients,
+            series: series.map(|of| of.reads + of.writes).collect(),
             ..summary::repeat(&measured, turn.repeat, measuring.measure)
         };
         let (iops, mean_us) = (crate::units::grouped(result.iops), result.latency_us.mean);
@@ -171,7 +173,7 @@ impl Run<'_> {
                 thread,
                 logical: setup.logical(),
                 area: Area::of(&places, thread, setup.bytes, self.plan.verify)?,
-                access: self.plan.access.clone(),
+                access: setup.access.clone(),
                 sync: self.plan.sync || cell.sync,
                 rate: times.rate.map(|rate| rate / f64::from(cell.threads)),
                 warmup: times.warmup,

@@ -34,6 +34,9 @@ pub struct ScenarioFile {
     /// Name the depth from which the second configuration doubles the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubles: Option<DoublesSection>,
+    /// What configurations must reach beside the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claim: Vec<ClaimSection>,
     /// What the first configuration must reach; each is a cell of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub promise: Vec<PromiseSection>,
@@ -128,6 +131,9 @@ pub struct ConfigurationSection {
     /// What the published table calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
+    /// Where its random accesses go, instead of `[measure]`'s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<Distribution>,
 }
 
 /// `[[matrix]]`
@@ -195,6 +201,34 @@ pub struct ConditioningSection {
 pub struct DoublesSection {
     /// From this ratio on it counts as doubling.
     pub at_least: f64,
+}
+
+/// `[[claim]]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimSection {
+    /// Of which configuration.
+    pub configuration: String,
+    /// What.
+    pub figure: ClaimedFigure,
+    /// At least so much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<f64>,
+    /// At most so much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<f64>,
+}
+
+/// What is claimed of a configuration, in every cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClaimedFigure {
+    /// Its accesses a second, to the first configuration's.
+    Iops,
+    /// The 95th percentile of its writes, to the first configuration's.
+    WriteP95,
+    /// How many accesses took longer than a stall does.
+    Stalled,
 }
 
 /// `[[promise]]`
@@ -274,10 +308,11 @@ impl ScenarioFile {
                 name: section.name.clone(),
                 spec: section.spec(index)?,
                 remote: section.remote,
-                pool: section.pool.clone(),
+                pool: section.own_pool(),
+                distribution: section.distribution,
             });
         }
-        if self.measure.size.is_none() && self.configuration.iter().any(|c| c.pool.is_some()) {
+        if self.measure.size.is_none() && configurations.iter().any(|c| c.pool.is_some()) {
             return Err(LabError::usage("scenario: a pool needs [measure] size"));
         }
         let mut matrices = self
@@ -285,6 +320,17 @@ impl ScenarioFile {
             .iter()
             .map(matrix)
             .collect::<Result<Vec<_>, _>>()?;
+        for claim in &self.claim {
+            let known = configurations.iter().skip(1);
+            let is_one = claim.figure == ClaimedFigure::Stalled;
+            let mut known = known.chain(configurations.first().filter(|_| is_one));
+            let name = &claim.configuration;
+            if !known.any(|of| of.name == *name) {
+                return Err(LabError::usage(format!(
+                    "scenario: claim: {name:?} is no configuration that could stand beside the first"
+                )));
+            }
+        }
         for promise in &self.promise {
             let cell = promise.cell()?;
             matrices.push(Matrix {
@@ -358,16 +404,23 @@ impl ScenarioFile {
                     pool: None,
                     remote: c.remote,
                     published: None,
+                    distribution: c.distribution,
                 })
                 .collect(),
             matrix: plan.matrices.iter().map(section).collect(),
             doubles: None,
+            claim: Vec::new(),
             promise: Vec::new(),
         }
     }
 }
 
 impl ConfigurationSection {
+    /// The pool that is made for it: none where a stack is named instead, as with `--set configuration.NAME.stack=URL`.
+    fn own_pool(&self) -> Option<Pool> {
+        self.pool.clone().filter(|_| self.stack.is_empty())
+    }
+
     /// What is opened; for a pool, the folder that it is made in.
     fn spec(&self, index: usize) -> Result<String, LabError> {
         let name = &self.name;
@@ -375,11 +428,11 @@ impl ConfigurationSection {
             (None, "", _) => Err(LabError::usage(format!(
                 "scenario: configuration {name}: needs a stack or a pool"
             ))),
-            (None, stack, _) => Ok(stack.to_owned()),
             (Some(_), "", false) => Ok(format!("{{dir}}/pool-{index}")),
-            (Some(_), ..) => Err(LabError::usage(format!(
-                "scenario: configuration {name}: a pool takes no stack, and is reached over NVMe/TCP in any case"
+            (Some(_), "", true) => Err(LabError::usage(format!(
+                "scenario: configuration {name}: a pool is reached over NVMe/TCP in any case"
             ))),
+            (_, stack, _) => Ok(stack.to_owned()),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! What a scenario asks of its result.
 
-use super::file::{PromiseSection, ScenarioFile};
+use super::file::{ClaimSection, ClaimedFigure, PromiseSection, ScenarioFile};
 use crate::published::Published;
-use crate::result::{CellResult, Check, Finding, RunResult};
+use crate::result::{CellResult, Check, Finding, RepeatResult, RunResult};
+use crate::stats::{Ratio, median};
 use crate::units::{grouped, human_us, short_bytes};
 use crate::{CellSpec, LabError, Pattern};
 
@@ -16,6 +17,9 @@ pub(super) fn judge(
         let check = promised(promise, result)?;
         result.head.checks.push(check);
     }
+    let claims = file.claim.iter();
+    let claims: Vec<Check> = claims.map(|claim| claimed(claim, result)).collect();
+    result.head.checks.extend(claims);
     if let (Some(doubles), [one, two, ..]) = (&file.doubles, &result.configurations[..]) {
         let names = |index: usize| file.configuration.get(index)?.published.clone();
         let published = table
@@ -93,6 +97,88 @@ fn doubling(depths: &[u32], ratio: &dyn Fn(u32) -> Option<f64>, enough: f64) -> 
         }
         (None, None) => "not measured".to_owned(),
     }
+}
+
+/// Whether a claim holds: of ratios, unless one is surely beyond what was claimed.
+fn claimed(claim: &ClaimSection, result: &RunResult) -> Check {
+    let name = &claim.configuration;
+    let of = result.configurations.iter().find(|of| of.name == *name);
+    let cells = of.map_or(&[][..], |of| &of.cells[..]);
+    let (passed, text) = match claim.figure {
+        ClaimedFigure::Stalled => stalls(claim, cells),
+        ClaimedFigure::Iops => ratios(claim, cells, result, |repeat| repeat.iops),
+        ClaimedFigure::WriteP95 => ratios(claim, cells, result, RepeatResult::write_p95_us),
+    };
+    let what = match claim.figure {
+        ClaimedFigure::Stalled => "stalls",
+        ClaimedFigure::Iops => "IOPS",
+        ClaimedFigure::WriteP95 => "p95 of writes",
+    };
+    Check {
+        name: format!("{what} of {name}"),
+        passed,
+        text,
+    }
+}
+
+fn stalls(claim: &ClaimSection, cells: &[CellResult]) -> (bool, String) {
+    let repeats = || cells.iter().flat_map(|cell| &cell.repeats);
+    let stalled: u64 = repeats().map(|repeat| repeat.stalled).sum();
+    let longest = repeats().map(|repeat| repeat.max_us).fold(0.0, f64::max);
+    let passed = claim.at_most.is_none_or(|most| stalled as f64 <= most);
+    let text = format!(
+        "{stalled} accesses took longer than 100 ms, the longest {}",
+        human_us(longest)
+    );
+    (passed, if passed { text } else { text + " MISSED" })
+}
+
+fn ratios(
+    claim: &ClaimSection,
+    cells: &[CellResult],
+    result: &RunResult,
+    figure: fn(&RepeatResult) -> f64,
+) -> (bool, String) {
+    let Some(first) = result.configurations.first() else {
+        return (false, "not measured".to_owned());
+    };
+    let ratio = |cell: &CellResult| {
+        let base = first.cells.iter().find(|base| base.spec() == cell.spec())?;
+        let (base, ours) = base.pairs_of(cell, figure);
+        Some((cell.spec(), Ratio::of(&base, &ours)?))
+    };
+    let all: Vec<(CellSpec, Ratio)> = cells.iter().filter_map(ratio).collect();
+    let is_beyond = |ratio: &Ratio| {
+        // One pair says nothing of how far a ratio wanders.
+        let (low, high) = match ratio.pairs {
+            0 | 1 => (0.0, f64::INFINITY),
+            _ => (ratio.low, ratio.high),
+        };
+        claim.at_least.is_some_and(|least| high < least)
+            || claim.at_most.is_some_and(|most| low > most)
+    };
+    let values: Vec<f64> = all.iter().map(|(_, ratio)| ratio.ratio).collect();
+    if values.is_empty() {
+        return (false, "not measured".to_owned());
+    }
+    let asked = [("at least", claim.at_least), ("at most", claim.at_most)];
+    let asked = asked
+        .iter()
+        .filter_map(|(words, of)| Some(format!(", {words} {:.2} is claimed", (*of)?)));
+    let mut text = format!(
+        "{:.2} x {} (median of {} cells, {:.2} to {:.2}){}",
+        median(&values),
+        first.name,
+        values.len(),
+        values.iter().copied().fold(f64::INFINITY, f64::min),
+        values.iter().copied().fold(0.0, f64::max),
+        asked.collect::<String>()
+    );
+    let beyond: Vec<_> = all.iter().filter(|(_, ratio)| is_beyond(ratio)).collect();
+    for (cell, ratio) in &beyond {
+        text += &format!("; {} {:.2} MISSED", cell.slug(), ratio.ratio);
+    }
+    (beyond.is_empty(), text)
 }
 
 fn promised(promise: &PromiseSection, result: &RunResult) -> Result<Check, LabError> {

@@ -10,8 +10,8 @@ mod tests;
 use std::path::PathBuf;
 
 pub use file::{
-    ConfigurationSection, DoublesSection, MatrixSection, MeasureSection, PromiseSection,
-    ScenarioFile,
+    ClaimSection, ClaimedFigure, ConfigurationSection, DoublesSection, MatrixSection,
+    MeasureSection, PromiseSection, ScenarioFile,
 };
 pub use overrides::{differences, with_set};
 pub use scale::Scale;
@@ -22,7 +22,7 @@ use crate::runner::{Means, RunOutcome, run_plan};
 use crate::{LabError, OwnFolder, remove_left};
 
 /// The scenarios that ship: name and text.
-pub const SHIPPED: [(&str, &str); 4] = [
+pub const SHIPPED: [(&str, &str); 6] = [
     (
         "nvmeof-local-vs-remote",
         include_str!("../../../../scenarios/nvmeof-local-vs-remote.toml"),
@@ -38,6 +38,14 @@ pub const SHIPPED: [(&str, &str); 4] = [
     (
         "vsan-vs-s2d",
         include_str!("../../../../scenarios/vsan-vs-s2d.toml"),
+    ),
+    (
+        "vsan-vs-s2d-tiers",
+        include_str!("../../../../scenarios/vsan-vs-s2d-tiers.toml"),
+    ),
+    (
+        "write-cache",
+        include_str!("../../../../scenarios/write-cache.toml"),
     ),
 ];
 

@@ -55,7 +55,7 @@ impl Services for Server {
     }
 
     fn pool(&self, pool: &PoolStack) -> Result<Box<dyn Service>, LabError> {
-        assert!(pool.drives == 5 && pool.bytes > 0, "{pool:?}");
+        assert!(pool.pool.drives >= 4 && pool.bytes > 0, "{pool:?}");
         Ok(Box::new(Server))
     }
 }
@@ -109,6 +109,8 @@ fn what_ships_has_the_published_cells() {
         ("drive-baseline", "single_drive"),
         ("vsan-vs-s2d", "vsan_mirror_raid5"),
         ("vsan-vs-s2d", "s2d_map_mirror_only"),
+        ("vsan-vs-s2d-tiers", "s2d_map_mirror_only"),
+        ("vsan-vs-s2d-tiers", "s2d_map_both_tiers"),
     ] {
         let file = shipped(name);
         let published = file.published.as_deref().map(Published::table);
@@ -258,6 +260,84 @@ fn a_missed_promise_fails_the_run() {
         .iter()
         .find(|check| check.name.contains("read-1m"));
     assert!(kept.is_some_and(|check| check.passed), "{kept:?}");
+}
+
+#[test]
+fn claims_stand_beside_the_first_configuration() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let text = |claim: &str| {
+        format!(
+            "name = 'x'\n[measure]\nsize = '128MiB'\nseconds = 0.2\n[[configuration]]\nname = 'one'\n\
+             stack = 'file:{{dir}}/a'\n[[configuration]]\nname = 'two'\nstack = 'stripe:file:{{dir}}/b'\n\
+             distribution = 'hot:100/14'\n\
+             [[matrix]]\npattern = 'randwrite'\nblock = ['64k']\nthreads = [1]\ndepth = [4]\n\
+             [[claim]]\nconfiguration = {claim}\n"
+        )
+    };
+    // Two in parallel are twice as many.
+    for (claim, passes) in [
+        ("'two'\nfigure = 'iops'\nat_least = 1.8", true),
+        ("'two'\nfigure = 'iops'\nat_least = 2.2", false),
+        ("'two'\nfigure = 'write_p95'\nat_most = 0.6", true),
+        ("'two'\nfigure = 'write_p95'\nat_most = 0.4", false),
+        ("'one'\nfigure = 'stalled'\nat_most = 0", true),
+    ] {
+        let outcome = ran(&text(claim), dir.path());
+        let check = &outcome.result.head.checks[0];
+        assert_eq!(check.passed, passes, "{claim}: {check:?}");
+        assert_eq!(check.text.contains("MISSED"), !passes, "{check:?}");
+        assert_eq!(outcome.exit_code(), i32::from(!passes), "{claim}");
+    }
+    for wrong in ["'one'\nfigure = 'iops'", "'nobody'\nfigure = 'stalled'"] {
+        let file = ScenarioFile::parse(&text(wrong)).expect("parses");
+        let error = file.plan().expect_err("refused");
+        assert!(
+            error.exit_code() == 2 && error.to_string().contains("claim"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_stack_is_measured_in_the_place_of_a_pool() {
+    let text = scenario_text("vsan-vs-s2d").expect("ships");
+    let set = ["configuration.mirror.stack=nvme-tcp://127.0.0.1:1/nqn?ns=1".to_owned()];
+    let text = with_set(&text, &set).expect("set");
+    let plan = ScenarioFile::parse(&text).expect("parses").plan();
+    let plan = plan.expect("a plan");
+    assert!(plan.configurations[0].pool.is_some());
+    let mirror = &plan.configurations[1];
+    assert!(
+        mirror.pool.is_none() && mirror.spec.starts_with("nvme-tcp:"),
+        "{mirror:?}"
+    );
+}
+
+#[test]
+fn pools_are_as_large_and_as_full_as_they_are_asked_to_be() {
+    let plan = shipped("vsan-vs-s2d-tiers").plan().expect("a plan");
+    let pool = plan.configurations[0].pool.clone().expect("a pool");
+    // A fifth twice, four fifths 1.25 times.
+    let usable = pool.usable_pct().expect("known");
+    assert!((usable - 100.0 / 1.4).abs() < 0.01, "{usable}");
+    assert!(
+        pool.words(MIB).contains("hot mirror:2 for 20 % of it"),
+        "{}",
+        pool.words(MIB)
+    );
+    let plan = shipped("write-cache").plan().expect("a plan");
+    let pool = plan.configurations[1].pool.clone().expect("a pool");
+    let words = pool.words(4 << 30);
+    assert!(
+        words.contains("70 % full") && words.contains("2 faster"),
+        "{words}"
+    );
+    assert_eq!(pool.drive_bytes(7 << 30), 5 << 30);
+    let over = crate::Pool {
+        full_pct: Some(95),
+        ..pool
+    };
+    assert!(over.check().is_err_and(|why| why.contains("full_pct")));
 }
 
 #[test]

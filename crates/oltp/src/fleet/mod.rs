@@ -12,7 +12,7 @@ mod storage;
 
 use ashlar_lab::result::ScenarioNote;
 use ashlar_lab::{Asked, Measurement, Nest, Progress, Turn, Workload, carry_out};
-use ashlar_lab::{Journal, LabError, OwnFolder, ResultFile, Schedule, write_whole};
+use ashlar_lab::{Journal, LabError, LatencyLog, OwnFolder, ResultFile, Schedule};
 
 use crew::{Crew, Ground};
 pub use file::FleetScenario;
@@ -41,13 +41,6 @@ pub fn run_fleet(
     let scaled = file.scale(run.scale);
     let places = crate::scenario::or_here(run.places, run.dir)?;
     let nodes = Nodes::of(file.fleet.nodes, places.len())?;
-    crate::scenario::clear(journal.folders())?;
-    let folder = |place: &Place| OwnFolder::make(&place.dir);
-    let folders = places.iter().map(folder);
-    let folders = folders.collect::<Result<Vec<OwnFolder>, LabError>>()?;
-    for folder in &folders {
-        journal.made(folder.path())?;
-    }
     let note = ScenarioNote {
         name: file.name.clone(),
         about: file.about.trim().to_owned(),
@@ -55,8 +48,7 @@ pub fn run_fleet(
         scaled,
         source: file.published.clone().unwrap_or_default(),
     };
-    progress.say(&format!("{}: {}", note.name, note.scaled));
-    write_whole(&run.out.join("scenario.toml"), run.text)?;
+    let folders = run.prepare(&places, &note, (progress, journal))?;
     let mut result = FleetResult::new(file.heading(), note, &file);
     if !file.fleet.shape().is_tpcc() {
         result.head.flags.push(crate::schema::SMALL.to_owned());
@@ -83,6 +75,7 @@ pub fn run_fleet(
             files: crew.all.iter().filter_map(file_of).collect(),
             volumes,
         },
+        log: LatencyLog::of(run.out, journal.turns() > 0)?,
     };
     let schedule = Schedule {
         configurations: 1,

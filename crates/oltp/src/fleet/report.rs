@@ -196,7 +196,8 @@ fn by_kind(result: &FleetResult) -> Markup {
                     thead {
                         tr {
                             th { "" } th { "transaction" } th { "completed" } th { "failed" } th { "tried again" }
-                            th { "mean" } th { "p50" } th { "p95" } th { "p99" } th { "p99.9" } th { "longest" }
+                            th { "mean" } th { "p50" } th { "p95" } th { "p99" } th { "p99.9" } th { "p99.99" }
+                            th { "p99.999" } th { "longest" }
                         }
                     }
                     tbody {
@@ -206,7 +207,8 @@ fn by_kind(result: &FleetResult) -> Markup {
                                     td.key { @if index == 0 { (name(step)) } } td.key { (kind.replace('_', " ")) }
                                     td { (grouped(of.count as f64)) } td { (of.errors) } td { (of.retries) }
                                     @for us in [of.latency_us.mean, of.latency_us.p50, of.latency_us.p95,
-                                                of.latency_us.p99, of.latency_us.p999, of.latency_us.max] {
+                                                of.latency_us.p99, of.latency_us.p999, of.latency_us.p9999,
+                                                of.latency_us.p99999, of.latency_us.max] {
                                         td { (human_us(us)) }
                                     }
                                 }

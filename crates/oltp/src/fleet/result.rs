@@ -393,13 +393,7 @@ impl FleetResult {
                 step.lateness_us.map_or(0.0, |late| ms(late.p95)),
             )?;
         }
-        for problem in &self.head.problems {
-            writeln!(out, "problem: {problem}")?;
-        }
-        match self.head.flags.len() {
-            0 => Ok(()),
-            flags => writeln!(out, "{flags} flags: see the report before quoting a figure"),
-        }
+        self.head.write_end(out)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::Instant;
 
-use ashlar_lab::{CpuTicks, LabError, Progress};
+use ashlar_lab::{CpuTicks, Interval, LabError, LatencyLog, Progress};
 
 use super::crew::{Crew, Member};
 use super::file::FleetScenario;
@@ -28,6 +28,7 @@ pub(super) struct Fleet<'a> {
     pub(super) crew: &'a Crew,
     pub(super) nodes: &'a Nodes,
     pub(super) storage: Storage<'a>,
+    pub(super) log: LatencyLog,
 }
 
 /// Measures a step.
@@ -75,7 +76,13 @@ pub(super) fn step(
         accesses: watch.done.devices,
         ..FleetStep::default()
     };
-    step.add(&homes)?;
+    let all = step.add(&homes)?;
+    let at = Interval {
+        began_unix_s: homes.first().map_or(0.0, |home| home.step.began_unix_s),
+        seconds: step.elapsed_s,
+    };
+    let name = format!("{percent}pct.r{repeat}");
+    fleet.log.add(&name, at, &all.latencies())?;
     step.nodes = fleet.by_node(&homes, &watch.done.volumes);
     step.volumes = watch.done.volumes.into_iter().flatten().collect();
     for (member, home) in crew.all.iter().zip(homes) {
@@ -124,7 +131,7 @@ impl Fleet<'_> {
 
 impl FleetStep {
     /// What all databases have together: histograms are added up.
-    fn add(&mut self, homes: &[Home]) -> Result<(), LabError> {
+    fn add(&mut self, homes: &[Home]) -> Result<Measured, LabError> {
         let mut all = Measured::new()?;
         for home in homes {
             all.merge(&home.measured)?;
@@ -140,7 +147,7 @@ impl FleetStep {
             .collect::<BTreeMap<_, _>>();
         self.lateness_us = all.lateness();
         self.series = all.series().to_vec();
-        Ok(())
+        Ok(all)
     }
 }
 
@@ -195,6 +202,8 @@ impl Part<'_> {
         let stuck = crowd.stop();
         let measured = window.measured().clone();
         let mut step = window.step();
+        // They are in what was measured, of which all databases' go into the log together.
+        step.latencies.clear();
         step.users = setting.users;
         step.repeat = self.repeat;
         if let Some((users, problem)) = stuck {

@@ -6,12 +6,13 @@ mod session;
 mod watcher;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ashlar_lab::{LabError, Progress};
 use mysql::prelude::Queryable;
 use mysql::{Conn, Opts, OptsBuilder};
 
+use crate::aside::until_ready;
 use crate::database::{Database, Description, Loader, Session, Watcher};
 use crate::schema::{MARKER_TABLE, Marker, State, Table};
 
@@ -25,8 +26,6 @@ const PROCEDURES: &str = include_str!("../../sql/mariadb_procedures.sql");
 const END: &str = "\n;;\n";
 
 const MOST_LOADERS: usize = 16;
-/// A server that is starting up is asked this often.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// Every connection's. Read committed is what PostgreSQL's default is; times are UTC.
@@ -187,29 +186,11 @@ impl Database for MariaDb {
     }
 
     fn await_ready(&self, limit: Duration, progress: &Progress) -> Result<(), LabError> {
-        let start = Instant::now();
-        let mut said = false;
-        loop {
-            let Err(error) = Conn::new(self.opts.clone()) else {
-                return progress.go_on();
-            };
-            // Other troubles are told by what meets them.
-            if !is_starting(&error) {
-                return progress.go_on();
-            }
-            let (target, reason) = (&self.target, words(&error));
-            if start.elapsed() >= limit {
-                return Err(LabError::environment(format!(
-                    "{target}: {reason}; not ready after {limit:?} (--wait)"
-                )));
-            }
-            progress.go_on()?;
-            if !said {
-                progress.say(&format!("{target}: {reason}; waiting for up to {limit:?}"));
-                said = true;
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
+        let reason = || {
+            let error = Conn::new(self.opts.clone()).err()?;
+            is_starting(&error).then(|| words(&error))
+        };
+        until_ready(&self.target, limit, progress, reason)
     }
 
     fn check_users(&self, (option, users): (&str, usize)) -> Result<(), LabError> {

@@ -3,8 +3,8 @@
 use mysql::prelude::{FromRow, Queryable};
 use mysql::{Conn, Error, Params, Row};
 
-use crate::database::{Delivered, Failure, Outcome, Session};
-use crate::inputs::{NewOrder, Transaction, Who};
+use crate::database::{Delivered, Failure, Outcome, Session, with_decimals};
+use crate::inputs::{NewOrder, Transaction};
 
 /// What a server says that has no more room, ends, or takes no writes.
 const LOST: [u16; 9] = [1021, 1040, 1053, 1114, 1129, 1290, 1317, 1836, 1927];
@@ -66,25 +66,12 @@ fn delivered(text: &str) -> Delivered {
     orders
 }
 
-/// A customer as number or name.
-fn customer(who: &Who) -> (Option<i32>, Option<&str>) {
-    match who {
-        Who::Number(number) => (Some(*number), None),
-        Who::Last(name) => (None, Some(name)),
-    }
-}
-
-/// Cents as a decimal that a `decimal(…,2)` takes.
-fn decimal(cents: i64) -> String {
-    format!("{}.{:02}", cents / 100, cents % 100)
-}
-
 impl Session for ProcedureSession {
     fn run(&mut self, transaction: &Transaction) -> Result<Outcome, Failure> {
         let done = match transaction {
             Transaction::NewOrder(order) => self.new_order(order),
             Transaction::Payment(payment) => {
-                let (number, last) = customer(&payment.who);
+                let (number, last) = payment.who.number_or_name();
                 let values = (
                     payment.place.warehouse,
                     payment.place.district,
@@ -92,7 +79,7 @@ impl Session for ProcedureSession {
                     payment.home.district,
                     number,
                     last,
-                    decimal(payment.cents),
+                    with_decimals(payment.cents),
                 );
                 let row: Result<Option<Row>, _> =
                     self.call("CALL ashlar_payment(?, ?, ?, ?, ?, ?, ?)", values);
@@ -103,7 +90,7 @@ impl Session for ProcedureSession {
                 })
             }
             Transaction::OrderStatus { place, who } => {
-                let (number, last) = customer(who);
+                let (number, last) = who.number_or_name();
                 let values = (place.warehouse, place.district, number, last);
                 let row: Result<Option<Row>, _> =
                     self.call("CALL ashlar_order_status(?, ?, ?, ?)", values);
@@ -149,7 +136,7 @@ mod tests {
         assert_eq!(delivered(""), Delivered::default());
         assert_eq!(delivered("0 1 11 2 x 3"), Delivered::default());
         assert_eq!(
-            (decimal(123_405), decimal(7)),
+            (with_decimals(123_405), with_decimals(7)),
             ("1234.05".into(), "0.07".into())
         );
     }

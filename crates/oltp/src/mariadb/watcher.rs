@@ -6,7 +6,7 @@ use ashlar_lab::LabError;
 use mysql::prelude::Queryable;
 use mysql::{Conn, Opts, Row, Value};
 
-use crate::database::{Canceller, ServerPlace, Watcher};
+use crate::database::{Canceller, ServerPlace, Watcher, with_decimals};
 
 pub(super) struct MariaWatcher {
     connection: Conn,
@@ -62,10 +62,6 @@ pub(super) fn number(connection: &mut Conn, sql: &str) -> Result<i64, mysql::Err
 }
 
 impl Watcher for MariaWatcher {
-    fn next_orders(&mut self) -> Result<i64, LabError> {
-        self.number("SELECT sum(d_next_o_id) FROM district")
-    }
-
     fn transactions(&mut self) -> Result<Option<u64>, LabError> {
         let count = self.number(
             "SELECT sum(variable_value) FROM information_schema.global_status \
@@ -80,9 +76,7 @@ impl Watcher for MariaWatcher {
     }
 
     fn amount(&self, cents: i64) -> String {
-        let (whole, part) = (cents.unsigned_abs() / 100, cents.unsigned_abs() % 100);
-        let sign = if cents < 0 { "-" } else { "" };
-        format!("{sign}{whole}.{part:02}")
+        with_decimals(cents)
     }
 
     fn integer(&self) -> &'static str {

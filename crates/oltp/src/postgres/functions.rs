@@ -6,7 +6,7 @@ use tokio_postgres::{Error, Statement};
 use super::connection::{Connection, failure};
 use super::decimal::Cents;
 use crate::database::{Delivered, Failure, Outcome, ServerStart, Session};
-use crate::inputs::{NewOrder, Payment, Transaction, Who};
+use crate::inputs::{NewOrder, Payment, Transaction};
 
 /// What `ashlar_new_order` raises for an item that does not exist.
 const ROLLED_BACK: &str = "TPCRB";
@@ -62,7 +62,7 @@ impl FunctionSession {
 
     /// Gives the customer's number, if somebody has the name.
     fn payment(&self, payment: &Payment) -> Result<Outcome, Error> {
-        let (number, last) = customer(&payment.who);
+        let (number, last) = payment.who.number_or_name();
         let Connection { client, driver, .. } = &self.connection;
         let row = driver.block_on(client.query_one(
             &self.payment,
@@ -93,21 +93,13 @@ impl FunctionSession {
     }
 }
 
-/// A customer as number or name.
-fn customer(who: &Who) -> (Option<i32>, Option<&str>) {
-    match who {
-        Who::Number(number) => (Some(*number), None),
-        Who::Last(name) => (None, Some(name)),
-    }
-}
-
 impl Session for FunctionSession {
     fn run(&mut self, transaction: &Transaction) -> Result<Outcome, Failure> {
         let done = match transaction {
             Transaction::NewOrder(order) => return outcome(self.new_order(order)),
             Transaction::Payment(payment) => return outcome(self.payment(payment)),
             Transaction::OrderStatus { place, who } => {
-                let (number, last) = customer(who);
+                let (number, last) = who.number_or_name();
                 self.call(
                     &self.order_status,
                     &[&place.warehouse, &place.district, &number, &last],

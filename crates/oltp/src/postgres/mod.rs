@@ -13,12 +13,13 @@ mod watcher;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ashlar_lab::{LabError, Progress};
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
+use crate::aside::until_ready;
 use crate::database::{Database, Description, Loader, Session, Watcher};
 use crate::schema::{MARKER_TABLE, Marker, State, Table};
 use connection::{Connection, target, words};
@@ -29,8 +30,6 @@ const FUNCTIONS: &str = include_str!("../../sql/postgres_functions.sql");
 
 /// More loaders than this are of no use to anyone.
 const MOST_LOADERS: usize = 64;
-/// A server that is starting up is asked this often.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The server's settings that a result names.
 const SETTINGS: [&str; 14] = [
@@ -172,26 +171,8 @@ impl Database for Postgres {
     }
 
     fn await_ready(&self, limit: Duration, progress: &Progress) -> Result<(), LabError> {
-        let start = Instant::now();
-        let mut said = false;
-        loop {
-            // Other troubles are told by whoever meets them.
-            let Some(reason) = Connection::not_yet(&self.config, &self.until) else {
-                return progress.go_on();
-            };
-            let target = &self.target;
-            if start.elapsed() >= limit {
-                return Err(LabError::environment(format!(
-                    "{target}: {reason}; not ready after {limit:?} (--wait)"
-                )));
-            }
-            progress.go_on()?;
-            if !said {
-                progress.say(&format!("{target}: {reason}; waiting for up to {limit:?}"));
-                said = true;
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
+        let reason = || Connection::not_yet(&self.config, &self.until);
+        until_ready(&self.target, limit, progress, reason)
     }
 
     fn check_users(&self, (option, users): (&str, usize)) -> Result<(), LabError> {

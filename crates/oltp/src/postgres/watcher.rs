@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ashlar_lab::LabError;
 
 use super::connection::{Connection, words};
-use crate::database::{Canceller, ServerPlace, Watcher};
+use crate::database::{Canceller, ServerPlace, Watcher, with_decimals};
 use crate::usage::parent_named;
 
 pub(super) struct PostgresWatcher {
@@ -20,10 +20,6 @@ impl PostgresWatcher {
 }
 
 impl Watcher for PostgresWatcher {
-    fn next_orders(&mut self) -> Result<i64, LabError> {
-        self.number("SELECT sum(d_next_o_id) FROM district")
-    }
-
     /// Servers add to this count within a second or so.
     fn transactions(&mut self) -> Result<Option<u64>, LabError> {
         let count = self.number(
@@ -41,9 +37,7 @@ impl Watcher for PostgresWatcher {
 
     /// They are `numeric(…,2)`.
     fn amount(&self, cents: i64) -> String {
-        let (whole, part) = (cents.unsigned_abs() / 100, cents.unsigned_abs() % 100);
-        let sign = if cents < 0 { "-" } else { "" };
-        format!("{sign}{whole}.{part:02}")
+        with_decimals(cents)
     }
 
     fn canceller(&self) -> Canceller {

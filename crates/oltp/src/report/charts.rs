@@ -9,8 +9,8 @@ use super::Shown;
 use crate::inputs::Kind;
 use crate::result::{OltpResult, StepResult};
 
-/// More than these are left to result.json.
-const MOST_PLOTS: usize = 24;
+/// More than these are folded away.
+const MOST_OPEN: usize = 24;
 const MIB: f64 = (1 << 20) as f64;
 
 /// Median of a figure over the whole steps of each number of users that has it.
@@ -136,16 +136,25 @@ pub(crate) fn over_time(shown: &[Shown<'_>]) -> Markup {
                 "The first repeat: left transactions a second, right MiB a second that the device "
                 span class="dot s0" {} "read and " span class="dot s1" {} "wrote"
             }
-            div.plots {
-                @for (name, step) in steps.iter().take(MOST_PLOTS) {
-                    div.card {
-                        h3 { (name) ", " (step.users) " users" }
-                        (of_step(step))
-                    }
+            (cards(steps.get(..MOST_OPEN).unwrap_or(&steps)))
+            @if let Some(more) = steps.get(MOST_OPEN..).filter(|more| !more.is_empty()) {
+                details {
+                    summary { (more.len()) " more plots" }
+                    (cards(more))
                 }
             }
-            @if steps.len() > MOST_PLOTS {
-                p.note { (steps.len() - MOST_PLOTS) " more are in result.json only." }
+        }
+    }
+}
+
+fn cards(steps: &[(&str, &StepResult)]) -> Markup {
+    html! {
+        div.plots {
+            @for (name, step) in steps {
+                div.card {
+                    h3 { (name) ", " (step.users) " users" }
+                    (of_step(step))
+                }
             }
         }
     }

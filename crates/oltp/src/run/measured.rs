@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ashlar_lab::LabError;
+use ashlar_lab::{LabError, Latencies};
 use hdrhistogram::Histogram;
 
 use crate::inputs::Kind;
@@ -183,6 +183,16 @@ impl Measured {
 
     pub(crate) fn problems(&self) -> &[String] {
         &self.problems
+    }
+
+    /// The histograms, by kind; `late` is how late transactions began.
+    pub(crate) fn latencies(&self) -> Latencies {
+        let of = |kind: Kind| {
+            let latency = self.kinds[kind as usize].latency_ns.clone();
+            (kind.name().to_owned(), latency)
+        };
+        let late = ("late".to_owned(), self.late_ns.clone());
+        Kind::ALL.into_iter().map(of).chain([late]).collect()
     }
 
     pub(crate) fn of(&self, kind: Kind) -> KindResult {

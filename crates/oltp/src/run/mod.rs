@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ashlar_lab::{
-    Asked, Head, Journal, Kind, LabError, Measurement, Nest, Progress, Schedule, Turn, Workload,
-    carry_out,
+    Asked, Head, Journal, Kind, LabError, LatencyLog, Measurement, Nest, Progress, Schedule, Turn,
+    Workload, carry_out,
 };
 
 pub(crate) use crowd::{Crowd, Shown, Window};
@@ -152,6 +152,8 @@ pub struct Around<'a> {
     pub keep: Option<Keep<'a>>,
     /// Where what is acknowledged is written down.
     pub ledger: Option<Arc<Ledger>>,
+    /// Where latencies go.
+    pub log: LatencyLog,
 }
 
 impl Around<'_> {
@@ -275,6 +277,7 @@ impl Steps<'_, '_> {
             ledger: self.around.ledger.clone(),
         };
         let mut step = drive(database, (self.plan, &marker), place, progress)?;
+        step.log(&self.around.log, None)?;
         examine(database, &marker, &mut step, progress);
         Ok(step)
     }

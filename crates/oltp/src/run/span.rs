@@ -133,6 +133,7 @@ impl Span {
             lateness_us: measured.lateness(),
             lost_users: measured.lost_users,
             problems: measured.problems().to_vec(),
+            latencies: measured.latencies(),
             ..StepResult::default()
         }
     }

@@ -3,25 +3,17 @@
 use ashlar_lab::{A_RUN_IS_PARTIAL, Comparable, Figure, Figures, Row, differ, machine_cautions};
 
 use super::ScanResult;
-use crate::compare::settings_differ;
+use crate::compare::{repeat_by_repeat, settings_differ};
 
 impl Comparable for ScanResult {
     /// One for each number of readers that both have.
     fn rows(&self, other: &Self) -> Vec<Row> {
         let row = |readers: usize| {
-            let of = |of: &Self| -> Vec<(u32, f64)> {
-                let steps = of.steps.iter().filter(|step| step.readers == readers);
-                steps.map(|step| (step.repeat, step.run_time_s)).collect()
-            };
-            let (ours, theirs) = (of(self), of(other));
-            let pair = |(repeat, time): &(u32, f64)| {
-                let found = theirs.iter().find(|(other, _)| other == repeat)?;
-                Some((*time, found.1))
-            };
+            let (ours, theirs) = (self.run_times(readers), other.run_times(readers));
             let all = |of: &[(u32, f64)]| of.iter().map(|(_, time)| *time).collect();
             let figures = Figures {
                 all: [all(&ours), all(&theirs)],
-                pairs: ours.iter().filter_map(pair).unzip(),
+                pairs: repeat_by_repeat(&ours, &theirs),
             };
             Row::of(format!("{readers} readers"), Figure::RunTimeS, &figures)
         };

@@ -325,6 +325,12 @@ impl ScanResult {
         })
     }
 
+    /// Run times with so many readers, by repeat.
+    pub(crate) fn run_times(&self, readers: usize) -> Vec<(u32, f64)> {
+        let steps = self.steps.iter().filter(|step| step.readers == readers);
+        steps.map(|step| (step.repeat, step.run_time_s)).collect()
+    }
+
     /// The numbers of readers, ascending.
     pub fn readers(&self) -> Vec<usize> {
         let mut readers: Vec<usize> = self.steps.iter().map(|step| step.readers).collect();

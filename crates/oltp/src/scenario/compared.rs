@@ -8,6 +8,7 @@ use super::file::{OltpScenario, PublishedTable};
 use super::named::PublishedSide;
 use super::result::ConfigurationResult;
 use super::turns;
+use crate::compare::repeat_by_repeat;
 use crate::published::{Cluster, FlashCache, HammerDb};
 use crate::result::StepResult;
 use crate::server::Topology;
@@ -197,11 +198,8 @@ type Figures = (usize, Vec<f64>, Vec<f64>);
 pub(super) fn figures(base: &ConfigurationResult, ours: &ConfigurationResult) -> Vec<Figures> {
     if let (Some(a), Some(b)) = (&base.scan, &ours.scan) {
         let of = |readers: usize| {
-            let times = |scan: &crate::scan::ScanResult| -> Vec<f64> {
-                let steps = scan.steps.iter().filter(|step| step.readers == readers);
-                steps.map(|step| step.run_time_s).collect()
-            };
-            (readers, times(a), times(b))
+            let (base, ours) = repeat_by_repeat(&a.run_times(readers), &b.run_times(readers));
+            (readers, base, ours)
         };
         return a.readers().into_iter().map(of).collect();
     }

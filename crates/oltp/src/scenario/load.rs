@@ -130,6 +130,7 @@ impl Load<'_> {
             ledger: None,
         };
         let mut step = drive(&database, (&of.plan, &marker), place, stage.progress)?;
+        step.log(&stage.log, Some(turn.configuration))?;
         // The check is no part of what is measured, and its sorts and hashes need memory of their own.
         pair.lift_limit()?;
         examine(&database, &marker, &mut step, stage.progress);

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use ashlar_lab::result::{Check, ScenarioNote};
 use ashlar_lab::{
-    Journal, LabError, OwnFolder, Progress, ResultFile, Scale, remove_left, write_whole,
+    Journal, LabError, LatencyLog, OwnFolder, Progress, ResultFile, Scale, remove_left, write_whole,
 };
 
 pub use compared::Compared;
@@ -83,6 +83,26 @@ pub struct ScenarioRun<'a> {
     pub patroni: Option<&'a Path>,
 }
 
+impl ScenarioRun<'_> {
+    /// Says what is run, keeps its text, and makes a folder on each place; those of a run that was killed go.
+    pub(crate) fn prepare(
+        &self,
+        places: &[Place],
+        note: &ScenarioNote,
+        (progress, journal): (&Progress, &mut Journal),
+    ) -> Result<Vec<OwnFolder>, LabError> {
+        clear(journal.folders())?;
+        let folders = places.iter().map(|place| OwnFolder::make(&place.dir));
+        let folders = folders.collect::<Result<Vec<OwnFolder>, LabError>>()?;
+        for folder in &folders {
+            journal.made(folder.path())?;
+        }
+        progress.say(&format!("{}: {}", note.name, note.scaled));
+        write_whole(&self.out.join("scenario.toml"), self.text)?;
+        Ok(folders)
+    }
+}
+
 /// What all steps of a scenario share.
 struct Stage<'a> {
     file: OltpScenario,
@@ -95,6 +115,7 @@ struct Stage<'a> {
     asked: Vec<Asked>,
     out: &'a Path,
     patroni: Option<&'a Path>,
+    log: LatencyLog,
     progress: &'a Progress,
 }
 
@@ -111,13 +132,6 @@ pub fn run_scenario(
     let mut file = OltpScenario::parse(run.text)?;
     let (places, place_flag) = file.places(run.places, run.dir)?;
     let (written, scaled) = file.scale(run.scale);
-    let folder = |place: &Place| OwnFolder::make(&place.dir);
-    clear(journal.folders())?;
-    let folders = places.iter().map(folder);
-    let folders = folders.collect::<Result<Vec<OwnFolder>, LabError>>()?;
-    for folder in &folders {
-        journal.made(folder.path())?;
-    }
     let note = ScenarioNote {
         name: file.name.clone(),
         about: file.about.trim().to_owned(),
@@ -125,9 +139,7 @@ pub fn run_scenario(
         scaled,
         source: file.published.clone().unwrap_or_default(),
     };
-    progress.say(&format!("{}: {}", note.name, note.scaled));
-    let toml = run.out.join("scenario.toml");
-    write_whole(&toml, run.text)?;
+    let folders = run.prepare(&places, &note, (progress, journal))?;
     let mut result = ScenarioResult::new(file.heading(), note);
     result.head.flags.extend(place_flag);
     let (homes, asked) = named::homes(&file, &places);
@@ -140,6 +152,7 @@ pub fn run_scenario(
         folders,
         out: run.out,
         patroni: run.patroni,
+        log: LatencyLog::of(run.out, journal.turns() > 0)?,
         progress,
     };
     // A directory that is used again does not show the run before as this one's.
@@ -220,7 +233,7 @@ impl Stage<'_> {
 }
 
 /// Ends the servers in folders of a run that was killed, and removes those.
-pub(crate) fn clear(folders: &[PathBuf]) -> Result<(), LabError> {
+fn clear(folders: &[PathBuf]) -> Result<(), LabError> {
     for folder in folders {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();

@@ -259,9 +259,10 @@ impl Turns<'_> {
         let steps = turn(self.stage, self.turns, (places, self.all), order)?;
         let mut is_whole = true;
         let mut runs = Vec::new();
-        for (of, mut step) in result.configurations.iter_mut().zip(steps) {
+        for (index, (of, mut step)) in result.configurations.iter_mut().zip(steps).enumerate() {
             step.users = self.users;
             step.repeat = block;
+            step.log(&self.stage.log, Some(index))?;
             is_whole &= !step.partial;
             let Some(run) = &mut of.oltp else { continue };
             let header = OltpResult {

@@ -2,11 +2,11 @@
 //! Everything is below the directory: its data in `data`, its socket in `run`, what was saved in `saved`, its log in
 //! `server.log`. What a kind does in its own way is an [`Engine`].
 
-use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
 use ashlar_lab::LabError;
 
+use super::programs::give;
 use super::{Cgroup, DATABASE, ServerStatus, Settings, copy};
 
 /// The longest path of a unix socket, in bytes.
@@ -41,10 +41,7 @@ impl Room {
 
     /// Makes a file or directory its user's.
     pub(crate) fn give(&self, path: &Path) -> Result<(), LabError> {
-        let Some((user, group)) = self.user else {
-            return Ok(());
-        };
-        chown(path, Some(user), Some(group)).map_err(|e| LabError::caused(path.display(), e))
+        give(path, self.user)
     }
 
     /// Takes an empty directory.

@@ -62,10 +62,7 @@ impl Programs {
 
     /// Makes a file or directory theirs.
     pub(crate) fn give(&self, path: &Path) -> Result<(), LabError> {
-        let Some((user, group)) = self.user else {
-            return Ok(());
-        };
-        chown(path, Some(user), Some(group)).map_err(|e| LabError::caused(path.display(), e))
+        give(path, self.user)
     }
 
     /// The first folder on the way to a path that they may not enter, as its mode says.
@@ -114,6 +111,14 @@ impl Programs {
             "{program} … {what}: {status} {complaint}"
         )))
     }
+}
+
+/// Makes a file or directory a user's and a group's, if we are to run something as these.
+pub(super) fn give(path: &Path, owner: Option<(u32, u32)>) -> Result<(), LabError> {
+    let Some((user, group)) = owner else {
+        return Ok(());
+    };
+    chown(path, Some(user), Some(group)).map_err(|e| LabError::caused(path.display(), e))
 }
 
 /// The numbers of the first of these users that this machine has, and of its group.

@@ -258,10 +258,6 @@ struct SqliteWatcher {
 }
 
 impl Watcher for SqliteWatcher {
-    fn next_orders(&mut self) -> Result<i64, LabError> {
-        self.number("SELECT sum(d_next_o_id) FROM district")
-    }
-
     fn transactions(&mut self) -> Result<Option<u64>, LabError> {
         Ok(None)
     }
