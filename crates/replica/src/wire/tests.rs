@@ -269,7 +269,7 @@ fn sample() -> Vec<u8> {
 fn a_message_is_laid_out_as_the_document_says() {
     let bytes = sample();
     assert_eq!(bytes.len(), HEADER_BYTES + 8);
-    assert_eq!(&bytes[..8], b"ASHR\x01\x05\x03\0");
+    assert_eq!(&bytes[..8], b"ASHR\x02\x05\x03\0");
     assert_eq!(bytes[8..16], 0x1122u64.to_le_bytes());
     assert_eq!(bytes[16..20], 4u32.to_le_bytes());
     assert_eq!(bytes[20..24], 5u32.to_le_bytes());
@@ -289,7 +289,7 @@ fn changed(at: usize, to: &[u8]) -> Result<Frame, WireError> {
 
 #[test]
 fn another_version_another_kind_and_lengths_that_cannot_be_are_refused() {
-    assert_eq!(changed(4, &[2]), Err(WireError::Version(2)));
+    assert_eq!(changed(4, &[1]), Err(WireError::Version(1)));
     assert_eq!(changed(5, &[63]), Err(WireError::Kind(63)));
     assert_eq!(changed(0, b"ASHX"), Err(WireError::Magic));
     let bytes = MAX_DATA_BYTES as u32 + 1;
