@@ -165,13 +165,18 @@ fn ratios(
     let asked = asked
         .iter()
         .filter_map(|(words, of)| Some(format!(", {words} {:.2} is claimed", (*of)?)));
+    let range = match values.len() {
+        1 => "one cell".to_owned(),
+        cells => format!(
+            "median of {cells} cells, {:.2} to {:.2}",
+            values.iter().copied().fold(f64::INFINITY, f64::min),
+            values.iter().copied().fold(0.0, f64::max)
+        ),
+    };
     let mut text = format!(
-        "{:.2} x {} (median of {} cells, {:.2} to {:.2}){}",
+        "{:.2} x {} ({range}){}",
         median(&values),
         first.name,
-        values.len(),
-        values.iter().copied().fold(f64::INFINITY, f64::min),
-        values.iter().copied().fold(0.0, f64::max),
         asked.collect::<String>()
     );
     let beyond: Vec<_> = all.iter().filter(|(_, ratio)| is_beyond(ratio)).collect();

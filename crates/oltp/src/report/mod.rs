@@ -39,7 +39,7 @@ pub(crate) struct Shown<'a> {
 /// Renders `report.html` of a run's directory again, whatever it measured, from its `result.json`.
 ///
 /// # Errors
-/// Environment errors for what cannot be read or written, and of a kind that has no report.
+/// Environment errors for what cannot be read or written, and of a kind whose report only its run writes.
 pub fn render_report(dir: &Path) -> Result<(), LabError> {
     match kind_in(dir)? {
         Kind::Devices => RunResult::render_again(dir),
@@ -51,7 +51,7 @@ pub fn render_report(dir: &Path) -> Result<(), LabError> {
         Kind::Failover => FailoverResult::render_again(dir),
         Kind::Faults => FaultsResult::render_again(dir),
         kind @ (Kind::TornPages | Kind::Ha) => Err(LabError::usage(format!(
-            "{}: runs of {} have no report: what they found is in result.json",
+            "{}: a report of {} is written by its run alone: report.html, if it has one",
             dir.display(),
             kind.words()
         ))),
