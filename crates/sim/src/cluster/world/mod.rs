@@ -6,6 +6,7 @@ mod havoc;
 mod images;
 mod seats;
 mod steady;
+mod stores;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -360,97 +361,6 @@ impl World<'_> {
         check::reader(&self.nodes[node], &mut self.model, self.now)?;
         self.hosts.note(&self.model);
         Ok(())
-    }
-
-    /// Lets a store do what is due, and the process hear of it.
-    fn advance_store(&mut self, node: usize) -> Result<(), String> {
-        while self.nodes[node].runs() {
-            let event = self.nodes[node].store.advance(self.now);
-            // What is there now may be read before the process hears of it.
-            check::reader(&self.nodes[node], &mut self.model, self.now)?;
-            let Some(event) = event.map_err(|why| format!("node {node}: {why}"))? else {
-                break;
-            };
-            self.say(|| format!("node {node} store: {event:?}"));
-            self.tell(node, event)?;
-        }
-        self.plan_store(node);
-        Ok(())
-    }
-
-    fn plan_store(&mut self, node: usize) {
-        let one = &mut self.nodes[node];
-        let Some(at) = one.store.next().filter(|_| one.runs()) else {
-            return;
-        };
-        if one.store_at.is_none_or(|planned| at < planned) {
-            one.store_at = Some(at);
-            let (life, what) = (one.life, StoreStep::Advance);
-            let after = at - self.now;
-            self.at(after, Happening::Store { node, life, what });
-        }
-    }
-
-    /// Gives what was submitted to a store its time.
-    fn look_at_stores(&mut self, node: usize) {
-        let life = self.nodes[node].life;
-        let usual = self.nodes[node].store_time * self.nodes[node].slowness;
-        for token in self.nodes[node].store.take_fresh() {
-            let mut takes = Duration::from_micros(10) + self.chance.time(usual);
-            if self.chance.happens(10) {
-                takes += self.chance.time(Duration::from_millis(200));
-            }
-            if let Some(each) = self.nodes[node].each {
-                takes = self.nodes[node].queue(self.now, each);
-            }
-            if self.chance.happens(300) {
-                let after = takes * self.chance.below(1000) as u32 / 1000;
-                let what = StoreStep::Tear(token);
-                self.at(after, Happening::Store { node, life, what });
-            }
-            let what = StoreStep::Finish(token);
-            self.at(takes, Happening::Store { node, life, what });
-        }
-        if self.chance.happens(100) {
-            self.nodes[node].store.trim();
-        }
-    }
-
-    fn store_step(&mut self, node: usize, life: u32, what: StoreStep) -> Result<(), String> {
-        if self.nodes[node].life != life || self.nodes[node].replica.is_none() {
-            return Ok(());
-        }
-        if self.nodes[node].is_stopped {
-            let waiting = match what {
-                StoreStep::Tear(token) => Waiting::Tear(token),
-                StoreStep::Finish(token) => Waiting::Finish(token),
-                StoreStep::Advance => {
-                    self.nodes[node].store_at = None;
-                    return Ok(());
-                }
-            };
-            self.nodes[node].waiting.push_back(waiting);
-            return Ok(());
-        }
-        match what {
-            StoreStep::Advance => {
-                self.nodes[node].store_at = None;
-                self.advance_store(node)
-            }
-            StoreStep::Tear(token) => {
-                self.nodes[node].store.tear(token, &mut self.chance);
-                check::reader(&self.nodes[node], &mut self.model, self.now)
-            }
-            StoreStep::Finish(token) => {
-                let Some(event) = self.nodes[node].store.finish(token) else {
-                    return Ok(());
-                };
-                self.say(|| format!("node {node} store: {event:?}"));
-                // The content is there before the process hears of it.
-                check::reader(&self.nodes[node], &mut self.model, self.now)?;
-                self.handle(node, event)
-            }
-        }
     }
 
     fn carry_out(&mut self, node: usize, effect: Effect) -> Result<(), String> {
