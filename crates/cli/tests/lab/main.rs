@@ -324,8 +324,14 @@ fn every_scenario_of_devices_runs_at_its_smallest() {
         if is_of_databases(dir, &name) || has_any(dir, &name, &["[cluster]"]) {
             continue;
         }
+        // Nothing can be claimed of what has done nothing, and what is paced needs time to do something.
+        let seconds = if has_any(dir, &name, &["[[claim]]"]) {
+            1.0
+        } else {
+            0.02
+        };
         let words = format!(
-            "run {name} --scale min --set measure.size=32MiB --set measure.seconds=0.02 --set measure.warmup=0 \
+            "run {name} --scale min --set measure.size=32MiB --set measure.seconds={seconds} --set measure.warmup=0 \
              --set measure.settle=0 --set measure.repeat=1 --out {name}"
         );
         let (code, said) = lab(dir, &words);
@@ -333,6 +339,7 @@ fn every_scenario_of_devices_runs_at_its_smallest() {
         assert!(code == 0 || said.contains("MISSED"), "{name}: {said}");
         let result = json(&dir.join(&name).join("result.json"));
         assert_eq!(result["partial"], false, "{name}");
+        let is_unpublished = result["scenario"]["source"] == "";
         for of in result["configurations"].as_array().expect("configurations") {
             let cells = of["cells"].as_array().expect("cells");
             assert!(
@@ -340,7 +347,7 @@ fn every_scenario_of_devices_runs_at_its_smallest() {
             );
             let published = cells.iter().any(|cell| cell.get("published").is_some());
             assert!(
-                published || result["scenario"]["source"] == "",
+                published || is_unpublished,
                 "{name}: nothing published stands beside {}",
                 of["name"]
             );
@@ -348,7 +355,7 @@ fn every_scenario_of_devices_runs_at_its_smallest() {
         let report = std::fs::read_to_string(dir.join(&name).join("report.html"));
         let report = report.expect("a report");
         assert!(report.contains("</html>"), "{name}");
-        let is_told = |words: &str| report.contains(words);
-        assert!(is_told("Published figures, of their hardware"), "{name}");
+        let is_told = report.contains("Published figures, of their hardware");
+        assert!(is_told || is_unpublished, "{name}");
     }
 }
