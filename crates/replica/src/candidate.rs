@@ -212,6 +212,10 @@ impl Candidate {
             });
             return None;
         }
+        if turn.is_old_image {
+            // Not even an epoch that this process has had: what it has acknowledged in it is not here.
+            return None;
+        }
         if let Some(stored) = won(turn, stored.clone(), promised) {
             return Some(stored);
         }
@@ -219,8 +223,7 @@ impl Candidate {
             self.rest(turn, GRANT + stagger(turn));
             return None;
         }
-        let may = stored.key.in_sync.has(me) && !turn.is_old_image;
-        if may || turn.sings(Canary::ElectAny) {
+        if stored.key.in_sync.has(me) || turn.sings(Canary::ElectAny) {
             self.swap(turn, stored, reason);
         }
         None

@@ -99,6 +99,8 @@ impl Replica {
             is_old_image: *is_old_image,
         };
         let is_tick = matches!(event, Event::Tick);
+        // Before anything is judged: what comes first after a pause need not be a tick.
+        self.note_pause(&mut turn);
         self.dispatch(&mut turn, event);
         if self.owner.as_ref().is_some_and(Owner::ends) {
             self.step_down(&mut turn);
@@ -234,7 +236,6 @@ impl Replica {
     }
 
     fn tick(&mut self, turn: &mut Turn<'_>) {
-        self.note_pause(turn);
         self.member.run(turn);
         if let Some(owner) = self.owner.as_mut() {
             return owner.tick(turn, &self.given);

@@ -101,6 +101,7 @@ pub(crate) struct Ground<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct ReplicaView {
     pub(crate) position: Position,
+    pub(crate) uuid: ReplicaUuid,
     pub(crate) members: Seats<NodeId>,
     /// The epoch, if this node owns the volume.
     pub(crate) owns: Option<Epoch>,
@@ -632,6 +633,7 @@ impl Replicated {
         };
         ReplicaView {
             position: self.me,
+            uuid: self.plan.uuid,
             members: self.plan.members,
             owns: self.replica.owns(),
             serves: self.replica.is_serving() && self.replica.reads(now),

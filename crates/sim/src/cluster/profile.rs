@@ -131,6 +131,7 @@ impl Profile {
         faults: 24,
         ambushes: 0,
         proofs: 0,
+        reseats: 0,
         engines: 0,
         is_steady: true,
         ..Self::CRASH

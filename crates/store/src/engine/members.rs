@@ -294,6 +294,8 @@ impl Engine {
             self.spread_reserve();
             self.repair_now();
         } else {
+            let removed = IoError::new(ErrorKind::Aborted, "it was removed");
+            self.return_failed(member, &removed);
             self.out
                 .managed
                 .push((id, Ok(crate::manage::Managed::Done)));

@@ -84,6 +84,13 @@ impl Returns {
         self.is_cut = false;
     }
 
+    /// The one that was left out last: what others lack may be on it alone.
+    fn take_newest(&mut self) -> Option<(Returning, Option<u64>)> {
+        let all = self.waiting.iter().enumerate();
+        let (newest, _) = all.max_by_key(|(_, (one, _))| one.since)?;
+        self.waiting.remove(newest)
+    }
+
     /// A drive has failed; whether it was on its way back, and who waits for it.
     fn drop(&mut self, drive: usize) -> Option<Option<u64>> {
         if self.is(drive) {
@@ -152,7 +159,7 @@ impl Engine {
 
     /// A walk for the next drive that returns begins.
     pub(super) fn begin_return(&mut self) {
-        let Some((returning, id)) = self.rebuild.returns.waiting.pop_front() else {
+        let Some((returning, id)) = self.rebuild.returns.take_newest() else {
             return invariant!(self, "no drive waits to return");
         };
         let member = returning.member;
@@ -206,11 +213,20 @@ impl Engine {
         if !self.roots.is_idle() || self.raw.is_making() {
             return;
         }
-        let Some((Returning { member, .. }, id)) = self.rebuild.returns.walking.take() else {
+        let Some(member) = self.rebuild.returns.member() else {
             return invariant!(self, "no drive is on its way back");
         };
         self.rebuild.phase = Phase::Idle;
         self.again = true;
+        if self.rebuild.unmended > 0 {
+            // Its columns are old there, and parity's have no checksum that would tell.
+            let why = "what it lacks cannot be read from the others";
+            let error = IoError::new(ErrorKind::Corrupt, why);
+            return self.return_failed(member, &error);
+        }
+        let Some((_, id)) = self.rebuild.returns.walking.take() else {
+            return invariant!(self, "the drive on its way back is gone");
+        };
         self.rebuild.returns.log_copies = self.log_copies();
         self.give_up_copies(member as u16);
         self.extents[member] = self.extents_in_use(member as u16);

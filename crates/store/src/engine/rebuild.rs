@@ -73,6 +73,8 @@ pub(crate) struct Rebuild {
     wanted: usize,
     /// Granules of which no copy was good, in this walk.
     pub(super) lost: u64,
+    /// Of these, what this walk has found.
+    pub(super) unmended: u64,
 }
 
 impl Rebuild {
@@ -265,6 +267,7 @@ impl Engine {
     /// A walk begins there: first what knows nothing of it goes through.
     pub(super) fn begin_walk_at(&mut self, from: Option<ScrubAt>) {
         self.rebuild.returns.walk_begins();
+        self.rebuild.unmended = 0;
         self.rebuild.stamp = self.next_serial();
         self.rebuild.round = self.destage_round();
         (self.rebuild.volume, self.rebuild.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
@@ -541,6 +544,7 @@ impl Engine {
         let lost = found.lost() as u64;
         self.counters.lost += lost;
         self.rebuild.lost += lost;
+        self.rebuild.unmended += lost;
         let bad = found.bad().count() as u64;
         self.counters.repaired += bad;
         let mends = self.mends_of(found);
@@ -587,6 +591,7 @@ impl Engine {
                 }
                 self.counters.lost += 1;
                 self.rebuild.lost += 1;
+                self.rebuild.unmended += 1;
                 continue;
             };
             whole[bytes].copy_from_slice(granule);

@@ -319,7 +319,10 @@ fn check_exclusions(
         let Some(root) = root else { continue };
         // One that was emptied and let go says so itself.
         let went_on = serves(root, label.drive);
-        if !went_on || serves(newest, label.drive) || share_drives(newest, root) {
+        // Of one generation, neither knows what the other has missed.
+        let is_older = root.generation < newest.generation;
+        let was_left_out = is_older && share_drives(newest, root);
+        if !went_on || serves(newest, label.drive) || was_left_out {
             continue;
         }
         // Where all numbers have been given, a drive that was left out may have lost its own to another.

@@ -120,7 +120,13 @@ impl Replication {
                 place.name
             ));
         }
-        if key.in_sync.has(view.position) {
+        if key.members.get(view.position).map(|member| member.replica) != Some(view.uuid) {
+            return conflict(format!(
+                "the copy of volume {} here has not been in sync yet: what the volume holds was never here in full",
+                place.name
+            ));
+        }
+        if key.in_sync.has(view.position) && !view.is_old_image {
             return conflict(format!(
                 "the copy of volume {} here is in sync: it serves by itself as soon as the other copies in sync are \
                  known to be away",
@@ -128,7 +134,7 @@ impl Replication {
             ));
         }
         let there = |at: &Position| view.connected.has(*at);
-        match key.in_sync.iter().find(there) {
+        match key.in_sync.without(view.position).iter().find(there) {
             Some(at) => conflict(format!(
                 "node {} is there and has a copy that is in sync: look there, with `pool status` and `volume show`",
                 view.members

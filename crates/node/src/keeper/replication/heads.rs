@@ -73,7 +73,8 @@ impl Keeper {
             .events
             .add("old_image", Some(volume.name.clone()), text);
         let old = old.into_iter().collect();
-        let head = Head { old, ..head };
+        // From here on the marks say it, not the count: it will be passed long after the copies are sound.
+        let head = Head { old, published };
         replication.cluster.put_head(pool.id, &head).map_err(told)?;
         Ok(true)
     }
@@ -93,17 +94,18 @@ impl Keeper {
         replication.cluster.put_head(pool, &head).map_err(told)
     }
 
-    fn tell_heads(self: &Arc<Self>, told: &mut BTreeMap<Uuid, Head>) {
+    fn tell_heads(self: &Arc<Self>, told: &mut BTreeMap<Uuid, Seen>) {
         let Ok(replication) = self.replication() else {
             return;
         };
         for (pool, seen) in self.heads_now() {
-            let before = match told.get(&pool) {
-                Some(head) => Some(head.clone()),
-                None => match replication.cluster.head(pool) {
-                    Ok(head) => head,
-                    Err(problem) => return debug!("{problem}"),
-                },
+            if told.get(&pool).is_some_and(|known| *known == seen) {
+                continue;
+            }
+            // Anew each time: an import writes it, too.
+            let before = match replication.cluster.head(pool) {
+                Ok(head) => head,
+                Err(problem) => return debug!("{problem}"),
             };
             let mut head = before.clone().unwrap_or_default();
             head.old.retain(|volume| !seen.sound.contains(volume));
@@ -111,12 +113,10 @@ impl Keeper {
             if before.as_ref() != Some(&head)
                 && let Err(problem) = replication.cluster.put_head(pool, &head)
             {
-                // It may have been taken: the next round reads it.
-                told.remove(&pool);
                 debug!("{problem}");
                 continue;
             }
-            told.insert(pool, head);
+            told.insert(pool, seen);
         }
     }
 
@@ -139,7 +139,7 @@ impl Keeper {
 }
 
 /// A pool as it is now.
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 struct Seen {
     published: u64,
     /// Volumes whose copies here are what they should be.
