@@ -17,6 +17,8 @@ summary() {
 trap summary EXIT
 
 export RUSTDOCFLAGS="-D warnings"
+# Many tests wait for processes and drives rather than compute.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
 bin=target/tested/ashlar
 stage "format" cargo fmt --all --check
 stage "lint" cargo clippy --workspace --all-targets --locked -- -D warnings
