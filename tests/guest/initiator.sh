@@ -4,8 +4,9 @@
 # Usage: tests/guest/initiator.sh [BINARY] [SCENARIO…]
 #
 # BINARY defaults to target/release/ashlar; the scenarios (scenarios/*.sh) to basics, restart, disturb,
-# paths, cluster, attach, and memory, which needs a stock kernel but no target. With CAPTURE_DIR=dir in the environment it runs the `capture` scenario instead, through
-# capture.py, and leaves the byte streams of each connection in dir.
+# paths, cluster, attach, and memory, which needs a stock kernel but no target. With CAPTURE_DIR=dir in the
+# environment it runs the `capture` scenario instead, through capture.py, and leaves the byte streams of each
+# connection in dir. `cluster` needs a binary of the name `ashlar`: its processes are ended by that.
 #
 # Prints `ok NAME` and `FAILED NAME: reason` lines and, last, `N passed, N failed`. Exit codes: 0 all
 # passed, 1 something failed, 3 the environment lacks something (`SKIPPED guest: reason`).
