@@ -23,7 +23,7 @@ bin=target/tested/ashlar
 stage "format" cargo fmt --all --check
 stage "lint" cargo clippy --workspace --all-targets --locked -- -D warnings
 stage "documentation" cargo doc --workspace --no-deps --locked --quiet
-stage "unit, property and simulation tests" cargo test --workspace --locked
+stage "unit, property and simulation tests" cargo test --workspace --locked --no-fail-fast
 stage "optimised build" cargo build --profile tested --locked -p ashlar
 stage "the engine through a thousand lives" "$bin" sim engine --seeds 1000 --profile all
 stage "a scenario, end to end" scripts/smoke.sh "$bin"

@@ -215,6 +215,13 @@ impl Rig {
         });
     }
 
+    /// A node with a stale copy of one volume of a service cannot have the service.
+    fn await_all_in_sync(&self, node: usize) {
+        for volume in ["tank/s", "tank/w"] {
+            self.await_in_sync(node, volume);
+        }
+    }
+
     /// Waits until the service has acknowledged something anew.
     fn await_progress(&self) {
         let acknowledged = || lines(&self.path("acknowledged")).len();
@@ -367,14 +374,14 @@ fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
     rig.await_progress();
     rig.start(B);
     rig.becomes(B, "s", "elsewhere");
-    rig.await_in_sync(A, "tank/s");
+    rig.await_all_in_sync(A);
     let stopped = rig.daemon_itself(A);
     send(stopped, Signal::STOP);
     rig.becomes(B, "s", "running");
     rig.await_progress();
     send(stopped, Signal::CONT);
     rig.becomes(A, "s", "elsewhere");
-    rig.await_in_sync(B, "tank/s");
+    rig.await_all_in_sync(B);
 
     let haproxy = rig.ok(A, &["service", "haproxy", "s", "--port", "77"]);
     assert!(
@@ -391,7 +398,7 @@ fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
     let before = lines(Path::new(&acknowledged));
     check_written(&lines(&inside), &before);
     rig.start(B);
-    rig.await_in_sync(A, "tank/s");
+    rig.await_all_in_sync(A);
     refuses(
         &mut rig.command(A, &["service", "delete", "s"]),
         3,

@@ -1,7 +1,6 @@
 //! What a service does to this machine: attaches, mounts, runs commands, and asks volumes whether they answer.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -12,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::group::Group;
 use super::guard::{Guard, GuardPlan, take_down};
+use super::probe::{PROBE, probe};
 use crate::model::{ControlError, CreateService};
 
 /// A service is ready within so long of its start, or has failed.
@@ -27,8 +27,6 @@ const GONE_LOOK: Duration = Duration::from_millis(5);
 const ABANDONED_WITHIN: Duration = Duration::from_secs(10);
 /// Of a log, so much is looked at for its last line.
 const LAST_BYTES: usize = 4096;
-/// A file in each mounted volume, written to see whether it takes writes.
-const PROBE: &str = ".ashlar-service";
 
 /// A service on this machine.
 #[derive(Clone, Debug)]
@@ -299,23 +297,7 @@ impl Host {
     /// Writes to each volume, durably; waits for as long as they make it wait.
     pub(super) fn probe(&self) -> Result<(), String> {
         for (volume, mount) in self.service.volumes.iter().zip(&self.service.mounts) {
-            let path = mount.join(PROBE);
-            let write = || -> std::io::Result<()> {
-                let mut file = OpenOptions::new()
-                    .create(true)
-                    .write(true)
-                    .truncate(true)
-                    .open(&path)?;
-                file.write_all(b"written by ashlar, to see whether this volume takes writes\n")?;
-                file.sync_data()
-            };
-            if !is_mounted(mount) {
-                return Err(format!(
-                    "volume {volume} is not mounted on {} any more",
-                    mount.display()
-                ));
-            }
-            write().map_err(|error| format!("volume {volume} takes no writes: {error}"))?;
+            probe(volume, mount)?;
         }
         Ok(())
     }

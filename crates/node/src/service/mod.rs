@@ -24,6 +24,7 @@ mod guard;
 mod host;
 mod keep;
 mod machine;
+mod probe;
 mod share;
 #[cfg(test)]
 mod tests;
