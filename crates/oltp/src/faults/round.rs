@@ -147,13 +147,7 @@ fn under_load(
     (clients, progress): (&Clients, &Progress),
 ) -> Result<Done, LabError> {
     pause(plan.before, progress)?;
-    let begun = Instant::now();
-    while !system.is_redundant() && begun.elapsed() < PATIENCE {
-        pause(LOOK_EVERY, progress)?;
-    }
-    let from = system
-        .primary()
-        .ok_or_else(|| LabError::environment("there is no primary before the fault"))?;
+    let from = await_primary(system, progress)?;
     let at = Instant::now();
     let injected = system.inject(fault, &from);
     let served = injected.and_then(|()| {
@@ -174,6 +168,26 @@ fn under_load(
         served_again,
         resynced,
     })
+}
+
+/// The primary, once it could be lost: after a fault of the store, who it is may not be known for a while.
+fn await_primary(system: &dyn System, progress: &Progress) -> Result<String, LabError> {
+    let begun = Instant::now();
+    loop {
+        let primary = system.primary();
+        let is_over = begun.elapsed() >= PATIENCE;
+        match primary {
+            Some(primary) if is_over || system.is_redundant() => return Ok(primary),
+            None if is_over => {
+                let why = format!(
+                    "no primary within {} s before the fault",
+                    PATIENCE.as_secs()
+                );
+                return Err(LabError::environment(why));
+            }
+            _ => pause(LOOK_EVERY, progress)?,
+        }
+    }
 }
 
 /// Lets clients go on for a while; the most that a copy has lacked meanwhile.
