@@ -50,6 +50,11 @@ impl Failure {
         }
     }
 
+    /// Whether something outside the command line is to blame.
+    pub(crate) fn is_environment(&self) -> bool {
+        self.code == ENVIRONMENT
+    }
+
     #[cfg(test)]
     pub(crate) fn code(&self) -> u8 {
         self.code

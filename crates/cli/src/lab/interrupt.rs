@@ -68,7 +68,8 @@ pub(super) fn attended(
 ) -> Result<(), Failure> {
     let (progress, last_words) = (interruptible()?, LastWords::default());
     if !db.starts_with("sqlite:") {
-        return work(&progress, &last_words);
+        let done = work(&progress, &last_words);
+        return done.map_err(|why| after_interrupt(&progress, why));
     }
     let ends = progress.quiet();
     let why = format!(
@@ -98,6 +99,14 @@ pub(super) fn attended(
     }
 }
 
+/// A connection that was given up for an interrupt is reported as closed: the message says why.
+fn after_interrupt(progress: &Progress, why: Failure) -> Failure {
+    if progress.go_on().is_ok() || !why.is_environment() || why.message().contains("interrupted") {
+        return why;
+    }
+    Failure::environment(format!("interrupted; {}", why.message()))
+}
+
 /// A thread that is ready to say last words, and what has it do so.
 fn ready(last_words: LastWords, why: String) -> Result<impl FnOnce(), LabError> {
     let (ask, asked) = channel();
@@ -124,4 +133,27 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), LabErr
         .spawn(work)
         .map(drop)
         .map_err(|error| LabError::caused(format!("thread {name}"), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_after_an_interrupt_says_so() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let progress = Progress::silent().until(Arc::clone(&stop));
+        let told = |why: Failure| after_interrupt(&progress, why).message().to_owned();
+        assert_eq!(
+            told(Failure::environment("connection closed")),
+            "connection closed"
+        );
+        stop.store(true, std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(
+            told(Failure::environment("connection closed")),
+            "interrupted; connection closed"
+        );
+        assert_eq!(told(Failure::environment("interrupted")), "interrupted");
+        assert_eq!(told(Failure::check("an order is lost")), "an order is lost");
+    }
 }
