@@ -105,7 +105,8 @@ impl BlockDevice for Queue {
     }
 
     fn poll(&mut self, _: Moment, done: &mut Vec<Completion>) {
-        if self.disk.hold.load(Ordering::SeqCst) {
+        // A core that has nothing to do must not wait for the bytes: it is to take a request first.
+        if self.waiting.is_empty() || self.disk.hold.load(Ordering::SeqCst) {
             return;
         }
         let mut bytes = self.disk.bytes.lock().expect("sound");
