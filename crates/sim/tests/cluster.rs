@@ -185,6 +185,18 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
             },
             ..Profile::CRASH
         },
+        // A member is cut off while its store has much to do, and is back before that is done.
+        Canary::AttachUndrained => Profile {
+            slow: 20,
+            isolations: 20,
+            lures: const {
+                &[
+                    lure(Occasion::Message("REC"), Blow::Slow, false),
+                    lure(Occasion::Message("REC"), Blow::Isolate, false),
+                ]
+            },
+            ..Profile::CRASH
+        },
         // The session breaks just when the add is asked for, what came of that is long unknown, and the owner's store has
         // not done what the member's has.
         Canary::UnsettledAdd => Profile {
@@ -204,6 +216,12 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
             reseats: 1000,
             lures: const { &[lure(Occasion::Message("COPY"), Blow::Crash, true)] },
             ..Profile::CRASH
+        },
+        // The quorum is silent while an operator changes who has copies, or something happens just then.
+        Canary::WishKept | Canary::WishUnchecked => Profile {
+            reseats: 1000,
+            quorum: 20,
+            ..Profile::PARTITION
         },
         Canary::HandoffServes => Profile {
             moves: 30,

@@ -9,8 +9,11 @@
 
 use std::time::{Duration, Instant};
 
+use ashlar_reactor::Clock;
 use ashlar_replica::quorum::{Question, Reply};
-use ashlar_replica::{Key, MemberId, Members, NodeId, Position, ReplicaUuid, Revision, Seats};
+use ashlar_replica::{
+    Key, MemberId, Members, NodeId, Position, ReplicaUuid, Revision, Seats, Wish,
+};
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -27,6 +30,8 @@ use crate::pool::ReplicaMail;
 
 /// How long the owner may take to change the key.
 const CHANGE_WAIT: Duration = Duration::from_secs(10);
+/// For so long an owner tries what it was asked for: what is not done then is not done after the command has failed.
+const WISH_LASTS: Duration = Duration::from_secs(3);
 
 /// How long a node may take to delete what is left of its copy: it may be gone.
 const DROP_WAIT: Duration = Duration::from_secs(5);
@@ -68,6 +73,31 @@ impl Replication {
     pub(super) fn is_unseated(&self, volume: Uuid) -> Result<bool, ControlError> {
         let key = self.read_key(volume)?;
         Ok(key.is_some_and(|key| key.position(self.cluster.me()).is_none()))
+    }
+
+    /// Whether a copy may be taken away, by what the key says.
+    fn may_go(&self, name: &VolumeName, key: &Key, place: Position) -> Result<(), ControlError> {
+        let Some(member) = key.members.get(place) else {
+            return Ok(());
+        };
+        let node = self.node_name(member.node);
+        let left = key.in_sync.without(place);
+        if left.is_empty() {
+            return Err(ControlError::conflict(format!(
+                "volume {name}: the copy on node {node} is the only one in sync; it stays until another is"
+            )));
+        }
+        let behind = key.members.without(place).positions().minus(left);
+        if key.in_sync.has(place) && !behind.is_empty() && left.count() < 2 {
+            let behind = behind.iter().filter_map(|at| key.members.get(at));
+            let behind: Vec<String> = behind.map(|member| self.node_name(member.node)).collect();
+            return Err(ControlError::conflict(format!(
+                "volume {name}: without the copy on node {node} one in sync would be left, while that of {} is not: wait \
+                 until it is (`volume show {name}`), or take that away first",
+                behind.join(", ")
+            )));
+        }
+        Ok(())
     }
 
     fn names(&self, members: &Members) -> Vec<String> {
@@ -227,7 +257,7 @@ impl Keeper {
         let copy = NewCopy::at(&wanted, volume, (place, node), nodes);
         self.order_of(replication, node, Order::MakeCopy(Box::new(copy)))?;
         info!(%volume, "volume {name}: node {} gets a copy", replication.node_name(node));
-        let changed = self.reseat(volume, members);
+        let changed = self.reseat(volume, members, |_| Ok(()));
         let started =
             changed.and_then(|()| self.order_of(replication, node, Order::StartCopy { volume }));
         if let Err(error) = started {
@@ -258,26 +288,9 @@ impl Keeper {
             return Ok(());
         };
         let node = replication.node_name(member.node);
-        let members = key.members.without(place);
-        let left = key.in_sync.without(place);
-        if left.is_empty() {
-            return Err(ControlError::conflict(format!(
-                "volume {name}: the copy on node {node} is the only one in sync; it stays until another is"
-            )));
-        }
-        let behind = members.positions().minus(left);
-        if key.in_sync.has(place) && !behind.is_empty() && left.count() < 2 {
-            let behind = behind.iter().filter_map(|at| members.get(at));
-            let behind: Vec<String> = behind
-                .map(|member| replication.node_name(member.node))
-                .collect();
-            return Err(ControlError::conflict(format!(
-                "volume {name}: without the copy on node {node} one in sync would be left, while that of {} is not: wait \
-                 until it is (`volume show {name}`), or take that away first",
-                behind.join(", ")
-            )));
-        }
+        replication.may_go(name, &key, place)?;
         if key.owner.node == member.node {
+            let left = key.in_sync.without(place);
             let to = left.iter().find_map(|at| key.members.get(at));
             let to = to.ok_or_else(|| ControlError::internal("no copy in sync is left"))?;
             let order = Order::Move {
@@ -287,7 +300,8 @@ impl Keeper {
             self.order_of(replication, member.node, order)?;
             self.await_key(volume, |key| key.owner.node != member.node)?;
         }
-        self.reseat(volume, members)?;
+        let may = |key: &Key| replication.may_go(name, key, place);
+        self.reseat(volume, key.members.without(place), may)?;
         info!(%volume, "volume {name}: the copy of node {node} is taken away");
         let order = Order::DropCopy { volume };
         let dropped = match member.node == replication.cluster.me() {
@@ -314,31 +328,65 @@ impl Keeper {
         }
     }
 
-    /// Has the owner change who has copies, and waits until the key says so.
-    fn reseat(&self, volume: Uuid, members: Members) -> Result<(), ControlError> {
+    /// Has the owner change who has copies, and waits until the key says so. Whether it may is looked at anew with each
+    /// key that is read, and the owner does it for that key only.
+    fn reseat(
+        &self,
+        volume: Uuid,
+        members: Members,
+        may: impl Fn(&Key) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let begun = Instant::now();
+        let mut trouble = None;
         loop {
             let Read { revision, key } = replication.read_newest(volume)?;
             if key.members.map(|one| one.node) == members.map(|one| one.node) {
                 return Ok(());
             }
+            may(&key)?;
             let owner = key.owner.node;
-            let order = Order::Reseat {
-                volume,
-                revision,
-                members: Vec::from(members),
-            };
-            let asked = self.order_of(replication, owner, order);
             if begun.elapsed() > CHANGE_WAIT {
-                asked?;
+                let why = trouble.map_or_else(String::new, |why| format!(": {why}"));
                 return Err(ControlError::environment(format!(
-                    "its owner, node {}, has not changed who has copies within {} s",
+                    "its owner, node {}, has not changed who has copies within {} s{why}",
                     replication.node_name(owner),
                     CHANGE_WAIT.as_secs()
                 )));
             }
+            // What is asked for later could be done when nobody waits for it any more.
+            let left = (CHANGE_WAIT - WISH_LASTS).saturating_sub(begun.elapsed());
+            if !left.is_zero() {
+                let order = Order::Reseat {
+                    volume,
+                    revision,
+                    members: Vec::from(members),
+                };
+                trouble = self.wish(replication, (owner, left), order)?;
+            }
             std::thread::sleep(LOOK_EVERY * 10);
+        }
+    }
+
+    /// Has an owner hear what is wanted. Why it has not, if it may the next time.
+    fn wish(
+        &self,
+        replication: &Replication,
+        (owner, limit): (NodeId, Duration),
+        order: Order,
+    ) -> Result<Option<String>, ControlError> {
+        let asked = match owner == replication.cluster.me() {
+            true => self.obey(owner, order).map(drop),
+            false => replication.order_within(limit, owner, &order).map(drop),
+        };
+        match asked {
+            Ok(()) => Ok(None),
+            Err(error) => match error.kind {
+                ErrorKind::Environment | ErrorKind::Conflict | ErrorKind::NotFound => {
+                    Ok(Some(error.message))
+                }
+                _ => Err(error),
+            },
         }
     }
 
@@ -368,6 +416,7 @@ impl Keeper {
         revision: Revision,
         members: Vec<Option<MemberId>>,
     ) -> Result<(), ControlError> {
+        let until = Clock.now() + WISH_LASTS;
         let members = Members::try_from(members).map_err(ControlError::usage)?;
         let newest = self.replication()?.read_newest(volume)?;
         if newest.revision != revision {
@@ -376,9 +425,14 @@ impl Keeper {
             ));
         }
         let place = self.place_of(volume)?;
+        let wish = Wish {
+            members,
+            in_sync: newest.key.in_sync,
+            until,
+        };
         place
             .pool
-            .post_to_replica(place.number, ReplicaMail::Reseat { members });
+            .post_to_replica(place.number, ReplicaMail::Reseat(wish));
         Ok(())
     }
 
