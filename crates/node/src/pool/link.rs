@@ -97,8 +97,6 @@ pub(crate) enum ReplicaMail {
     Petition { petition: Petition, answer: Answer },
     /// It is to hand over.
     Move { to: Position },
-    /// How far its pool has come.
-    Published { reply: Sender<u64> },
     /// Other copies are wanted.
     Reseat(Wish),
     /// Who has copies, as the volume's key says.

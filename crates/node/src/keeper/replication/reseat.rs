@@ -7,6 +7,7 @@
 //!
 //! Only the owner writes the key, by compare-and-swap. An order that is given again goes on.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ashlar_reactor::Clock;
@@ -184,15 +185,49 @@ impl Replication {
 }
 
 impl Keeper {
-    /// The other nodes that have copies of a volume, as the copy here knows.
+    /// The other nodes that have copies of a volume, as its key says: what the copy here was told may be old. As it was
+    /// told, if there is no key any more.
+    ///
+    /// # Errors
+    /// Environment: the quorum does not answer. Who has copies is not known then.
     pub(super) fn others_with_copy(&self, volume: Uuid) -> Result<Vec<NodeId>, ControlError> {
-        let me = self.replication()?.cluster.me();
-        self.with_copy(volume, |pool, number| {
-            let view = self.replica_view(pool, number)?;
-            let members = view.map_or(Seats::NONE, |view| view.members);
-            let nodes = members.iter().map(|(_, node)| node);
-            Ok(nodes.filter(|&node| node != me).collect())
-        })
+        let replication = self.replication()?;
+        let members = match replication.read_key(volume)? {
+            Some(key) => key.members.map(|member| member.node),
+            None => self.with_copy(volume, |pool, number| {
+                let view = self.replica_view(pool, number)?;
+                Ok(view.map_or(Seats::NONE, |view| view.members))
+            })?,
+        };
+        let nodes = members.iter().map(|(_, node)| node);
+        let me = replication.cluster.me();
+        Ok(nodes.filter(|&node| node != me).collect())
+    }
+
+    /// Has all other nodes with copies hear something.
+    pub(super) fn order_others(&self, volume: Uuid, order: &Order) -> Result<(), ControlError> {
+        let replication = self.replication()?;
+        self.each_other(volume, |node| replication.order(node, order).map(drop))
+    }
+
+    /// Does something for all other nodes with copies, also one that gets a copy meanwhile.
+    pub(super) fn each_other(
+        &self,
+        volume: Uuid,
+        act: impl Fn(NodeId) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let mut done = BTreeSet::new();
+        loop {
+            let mut others = self.others_with_copy(volume)?;
+            others.retain(|node| !done.contains(node));
+            if others.is_empty() {
+                return Ok(());
+            }
+            for node in others {
+                act(node)?;
+                done.insert(node);
+            }
+        }
     }
 
     /// Gives a replicated volume more copies, or fewer.
@@ -258,8 +293,10 @@ impl Keeper {
         self.order_of(replication, node, Order::MakeCopy(Box::new(copy)))?;
         info!(%volume, "volume {name}: node {} gets a copy", replication.node_name(node));
         let changed = self.reseat(volume, members, |_| Ok(()));
+        // Who may connect can have changed since the copy was made, by a node that did not know of it yet.
+        let told = changed.and_then(|()| self.tell_hosts_of(name, node));
         let started =
-            changed.and_then(|()| self.order_of(replication, node, Order::StartCopy { volume }));
+            told.and_then(|()| self.order_of(replication, node, Order::StartCopy { volume }));
         if let Err(error) = started {
             // Unless the key has it all the same, it is none of the volume's.
             if replication

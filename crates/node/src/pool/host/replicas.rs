@@ -144,9 +144,6 @@ impl Host {
             ReplicaMail::Move { to } => {
                 self.with_replica(volume, |one, ground| one.give(to, ground));
             }
-            ReplicaMail::Published { reply } => {
-                let _ = reply.send(self.engine.published());
-            }
             ReplicaMail::Reseat(wish) => {
                 self.with_replica(volume, |one, ground| one.reseat(wish, ground));
             }
