@@ -157,6 +157,11 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
         },
         // The owner is cut off while one that has granted dies, and is back before the grant ends.
         Canary::ForgetPromise => Profile {
+            isolations: 40,
+            stops: 0,
+            power: 0,
+            reseats: 0,
+            engines: 0,
             lures: const {
                 &[
                     lure(Occasion::Message("GRANT?"), Blow::Isolate, true),
@@ -201,7 +206,8 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
         // not done what the member's has.
         Canary::UnsettledAdd => Profile {
             commands: 300,
-            quorum: 40,
+            quorum: 60,
+            breaks: 20,
             proofs: 0,
             lures: const {
                 &[
