@@ -18,37 +18,50 @@ pub struct Head {
     pub old: Vec<Uuid>,
 }
 
+/// What the quorum holds of a pool, and how new that is: what is put in its place must be made from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldHead {
+    /// 0 if nothing is held yet.
+    pub revision: Revision,
+    /// What is remembered.
+    pub head: Head,
+}
+
 impl Cluster {
-    /// What is remembered of a pool; `None` if nothing is. Blocks.
+    /// What is remembered of a pool. Blocks.
     ///
     /// # Errors
     /// Environment: the quorum does not answer, or holds something else there.
-    pub fn head(&self, pool: Uuid) -> Result<Option<Head>, Problem> {
-        Ok(self.held_head(pool)?.map(|(_, head)| head))
+    pub fn head(&self, pool: Uuid) -> Result<HeldHead, Problem> {
+        let held = self.held_head(pool)?;
+        Ok(held.unwrap_or_else(|| HeldHead {
+            revision: Revision(0),
+            head: Head::default(),
+        }))
     }
 
-    /// Remembers this of a pool. Blocks.
+    /// Remembers this of a pool, if what is held is still what it was made from. Blocks.
     ///
     /// # Errors
-    /// Environment: the quorum does not take it, or does not say so.
-    pub fn put_head(&self, pool: Uuid, head: &Head) -> Result<(), Problem> {
-        let held = self.held_head(pool)?;
-        let revision = held.map_or(Revision(0), |(revision, _)| revision);
-        let value = serde_json::to_vec(head);
+    /// Conflict: something else is held by now. Environment: the quorum does not take it, or does not say so.
+    pub fn put_head(&self, pool: Uuid, next: &HeldHead) -> Result<(), Problem> {
+        let value = serde_json::to_vec(&next.head);
         let value = value.map_err(|error| Problem::internal(error.to_string()))?;
-        let shared = self.shared();
+        let (shared, revision) = (self.shared(), next.revision);
         let swap = async move {
             let key = shared.head_key(pool);
             shared.store.swap(&key, revision, &value).await
         };
         match self.wait(PATIENCE, swap) {
             Ok(Swap::Made(_)) => Ok(()),
-            Ok(Swap::NotMade(_)) => Err(failed(pool, "another process has changed it")),
+            Ok(Swap::NotMade(_)) => Err(Problem::conflict(format!(
+                "how far pool {pool} had come was changed meanwhile by another process"
+            ))),
             Ok(Swap::Unknown(why)) | Err(why) => Err(failed(pool, &why)),
         }
     }
 
-    fn held_head(&self, pool: Uuid) -> Result<Option<(Revision, Head)>, Problem> {
+    fn held_head(&self, pool: Uuid) -> Result<Option<HeldHead>, Problem> {
         let shared = self.shared();
         let read = async move {
             let key = shared.head_key(pool);
@@ -58,7 +71,8 @@ impl Cluster {
         let held = held.map_err(|why| failed(pool, &why))?;
         let head = held.map(|held| {
             let head = serde_json::from_slice(&held.value);
-            head.map(|head| (held.revision, head))
+            let revision = held.revision;
+            head.map(|head| HeldHead { revision, head })
         });
         head.transpose().map_err(|error| {
             let why = ashlar_plain::reworded(&error.to_string());

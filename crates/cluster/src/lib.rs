@@ -62,7 +62,7 @@ pub use ashlar_replica::{Incarnation, NodeId, VolumeId};
 pub use certify::certify;
 pub use cluster::{Cluster, Local, volume_id};
 pub use config::{ClusterConfig, NodeConfig, QuorumConfig};
-pub use heads::Head;
+pub use heads::{Head, HeldHead};
 pub use key::{Key, SHORTEST_KEY};
 pub use members::{
     EtcdMember, Founding, Home, Joined, LIES_IN, NewToken, Newcomer, QuorumMember, QuorumRole,

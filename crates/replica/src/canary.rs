@@ -100,11 +100,15 @@ pub enum Canary {
     SlowIsStuck,
     /// Another copy than the key names is given what the one that it replaces has missed.
     NewcomerTrusted,
+    /// Copies are changed for an operator who has given up waiting.
+    WishKept,
+    /// Copies are changed although others are in sync than when it was looked at whether they may be.
+    WishUnchecked,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 47] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -150,6 +154,8 @@ impl Canary {
         Self::SlowIsStuck,
         Self::OldImageCounts,
         Self::NewcomerTrusted,
+        Self::WishKept,
+        Self::WishUnchecked,
     ];
 }
 

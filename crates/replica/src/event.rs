@@ -267,12 +267,20 @@ pub enum Event {
         /// Whom.
         to: Position,
     },
-    /// An operator wants these copies. Only an owner follows, and only if none takes the place of another at once, its
-    /// own stays, and new ones are [`ReplicaUuid::NEW`].
-    Reseat {
-        /// All of them.
-        members: Members,
-    },
+    /// An operator wants other copies. Only an owner follows.
+    Reseat(Wish),
+}
+
+/// Copies that an operator wants. An owner follows if none takes the place of another at once, its own stays, and new
+/// ones are [`ReplicaUuid::NEW`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// All of them.
+    pub members: Members,
+    /// The copies in sync when it was looked at whether this may be: with others the answer may be another.
+    pub in_sync: Positions,
+    /// Nobody waits for it any longer: it is not begun after that.
+    pub until: Moment,
 }
 
 /// How a host's command ended.

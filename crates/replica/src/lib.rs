@@ -66,7 +66,7 @@ pub use ashlar_block::{AssociationId, HostId, Label, Registrant};
 pub use canary::{Cage, Canary};
 pub use event::{
     Alarm, Config, Difference, Effect, Event, HostOperation, Limits, Outcome, Proof, ReadMode,
-    Shape, Why,
+    Shape, Why, Wish,
 };
 pub use extent::{Extent, ExtentSet};
 pub use fence::{Fence, Origin};

@@ -101,8 +101,7 @@ impl Member {
 
     /// Whether an owner's session is open here.
     pub(crate) fn is_open(&self) -> bool {
-        let open = |s: &Session| !matches!(s.stage, Stage::Draining | Stage::Joining(_));
-        self.session.as_ref().is_some_and(open)
+        self.session.as_ref().is_some_and(Session::has_joined)
     }
 
     /// Whether nothing of an open session is under way here.
@@ -196,8 +195,11 @@ impl Member {
         session.expected = session.expected.wrapping_add(1);
         match envelope.message {
             // A promise does not depend on what is said before it, and a slow store must not make this copy deaf.
-            Message::GrantAsk { nonce } if matches!(session.stage, Stage::Entering(_)) => {
-                session.grant(turn, given, nonce);
+            Message::GrantAsk { nonce } if session.stage != Stage::Open => {
+                // Before it has joined, it has nothing else by which its owner could tell a slow store from one that hangs.
+                if session.has_joined() || !turn.is_store_stuck() {
+                    session.grant(turn, given, nonce);
+                }
                 Consequence::Nothing
             }
             message => {
@@ -379,6 +381,10 @@ impl Member {
 }
 
 impl Session {
+    const fn has_joined(&self) -> bool {
+        !matches!(self.stage, Stage::Draining | Stage::Joining(_))
+    }
+
     fn send(&mut self, turn: &mut Turn<'_>, message: Message) {
         let envelope = Envelope {
             volume: turn.config.volume,

@@ -187,9 +187,9 @@ impl Replica {
                     owner.give(turn, to);
                 }
             }
-            Event::Reseat { members } => {
+            Event::Reseat(wish) => {
                 if let Some(owner) = self.owner.as_mut() {
-                    owner.reseat(turn, members);
+                    owner.reseat(turn, wish);
                 }
             }
         }

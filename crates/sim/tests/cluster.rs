@@ -157,6 +157,11 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
         },
         // The owner is cut off while one that has granted dies, and is back before the grant ends.
         Canary::ForgetPromise => Profile {
+            isolations: 40,
+            stops: 0,
+            power: 0,
+            reseats: 0,
+            engines: 0,
             lures: const {
                 &[
                     lure(Occasion::Message("GRANT?"), Blow::Isolate, true),
@@ -185,11 +190,24 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
             },
             ..Profile::CRASH
         },
+        // A member is cut off while its store has much to do, and is back before that is done.
+        Canary::AttachUndrained => Profile {
+            slow: 20,
+            isolations: 20,
+            lures: const {
+                &[
+                    lure(Occasion::Message("REC"), Blow::Slow, false),
+                    lure(Occasion::Message("REC"), Blow::Isolate, false),
+                ]
+            },
+            ..Profile::CRASH
+        },
         // The session breaks just when the add is asked for, what came of that is long unknown, and the owner's store has
         // not done what the member's has.
         Canary::UnsettledAdd => Profile {
             commands: 300,
-            quorum: 40,
+            quorum: 60,
+            breaks: 20,
             proofs: 0,
             lures: const {
                 &[
@@ -204,6 +222,12 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
             reseats: 1000,
             lures: const { &[lure(Occasion::Message("COPY"), Blow::Crash, true)] },
             ..Profile::CRASH
+        },
+        // The quorum is silent while an operator changes who has copies, or something happens just then.
+        Canary::WishKept | Canary::WishUnchecked => Profile {
+            reseats: 1000,
+            quorum: 20,
+            ..Profile::PARTITION
         },
         Canary::HandoffServes => Profile {
             moves: 30,

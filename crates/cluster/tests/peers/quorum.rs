@@ -124,3 +124,27 @@ fn what_waits_is_answered_also_by_the_end() {
     });
     assert_eq!(heard.recv_timeout(LONG), Ok(true));
 }
+
+/// A mark that was made meanwhile stays.
+#[test]
+fn how_far_a_pool_has_come_is_put_over_what_it_was_made_from_only() {
+    let memory = Memory::default();
+    let config = config(&memory, &["a", "b"]);
+    let (a, b) = (start(&config, "a"), start(&config, "b"));
+    let pool = Uuid::from_u128(5);
+    let mut early = a.head(pool).expect("nothing is held");
+    let mut marked = b.head(pool).expect("nothing is held");
+    marked.head.old = vec![VOLUME];
+    b.put_head(pool, &marked).expect("put");
+    early.head.published = 9;
+    let refused = a.put_head(pool, &early).expect_err("it was changed");
+    assert_eq!(refused.kind, Kind::Conflict, "{refused:?}");
+    let mut held = a.head(pool).expect("held");
+    assert_eq!(
+        (held.head.published, &held.head.old[..]),
+        (0, &[VOLUME][..])
+    );
+    held.head.published = 9;
+    a.put_head(pool, &held).expect("nothing else is held");
+    assert_eq!(b.head(pool).expect("held").head, held.head);
+}

@@ -19,6 +19,7 @@ mod wanted;
 mod watch;
 mod work;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
@@ -71,6 +72,8 @@ pub(crate) struct LivePool {
     /// Of its volumes those that cache a device, by number; in service or not.
     pub(crate) caches: BTreeMap<u32, caches::Cached>,
     pub(crate) since: Instant,
+    /// Changes that it had made durable when it came into service, until that was compared with what the quorum knows.
+    unjudged: Cell<Option<u64>>,
 }
 
 impl LivePool {

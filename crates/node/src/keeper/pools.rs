@@ -68,6 +68,7 @@ impl Keeper {
                 // The pool's other volumes do not wait for it.
                 if let Err(error) = self.take_up_copy(&mut pool, name, &copy, identity) {
                     error!(volume = copy.name, "{}", error.message);
+                    self.wait_with_copy(volume.uuid);
                 }
                 continue;
             }

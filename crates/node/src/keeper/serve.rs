@@ -1,5 +1,6 @@
 //! Pools on cores, volumes as subsystems.
 
+use std::cell::Cell;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -68,6 +69,7 @@ impl Keeper {
         imported: ImportedPool,
     ) -> Result<LivePool, ControlError> {
         let ImportedPool { engine, drives } = imported;
+        let unjudged = Cell::new(Some(engine.published()));
         let known = {
             let state = self.state.read();
             let members = engine.members().iter().zip(&drives);
@@ -109,6 +111,7 @@ impl Keeper {
             joining: Vec::new(),
             volumes: Default::default(),
             caches: Default::default(),
+            unjudged,
             since: std::time::Instant::now(),
         })
     }

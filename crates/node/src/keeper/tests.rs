@@ -17,14 +17,19 @@ use super::*;
 use crate::model::{DriveState, ErrorKind, LayoutSpec};
 use crate::pool::open_drives;
 
-struct Room {
+pub(super) struct Room {
     dir: TempDir,
-    keeper: Arc<Keeper>,
+    pub(super) keeper: Arc<Keeper>,
     server: Option<Server>,
 }
 
 impl Room {
     fn new() -> Self {
+        Self::of(None)
+    }
+
+    /// That of a node of a cluster.
+    pub(super) fn of(cluster: Option<Cluster>) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let server = Server::start(ServerConfig {
             listen: "127.0.0.1:0".parse().expect("an address"),
@@ -42,7 +47,7 @@ impl Room {
             Arc::new(state),
             &Config::default(),
             Box::new(|spec| ashlar_device::open(spec, ashlar_block::BlockSize::B4096)),
-            None,
+            cluster,
         )
         .expect("a keeper");
         Self {
@@ -64,7 +69,7 @@ impl Room {
     }
 
     /// Pool tank of this many drives, d0 and so on.
-    fn tank(&self, count: usize) -> Vec<String> {
+    pub(super) fn tank(&self, count: usize) -> Vec<String> {
         let drives: Vec<String> = (0..count).map(|i| self.drive(&format!("d{i}"))).collect();
         let request = CreatePool {
             name: "tank".into(),

@@ -6,7 +6,7 @@ use ashlar_block::{Completion, ErrorKind, Geometry, IoError, Request};
 use ashlar_cluster::PeerSocket;
 use ashlar_reactor::{Mailbox, Opener, Waker};
 use ashlar_replica::quorum::Reply;
-use ashlar_replica::{Ask, Incarnation, Members, NodeId, Position, Revision};
+use ashlar_replica::{Ask, Incarnation, Members, NodeId, Position, Revision, Wish};
 use ashlar_store::format::DriveClass;
 use ashlar_store::{Comeback, Manage, Managed, Status};
 use ashlar_target::{Answer, Petition, ReservationDecider};
@@ -97,10 +97,8 @@ pub(crate) enum ReplicaMail {
     Petition { petition: Petition, answer: Answer },
     /// It is to hand over.
     Move { to: Position },
-    /// How far its pool has come.
-    Published { reply: Sender<u64> },
     /// Other copies are wanted.
-    Reseat { members: Members },
+    Reseat(Wish),
     /// Who has copies, as the volume's key says.
     Seats {
         revision: Revision,

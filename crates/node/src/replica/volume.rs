@@ -11,9 +11,9 @@ use ashlar_reactor::{Handle, Port, What};
 use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
     Alarm, Ask, AssociationId, Cage, CommandId, Config, Effect, Envelope, Epoch, Event, HostId,
-    HostOperation, Incarnation, Limits, MAX_MEMBERS, Members, Message, NodeId, Origin, Outcome,
-    Position, Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, Revision, Seats,
-    SessionId, ShardId, Surroundings, VolumeId,
+    HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin, Outcome, Position,
+    Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, Revision, Seats, SessionId,
+    ShardId, Surroundings, VolumeId, Wish,
 };
 use ashlar_store::{Engine, Outbox};
 use ashlar_target::DecidedReservations;
@@ -348,8 +348,8 @@ impl Replicated {
     }
 
     /// An operator wants these copies.
-    pub(crate) fn reseat(&mut self, members: Members, ground: &mut Ground<'_>) {
-        self.hear(Event::Reseat { members }, ground);
+    pub(crate) fn reseat(&mut self, wish: Wish, ground: &mut Ground<'_>) {
+        self.hear(Event::Reseat(wish), ground);
     }
 
     /// An operator wants another owner.

@@ -4,10 +4,10 @@ use super::peer::Link;
 use super::{LOOK_EVERY, Owner, Stage};
 use crate::canary::Canary;
 use crate::candidate::Stored;
-use crate::event::{Effect, Turn};
+use crate::event::{Effect, Turn, Wish};
 use crate::extent::ExtentSet;
 use crate::ids::{Ask, Epoch, Known, Low, Position, Positions, SessionId, Token};
-use crate::key::{Key, MemberId, Members};
+use crate::key::{Key, MemberId};
 use crate::local::{Entry, EntryChange, OwnPlane};
 use crate::message::Message;
 use crate::quorum::{Question, Reply};
@@ -25,7 +25,9 @@ enum Kind {
     Add(Position, MemberId),
     Remove(Positions),
     /// Other copies.
-    Seats(Members),
+    Seats(Wish),
+    /// None: what became of the last swap is found out by another.
+    Settle,
 }
 
 #[derive(Debug)]
@@ -43,7 +45,7 @@ impl Owner {
     pub(super) fn adding(&self) -> Option<Position> {
         match self.change.as_ref()?.kind {
             Kind::Add(position, _) => Some(position),
-            Kind::Remove(_) | Kind::Seats(_) => None,
+            Kind::Remove(_) | Kind::Seats(_) | Kind::Settle => None,
         }
     }
 
@@ -51,7 +53,7 @@ impl Owner {
     pub(super) fn removing(&self) -> Positions {
         match self.change.as_ref().map(|change| change.kind) {
             Some(Kind::Remove(positions)) => positions,
-            Some(Kind::Seats(members)) => self.leaving(&members),
+            Some(Kind::Seats(wish)) => self.leaving(&wish.members),
             _ => Positions::NONE,
         }
     }
@@ -66,8 +68,8 @@ impl Owner {
         if !lost.is_empty() {
             return self.begin_change(turn, Kind::Remove(lost));
         }
-        if let Some(members) = self.wanted(turn) {
-            return self.begin_change(turn, Kind::Seats(members));
+        if let Some(wish) = self.wanted(turn) {
+            return self.begin_change(turn, Kind::Seats(wish));
         }
         if let Some(position) = self.caught_up(turn)
             && let Some(member) = self.attached(position)
@@ -100,7 +102,10 @@ impl Owner {
                 known.members.with(position, member),
             ),
             Kind::Remove(positions) => (known.in_sync.minus(positions), known.members),
-            Kind::Seats(members) => (known.in_sync.minus(self.leaving(&members)), members),
+            Kind::Seats(Wish { members, .. }) => {
+                (known.in_sync.minus(self.leaving(&members)), members)
+            }
+            Kind::Settle => (known.in_sync, known.members),
         };
         let wants = Key {
             in_sync,
@@ -132,10 +137,9 @@ impl Owner {
             At::Reading(mine) if *mine == ask => match reply {
                 Reply::Holds(Some(held)) if held.revision == self.stored.revision => {
                     // The swap may still be made: another one on this revision decides.
-                    let ask = self.ask_swap(turn, kind);
-                    if let Some(change) = self.change.as_mut() {
-                        change.stage = At::Swapping(ask);
-                    }
+                    let kind = self.still_wanted(turn, kind);
+                    let stage = At::Swapping(self.ask_swap(turn, kind));
+                    self.change = Some(Change { kind, stage });
                 }
                 Reply::Holds(Some(held)) => {
                     if let Some(stored) = Stored::from_held(turn, held) {
@@ -150,6 +154,14 @@ impl Owner {
                 }
             },
             _ => {}
+        }
+    }
+
+    /// What another swap is for: nobody may wait any longer for what the first was for.
+    fn still_wanted(&self, turn: &Turn<'_>, kind: Kind) -> Kind {
+        match kind {
+            Kind::Seats(wish) if !wish.is_waited_for(turn) => Kind::Settle,
+            other => other,
         }
     }
 

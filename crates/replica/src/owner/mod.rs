@@ -29,14 +29,13 @@ use bytes::Bytes;
 
 use crate::canary::Canary;
 use crate::candidate::Stored;
-use crate::event::{At, Effect, HostOperation, Outcome, ReadMode, Turn};
+use crate::event::{At, Effect, HostOperation, Outcome, ReadMode, Turn, Wish};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::{Fence, Origin};
 use crate::ids::{
     Ask, CommandId, CopyId, Epoch, Leaf, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence,
     SessionId, Token,
 };
-use crate::key::Members;
 use crate::lease::Held;
 use crate::local::Applied;
 use crate::message::{Content, Message, RecordKind};
@@ -146,7 +145,7 @@ pub(crate) struct Owner {
     jobs: BTreeMap<Token, Job>,
     change: Option<Change>,
     /// Copies that an operator wants.
-    wanted: Option<Members>,
+    wanted: Option<Wish>,
     looking: Option<Ask>,
     looked_at: Moment,
     /// A learner that has all: commits wait for it already, so that it can be added.

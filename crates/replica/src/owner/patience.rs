@@ -125,13 +125,18 @@ impl Owner {
         if is_silent {
             return Some(Why::Silent);
         }
-        if peer.link != Link::Live {
-            return None;
-        }
         let limit = match turn.sings(Canary::SlowIsStuck) {
             true => STUCK_AFTER,
             false => SLOW_AFTER,
         };
+        if let Link::Joining(since) = peer.link
+            && turn.now - since > limit
+        {
+            return Some(Why::Slow);
+        }
+        if peer.link != Link::Live {
+            return None;
+        }
         if waits > limit {
             return Some(Why::Slow);
         }

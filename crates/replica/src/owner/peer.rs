@@ -93,11 +93,19 @@ impl Peer {
         matches!(self.link, Link::Live | Link::Learning)
     }
 
+    /// Whether it can say that it is there, in a session or about to be in one.
+    pub(crate) const fn can_be_heard(&self) -> bool {
+        !matches!(self.link, Link::Closed(_))
+    }
+
     /// Whether it is time for a new session.
     pub(crate) fn wants_session(&self, now: Moment) -> bool {
         match self.link {
             Link::Closed(at) => now >= at,
-            Link::Joining(since) => now - since >= JOIN_TIMEOUT,
+            // What is heard is on its way: to begin anew would make it longer.
+            Link::Joining(since) => {
+                now - since >= JOIN_TIMEOUT && self.heard.ago(now) >= JOIN_TIMEOUT
+            }
             Link::Live | Link::Learning => false,
         }
     }

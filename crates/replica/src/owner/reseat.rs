@@ -6,25 +6,36 @@
 
 use super::Owner;
 use super::peer::Peer;
-use crate::event::Turn;
+use crate::canary::Canary;
+use crate::event::{Turn, Wish};
 use crate::ids::{Position, Positions, ReplicaUuid};
 use crate::key::Members;
 
+impl Wish {
+    /// Whether who wants it would still hear of it.
+    pub(super) fn is_waited_for(&self, turn: &Turn<'_>) -> bool {
+        turn.now < self.until || turn.sings(Canary::WishKept)
+    }
+}
+
 impl Owner {
     /// An operator wants these copies.
-    pub(crate) fn reseat(&mut self, turn: &mut Turn<'_>, members: Members) {
-        self.wanted = Some(members);
+    pub(crate) fn reseat(&mut self, turn: &mut Turn<'_>, wish: Wish) {
+        self.wanted = Some(wish);
         self.consider_change(turn);
     }
 
     /// What is wanted and may be done now. Only the last that was asked for counts.
-    pub(super) fn wanted(&mut self, turn: &Turn<'_>) -> Option<Members> {
+    pub(super) fn wanted(&mut self, turn: &Turn<'_>) -> Option<Wish> {
         if !self.is_serving() {
             return None;
         }
-        let members = self.wanted.take()?;
-        let is_news = members != self.stored.key.members;
-        (is_news && self.may_be(turn, &members)).then_some(members)
+        let wish = self.wanted.take()?;
+        let is_news = wish.members != self.stored.key.members;
+        let is_known = wish.in_sync == self.stored.key.in_sync || turn.sings(Canary::WishUnchecked);
+        let may =
+            is_news && is_known && wish.is_waited_for(turn) && self.may_be(turn, &wish.members);
+        may.then_some(wish)
     }
 
     fn may_be(&self, turn: &Turn<'_>, members: &Members) -> bool {

@@ -49,7 +49,7 @@ impl Owner {
             .peers
             .iter_mut()
             .flatten()
-            .filter(|peer| peer.is_open())
+            .filter(|peer| peer.can_be_heard())
         {
             peer.send(turn, epoch, Message::GrantAsk { nonce });
         }

@@ -8,6 +8,7 @@ use ashlar_replica::{Key, OwnerId, Position, Positions};
 use ashlar_store::{Committed, Manage, OwnPlane, ReplicaChange, ReplicaPromise};
 use tracing::warn;
 
+use super::reseat::Read;
 use super::{CopyPlace, CopyVolume, Replication};
 use crate::keeper::pools::engine;
 use crate::keeper::{Keeper, Kept};
@@ -30,7 +31,7 @@ impl Keeper {
         let view = view.ok_or_else(|| {
             ControlError::environment(format!("the copy of {name} here is not in service"))
         })?;
-        replication.may_run_alone(&place, &view)?;
+        let newest = replication.may_run_alone(&place, &view)?;
         if !request.accept_data_loss {
             return Err(ControlError::refused(format!(
                 "what was written to volume {name} since this node's copy was in sync is lost for good if it goes on \
@@ -41,7 +42,7 @@ impl Keeper {
             volume = place.name,
             "volume {}: this copy goes on alone", place.name
         );
-        self.restart_alone(replication, &place, &view)?;
+        self.restart_alone(replication, &place, (&view, newest))?;
         self.await_owner(name, |owner| owner.is_some())
     }
 
@@ -49,7 +50,7 @@ impl Keeper {
         &self,
         replication: &Replication,
         place: &CopyPlace,
-        view: &ReplicaView,
+        (view, newest): (&ReplicaView, Read),
     ) -> Result<(), ControlError> {
         let mut pools = self.lock();
         let Some(Kept::Live(pool)) = pools.get_mut(&place.pool_name) else {
@@ -59,9 +60,10 @@ impl Keeper {
         };
         let stop = |reply| ReplicaMail::Stop { reply };
         pool.link.ask_replica(place.number, stop).map_err(engine)?;
-        let others = view.members.positions().without(view.position);
+        // As the key says that is changed: what this copy was told of others may be old.
+        let others = newest.key.members.positions().without(view.position);
         let marked = mark_all(&pool.link, place.number, (view, others));
-        let named = marked.and_then(|()| replication.name_only(place, view.position));
+        let named = marked.and_then(|()| replication.name_only(place, (view.position, newest)));
         let named =
             named.and_then(|()| self.forgive_image(replication, place.pool_id, place.volume));
         let seen = pool.link.view().map_err(engine)?;
@@ -106,14 +108,13 @@ fn mark_all(
 
 impl Replication {
     /// Refused while a copy that has more could serve.
-    fn may_run_alone(&self, place: &CopyPlace, view: &ReplicaView) -> Result<(), ControlError> {
+    fn may_run_alone(&self, place: &CopyPlace, view: &ReplicaView) -> Result<Read, ControlError> {
         let conflict = |why: String| Err(ControlError::conflict(why));
         if view.owns.is_some() {
             return conflict(format!("this node serves volume {}", place.name));
         }
-        let key = self.read_key(place.volume)?.ok_or_else(|| {
-            ControlError::environment(format!("the quorum has no key of volume {}", place.name))
-        })?;
+        let newest = self.read_newest(place.volume)?;
+        let key = &newest.key;
         if key.members.get(view.position).map(|member| member.node) != Some(self.cluster.me()) {
             return conflict(format!(
                 "the copy of volume {} here is none of the volume's any more: its place was given up",
@@ -141,18 +142,16 @@ impl Replication {
                     .get(at)
                     .map_or_else(String::new, |node| self.node_name(node))
             )),
-            None => Ok(()),
+            None => Ok(newest),
         }
     }
 
     /// The key names this process's copy as the only one.
-    fn name_only(&self, place: &CopyPlace, me: Position) -> Result<(), ControlError> {
-        let held = match self.ask(place.volume, Question::Read) {
-            Reply::Holds(Some(held)) => held,
-            _ => return Err(ControlError::environment("the quorum does not answer")),
-        };
-        let key = Key::decode(&held.value)
-            .map_err(|error| ControlError::environment(error.to_string()))?;
+    fn name_only(
+        &self,
+        place: &CopyPlace,
+        (me, Read { revision, key }): (Position, Read),
+    ) -> Result<(), ControlError> {
         let epoch = key
             .epoch
             .next()
@@ -168,7 +167,7 @@ impl Replication {
             ..key
         };
         let question = Question::Swap {
-            revision: held.revision,
+            revision,
             value: alone.encode(),
         };
         match self.ask(place.volume, question) {

@@ -140,7 +140,6 @@ impl Keeper {
         name: &VolumeName,
         request: SetFollow,
     ) -> Result<VolumeStatus, ControlError> {
-        let replication = self.replication()?;
         let status = self.one_volume(name)?;
         if status.replication.is_none() {
             return Err(ControlError::conflict(format!(
@@ -148,9 +147,7 @@ impl Keeper {
             )));
         }
         let (volume, follow) = (status.uuid, request.follow);
-        for node in self.others_with_copy(volume)? {
-            replication.order(node, &Order::SetFollow { volume, follow })?;
-        }
+        self.order_others(volume, &Order::SetFollow { volume, follow })?;
         self.set_follow_here(volume, follow)?;
         self.one_volume(name)
     }

@@ -5,17 +5,16 @@
 //! full. What is younger than the quorum's memory is found by the proof that follows a loss of power everywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
-use ashlar_cluster::Head;
+use ashlar_cluster::{Head, Kind, Problem};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::{CopyVolume, Replication, told};
 use crate::Keeper;
 use crate::keeper::LivePool;
-use crate::keeper::pools::engine;
 use crate::model::ControlError;
 use crate::pool::ReplicaMail;
 
@@ -31,11 +30,36 @@ pub(super) fn start(keeper: Weak<Keeper>) -> std::io::Result<()> {
             let Some(keeper) = keeper.upgrade() else {
                 return;
             };
+            keeper.take_up_waiting();
             keeper.tell_heads(&mut told);
         }
     };
     let thread = std::thread::Builder::new().name("heads".into());
     thread.spawn(watch).map(drop)
+}
+
+impl Replication {
+    /// Changes what is remembered of a pool, if there is something to change.
+    fn change_head(
+        &self,
+        pool: Uuid,
+        mut change: impl FnMut(&mut Head),
+    ) -> Result<Head, ControlError> {
+        loop {
+            let held = self.cluster.head(pool).map_err(told)?;
+            let mut next = held.clone();
+            change(&mut next.head);
+            if next == held {
+                return Ok(held.head);
+            }
+            match self.cluster.put_head(pool, &next) {
+                Ok(()) => return Ok(next.head),
+                // Made anew from what is held now.
+                Err(problem) if problem.kind == Kind::Conflict => {}
+                Err(problem) => return Err(told(problem)),
+            }
+        }
+    }
 }
 
 impl Keeper {
@@ -50,33 +74,35 @@ impl Keeper {
         pool: &LivePool,
         volume: &CopyVolume,
     ) -> Result<bool, ControlError> {
-        let Some(head) = replication.cluster.head(pool.id).map_err(told)? else {
-            return Ok(false);
-        };
-        let ask = |reply| ReplicaMail::Published { reply };
-        let published = pool.link.ask_replica(volume.number, ask).map_err(engine)?;
-        if published >= head.published {
-            return Ok(head.old.contains(&volume.uuid));
-        }
+        // Once for all its copies: the pool's count goes on, and the quorum's follows it.
+        let published = pool.unjudged.get();
         let all = self.state.read();
         let all = all.replicas.iter().filter(|known| known.pool == pool.id);
-        let all = all.map(|known| known.volume).chain([volume.uuid]);
-        let old: BTreeSet<Uuid> = all.chain(head.old.iter().copied()).collect();
-        let lacks = head.published - published;
-        let text = format!(
-            "pool {} is an older image of itself: {lacks} changes that it had made durable are not there. Its copies \
-             of replicated volumes are copied in full from other nodes",
-            volume.pool()
-        );
-        warn!(volume = volume.name, "{text}");
-        replication
-            .events
-            .add("old_image", Some(volume.name.clone()), text);
-        let old = old.into_iter().collect();
-        // From here on the marks say it, not the count: it will be passed long after the copies are sound.
-        let head = Head { old, published };
-        replication.cluster.put_head(pool.id, &head).map_err(told)?;
-        Ok(true)
+        let all: Vec<Uuid> = all.map(|known| known.volume).chain([volume.uuid]).collect();
+        let mut lacks = 0;
+        let head = replication.change_head(pool.id, |head| {
+            lacks = published.map_or(0, |published| head.published.saturating_sub(published));
+            if let (1.., Some(published)) = (lacks, published) {
+                let old: BTreeSet<Uuid> = all.iter().chain(&head.old).copied().collect();
+                // From here on the marks say it, not the count: it will be passed long after the copies are sound.
+                *head = Head {
+                    old: old.into_iter().collect(),
+                    published,
+                };
+            }
+        })?;
+        pool.unjudged.set(None);
+        if lacks > 0 {
+            let text = format!(
+                "pool {} is an older image of itself: {lacks} changes that it had made durable are not there. Its copies \
+                 of replicated volumes are copied in full from other nodes",
+                volume.pool()
+            );
+            warn!(volume = volume.name, "{text}");
+            let events = &replication.events;
+            events.add("old_image", Some(volume.name.clone()), text);
+        }
+        Ok(head.old.contains(&volume.uuid))
     }
 
     /// A volume's copy counts as it is, because an operator has said so.
@@ -86,38 +112,40 @@ impl Keeper {
         pool: Uuid,
         volume: Uuid,
     ) -> Result<(), ControlError> {
-        let head = replication.cluster.head(pool).map_err(told)?;
-        let Some(mut head) = head.filter(|head| head.old.contains(&volume)) else {
-            return Ok(());
-        };
-        head.old.retain(|old| *old != volume);
-        replication.cluster.put_head(pool, &head).map_err(told)
+        let forgive = |head: &mut Head| head.old.retain(|old| *old != volume);
+        replication.change_head(pool, forgive).map(drop)
     }
 
-    fn tell_heads(self: &Arc<Self>, told: &mut BTreeMap<Uuid, Seen>) {
+    fn tell_heads(&self, told: &mut BTreeMap<Uuid, Seen>) {
         let Ok(replication) = self.replication() else {
             return;
         };
-        for (pool, seen) in self.heads_now() {
-            if told.get(&pool).is_some_and(|known| *known == seen) {
-                continue;
+        let seen = self.heads_now();
+        let is_news = |(pool, seen): &(&Uuid, &Seen)| told.get(pool) != Some(seen);
+        let pools: Vec<Uuid> = seen.iter().filter(is_news).map(|(pool, _)| *pool).collect();
+        for pool in pools {
+            match self.tell_head(replication, pool) {
+                Ok(Some(seen)) => _ = told.insert(pool, seen),
+                Ok(None) => {}
+                Err(problem) => debug!("{problem}"),
             }
-            // Anew each time: an import writes it, too.
-            let before = match replication.cluster.head(pool) {
-                Ok(head) => head,
-                Err(problem) => return debug!("{problem}"),
-            };
-            let mut head = before.clone().unwrap_or_default();
-            head.old.retain(|volume| !seen.sound.contains(volume));
-            head.published = head.published.max(seen.published);
-            if before.as_ref() != Some(&head)
-                && let Err(problem) = replication.cluster.put_head(pool, &head)
-            {
-                debug!("{problem}");
-                continue;
-            }
-            told.insert(pool, seen);
         }
+    }
+
+    /// What was read is read before the pool is looked at, and must still be held: a pool that was exported and has come
+    /// back as an older image meanwhile is marked in between, and what was seen before says nothing of it.
+    fn tell_head(&self, replication: &Replication, pool: Uuid) -> Result<Option<Seen>, Problem> {
+        let mut held = replication.cluster.head(pool)?;
+        let Some(seen) = self.heads_now().remove(&pool) else {
+            return Ok(None);
+        };
+        let before = held.head.clone();
+        held.head.old.retain(|volume| !seen.sound.contains(volume));
+        held.head.published = held.head.published.max(seen.published);
+        if held.head != before {
+            replication.cluster.put_head(pool, &held)?;
+        }
+        Ok(Some(seen))
     }
 
     /// Pools with copies in service.

@@ -333,6 +333,9 @@ impl Keeper {
     /// Brings a copy that was made into service.
     pub(super) fn start_copy(&self, volume: Uuid) -> Result<(), ControlError> {
         let mut pools = self.lock();
+        if self.is_copy(volume) {
+            return Ok(());
+        }
         for (name, kept) in pools.iter_mut() {
             let Kept::Live(pool) = kept else { continue };
             let view = pool.link.view().map_err(engine)?;
@@ -393,12 +396,12 @@ impl Keeper {
             // The others' volume is not this node's any more.
             return self.drop_copy(volume);
         }
-        for node in self.others_with_copy(volume)? {
+        self.each_other(volume, |node| {
             match replication.order(node, &Order::DropCopy { volume }) {
-                Err(error) if error.kind != crate::model::ErrorKind::NotFound => return Err(error),
-                _ => {}
+                Err(error) if error.kind != crate::model::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
             }
-        }
+        })?;
         self.drop_copy(volume)?;
         replication.cluster.delete_key(volume).map_err(told)
     }
@@ -410,17 +413,29 @@ impl Keeper {
         list: &HostList,
         disconnect: bool,
     ) -> Result<(), ControlError> {
-        let replication = self.replication()?;
         let order = Order::SetHosts {
             volume,
             hosts: list.hosts.clone(),
             any_host: list.any_host,
             disconnect,
         };
-        for node in self.others_with_copy(volume)? {
-            replication.order(node, &order)?;
-        }
-        Ok(())
+        self.order_others(volume, &order)
+    }
+
+    /// Lets the hosts connect to a volume's copy on a node that may connect here.
+    pub(super) fn tell_hosts_of(
+        &self,
+        name: &VolumeName,
+        node: NodeId,
+    ) -> Result<(), ControlError> {
+        let status = self.one_volume(name)?;
+        let order = Order::SetHosts {
+            volume: status.uuid,
+            hosts: status.allow_hosts,
+            any_host: status.allow_any_host,
+            disconnect: false,
+        };
+        self.order_of(self.replication()?, node, order)
     }
 
     /// Has another node serve a volume.

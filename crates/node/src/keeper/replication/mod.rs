@@ -20,12 +20,15 @@ mod replace;
 mod reseat;
 mod services;
 mod show;
+#[cfg(test)]
+mod tests;
 mod verify;
+mod waiting;
 
 pub(super) use self::orders::Peers;
 pub(super) use self::services::ClusterNodes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -63,6 +66,8 @@ pub(super) struct Replication {
     news: Sender<Item>,
     /// The copies that are here, for peers that call on the cluster's thread: it must not wait for a pool.
     places: Mutex<BTreeMap<Uuid, CopyPlace>>,
+    /// Copies that could not come into service, and may yet.
+    waiting: Mutex<BTreeSet<Uuid>>,
     events: Arc<Events>,
     /// As it is remembered.
     state: Arc<StateFile>,
@@ -118,6 +123,11 @@ impl Replication {
     fn places(&self) -> MutexGuard<'_, BTreeMap<Uuid, CopyPlace>> {
         // Single insertions and removals.
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeSet<Uuid>> {
+        // Single insertions and removals.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_drained(&self) -> bool {
@@ -185,6 +195,7 @@ impl Keeper {
             cluster,
             news,
             places: Mutex::default(),
+            waiting: Mutex::default(),
             events,
             state,
             shown,

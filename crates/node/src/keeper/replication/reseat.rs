@@ -7,10 +7,14 @@
 //!
 //! Only the owner writes the key, by compare-and-swap. An order that is given again goes on.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use ashlar_reactor::Clock;
 use ashlar_replica::quorum::{Question, Reply};
-use ashlar_replica::{Key, MemberId, Members, NodeId, Position, ReplicaUuid, Revision, Seats};
+use ashlar_replica::{
+    Key, MemberId, Members, NodeId, Position, ReplicaUuid, Revision, Seats, Wish,
+};
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -27,6 +31,8 @@ use crate::pool::ReplicaMail;
 
 /// How long the owner may take to change the key.
 const CHANGE_WAIT: Duration = Duration::from_secs(10);
+/// For so long an owner tries what it was asked for: what is not done then is not done after the command has failed.
+const WISH_LASTS: Duration = Duration::from_secs(3);
 
 /// How long a node may take to delete what is left of its copy: it may be gone.
 const DROP_WAIT: Duration = Duration::from_secs(5);
@@ -68,6 +74,31 @@ impl Replication {
     pub(super) fn is_unseated(&self, volume: Uuid) -> Result<bool, ControlError> {
         let key = self.read_key(volume)?;
         Ok(key.is_some_and(|key| key.position(self.cluster.me()).is_none()))
+    }
+
+    /// Whether a copy may be taken away, by what the key says.
+    fn may_go(&self, name: &VolumeName, key: &Key, place: Position) -> Result<(), ControlError> {
+        let Some(member) = key.members.get(place) else {
+            return Ok(());
+        };
+        let node = self.node_name(member.node);
+        let left = key.in_sync.without(place);
+        if left.is_empty() {
+            return Err(ControlError::conflict(format!(
+                "volume {name}: the copy on node {node} is the only one in sync; it stays until another is"
+            )));
+        }
+        let behind = key.members.without(place).positions().minus(left);
+        if key.in_sync.has(place) && !behind.is_empty() && left.count() < 2 {
+            let behind = behind.iter().filter_map(|at| key.members.get(at));
+            let behind: Vec<String> = behind.map(|member| self.node_name(member.node)).collect();
+            return Err(ControlError::conflict(format!(
+                "volume {name}: without the copy on node {node} one in sync would be left, while that of {} is not: wait \
+                 until it is (`volume show {name}`), or take that away first",
+                behind.join(", ")
+            )));
+        }
+        Ok(())
     }
 
     fn names(&self, members: &Members) -> Vec<String> {
@@ -154,15 +185,49 @@ impl Replication {
 }
 
 impl Keeper {
-    /// The other nodes that have copies of a volume, as the copy here knows.
+    /// The other nodes that have copies of a volume, as its key says: what the copy here was told may be old. As it was
+    /// told, if there is no key any more.
+    ///
+    /// # Errors
+    /// Environment: the quorum does not answer. Who has copies is not known then.
     pub(super) fn others_with_copy(&self, volume: Uuid) -> Result<Vec<NodeId>, ControlError> {
-        let me = self.replication()?.cluster.me();
-        self.with_copy(volume, |pool, number| {
-            let view = self.replica_view(pool, number)?;
-            let members = view.map_or(Seats::NONE, |view| view.members);
-            let nodes = members.iter().map(|(_, node)| node);
-            Ok(nodes.filter(|&node| node != me).collect())
-        })
+        let replication = self.replication()?;
+        let members = match replication.read_key(volume)? {
+            Some(key) => key.members.map(|member| member.node),
+            None => self.with_copy(volume, |pool, number| {
+                let view = self.replica_view(pool, number)?;
+                Ok(view.map_or(Seats::NONE, |view| view.members))
+            })?,
+        };
+        let nodes = members.iter().map(|(_, node)| node);
+        let me = replication.cluster.me();
+        Ok(nodes.filter(|&node| node != me).collect())
+    }
+
+    /// Has all other nodes with copies hear something.
+    pub(super) fn order_others(&self, volume: Uuid, order: &Order) -> Result<(), ControlError> {
+        let replication = self.replication()?;
+        self.each_other(volume, |node| replication.order(node, order).map(drop))
+    }
+
+    /// Does something for all other nodes with copies, also one that gets a copy meanwhile.
+    pub(super) fn each_other(
+        &self,
+        volume: Uuid,
+        act: impl Fn(NodeId) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let mut done = BTreeSet::new();
+        loop {
+            let mut others = self.others_with_copy(volume)?;
+            others.retain(|node| !done.contains(node));
+            if others.is_empty() {
+                return Ok(());
+            }
+            for node in others {
+                act(node)?;
+                done.insert(node);
+            }
+        }
     }
 
     /// Gives a replicated volume more copies, or fewer.
@@ -227,9 +292,11 @@ impl Keeper {
         let copy = NewCopy::at(&wanted, volume, (place, node), nodes);
         self.order_of(replication, node, Order::MakeCopy(Box::new(copy)))?;
         info!(%volume, "volume {name}: node {} gets a copy", replication.node_name(node));
-        let changed = self.reseat(volume, members);
+        let changed = self.reseat(volume, members, |_| Ok(()));
+        // Who may connect can have changed since the copy was made, by a node that did not know of it yet.
+        let told = changed.and_then(|()| self.tell_hosts_of(name, node));
         let started =
-            changed.and_then(|()| self.order_of(replication, node, Order::StartCopy { volume }));
+            told.and_then(|()| self.order_of(replication, node, Order::StartCopy { volume }));
         if let Err(error) = started {
             // Unless the key has it all the same, it is none of the volume's.
             if replication
@@ -258,26 +325,9 @@ impl Keeper {
             return Ok(());
         };
         let node = replication.node_name(member.node);
-        let members = key.members.without(place);
-        let left = key.in_sync.without(place);
-        if left.is_empty() {
-            return Err(ControlError::conflict(format!(
-                "volume {name}: the copy on node {node} is the only one in sync; it stays until another is"
-            )));
-        }
-        let behind = members.positions().minus(left);
-        if key.in_sync.has(place) && !behind.is_empty() && left.count() < 2 {
-            let behind = behind.iter().filter_map(|at| members.get(at));
-            let behind: Vec<String> = behind
-                .map(|member| replication.node_name(member.node))
-                .collect();
-            return Err(ControlError::conflict(format!(
-                "volume {name}: without the copy on node {node} one in sync would be left, while that of {} is not: wait \
-                 until it is (`volume show {name}`), or take that away first",
-                behind.join(", ")
-            )));
-        }
+        replication.may_go(name, &key, place)?;
         if key.owner.node == member.node {
+            let left = key.in_sync.without(place);
             let to = left.iter().find_map(|at| key.members.get(at));
             let to = to.ok_or_else(|| ControlError::internal("no copy in sync is left"))?;
             let order = Order::Move {
@@ -287,7 +337,8 @@ impl Keeper {
             self.order_of(replication, member.node, order)?;
             self.await_key(volume, |key| key.owner.node != member.node)?;
         }
-        self.reseat(volume, members)?;
+        let may = |key: &Key| replication.may_go(name, key, place);
+        self.reseat(volume, key.members.without(place), may)?;
         info!(%volume, "volume {name}: the copy of node {node} is taken away");
         let order = Order::DropCopy { volume };
         let dropped = match member.node == replication.cluster.me() {
@@ -314,31 +365,65 @@ impl Keeper {
         }
     }
 
-    /// Has the owner change who has copies, and waits until the key says so.
-    fn reseat(&self, volume: Uuid, members: Members) -> Result<(), ControlError> {
+    /// Has the owner change who has copies, and waits until the key says so. Whether it may is looked at anew with each
+    /// key that is read, and the owner does it for that key only.
+    fn reseat(
+        &self,
+        volume: Uuid,
+        members: Members,
+        may: impl Fn(&Key) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let begun = Instant::now();
+        let mut trouble = None;
         loop {
             let Read { revision, key } = replication.read_newest(volume)?;
             if key.members.map(|one| one.node) == members.map(|one| one.node) {
                 return Ok(());
             }
+            may(&key)?;
             let owner = key.owner.node;
-            let order = Order::Reseat {
-                volume,
-                revision,
-                members: Vec::from(members),
-            };
-            let asked = self.order_of(replication, owner, order);
             if begun.elapsed() > CHANGE_WAIT {
-                asked?;
+                let why = trouble.map_or_else(String::new, |why| format!(": {why}"));
                 return Err(ControlError::environment(format!(
-                    "its owner, node {}, has not changed who has copies within {} s",
+                    "its owner, node {}, has not changed who has copies within {} s{why}",
                     replication.node_name(owner),
                     CHANGE_WAIT.as_secs()
                 )));
             }
+            // What is asked for later could be done when nobody waits for it any more.
+            let left = (CHANGE_WAIT - WISH_LASTS).saturating_sub(begun.elapsed());
+            if !left.is_zero() {
+                let order = Order::Reseat {
+                    volume,
+                    revision,
+                    members: Vec::from(members),
+                };
+                trouble = self.wish(replication, (owner, left), order)?;
+            }
             std::thread::sleep(LOOK_EVERY * 10);
+        }
+    }
+
+    /// Has an owner hear what is wanted. Why it has not, if it may the next time.
+    fn wish(
+        &self,
+        replication: &Replication,
+        (owner, limit): (NodeId, Duration),
+        order: Order,
+    ) -> Result<Option<String>, ControlError> {
+        let asked = match owner == replication.cluster.me() {
+            true => self.obey(owner, order).map(drop),
+            false => replication.order_within(limit, owner, &order).map(drop),
+        };
+        match asked {
+            Ok(()) => Ok(None),
+            Err(error) => match error.kind {
+                ErrorKind::Environment | ErrorKind::Conflict | ErrorKind::NotFound => {
+                    Ok(Some(error.message))
+                }
+                _ => Err(error),
+            },
         }
     }
 
@@ -368,6 +453,7 @@ impl Keeper {
         revision: Revision,
         members: Vec<Option<MemberId>>,
     ) -> Result<(), ControlError> {
+        let until = Clock.now() + WISH_LASTS;
         let members = Members::try_from(members).map_err(ControlError::usage)?;
         let newest = self.replication()?.read_newest(volume)?;
         if newest.revision != revision {
@@ -376,9 +462,14 @@ impl Keeper {
             ));
         }
         let place = self.place_of(volume)?;
+        let wish = Wish {
+            members,
+            in_sync: newest.key.in_sync,
+            until,
+        };
         place
             .pool
-            .post_to_replica(place.number, ReplicaMail::Reseat { members });
+            .post_to_replica(place.number, ReplicaMail::Reseat(wish));
         Ok(())
     }
 

@@ -144,11 +144,8 @@ impl Host {
             ReplicaMail::Move { to } => {
                 self.with_replica(volume, |one, ground| one.give(to, ground));
             }
-            ReplicaMail::Published { reply } => {
-                let _ = reply.send(self.engine.published());
-            }
-            ReplicaMail::Reseat { members } => {
-                self.with_replica(volume, |one, ground| one.reseat(members, ground));
+            ReplicaMail::Reseat(wish) => {
+                self.with_replica(volume, |one, ground| one.reseat(wish, ground));
             }
             ReplicaMail::Seats { revision, members } => {
                 self.with_replica(volume, |one, ground| one.seat((revision, members), ground));

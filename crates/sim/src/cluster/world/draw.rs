@@ -134,6 +134,7 @@ impl<'a> World<'a> {
             hosts,
             model: Model::new(shape.granules as usize),
             seen: Seen::new(revision, key),
+            wishes: Vec::new(),
             heals_at: Moment::ORIGIN + lasts,
             has_healed: false,
             stage: Stage::Lives,

@@ -19,7 +19,7 @@ use ashlar_replica::{
     Alarm, Cage, Codec, CommandId, Config, Effect, Entry, Envelope, Epoch, Event, Frame,
     HostOperation, Incarnation, Key, Label, Limits, MemberId, Members, NodeId, Origin, Outcome,
     POWER_LOSS_WAIT, Position, Positions, REMOVE_AFTER, ReadMode, Registrant, ReplicaUuid,
-    SessionId, Shape, ShardId, TICK, Token, VolumeId,
+    SessionId, Shape, ShardId, TICK, Token, VolumeId, Wish,
 };
 use bytes::Bytes;
 
@@ -40,6 +40,7 @@ use crate::report::{Listener, Trace};
 
 pub(crate) use self::epilogue::Flip;
 use self::epilogue::Stage;
+use self::seats::Wished;
 use self::steady::{Calm, Step};
 
 const VOLUME: VolumeId = VolumeId(1);
@@ -170,6 +171,8 @@ pub(crate) struct World<'a> {
     hosts: Hosts,
     model: Model,
     seen: Seen,
+    /// What operators have wanted of nodes.
+    wishes: Vec<Wished>,
     heals_at: Moment,
     has_healed: bool,
     stage: Stage,
@@ -386,6 +389,7 @@ impl World<'_> {
                 self.say(|| format!("node {node} asks the quorum: {ask} {question:?}"));
                 let each_way = Duration::from_micros(200) + self.chance.time(self.quorum_time);
                 self.look_at_question(node, &question);
+                self.look_at_wishes(node, &question)?;
                 let silent = if self.is_silent { 400 } else { 0 };
                 let isolated = self.nodes[node].is_isolated;
                 let weather = Weather {

@@ -7,6 +7,16 @@ const LOOKS_EVERY: Duration = Duration::from_millis(150);
 /// Most copies that are taken away in a world.
 const MOST: u64 = 3;
 
+/// How long an operator waits.
+const WAITS: Duration = Duration::from_secs(1);
+
+/// What a node was asked for.
+#[derive(Debug)]
+pub(super) struct Wished {
+    node: usize,
+    wish: Wish,
+}
+
 impl World<'_> {
     /// Without taking from the world's chances: other worlds stay what they were.
     pub(super) fn plan_operator(&mut self, profile: &Profile, lasts: Duration) {
@@ -32,7 +42,44 @@ impl World<'_> {
     }
 
     fn reseat(&mut self, members: Members) -> Result<(), String> {
-        (0..self.nodes.len()).try_for_each(|node| self.handle(node, Event::Reseat { members }))
+        (0..self.nodes.len()).try_for_each(|node| {
+            let wish = Wish {
+                members,
+                in_sync: self.seen.key.in_sync,
+                until: self.nodes[node].clock.read(self.now) + WAITS,
+            };
+            self.wishes.push(Wished { node, wish });
+            self.handle(node, Event::Reseat(wish))
+        })
+    }
+
+    /// Copies change as an operator wants it who still waits, while those are in sync that the operator has seen.
+    pub(super) fn look_at_wishes(&self, node: usize, question: &Question) -> Result<(), String> {
+        let Question::Swap { revision, value } = question else {
+            return Ok(());
+        };
+        let key = Key::decode(value).map_err(|why| why.to_string())?;
+        let known = &self.seen.key;
+        let nodes = |members: Members| members.map(|member| member.node);
+        if *revision != self.seen.revision || nodes(key.members) == nodes(known.members) {
+            return Ok(());
+        }
+        let now = self.nodes[node].clock.read(self.now);
+        let is_it = |wished: &Wished| {
+            let Wish {
+                members,
+                in_sync,
+                until,
+            } = wished.wish;
+            (wished.node, members, in_sync) == (node, key.members, known.in_sync) && now < until
+        };
+        match self.wishes.iter().any(is_it) {
+            true => Ok(()),
+            false => Err(format!(
+                "node {node} changes copies to {:?} with {:?} in sync, and nobody waits for that",
+                key.members, known.in_sync
+            )),
+        }
     }
 
     /// Who has no copy gets one: mostly a new one, on the node that had the old.

@@ -17,6 +17,8 @@ const PAUSES: u32 = 3;
 /// When a member dies, and when it must be out.
 const DIES: Duration = Duration::from_secs(8);
 const OUT_WITHIN: Duration = Duration::from_millis(1600);
+/// When sessions break: what members' stores have in hand then takes longer than a member may be silent.
+const BREAKS: [Duration; 2] = [Duration::from_millis(1300), Duration::from_millis(5600)];
 /// A host does not give up sooner than a copy is given up.
 const PATIENT: Duration = Duration::from_secs(10);
 
@@ -26,6 +28,7 @@ pub(super) enum Step {
     Quicken,
     Begin,
     HoldUp,
+    Break,
     Die,
     Judge,
 }
@@ -46,6 +49,9 @@ impl World<'_> {
         for n in 1..=PAUSES {
             self.at(FROM + PAUSE_EVERY * n, Happening::Steady(Step::HoldUp));
         }
+        for after in BREAKS {
+            self.at(FROM + after, Happening::Steady(Step::Break));
+        }
         self.at(FROM + DIES, Happening::Steady(Step::Die));
         self.at(FROM + DIES + OUT_WITHIN, Happening::Steady(Step::Judge));
     }
@@ -54,7 +60,7 @@ impl World<'_> {
         match step {
             Step::Quicken => self.quicken(),
             Step::Begin => self.begin_steady(),
-            Step::HoldUp | Step::Die | Step::Judge => {}
+            Step::HoldUp | Step::Break | Step::Die | Step::Judge => {}
         }
         let Some(calm) = self.steady.filter(|_| !self.has_healed) else {
             return Ok(());
@@ -67,8 +73,19 @@ impl World<'_> {
                 let node = calm.owner;
                 self.befall(Fault::Stop { node, lasts })
             }
+            Step::Break => {
+                let (from, to) = (calm.owner, (calm.owner + 1) % self.nodes.len());
+                self.befall(Fault::Break {
+                    way: Way { from, to },
+                })
+            }
             Step::Die => {
-                let dead = (calm.owner + 1) % self.nodes.len();
+                // The owner, if two others are left, of which one takes over.
+                let is_owner = self.nodes.len() > 2 && self.chance.aside().happens(500);
+                let dead = match is_owner {
+                    true => calm.owner,
+                    false => (calm.owner + 1) % self.nodes.len(),
+                };
                 self.say(|| format!("node {dead} dies"));
                 self.steady = Some(Calm {
                     dead: Some(dead),
@@ -78,9 +95,9 @@ impl World<'_> {
                 Ok(())
             }
             Step::Judge => match calm.dead.map(position) {
-                Some(dead) if self.seen.key.in_sync.has(dead) => Err(format!(
-                    "{dead} is dead since {OUT_WITHIN:?}, and counts as in sync"
-                )),
+                Some(dead) if dead.index() != calm.owner && self.seen.key.in_sync.has(dead) => Err(
+                    format!("{dead} is dead since {OUT_WITHIN:?}, and counts as in sync"),
+                ),
                 _ => Ok(()),
             },
         }
@@ -119,7 +136,7 @@ impl World<'_> {
         let lost = before.minus(key.in_sync);
         match lost.iter().find(|&one| Some(one) != dead) {
             Some(lost) => Err(format!("{lost} lives, and was left out")),
-            None if key.epoch != calm.epoch => Err(format!(
+            None if key.epoch != calm.epoch && calm.dead != Some(calm.owner) => Err(format!(
                 "{} has taken the volume from node {}, which lives",
                 key.owner.node, calm.owner
             )),

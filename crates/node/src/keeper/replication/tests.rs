@@ -1,0 +1,153 @@
+//! Nodes of one process over a quorum in memory.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use ashlar_cluster::{Cluster, ClusterConfig, Key, Memory, NodeConfig, QuorumConfig, Trust};
+use ashlar_replica::{NodeId, Position, Revision};
+
+use crate::Control;
+use crate::keeper::tests::Room;
+use crate::model::{
+    CreateVolume, ExportPool, HostChange, ImportPool, LayoutSpec, ReplicaState, SetHosts,
+    VolumeName, VolumeStatus,
+};
+use crate::pool::ReplicaMail;
+
+const SIZE: u64 = 8 << 20;
+
+/// Nodes, each with a pool tank.
+struct Nodes {
+    quorum: Memory,
+    rooms: Vec<Room>,
+}
+
+impl Nodes {
+    fn new(count: u32) -> Self {
+        let quorum = Memory::default();
+        let address = || {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            listener.local_addr().expect("an address")
+        };
+        let node = |id: u32| NodeConfig {
+            id: NodeId(id),
+            name: format!("n{id}"),
+            replication: address(),
+            portal: None,
+        };
+        let config = ClusterConfig {
+            name: "test".into(),
+            nodes: (1..=count).map(node).collect(),
+            quorum: QuorumConfig::Memory(quorum.clone()),
+            trust: Trust::Key(Key::new(&[1; 32]).expect("a key")),
+        };
+        let rooms = config.nodes.iter().map(|node| {
+            let cluster = Cluster::start(config.clone(), &node.name).expect("it starts");
+            let room = Room::of(Some(cluster));
+            room.tank(2);
+            room
+        });
+        let rooms = rooms.collect();
+        Self { quorum, rooms }
+    }
+
+    /// Volume tank/db with copies on the first nodes.
+    fn volume(&self, replicas: u8) -> VolumeName {
+        let name = VolumeName::new("tank", "db").expect("a name");
+        let layout = LayoutSpec::Mirror { copies: 2 };
+        let nodes = (1..=replicas).map(|id| format!("n{id}")).collect();
+        let request = CreateVolume {
+            replicas,
+            nodes,
+            ..CreateVolume::new(&name, SIZE, layout)
+        };
+        self.rooms[0].keeper.create_volume(request).expect("made");
+        self.await_all(&name, replicas);
+        name
+    }
+
+    fn look(&self, node: usize, name: &VolumeName) -> VolumeStatus {
+        self.rooms[node].keeper.volume(name).expect("there")
+    }
+
+    /// Waits until so many copies are in sync.
+    fn await_all(&self, name: &VolumeName, replicas: u8) {
+        until("all copies are in sync", || {
+            let status = self.look(0, name);
+            let known = status.replication.map(|known| known.replicas);
+            let known = known.unwrap_or_default();
+            let in_sync = known.iter().filter(|one| one.state == ReplicaState::InSync);
+            in_sync.count() == usize::from(replicas)
+        });
+    }
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_copy_whose_quorum_was_away_at_import_comes_into_service_when_it_answers() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    let volume = nodes.look(0, &name).uuid;
+    let other = &nodes.rooms[1].keeper;
+    let drives = other.pool("tank").expect("there").drives;
+    let drives = drives.into_iter().map(|drive| drive.spec).collect();
+    other
+        .export_pool("tank", ExportPool { force: true })
+        .expect("exported");
+    nodes.quorum.set_away(true);
+    let request = ImportPool {
+        drives,
+        ..ImportPool::default()
+    };
+    other
+        .import_pool("tank", request)
+        .expect("the pool itself is in service");
+    assert!(!other.is_copy(volume));
+    nodes.quorum.set_away(false);
+    until("it is in service", || other.is_copy(volume));
+    nodes.await_all(&name, 2);
+}
+
+#[test]
+fn hosts_lose_a_copy_that_the_node_which_is_asked_was_not_told_of() {
+    let nodes = Nodes::new(3);
+    let name = nodes.volume(3);
+    let place = nodes.rooms[1].keeper.copies().remove(0);
+    let key = nodes.rooms[1].keeper.replication().expect("in a cluster");
+    let key = key.read_newest(place.volume).expect("read").key;
+    let third = Position::new(2).expect("a place");
+    // As if the third copy had been made while this node was away.
+    place.pool.post_to_replica(
+        place.number,
+        ReplicaMail::Seats {
+            revision: Revision(u64::MAX),
+            members: key.members.without(third),
+        },
+    );
+    let known_to = |node: usize| {
+        let look = |reply| ReplicaMail::Look { reply };
+        let view = place.pool.ask_replica(place.number, look).expect("asked");
+        let members = view.expect("a copy").members;
+        members.iter().count() == node
+    };
+    until("it knows of one other", || known_to(2));
+    let hosts = vec!["nqn.2014-08.org.test:host".to_owned()];
+    let change = SetHosts {
+        allow_hosts: hosts.clone(),
+        ..SetHosts::default()
+    };
+    nodes.rooms[1]
+        .keeper
+        .change_hosts(&name, HostChange::Set(change))
+        .expect("changed");
+    for node in 0..3 {
+        assert_eq!(nodes.look(node, &name).allow_hosts, hosts, "node {node}");
+    }
+}
