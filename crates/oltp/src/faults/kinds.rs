@@ -99,11 +99,10 @@ impl Topology {
         }
     }
 
-    /// # Errors
-    /// A usage error for a fault that it does not have, with the reason.
-    pub fn check(self, fault: Fault) -> Result<(), LabError> {
-        let why = match (self, fault) {
-            (Self::Standalone, Fault::KillDatabase) => return Ok(()),
+    /// Why it does not have a fault, if so.
+    pub fn lacks(self, fault: Fault) -> Option<&'static str> {
+        Some(match (self, fault) {
+            (Self::Standalone, Fault::KillDatabase) => return None,
             (Self::Standalone, Fault::EtcdDown) => "it has no etcd",
             (Self::Standalone, Fault::KillDaemon | Fault::DriveDies | Fault::DriveHangs) => {
                 "its place is a plain directory, whose drive is not ours to break"
@@ -113,10 +112,21 @@ impl Topology {
             (Self::Group, Fault::DriveDies | Fault::DriveHangs) => {
                 "its places are plain directories, whose drives are not ours to break"
             }
-            (Self::Group | Self::Fci, _) => return Ok(()),
+            (Self::Group | Self::Fci, _) => return None,
+        })
+    }
+
+    /// # Errors
+    /// A usage error for faults of which it has none, with the reason.
+    pub(super) fn check(self, faults: &[Fault]) -> Result<(), LabError> {
+        let lacks: Option<Vec<&str>> = faults.iter().map(|fault| self.lacks(*fault)).collect();
+        let Some(&why) = lacks.as_ref().and_then(|all| all.first()) else {
+            return Ok(());
         };
+        let faults: Vec<&str> = faults.iter().map(|fault| fault.word()).collect();
+        let faults = faults.join(",");
         Err(LabError::usage(format!(
-            "--topology {self} --fault {fault}: {why}"
+            "--topology {self} --fault {faults}: {why}"
         )))
     }
 }
@@ -171,13 +181,21 @@ mod tests {
 
     #[test]
     fn a_fault_that_a_topology_does_not_have_is_refused_with_the_reason() {
-        let refused = |topology: Topology, fault| topology.check(fault).map_err(|e| e.to_string());
-        let alone = refused(Topology::Standalone, Fault::KillNode).expect_err("one node");
+        let check = |topology: Topology, faults: &[Fault]| {
+            let checked = topology.check(faults);
+            checked.map_err(|error| error.to_string())
+        };
+        let alone = check(Topology::Standalone, &[Fault::KillNode]).expect_err("one node");
         assert!(alone.contains("no second node"), "{alone}");
-        let group = refused(Topology::Group, Fault::KillDaemon).expect_err("no daemon");
+        let group = check(Topology::Group, &[Fault::KillDaemon]).expect_err("no daemon");
         assert!(group.contains("--fault kill-daemon"), "{group}");
-        for fault in Fault::ALL {
-            assert_eq!(refused(Topology::Fci, fault), Ok(()));
-        }
+        // One that another topology has is left out.
+        let both = [Fault::KillDaemon, Fault::KillNode];
+        assert_eq!(check(Topology::Group, &both), Ok(()));
+        assert!(
+            Fault::ALL
+                .iter()
+                .all(|&one| Topology::Fci.lacks(one).is_none())
+        );
     }
 }

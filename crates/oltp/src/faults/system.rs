@@ -122,7 +122,7 @@ impl System for StandaloneSystem {
     }
 
     fn inject(&self, fault: Fault, _: &str) -> Result<(), LabError> {
-        self.topology().check(fault)?;
+        self.topology().check(&[fault])?;
         self.server.kill()?;
         self.server.start(None).map(drop)
     }
@@ -212,7 +212,7 @@ impl System for GroupSystem {
     }
 
     fn inject(&self, fault: Fault, primary: &str) -> Result<(), LabError> {
-        self.topology().check(fault)?;
+        self.topology().check(&[fault])?;
         let node = named(primary)?;
         match fault {
             Fault::KillDatabase => self.group.kill_database(node),

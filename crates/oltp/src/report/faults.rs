@@ -57,7 +57,7 @@ fn overview(result: &FaultsResult) -> Markup {
                     @for &fault in &faults {
                         tr {
                             th { (fault) }
-                            @for &topology in &topologies { td { (entry(of(topology, fault))) } }
+                            @for &topology in &topologies { td { (entry((topology, fault), of(topology, fault))) } }
                         }
                     }
                 }
@@ -66,9 +66,10 @@ fn overview(result: &FaultsResult) -> Markup {
     }
 }
 
-fn entry(cell: Option<&Cell>) -> Markup {
+fn entry((topology, fault): (Topology, Fault), cell: Option<&Cell>) -> Markup {
     let Some(cell) = cell else {
-        return html! { "-" };
+        let why = topology.lacks(fault).unwrap_or("not done");
+        return html! { span.note { (why) } };
     };
     let (gap, wait) = (cell.spread(|r| r.gap_s), cell.spread(|r| r.longest_wait_s));
     html! {
