@@ -210,6 +210,7 @@ impl Owner {
             },
             marks_uncertain: marks,
             marks: if marks { in_flight } else { ExtentSet::new() },
+            members: stored.key.members.positions(),
             own: OwnPlane::Until(Known {
                 epoch: Epoch(0),
                 low: Low::BASE_OPEN,

@@ -76,6 +76,7 @@ impl Owner {
                 owner: turn.config.node,
                 incarnation: turn.config.incarnation,
                 absent,
+                members: self.stored.key.members.positions(),
             };
             peer.send(turn, self.epoch, Message::Join(join));
         }
