@@ -13,7 +13,7 @@ use crate::config::{ClusterConfig, NodeConfig};
 use crate::join::Joined;
 use crate::members::MembersView;
 use crate::peer::{
-    CallError, Called, Hello, NameHash, Nonce, Peer, Purpose, Refusal, Target, call,
+    CallError, Called, Hello, NameHash, Nonce, Peer, Purpose, Refusal, Target, VERSIONS, call,
 };
 use crate::store::{Store, Swap};
 
@@ -113,6 +113,7 @@ impl Shared {
 
     fn hello(&self, purpose: Purpose, to: NodeId, volume: VolumeId) -> Hello {
         Hello {
+            versions: VERSIONS,
             purpose,
             from: self.me.id,
             to,
@@ -234,6 +235,7 @@ pub(crate) async fn is_double(
     (id, address): (Uuid, SocketAddr),
 ) -> bool {
     let hello = Hello {
+        versions: VERSIONS,
         purpose: Purpose::Probe,
         from: me.id,
         to: me.id,

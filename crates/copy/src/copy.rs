@@ -89,7 +89,8 @@ pub struct Copy {
     volume: u32,
     granules: u64,
     position: Position,
-    /// Another copy than the owner's may be absent, too.
+    /// Another copy than the owner's may be absent, too. Until an owner has said otherwise there may be one: what this
+    /// node has heard of copies before can be old.
     has_third: bool,
     entry: Entry,
     buffers: BufferPool,
@@ -109,14 +110,14 @@ pub struct Copy {
 
 impl Copy {
     /// The copy that a volume of a pool is; none if it is none. Buffers for what it writes and reads are from `buffers`.
-    pub fn new(engine: &Engine, volume: u32, members: usize, buffers: BufferPool) -> Option<Self> {
+    pub fn new(engine: &Engine, volume: u32, buffers: BufferPool) -> Option<Self> {
         let promise = engine.replica_promise(volume)?;
         let (_, identity) = engine.replicas().into_iter().find(|one| one.0 == volume)?;
         Some(Self {
             volume,
             granules: engine.geometry(volume)?.blocks,
             position: Position::new(identity.position.into())?,
-            has_third: members > 2,
+            has_third: true,
             entry: entry_of(promise),
             buffers,
             lent: Lent::default(),
@@ -148,11 +149,6 @@ impl Copy {
             granules: self.granules,
             leaf_granules: LEAF_GRANULES,
         }
-    }
-
-    /// So many copies there are from now on.
-    pub const fn set_members(&mut self, members: usize) {
-        self.has_third = members > 2;
     }
 
     /// What the entry says, durably.
@@ -228,6 +224,11 @@ impl Copy {
                 what,
             });
         }
+    }
+
+    /// An owner has said who has copies.
+    pub(crate) fn note_members(&mut self, members: Positions) {
+        self.has_third = members.count() != 2;
     }
 
     /// Whether zeroes are written as bytes. Where nothing is mapped the engine has nothing to clear, and records no

@@ -15,7 +15,7 @@
 //!
 //! ```text
 //! // Once a volume, by an order of the pool: Manage::MakeReplica { volume, identity }. Then, at every import:
-//! let mut copy = Copy::new(&engine, volume, members, buffers)?; // None: the volume is no copy
+//! let mut copy = Copy::new(&engine, volume, buffers)?; // None: the volume is no copy
 //! let mut replica = Replica::new(config, copy.imported(is_old_image), now); // config.shape = copy.shape()
 //!
 //! // A turn: whatever the replica is told, it is told with an EngineLocal around the pool's outbox.

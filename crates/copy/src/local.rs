@@ -79,6 +79,7 @@ impl Local for EngineLocal<'_> {
     }
 
     fn persist(&mut self, token: Token, change: EntryChange) {
+        self.copy.note_members(change.members);
         let name = self.copy.order(token, change.entry);
         let what = Manage::ChangeReplica {
             volume: self.copy.volume(),

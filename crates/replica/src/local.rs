@@ -62,6 +62,8 @@ pub struct EntryChange {
     pub marks: ExtentSet,
     /// What becomes of the own plane.
     pub own: OwnPlane,
+    /// Who has copies by the owner's account. Not durable.
+    pub members: Positions,
 }
 
 /// What an import found.

@@ -451,6 +451,7 @@ impl Session {
             marks_uncertain: true,
             marks: uncertain.clone(),
             own,
+            members: self.join.members,
         });
         self.stage = Stage::Joining(token);
         self.told = uncertain;
@@ -492,6 +493,8 @@ impl Session {
             absent,
         };
         self.join.absent = absent;
+        // A place that was given since is absent at first.
+        self.join.members = self.join.members.union(absent);
         // Who hears that it was added knows that the base was committed: the own plane goes.
         let until = Known {
             epoch: Epoch(0),
@@ -502,6 +505,7 @@ impl Session {
             marks_uncertain: true,
             marks: turn.local.uncertain(),
             own: OwnPlane::Until(until),
+            members: self.join.members,
         });
         self.stage = Stage::Entering(token);
     }

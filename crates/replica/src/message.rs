@@ -85,6 +85,8 @@ pub struct Join {
     pub incarnation: Incarnation,
     /// Who is absent; a member that is answers with ATTACH.
     pub absent: Positions,
+    /// Who has a copy.
+    pub members: Positions,
 }
 
 /// What a copy says of itself as a session begins.

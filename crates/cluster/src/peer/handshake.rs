@@ -186,7 +186,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::peer::wire::{NameHash, Nonce, Purpose};
+    use crate::peer::wire::{NameHash, Nonce, Purpose, VERSIONS};
 
     fn key(byte: u8) -> Key {
         Key::new(&[byte; 32]).expect("a key")
@@ -194,6 +194,7 @@ mod tests {
 
     fn hello(nonce: u8) -> Hello {
         Hello {
+            versions: VERSIONS,
             purpose: Purpose::Data,
             from: NodeId(1),
             to: NodeId(2),

@@ -16,8 +16,8 @@ use super::newcomer::{self, JOIN_MAGIC};
 use super::order;
 use super::state::Peer;
 use super::wire::{
-    Challenge, Code, HELLO_BYTES, Hello, NameHash, NoHello, Nonce, PREFIX_BYTES, Purpose, Verdict,
-    hello_prefix,
+    Challenge, Code, HELLO_BYTES, Hello, NameHash, NoHello, Nonce, PREFIX_BYTES, Purpose, VERSIONS,
+    Verdict, hello_prefix,
 };
 use crate::key::MAC_BYTES;
 use crate::shared::Shared;
@@ -166,9 +166,9 @@ async fn admit(shared: &Shared, stream: TcpStream) -> io::Result<Admitted> {
 async fn refuse_hello(shared: &Shared, line: Line, no: NoHello) -> io::Result<Admitted> {
     let code = match no {
         NoHello::Foreign => return Err(io::Error::other("speaks another protocol")),
-        NoHello::Version(version) => {
+        NoHello::Version(versions) => {
             tracing::warn!(
-                "a peer speaks version {version} of the protocol between nodes: upgrade the older one"
+                "a peer speaks {versions} of the protocol between nodes, this node {VERSIONS}: upgrade the older one"
             );
             Code::Version
         }

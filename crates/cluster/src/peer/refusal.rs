@@ -2,7 +2,7 @@ use std::io;
 
 use ashlar_replica::{Incarnation, NodeId};
 
-use super::wire::{Code, NoAnswer, VERSION};
+use super::wire::{Code, NoAnswer, VERSIONS, Versions};
 use crate::config::{ClusterConfig, NodeConfig};
 use crate::trust::Trust;
 
@@ -11,8 +11,8 @@ use crate::trust::Trust;
 pub(crate) enum Refusal {
     /// What answers is no Ashlar.
     Foreign,
-    /// It speaks another version of the protocol between nodes.
-    Version(u16),
+    /// It speaks other versions of the protocol between nodes.
+    Version(Versions),
     OtherCluster,
     WrongNode(NodeId),
     UnknownNode,
@@ -40,7 +40,7 @@ impl Refusal {
             // A refusal that says "go on" is none that this version knows.
             Code::GoOn => Self::Other(0),
             // The version itself is this one's; else the answer would have been read no further.
-            Code::Version => Self::Version(VERSION),
+            Code::Version => Self::Version(VERSIONS),
             Code::OtherCluster => Self::OtherCluster,
             Code::WrongNode => Self::WrongNode(node),
             Code::UnknownNode => Self::UnknownNode,
@@ -87,8 +87,8 @@ impl Refusal {
                 "{at}: what answers there is no node of Ashlar; correct `replication` of node {} in the cluster's file",
                 peer.name
             ),
-            Self::Version(version) => format!(
-                "{at} speaks version {version} of the protocol between nodes, this one {VERSION}: upgrade the older one"
+            Self::Version(versions) => format!(
+                "{at} speaks {versions} of the protocol between nodes, this one {VERSIONS}: upgrade the older one"
             ),
             Self::OtherCluster => format!(
                 "{at} belongs to another cluster than {}: let both name the same cluster and the same quorum; if the \

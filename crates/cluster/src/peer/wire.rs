@@ -1,15 +1,59 @@
 //! What two nodes say before anything else, byte by byte (docs/replication.md has the tables). Little endian; what is
 //! reserved is zero.
 
+use std::fmt;
+
 use ashlar_replica::{Incarnation, NodeId, VolumeId};
 use uuid::Uuid;
 
 use crate::key::MAC_BYTES;
 
 pub(crate) const MAGIC: [u8; 4] = *b"ASHP";
-pub(crate) const VERSION: u16 = 2;
 
-/// Magic, version and one byte that says more: the same in all versions, so that each can refuse each other.
+/// Versions of the protocol between nodes that a program speaks: from the oldest to the newest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Versions {
+    oldest: u16,
+    newest: u16,
+}
+
+/// This program's. Since 2: hello and answers say all that their program speaks.
+pub(crate) const VERSIONS: Versions = Versions {
+    oldest: 3,
+    newest: 3,
+};
+
+impl Versions {
+    /// The newest that both speak.
+    pub(crate) fn common(self, other: Self) -> Option<u16> {
+        let newest = self.newest.min(other.newest);
+        (newest >= self.oldest.max(other.oldest)).then_some(newest)
+    }
+
+    /// The newest, and how many older ones there are.
+    fn put(self, bytes: &mut [u8]) {
+        bytes[4..6].copy_from_slice(&self.newest.to_le_bytes());
+        let older = self.newest - self.oldest;
+        bytes[7] = u8::try_from(older).unwrap_or(u8::MAX);
+    }
+
+    fn of(bytes: &[u8; PREFIX_BYTES]) -> Self {
+        let newest = u16::from_le_bytes(part(bytes, 4));
+        let oldest = newest.saturating_sub(bytes[7].into());
+        Self { oldest, newest }
+    }
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.oldest == self.newest {
+            true => write!(f, "version {}", self.newest),
+            false => write!(f, "versions {} to {}", self.oldest, self.newest),
+        }
+    }
+}
+
+/// Magic, versions and one byte that says more: the same in all versions, so that each can refuse each other.
 pub(crate) const PREFIX_BYTES: usize = 8;
 pub(crate) const HELLO_BYTES: usize = 96;
 pub(crate) const CHALLENGE_BYTES: usize = 96;
@@ -55,8 +99,8 @@ impl Nonce {
     }
 }
 
-impl std::fmt::Debug for Nonce {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Nonce")
     }
 }
@@ -78,6 +122,8 @@ impl NameHash {
 /// Who calls, whom, and what for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
+    /// What the caller speaks.
+    pub(crate) versions: Versions,
     pub(crate) purpose: Purpose,
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,
@@ -96,9 +142,9 @@ pub(crate) struct Hello {
 pub(crate) enum NoHello {
     /// Not of this protocol: nothing is answered.
     Foreign,
-    /// Another version.
-    Version(u16),
-    /// A purpose that is not known, or what is reserved is not zero.
+    /// None of the versions that this program speaks.
+    Version(Versions),
+    /// A purpose that is not known, or what cannot be.
     Malformed,
 }
 
@@ -106,17 +152,16 @@ pub(crate) fn hello_prefix(bytes: &[u8; PREFIX_BYTES]) -> Result<(), NoHello> {
     if bytes[..4] != MAGIC {
         return Err(NoHello::Foreign);
     }
-    match u16::from_le_bytes(part(bytes, 4)) {
-        VERSION => Ok(()),
-        version => Err(NoHello::Version(version)),
-    }
+    let theirs = Versions::of(bytes);
+    let common = VERSIONS.common(theirs);
+    common.map(drop).ok_or(NoHello::Version(theirs))
 }
 
 impl Hello {
     pub(crate) fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
-        bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        self.versions.put(&mut bytes);
         bytes[6] = self.purpose as u8;
         bytes[8..12].copy_from_slice(&self.from.0.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.to.0.to_le_bytes());
@@ -132,6 +177,7 @@ impl Hello {
         hello_prefix(&part(bytes, 0))?;
         let purpose = Purpose::of(bytes[6]).ok_or(NoHello::Malformed)?;
         let hello = Self {
+            versions: Versions::of(&part(bytes, 0)),
             purpose,
             from: NodeId(u32::from_le_bytes(part(bytes, 8))),
             to: NodeId(u32::from_le_bytes(part(bytes, 12))),
@@ -142,7 +188,8 @@ impl Hello {
             nonce: Nonce(part(bytes, 64)),
         };
         let is_for_volume = purpose == Purpose::Data;
-        match bytes[7] == 0 && (is_for_volume || hello.volume.0 == 0) {
+        let older = u16::from(bytes[7]);
+        match older <= hello.versions.newest && (is_for_volume || hello.volume.0 == 0) {
             true => Ok(hello),
             false => Err(NoHello::Malformed),
         }
@@ -200,7 +247,7 @@ pub(crate) struct Challenge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoAnswer {
     Foreign,
-    Version(u16),
+    Version(Versions),
     /// A refusal that this version does not know.
     Code(u8),
 }
@@ -210,15 +257,16 @@ pub(crate) fn answer_prefix(bytes: &[u8; PREFIX_BYTES]) -> Result<Code, NoAnswer
     if bytes[..4] != MAGIC {
         return Err(NoAnswer::Foreign);
     }
-    match u16::from_le_bytes(part(bytes, 4)) {
-        VERSION => Code::of(bytes[6]).ok_or(NoAnswer::Code(bytes[6])),
-        version => Err(NoAnswer::Version(version)),
+    let theirs = Versions::of(bytes);
+    match VERSIONS.common(theirs) {
+        Some(_) => Code::of(bytes[6]).ok_or(NoAnswer::Code(bytes[6])),
+        None => Err(NoAnswer::Version(theirs)),
     }
 }
 
 fn put_answer_prefix(bytes: &mut [u8], code: Code) {
     bytes[..4].copy_from_slice(&MAGIC);
-    bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+    VERSIONS.put(bytes);
     bytes[6] = code as u8;
 }
 
@@ -288,6 +336,7 @@ mod tests {
             let purpose = Purpose::of(purpose).expect("known");
             let volume = if purpose == Purpose::Data { volume } else { 0 };
             Hello {
+                versions: VERSIONS,
                 purpose,
                 from: NodeId(from),
                 to: NodeId(to),
@@ -353,20 +402,56 @@ mod tests {
         }
     }
 
+    fn versions(oldest: u16, newest: u16) -> Versions {
+        Versions { oldest, newest }
+    }
+
+    #[test]
+    fn the_newest_version_that_both_speak_is_taken() {
+        let ours = versions(3, 5);
+        for (theirs, common) in [
+            (versions(4, 9), Some(5)),
+            (versions(1, 4), Some(4)),
+            (versions(1, 3), Some(3)),
+            (versions(4, 4), Some(4)),
+            (versions(1, 2), None),
+            (versions(6, 7), None),
+        ] {
+            assert_eq!(ours.common(theirs), common, "{theirs}");
+            assert_eq!(theirs.common(ours), common, "{theirs}");
+            let mut bytes = [0; PREFIX_BYTES];
+            theirs.put(&mut bytes);
+            assert_eq!(Versions::of(&bytes), theirs);
+        }
+        assert_eq!(ours.to_string(), "versions 3 to 5");
+        assert_eq!(versions(3, 3).to_string(), "version 3");
+    }
+
+    /// What speaks newer ones, too, is let in; what speaks none of ours says in the refusal which it does.
     #[test]
     fn other_versions_and_protocols_are_told_apart() {
         let mut bytes = [0; HELLO_BYTES];
         assert_eq!(Hello::decode(&bytes), Err(NoHello::Foreign));
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = 1;
-        assert_eq!(Hello::decode(&bytes), Err(NoHello::Version(1)));
-        bytes[4] = VERSION as u8;
-        assert_eq!(Hello::decode(&bytes), Err(NoHello::Malformed));
+        let old = NoHello::Version(versions(1, 1));
+        assert_eq!(Hello::decode(&bytes), Err(old));
+        let newest = VERSIONS.newest as u8;
+        (bytes[4], bytes[7]) = (newest + 4, 3);
+        let newer = versions(VERSIONS.newest + 1, VERSIONS.newest + 4);
+        assert_eq!(Hello::decode(&bytes), Err(NoHello::Version(newer)));
+        let answer = answer_prefix(&part(&bytes, 0));
+        assert_eq!(answer, Err(NoAnswer::Version(newer)));
         bytes[6] = 1;
+        bytes[7] = 4;
+        let hello = Hello::decode(&bytes).expect("it speaks ours, too");
+        assert_eq!(hello.versions.common(VERSIONS), Some(VERSIONS.newest));
+        (bytes[4], bytes[7]) = (newest, 0);
         assert!(Hello::decode(&bytes).is_ok());
-        bytes[7] = 1;
+        bytes[7] = newest + 1;
         assert_eq!(Hello::decode(&bytes), Err(NoHello::Malformed));
-        bytes[6] = 200;
+        (bytes[6], bytes[7]) = (200, 0);
+        assert_eq!(Hello::decode(&bytes), Err(NoHello::Malformed));
         assert_eq!(answer_prefix(&part(&bytes, 0)), Err(NoAnswer::Code(200)));
     }
 }

@@ -79,13 +79,16 @@ fn answers(at: SocketAddr, bytes: Vec<u8>) {
 #[test]
 fn what_is_no_node_or_another_version_is_told_apart() {
     let mut newer = b"ASHP".to_vec();
-    newer.extend([9, 0, 0, 0]);
+    newer.extend([9, 0, 0, 2]);
     let mut unknown = b"ASHP".to_vec();
-    unknown.extend([2, 0, 77, 0]);
+    unknown.extend([3, 0, 77, 0]);
     unknown.resize(96, 0);
     for (bytes, word) in [
         (b"HTTP/1.1 400 Bad Request".to_vec(), "no node of Ashlar"),
-        (newer, "version 9"),
+        (
+            newer,
+            "versions 7 to 9 of the protocol between nodes, this one version 3",
+        ),
         (unknown, "reason 77"),
         (Vec::new(), "closed the connection"),
     ] {
@@ -124,15 +127,19 @@ fn strangers_get_nothing_and_stop_nobody() {
         "another protocol"
     );
     let mut newer = [0; 96];
-    newer[..8].copy_from_slice(b"ASHP\x03\0\x01\0");
+    newer[..8].copy_from_slice(b"ASHP\x04\0\x01\0");
     let answer = answer_to(at, &newer);
     assert_eq!(
         answer[..8],
-        *b"ASHP\x02\0\x01\0",
+        *b"ASHP\x03\0\x01\0",
         "its version, and that it is why"
     );
-    newer[4] = 2;
-    assert_eq!(answer_to(at, &newer)[6], 2, "of no cluster");
+    newer[7] = 1;
+    assert_eq!(
+        answer_to(at, &newer)[6],
+        2,
+        "it speaks ours, too; of no cluster"
+    );
     // Those who say nothing are let go of; until then they have places of their own.
     let silent: Vec<TcpStream> = (0..200)
         .map(|_| TcpStream::connect(at).expect("connected"))

@@ -1,6 +1,7 @@
 //! Volumes: made, changed, deleted, shown.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use ashlar_store::{Grain, HomeStatus, HotTier, Layout, Manage, Managed, VolumeInfo, VolumePlan};
 use uuid::Uuid;
@@ -74,11 +75,16 @@ pub(super) fn plan_of(
     })
 }
 
+/// How long a new volume waits for a deleted one of its name, and how often that is looked at.
+const NAME_WAIT: Duration = Duration::from_secs(10);
+const NAME_LOOK: Duration = Duration::from_millis(20);
+
 impl Keeper {
     pub(super) fn make_volume(&self, request: &CreateVolume) -> Result<VolumeStatus, ControlError> {
         if request.replicas > 1 {
             return self.make_replicated(request);
         }
+        self.await_name(&request.pool, &request.name);
         let mut pools = self.lock();
         let pool = live(&pools, &request.pool)?;
         let view = pool.link.view().map_err(engine)?;
@@ -124,6 +130,20 @@ impl Keeper {
         }
         let pool = live(&pools, &request.pool)?;
         self.status_of(pool, &request.pool, &request.name)
+    }
+
+    /// Waits a while for a deleted volume of this name to be gone: it keeps its name until its space is free.
+    pub(super) fn await_name(&self, pool: &str, name: &str) {
+        let begun = Instant::now();
+        let goes = |volume: &VolumeInfo| volume.name == name && volume.deleting;
+        let is_going = || {
+            let pools = self.lock();
+            let view = live(&pools, pool).ok()?.link.view().ok()?;
+            Some(view.status.volumes.iter().any(goes))
+        };
+        while is_going() == Some(true) && begun.elapsed() < NAME_WAIT {
+            std::thread::sleep(NAME_LOOK);
+        }
     }
 
     /// A volume by its name, and its pool's view.

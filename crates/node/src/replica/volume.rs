@@ -177,7 +177,7 @@ impl Replicated {
         outside: Box<dyn Outside>,
     ) -> Result<Self, String> {
         let buffers = reactor.buffers();
-        let copy = Copy::new(engine, volume, plan.members.count(), buffers.clone());
+        let copy = Copy::new(engine, volume, buffers.clone());
         let copy = copy.ok_or_else(|| format!("volume {} is no copy", plan.name))?;
         let me = copy.position();
         if plan.members.get(me) != Some(plan.node) {

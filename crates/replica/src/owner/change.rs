@@ -1,6 +1,6 @@
 //! Who is in sync: removals and adds, each one compare-and-swap, each counted only when it was read back.
 
-use super::peer::Link;
+use super::peer::{Link, Peer};
 use super::{LOOK_EVERY, Owner, Stage};
 use crate::canary::Canary;
 use crate::candidate::Stored;
@@ -210,6 +210,7 @@ impl Owner {
             },
             marks_uncertain: marks,
             marks: if marks { in_flight } else { ExtentSet::new() },
+            members: stored.key.members.positions(),
             own: OwnPlane::Until(Known {
                 epoch: Epoch(0),
                 low: Low::BASE_OPEN,
@@ -233,17 +234,29 @@ impl Owner {
         else {
             return;
         };
-        let added = stored.key.in_sync.minus(self.stored.key.in_sync);
+        let before = std::mem::replace(&mut self.stored, stored).key;
+        let key = self.stored.key.clone();
+        self.joined = self.joined.minus(key.absent());
+        let removed = before.in_sync.minus(key.in_sync);
+        self.announce(turn, (key.in_sync.minus(before.in_sync), removed));
         // One that was removed may have a session again, as if it were in sync.
-        let removed = self.stored.key.in_sync.minus(stored.key.in_sync);
-        removed
-            .iter()
-            .for_each(|position| self.close(turn, position));
-        self.take_seats(turn, &stored.key.members);
-        self.stored = stored;
-        self.joined = self.joined.minus(self.stored.key.absent());
+        for position in removed.iter() {
+            if let Some(peer) = self.peers[position.index()].as_mut() {
+                peer.has_failed = false;
+            }
+            self.close(turn, position);
+        }
+        self.take_seats(turn, &before.members);
+        turn.out.push(Effect::InSync(self.stored.key.in_sync));
+        self.advance(turn);
+        self.start_work(turn);
+        self.begin_sessions(turn);
+    }
+    /// Who is in sync by now hears who is absent, before anything is said that relies on it.
+    fn announce(&mut self, turn: &mut Turn<'_>, (added, removed): (Positions, Positions)) {
         let (epoch, absent) = (self.epoch, self.stored.key.absent());
-        for peer in self.peers.iter_mut().flatten() {
+        let stay = |peer: &&mut Peer| !removed.has(peer.position);
+        for peer in self.peers.iter_mut().flatten().filter(stay) {
             if added.has(peer.position) && peer.link == Link::Learning {
                 peer.link = Link::Live;
                 peer.learner = None;
@@ -255,9 +268,5 @@ impl Owner {
                 peer.send(turn, epoch, Message::Entry { absent });
             }
         }
-        turn.out.push(Effect::InSync(self.stored.key.in_sync));
-        self.advance(turn);
-        self.start_work(turn);
-        self.begin_sessions(turn);
     }
 }

@@ -19,6 +19,8 @@ mod reseat;
 mod resync;
 mod sessions;
 mod takeover;
+#[cfg(test)]
+mod tests;
 mod writes;
 
 use std::collections::BTreeMap;

@@ -74,15 +74,16 @@ impl Owner {
         Some(peer.learner.as_ref()?.missing())
     }
 
-    /// It counts from now on.
-    pub(super) fn take_seats(&mut self, turn: &mut Turn<'_>, members: &Members) {
-        for position in self.leaving(members).iter() {
+    /// Other copies than before count from now on.
+    pub(super) fn take_seats(&mut self, turn: &mut Turn<'_>, before: &Members) {
+        let (before, now) = (before.positions(), self.stored.key.members.positions());
+        for position in before.minus(now).iter() {
             self.close(turn, position);
             self.peers[position.index()] = None;
             self.held.forget(position);
             self.joined = self.joined.without(position);
         }
-        for position in self.coming(members).iter() {
+        for position in now.minus(before).iter() {
             self.peers[position.index()] = Some(Peer::new(position, turn.now));
         }
     }

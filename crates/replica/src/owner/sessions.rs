@@ -76,6 +76,7 @@ impl Owner {
                 owner: turn.config.node,
                 incarnation: turn.config.incarnation,
                 absent,
+                members: self.stored.key.members.positions(),
             };
             peer.send(turn, self.epoch, Message::Join(join));
         }
@@ -143,8 +144,12 @@ impl Owner {
             Taken::Next => peer.hears(turn.now, &envelope.message),
         }
         match envelope.message {
-            Message::Joined(attach) => self.has_joined(turn, from, &attach),
-            Message::Attach(attach) => self.has_attached(turn, from, &attach),
+            Message::Joined(attach) if self.is_joining(from) => {
+                self.has_joined(turn, from, &attach);
+            }
+            Message::Attach(attach) if self.is_joining(from) => {
+                self.has_attached(turn, from, &attach);
+            }
             Message::Ack { sequence } => self.acknowledged(turn, from, sequence),
             Message::CopyAck { copy } => self.copied(turn, from, copy),
             Message::Failed => self.member_failed(turn, from),
@@ -192,6 +197,12 @@ impl Owner {
         peer.has_failed |= reason == Refusal::OldImage;
         self.close(turn, from);
         self.consider_change(turn);
+    }
+
+    /// Whether a copy answers JOIN, and has not before: a second learner would leave what the first has in the line.
+    fn is_joining(&self, from: Position) -> bool {
+        let peer = self.peers[from.index()].as_ref();
+        peer.is_some_and(|peer| matches!(peer.link, Link::Joining(_)))
     }
 
     fn has_joined(&mut self, turn: &mut Turn<'_>, from: Position, attach: &Attach) {
@@ -264,7 +275,8 @@ impl Owner {
             return;
         };
         peer.link = link;
-        peer.has_failed = false;
+        // One in sync that has failed, or differs, still leaves.
+        peer.has_failed &= link == Link::Live;
         if peer.told != absent {
             peer.told = absent;
             peer.send(turn, epoch, Message::Entry { absent });

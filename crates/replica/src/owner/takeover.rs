@@ -91,6 +91,7 @@ impl Owner {
             },
             marks_uncertain: marks,
             marks: if marks { uncertain } else { ExtentSet::new() },
+            members: self.stored.key.members.positions(),
             own: OwnPlane::Until(Known {
                 epoch: self.epoch,
                 low: Low::BASE,

@@ -70,6 +70,7 @@ impl Codec {
                     owner: NodeId(body.owner.get()),
                     incarnation: Incarnation(body.incarnation.get()),
                     absent: positions(body.absent)?,
+                    members: positions(body.members)?,
                 })
             }
             kind::RECORD => {

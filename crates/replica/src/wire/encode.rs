@@ -48,7 +48,8 @@ fn body(message: &Message, to: &mut Vec<u8>) -> (u8, Bytes) {
                 incarnation: join.incarnation.0.into(),
                 owner: join.owner.0.into(),
                 absent: join.absent.bits(),
-                zero: [0; 3],
+                members: join.members.bits(),
+                zero: [0; 2],
             };
             put(to, &body, kind::JOIN)
         }

@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// "ASHR".
 pub(super) const MAGIC: [u8; 4] = *b"ASHR";
 /// The version that this program speaks. Since 1: commands that members forward (FWD, DONE, LABEL), and JOINED says
-/// which copy it is of.
-pub const WIRE_VERSION: u8 = 2;
+/// which copy it is of. Since 2: JOIN says who has copies.
+pub const WIRE_VERSION: u8 = 3;
 /// Bytes before a message's body.
 pub const HEADER_BYTES: usize = 48;
 
@@ -40,7 +40,8 @@ layouts! {
         incarnation: U64,
         owner: U32,
         absent: u8,
-        zero: [u8; 3],
+        members: u8,
+        zero: [u8; 2],
     }
     RecordBody[32] {
         sequence: U64,

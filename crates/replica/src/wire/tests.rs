@@ -66,13 +66,16 @@ fn messages() -> impl Strategy<Value = Message> {
     let copies = extents().prop_flat_map(|extent| (Just(extent), contents(extent)));
     prop_oneof![
         records(),
-        (any::<u32>(), any::<u64>(), positions()).prop_map(|(owner, incarnation, absent)| {
-            Message::Join(Join {
-                owner: NodeId(owner),
-                incarnation: Incarnation(incarnation),
-                absent,
-            })
-        }),
+        (any::<u32>(), any::<u64>(), positions(), positions()).prop_map(
+            |(owner, incarnation, absent, members)| {
+                Message::Join(Join {
+                    owner: NodeId(owner),
+                    incarnation: Incarnation(incarnation),
+                    absent,
+                    members,
+                })
+            }
+        ),
         (any::<u32>(), copies).prop_map(|(copy, (extent, content))| Message::Copy {
             copy: CopyId(copy),
             extent,
@@ -269,7 +272,7 @@ fn sample() -> Vec<u8> {
 fn a_message_is_laid_out_as_the_document_says() {
     let bytes = sample();
     assert_eq!(bytes.len(), HEADER_BYTES + 8);
-    assert_eq!(&bytes[..8], b"ASHR\x02\x05\x03\0");
+    assert_eq!(&bytes[..8], b"ASHR\x03\x05\x03\0");
     assert_eq!(bytes[8..16], 0x1122u64.to_le_bytes());
     assert_eq!(bytes[16..20], 4u32.to_le_bytes());
     assert_eq!(bytes[20..24], 5u32.to_le_bytes());

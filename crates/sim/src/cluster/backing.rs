@@ -22,14 +22,14 @@ impl Backing {
     /// Another copy, of the same kind, in which nothing is.
     pub(crate) fn another(
         &self,
-        seat: (Position, usize),
+        seat: Position,
         config: &Config,
         chance: &mut Chance,
     ) -> Result<Self, String> {
         let (shape, entry) = (config.shape, Entry::default());
         Ok(match self {
             Self::Simulated(_) => {
-                Self::Simulated(Box::new(Store::new(seat.0, shape, entry, config.cage)))
+                Self::Simulated(Box::new(Store::new(seat, shape, entry, config.cage)))
             }
             Self::Engine(old) => {
                 let canary = old.canary();

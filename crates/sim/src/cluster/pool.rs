@@ -8,7 +8,7 @@ use ashlar_block::{BlockDevice, BlockSize, Completion, ErrorKind, IoError, Momen
 use ashlar_copy::{Copy, EngineLocal, volume_of};
 use ashlar_replica::{
     Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position,
-    Shape, Tag, Token,
+    Positions, Shape, Tag, Token,
 };
 use ashlar_store::format::{Reserve, Salt};
 use ashlar_store::{
@@ -39,7 +39,6 @@ pub(crate) struct PoolStore {
     engine: Engine,
     devices: Vec<Option<Box<dyn BlockDevice>>>,
     copy: Copy,
-    members: usize,
     volume: u32,
     out: Outbox,
     events: VecDeque<Event>,
@@ -97,7 +96,7 @@ impl PoolStore {
 
     /// The copy of a volume of zeroes, as the entry says.
     pub(crate) fn new(
-        (position, members): (Position, usize),
+        position: Position,
         shape: Shape,
         entry: Entry,
         canary: Option<Canary>,
@@ -149,11 +148,10 @@ impl PoolStore {
         let Fresh {
             engine, devices, ..
         } = pool;
-        let copy = Copy::new(&engine, volume, members, memory()).ok_or("the volume is no copy")?;
+        let copy = Copy::new(&engine, volume, memory()).ok_or("the volume is no copy")?;
         let mut store = Self {
             rig,
             drives,
-            members,
             engine,
             devices,
             copy,
@@ -172,6 +170,7 @@ impl PoolStore {
             entry,
             marks_uncertain: false,
             marks: ExtentSet::new(),
+            members: Positions::NONE,
             own: OwnPlane::Until(Known::default()),
         };
         if store.copy.entry() != entry {
@@ -338,8 +337,7 @@ impl PoolStore {
         self.out = Outbox::default();
         self.events.clear();
         self.posted = false;
-        self.copy = Copy::new(&self.engine, self.volume, self.members, memory())
-            .ok_or("the copy is gone")?;
+        self.copy = Copy::new(&self.engine, self.volume, memory()).ok_or("the copy is gone")?;
         // What the invariants look at must be in memory.
         self.local()
             .read(Token(0), Extent::new(0, 1).ok_or("no granule")?);

@@ -291,6 +291,7 @@ impl Keeper {
     pub(super) fn make_copy(&self, copy: &NewCopy) -> Result<(), ControlError> {
         self.replication()?;
         let wanted = &copy.wanted;
+        self.await_name(&wanted.pool, &wanted.name);
         let pools = self.lock();
         let pool = live(&pools, &wanted.pool)?;
         let view = pool.link.view().map_err(engine)?;

@@ -13,7 +13,7 @@ use super::CopyPlace;
 use super::make::NewCopy;
 use crate::Keeper;
 use crate::keeper::pools::engine;
-use crate::keeper::{LivePool, live};
+use crate::keeper::{Kept, LivePool, live};
 use crate::model::{ControlError, ErrorKind, HostChange, ReplicationStatus, SetHosts, VolumeName};
 use crate::pool::ReplicaMail;
 use crate::service::Words;
@@ -215,18 +215,22 @@ impl Keeper {
         }
     }
 
+    /// In service or not: one that waits for that must not let hosts in which have been revoked meanwhile.
     fn set_copy_hosts(&self, volume: Uuid, change: &HostChange) -> Result<(), ControlError> {
-        let place = self.place_of(volume)?;
         let pools = self.lock();
-        let pool = live(&pools, &place.pool_name)?;
-        let view = pool.link.view().map_err(engine)?;
-        let mut known = view.status.volumes.iter();
-        let found = known.find(|one| one.uuid == volume && !one.deleting);
-        let found = found.ok_or_else(|| not_here(volume))?;
-        let name = VolumeName::new(&place.pool_name, &found.name)?;
-        let status = self.volume_status(pool, &name.pool, found, &view);
-        let list = change.applied_to(&status)?;
-        self.set_hosts(&pools, &name, list).map(drop)
+        for (pool_name, kept) in pools.iter() {
+            let Kept::Live(pool) = kept else { continue };
+            let view = pool.link.view().map_err(engine)?;
+            let mut known = view.status.volumes.iter();
+            let found = known.find(|one| one.uuid == volume && !one.deleting);
+            if let Some(found) = found {
+                let name = VolumeName::new(pool_name, &found.name)?;
+                let status = self.volume_status(pool, pool_name, found, &view);
+                let list = change.applied_to(&status)?;
+                return self.set_hosts(&pools, &name, list).map(drop);
+            }
+        }
+        Err(not_here(volume))
     }
 
     pub(super) fn place_of(&self, volume: Uuid) -> Result<CopyPlace, ControlError> {

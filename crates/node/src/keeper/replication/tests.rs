@@ -9,8 +9,8 @@ use ashlar_replica::{NodeId, Position, Revision};
 use crate::Control;
 use crate::keeper::tests::Room;
 use crate::model::{
-    CreateVolume, ExportPool, HostChange, ImportPool, LayoutSpec, ReplicaState, SetHosts,
-    VolumeName, VolumeStatus,
+    CreateVolume, ExportPool, HostChange, ImportPool, LayoutSpec, ReplicaState, ReplicateVolume,
+    SetHosts, VolumeName, VolumeStatus,
 };
 use crate::pool::ReplicaMail;
 
@@ -70,10 +70,24 @@ impl Nodes {
         self.rooms[node].keeper.volume(name).expect("there")
     }
 
+    fn owner(&self, name: &VolumeName) -> usize {
+        let owner = || {
+            let mut known = self.rooms.iter();
+            let owner = known.find_map(|room| {
+                let status = room.keeper.volume(name).ok()?.replication?;
+                status.owner
+            })?;
+            let number: usize = owner.strip_prefix('n')?.parse().ok()?;
+            Some(number - 1)
+        };
+        until("a node serves it", || owner().is_some());
+        owner().expect("it does")
+    }
+
     /// Waits until so many copies are in sync.
     fn await_all(&self, name: &VolumeName, replicas: u8) {
         until("all copies are in sync", || {
-            let status = self.look(0, name);
+            let status = self.look(self.owner(name), name);
             let known = status.replication.map(|known| known.replicas);
             let known = known.unwrap_or_default();
             let in_sync = known.iter().filter(|one| one.state == ReplicaState::InSync);
@@ -149,5 +163,21 @@ fn hosts_lose_a_copy_that_the_node_which_is_asked_was_not_told_of() {
         .expect("changed");
     for node in 0..3 {
         assert_eq!(nodes.look(node, &name).allow_hosts, hosts, "node {node}");
+    }
+}
+
+#[test]
+fn a_copy_that_was_taken_away_can_be_given_again_at_once() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    for replicas in [1, 2, 1, 2] {
+        let owner = nodes.owner(&name);
+        let request = ReplicateVolume {
+            replicas,
+            nodes: Vec::new(),
+        };
+        let changed = nodes.rooms[owner].keeper.replicate_volume(&name, request);
+        changed.unwrap_or_else(|error| panic!("{replicas}: {error}"));
+        nodes.await_all(&name, replicas);
     }
 }

@@ -189,7 +189,6 @@ impl Replicated {
             self.lost(position, "another copy has its place".into(), ground);
             self.peers[position.index()] = Peer::default();
         }
-        self.copy.set_members(nodes.count());
         self.outside.tell(News::Members(nodes));
     }
 }

@@ -79,7 +79,7 @@ impl<'a> World<'a> {
                 cage,
             };
             let store = match is_engine {
-                true => Self::pool((position(n), count), (shape, entry), profile, &mut aside),
+                true => Self::pool(position(n), (shape, entry), profile, &mut aside),
                 false => Ok(Backing::Simulated(Box::new(Store::new(
                     position(n),
                     shape,
@@ -150,7 +150,7 @@ impl<'a> World<'a> {
     }
 
     fn pool(
-        seat: (Position, usize),
+        seat: Position,
         (shape, entry): (Shape, Entry),
         profile: &Profile,
         chance: &mut Chance,

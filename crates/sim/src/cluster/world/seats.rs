@@ -112,7 +112,7 @@ impl World<'_> {
     /// The copy is deleted, and another made.
     fn replace(&mut self, n: usize, chance: &mut Chance) -> Result<(), String> {
         let is_up = self.crash(n);
-        let seat = (position(n), self.nodes.len());
+        let seat = position(n);
         let node = &mut self.nodes[n];
         node.store = node.store.another(seat, &node.config, chance)?;
         node.config.uuid.0[1] += 1;
