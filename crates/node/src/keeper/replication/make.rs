@@ -30,6 +30,9 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a new volume may take until a node serves it, and a move until another does.
 const SERVED_WAIT: Duration = Duration::from_secs(15);
 
+/// That of a key which no process has owned.
+const FIRST_EPOCH: Epoch = Epoch(1);
+
 /// A copy of a volume that holds nothing yet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,7 +98,7 @@ pub(super) fn first_key(copies: &[NewCopy], in_sync: usize) -> Result<Key, Strin
         replica: ReplicaUuid(copy.replica.into_bytes()),
     };
     Ok(Key {
-        epoch: Epoch(1),
+        epoch: FIRST_EPOCH,
         owner: OwnerId {
             node: copies[0].node(),
             incarnation: Incarnation(0),
@@ -245,6 +248,11 @@ impl Keeper {
         }
         for copy in &copies {
             self.order_of(replication, copy.node(), Order::StartCopy { volume })?;
+            // The first has the volume before others could want it: a machine that is busy does not decide where it is.
+            if copy.position == 0 {
+                // If it has not by then, another takes it as well.
+                let _ = self.await_key(volume, |key| key.epoch > FIRST_EPOCH);
+            }
         }
         let name = VolumeName::new(&request.pool, &request.name)?;
         self.await_owner(&name, |owner| owner.is_some())

@@ -427,7 +427,7 @@ impl Keeper {
         }
     }
 
-    fn await_key(
+    pub(super) fn await_key(
         &self,
         volume: Uuid,
         is_wanted: impl Fn(&Key) -> bool,

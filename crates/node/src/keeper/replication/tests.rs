@@ -62,6 +62,7 @@ impl Nodes {
             ..CreateVolume::new(&name, SIZE, layout)
         };
         self.rooms[0].keeper.create_volume(request).expect("made");
+        assert_eq!(self.owner(&name), 0, "who is asked has it first");
         self.await_all(&name, replicas);
         name
     }

@@ -58,6 +58,8 @@ impl World<'_> {
         let one = &mut self.nodes[node];
         let version = one.store.version();
         one.store = image;
+        // It was full then, and what would end that has gone by.
+        one.store.set_full(false);
         one.is_old = true;
         if let Err(why) = one.store.crash(&mut self.chance) {
             one.trouble = Some(format!("node {node}: {why}"));
