@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use ashlar_cluster::{Cluster, ClusterConfig, Key, Memory, NodeConfig, QuorumConfig, Trust};
 use ashlar_replica::{NodeId, Position, Revision};
 
+use super::CopyPlace;
 use crate::Control;
 use crate::keeper::tests::Room;
 use crate::model::{
     CreateVolume, ExportPool, HostChange, ImportPool, LayoutSpec, ReplicaState, ReplicateVolume,
-    SetHosts, VolumeName, VolumeStatus,
+    RunAlone, SetHosts, VolumeName, VolumeStatus,
 };
 use crate::pool::ReplicaMail;
 
@@ -67,6 +68,43 @@ impl Nodes {
         name
     }
 
+    /// A node's pool goes out of service. Its drives.
+    fn export(&self, node: usize) -> Vec<String> {
+        let keeper = &self.rooms[node].keeper;
+        let drives = keeper.pool("tank").expect("there").drives;
+        let exported = keeper.export_pool("tank", ExportPool { force: true });
+        exported.expect("exported");
+        drives.into_iter().map(|drive| drive.spec).collect()
+    }
+
+    fn import(&self, node: usize, drives: Vec<String>) {
+        let request = ImportPool {
+            drives,
+            ..ImportPool::default()
+        };
+        let imported = self.rooms[node].keeper.import_pool("tank", request);
+        imported.expect("the pool itself is in service");
+    }
+
+    /// As if a copy had been made while this node was away: it does not know of the other's.
+    fn forget(&self, node: usize, other: usize) -> CopyPlace {
+        let place = self.rooms[node].keeper.copies().remove(0);
+        let replication = self.rooms[node].keeper.replication();
+        let newest = replication.expect("in a cluster").read_newest(place.volume);
+        let other = Position::new(other).expect("a place");
+        let mail = ReplicaMail::Seats {
+            revision: Revision(u64::MAX),
+            members: newest.expect("read").key.members.without(other),
+        };
+        place.pool.post_to_replica(place.number, mail);
+        until("it knows of one other", || {
+            let look = |reply| ReplicaMail::Look { reply };
+            let view = place.pool.ask_replica(place.number, look).expect("asked");
+            view.expect("a copy").members.count() == 2
+        });
+        place
+    }
+
     fn look(&self, node: usize, name: &VolumeName) -> VolumeStatus {
         self.rooms[node].keeper.volume(name).expect("there")
     }
@@ -111,48 +149,43 @@ fn a_copy_whose_quorum_was_away_at_import_comes_into_service_when_it_answers() {
     let name = nodes.volume(2);
     let volume = nodes.look(0, &name).uuid;
     let other = &nodes.rooms[1].keeper;
-    let drives = other.pool("tank").expect("there").drives;
-    let drives = drives.into_iter().map(|drive| drive.spec).collect();
-    other
-        .export_pool("tank", ExportPool { force: true })
-        .expect("exported");
+    let drives = nodes.export(1);
     nodes.quorum.set_away(true);
-    let request = ImportPool {
-        drives,
-        ..ImportPool::default()
-    };
-    other
-        .import_pool("tank", request)
-        .expect("the pool itself is in service");
+    nodes.import(1, drives);
     assert!(!other.is_copy(volume));
     nodes.quorum.set_away(false);
     until("it is in service", || other.is_copy(volume));
     nodes.await_all(&name, 2);
 }
 
+/// What the others lack is marked for all that the key names, though this node was told of fewer.
+#[test]
+fn a_copy_that_goes_on_alone_marks_all_others_of_the_key() {
+    let nodes = Nodes::new(3);
+    let name = nodes.volume(3);
+    let drives = nodes.export(1);
+    nodes.export(2);
+    nodes.await_all(&name, 1);
+    nodes.export(0);
+    nodes.import(1, drives);
+    let place = nodes.forget(1, 2);
+    let alone = RunAlone {
+        accept_data_loss: true,
+    };
+    let keeper = &nodes.rooms[1].keeper;
+    keeper.run_alone(&name, &alone).expect("it is the only one");
+    let look = |reply| ReplicaMail::Look { reply };
+    let view = place.pool.ask_replica(place.number, look).expect("asked");
+    let missing = view.expect("a copy").missing_bytes;
+    let all = SIZE + 4096;
+    assert_eq!((missing[0], missing[2]), (all, all));
+}
+
 #[test]
 fn hosts_lose_a_copy_that_the_node_which_is_asked_was_not_told_of() {
     let nodes = Nodes::new(3);
     let name = nodes.volume(3);
-    let place = nodes.rooms[1].keeper.copies().remove(0);
-    let key = nodes.rooms[1].keeper.replication().expect("in a cluster");
-    let key = key.read_newest(place.volume).expect("read").key;
-    let third = Position::new(2).expect("a place");
-    // As if the third copy had been made while this node was away.
-    place.pool.post_to_replica(
-        place.number,
-        ReplicaMail::Seats {
-            revision: Revision(u64::MAX),
-            members: key.members.without(third),
-        },
-    );
-    let known_to = |node: usize| {
-        let look = |reply| ReplicaMail::Look { reply };
-        let view = place.pool.ask_replica(place.number, look).expect("asked");
-        let members = view.expect("a copy").members;
-        members.iter().count() == node
-    };
-    until("it knows of one other", || known_to(2));
+    nodes.forget(1, 2);
     let hosts = vec!["nqn.2014-08.org.test:host".to_owned()];
     let change = SetHosts {
         allow_hosts: hosts.clone(),
