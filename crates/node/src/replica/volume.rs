@@ -246,6 +246,12 @@ impl Replicated {
         }
         let takes = self.replica.is_serving() || self.replica.forwards();
         for part in asked {
+            // It may have been let in before this node knew what is reserved.
+            let writes = !matches!(part, Asked::Read(_));
+            if provenance.is_some() && !self.reserve.lets(registrant, writes) {
+                self.answer(command, Outcome::Reserved, ground);
+                continue;
+            }
             let operation = match part {
                 Asked::Read(extent) => Some(HostOperation::Read { extent }),
                 Asked::Write(extent, content) => label.map(|label| HostOperation::Write {
