@@ -25,6 +25,8 @@ use crate::rig::{Cluster, working_in};
 /// A node may leave a host unanswered for so long at most when nothing fails: far less than a failover takes.
 const AT_ONCE: Duration = Duration::from_secs(1);
 const FENCED: Status = Status::RESERVATION_CONFLICT.with_dnr();
+/// A copy is silent for so long, and nobody minds.
+const NOT_NOTICED: Duration = Duration::from_millis(100);
 const BLOCK: usize = 4096;
 const REPORT_BYTES: u32 = 4096;
 const NODES: [&str; 2] = ["a", "b"];
@@ -255,6 +257,31 @@ fn reservations_hold_at_both_nodes_through_every_failover() {
     assert_eq!(one.settled(left, |io| io.write(1, &data)), Status::SUCCESS);
 }
 
+fn stop(cluster: &Cluster, node: &str) -> Vec<i32> {
+    let all = working_in(&cluster.path(node));
+    for &pid in &all {
+        send(pid, Signal::STOP);
+    }
+    eventually("all threads have stopped", || {
+        all.iter().all(|&pid| is_stopped(pid))
+    });
+    all
+}
+
+fn is_stopped(pid: i32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it is there");
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.contains(") T ")
+    })
+}
+
+fn resume(stopped: Vec<i32>) {
+    for pid in stopped {
+        send(pid, Signal::CONT);
+    }
+}
+
 #[test]
 fn a_write_that_a_stopped_forwarder_holds_does_not_undo_newer_ones() {
     if !has_etcd() {
@@ -267,23 +294,40 @@ fn a_write_that_a_stopped_forwarder_holds_does_not_undo_newer_ones() {
     let (old, new) = (vec![1; BLOCK], vec![2; BLOCK]);
     let forward = host.settled(forwarder, |io| io.write(0, &old));
     assert_eq!(forward, Status::SUCCESS, "it is forwarded");
+    // It stops for less than others would notice: the newer write waits for its copy, and is first all the same.
+    for block in 0..4 {
+        for _ in 0..2 {
+            let fresh = host.settled(forwarder, |io| io.write(block, &old));
+            assert_eq!(fresh, Status::SUCCESS);
+        }
+        let stopped = stop(&cluster, NODES[forwarder]);
+        host.paths[forwarder].io.send_write(block, &old);
+        // Until one is not refused at once, for its connection's label was old, too: it waits for the copy.
+        host.paths[owner].io.send_write(block, &new);
+        while host.paths[owner].io.has_answer(NOT_NOTICED) {
+            let refused = host.paths[owner].io.next_status();
+            assert_eq!(refused, Some(Status::ANA_TRANSITION));
+            host.paths[owner].io.send_write(block, &new);
+        }
+        resume(stopped);
+        assert_eq!(host.paths[owner].io.next_status(), Some(Status::SUCCESS));
+        let late = host.paths[forwarder].io.next_status();
+        assert!(late.is_none_or(|status| !status.is_success()), "{late:?}");
+        let found = host.paths[owner].io.read(block, BLOCK as u32);
+        assert!(found == new, "block {block}: {:?}", &found[..2]);
+    }
     // Some are between host, forwarder and owner when it stops; the last is where it waits to be read.
     let many = 16;
     for block in 0..many {
         host.paths[forwarder].io.send_write(block, &old);
     }
-    let stopped = working_in(&cluster.path(NODES[forwarder]));
-    for &pid in &stopped {
-        send(pid, Signal::STOP);
-    }
+    let stopped = stop(&cluster, NODES[forwarder]);
     host.paths[forwarder].io.send_write(many, &old);
     for block in 0..=many {
         let written = host.settled(owner, |io| io.write(block, &new));
         assert_eq!(written, Status::SUCCESS);
     }
-    for pid in stopped {
-        send(pid, Signal::CONT);
-    }
+    resume(stopped);
     // Its answers, or the end of the connection: the last one was never in time.
     let mut last = None;
     for _ in 0..=many {

@@ -4,6 +4,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use ashlar_nvme::command::SglDescriptor;
 use ashlar_nvme::fabrics::{CNTLID_DYNAMIC, Cc, Connect, ConnectData, property};
@@ -195,6 +196,15 @@ impl Client {
     pub fn send_write(&mut self, slba: u64, data: &[u8]) {
         let sgl = SglDescriptor::in_capsule(data.len() as u32);
         self.send(Command::write(1, slba, data.len() as u32 / 4096, sgl), data);
+    }
+
+    /// Whether something comes within this time.
+    pub fn has_answer(&mut self, within: Duration) -> bool {
+        let stream = &self.stream;
+        stream.set_read_timeout(Some(within)).expect("a socket");
+        let there = stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        there
     }
 
     /// How the next command has ended; `None` when the connection has.
