@@ -181,7 +181,11 @@ impl Replicated {
         let copy = copy.ok_or_else(|| format!("volume {} is no copy", plan.name))?;
         let me = copy.position();
         if plan.members.get(me) != Some(plan.node) {
-            return Err(format!("volume {}: this node is not its {me}", plan.name));
+            let name = &plan.name;
+            return Err(format!(
+                "volume {name}: the copy here is another node's, {me}: start that node with this pool, or `ashlar \
+                 volume delete {name} --destroy-data` deletes what is here, and nothing of the others"
+            ));
         }
         let now = reactor.now();
         let config = Config {
