@@ -65,6 +65,12 @@ pub(super) fn roll(scene: &Scene<'_>, pulse: &Pulse) -> Result<(), LabError> {
         nodes.start_node(name)?;
         nodes.await_ready(name, scene.progress)?;
         scene.await_in_sync(&mut 0)?;
+        // Else the next node's end leaves them without a path until they try again.
+        scene.eventually(&format!("hosts are back at node {name}"), |_| {
+            let status = nodes.client(name)?.volume(&scene.volume);
+            let status = status.map_err(|error| LabError::caused(format!("node {name}"), error))?;
+            Ok(!status.connected_hosts.is_empty())
+        })?;
         scene.await_answers(pulse)?;
     }
     nodes
