@@ -96,6 +96,18 @@ impl Cluster {
         ok(&mut self.to("a", &[&what[..], &how, more].concat()));
     }
 
+    /// Has `tank/db` served by this node: any with a copy may be the first that does.
+    pub fn serve_from(&self, node: &str) {
+        crate::common::eventually("this node serves it", || {
+            if self.volume(node)["owner"] == node {
+                return true;
+            }
+            // Refused while the copies begin: it is tried again.
+            ended(&mut self.to(node, &["volume", "move", "tank/db", "--to", node]));
+            false
+        });
+    }
+
     /// Kills all processes of a node, or of etcd.
     pub fn kill(&self, seat: &str) {
         let folder = self.path(seat);
