@@ -57,6 +57,10 @@ pub(crate) enum HaFault {
     Restart,
     /// The same of a member's
     RestartMember,
+    /// Node after node: its daemon ends in order, and is started anew from the program of --upgrade-to
+    Upgrade,
+    /// All nodes and all of etcd are killed at once, as if the power failed; then all is started at once
+    Power,
 }
 
 /// What a cluster goes through under a checking load.
@@ -64,6 +68,7 @@ pub(crate) enum HaFault {
 #[command(after_help = "Examples:
   ashlar lab ha --out demo-ha
   ashlar lab ha --fault kill,stop,cut,cut-in,cut-out --rounds 10 --out /tmp/run
+  ashlar lab ha --fault upgrade --upgrade-to /opt/next/ashlar --out /tmp/run
   ashlar lab ha --soak --seed 7 --faults 500 --out /tmp/run")]
 pub(crate) struct HaArguments {
     /// Where the cluster is made, and removed afterwards: a short path to an empty directory, or none
@@ -101,6 +106,10 @@ pub(crate) struct HaArguments {
     /// Bytes of the volume, all of which are written and checked
     #[arg(long, default_value = "64MiB", value_name = "SIZE")]
     pub(crate) size: String,
+
+    /// The program that `--fault upgrade` starts nodes from [default: this one]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) upgrade_to: Option<PathBuf>,
 
     /// Ports of 127.0.0.1 instead of network namespaces, which only root may make
     #[arg(long)]

@@ -1,21 +1,15 @@
-//! `ashlar cluster`, `ashlar events`, and `ashlar node drain`.
-
-use std::time::Duration;
+//! `ashlar cluster`, and `ashlar node drain`.
 
 use ashlar_node::model::{
-    ClusterEvent, ClusterView, DrainNode, DrainReply, MemberOfQuorum, NodeOfCluster, ReplicaStatus,
+    ClusterView, DrainNode, DrainReply, MemberOfQuorum, NodeOfCluster, ReplicaStatus,
     VolumeOfCluster,
 };
 
 use super::Api;
 use super::table::{bytes, lines, table, word};
 use super::{membership, replace};
-use crate::args::{ApiOptions, ClusterCommand, EventsArguments, NodeCommand};
+use crate::args::{ApiOptions, ClusterCommand, NodeCommand};
 use crate::exit::Failure;
-use crate::output::print;
-
-/// How often events are asked for while they are followed.
-const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(command: &ClusterCommand) -> Result<(), Failure> {
     match command {
@@ -151,31 +145,4 @@ fn copy(copy: &ReplicaStatus) -> String {
         0 => format!("{} {state}", copy.node),
         left => format!("{} {state} ({} left)", copy.node, bytes(left)),
     }
-}
-
-/// `ashlar events`.
-pub(crate) fn events(arguments: &EventsArguments) -> Result<(), Failure> {
-    let api = Api::new(&arguments.api)?;
-    let mut after = 0;
-    loop {
-        let events = api.client.events(after)?;
-        for event in &events {
-            after = event.number;
-            print(&line(event, arguments.api.json)?)?;
-        }
-        if !arguments.follow {
-            return Ok(());
-        }
-        std::thread::sleep(FOLLOW_EVERY);
-    }
-}
-
-/// With JSON an object a line.
-fn line(event: &ClusterEvent, json: bool) -> Result<String, Failure> {
-    if json {
-        let text = serde_json::to_string(event).map_err(Failure::environment)?;
-        return Ok(format!("{text}\n"));
-    }
-    let about = event.volume.as_deref().unwrap_or("node");
-    Ok(format!("{:.3} {about}: {}\n", event.seconds, event.text))
 }

@@ -5,6 +5,7 @@ mod cache;
 mod cache_rule;
 mod cluster;
 mod daemon;
+mod events;
 mod local;
 mod membership;
 mod pool;
@@ -28,8 +29,9 @@ use crate::exit::Failure;
 use crate::output::print;
 
 pub(crate) use cache::run as cache;
-pub(crate) use cluster::{events, run as cluster};
+pub(crate) use cluster::run as cluster;
 pub(crate) use daemon::NodeArguments;
+pub(crate) use events::run as events;
 pub(crate) use membership::witness;
 pub(crate) use pool::run as pool;
 pub(crate) use table::{bytes, table, word};

@@ -1,7 +1,8 @@
 //! What `ashlar volume show` says of a volume's copies.
 
 use ashlar_node::model::{
-    CopyProof, FailoverStatus, ProofResult, ProofStatus, ReplicaStatus, VolumeName, VolumeStatus,
+    CopyProof, FailoverStatus, ProofResult, ProofStatus, ReplicaState, ReplicaStatus,
+    ReplicationStatus, VolumeName, VolumeStatus,
 };
 
 use super::Api;
@@ -68,6 +69,8 @@ pub(super) fn lines_of(volume: &VolumeStatus) -> Vec<(&'static str, String)> {
     let owner = owner.unwrap_or("none at present: hosts wait").to_owned();
     let mut lines = vec![("owner", owner), ("epoch", known.epoch.to_string())];
     lines.extend(known.replicas.iter().map(|copy| ("copy", line(copy))));
+    let ways = ways_out(&format!("{}/{}", volume.pool, volume.name), known);
+    lines.extend(ways.into_iter().map(|way| ("to do", way)));
     if let Some(FailoverStatus { gap_ms, cause }) = known.last_failover {
         lines.push(("last failover", format!("{}, {gap_ms} ms", word(cause))));
     }
@@ -89,6 +92,33 @@ pub(super) fn lines_of(volume: &VolumeStatus) -> Vec<(&'static str, String)> {
     lines
 }
 
+/// What leads out of what does not end by itself.
+fn ways_out(volume: &str, known: &ReplicationStatus) -> Vec<String> {
+    let pool = volume.split('/').next().unwrap_or_default();
+    let way = |copy: &ReplicaStatus| {
+        let node = &copy.node;
+        match copy.state {
+            ReplicaState::Absent => Some(format!(
+                "start node {node}, or look at `ashlar pool status {pool}` there; if it is gone for good, `ashlar node \
+                 replace {node} --with NODE`"
+            )),
+            ReplicaState::Diverged => Some(format!(
+                "node {node} has held something else than the owner: `ashlar pool scrub {pool}` there; `ashlar events` \
+                 names the ranges"
+            )),
+            _ => None,
+        }
+    };
+    let hosts_wait = known.owner.is_none().then(|| {
+        format!(
+            "`ashlar cluster status`: the quorum has to answer, and a node whose copy was in sync has to run; if those \
+             are gone for good, `ashlar volume run-alone {volume} --accept-data-loss` on one that is left"
+        )
+    });
+    let ways = known.replicas.iter().filter_map(way);
+    hosts_wait.into_iter().chain(ways).collect()
+}
+
 fn line(copy: &ReplicaStatus) -> String {
     let mut text = format!("node {}: {}", copy.node, word(copy.state).replace('_', " "));
     if copy.resync_bytes_left > 0 {
@@ -98,4 +128,59 @@ fn line(copy: &ReplicaStatus) -> String {
         text.push_str(&format!(" ({why})"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(owner: Option<&str>, state: ReplicaState) -> ReplicationStatus {
+        let copy = |node: &str, state| ReplicaStatus {
+            node: node.into(),
+            state,
+            resync_bytes_left: 0,
+            reason: None,
+        };
+        ReplicationStatus {
+            owner: owner.map(str::to_owned),
+            epoch: 1,
+            replicas: vec![copy("a", ReplicaState::InSync), copy("b", state)],
+            portals: Vec::new(),
+            last_failover: None,
+            follow: true,
+            followed: None,
+            last_proof: None,
+        }
+    }
+
+    #[test]
+    fn what_does_not_end_by_itself_is_said_with_the_command_that_ends_it() {
+        for (owner, state, expected) in [
+            (Some("a"), ReplicaState::InSync, &[][..]),
+            (Some("a"), ReplicaState::Resync, &[]),
+            (Some("a"), ReplicaState::Proving, &[]),
+            (
+                Some("a"),
+                ReplicaState::Absent,
+                &["ashlar node replace b --with NODE"],
+            ),
+            (
+                Some("a"),
+                ReplicaState::Diverged,
+                &["ashlar pool scrub tank"],
+            ),
+            (
+                None,
+                ReplicaState::Unknown,
+                &["ashlar volume run-alone tank/db --accept-data-loss"],
+            ),
+        ] {
+            let known = known(owner, state);
+            let ways = ways_out("tank/db", &known);
+            assert_eq!(ways.len(), expected.len(), "{state:?}: {ways:?}");
+            for (way, command) in ways.iter().zip(expected) {
+                assert!(way.contains(command), "{way}");
+            }
+        }
+    }
 }

@@ -35,6 +35,7 @@ fn copies_come_and_go_and_a_node_takes_the_place_of_one_that_is_lost() {
     }
     let cluster = Cluster::of("4");
     cluster.make_volume();
+    cluster.serve_from("a");
     let replicate = |replicas: &str, more: &[&str]| {
         let words = ["volume", "replicate", "tank/db", "--replicas", replicas];
         cluster.to("a", &[&words[..], more].concat())

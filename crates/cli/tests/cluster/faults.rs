@@ -63,6 +63,16 @@ fn members_and_the_quorum_may_fail_beside_an_owner() {
 }
 
 #[test]
+fn an_upgrade_of_all_and_the_loss_of_everything_at_once_cost_nothing_but_time() {
+    let folder = open_folder();
+    let next = folder.path().join("next").join("ashlar");
+    let next = next.to_str().expect("UTF-8");
+    std::fs::create_dir(folder.path().join("next")).expect("a folder");
+    std::fs::copy(env!("CARGO_BIN_EXE_ashlar"), next).expect("another program");
+    endures("upgrade,power", &["--upgrade-to", next]);
+}
+
+#[test]
 fn pools_may_die_and_hang_under_living_nodes() {
     endures(
         "drives-die,drives-hang,drives-die-member,drives-hang-member",
@@ -105,6 +115,15 @@ fn what_makes_no_sense_is_refused_by_name() {
         (
             "--fault cut: needs network namespaces",
             "ha --fault cut --loopback --out o",
+        ),
+        ("--fault upgrade", "ha --upgrade-to /bin/true --out o"),
+        (
+            "--version",
+            "ha --fault upgrade --upgrade-to /bin/true --out o",
+        ),
+        (
+            "No such file",
+            "ha --fault upgrade --upgrade-to /no/ashlar --out o",
         ),
         ("explode", "ha --fault explode --out o"),
         ("--nodes 8", "cluster up --nodes 8 --dir d"),

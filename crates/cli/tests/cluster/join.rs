@@ -130,7 +130,7 @@ fn two_nodes_and_a_witness_join_outlive_a_daemon_and_leave() {
     let a = machines.node("a");
     let token = machines.token();
     ok(&mut machines.place(&["cluster", "join", &token], "b"));
-    let mut b = machines.node("b");
+    let b = machines.node("b");
     let again = machines.place(&["cluster", "join", &token], "x");
     refuses(
         &mut { again },
@@ -173,6 +173,18 @@ fn two_nodes_and_a_witness_join_outlive_a_daemon_and_leave() {
         _ => (b.id(), "a"),
     };
     let parent = i32::try_from(parent).expect("a process");
+    let seen = machines.room.path().join("events");
+    let mut follow = machines.to(&owner, &["events", "--follow"]);
+    let out = std::fs::File::create(&seen).expect("a file");
+    let follow = Running::start_into(&mut follow, out);
+    let is_seen = |what: &str| {
+        let seen = std::fs::read_to_string(&seen).expect("a file");
+        seen.matches(what).count()
+    };
+    eventually("the nodes are named", || {
+        is_seen("in sync: a, b") + is_seen("in sync: b, a") > 0
+    });
+    let served = is_seen("this node serves it");
     // Its parent begins it anew; until then the other serves.
     send(daemon_of(parent), Signal::KILL);
     eventually("the other node serves", || {
@@ -186,6 +198,21 @@ fn two_nodes_and_a_witness_join_outlive_a_daemon_and_leave() {
         working_in(&machines.dir(&owner)).contains(&parent),
         "the parent stays"
     );
+    // Who follows the events of a daemon follows those of the next one.
+    ok(&mut machines.to(other, &["volume", "move", "tank/db", "--to", &owner]));
+    eventually("that is seen", || is_seen("this node serves it") > served);
+    drop(follow);
+    // All lose power at once, and start again in any order.
+    for name in ["a", "b", "w"] {
+        for pid in working_in(&machines.dir(name)) {
+            send(pid, Signal::KILL);
+        }
+    }
+    drop((a, b, witness));
+    let mut witness = ashlar(["witness", "--dir"]);
+    let witness = machines.run("w", witness.arg(machines.dir("w")));
+    let (_a, mut b) = (machines.node("a"), machines.node("b"));
+    eventually("all copies are in sync", || machines.owner("a").is_some());
     // A node with a copy does not leave; without one it goes for good.
     let leave = &["cluster", "leave"];
     refuses(&mut machines.to("b", leave), 3, &["has copies of tank/db"]);

@@ -6,6 +6,9 @@
 mod common;
 mod copies;
 mod faults;
+#[path = "../common/host.rs"]
+mod host;
+mod hosts;
 mod join;
 mod refusals;
 mod rig;

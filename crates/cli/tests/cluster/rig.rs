@@ -1,6 +1,7 @@
 //! A cluster of `ashlar lab cluster up`.
 
 use std::fs::File;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -32,20 +33,20 @@ impl Cluster {
 
     /// So many.
     pub fn of(nodes: &str) -> Self {
+        Self::with(&["--nodes", nodes])
+    }
+
+    /// Two nodes on ports that this process reaches, too.
+    pub fn on_loopback() -> Self {
+        Self::with(&["--nodes", "2", "--loopback"])
+    }
+
+    fn with(more: &[&str]) -> Self {
         let room = tempfile::tempdir().expect("a folder");
         let dir = room.path().join("c").display().to_string();
-        let text = ok(&mut ashlar([
-            "lab",
-            "cluster",
-            "up",
-            "--dir",
-            &dir,
-            "--json",
-            "--nodes",
-            nodes,
-            "--drive-size",
-            "256MiB",
-        ]));
+        let own = ["lab", "cluster", "up", "--dir", &dir, "--json"];
+        let size = ["--drive-size", "256MiB"];
+        let text = ok(&mut ashlar([&own[..], &size, more].concat()));
         let status = serde_json::from_str(&text).expect("JSON");
         Self { room, status }
     }
@@ -58,6 +59,12 @@ impl Cluster {
         let nodes = self.status["nodes"].as_array().expect("nodes");
         let found = nodes.iter().find(|node| node["name"] == name);
         found.expect("a node")
+    }
+
+    /// Where a node serves hosts.
+    pub fn portal(&self, name: &str) -> SocketAddr {
+        let portal = self.node(name)["portal"].as_str().expect("an address");
+        portal.parse().expect("an address")
     }
 
     /// A command to a node's daemon.
@@ -75,20 +82,30 @@ impl Cluster {
     }
 
     pub fn make_volume(&self) {
-        ok(&mut self.to(
-            "a",
-            &[
-                "volume",
-                "create",
-                "tank/db",
-                "--size",
-                "16MiB",
-                "--layout",
-                "mirror:2",
-                "--replicas",
-                "2",
-            ],
-        ));
+        self.make(&[]);
+    }
+
+    /// One that lets every host in.
+    pub fn make_open_volume(&self) {
+        self.make(&["--allow-any-host"]);
+    }
+
+    fn make(&self, more: &[&str]) {
+        let what = ["volume", "create", "tank/db", "--size", "16MiB"];
+        let how = ["--layout", "mirror:2", "--replicas", "2"];
+        ok(&mut self.to("a", &[&what[..], &how, more].concat()));
+    }
+
+    /// Has `tank/db` served by this node: any with a copy may be the first that does.
+    pub fn serve_from(&self, node: &str) {
+        crate::common::eventually("this node serves it", || {
+            if self.volume(node)["owner"] == node {
+                return true;
+            }
+            // Refused while the copies begin: it is tried again.
+            ended(&mut self.to(node, &["volume", "move", "tank/db", "--to", node]));
+            false
+        });
     }
 
     /// Kills all processes of a node, or of etcd.

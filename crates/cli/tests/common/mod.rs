@@ -142,6 +142,11 @@ impl Running {
         Self(command.stdout(Stdio::piped()).spawn().expect("it starts"))
     }
 
+    /// What it says goes into a file.
+    pub fn start_into(command: &mut Command, out: std::fs::File) -> Self {
+        Self(command.stdout(out).spawn().expect("it starts"))
+    }
+
     /// The words of the first line that it says, which must come in time; none if it ends without.
     pub fn first_words(&mut self) -> Vec<String> {
         let out = self.0.stdout.take().expect("not asked before");

@@ -7,4 +7,6 @@ mod client;
 mod common;
 mod cores;
 mod ends;
+#[path = "../common/host.rs"]
+mod host;
 mod process;

@@ -78,9 +78,11 @@ impl Reserve {
         Ok(())
     }
 
-    /// This node does not own the volume any more: it decides nothing.
+    /// This node does not own the volume any more: it decides nothing. What it knew grows old, and refuses nobody: the
+    /// owner judges what is forwarded.
     pub(super) fn forget(&mut self) {
         self.table = None;
+        self.shown.publish(&Table::default());
         self.current = None;
         self.waiting.clear();
     }
@@ -138,7 +140,7 @@ impl Reserve {
         CommandId(OURS | self.commands)
     }
 
-    /// Whether a host of another node may read, or write, now.
+    /// Whether a host may read, or write, now, as the owner knows; where that is another node, it says so itself.
     pub(super) fn lets(&self, host: Registrant, writes: bool) -> bool {
         let table = self.table.as_ref();
         table.is_none_or(|table| table.lets(host, writes))

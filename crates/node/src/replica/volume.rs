@@ -181,7 +181,11 @@ impl Replicated {
         let copy = copy.ok_or_else(|| format!("volume {} is no copy", plan.name))?;
         let me = copy.position();
         if plan.members.get(me) != Some(plan.node) {
-            return Err(format!("volume {}: this node is not its {me}", plan.name));
+            let name = &plan.name;
+            return Err(format!(
+                "volume {name}: the copy here is another node's, {me}: start that node with this pool, or `ashlar \
+                 volume delete {name} --destroy-data` deletes what is here, and nothing of the others"
+            ));
         }
         let now = reactor.now();
         let config = Config {
@@ -246,6 +250,12 @@ impl Replicated {
         }
         let takes = self.replica.is_serving() || self.replica.forwards();
         for part in asked {
+            // It may have been let in before this node knew what is reserved.
+            let writes = !matches!(part, Asked::Read(_));
+            if provenance.is_some() && !self.reserve.lets(registrant, writes) {
+                self.answer(command, Outcome::Reserved, ground);
+                continue;
+            }
             let operation = match part {
                 Asked::Read(extent) => Some(HostOperation::Read { extent }),
                 Asked::Write(extent, content) => label.map(|label| HostOperation::Write {

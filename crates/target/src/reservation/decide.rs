@@ -117,6 +117,11 @@ impl DecidedReservations {
     pub fn publish(&self, table: &Table) {
         self.book.replace(table.clone());
     }
+
+    /// Whether a host that is connected here is let write.
+    pub fn lets(&self, host: Registrant) -> bool {
+        self.book.lets(host)
+    }
 }
 
 impl fmt::Debug for DecidedReservations {

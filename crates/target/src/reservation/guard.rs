@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use ashlar_block::Registrant;
 use ashlar_nvme::Status;
 use ashlar_nvme::reservation::{Ask, ReservationStatus};
 
@@ -27,6 +28,10 @@ impl Book {
 
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn lets(&self, host: Registrant) -> bool {
+        self.lock().lets(host, true)
     }
 
     /// Another table counts from now on.

@@ -96,9 +96,15 @@ impl HaFault {
                 | Self::DrivesDieMember
                 | Self::KillAll
                 | Self::OldImage
+                | Self::Power
                 | Self::Restart
                 | Self::RestartMember
         )
+    }
+
+    /// Whether that is all nodes.
+    pub(super) const fn takes_all(self) -> bool {
+        matches!(self, Self::KillAll | Self::OldImage | Self::Power)
     }
 
     /// What a host waits for it at most by the protocol's budgets, for people.
@@ -117,14 +123,15 @@ impl HaFault {
             | Self::CutMemberOut
             | Self::CutMemberIn
             | Self::Restart
-            | Self::RestartMember => "0.5 s",
+            | Self::RestartMember
+            | Self::Upgrade => "0.5 s",
             Self::DrivesDie => "0.03-0.1 s",
             Self::DrivesHang => "2-4 s",
             Self::DrivesDieMember => "0",
             Self::DrivesHangMember => "2 s",
             Self::Etcd | Self::EtcdMember | Self::EtcdMajority | Self::Copies => "0",
             Self::Move => "0.02-0.05 s",
-            Self::KillAll | Self::OldImage => "the restart",
+            Self::KillAll | Self::OldImage | Self::Power => "the restart",
         }
     }
 
@@ -170,12 +177,13 @@ impl HaFault {
                 .names
                 .iter()
                 .try_for_each(|name| nodes.kill(&Seat::node(name))),
+            Self::Power => nodes.kill_all(),
             Self::OldImage => {
                 nodes.kill(&seat)?;
                 nodes.keep_image(node)?;
                 nodes.start_node(node)
             }
-            Self::Move | Self::Copies => Ok(()),
+            Self::Move | Self::Copies | Self::Upgrade => Ok(()),
         }
     }
 
@@ -204,11 +212,10 @@ impl HaFault {
             }
             Self::DrivesHang | Self::DrivesHangMember => nodes.set_drives(node, None),
             Self::Etcd | Self::EtcdMember | Self::EtcdMajority => nodes.start_etcd(),
-            Self::KillAll | Self::OldImage => nodes
-                .names
-                .iter()
-                .try_for_each(|name| nodes.start_node(name)),
-            Self::Move | Self::Copies => Ok(()),
+            Self::KillAll | Self::OldImage => nodes.start_nodes(),
+            // Machines do not wait for each other either.
+            Self::Power => nodes.start_nodes().and_then(|()| nodes.start_etcd()),
+            Self::Move | Self::Copies | Self::Upgrade => Ok(()),
         }
     }
 }

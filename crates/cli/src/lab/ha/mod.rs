@@ -4,6 +4,7 @@ mod fault;
 mod result;
 mod round;
 mod soak;
+mod upgrade;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use ashlar_node::model::{CreateVolume, LayoutSpec, VolumeName, VolumeStatus};
 
 use self::result::HaResult;
 use self::round::{Other, Round, Scene};
+use self::upgrade::Upgrade;
 use super::cluster::ETCD_MEMBERS;
 use super::interrupt::interruptible;
 use super::nodes::{DRIVES, MOST_ETCD, MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat};
@@ -55,6 +57,7 @@ pub(super) fn run(arguments: &HaArguments) -> Result<(), Failure> {
         (None, None) => PathBuf::new(),
     };
     let schedule = soak::plan(arguments);
+    let upgrade = Upgrade::to(arguments.upgrade_to.as_deref(), &schedule)?;
     let plan = NodesPlan {
         nodes: arguments.nodes,
         drives: DRIVES,
@@ -68,6 +71,7 @@ pub(super) fn run(arguments: &HaArguments) -> Result<(), Failure> {
         nodes: &nodes,
         arguments,
         bytes,
+        upgrade: &upgrade,
         progress: &progress,
     };
     let result = run.all(&schedule);
@@ -153,6 +157,7 @@ struct Run<'a> {
     nodes: &'a Nodes,
     arguments: &'a HaArguments,
     bytes: u64,
+    upgrade: &'a Upgrade,
     progress: &'a Progress,
 }
 
@@ -179,6 +184,7 @@ impl Run<'_> {
             volume,
             progress: self.progress,
             is_soak: self.arguments.soak,
+            upgrade: self.upgrade,
             other: None,
         };
         let Some(second) = second else {

@@ -9,6 +9,7 @@ use ashlar_node::model::{
 };
 use serde::Serialize;
 
+use super::upgrade::{self, Upgrade};
 use crate::args::HaFault;
 use crate::lab::nodes::Nodes;
 
@@ -65,6 +66,8 @@ pub(super) struct Scene<'a> {
     pub(super) progress: &'a Progress,
     /// Faults were drawn.
     pub(super) is_soak: bool,
+    /// What nodes are upgraded to.
+    pub(super) upgrade: &'a Upgrade,
     /// Another volume, which has to be in sync, too, when a fault is over.
     pub(super) other: Option<Other<'a>>,
 }
@@ -106,7 +109,7 @@ impl Scene<'_> {
         let member = member.cloned().unwrap_or_default();
         let node = match fault {
             HaFault::Etcd | HaFault::EtcdMember | HaFault::EtcdMajority => "etcd".to_owned(),
-            HaFault::KillAll => "all".to_owned(),
+            HaFault::KillAll | HaFault::Power | HaFault::Upgrade => "all".to_owned(),
             _ if fault.takes_member() => member.clone(),
             _ => owner.clone(),
         };
@@ -115,7 +118,7 @@ impl Scene<'_> {
         let mended = Instant::now();
         fault.mend(self.nodes, &node)?;
         let started: Vec<&String> = match fault {
-            HaFault::KillAll | HaFault::OldImage => self.nodes.names.iter().collect(),
+            _ if fault.takes_all() => self.nodes.names.iter().collect(),
             _ if fault.starts_nodes() => vec![&node],
             _ => Vec::new(),
         };
@@ -161,7 +164,8 @@ impl Scene<'_> {
                 moved.map_err(|error| LabError::caused(&self.volume, error))?;
             }
             HaFault::Copies => self.change_copies(owner)?,
-            HaFault::KillAll => return Ok(()),
+            HaFault::KillAll | HaFault::Power => return Ok(()),
+            HaFault::Upgrade => upgrade::roll(self, pulse)?,
             HaFault::OldImage => return self.turn_back(member, pulse),
             _ if fault.takes_owner() => {
                 // Only those that do not fail are asked: others may not answer.
@@ -253,7 +257,7 @@ impl Scene<'_> {
     }
 
     /// Waits until all copies are; the most bytes that were missing meanwhile.
-    fn await_in_sync(&self, most: &mut u64) -> Result<VolumeStatus, LabError> {
+    pub(super) fn await_in_sync(&self, most: &mut u64) -> Result<VolumeStatus, LabError> {
         let mut last = None;
         let waited = self.eventually("all copies are in sync", |scene| {
             let status = scene.ask_at(&scene.volume, |_| true)?;
@@ -279,7 +283,7 @@ impl Scene<'_> {
     }
 
     /// Waits until the clients have had some more answers.
-    fn await_answers(&self, pulse: &Pulse) -> Result<(), LabError> {
+    pub(super) fn await_answers(&self, pulse: &Pulse) -> Result<(), LabError> {
         let pulses = self.pulses(pulse);
         let goals: Vec<u64> = pulses
             .iter()
@@ -303,7 +307,7 @@ impl Scene<'_> {
         gaps.max().unwrap_or_default()
     }
 
-    fn eventually(
+    pub(super) fn eventually(
         &self,
         what: &str,
         mut is_so: impl FnMut(&Self) -> Result<bool, LabError>,

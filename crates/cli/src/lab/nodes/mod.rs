@@ -6,6 +6,7 @@
 mod files;
 mod images;
 mod network;
+mod program;
 mod programs;
 mod status;
 
@@ -250,6 +251,14 @@ impl Nodes {
     /// A process does not end.
     pub(super) fn kill(&self, seat: &Seat) -> Result<(), LabError> {
         processes::end(&[self.folder(seat)])
+    }
+
+    /// Ends all that runs at once, nodes and etcd.
+    ///
+    /// # Errors
+    /// A process does not end.
+    pub(super) fn kill_all(&self) -> Result<(), LabError> {
+        processes::end(&self.folders())
     }
 
     /// Kills a node's daemon with -9, and waits until its parent, which buries it, has told the others and ended.

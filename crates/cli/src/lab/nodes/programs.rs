@@ -54,8 +54,7 @@ impl Nodes {
     /// It cannot be started.
     pub(in crate::lab) fn start_node(&self, name: &str) -> Result<(), LabError> {
         let seat = Seat::node(name);
-        let program = std::env::current_exe();
-        let program = program.map_err(|error| LabError::caused("this program", error))?;
+        let program = self.program(name)?;
         let listen = self.network.address(&seat, Port::Clients).to_string();
         let mut words = vec![
             program.display().to_string(),
@@ -73,6 +72,14 @@ impl Nodes {
             words.extend(["--api".into(), api.to_string()]);
         }
         self.spawn(&seat, &words)
+    }
+
+    /// Starts all of them.
+    ///
+    /// # Errors
+    /// One cannot be started.
+    pub(in crate::lab) fn start_nodes(&self) -> Result<(), LabError> {
+        self.names.iter().try_for_each(|name| self.start_node(name))
     }
 
     /// Its first line goes into `ready`, what it complains about into `log`.

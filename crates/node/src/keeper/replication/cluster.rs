@@ -278,8 +278,28 @@ fn quorum_of(quorum: QuorumStatus) -> QuorumOfCluster {
         reachable: quorum.reachable,
         reason: quorum.problem,
         local: quorum.is_local,
-        advice: advice(quorum.is_local, &members),
+        advice: match quorum.reachable {
+            true => advice(quorum.is_local, &members),
+            false => Some(revival(quorum.is_local, members.len())),
+        },
         members,
+    }
+}
+
+/// What brings a quorum back that does not answer.
+fn revival(is_local: bool, members: usize) -> String {
+    let majority = members / 2 + 1;
+    match (is_local, members) {
+        (true, 1..) => format!(
+            "start the machines of its members (`ashlar node --dir DIR`, `ashlar witness --dir DIR`), {majority} of \
+             {members} have to run"
+        ),
+        (true, 0) => "start the machines of its members (`ashlar node --dir DIR`, `ashlar witness --dir DIR`): more \
+                      than half have to run"
+            .to_owned(),
+        (false, _) => "look at etcd: more than half of its members have to run, and to be reached from here; \
+                       until then volumes are served where they are, and no node takes one over"
+            .to_owned(),
     }
 }
 
@@ -293,7 +313,9 @@ fn advice(is_local: bool, members: &[MemberOfQuorum]) -> Option<String> {
     let voters = members.iter().filter(votes).count();
     if !away.is_empty() {
         return Some(format!(
-            "{} of its {} members does not answer: {}; start it, or have it forgotten and another join",
+            "{} of its {} members does not answer: {}; start it (`ashlar node --dir DIR`, or `ashlar witness --dir \
+             DIR`, there), or if it is gone for good `ashlar node forget NODE`, and let another join (`ashlar cluster \
+             token`)",
             away.len(),
             members.len(),
             away.join(", ")

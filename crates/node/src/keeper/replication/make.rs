@@ -206,7 +206,8 @@ impl Replication {
         }
         let mine = chosen.iter().position(|&node| node == me);
         let mine = mine.ok_or_else(|| {
-            ControlError::usage("this node gets no copy: order it at one of those that do")
+            let names = request.nodes.join(", or ");
+            ControlError::usage(format!("this node gets no copy: order it at {names}"))
         })?;
         chosen[..=mine].rotate_right(1);
         Ok(chosen)

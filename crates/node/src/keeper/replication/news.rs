@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use ashlar_nvme::log::AnaState;
-use ashlar_replica::{Alarm, Epoch, Positions};
+use ashlar_replica::{Alarm, Epoch, NodeId, Position, Positions};
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
@@ -78,7 +78,8 @@ fn follow(keeper: &Weak<Keeper>, news: &Receiver<Item>, (shown, events): (&All, 
         if let News::Members(members) = &news {
             keeper.take_seats(volume, members);
         }
-        if let Some((kind, text)) = event_of(&news) {
+        let names = |positions| keeper.names_at(volume, positions);
+        if let Some((kind, text)) = event_of(&news, names) {
             events.add(kind, keeper.name_of(volume), text);
         }
         let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +104,7 @@ fn follow(keeper: &Weak<Keeper>, news: &Receiver<Item>, (shown, events): (&All, 
 }
 
 /// What an operator may want to know of it.
-fn event_of(news: &News) -> Option<(&'static str, String)> {
+fn event_of(news: &News, names: impl Fn(Positions) -> String) -> Option<(&'static str, String)> {
     Some(match news {
         // Another node's.
         News::Forwards(_) | News::Reserved(_) | News::Elsewhere(_) => return None,
@@ -120,10 +121,7 @@ fn event_of(news: &News) -> Option<(&'static str, String)> {
             "no word of the other copies: hosts are sent to other paths".to_owned(),
         ),
         News::Isolated(false) => ("connected", "hosts are served again".to_owned()),
-        News::InSync(positions) => (
-            "in_sync",
-            format!("in sync: {}", positions_text(*positions)),
-        ),
+        News::InSync(positions) => ("in_sync", format!("in sync: {}", names(*positions))),
         News::Members(members) => (
             "copies",
             format!("its copies are on {} nodes now", members.count()),
@@ -192,6 +190,25 @@ fn failover_status(failover: Failover) -> Option<FailoverStatus> {
             Cause::Silence => FailoverCause::Silence,
         },
     })
+}
+
+impl Keeper {
+    /// The nodes that have these copies, as far as this node remembers them.
+    fn names_at(&self, volume: Uuid, positions: Positions) -> String {
+        let state = self.state.read();
+        let known = state.replicas.iter().find(|known| known.volume == volume);
+        let members = known.map_or(&[][..], |known| &known.members);
+        let name = |at: Position| {
+            let node = members.get(at.index()).copied().flatten();
+            let replication = self.replication.as_ref();
+            match node.zip(replication) {
+                Some((node, replication)) => replication.node_name(NodeId(node)),
+                None => at.to_string(),
+            }
+        };
+        let names: Vec<String> = positions.iter().map(name).collect();
+        names.join(", ")
+    }
 }
 
 fn positions_text(positions: Positions) -> String {

@@ -268,3 +268,26 @@ fn what_waits_when_ownership_is_lost_fails_on_this_path() {
     assert!(taken().expect("over").status.is(Status::ANA_TRANSITION));
     assert!(node.learn(&[7; GRANULE]).is_err(), "a damaged register");
 }
+
+#[test]
+fn a_node_that_served_before_refuses_nobody_by_what_it_knew() {
+    let mut pair = Pair::new();
+    for wants in [
+        register(1, RegisterAction::Register),
+        acquire(
+            1,
+            AcquireAction::Acquire,
+            ReservationType::ExclusiveAccess,
+            0,
+        ),
+    ] {
+        assert!(pair.ask(1, wants).status.is_success());
+    }
+    let former = pair.owner;
+    let shown = |pair: &Pair| pair.nodes[former].shown.lets(Registrant([2; 16]));
+    assert!(!shown(&pair), "fenced by the owner itself");
+    pair.fail_over();
+    assert!(shown(&pair), "its hosts' commands go to the owner");
+    let owner = &pair.nodes[pair.owner];
+    assert!(!owner.lets(Registrant([2; 16]), true), "which refuses them");
+}

@@ -1,0 +1,446 @@
+//! What hosts of two nodes see of each other and of a volume that moves between them: reservations, and a write that
+//! comes late.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ashlar_initiator::{discover, local_host};
+use ashlar_nvme::command::GetLogPage;
+use ashlar_nvme::event::{AsyncEvent, notices};
+use ashlar_nvme::fabrics::DISCOVERY_NQN;
+use ashlar_nvme::feature::fid;
+use ashlar_nvme::log::{DiscoveryEntry, lid};
+use ashlar_nvme::reservation::{
+    AcquireAction, Ask, Persistence, RegisterAction, ReleaseAction, ReservationStatus,
+    ReservationType,
+};
+use ashlar_nvme::{Command, Status};
+use rustix::process::Signal;
+
+use crate::common::{PATIENCE, eventually, is_there, ok, send};
+use crate::host::{Client, Who};
+use crate::rig::{Cluster, working_in};
+
+/// A node may leave a host unanswered for so long at most when nothing fails: far less than a failover takes.
+const AT_ONCE: Duration = Duration::from_secs(1);
+const FENCED: Status = Status::RESERVATION_CONFLICT.with_dnr();
+/// A copy is silent for so long, and nobody minds.
+const NOT_NOTICED: Duration = Duration::from_millis(100);
+const BLOCK: usize = 4096;
+const REPORT_BYTES: u32 = 4096;
+const NODES: [&str; 2] = ["a", "b"];
+
+fn has_etcd() -> bool {
+    let etcd = std::path::Path::new("/usr/bin/etcd");
+    is_there("/usr/bin/etcd", etcd.exists())
+}
+
+/// One queue of a host at one node.
+struct Path {
+    _admin: Client,
+    io: Client,
+}
+
+impl Path {
+    fn to(who: &Who, portal: SocketAddr) -> Self {
+        let (admin, cntlid) = Client::admin_as(who, portal);
+        let io = Client::io_as(who, portal, cntlid, 1);
+        Self { _admin: admin, io }
+    }
+}
+
+/// A host of the volume, connected to both nodes.
+struct Host {
+    who: Who,
+    key: u64,
+    paths: Vec<Path>,
+}
+
+impl Host {
+    fn new(cluster: &Cluster, number: u8) -> Self {
+        let subsystem = cluster.volume("a")["nqn"].as_str().expect("an NQN").into();
+        let who = Who {
+            subsystem,
+            nqn: format!("nqn.2024-01.com.example:{number}"),
+            id: [number; 16],
+        };
+        let path = |node: &&str| Path::to(&who, cluster.portal(node));
+        let paths = NODES.iter().map(path).collect();
+        Self {
+            who,
+            key: number.into(),
+            paths,
+        }
+    }
+
+    /// Commands until one is not refused for its path: while a volume moves, and where a host has written by another
+    /// association, that is what a host has to do.
+    fn settled(&mut self, at: usize, command: impl Fn(&mut Client) -> Status) -> Status {
+        let begun = Instant::now();
+        loop {
+            let status = command(&mut self.paths[at].io);
+            if !status.is_path_related() {
+                return status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "still {status:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn ask(&mut self, at: usize, ask: Ask) -> Status {
+        let (command, data) = ask.to_command(1);
+        self.settled(at, |io| io.call(command, &data).0.status())
+    }
+
+    fn register(&mut self, at: usize, action: RegisterAction) {
+        let (current, new) = match action {
+            RegisterAction::Unregister => (self.key, 0),
+            _ => (0, self.key),
+        };
+        let ask = Ask::Register {
+            action,
+            ignores_key: false,
+            persistence: Persistence::On,
+            current,
+            new,
+        };
+        assert_eq!(self.ask(at, ask), Status::SUCCESS);
+    }
+
+    fn acquire(&mut self, at: usize, kind: ReservationType, preempted: u64) -> Status {
+        let action = match preempted {
+            0 => AcquireAction::Acquire,
+            _ => AcquireAction::Preempt,
+        };
+        let ask = Ask::Acquire {
+            action,
+            kind,
+            current: self.key,
+            preempted,
+        };
+        self.ask(at, ask)
+    }
+
+    /// A write by either node, each answered at once.
+    fn writes(&mut self) -> Vec<Status> {
+        let data = vec![self.key as u8; BLOCK];
+        let write = |at| {
+            self.settled(at, |io| {
+                let begun = Instant::now();
+                let status = io.write(1, &data);
+                assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+                status
+            })
+        };
+        (0..NODES.len()).map(write).collect()
+    }
+
+    /// What both nodes report, which is the same.
+    fn report(&mut self) -> ReservationStatus {
+        let ask = |at: usize| {
+            let command: Command = ReservationStatus::report(1, REPORT_BYTES);
+            let begun = Instant::now();
+            loop {
+                let (completion, page) = self.paths[at].io.call(command, &[]);
+                if completion.status().is_success() {
+                    return ReservationStatus::parse(&page).expect("a report");
+                }
+                assert!(
+                    completion.status().is_path_related() && begun.elapsed() < PATIENCE,
+                    "{:?}",
+                    completion.status()
+                );
+            }
+        };
+        let told: Vec<_> = (0..NODES.len()).map(ask).collect();
+        assert_eq!(told[0], told[1]);
+        told[0].clone()
+    }
+
+    /// The paths that its nodes have cut are made anew.
+    fn reconnect(&mut self, cluster: &Cluster, at: usize) {
+        self.paths[at] = Path::to(&self.who, cluster.portal(NODES[at]));
+    }
+}
+
+/// Where the volume's owner is, and where the other node.
+fn seats(cluster: &Cluster) -> (usize, usize) {
+    let mut owner = None;
+    eventually("a node owns the volume", || {
+        let shown = cluster.volume("a")["owner"].clone();
+        owner = NODES.iter().position(|name| shown == *name);
+        owner.is_some()
+    });
+    let owner = owner.expect("one");
+    (owner, 1 - owner)
+}
+
+/// The volume is handed to the node that does not own it.
+fn fail_over(cluster: &Cluster) {
+    let is_in_sync = || {
+        let shown = cluster.volume("a");
+        let copies = shown["replicas"].as_array().expect("copies");
+        copies.iter().all(|copy| copy["state"] == "in_sync")
+    };
+    eventually("all copies are in sync", is_in_sync);
+    let (_, to) = seats(cluster);
+    let to = NODES[to];
+    ok(&mut cluster.to(to, &["volume", "move", "tank/db", "--to", to]));
+}
+
+/// One of each kind of holder; all where there is time.
+fn kinds() -> Vec<ReservationType> {
+    let soak = std::env::var_os("ASHLAR_SOAK").is_some_and(|soak| !soak.is_empty());
+    match soak {
+        true => ReservationType::ALL.to_vec(),
+        false => vec![
+            ReservationType::WriteExclusive,
+            ReservationType::ExclusiveAccessRegistrants,
+            ReservationType::WriteExclusiveAll,
+        ],
+    }
+}
+
+#[test]
+fn reservations_hold_at_both_nodes_through_every_failover() {
+    if !has_etcd() {
+        return;
+    }
+    let cluster = Cluster::on_loopback();
+    cluster.make_open_volume();
+    let (mut one, mut two) = (Host::new(&cluster, 1), Host::new(&cluster, 2));
+    for kind in kinds() {
+        let is_shared = !kind.is_of_one();
+        one.register(0, RegisterAction::Register);
+        fail_over(&cluster);
+        two.register(1, RegisterAction::Register);
+        fail_over(&cluster);
+        assert_eq!(one.acquire(1, kind, 0), Status::SUCCESS);
+        fail_over(&cluster);
+        let told = two.report();
+        assert_eq!((told.kind, told.registrants.len()), (Some(kind), 2));
+        let expected = match is_shared {
+            true => Status::SUCCESS,
+            false => FENCED,
+        };
+        assert_eq!(two.writes(), [expected; 2], "{kind:?}");
+        fail_over(&cluster);
+        // Who is preempted is fenced at once, wherever it is connected.
+        assert_eq!(two.acquire(0, kind, one.key), Status::SUCCESS);
+        assert_eq!(one.writes(), [FENCED; 2], "{kind:?}");
+        assert_eq!(two.writes(), [Status::SUCCESS; 2], "{kind:?}");
+        fail_over(&cluster);
+        assert_eq!(one.writes(), [FENCED; 2], "{kind:?}");
+        let told = one.report();
+        let keys: Vec<u64> = told.registrants.iter().map(|one| one.key).collect();
+        assert_eq!((told.kind, keys), (Some(kind), vec![two.key]));
+        let clear = Ask::Release {
+            action: ReleaseAction::Clear,
+            kind: 0,
+            current: two.key,
+        };
+        assert_eq!(two.ask(0, clear), Status::SUCCESS);
+        assert_eq!(one.report().registrants, []);
+    }
+    // An owner that dies takes nothing of it along.
+    one.register(0, RegisterAction::Register);
+    assert_eq!(
+        one.acquire(0, ReservationType::WriteExclusive, 0),
+        Status::SUCCESS
+    );
+    let (dead, left) = seats(&cluster);
+    cluster.kill(NODES[dead]);
+    let data = vec![0; BLOCK];
+    let fenced = two.settled(left, |io| io.write(1, &data));
+    assert_eq!(fenced, FENCED);
+    assert_eq!(one.settled(left, |io| io.write(1, &data)), Status::SUCCESS);
+}
+
+fn stop(cluster: &Cluster, node: &str) -> Vec<i32> {
+    let all = working_in(&cluster.path(node));
+    for &pid in &all {
+        send(pid, Signal::STOP);
+    }
+    eventually("all threads have stopped", || {
+        all.iter().all(|&pid| is_stopped(pid))
+    });
+    all
+}
+
+fn is_stopped(pid: i32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it is there");
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.contains(") T ")
+    })
+}
+
+fn resume(stopped: Vec<i32>) {
+    for pid in stopped {
+        send(pid, Signal::CONT);
+    }
+}
+
+#[test]
+fn a_write_that_a_stopped_forwarder_holds_does_not_undo_newer_ones() {
+    if !has_etcd() {
+        return;
+    }
+    let cluster = Cluster::on_loopback();
+    cluster.make_open_volume();
+    let (owner, forwarder) = seats(&cluster);
+    let mut host = Host::new(&cluster, 1);
+    let (old, new) = (vec![1; BLOCK], vec![2; BLOCK]);
+    let forward = host.settled(forwarder, |io| io.write(0, &old));
+    assert_eq!(forward, Status::SUCCESS, "it is forwarded");
+    // It stops for less than others would notice: the newer write waits for its copy, and is first all the same.
+    for block in 0..4 {
+        for _ in 0..2 {
+            let fresh = host.settled(forwarder, |io| io.write(block, &old));
+            assert_eq!(fresh, Status::SUCCESS);
+        }
+        let stopped = stop(&cluster, NODES[forwarder]);
+        host.paths[forwarder].io.send_write(block, &old);
+        // Until one is not refused at once, for its connection's label was old, too: it waits for the copy.
+        host.paths[owner].io.send_write(block, &new);
+        while host.paths[owner].io.has_answer(NOT_NOTICED) {
+            let refused = host.paths[owner].io.next_status();
+            assert_eq!(refused, Some(Status::ANA_TRANSITION));
+            host.paths[owner].io.send_write(block, &new);
+        }
+        resume(stopped);
+        assert_eq!(host.paths[owner].io.next_status(), Some(Status::SUCCESS));
+        let late = host.paths[forwarder].io.next_status();
+        assert!(late.is_none_or(|status| !status.is_success()), "{late:?}");
+        let found = host.paths[owner].io.read(block, BLOCK as u32);
+        assert!(found == new, "block {block}: {:?}", &found[..2]);
+    }
+    // Some are between host, forwarder and owner when it stops; the last is where it waits to be read.
+    let many = 16;
+    for block in 0..many {
+        host.paths[forwarder].io.send_write(block, &old);
+    }
+    let stopped = stop(&cluster, NODES[forwarder]);
+    host.paths[forwarder].io.send_write(many, &old);
+    for block in 0..=many {
+        let written = host.settled(owner, |io| io.write(block, &new));
+        assert_eq!(written, Status::SUCCESS);
+    }
+    resume(stopped);
+    // Its answers, or the end of the connection: the last one was never in time.
+    let mut last = None;
+    for _ in 0..=many {
+        match host.paths[forwarder].io.next_status() {
+            Some(status) => last = Some(status),
+            None => {
+                last = None;
+                break;
+            }
+        }
+    }
+    assert!(last.is_none_or(|status| !status.is_success()), "{last:?}");
+    host.reconnect(&cluster, forwarder);
+    for at in [0, 1] {
+        for block in 0..=many {
+            let mut found = Vec::new();
+            eventually("it is read", || {
+                let (status, data) = host.paths[at].io.try_read(block, BLOCK as u32);
+                found = data;
+                status.is_success()
+            });
+            assert!(
+                found == new,
+                "block {block} by {}: {:?}",
+                NODES[at],
+                &found[..2]
+            );
+        }
+    }
+}
+
+/// An admin queue that waits to be told of one kind of event.
+struct Listener {
+    admin: Client,
+    notice: u32,
+}
+
+impl Listener {
+    fn to(who: &Who, portal: SocketAddr, notice: u32) -> Self {
+        let (mut admin, _) = Client::admin_as(who, portal);
+        let wants = Command::set_features(0, fid::ASYNC_EVENT_CONFIGURATION, notice);
+        assert!(admin.call(wants, &[]).0.status().is_success());
+        let mut listener = Self { admin, notice };
+        listener.listen();
+        listener
+    }
+
+    /// Looks at the log page, which lets the next event come, and asks for it.
+    fn listen(&mut self) {
+        let lid = match self.notice {
+            notices::ANA_CHANGE => lid::ANA,
+            _ => lid::DISCOVERY,
+        };
+        let page = GetLogPage {
+            lid,
+            lsp: 0,
+            retain_event: false,
+            bytes: 1024,
+            offset: 0,
+            offset_type: false,
+        };
+        let read = Command::get_log_page(0, page);
+        assert!(self.admin.call(read, &[]).0.status().is_success());
+        self.admin.send(Command::async_event_request(), &[]);
+    }
+
+    /// The event comes.
+    fn hears(&mut self, event: AsyncEvent) {
+        let (told, _) = self.admin.reply();
+        assert_eq!(AsyncEvent::from_dw0(told.dw0.get()), event);
+        self.listen();
+    }
+}
+
+/// Where a volume is, as a node's discovery tells our own initiator.
+fn portals(cluster: &Cluster, asked: &str) -> BTreeSet<String> {
+    let address = cluster.portal(asked).to_string();
+    let entries = discover(&address, &local_host()).expect("discovery");
+    let portal = |entry: &DiscoveryEntry| format!("{}:{}", entry.traddr(), entry.trsvcid());
+    entries.iter().map(portal).collect()
+}
+
+#[test]
+fn hosts_are_told_when_a_node_gets_a_copy_loses_it_or_serves() {
+    if !has_etcd() {
+        return;
+    }
+    let cluster = Cluster::on_loopback();
+    cluster.make_open_volume();
+    let at = |names: &[&str]| -> BTreeSet<String> {
+        let portals = names.iter().map(|name| cluster.portal(name).to_string());
+        portals.collect()
+    };
+    assert_eq!(portals(&cluster, "a"), at(&NODES));
+    assert_eq!(portals(&cluster, "b"), at(&NODES));
+    let host = Host::new(&cluster, 1);
+    let paths = NODES.map(|node| cluster.portal(node));
+    let mut paths = paths.map(|portal| Listener::to(&host.who, portal, notices::ANA_CHANGE));
+    fail_over(&cluster);
+    for path in &mut paths {
+        path.hears(AsyncEvent::AnaChange);
+    }
+    let owner = NODES[seats(&cluster).0];
+    let discovery = Who {
+        subsystem: DISCOVERY_NQN.into(),
+        ..host.who.clone()
+    };
+    let notice = notices::DISCOVERY_LOG_CHANGE;
+    let mut listener = Listener::to(&discovery, cluster.portal(owner), notice);
+    for (replicas, names) in [("1", &[owner][..]), ("2", &NODES)] {
+        let words = ["volume", "replicate", "tank/db", "--replicas", replicas];
+        ok(&mut cluster.to(owner, &words));
+        listener.hears(AsyncEvent::DiscoveryLogChange);
+        assert_eq!(portals(&cluster, owner), at(names), "{replicas}");
+    }
+}
