@@ -160,7 +160,10 @@ impl Engine {
         if self.cage.sings(Canary::ReadmitWithoutWalk) {
             return self.rebuild.returns.is_walking();
         }
-        let since = self.rebuild.returns.since();
+        let mut since = self.rebuild.returns.since();
+        if self.cage.sings(Canary::ReadmitSinceNow) {
+            since = since.map(|_| self.sequence);
+        }
         since.is_some_and(|since| !self.map.has_changed_since(leaf, since))
     }
 

@@ -28,6 +28,7 @@ use super::scrub::Scrub;
 use super::space::segment_and_slot;
 use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
+use crate::Canary;
 use crate::format::{ChunkCopy, ScrubAt, SegmentEntry, VolumeEntry, VolumeState};
 use crate::recover::Returning;
 use crate::ring::GranuleKey;
@@ -677,6 +678,9 @@ impl Engine {
         }
         self.rebuild.phase = Phase::Flushing;
         trace!(phase = ?self.rebuild.phase, "rebuild");
+        if self.cage.sings(Canary::ReadmitBeforeFlush) && self.rebuild.returns.is_walking() {
+            return self.record_columns();
+        }
         let mut drives = self.active();
         drives.extend(self.rebuild.returns.member());
         self.rebuild.pending = drives.len();
